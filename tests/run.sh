@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# run.sh - installs what is missing, builds, and runs every test.
+#
+#   tests/run.sh            all tests of the release build, then the host suites of the
+#                           builds with AddressSanitizer and UBSan, and ThreadSanitizer
+#   tests/run.sh --quick    the release build only
+#
+# The last line is "N passed, N failed" or "N passed, N failed, N skipped", over all builds.
+# A test that did not run, and a build that failed, count as failed. Exit status 0 only if
+# nothing failed. Needs no input; a second run installs and builds nothing.
+
+set -u
+export LC_ALL=C
+exec </dev/null
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 1
+# shellcheck source=bench/setup.sh
+. "$root/bench/setup.sh"
+
+quick=0
+case "${1-}" in
+'') ;;
+--quick) quick=1 ;;
+*)
+    echo "usage: tests/run.sh [--quick]" >&2
+    exit 2
+    ;;
+esac
+
+passed=0 failed=0 skipped=0
+
+# The tests of a report by what became of them: "passed skipped". The rest has failed.
+count() {
+    awk '
+        /<testcase / { passed += /status="run"/ }
+        /<skipped message="SKIP_RETURN_CODE=77"/ { skipped++ }
+        END { print passed + 0, skipped + 0 }' "$1"
+}
+
+# run PRESET DIR [CTEST OPTION...]
+run() {
+    local preset=$1 dir=$2 report total good=0 bad none=0 ctest=()
+    shift 2
+    if ! setup_configure "$preset" "$dir"; then
+        setup_say "$preset: could not be configured"
+        failed=$((failed + 1))
+        return
+    fi
+    if ! setup_build "$dir"; then
+        setup_say "$preset: the build failed"
+        failed=$((failed + 1))
+    fi
+    ctest=(ctest --test-dir "$dir" "$@")
+    report=$root/$dir/tests.xml
+    rm -f "$report"
+    total=$("${ctest[@]}" -N | sed -n 's/^Total Tests: //p')
+    setup_say "testing $preset"
+    "${ctest[@]}" --parallel "$(nproc)" --output-on-failure --output-junit "$report"
+    [ ! -e "$report" ] || read -r good none < <(count "$report")
+    bad=$((${total:-0} - good - none))
+    if [ "${total:-0}" -eq 0 ]; then
+        setup_say "$preset: there are no tests"
+        bad=1
+    fi
+    setup_say "$preset: $good passed, $bad failed, $none skipped"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    skipped=$((skipped + none))
+}
+
+setup_packages "${setup_build_packages[@]}" "${setup_compare_packages[@]}"
+setup_nvcc
+run release build
+if [ "$quick" = 0 ]; then
+    run asan build-asan --tests-regex '^host_'
+    run tsan build-tsan --tests-regex '^host_'
+fi
+
+line="$passed passed, $failed failed"
+[ "$skipped" -eq 0 ] || line="$line, $skipped skipped"
+echo "$line"
+[ "$failed" -eq 0 ]

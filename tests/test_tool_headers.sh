@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Every public header compiles alone and twice, as strict C11 and as C++17, with each
+# compiler that is here; device.h also for GPUs, by nvcc and by clang for NVPTX; every
+# private header that other folders or files see compiles alone as the library's own
+# dialect.
+
+set -u
+root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}
+build=${BUILD_DIR:-$root/build}
+generated=$build/include
+if [ ! -e "$generated/symm/version.h" ]; then
+    echo "$generated/symm/version.h is missing: configure the build first, or set BUILD_DIR"
+    exit 1
+fi
+
+tried=0 bad=0
+# alone HEADER COMPILER OPTION...: a file that has this header, twice, and one declaration.
+alone() {
+    local header=$1
+    shift
+    tried=$((tried + 1))
+    if ! printf '#include "%s"\n#include "%s"\ntypedef int alone;\n' "$header" "$header" |
+        "$@" -fsyntax-only -Wall -Wextra -Wundef -Wshadow -Werror \
+            -I"$root/include" -I"$generated" -; then
+        echo "$header does not compile alone with: $*"
+        bad=1
+    fi
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+if ! have gcc || ! have g++; then
+    echo "gcc and g++ are needed"
+    exit 77
+fi
+for path in "$root"/include/symm/*.h "$generated"/symm/*.h; do
+    header=symm/${path##*/}
+    for compiler in gcc clang; do
+        have $compiler || continue
+        alone "$header" $compiler -std=c11 -pedantic -Wstrict-prototypes -x c
+    done
+    for compiler in g++ clang++; do
+        have $compiler || continue
+        alone "$header" $compiler -std=c++17 -pedantic -x c++
+    done
+done
+# Code for GPUs; plain C needs nothing of a toolkit.
+if have clang && clang --target=nvptx64-nvidia-cuda -print-targets | grep -q nvptx64; then
+    alone symm/device.h clang --target=nvptx64-nvidia-cuda -ffreestanding -std=c11 \
+        -pedantic -Wstrict-prototypes -x c
+    alone symm/device.h clang --target=nvptx64-nvidia-cuda -ffreestanding -std=c++17 \
+        -pedantic -x c++
+fi
+nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc)
+if [ -n "$nvcc" ]; then
+    tried=$((tried + 1))
+    unit=$(mktemp --suffix=.cu) || exit 1
+    printf '#include "symm/device.h"\n#include "symm/device.h"\n' >"$unit"
+    printf '__global__ void alone(const symm_device_team *team, int *result)\n{\n' >>"$unit"
+    printf '    *result = symm_device_barrier(team, 0, 0, 1, 1) +\n' >>"$unit"
+    printf '              symm_device_signal_wait(team, 1, 2, 3);\n' >>"$unit"
+    printf '    symm_device_signal(team, 1, 2, 3);\n}\n' >>"$unit"
+    if ! "$nvcc" -std=c++17 -arch=sm_80 -Xcompiler -Wall,-Wextra -Werror all-warnings \
+        -I"$root/include" -ptx -o /dev/null "$unit"; then
+        echo "symm/device.h does not compile with nvcc"
+        bad=1
+    fi
+    rm -f "$unit"
+fi
+# The toolkit's cuda.h comes before symm/, which has a cuda.h too.
+toolkit=$(sed -n 's/^SYMM_CUDA_INCLUDE:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
+for path in "$root"/symm/*.h "$root"/kernels/launch.h "$root"/kernels/reduce.h; do
+    case $path in
+    */cuda_driver.h | */cuda_calls.h | */backend_cuda.h) [ -n "$toolkit" ] || continue ;;
+    esac
+    alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} -std=gnu11 -D_GNU_SOURCE \
+        -I"$root" -I"$root/symm" -I"$root/kernels" -x c
+done
+[ "$bad" = 0 ] && echo "$tried compilations of headers alone, all clean"
+exit "$bad"
