@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm.h - the host API of libsymm: symmetric memory, collectives over it, one-sided puts.
+ *
+ * Every rank of a job gets the same buffer at the same offset for each call site, mapped
+ * into all of its peers. Collectives then run over that memory with no registration and no
+ * negotiation per call.
+ *
+ * Rules that hold for every function here, so that they are not repeated below:
+ *  - A fallible call returns a symm_status: SYMM_OK (0) or a negative value. Outputs come
+ *    last and are written only on success. symm_last_error() then holds one sentence for the
+ *    calling thread: what failed, with which values, for whom, and what to try.
+ *  - Counts are in elements, sizes named `bytes` are in bytes, times are in seconds.
+ *  - `rank` and `peer` are ranks of the team named in the call; error sentences name ranks
+ *    of the world.
+ *  - Every wait is bounded: by symm_call.deadline, else symm_config.deadline, else
+ *    SYMM_DEADLINE (30 s). A dead peer ends a wait at once.
+ *  - After an error that concerns a peer (SYMM_ERR_PEER_DEAD, _TIMEOUT, _MISMATCH, _DAMAGED)
+ *    the team has failed: later calls on it return the same status and sentence at once, and
+ *    what outputs hold is undefined. Other teams that do not contain the culprit go on. A
+ *    failed team can still be split, if its ranks are alive. A manifest that differs at a
+ *    rendezvous leaves the team as it was, and so does a split that fails.
+ *  - "collective" means: every rank of the team makes the call, in the same order. Splits and
+ *    rendezvous are made in one order over all teams of a context.
+ *  - One context may be used by several threads, each with a stream of its own. The NULL
+ *    stream is one ordered stream of the context, as CUDA's legacy default stream is: two
+ *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY.
+ *  - A context does not survive fork(): in the child every call returns SYMM_ERR_FORKED.
+ */
+#ifndef SYMM_SYMM_H
+#define SYMM_SYMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "symm/version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SYMM_API        __attribute__((visibility("default")))
+#define SYMM_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define SYMM_API
+#define SYMM_MUST_CHECK
+#endif
+
+/* ---- Status ---------------------------------------------------------------------- */
+
+/* X(name, value, text): the one table behind the enum, symm_status_name and the docs. */
+#define SYMM_STATUS_MAP(X)                                                             \
+    X(OK, 0, "success")                                                                \
+    X(ERR_INVALID, -1, "an argument is not valid")                                     \
+    X(ERR_NOMEM, -2, "memory or address space is exhausted")                           \
+    X(ERR_SYSTEM, -3, "a system call failed")                                          \
+    X(ERR_UNSUPPORTED, -4, "not available on this backend or in this build")           \
+    X(ERR_IN_USE, -5, "the object is still held")                                      \
+    X(ERR_BUSY, -6, "the stream or channel is in use by another call")                 \
+    X(ERR_TIMEOUT, -7, "a peer did not arrive before the deadline")                    \
+    X(ERR_PEER_DEAD, -8, "a peer has died")                                            \
+    X(ERR_MISMATCH, -9, "the ranks do not make the same call")                         \
+    X(ERR_DAMAGED, -10, "shared control memory holds impossible values")               \
+    X(ERR_ABORTED, -11, "another rank has failed")                                     \
+    X(ERR_JOB, -12,                                                                    \
+      "the launcher's variables are incomplete or contradict each other")              \
+    X(ERR_REFUSED, -13, "a peer or its memory was refused")                            \
+    X(ERR_NOT_FOUND, -14, "no such object")                                            \
+    X(ERR_OVERFLOW, -15, "a size does not fit")                                        \
+    X(ERR_FORKED, -16, "the context belongs to the parent process")
+
+typedef enum symm_status {
+#define SYMM_STATUS_ENUM(name, value, text) SYMM_##name = value,
+    SYMM_STATUS_MAP(SYMM_STATUS_ENUM)
+#undef SYMM_STATUS_ENUM
+} symm_status;
+
+SYMM_API const char *symm_status_name(symm_status status); /* "SYMM_ERR_TIMEOUT" */
+SYMM_API const char *symm_status_text(symm_status status); /* the table's text */
+SYMM_API const char *symm_last_error(void); /* thread-local, one sentence */
+SYMM_API const char *symm_version(void);    /* "0.1.0": the run-time twin */
+
+/* ---- Types of data --------------------------------------------------------------- */
+
+/* X(NAME, value, json_name, bytes) */
+#define SYMM_DTYPE_MAP(X)                                                              \
+    X(FLOAT64, 0, "float64", 8)                                                        \
+    X(FLOAT32, 1, "float32", 4)                                                        \
+    X(FLOAT16, 2, "float16", 2)                                                        \
+    X(BFLOAT16, 3, "bfloat16", 2)                                                      \
+    X(FLOAT8_E4M3, 4, "float8_e4m3", 1)                                                \
+    X(FLOAT8_E5M2, 5, "float8_e5m2", 1)                                                \
+    X(INT64, 6, "int64", 8)                                                            \
+    X(INT32, 7, "int32", 4)                                                            \
+    X(INT8, 8, "int8", 1)                                                              \
+    X(UINT64, 9, "uint64", 8)                                                          \
+    X(UINT32, 10, "uint32", 4)                                                         \
+    X(UINT8, 11, "uint8", 1)
+
+typedef enum symm_dtype {
+#define SYMM_DTYPE_ENUM(name, value, json, bytes) SYMM_##name = value,
+    SYMM_DTYPE_MAP(SYMM_DTYPE_ENUM)
+#undef SYMM_DTYPE_ENUM
+} symm_dtype;
+
+/*
+ * Reductions. Ranks are combined in rank order 0, 1, ..., n-1, so that every rank and every
+ * run gets the same bits. float16, bfloat16 and float8 accumulate in float32 and are rounded
+ * once (to nearest, ties to even; float8 saturates to its largest finite value).
+ * AVG divides the sum by the team's size: in the accumulator for floating point; integers
+ * divide towards zero. SUM and PROD of integers wrap; AVG of integers of up to 32 bits sums
+ * in 64 bits and does not. MIN and MAX return NaN if any rank's value is NaN.
+ */
+#define SYMM_OP_MAP(X)                                                                 \
+    X(SUM, 0, "sum")                                                                   \
+    X(AVG, 1, "avg") X(PROD, 2, "prod") X(MIN, 3, "min") X(MAX, 4, "max")
+
+typedef enum symm_op {
+#define SYMM_OP_ENUM(name, value, json) SYMM_##name = value,
+    SYMM_OP_MAP(SYMM_OP_ENUM)
+#undef SYMM_OP_ENUM
+} symm_op;
+
+SYMM_API size_t
+symm_dtype_size(symm_dtype dtype); /* bytes of one element; 0 = unknown */
+SYMM_API const char *symm_dtype_name(symm_dtype dtype); /* "bfloat16"; NULL = unknown */
+SYMM_API const char *symm_op_name(symm_op op);          /* "sum"; NULL = unknown */
+SYMM_API symm_status symm_dtype_parse(const char *name,
+                                      symm_dtype *dtype) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_op_parse(const char *name, symm_op *op) SYMM_MUST_CHECK;
+
+/* ---- Context --------------------------------------------------------------------- */
+
+typedef struct symm_ctx symm_ctx;   /* everything one rank has: the root of all state */
+typedef struct symm_team symm_team; /* some ranks of the job, in an order */
+typedef struct symm_buffer symm_buffer; /* a hold on symmetric memory */
+typedef struct symm_work symm_work;     /* what became of one call */
+typedef struct symm_group symm_group;   /* ranks that are threads of one process */
+
+/*
+ * The caller's own exchange (MPI_Allgather, torch's all_gather_object, ...): every rank gives
+ * `bytes` bytes and gets world_size x bytes in rank order. Returns 0 on success. It is called
+ * on the thread that calls symm_init and never again afterwards.
+ */
+typedef struct symm_bootstrap {
+    size_t size;
+    int (*allgather)(void *arg, const void *in, size_t bytes, void *out);
+    void *arg;
+} symm_bootstrap;
+
+/* Zero in any field means: take it from the environment (symm_env(7)), else the default. */
+typedef struct symm_config {
+    size_t size;         /* sizeof(symm_config) */
+    const char *backend; /* "host", "cuda"; default: the best that works */
+    int world_size;      /* > 0: this job, and no launcher's variables are read */
+    int rank;            /* with world_size */
+    int local_rank,
+        local_size;     /* with world_size; default: all ranks are on this host */
+    const char *job_id; /* names the job's meeting; equal on all ranks, unique */
+    const symm_bootstrap *bootstrap; /* instead of job_id; borrowed during symm_init */
+    symm_group *group;    /* ranks are threads: shares, until symm_finalize */
+    size_t heap_bytes;    /* address space a rank reserves (256 GiB) */
+    size_t team_bytes;    /* address space of a team made by split (4 GiB) */
+    double deadline;      /* seconds a call waits for its peers (30) */
+    double init_deadline; /* seconds symm_init waits for all ranks (60) */
+    uint32_t epoch_start; /* first epoch of every channel (tests of the wrap) */
+} symm_config;
+
+SYMM_API symm_status symm_init(const symm_config *config,
+                               symm_ctx **ctx) SYMM_MUST_CHECK;
+/*
+ * Not collective. Frees what the caller left; NULL is allowed. What streams have queued runs
+ * first, each call bounded by its own deadline; apart from that it waits for nobody.
+ */
+SYMM_API void symm_finalize(symm_ctx *ctx);
+
+/* Ranks as threads: one group of n; each thread passes it to symm_init with its own rank. */
+SYMM_API symm_status symm_group_create(int n, symm_group **group) SYMM_MUST_CHECK;
+/* After every rank's symm_finalize. NULL is allowed. */
+SYMM_API void symm_group_destroy(symm_group *group);
+
+typedef struct symm_info {
+    size_t size;
+    int rank, world_size; /* in the world */
+    int local_rank, local_size;
+    const char *backend;     /* "host", "cuda" */
+    const char *job_source;  /* "symm", "torchrun", "openmpi", ..., "single" */
+    const char *isa;         /* reductions' instruction set: "c", "avx2", "avx512" */
+    size_t heap_bytes;       /* reserved address space a rank */
+    size_t committed_bytes;  /* memory this rank has committed */
+    size_t granularity;      /* bytes of the smallest segment */
+    size_t scratch_bytes;    /* of committed_bytes: what the teams' CUDA kernels use */
+    const char *why_backend; /* "SYMM_BACKEND", or why the better one was not taken */
+} symm_info;
+
+SYMM_API symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info) SYMM_MUST_CHECK;
+
+/* ---- Teams ----------------------------------------------------------------------- */
+
+SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as ctx */
+/*
+ * Collective over the parent. Ranks of one colour form a team, ordered by key, then by rank
+ * in the parent; color < 0: no team for me, and *team = NULL. The new team has an address
+ * range of its own in the heap; it may use the parent's buffers too.
+ */
+SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
+                                     symm_team **team) SYMM_MUST_CHECK;
+/* Not collective. What streams have queued for it runs first. Its buffers go with it. */
+SYMM_API void symm_team_destroy(symm_team *team);
+SYMM_API int symm_team_rank(const symm_team *team);
+SYMM_API int symm_team_size(const symm_team *team);
+SYMM_API int symm_team_world_rank(const symm_team *team,
+                                  int rank); /* -1: no such rank */
+/*
+ * The team as device code sees it: *device_team points to a struct symm_device_team
+ * (symm/device.h) that kernels of other makers can use, in device memory; it lives as long
+ * as the team. Host backend: in the host's memory, with state and record NULL.
+ */
+SYMM_API symm_status symm_team_device(symm_team *team,
+                                      const void **device_team) SYMM_MUST_CHECK;
+
+/* ---- Symmetric memory ------------------------------------------------------------ */
+
+/*
+ * The buffer of a call site. The first call with an alloc_id places a buffer for the extent
+ * of shape and stride (elements; strides >= 0; ndim 0..16); every later call with the same
+ * alloc_id returns the same memory, for as long as the team lives. alloc_id 0: not
+ * persistent, freed by symm_buffer_release. Local and deterministic: ranks that make the
+ * same calls get the same offsets; symm_rendezvous then checks that they did and maps the
+ * memory into every peer. The pointer is usable at once, peer pointers after rendezvous.
+ * Errors: SYMM_ERR_IN_USE if the alloc_id is held; SYMM_ERR_MISMATCH if its size or dtype
+ * differs from the first call's; SYMM_ERR_OVERFLOW; SYMM_ERR_NOMEM.
+ */
+SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
+                                            const int64_t *shape, const int64_t *stride,
+                                            symm_dtype dtype, uint64_t alloc_id,
+                                            symm_buffer **buffer) SYMM_MUST_CHECK;
+/* Makes existing device memory symmetric. Host backend: SYMM_ERR_UNSUPPORTED. */
+SYMM_API symm_status symm_register(symm_team *team, void *ptr, size_t bytes,
+                                   symm_buffer **buffer) SYMM_MUST_CHECK;
+/*
+ * The one collective step: compares what the ranks have allocated and freed since the last
+ * one, exchanges all new segments in one batch, maps them. SYMM_ERR_MISMATCH on every rank
+ * names the first differing entry and the rank. Freed memory may be reused from here on.
+ */
+SYMM_API symm_status symm_rendezvous(symm_team *team) SYMM_MUST_CHECK;
+SYMM_API void *symm_buffer_ptr(const symm_buffer *buffer);
+SYMM_API size_t symm_buffer_bytes(const symm_buffer *buffer);
+SYMM_API size_t
+symm_buffer_offset(const symm_buffer *buffer); /* in the heap: all ranks' */
+SYMM_API void *symm_buffer_peer_ptr(const symm_buffer *buffer,
+                                    int peer); /* NULL: no loads */
+SYMM_API void *
+symm_buffer_multicast_ptr(const symm_buffer *buffer); /* NULL: no multicast */
+/* Ends the hold. Memory of an alloc_id stays; alloc_id 0 is freed. NULL is allowed. */
+SYMM_API void symm_buffer_release(symm_buffer *buffer);
+/* Gives a call site's memory back; SYMM_ERR_IN_USE if held, SYMM_ERR_NOT_FOUND. */
+SYMM_API symm_status symm_alloc_id_free(symm_team *team,
+                                        uint64_t alloc_id) SYMM_MUST_CHECK;
+
+/* ---- Collectives ----------------------------------------------------------------- */
+
+#define SYMM_NUMERICS_ANY        0u /* whatever the chosen algorithm does */
+#define SYMM_NUMERICS_SAME_BITS  1u /* the same bits on all ranks */
+#define SYMM_NUMERICS_RANK_ORDER 2u /* and reduced in rank order, run after run */
+
+typedef struct symm_call {
+    size_t size;
+    const char *site; /* names the call site; part of what ranks compare; may be NULL */
+    /* NULL: the backend's default stream (host: inline). CUDA: any CUstream of the device. */
+    void *stream;
+    const char
+        *algorithm; /* forces one of symm_explain's names; NULL: the library chooses */
+    uint32_t numerics; /* SYMM_NUMERICS_...: a demand on the choice */
+    double deadline;   /* seconds; 0: the context's */
+} symm_call;
+
+/*
+ * Any pointers, aligned to the element. Memory from symm_empty_strided_p2p is used where it
+ * lies; other memory is staged. What must be alike on all ranks: whether in (and out) lie in
+ * symmetric memory, then at which offset, and whether the call is in place; ranks that differ
+ * get SYMM_ERR_MISMATCH unless the algorithm does not care. In place means in == out, except
+ * where said otherwise; no other overlap is allowed. `work` may be NULL; without a stream
+ * the call is complete on return. count 0 still synchronises.
+ */
+SYMM_API symm_status symm_all_reduce(symm_team *team, const void *in, void *out,
+                                     size_t count, symm_dtype dtype, symm_op op,
+                                     const symm_call *call,
+                                     symm_work **work) SYMM_MUST_CHECK;
+/* in: size x count elements, out: count (block `rank` of the sum). */
+SYMM_API symm_status symm_reduce_scatter(symm_team *team, const void *in, void *out,
+                                         size_t count, symm_dtype dtype, symm_op op,
+                                         const symm_call *call,
+                                         symm_work **work) SYMM_MUST_CHECK;
+/* in: count, out: size x count in rank order. In place: in == out + rank x count. */
+SYMM_API symm_status symm_all_gather(symm_team *team, const void *in, void *out,
+                                     size_t count, symm_dtype dtype,
+                                     const symm_call *call,
+                                     symm_work **work) SYMM_MUST_CHECK;
+/* count elements of root's `in` into every rank's `out` (root's too). */
+SYMM_API symm_status symm_broadcast(symm_team *team, const void *in, void *out,
+                                    size_t count, symm_dtype dtype, int root,
+                                    const symm_call *call,
+                                    symm_work **work) SYMM_MUST_CHECK;
+/* in, out: size x count; block p of in goes to block `rank` of p's out. */
+SYMM_API symm_status symm_all_to_all(symm_team *team, const void *in, void *out,
+                                     size_t count, symm_dtype dtype,
+                                     const symm_call *call,
+                                     symm_work **work) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_barrier(symm_team *team, const symm_call *call,
+                                  symm_work **work) SYMM_MUST_CHECK;
+/* Two-sided, any memory, by an engine (NCCL, MPI); without one SYMM_ERR_UNSUPPORTED. */
+SYMM_API symm_status symm_send(symm_team *team, const void *ptr, size_t count,
+                               symm_dtype dtype, int peer, const symm_call *call,
+                               symm_work **work) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_recv(symm_team *team, void *ptr, size_t count,
+                               symm_dtype dtype, int peer, const symm_call *call,
+                               symm_work **work) SYMM_MUST_CHECK;
+
+/* ---- One-sided ------------------------------------------------------------------- */
+
+/*
+ * dst of a put and src of a get are this rank's own address of symmetric memory; the call
+ * translates it to the peer's. The other pointer may be any memory. A put is visible to the
+ * peer after a signal that follows it on the same stream, or a collective. Checked is that
+ * the memory is mapped, not that the peer has a buffer there. Signals of one number to one
+ * peer belong on one stream.
+ */
+SYMM_API symm_status symm_put(symm_team *team, void *dst, const void *src, size_t bytes,
+                              int peer, const symm_call *call,
+                              symm_work **work) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_get(symm_team *team, void *dst, const void *src, size_t bytes,
+                              int peer, const symm_call *call,
+                              symm_work **work) SYMM_MUST_CHECK;
+/* Each (sender, signal 0..255) is one counter; the k-th wait matches the k-th signal. */
+SYMM_API symm_status symm_put_signal(symm_team *team, void *dst, const void *src,
+                                     size_t bytes, int peer, int signal,
+                                     const symm_call *call,
+                                     symm_work **work) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_signal(symm_team *team, int peer, int signal,
+                                 const symm_call *call) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
+                                      const symm_call *call) SYMM_MUST_CHECK;
+
+/* ---- Streams and work ------------------------------------------------------------ */
+
+/*
+ * Host backend: an ordered queue with a worker thread of its own. A team takes up to 7 beside
+ * the default one, and pairs them across ranks by the order in which they were first used
+ * with it (the place of a destroyed one is taken first). Use them in the same order on all
+ * ranks, or give each thread a stream and a team of its own; named call sites turn a wrong
+ * pairing into SYMM_ERR_MISMATCH.
+ */
+SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
+/* All that was queued before has run; how each call ended, its work handle and later calls
+ * on its team tell. SYMM_ERR_TIMEOUT after `seconds` (<= 0: the context's deadline). */
+SYMM_API symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream,
+                                             double seconds) SYMM_MUST_CHECK;
+/* Runs what is queued first. Ignored from within the stream's own callbacks. */
+SYMM_API void symm_stream_destroy(symm_ctx *ctx, void *stream);
+/* Runs fn(arg) in the stream's order; NULL stream: at once. */
+SYMM_API symm_status symm_stream_call(symm_ctx *ctx, void *stream,
+                                      void (*fn)(void *arg), void *arg) SYMM_MUST_CHECK;
+
+/* *done = whether later work can be ordered after it; returns the call's own status. A call
+ * that was captured into a graph has none: SYMM_ERR_UNSUPPORTED, also of synchronize. */
+SYMM_API symm_status symm_work_query(symm_work *work, bool *done) SYMM_MUST_CHECK;
+/* Orders the stream after it; the host goes on. */
+SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHECK;
+/* Blocks; seconds <= 0: the context's deadline. Returns the call's own status. */
+SYMM_API symm_status symm_work_synchronize(symm_work *work,
+                                           double seconds) SYMM_MUST_CHECK;
+/* Host: fn runs on `stream` once work is complete and got no error. CUDA: fn is called at
+ * once, on the caller's thread, with `stream` ordered behind work; what it queues there is
+ * what runs later. An error goes to *next. */
+SYMM_API symm_status symm_work_then(symm_work *work, void *stream,
+                                    symm_status (*fn)(void *arg, void *stream),
+                                    void *arg, symm_work **next) SYMM_MUST_CHECK;
+SYMM_API const char *symm_work_error(symm_work *work); /* "" if none, or not complete */
+SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowed */
+
+/* ---- Plans, explanations, traces ------------------------------------------------- */
+
+/* Host runtime of this version: SYMM_ERR_UNSUPPORTED. */
+SYMM_API symm_status symm_plan_load(symm_team *team, const char *path) SYMM_MUST_CHECK;
+/* Why the team's last call took its path; valid until the thread's next call of it. */
+SYMM_API const char *symm_explain(symm_team *team);
+
+typedef enum symm_trace_event {
+    SYMM_TRACE_ALLOC = 0,
+    SYMM_TRACE_FREE = 1
+} symm_trace_event;
+/* A segment of this rank's memory has appeared or is about to go. */
+typedef void (*symm_trace_fn)(void *arg, symm_trace_event event, void *ptr,
+                              size_t bytes);
+/* First calls fn with SYMM_TRACE_ALLOC for every segment that exists. fn must not call us. */
+SYMM_API symm_status symm_trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *arg,
+                                       int *id) SYMM_MUST_CHECK;
+SYMM_API void symm_trace_detach(symm_ctx *ctx, int id);
+
+/* Writes this rank's heap: "json", or "pickle" for pytorch.org/memory_viz. */
+SYMM_API symm_status symm_heap_dump(symm_ctx *ctx, const char *format,
+                                    const char *path) SYMM_MUST_CHECK;
+
+/* ---- The machine and the options ------------------------------------------------- */
+
+typedef struct symm_option_info {
+    size_t size;
+    const char *name;     /* "SYMM_DEADLINE" */
+    const char *kind;     /* "string", "bytes", "seconds", "integer" */
+    const char *fallback; /* the default, as text; "" if there is none */
+    const char *help;     /* one sentence */
+    const char *value;    /* from the environment; NULL if unset */
+} symm_option_info;
+
+/* The index-th option of the library; SYMM_ERR_NOT_FOUND behind the last. */
+SYMM_API symm_status symm_option_at(int index, symm_option_info *info) SYMM_MUST_CHECK;
+
+/* What launcher's variables say, without joining: source, rank, sizes. */
+typedef struct symm_job_info {
+    size_t size;
+    int rank, world_size, local_rank, local_size;
+    char source
+        [16];      /* "symm", "torchrun", "openmpi", "pmix", "pmi", "slurm", "single" */
+    char key[128]; /* what the job's meeting is named by */
+} symm_job_info;
+SYMM_API symm_status symm_job_detect(symm_job_info *job) SYMM_MUST_CHECK;
+
+/*
+ * Binds the calling process (before it starts threads) to its share of the machine: the
+ * cores of the process's allowed set, split evenly over local_size ranks in topology order,
+ * so that a rank stays within one NUMA node where it can; with more ranks than cores,
+ * neighbours share a core. where (may be NULL) gets a short
+ * text as "cores 0-3, NUMA node 0". Without hwloc: by sched_setaffinity, ignoring NUMA.
+ */
+SYMM_API symm_status symm_bind_self(int local_rank, int local_size, char *where,
+                                    size_t where_bytes) SYMM_MUST_CHECK;
+/* Writes the machine as hwloc sees it to a descriptor; format "text" or "json". */
+SYMM_API symm_status symm_topology_write(int fd, const char *format) SYMM_MUST_CHECK;
+/*
+ * Writes what there is of CUDA: the driver or why there is none, kernels, devices, which
+ * reaches which; format "text" or "json". probe: tries memory handles, copies between all
+ * devices and fabric handles (as text, only what that gave); SYMM_ERR_UNSUPPORTED if a proof
+ * failed, once all is written.
+ */
+SYMM_API symm_status symm_cuda_write(int fd, const char *format,
+                                     bool probe) SYMM_MUST_CHECK;
+
+/* Sink of log lines (level 0 error .. 3 debug); NULL: SYMM_LOG and SYMM_LOG_FILE decide. */
+SYMM_API void symm_log_sink(void (*sink)(void *arg, int level, const char *line),
+                            void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * broadcast.c - root's input into every rank's out, pulled or staged.
+ *
+ * Every rank takes part in every round, so that all see a mismatch. Pull reads root's
+ * symmetric out (root has put its input there first). Staged: root's chunks through its
+ * slots; in matters on the root alone.
+ */
+#include "round.h"
+
+symm_status symm__k_broadcast_pull(struct symm_state *state,
+                                   const struct symm_args *args)
+{
+    const bool root = state->rank == args->root;
+    symm_status status;
+
+    if (root && args->in != args->out)
+        round_copy(args->out, args->in, args->bytes);
+    status = round_all(state, args);
+    if (status != SYMM_OK)
+        return status;
+    if (!root)
+        round_copy(args->out, state->base[args->root] + args->out_offset, args->bytes);
+    return round_all(state, args);
+}
+
+symm_status symm__k_broadcast_copy_in(struct symm_state *state,
+                                      const struct symm_args *args)
+{
+    const bool root = state->rank == args->root;
+    const size_t most = SYMM_SLOT_DATA_BYTES;
+    size_t done = 0;
+
+    do {
+        size_t bytes = args->bytes - done < most ? args->bytes - done : most;
+        symm_status status;
+
+        if (root)
+            round_copy(round_slot(state)->data, (const char *)args->in + done, bytes);
+        status = round_all(state, args);
+        if (status != SYMM_OK)
+            return status;
+        if (!root)
+            round_copy((char *)args->out + done,
+                       round_peer_slot(state, args->root)->data, bytes);
+        done += bytes;
+    } while (done < args->bytes);
+    if (root && args->in != args->out)
+        round_copy(args->out, args->in, args->bytes);
+    return SYMM_OK;
+}

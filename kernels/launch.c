@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * launch.c - which host kernel does which collective by which algorithm, and the barrier.
+ */
+#include "round.h"
+
+static const symm_kernel_fn kernels[SYMM_KIND_COUNT][SYMM_ALGORITHM_COUNT] = {
+    [SYMM_KIND_BARRIER] = {[SYMM_ALGORITHM_COPY_IN] = symm__k_barrier},
+    [SYMM_KIND_ALL_REDUCE] = {[SYMM_ALGORITHM_COPY_IN] = symm__k_all_reduce_copy_in,
+                              [SYMM_ALGORITHM_ONE_SHOT_PULL] = symm__k_all_reduce_pull,
+                              [SYMM_ALGORITHM_TWO_SHOT_INPLACE] =
+                                  symm__k_all_reduce_two_shot},
+    [SYMM_KIND_REDUCE_SCATTER] = {[SYMM_ALGORITHM_COPY_IN] =
+                                      symm__k_reduce_scatter_copy_in,
+                                  [SYMM_ALGORITHM_ONE_SHOT_PULL] =
+                                      symm__k_reduce_scatter_pull},
+    [SYMM_KIND_ALL_GATHER] = {[SYMM_ALGORITHM_COPY_IN] = symm__k_all_gather_copy_in,
+                              [SYMM_ALGORITHM_ONE_SHOT_PULL] = symm__k_all_gather_pull},
+    [SYMM_KIND_BROADCAST] = {[SYMM_ALGORITHM_COPY_IN] = symm__k_broadcast_copy_in,
+                             [SYMM_ALGORITHM_ONE_SHOT_PULL] = symm__k_broadcast_pull},
+    [SYMM_KIND_ALL_TO_ALL] = {[SYMM_ALGORITHM_COPY_IN] = symm__k_all_to_all_copy_in,
+                              [SYMM_ALGORITHM_ONE_SHOT_PULL] = symm__k_all_to_all_pull},
+};
+
+symm_kernel_fn symm__host_kernel(enum symm_kind kind, enum symm_algorithm algorithm,
+                                 size_t bytes)
+{
+    if (kind == SYMM_KIND_ALL_REDUCE && algorithm == SYMM_ALGORITHM_COPY_IN &&
+        bytes <= SYMM_INLINE_BYTES)
+        return symm__k_all_reduce_inline;
+    return kernels[kind][algorithm];
+}
+
+const char *symm__algorithm_name(enum symm_algorithm algorithm)
+{
+    static const char *const names[SYMM_ALGORITHM_COUNT] = {
+#define SYMM_ALGORITHM_NAME(id, name) [SYMM_ALGORITHM_##id] = name,
+        SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_NAME)
+#undef SYMM_ALGORITHM_NAME
+    };
+
+    return (unsigned)algorithm < SYMM_ALGORITHM_COUNT ? names[algorithm] : "unknown";
+}
+
+const char *symm__kind_name(enum symm_kind kind)
+{
+    static const char *const names[SYMM_KIND_COUNT] = {
+        [SYMM_KIND_BARRIER] = "barrier",
+        [SYMM_KIND_ALL_REDUCE] = "all_reduce",
+        [SYMM_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [SYMM_KIND_ALL_GATHER] = "all_gather",
+        [SYMM_KIND_BROADCAST] = "broadcast",
+        [SYMM_KIND_ALL_TO_ALL] = "all_to_all",
+    };
+
+    return (unsigned)kind < SYMM_KIND_COUNT ? names[kind] : "unknown";
+}
+
+symm_status symm__k_barrier(struct symm_state *state, const struct symm_args *args)
+{
+    return round_all(state, args);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * launch.h - all that the runtime sees of the kernels: their state, their arguments, and one
+ * table of host kernels. A kernel runs one call of one rank on one channel of a team.
+ *
+ * A kernel allocates nothing, makes no system call and reads no clock while its waits are
+ * met within `spin` polls. A wait that is not is handed to state->stall, which returns when
+ * the word has the awaited value or with the error that ends the call. After an error the
+ * channel is out of step with its peers: the team has failed.
+ */
+#ifndef SYMM_KERNELS_LAUNCH_H
+#define SYMM_KERNELS_LAUNCH_H
+
+#include "reduce.h"
+#include "symm/device.h"
+#include "symm/symm.h"
+
+/* X(ID, name): the algorithms by the names that symm_call.algorithm takes. */
+#define SYMM_ALGORITHM_MAP(X)                                                          \
+    X(COPY_IN, "copy_in")                                                              \
+    X(ONE_SHOT_PULL, "one_shot_pull")                                                  \
+    X(TWO_SHOT_INPLACE, "two_shot_inplace")                                            \
+    X(TWO_SHOT_PULL, "two_shot_pull")                                                  \
+    X(LL_PUSH, "ll_push")                                                              \
+    X(LAMPORT_PUSH, "lamport_push")                                                    \
+    X(TWO_SHOT_PUSH, "two_shot_push")                                                  \
+    X(COPY_ENGINE, "copy_engine")                                                      \
+    X(MULTIMEM_ONE_SHOT, "multimem_one_shot")                                          \
+    X(MULTIMEM_TWO_SHOT, "multimem_two_shot")
+
+enum symm_algorithm {
+#define SYMM_ALGORITHM_ENUM(id, name) SYMM_ALGORITHM_##id,
+    SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_ENUM)
+#undef SYMM_ALGORITHM_ENUM
+        SYMM_ALGORITHM_COUNT
+};
+
+enum symm_kind {
+    SYMM_KIND_BARRIER,
+    SYMM_KIND_ALL_REDUCE,
+    SYMM_KIND_REDUCE_SCATTER,
+    SYMM_KIND_ALL_GATHER,
+    SYMM_KIND_BROADCAST,
+    SYMM_KIND_ALL_TO_ALL,
+    SYMM_KIND_COUNT
+};
+
+/* One call's arguments. Offsets count from a rank's heap base; valid where the kernel reads
+ * them, that is where the algorithm uses symmetric memory. */
+struct symm_args {
+    struct symm_site site; /* what peers may read; site.tag is the words' high half */
+    const void *in;        /* own address */
+    void *out;             /* own address */
+    size_t in_offset, out_offset;
+    size_t
+        in_step; /* peer p's in_offset is mine + (p - rank) * in_step: in-place gathers */
+    size_t count;   /* elements, as the call counts them */
+    size_t element; /* bytes */
+    size_t bytes;   /* count x element */
+    symm_reduce_fn reduce;
+    int root;
+};
+
+/* A channel of a team as one rank sees it. Indices are team ranks. */
+struct symm_state {
+    uint32_t epoch; /* of the last round this rank has arrived at */
+    uint32_t spin;  /* polls before a wait stalls */
+    int rank, size;
+    uint32_t shown[2]; /* tag of the site in own slot 0, 1 */
+    struct symm_slot *slots[SYMM_MAX_LOCAL_RANKS]; /* two slots of each rank */
+    char *base[SYMM_MAX_LOCAL_RANKS];              /* heap of each rank */
+    const uint32_t *sleepers;                      /* on own slots: a hint */
+    symm_status (*stall)(struct symm_state *state, const struct symm_args *args,
+                         int peer);
+    void (*rouse)(struct symm_state *state, struct symm_slot *own);
+    void *owner; /* of stall and rouse */
+};
+
+typedef symm_status (*symm_kernel_fn)(struct symm_state *state,
+                                      const struct symm_args *args);
+
+/* NULL: that algorithm does not do that collective. */
+symm_kernel_fn symm__host_kernel(enum symm_kind kind, enum symm_algorithm algorithm,
+                                 size_t bytes);
+const char *symm__algorithm_name(enum symm_algorithm algorithm);
+const char *symm__kind_name(enum symm_kind kind); /* "all_reduce" */
+
+#endif

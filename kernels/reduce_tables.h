@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reduce_tables.h - the reduction kernels of each instruction set, by dtype and op.
+ *
+ * Private to kernels/: reduce.c looks functions up here, the isa files define them.
+ * Every entry is set; an isa whose file excludes itself on this processor has no table.
+ */
+#ifndef SYMM_KERNELS_REDUCE_TABLES_H
+#define SYMM_KERNELS_REDUCE_TABLES_H
+
+#include "reduce.h"
+
+#define SYMM_REDUCE_DTYPES 12
+#define SYMM_REDUCE_OPS    5
+
+/* The x86 isas are built for every x86-64; the processor is asked at run time. */
+#if defined(__x86_64__)
+#define SYMM_REDUCE_X86 1
+#else
+#define SYMM_REDUCE_X86 0
+#endif
+
+typedef symm_reduce_fn symm_reduce_table[SYMM_REDUCE_DTYPES][SYMM_REDUCE_OPS];
+
+extern const symm_reduce_table symm__reduce_table_c;
+#if SYMM_REDUCE_X86
+extern const symm_reduce_table symm__reduce_table_avx2;
+extern const symm_reduce_table symm__reduce_table_avx512;
+#endif
+
+#endif
