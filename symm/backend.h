@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * backend.h - the contract between the runtime and what memory and streams really are.
+ *
+ * A backend is a const table of operations that begins with its size. No slot is NULL: what
+ * a backend cannot do returns SYMM_ERR_UNSUPPORTED. Every operation may be called from any
+ * thread, one at a time per backend object unless said otherwise; none waits for a peer
+ * except `launch` (inline) and the stream's worker, whose waits are bounded by stall.
+ * Operations set symm_last_error when they fail and leave nothing behind.
+ */
+#ifndef SYMM_BACKEND_H
+#define SYMM_BACKEND_H
+
+#include "launch.h"
+#include "symm/symm.h"
+
+struct symm_backend;
+struct symm_stream;
+struct symm_task;
+
+/* Runs on the stream's worker, or at once on the caller's thread for the NULL stream. */
+typedef void (*symm_task_fn)(struct symm_task *task);
+struct symm_task {
+    symm_task_fn run;       /* owns the task from then on */
+    struct symm_task *next; /* the queue's */
+};
+
+struct symm_backend_ops {
+    size_t size;
+    const char *name;
+    symm_status (*open)(int local_rank, struct symm_backend **backend);
+    /* Ranks that are threads share address space: an object for what outlives them, only
+     * for reserve, release and close. */
+    symm_status (*open_owner)(struct symm_backend *member, struct symm_backend **owner);
+    void (*close)(struct symm_backend *backend);               /* NULL allowed */
+    size_t (*granularity)(const struct symm_backend *backend); /* a power of two */
+
+    /* Address space of `bytes` without memory; what lies there faults. */
+    symm_status (*reserve)(struct symm_backend *backend, size_t bytes, void **base);
+    void (*release)(struct symm_backend *backend, void *base, size_t bytes);
+    /* Uses the owner's reservation. */
+    symm_status (*share)(struct symm_backend *backend, struct symm_backend *owner);
+    /* New zeroed memory at `at` (inside a reservation); *handle stays open until closed by
+     * handle_close, the memory lives while it is mapped anywhere. bytes: whole granules.
+     * In a shared reservation the handle may be -1, and what lay there before goes. */
+    symm_status (*commit)(struct symm_backend *backend, void *at, size_t bytes,
+                          int *handle);
+    /* A peer's handle, checked (kind, size, seals) before it is mapped at `at`. */
+    symm_status (*import)(struct symm_backend *backend, int handle, void *at,
+                          size_t bytes);
+    /* A peer that is a thread has committed memory at `at`: makes it accessible. */
+    symm_status (*reach)(struct symm_backend *backend, void *at, size_t bytes);
+    /* Back to mere address space. */
+    void (*unmap)(struct symm_backend *backend, void *at, size_t bytes);
+    void (*handle_close)(struct symm_backend *backend, int handle); /* -1 allowed */
+
+    symm_status (*stream_create)(struct symm_backend *backend,
+                                 struct symm_stream **stream);
+    /* Runs what is queued, then ends. */
+    void (*stream_destroy)(struct symm_backend *backend, struct symm_stream *stream);
+    /* Until all that is queued has run. */
+    void (*stream_drain)(struct symm_backend *backend, struct symm_stream *stream);
+    bool (*stream_is_own)(
+        const struct symm_stream *stream); /* called from its worker? */
+    void (*stream_push)(struct symm_backend *backend, struct symm_stream *stream,
+                        struct symm_task *task);
+    symm_status (*stream_synchronize)(struct symm_backend *backend,
+                                      struct symm_stream *stream, double seconds);
+};
+
+extern const struct symm_backend_ops symm__backend_host;
+extern const struct symm_backend_ops symm__backend_cuda; /* without CUDA: open fails */
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * backend_host.h - streams of the host backend: an ordered queue and a worker thread each.
+ */
+#ifndef SYMM_BACKEND_HOST_H
+#define SYMM_BACKEND_HOST_H
+
+#include "backend.h"
+
+symm_status symm__queue_create(struct symm_stream **stream) SYMM_MUST_CHECK;
+/* Runs what is queued, then ends the worker. NULL is allowed. */
+void symm__queue_destroy(struct symm_stream *stream);
+void symm__queue_drain(struct symm_stream *stream);
+bool symm__queue_is_own(const struct symm_stream *stream);
+void symm__queue_push(struct symm_stream *stream, struct symm_task *task);
+/* All that was queued before the call has run; SYMM_ERR_TIMEOUT after `seconds`. */
+symm_status symm__queue_synchronize(struct symm_stream *stream, double seconds);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * calls.h - what a backend that launches on a device does in place of the host's kernels,
+ * queues and handles. The host backend has no such table: team->calls is NULL there, and the
+ * front end (collective.c, p2p.c, work.c, lane.c) goes on by itself.
+ *
+ * Everything is checked by the front end unless said otherwise; every function sets the
+ * thread's error when it fails.
+ */
+#ifndef SYMM_CALLS_H
+#define SYMM_CALLS_H
+
+#include "choose.h"
+#include "context.h"
+
+/* A put, a get, a signal or a wait, with the peer's address where it is needed. */
+struct symm_transfer {
+    symm_team *team;
+    const char *what; /* "symm_put" */
+    void *dst;
+    const void *src;
+    size_t bytes;
+    int peer, signal; /* signal -1: none */
+    bool waits;
+    uint32_t tag; /* of the site's name; 0: not compared */
+    double deadline;
+    const char *algorithm; /* the caller's, NULL: the library chooses */
+    char site[SYMM_SITE_NAME_BYTES];
+};
+
+struct symm_call_ops {
+    /* The team's failure from what its kernels and peers have told; one load if none. */
+    symm_status (*poll)(symm_team *team);
+    /* The stream as lanes know it: NULL for every name of the default one. */
+    symm_status (*stream_check)(symm_ctx *ctx, void **stream);
+    /* Can this rank's device reach [ptr, ptr + bytes)? */
+    symm_status (*reach)(symm_team *team, const char *what, const char *which,
+                         const void *ptr, size_t bytes);
+    /* Is that memory which symm_register has made symmetric? Then the peer's address. */
+    bool (*registered)(symm_team *team, const void *ptr, size_t bytes, int peer,
+                       void **theirs);
+    /* What choose.c may look at beyond the call itself: equal on all ranks. */
+    void (*describe)(const struct symm_lane *lane, struct symm_question *question);
+    /* Makes lane->launches[index] ready for the entry, whose args are filled; on error it is
+     * as before. The lane is held, also during launch. */
+    symm_status (*prepare)(struct symm_lane *lane, const struct symm_cached *entry,
+                           size_t index, const struct symm_question *question);
+    symm_status (*launch)(struct symm_lane *lane, const struct symm_cached *entry,
+                          double deadline, symm_work **work);
+    /* *path: a sentence for symm_explain. */
+    symm_status (*transfer)(const struct symm_transfer *transfer, void *stream,
+                            symm_work **work, const char **path);
+
+    symm_status (*team_device)(symm_team *team, const void **device_team);
+
+    symm_status (*stream_synchronize)(symm_ctx *ctx, void *stream, double seconds);
+    symm_status (*stream_call)(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
+                               void *arg);
+
+    symm_status (*work_query)(symm_work *work, bool *done);
+    symm_status (*work_wait)(symm_work *work, void *stream);
+    symm_status (*work_synchronize)(symm_work *work, double seconds);
+    symm_status (*work_then)(symm_work *work, void *stream,
+                             symm_status (*fn)(void *arg, void *stream), void *arg,
+                             symm_work **next);
+    const char *(*work_error)(symm_work *work);
+    void (*work_release)(symm_work *work); /* also after the context's end */
+};
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * choose.c - see choose.h; choose_cuda.c has the CUDA backend's part. The host backend's
+ * thresholds are measured: below TWO_SHOT_BYTES one round with a copy beats two rounds
+ * without, above it moving fewer bytes wins.
+ */
+#include "choose.h"
+
+#include <string.h>
+
+#include "status.h"
+
+#define TWO_SHOT_BYTES 512  /* in place, from here on */
+#define PULL_BYTES     4096 /* out of place or moving data only, from here on */
+
+/* Why this algorithm cannot do this call right; NULL: it can. */
+static const char *objection(const struct symm_question *q,
+                             enum symm_algorithm algorithm)
+{
+    bool reads_in = q->kind != SYMM_KIND_BROADCAST;
+
+    if (q->cuda)
+        return symm__cuda_objection(q, algorithm);
+    if (!symm__host_kernel(q->kind, algorithm, q->bytes))
+        return "the host backend has no such kernel for this collective";
+    switch (algorithm) {
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+        if (reads_in && !q->in_symmetric)
+            return "it reads every peer's input, and this input is not symmetric "
+                   "memory";
+        if (!reads_in && !q->out_symmetric)
+            return "it reads the root's output, and this output is not symmetric "
+                   "memory";
+        /* reduce_scatter: rank 0 cannot tell its own block from the whole input */
+        if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
+            return "in place a peer could still read what is overwritten; "
+                   "two_shot_inplace or copy_in can";
+        return NULL;
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        if (!q->in_symmetric || !q->out_symmetric)
+            return "it writes into every peer's output, and input or output is not "
+                   "symmetric memory";
+        return NULL;
+    default:
+        return NULL;
+    }
+}
+
+static symm_status choose_forced(const struct symm_question *q,
+                                 struct symm_answer *answer)
+{
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+        const char *why;
+
+        if (strcmp(q->forced, symm__algorithm_name((enum symm_algorithm)a)) != 0)
+            continue;
+        why = objection(q, (enum symm_algorithm)a);
+        if (why)
+            return symm__fail(SYMM_ERR_INVALID, "algorithm '%s' cannot do this %s: %s",
+                              q->forced, symm__kind_name(q->kind), why);
+        answer->algorithm = (enum symm_algorithm)a;
+        answer->reason = "the call names it";
+        return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_INVALID,
+                      "algorithm '%s' is unknown to the %s backend; it has copy_in, "
+                      "one_shot_pull%s",
+                      q->forced, q->cuda ? "cuda" : "host",
+                      q->cuda ? ", two_shot_pull, two_shot_inplace, two_shot_push, "
+                                "ll_push and lamport_push"
+                              : " and two_shot_inplace");
+}
+
+static struct symm_answer choose_all_reduce(const struct symm_question *q)
+{
+    if (q->bytes <= SYMM_INLINE_BYTES)
+        return (struct symm_answer){SYMM_ALGORITHM_COPY_IN,
+                                    "so few bytes travel beside the signal"};
+    if (!q->in_symmetric)
+        return (struct symm_answer){SYMM_ALGORITHM_COPY_IN,
+                                    "the input is not symmetric memory and is staged"};
+    if (q->out_symmetric && q->bytes >= TWO_SHOT_BYTES)
+        return (struct symm_answer){
+            SYMM_ALGORITHM_TWO_SHOT_INPLACE,
+            "input and output are symmetric memory, and each rank "
+            "reduces its slice once for all"};
+    if (!q->overlap && q->bytes >= PULL_BYTES)
+        return (struct symm_answer){SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                    "the input is symmetric memory, the output is not"};
+    return (struct symm_answer){SYMM_ALGORITHM_COPY_IN,
+                                "for so few bytes one round with a copy is faster"};
+}
+
+symm_status symm__choose(const struct symm_question *q, struct symm_answer *answer)
+{
+    if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
+        return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
+                          q->numerics);
+    if (q->forced)
+        return choose_forced(q, answer);
+    if (q->cuda) {
+        *answer = symm__cuda_choose(q);
+    } else if (q->kind == SYMM_KIND_ALL_REDUCE) {
+        *answer = choose_all_reduce(q);
+    } else if (q->kind == SYMM_KIND_BARRIER) {
+        *answer = (struct symm_answer){SYMM_ALGORITHM_COPY_IN, "one signal round"};
+    } else if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL)) {
+        *answer = (struct symm_answer){SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                       "peers can read it where it lies"};
+    } else {
+        *answer = (struct symm_answer){
+            SYMM_ALGORITHM_COPY_IN,
+            q->bytes < PULL_BYTES ? "for so few bytes one round with a copy is faster"
+                                  : "it is staged: not symmetric memory, or in place"};
+    }
+    return SYMM_OK;
+}

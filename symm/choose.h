@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * choose.h - which algorithm a call takes: a pure function of what all ranks share.
+ *
+ * Every rank decides by itself, so only what is equal on all ranks may be looked at. Where a
+ * rank's pointers lie is assumed equal; the choice and the offsets it depends on are part of
+ * the call-site tag, so ranks that differ see a mismatch, never a wrong sum.
+ */
+#ifndef SYMM_CHOOSE_H
+#define SYMM_CHOOSE_H
+
+#include "cuda_launch.h"
+#include "launch.h"
+
+struct symm_question {
+    enum symm_kind kind;
+    size_t bytes; /* of one rank's block, as the call counts */
+    bool in_symmetric, out_symmetric;
+    bool overlap;       /* in and out share bytes: in place */
+    const char *forced; /* symm_call.algorithm */
+    uint32_t numerics;
+    /* A device backend's: */
+    bool cuda;      /* false: nothing below is looked at */
+    bool multicast; /* the heap has a multicast view on all ranks */
+    symm_dtype dtype;
+    symm_op op;
+    int size;       /* of the team */
+    int processors; /* multiprocessors, the fewest of all ranks' devices */
+    struct symm_cuda_scratch scratch; /* of the call's channel */
+};
+
+struct symm_answer {
+    enum symm_algorithm algorithm;
+    const char *reason; /* one clause, static */
+};
+
+/* SYMM_ERR_INVALID for a forced algorithm that does not exist or would be wrong here. */
+symm_status symm__choose(const struct symm_question *question,
+                         struct symm_answer *answer) SYMM_MUST_CHECK;
+
+/* choose_cuda.c */
+/* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
+const char *symm__cuda_objection(const struct symm_question *question,
+                                 enum symm_algorithm algorithm);
+struct symm_answer symm__cuda_choose(const struct symm_question *question);
+/*
+ * What runs where a plan names an algorithm that this call cannot have (no multicast, no
+ * such kernel, too little scratch): one that touches no more of the ranks' memory, so that
+ * barriers the plan has left out are not missed. The plan's own, if it can.
+ */
+struct symm_answer symm__cuda_substitute(const struct symm_question *question,
+                                         enum symm_algorithm planned);
+/* The question as the table of kernels takes it. */
+struct symm_cuda_question symm__cuda_ask(const struct symm_question *question,
+                                         enum symm_algorithm algorithm);
+
+#endif

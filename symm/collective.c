@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * collective.c - the public collectives: check, choose, launch.
+ *
+ * A call that was checked is kept in its lane's cache under its arguments; the same call
+ * again costs a comparison. The cached entry holds everything the kernel needs, so on the
+ * NULL stream the launch path allocates nothing, makes no system call and takes no lock. On
+ * another stream it queues a copy of the entry for the worker. A device backend (calls.h)
+ * has the same front end and launches the entry on the stream.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "choose.h"
+#include "context.h"
+#include "lane.h"
+#include "status.h"
+#include "work.h"
+
+/* A call as the caller made it. */
+struct request {
+    enum symm_kind kind;
+    const void *in;
+    void *out;
+    size_t count;
+    symm_dtype dtype;
+    symm_op op;
+    int root;
+};
+
+/* A call on its way through a stream's queue. */
+struct queued {
+    struct symm_task task;
+    struct symm_lane *lane;
+    symm_work *work;
+    symm_kernel_fn kernel;
+    double deadline;
+    struct symm_args args;
+};
+
+static const symm_call no_call = {.size = sizeof(symm_call)};
+
+/* How many elements of in and out a rank touches, in units of count. */
+static size_t in_blocks(const struct request *rq, int size)
+{
+    return rq->kind == SYMM_KIND_REDUCE_SCATTER || rq->kind == SYMM_KIND_ALL_TO_ALL
+               ? (size_t)size
+               : 1;
+}
+
+static size_t out_blocks(const struct request *rq, int size)
+{
+    return rq->kind == SYMM_KIND_ALL_GATHER || rq->kind == SYMM_KIND_ALL_TO_ALL
+               ? (size_t)size
+               : 1;
+}
+
+static bool in_matters(const symm_team *team, const struct request *rq)
+{
+    return rq->kind != SYMM_KIND_BARRIER &&
+           (rq->kind != SYMM_KIND_BROADCAST || team->rank == rq->root);
+}
+
+static symm_status check_pointer(const char *which, const void *ptr, size_t element,
+                                 const struct request *rq)
+{
+    if (!ptr && rq->count > 0)
+        return symm__fail(SYMM_ERR_INVALID, "%s of %zu elements: `%s` is NULL",
+                          symm__kind_name(rq->kind), rq->count, which);
+    if ((uintptr_t)ptr % element != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: `%s` is %p, not aligned to its element of %zu bytes",
+                          symm__kind_name(rq->kind), which, ptr, element);
+    return SYMM_OK;
+}
+
+static symm_status check_types(const struct request *rq)
+{
+    if (symm_dtype_size(rq->dtype) == 0)
+        return symm__fail(SYMM_ERR_INVALID, "%s: dtype %d is unknown",
+                          symm__kind_name(rq->kind), (int)rq->dtype);
+    if (!symm_op_name(rq->op))
+        return symm__fail(SYMM_ERR_INVALID, "%s: reduction %d is unknown",
+                          symm__kind_name(rq->kind), (int)rq->op);
+    return SYMM_OK;
+}
+
+static symm_status check_sizes(const symm_team *team, const struct request *rq,
+                               size_t *in_bytes, size_t *out_bytes)
+{
+    size_t element = symm_dtype_size(rq->dtype), bytes;
+
+    if (__builtin_mul_overflow(rq->count, element, &bytes) ||
+        __builtin_mul_overflow(bytes, in_blocks(rq, team->size), in_bytes) ||
+        __builtin_mul_overflow(bytes, out_blocks(rq, team->size), out_bytes) ||
+        *in_bytes > PTRDIFF_MAX || *out_bytes > PTRDIFF_MAX)
+        return symm__fail(
+            SYMM_ERR_OVERFLOW,
+            "%s of %zu elements of %s over %d ranks does not fit in memory",
+            symm__kind_name(rq->kind), rq->count, symm_dtype_name(rq->dtype),
+            team->size);
+    return SYMM_OK;
+}
+
+static bool ranges_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* Overlap is allowed where the header says what in place means, and nowhere else. */
+static symm_status check_overlap(const symm_team *team, const struct request *rq)
+{
+    const char *in = rq->in;
+    size_t block = rq->count * symm_dtype_size(rq->dtype);
+    bool fine = rq->in == rq->out;
+
+    if (rq->kind == SYMM_KIND_ALL_GATHER)
+        fine = in == (const char *)rq->out + (size_t)team->rank * block;
+    else if (rq->kind == SYMM_KIND_REDUCE_SCATTER)
+        fine = fine || rq->out == in + (size_t)team->rank * block;
+    if (fine)
+        return SYMM_OK;
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "%s: in %p and out %p overlap but are not what in place means for it",
+        symm__kind_name(rq->kind), rq->in, rq->out);
+}
+
+static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
+{
+    *high = (uint32_t)((uint64_t)offset >> 32);
+    *low = (uint32_t)offset;
+}
+
+/* FNV-1a over everything the ranks must agree on; never 0, which means "no word yet". */
+static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
+                         const char *name)
+{
+    const uint8_t *bytes = (const uint8_t *)site;
+    uint64_t hash = 14695981039346656037u ^ team->uid;
+    uint32_t tag;
+
+    for (size_t i = sizeof(site->tag); i < offsetof(struct symm_site, name); i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    for (; name && *name; name++)
+        hash = (hash ^ (uint8_t)*name) * 1099511628211u;
+    tag = (uint32_t)(hash ^ hash >> 32);
+    return tag ? tag : 1;
+}
+
+/* Whether an algorithm uses input and output of every rank. */
+static bool uses_both(enum symm_algorithm algorithm)
+{
+    return algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+           algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT ||
+           algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+}
+
+static void fill_site(const symm_team *team, struct symm_cached *entry,
+                      const struct request *rq, const symm_call *call)
+{
+    struct symm_args *args = &entry->args;
+    struct symm_site *site = &args->site;
+    bool pulls = entry->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
+                 entry->algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL;
+    bool two_shot = uses_both(entry->algorithm);
+    bool broadcast = rq->kind == SYMM_KIND_BROADCAST;
+
+    site_offset(&site->count_high, &site->count_low, rq->count);
+    site->kind = (uint8_t)rq->kind;
+    site->op = (uint8_t)rq->op;
+    site->dtype = (uint8_t)rq->dtype;
+    site->algorithm = (uint8_t)entry->algorithm;
+    site->root = rq->root;
+    site_offset(&site->in_high, &site->in_low,
+                two_shot || (pulls && !broadcast)
+                    ? args->in_offset - (size_t)team->rank * args->in_step
+                    : SIZE_MAX);
+    /* in_step: an in-place gather reads peers at other places than one that is not */
+    site_offset(&site->out_high, &site->out_low,
+                two_shot || (pulls && (broadcast || args->in_step)) ? args->out_offset
+                                                                    : SIZE_MAX);
+    if (call->site)
+        snprintf(site->name, sizeof(site->name), "%s", call->site);
+    site->tag = site_tag(team, site, call->site);
+}
+
+/* Types, sizes, pointers, overlap; then where the pointers lie, as choose.h asks. */
+static symm_status check_request(struct symm_lane *lane, const struct request *rq,
+                                 struct symm_question *question, struct symm_args *args)
+{
+    symm_team *team = lane->team;
+    size_t in_bytes = 0, out_bytes = 0, element = symm_dtype_size(rq->dtype);
+    bool reads = in_matters(team, rq), writes = rq->kind != SYMM_KIND_BARRIER;
+    symm_status status = check_types(rq);
+
+    if (status == SYMM_OK)
+        status = check_sizes(team, rq, &in_bytes, &out_bytes);
+    if (status == SYMM_OK && reads)
+        status = check_pointer("in", rq->in, element, rq);
+    if (status == SYMM_OK && writes)
+        status = check_pointer("out", rq->out, element, rq);
+    if (status != SYMM_OK)
+        return status;
+    question->bytes = rq->count * element;
+    question->overlap = reads && ranges_overlap(rq->in, in_bytes, rq->out, out_bytes);
+    if (question->overlap)
+        status = check_overlap(team, rq);
+    question->in_symmetric =
+        reads && symm__team_symmetric(team, rq->in, in_bytes, &args->in_offset);
+    question->out_symmetric =
+        writes && symm__team_symmetric(team, rq->out, out_bytes, &args->out_offset);
+    if (team->calls && status == SYMM_OK && reads && !question->in_symmetric)
+        status =
+            team->calls->reach(team, symm__kind_name(rq->kind), "in", rq->in, in_bytes);
+    if (team->calls && status == SYMM_OK && writes && !question->out_symmetric)
+        status = team->calls->reach(team, symm__kind_name(rq->kind), "out", rq->out,
+                                    out_bytes);
+    return status;
+}
+
+/* Checks a call for the first time and fills the entry that serves it from then on. */
+static symm_status prepare(struct symm_lane *lane, const struct request *rq,
+                           const symm_call *call, size_t index,
+                           struct symm_cached *entry)
+{
+    symm_team *team = lane->team;
+    struct symm_args *args = &entry->args;
+    struct symm_question question = {.kind = rq->kind,
+                                     .forced = call->algorithm,
+                                     .numerics = call->numerics,
+                                     .dtype = rq->dtype,
+                                     .op = rq->op};
+    struct symm_answer answer;
+    symm_status status;
+
+    memset(entry, 0, sizeof(*entry));
+    status = check_request(lane, rq, &question, args);
+    if (status != SYMM_OK)
+        return status;
+    if (team->calls)
+        team->calls->describe(lane, &question);
+    status = symm__choose(&question, &answer);
+    if (status != SYMM_OK)
+        return status;
+    entry->algorithm = answer.algorithm;
+    entry->reason = answer.reason;
+    args->in = rq->in;
+    args->out = rq->out;
+    args->count = rq->count;
+    args->element = symm_dtype_size(rq->dtype);
+    args->bytes = question.bytes;
+    args->root = rq->root;
+    args->in_step =
+        rq->kind == SYMM_KIND_ALL_GATHER && question.overlap ? args->bytes : 0;
+    fill_site(team, entry, rq, call);
+    if (team->calls) {
+        status = team->calls->prepare(lane, entry, index, &question);
+        if (status != SYMM_OK)
+            return status;
+    } else {
+        entry->kernel = symm__host_kernel(rq->kind, answer.algorithm, question.bytes);
+        args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
+    }
+    entry->forced = call->algorithm != NULL;
+    entry->numerics = call->numerics;
+    /* A site's name longer than the entry's is compared by nobody: check anew each time. */
+    entry->generation = !call->site || strlen(call->site) < SYMM_SITE_NAME_BYTES
+                            ? __atomic_load_n(&team->ctx->generation, __ATOMIC_RELAXED)
+                            : 0;
+    return SYMM_OK;
+}
+
+static inline bool is_same_choice(const struct symm_cached *entry,
+                                  const symm_call *call)
+{
+    if (__builtin_expect(call->algorithm == NULL, 1))
+        return !entry->forced;
+    return entry->forced &&
+           strcmp(call->algorithm, symm__algorithm_name(entry->algorithm)) == 0;
+}
+
+static inline bool is_cached(const struct symm_cached *entry, const symm_ctx *ctx,
+                             const struct request *rq, const symm_call *call)
+{
+    const struct symm_args *args = &entry->args;
+
+    return entry->generation == __atomic_load_n(&ctx->generation, __ATOMIC_RELAXED) &&
+           args->in == rq->in && args->out == rq->out && args->count == rq->count &&
+           args->site.kind == (uint8_t)rq->kind &&
+           args->site.dtype == (uint8_t)rq->dtype && args->site.op == (uint8_t)rq->op &&
+           args->root == rq->root && entry->numerics == call->numerics &&
+           is_same_choice(entry, call) &&
+           (call->site ? strcmp(call->site, args->site.name) == 0
+                       : args->site.name[0] == '\0');
+}
+
+static inline struct symm_cached *
+cache_slot(struct symm_lane *lane, const struct request *rq, const symm_call *call)
+{
+    uintptr_t hash = (uintptr_t)rq->in ^ (uintptr_t)rq->out >> 3 ^
+                     (uintptr_t)call->site * 31 ^ rq->count * 7 ^
+                     (uintptr_t)rq->kind * 63;
+
+    return &lane->cached[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
+}
+
+static void run_queued(struct symm_task *task)
+{
+    struct queued *queued = (struct queued *)task;
+    struct symm_lane *lane = queued->lane;
+    symm_status status = symm__team_failed(lane->team);
+
+    lane->deadline = queued->deadline;
+    if (status == SYMM_OK)
+        status = queued->kernel(&lane->state, &queued->args);
+    symm__work_complete(queued->work, status);
+    free(queued);
+}
+
+static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *entry,
+                           double deadline, symm_work **work)
+{
+    symm_ctx *ctx = lane->team->ctx;
+    struct queued *queued = malloc(sizeof(*queued));
+
+    if (!queued)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
+    *queued = (struct queued){.task.run = run_queued,
+                              .lane = lane,
+                              .kernel = entry->kernel,
+                              .deadline = deadline,
+                              .args = entry->args};
+    if (work) {
+        symm_status status = symm__work_create(ctx, true, &queued->work);
+
+        if (status != SYMM_OK) {
+            free(queued);
+            return status;
+        }
+    }
+    if (work) /* before the push: afterwards the worker may have let go of it */
+        *work = queued->work;
+    ctx->ops->stream_push(ctx->backend, lane->stream, &queued->task);
+    return SYMM_OK;
+}
+
+/* On the caller's thread; the default stream is held by the caller. */
+static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *entry,
+                              double deadline)
+{
+    lane->deadline = deadline;
+    return entry->kernel(&lane->state, &entry->args);
+}
+
+static symm_status launch(struct symm_lane *lane, const struct request *rq,
+                          const symm_call *call, symm_work **work)
+{
+    symm_team *team = lane->team;
+    struct symm_cached *entry = cache_slot(lane, rq, call);
+    double deadline = call->deadline > 0 ? call->deadline : team->ctx->deadline;
+    symm_work *inline_work = NULL;
+    symm_status status;
+
+    if (__builtin_expect(!is_cached(entry, team->ctx, rq, call), 0)) {
+        struct symm_cached fresh;
+
+        status = prepare(lane, rq, call, (size_t)(entry - lane->cached), &fresh);
+        if (status != SYMM_OK)
+            return status;
+        *entry = fresh;
+    }
+    lane->last = entry; /* for symm_explain */
+    __atomic_store_n(&team->last_lane, lane->index, __ATOMIC_RELAXED);
+    __atomic_store_n(&team->last_path, NULL, __ATOMIC_RELAXED);
+    if (team->calls)
+        return team->calls->launch(lane, entry, deadline, work);
+    if (lane->index != 0)
+        return enqueue(lane, entry, deadline, work);
+    if (work) { /* before the call: afterwards it could no longer be refused */
+        status = symm__work_create(team->ctx, true, &inline_work);
+        if (status != SYMM_OK)
+            return status;
+    }
+    status = run_inline(lane, entry, deadline);
+    symm__work_complete(inline_work, status);
+    if (status != SYMM_OK)
+        symm_work_release(inline_work);
+    else if (work)
+        *work = inline_work;
+    return status;
+}
+
+static symm_status collective(symm_team *team, const struct request *rq,
+                              const symm_call *given, symm_work **work)
+{
+    const symm_call *call = given ? given : &no_call;
+    struct symm_lane *lane;
+    symm_call copy;
+    symm_status status = symm__team_check(team);
+
+    if (__builtin_expect(status != SYMM_OK, 0))
+        return status;
+    if (__builtin_expect(call->size != sizeof(*call) || !(call->deadline >= 0), 0)) {
+        status = symm__call_copy(given, &copy);
+        if (status != SYMM_OK)
+            return status;
+        call = &copy;
+    }
+    status = symm__lane_enter(team, call->stream, &lane);
+    if (__builtin_expect(status != SYMM_OK, 0))
+        return status;
+    status = launch(lane, rq, call, work);
+    symm__lane_leave(lane);
+    return status;
+}
+
+symm_status symm_all_reduce(symm_team *team, const void *in, void *out, size_t count,
+                            symm_dtype dtype, symm_op op, const symm_call *call,
+                            symm_work **work)
+{
+    const struct request rq = {SYMM_KIND_ALL_REDUCE, in, out, count, dtype, op, 0};
+
+    return collective(team, &rq, call, work);
+}
+
+symm_status symm_reduce_scatter(symm_team *team, const void *in, void *out,
+                                size_t count, symm_dtype dtype, symm_op op,
+                                const symm_call *call, symm_work **work)
+{
+    const struct request rq = {SYMM_KIND_REDUCE_SCATTER, in, out, count, dtype, op, 0};
+
+    return collective(team, &rq, call, work);
+}
+
+symm_status symm_all_gather(symm_team *team, const void *in, void *out, size_t count,
+                            symm_dtype dtype, const symm_call *call, symm_work **work)
+{
+    const struct request rq = {
+        SYMM_KIND_ALL_GATHER, in, out, count, dtype, SYMM_SUM, 0};
+
+    return collective(team, &rq, call, work);
+}
+
+symm_status symm_broadcast(symm_team *team, const void *in, void *out, size_t count,
+                           symm_dtype dtype, int root, const symm_call *call,
+                           symm_work **work)
+{
+    const struct request rq = {
+        SYMM_KIND_BROADCAST, in, out, count, dtype, SYMM_SUM, root};
+
+    if (team && (root < 0 || root >= team->size))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "broadcast: root %d; the team has ranks 0 to %d", root,
+                          team->size - 1);
+    return collective(team, &rq, call, work);
+}
+
+symm_status symm_all_to_all(symm_team *team, const void *in, void *out, size_t count,
+                            symm_dtype dtype, const symm_call *call, symm_work **work)
+{
+    const struct request rq = {
+        SYMM_KIND_ALL_TO_ALL, in, out, count, dtype, SYMM_SUM, 0};
+
+    return collective(team, &rq, call, work);
+}
+
+symm_status symm_barrier(symm_team *team, const symm_call *call, symm_work **work)
+{
+    const struct request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
+                               SYMM_UINT8,        SYMM_SUM, 0};
+
+    return collective(team, &rq, call, work);
+}
+
+symm_status symm_team_device(symm_team *team, const void **device_team)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!device_team)
+        return symm__fail(SYMM_ERR_INVALID, "symm_team_device: device_team is NULL");
+    if (team->calls)
+        return team->calls->team_device(team, device_team);
+    if (team->size > SYMM_DEVICE_RANKS)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "symm_team_device: the team has %d ranks; struct "
+                          "symm_device_team holds up to %d; split it",
+                          team->size, SYMM_DEVICE_RANKS);
+    pthread_mutex_lock(&team->ctx->lock); /* two threads may ask for the first time */
+    symm__team_describe(team);
+    pthread_mutex_unlock(&team->ctx->lock);
+    *device_team = &team->device;
+    return SYMM_OK;
+}
+
+const char *symm_explain(symm_team *team)
+{
+    static _Thread_local char explanation[256];
+    const struct symm_cached *entry;
+    const char *path;
+
+    if (symm__team_check(team) != SYMM_OK)
+        return symm_last_error();
+    path = __atomic_load_n(&team->last_path, __ATOMIC_RELAXED);
+    if (path)
+        return path;
+    entry = team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)].last;
+    if (!entry)
+        return "no call has been made on this team";
+    snprintf(explanation, sizeof(explanation),
+             "%s of %zu bytes over %d ranks took %s on the %s backend: %s",
+             symm__kind_name((enum symm_kind)entry->args.site.kind), entry->args.bytes,
+             team->size, symm__algorithm_name(entry->algorithm), team->ctx->ops->name,
+             entry->reason);
+    return explanation;
+}

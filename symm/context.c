@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * context.c - what one rank has, from the meeting to the end.
+ *
+ * symm_init: job -> backend -> meeting -> address space -> control page and keeper -> one
+ * exchange with all ranks (backend, device and settings compared, control pages and process
+ * handles passed) -> world team.
+ * Each step that can fail locally fails before the next exchange, so that every rank learns
+ * of it. symm_finalize undoes it in reverse order and waits for nobody.
+ */
+#include "context.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "cuda.h"
+#include "greeting.h"
+#include "log.h"
+#include "meet.h"
+#include "options.h"
+#include "status.h"
+#include "symm/device.h"
+
+#define LONGEST_SECONDS 604800.0 /* a week: longer is taken for a mistake */
+
+symm_status symm__ctx_check(const symm_ctx *ctx)
+{
+    if (!ctx)
+        return symm__fail(SYMM_ERR_INVALID, "the context is NULL");
+    if (*ctx->own_process != 1)
+        return symm__fail(
+            SYMM_ERR_FORKED,
+            "the context of rank %d belongs to the parent of this process; "
+            "call symm_init in the process that uses it",
+            ctx->rank);
+    return SYMM_OK;
+}
+
+/* A page that a forked child sees as zero, so that the check costs one load. */
+static symm_status own_process_create(symm_ctx *ctx)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *at =
+        mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED)
+        return symm__fail_errno(SYMM_ERR_NOMEM, errno,
+                                "mapping a page for the context");
+    if (madvise(at, page, MADV_WIPEONFORK) != 0)
+        symm__log(SYMM_LOG_DEBUG, "no MADV_WIPEONFORK: use after fork is not detected");
+    *at = 1;
+    ctx->own_process = at;
+    return SYMM_OK;
+}
+
+static void own_process_destroy(symm_ctx *ctx)
+{
+    if (ctx->own_process)
+        munmap((void *)(uintptr_t)ctx->own_process, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* Which job: the caller's word, else the launcher's. */
+static symm_status take_job(symm_ctx *ctx, const symm_config *config)
+{
+    struct symm_job *job = &ctx->job;
+
+    if (config->world_size == 0 && !config->group)
+        return symm__job_detect(job);
+    if (config->world_size < 1 || config->rank < 0 ||
+        config->rank >= config->world_size)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: rank %d of world_size %d; a rank is 0 to size - 1",
+            config->rank, config->world_size);
+    if (config->local_rank < 0 || config->local_size < 0 ||
+        config->local_rank >=
+            (config->local_size ? config->local_size : config->world_size))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_config: local_rank %d of local_size %d; a rank is 0 to "
+                          "size - 1",
+                          config->local_rank, config->local_size);
+    if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
+        !config->group)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: world_size %d needs job_id, bootstrap or group, by "
+            "which the ranks meet",
+            config->world_size);
+    job->rank = config->rank;
+    job->size = config->world_size;
+    job->local_rank = config->local_size > 0 ? config->local_rank : config->rank;
+    job->local_size = config->local_size > 0 ? config->local_size : config->world_size;
+    snprintf(job->source, sizeof(job->source), "config");
+    snprintf(job->key, sizeof(job->key), "config:%s",
+             config->job_id ? config->job_id : "");
+    return SYMM_OK;
+}
+
+static symm_status check_job(const struct symm_job *job)
+{
+    if (job->size > SYMM_MAX_RANKS)
+        return symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
+                          job->size, SYMM_MAX_RANKS);
+    if (job->local_size < job->size)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "the job has %d ranks of which %d are on this host; this version "
+            "needs all ranks on one host",
+            job->size, job->local_size);
+    return SYMM_OK;
+}
+
+static symm_status take_sizes(symm_ctx *ctx, const symm_config *config)
+{
+    size_t granule = ctx->granularity;
+    symm_status status = SYMM_OK;
+
+    ctx->stride = config->heap_bytes;
+    if (ctx->stride == 0)
+        status = symm__option_bytes(SYMM_OPTION_HEAP_BYTES, &ctx->stride);
+    if (status != SYMM_OK)
+        return status;
+    ctx->team_bytes = config->team_bytes;
+    if (ctx->team_bytes == 0)
+        status = symm__option_bytes(SYMM_OPTION_TEAM_BYTES, &ctx->team_bytes);
+    if (status != SYMM_OK)
+        return status;
+    if (config->team_bytes == 0 && ctx->team_bytes > ctx->stride / 4)
+        /* the default's: a small heap still gets two teams */
+        ctx->team_bytes = ctx->stride / 4 / granule * granule;
+    if (ctx->stride % (2 * granule) != 0 || ctx->stride < 16 * granule ||
+        ctx->stride > ((size_t)1 << 44) || ctx->team_bytes % granule != 0 ||
+        ctx->team_bytes < 2 * granule || ctx->team_bytes > ctx->stride / 2)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "heap_bytes %zu and team_bytes %zu: the heap is a multiple of %zu, "
+            "at least %zu and at most 16 TiB, a team's part a multiple of %zu and "
+            "at most half of it",
+            ctx->stride, ctx->team_bytes, 2 * granule, 16 * granule, granule);
+    return SYMM_OK;
+}
+
+static symm_status take_isa(symm_ctx *ctx)
+{
+    const char *name = symm__option(SYMM_OPTION_ISA);
+
+    ctx->isa = symm__isa_best();
+    if (!name)
+        return SYMM_OK;
+    for (int isa = 0; isa < SYMM_ISA_COUNT; isa++)
+        if (strcmp(name, symm__isa_name((enum symm_isa)isa)) == 0 &&
+            symm__isa_usable((enum symm_isa)isa)) {
+            ctx->isa = (enum symm_isa)isa;
+            return SYMM_OK;
+        }
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "SYMM_ISA '%s' is not usable here; c always is, and this processor's "
+        "best is %s",
+        name, symm__isa_name(symm__isa_best()));
+}
+
+static symm_status take_settings(symm_ctx *ctx, const symm_config *config)
+{
+    int64_t spin, start = config->epoch_start;
+    symm_status status = SYMM_OK;
+
+    ctx->deadline = config->deadline;
+    if (!(config->deadline >= 0) || !(config->deadline <= LONGEST_SECONDS))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: deadline is %g; it is a number of seconds up to %g, "
+            "0 for the default",
+            config->deadline, LONGEST_SECONDS);
+    if (config->deadline == 0)
+        status = symm__option_seconds(SYMM_OPTION_DEADLINE, &ctx->deadline);
+    if (status == SYMM_OK)
+        status = symm__option_integer(SYMM_OPTION_SPIN, 0, 1000000000, &spin);
+    if (status == SYMM_OK && start == 0)
+        status = symm__option_integer(SYMM_OPTION_EPOCH_START, 0, UINT32_MAX, &start);
+    if (status == SYMM_OK)
+        status = take_isa(ctx);
+    if (status == SYMM_OK)
+        status = take_sizes(ctx, config);
+    if (status != SYMM_OK)
+        return status;
+    ctx->spin = (uint32_t)spin;
+    ctx->epoch_start = (uint32_t)start;
+    return SYMM_OK;
+}
+
+static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops,
+                               const char *why)
+{
+    symm_status status = ops->open(ctx->job.local_rank, &ctx->backend);
+
+    if (status != SYMM_OK)
+        return status;
+    ctx->ops = ops;
+    snprintf(ctx->why_backend, sizeof(ctx->why_backend), "%s", why);
+    symm__log(SYMM_LOG_INFO, "backend %s: %s", ops->name, why);
+    return SYMM_OK;
+}
+
+/* Without a word of the caller: CUDA where every rank can have a device, else the host. */
+static symm_status best_backend(symm_ctx *ctx)
+{
+    int local = ctx->job.local_size, devices = 0;
+    char why[SYMM_ERROR_BYTES];
+    symm_status status = symm__cuda_count(&devices);
+
+    if (status == SYMM_OK && devices < local)
+        snprintf(why, sizeof(why), "%d ranks of this host see %d CUDA devices", local,
+                 devices);
+    else if (status == SYMM_OK && ctx->job.size > SYMM_DEVICE_RANKS)
+        snprintf(why, sizeof(why), "%d ranks; a team on CUDA has at most %d",
+                 ctx->job.size, SYMM_DEVICE_RANKS);
+    else if (status == SYMM_OK &&
+             use_backend(ctx, &symm__backend_cuda, "each rank has a device") == SYMM_OK)
+        return SYMM_OK;
+    else
+        snprintf(why, sizeof(why), "no CUDA: %s", symm_last_error());
+    return use_backend(ctx, &symm__backend_host, why);
+}
+
+static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
+{
+    const char *name =
+        config->backend ? config->backend : symm__option(SYMM_OPTION_BACKEND);
+    const char *why = config->backend ? "symm_config.backend" : "SYMM_BACKEND";
+
+    if (!name)
+        return best_backend(ctx);
+    if (strcmp(name, "host") == 0)
+        return use_backend(ctx, &symm__backend_host, why);
+    if (strcmp(name, "cuda") != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "backend '%s' is unknown; there are: host, cuda", name);
+    if (ctx->job.size > SYMM_DEVICE_RANKS)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%d ranks; a team on CUDA has at most %d, use "
+                          "SYMM_BACKEND=host",
+                          ctx->job.size, SYMM_DEVICE_RANKS);
+    return use_backend(ctx, &symm__backend_cuda, why);
+}
+
+/* Sockets to all peers; link.peer_fd is set on success. */
+static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadline)
+{
+    struct symm_meeting meeting = {
+        .rank = ctx->rank,
+        .size = ctx->size,
+        .key = ctx->job.key,
+        .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
+        .deadline = deadline,
+    };
+    const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
+    int *peer_fd = malloc((size_t)ctx->size * sizeof(*peer_fd));
+    symm_status status;
+
+    if (!peer_fd)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %d sockets", ctx->size);
+    for (int r = 0; r < ctx->size; r++)
+        peer_fd[r] = -1;
+    if (config->group)
+        status = symm__group_join(config->group, ctx, peer_fd);
+    else if (config->bootstrap)
+        status = symm__meet_bootstrap(&meeting, config->bootstrap, peer_fd);
+    else if (how && strcmp(how, "store") == 0)
+        status = symm__meet_store(&meeting, ctx->job.store, peer_fd);
+    else if (how && strcmp(how, "local") != 0)
+        status = symm__fail(SYMM_ERR_INVALID,
+                            "SYMM_BOOTSTRAP '%s' is neither local nor store", how);
+    else
+        status = symm__meet_local(&meeting, peer_fd);
+    if (status != SYMM_OK) {
+        free(peer_fd);
+        return status;
+    }
+    symm__link_init(&ctx->link, ctx->rank, ctx->size, peer_fd);
+    return SYMM_OK;
+}
+
+static struct symm_control *control_of(const symm_ctx *ctx, int rank)
+{
+    return (struct symm_control *)(void *)(ctx->control_base +
+                                           (size_t)rank * SYMM_CONTROL_BYTES);
+}
+
+/* Address space for all ranks: heaps, and control pages. */
+static symm_status open_space(symm_ctx *ctx)
+{
+    void *base;
+    symm_status status;
+
+    if (ctx->group)
+        return SYMM_OK; /* has it */
+    status =
+        symm__backend_host.reserve(NULL, (size_t)ctx->size * SYMM_CONTROL_BYTES, &base);
+    if (status != SYMM_OK)
+        return status;
+    ctx->control_base = base;
+    status = ctx->ops->reserve(ctx->backend, (size_t)ctx->size * ctx->stride, &base);
+    if (status == SYMM_OK)
+        ctx->base = base;
+    return status;
+}
+
+/* My control page, and the thread that shows I live. */
+static symm_status open_control(symm_ctx *ctx)
+{
+    struct symm_control *control;
+    symm_status status;
+
+    control = control_of(ctx, ctx->rank);
+    status = symm__backend_host.commit(NULL, control, SYMM_CONTROL_BYTES,
+                                       &ctx->control_handle);
+    if (status != SYMM_OK)
+        return status;
+    control->magic = SYMM_CONTROL_MAGIC;
+    control->layout = SYMM_DEVICE_LAYOUT;
+    control->rank = ctx->rank;
+    ctx->control[ctx->rank] = control;
+    return symm__keeper_create(&control->live, &ctx->keeper);
+}
+
+/* Maps a peer's control page and keeps its pidfd. */
+static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int rank)
+{
+    struct symm_control *control = control_of(ctx, rank);
+    struct symm_process *process = &ctx->process[rank];
+    char sentence[SYMM_ERROR_BYTES];
+    symm_status status;
+
+    if (!ctx->group) {
+        status = symm__backend_host.import(NULL, parcel->fds[0], control,
+                                           SYMM_CONTROL_BYTES);
+        if (status != SYMM_OK) {
+            snprintf(sentence, sizeof(sentence),
+                     "rank %d cannot map the control page of rank %d: %s", ctx->rank,
+                     rank, symm_last_error());
+            return symm__fail_quiet(status, sentence);
+        }
+        process->pidfd = parcel->fds[1];
+        parcel->fds[1] = -1;
+        process->pid = symm__process_pid(process->pidfd);
+    }
+    if (control->magic != SYMM_CONTROL_MAGIC || control->rank != rank)
+        return symm__fail(SYMM_ERR_DAMAGED, "the control page of rank %d is damaged",
+                          rank);
+    process->tid = __atomic_load_n(&control->live, __ATOMIC_ACQUIRE);
+    ctx->control[rank] = control;
+    return SYMM_OK;
+}
+
+/* Will this rank still take part in the exchange? */
+static bool link_alive(void *arg, int rank)
+{
+    const symm_ctx *ctx = arg;
+    const char *why;
+
+    for (int m = 0; ctx->meeting && m < ctx->meeting->size; m++)
+        if (ctx->meeting->world_rank[m] == rank &&
+            symm__team_record_of(ctx->meeting, m) != SYMM_OK)
+            return false;
+
+    return !ctx->control[rank] ||
+           symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
+               SYMM_ERR_PEER_DEAD;
+}
+
+/*
+ * The first exchange of all ranks. `mine`: how the local steps before it went. *adopted: how
+ * mapping the peers' pages went here, which the next exchange tells.
+ */
+static symm_status greet(symm_ctx *ctx, symm_status mine, double deadline,
+                         symm_status *adopted)
+{
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_hello hello = symm__hello(ctx);
+    int members[SYMM_MAX_RANKS], fds[2] = {ctx->control_handle, -1};
+    struct symm_exchange exchange = {
+        .what = "the start of the job",
+        .tag = SYMM_CONTROL_MAGIC,
+        .members = members,
+        .count = ctx->size,
+        .deadline = deadline,
+        .bytes = &hello,
+        .bytes_count = sizeof(hello),
+        .fds = fds,
+    };
+    symm_status status;
+
+    for (int r = 0; r < ctx->size; r++)
+        members[r] = r;
+    if (mine == SYMM_OK && !ctx->group) {
+        fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0);
+        if (fds[1] < 0)
+            mine = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                    "pidfd_open of the own process");
+        exchange.fds_count = 2;
+    }
+    exchange.status = mine;
+    status = symm__exchange(&ctx->link, &exchange, parcels);
+    if (fds[1] >= 0)
+        close(fds[1]);
+    if (status == SYMM_OK)
+        status = symm__hello_check(ctx, parcels);
+    for (int r = 0; status == SYMM_OK && *adopted == SYMM_OK && r < ctx->size; r++)
+        if (r != ctx->rank) {
+            *adopted = symm__hello_reach(ctx, &parcels[r], r);
+            if (*adopted == SYMM_OK)
+                *adopted = adopt_peer(ctx, &parcels[r], r);
+        }
+    for (int r = 0; r < ctx->size; r++) /* finish closes what was not adopted */
+        if (parcels[r].fds_count == 2 && parcels[r].fds[1] < 0)
+            parcels[r].fds_count = 1;
+    symm__parcels_finish(parcels, ctx->size);
+    return status;
+}
+
+/* Everything behind the meeting; on error the caller finalizes. */
+static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
+{
+    symm_status status = meet(ctx, config, until - symm__now()), adopted = SYMM_OK;
+
+    if (status != SYMM_OK)
+        return status;
+    status = open_space(ctx);
+    if (status == SYMM_OK)
+        status = open_control(ctx);
+    status = greet(ctx, status, until - symm__now(), &adopted);
+    if (status != SYMM_OK)
+        return status;
+    ctx->link.alive = link_alive;
+    ctx->link.alive_arg = ctx;
+    status = symm__team_create_world(ctx, adopted, until - symm__now());
+    symm__backend_host.handle_close(NULL, ctx->control_handle);
+    ctx->control_handle = -1;
+    return status;
+}
+
+static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
+{
+    symm_ctx *c = calloc(1, sizeof(*c));
+    symm_status status;
+
+    if (!c)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a context");
+    c->control_handle = -1;
+    c->generation = 1;
+    for (int r = 0; r < SYMM_MAX_RANKS; r++)
+        c->process[r].pidfd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->registry, NULL);
+    status = own_process_create(c);
+    if (status == SYMM_OK)
+        status = take_job(c, config);
+    if (status == SYMM_OK)
+        status = check_job(&c->job);
+    if (status == SYMM_OK) {
+        c->rank = c->job.rank;
+        c->size = c->job.size;
+        symm__log_rank(c->rank);
+        status = take_backend(c, config);
+    }
+    if (status == SYMM_OK) {
+        c->granularity = c->ops->granularity(c->backend);
+        status = take_settings(c, config);
+    }
+    if (status != SYMM_OK) {
+        symm_finalize(c);
+        return status;
+    }
+    *ctx = c;
+    return SYMM_OK;
+}
+
+/* The caller's struct may be older (shorter) or newer (longer, with a tail of zeros). */
+static symm_status copy_config(const symm_config *given, symm_config *config)
+{
+    const uint8_t *bytes = (const uint8_t *)given;
+
+    memset(config, 0, sizeof(*config));
+    if (!given)
+        return SYMM_OK;
+    if (given->size < offsetof(symm_config, backend) || given->size > 4096)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_config.size is %zu; set it to sizeof(symm_config), %zu",
+                          given->size, sizeof(*config));
+    for (size_t i = sizeof(*config); i < given->size; i++)
+        if (bytes[i])
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "symm_config sets a field at byte %zu that libsymm %s does not "
+                "know",
+                i, SYMM_VERSION_STRING);
+    memcpy(config, given,
+           given->size < sizeof(*config) ? given->size : sizeof(*config));
+    return SYMM_OK;
+}
+
+symm_status symm_init(const symm_config *given, symm_ctx **ctx)
+{
+    symm_config config;
+    symm_ctx *c = NULL;
+    double deadline;
+    symm_status status;
+
+    if (!ctx)
+        return symm__fail(SYMM_ERR_INVALID, "symm_init: ctx is NULL");
+    status = copy_config(given, &config);
+    if (status != SYMM_OK)
+        return status;
+    deadline = config.init_deadline;
+    if (!(deadline >= 0) || !(deadline <= LONGEST_SECONDS))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: init_deadline is %g; it is a number of seconds up to "
+            "%g, 0 for the default",
+            deadline, LONGEST_SECONDS);
+    if (deadline == 0)
+        status = symm__option_seconds(SYMM_OPTION_INIT_DEADLINE, &deadline);
+    if (status == SYMM_OK)
+        status = ctx_create(&config, &c);
+    if (status != SYMM_OK)
+        return status;
+    status = open_all(c, &config, symm__now() + deadline);
+    if (status != SYMM_OK) {
+        symm_finalize(c);
+        return status;
+    }
+    *ctx = c;
+    return SYMM_OK;
+}
+
+/* In a forked child: memory only; threads, sockets and pages belong to the parent. */
+static void abandon(symm_ctx *ctx)
+{
+    symm__keeper_abandon(ctx->keeper);
+    ctx->keeper = NULL;
+    ctx->hook_count = 0;
+}
+
+void symm_finalize(symm_ctx *ctx)
+{
+    bool forked;
+
+    if (!ctx)
+        return;
+    forked = ctx->own_process && *ctx->own_process != 1;
+    if (forked)
+        abandon(ctx);
+    for (size_t i = 0; !forked && i < sizeof(ctx->streams) / sizeof(*ctx->streams); i++)
+        if (ctx->streams[i]) {
+            ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);
+            __atomic_store_n(&ctx->streams[i], NULL, __ATOMIC_RELAXED);
+        }
+    symm__keeper_destroy(ctx->keeper);
+    symm__link_finish(&ctx->link);
+    for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
+        symm__team_free(ctx->teams[s]);
+    symm__backend_host.handle_close(NULL, ctx->control_handle);
+    for (int r = 0; r < SYMM_MAX_RANKS; r++)
+        if (ctx->process[r].pidfd >= 0)
+            close(ctx->process[r].pidfd);
+    if (ctx->base && !ctx->group)
+        ctx->ops->release(ctx->backend, ctx->base, (size_t)ctx->size * ctx->stride);
+    if (ctx->control_base && !ctx->group)
+        symm__backend_host.release(NULL, ctx->control_base,
+                                   (size_t)ctx->size * SYMM_CONTROL_BYTES);
+    if (ctx->ops)
+        ctx->ops->close(ctx->backend);
+    free(ctx->hooks);
+    own_process_destroy(ctx);
+    pthread_mutex_destroy(&ctx->registry);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx);
+}
+
+symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
+{
+    symm_status status = symm__ctx_check(ctx);
+    symm_info full;
+
+    if (status != SYMM_OK)
+        return status;
+    if (!info || info->size < sizeof(size_t) || info->size > 4096)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_ctx_info: set info->size to sizeof(symm_info), %zu",
+                          sizeof(full));
+    full = (symm_info){.size = info->size,
+                       .rank = ctx->rank,
+                       .world_size = ctx->size,
+                       .local_rank = ctx->job.local_rank,
+                       .local_size = ctx->job.local_size,
+                       .backend = ctx->ops->name,
+                       .job_source = ctx->job.source,
+                       .isa = symm__isa_name(ctx->isa),
+                       .heap_bytes = ctx->stride,
+                       .granularity = ctx->granularity,
+                       .why_backend = ctx->why_backend};
+    full.committed_bytes = SYMM_CONTROL_BYTES;
+    pthread_mutex_lock(&ctx->lock);
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
+        if (ctx->teams[s]) {
+            full.committed_bytes +=
+                symm__memory_committed(ctx->teams[s]) - ctx->teams[s]->begin;
+            full.scratch_bytes += ctx->teams[s]->scratch_bytes;
+        }
+    pthread_mutex_unlock(&ctx->lock);
+    memcpy(info, &full, info->size < sizeof(full) ? info->size : sizeof(full));
+    return SYMM_OK;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * context.h - the runtime's own objects: context, team, buffer, channel.
+ *
+ * symm_ctx is the root of all state of one rank; there are no mutable globals, so N ranks
+ * may be N threads of one process. Address space: rank r's heap is base + r * stride; in it
+ * each team's range: its pad, on CUDA its kernels' scratch, then its buffers. Control pages
+ * are memory of the host in a reservation of their own.
+ * `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes no
+ * lock: what it reads (ranges, generation) changes only in control-plane calls, which must
+ * not overlap with calls that use the memory concerned.
+ */
+#ifndef SYMM_CONTEXT_H
+#define SYMM_CONTEXT_H
+
+#include <pthread.h>
+
+#include "backend.h"
+#include "control.h"
+#include "heap.h"
+#include "job.h"
+#include "keeper.h"
+#include "link.h"
+
+#define SYMM_MAX_RANKS   SYMM_MAX_LOCAL_RANKS
+#define SYMM_MAX_STREAMS 64
+#define SYMM_SITES       256 /* cached calls of a channel; a power of two */
+
+/* Ranks that are threads of one process; the memory goes when the group does. */
+struct symm_group {
+    int size;
+    pthread_mutex_t lock;
+    int *peer_fd; /* [size * size]: rank i's socket to j; -1 once taken */
+    bool *joined; /* [size] */
+    /* Teams that still use a rank's slot: what lies there must not be replaced under them. */
+    uint16_t holders[SYMM_MAX_RANKS][SYMM_MAX_TEAMS];
+    /* What all share, made by the first rank that joins: */
+    const struct symm_backend_ops *ops;
+    struct symm_backend *owner; /* of the reservation; NULL: none has joined */
+    void *base, *control_base;
+    size_t stride;
+    size_t bytes;
+};
+
+/* Committed memory of this rank, and its peers' beside it. */
+struct symm_segment {
+    size_t offset, bytes; /* in the heap */
+    int handle;           /* kept until all peers have it, then -1 */
+};
+
+/* A buffer: one for each alloc_id, or one for each anonymous allocation. */
+struct symm_buffer {
+    symm_team *team;
+    uint64_t alloc_id;
+    size_t offset, bytes;
+    bool held;                              /* the caller has it */
+    bool shared;                            /* a rendezvous has covered it */
+    struct symm_registration *registration; /* NULL: memory of the heap; owned */
+    symm_dtype dtype;
+    int ndim;
+    int64_t shape[16], stride[16];
+};
+
+/* A call that was checked once: the same arguments again take the short way. */
+struct symm_cached {
+    uint32_t generation; /* of the context; 0 = empty */
+    uint32_t numerics;
+    bool forced; /* the caller named the algorithm */
+    enum symm_algorithm algorithm;
+    const char *reason; /* of the choice */
+    symm_kernel_fn kernel;
+    struct symm_args args;
+};
+
+/* A stream's own part of a team's pad. */
+struct symm_lane {
+    struct symm_state state;
+    symm_team *team;
+    int index;       /* 0: the NULL stream's */
+    void *stream;    /* whose it is; NULL: nobody's yet */
+    double deadline; /* seconds, of the call that runs */
+    double stalled;  /* when the first wait of round stalled_epoch stalled */
+    uint32_t stalled_epoch;
+    bool has_stalled;
+    struct symm_cached *cached; /* [SYMM_SITES]; owned */
+    const struct symm_cached *last;
+    /* Launches on a device: */
+    struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
+    uint32_t launched;                /* calls so far */
+    bool captured; /* a graph may replay calls that were not counted */
+};
+
+struct symm_team {
+    symm_ctx *ctx;
+    uint32_t uid;
+    int slot; /* index of its records in control pages; 0: the world */
+    int rank, size;
+    int *world_rank;   /* [size]; owned */
+    uint32_t sequence; /* of exchanges */
+    size_t begin, end; /* its range: pad first, scratch, then the heap */
+    size_t scratch_bytes;
+    struct symm_heap heap;
+    size_t extent
+        [SYMM_MAX_RANKS]; /* by team rank: end of its memory that is mapped here */
+    size_t shared;        /* up to here every member's memory is mapped everywhere */
+    struct symm_segment *segments; /* in order of offset; owned */
+    size_t segment_count, segment_capacity;
+    symm_buffer **buffers; /* sorted by alloc_id, then offset; owned */
+    size_t buffer_count, buffer_capacity;
+    struct symm_registration *registrations; /* in order; owned */
+    uint64_t registered;                     /* ever */
+    struct symm_pad *pad[SYMM_MAX_RANKS];    /* by team rank */
+    struct symm_lane lane[SYMM_CHANNELS];
+    uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
+    int32_t failing;          /* atomic: somebody writes the record */
+    int32_t failed; /* symm_status, atomic; the record below is written before it */
+    pthread_mutex_t lanes; /* guards the lanes of streams while calls are queued */
+    char failure[SYMM_RECORD_BYTES];
+    const char *last_path; /* what a one-sided call did; NULL: see lane */
+    int last_lane;
+    struct symm_cuda_team *cuda;       /* of the CUDA backend; NULL on the host's */
+    const struct symm_call_ops *calls; /* NULL: kernels run on the host */
+    struct symm_device_team device;    /* as device code sees the team */
+};
+
+struct symm_hook {
+    int id;
+    symm_trace_fn fn;
+    void *arg;
+};
+
+struct symm_ctx {
+    const struct symm_backend_ops *ops;
+    struct symm_backend *backend;
+    const uint8_t *own_process; /* a page that reads 0 in a forked child */
+    uint32_t default_busy;      /* a call on the NULL stream is running */
+    uint32_t generation;        /* of cached calls */
+    int rank, size;
+    uint32_t spin;
+    enum symm_isa isa;
+    double deadline;
+    uint32_t epoch_start;
+    struct symm_job job;
+    struct symm_link link;
+    symm_group *group; /* NULL: ranks are processes */
+    char *base;
+    char *control_base; /* rank r's page is at r * SYMM_CONTROL_BYTES */
+    size_t stride, team_bytes, granularity;
+    char why_backend[256]; /* it was taken */
+    bool multicast;        /* all ranks have it and want it */
+    int processors;        /* CUDA: the fewest multiprocessors of all ranks' devices */
+    struct symm_control *control[SYMM_MAX_RANKS];
+    int control_handle;
+    struct symm_keeper *keeper;
+    struct symm_process process[SYMM_MAX_RANKS];
+    pthread_mutex_t lock;
+    pthread_mutex_t registry;   /* guards teams' registrations against puts */
+    struct symm_opened *opened; /* peers' registered memory */
+    symm_team *meeting;         /* in a rendezvous now: its failure ends the exchange */
+    symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
+    struct symm_stream *streams[SYMM_MAX_STREAMS];
+    const struct symm_call_ops *calls; /* as in the teams */
+    struct symm_cuda_calls *launcher;  /* what they share; goes with the last team */
+    struct symm_hook *hooks;           /* owned */
+    size_t hook_count;
+    int hook_next;
+};
+
+/* context.c */
+symm_status symm__ctx_check(const symm_ctx *ctx) SYMM_MUST_CHECK; /* NULL, forked */
+
+/* group.c: gives the rank its sockets and the shared reservation. */
+symm_status symm__group_join(symm_group *group, symm_ctx *ctx,
+                             int *peer_fd) SYMM_MUST_CHECK;
+/* A member begins or ceases to use the memory of all members of its team. */
+void symm__group_hold(symm_team *team, int change);
+uint64_t symm__group_held(symm_group *group,
+                          int rank); /* bit s: somebody holds slot s */
+
+/* team.c */
+symm_status symm__team_check(const symm_team *team) SYMM_MUST_CHECK;
+/* World team at init; pads of all ranks are mapped on return. `mine`: a failure of mine
+ * before this step, told to all. Collective. */
+symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine,
+                                    double deadline) SYMM_MUST_CHECK;
+void symm__team_free(symm_team *team);
+/* Fills team->device with what both backends know, not state and record. At most
+ * SYMM_DEVICE_RANKS members. */
+void symm__team_describe(symm_team *team);
+/* One exchange of the team, counted. */
+symm_status symm__team_exchange(symm_team *team, const char *what, double deadline,
+                                symm_status mine, const void *bytes, size_t bytes_count,
+                                const int *fds, int fds_count,
+                                struct symm_parcel *parcels) SYMM_MUST_CHECK;
+/* Is [ptr, ptr + bytes) this rank's memory that all members of `team` have mapped? */
+bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
+                          size_t *offset);
+const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
+
+/* buffer.c: the anonymous buffer that begins at this rank's address; NULL: none. */
+symm_buffer *symm__buffer_at(symm_team *team, const void *ptr);
+
+/* memory.c: segments of a team's range, and what peers map of them */
+/* Commits own memory so that it reaches `end` (an offset in the heap). */
+symm_status symm__memory_grow(symm_team *team, size_t end) SYMM_MUST_CHECK;
+/*
+ * Shares all new segments: what the ranks send is `digest` (compared by the caller through
+ * `agree`, which sees every rank's) and one descriptor a segment. Nothing is mapped unless
+ * agree returns SYMM_OK. `mine`: a failure of mine before this step, told to all. Collective.
+ */
+typedef symm_status (*symm_agree_fn)(symm_team *team, const uint64_t *digests);
+symm_status symm__memory_share(symm_team *team, const char *what, double deadline,
+                               symm_status mine, uint64_t digest,
+                               symm_agree_fn agree) SYMM_MUST_CHECK;
+void symm__memory_release(
+    symm_team *team); /* all of the team's memory, own and peers' */
+size_t symm__memory_committed(const symm_team *team); /* own end */
+
+/* trace.c */
+void symm__trace_segment(symm_ctx *ctx, symm_trace_event event, void *ptr,
+                         size_t bytes);
+
+/* wait.c */
+symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *args,
+                             int peer);
+void symm__wait_rouse(struct symm_state *state, struct symm_slot *own);
+symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
+                              uint32_t tag, const char *site, double deadline);
+void symm__wait_wake(uint64_t *word); /* all that sleep on the word's low half */
+/* Marks the team failed for this rank and tells its members; returns status. */
+symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
+                            ...) __attribute__((format(printf, 3, 4)));
+/* The failure of a failed team, as this thread's error. */
+symm_status symm__team_failed(const symm_team *team);
+/* Has this member reported a failure of this team? Then it is this rank's too. */
+symm_status symm__team_record_of(symm_team *team, int member);
+/* "'name' (all_reduce sum of 8 float32, ll_push) step 3" */
+const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,
+                            size_t bytes);
+/* Copies a peer's site and makes its name printable. */
+void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
+
+#endif

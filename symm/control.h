@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * control.h - the page that each rank shows to its peers: is it alive, where does it wait,
+ * has it failed, at which call sites has it been.
+ *
+ * A rank writes its own page only; peers map it and read. Nothing read from a peer's page is
+ * trusted: a value is copied once, then checked; none is an index, a length or a pointer.
+ * A page scribbled on by others can therefore cause an error, never a crash or a hang.
+ */
+#ifndef SYMM_CONTROL_H
+#define SYMM_CONTROL_H
+
+#include "symm/device.h"
+#include "symm/symm.h"
+
+#define SYMM_CONTROL_MAGIC 0x73796d6d63746c31u /* "symmctl1" */
+#define SYMM_MAX_TEAMS     64                  /* of one context at a time */
+#define SYMM_RECORD_BYTES  448
+#define SYMM_CONTROL_SITES 1024 /* a power of two */
+
+/* live: the keeper thread's id while it lives; the kernel sets bit 30 when it dies. */
+#define SYMM_LIVE_DIED     0x40000000u
+#define SYMM_LIVE_WAITERS  0x80000000u
+#define SYMM_LIVE_FINISHED 0x3fffffffu /* the rank has finalized its context */
+
+/* A failure of one team: state is stored last (release), the text is any bytes. */
+struct symm_record {
+    uint32_t team_uid;
+    int32_t state; /* symm_status; 0 = none */
+    char text[SYMM_RECORD_BYTES - 8];
+};
+
+struct symm_control {
+    uint64_t magic;
+    uint32_t layout; /* SYMM_DEVICE_LAYOUT */
+    int32_t rank;
+    uint32_t reserved0[12];
+    uint32_t live;
+    uint32_t reserved1[15];
+    /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
+    uint64_t waiting;
+    uint32_t reserved2[14];
+    struct symm_record record[SYMM_MAX_TEAMS];
+    /* CUDA: the call sites that words of this rank name by their tag (cuda_site.c). Each
+     * is written before the first launch with its tag: the tag is stored last (release). */
+    struct symm_site site[SYMM_CONTROL_SITES];
+};
+
+#define SYMM_CONTROL_BYTES 262144 /* what is mapped: whole pages for any page size */
+_Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
+_Static_assert(sizeof(struct symm_control) <= SYMM_CONTROL_BYTES, "layout");
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* dtype.c - names and sizes of the types of data and the reductions; pure functions. */
+#include <string.h>
+
+#include "status.h"
+
+size_t symm_dtype_size(symm_dtype dtype)
+{
+    switch (dtype) {
+#define SYMM_DTYPE_CASE(name, value, json, bytes)                                      \
+    case SYMM_##name:                                                                  \
+        return bytes;
+        SYMM_DTYPE_MAP(SYMM_DTYPE_CASE)
+#undef SYMM_DTYPE_CASE
+    }
+    return 0;
+}
+
+const char *symm_dtype_name(symm_dtype dtype)
+{
+    switch (dtype) {
+#define SYMM_DTYPE_CASE(name, value, json, bytes)                                      \
+    case SYMM_##name:                                                                  \
+        return json;
+        SYMM_DTYPE_MAP(SYMM_DTYPE_CASE)
+#undef SYMM_DTYPE_CASE
+    }
+    return NULL;
+}
+
+const char *symm_op_name(symm_op op)
+{
+    switch (op) {
+#define SYMM_OP_CASE(name, value, json)                                                \
+    case SYMM_##name:                                                                  \
+        return json;
+        SYMM_OP_MAP(SYMM_OP_CASE)
+#undef SYMM_OP_CASE
+    }
+    return NULL;
+}
+
+symm_status symm_dtype_parse(const char *name, symm_dtype *dtype)
+{
+    if (!name || !dtype)
+        return symm__fail(SYMM_ERR_INVALID, "symm_dtype_parse: an argument is NULL");
+#define SYMM_DTYPE_TRY(id, value, json, bytes)                                         \
+    if (strcmp(name, json) == 0) {                                                     \
+        *dtype = SYMM_##id;                                                            \
+        return SYMM_OK;                                                                \
+    }
+    SYMM_DTYPE_MAP(SYMM_DTYPE_TRY)
+#undef SYMM_DTYPE_TRY
+    return symm__fail(SYMM_ERR_INVALID,
+                      "'%.40s' is not a dtype; known are"
+#define SYMM_DTYPE_WORD(id, value, json, bytes) " " json
+                      SYMM_DTYPE_MAP(SYMM_DTYPE_WORD),
+#undef SYMM_DTYPE_WORD
+                      name);
+}
+
+symm_status symm_op_parse(const char *name, symm_op *op)
+{
+    if (!name || !op)
+        return symm__fail(SYMM_ERR_INVALID, "symm_op_parse: an argument is NULL");
+#define SYMM_OP_TRY(id, value, json)                                                   \
+    if (strcmp(name, json) == 0) {                                                     \
+        *op = SYMM_##id;                                                               \
+        return SYMM_OK;                                                                \
+    }
+    SYMM_OP_MAP(SYMM_OP_TRY)
+#undef SYMM_OP_TRY
+    return symm__fail(SYMM_ERR_INVALID,
+                      "'%.40s' is not a reduction; known are"
+#define SYMM_OP_WORD(id, value, json) " " json
+                      SYMM_OP_MAP(SYMM_OP_WORD),
+#undef SYMM_OP_WORD
+                      name);
+}

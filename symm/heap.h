@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * heap.h - an allocator of offsets: pure, deterministic, no memory of its own behind it.
+ *
+ * Invariants (symm__heap_check): blocks are sorted and tile [begin, end) without gaps; no
+ * two FREE neighbours; used == sum of LIVE bytes; every offset is a multiple of
+ * SYMM_HEAP_ALIGN. The same calls give the same offsets on every rank: the lowest offset
+ * that fits is taken.
+ * A freed block is RETIRED until symm__heap_settle: peers may still read it.
+ */
+#ifndef SYMM_HEAP_H
+#define SYMM_HEAP_H
+
+#include "symm/symm.h"
+
+#define SYMM_HEAP_ALIGN 256u
+
+enum symm_block_state { SYMM_BLOCK_FREE, SYMM_BLOCK_LIVE, SYMM_BLOCK_RETIRED };
+
+struct symm_block {
+    size_t offset, bytes; /* bytes: rounded up to SYMM_HEAP_ALIGN */
+    size_t requested;     /* LIVE: what was asked for */
+    enum symm_block_state state;
+    uint64_t id; /* LIVE: the caller's (alloc_id, 0 = anonymous) */
+};
+
+struct symm_heap {
+    size_t begin, end;         /* the range; multiples of SYMM_HEAP_ALIGN */
+    size_t used, peak;         /* LIVE bytes; top: see symm__heap_top */
+    struct symm_block *blocks; /* sorted by offset; owned */
+    size_t count, capacity;
+};
+
+symm_status symm__heap_init(struct symm_heap *heap, size_t begin,
+                            size_t end) SYMM_MUST_CHECK;
+void symm__heap_finish(struct symm_heap *heap); /* zeroed or finished heaps are fine */
+/* bytes 0 takes one unit. SYMM_ERR_NOMEM says bytes, largest hole and range. */
+symm_status symm__heap_alloc(struct symm_heap *heap, size_t bytes, uint64_t id,
+                             size_t *offset) SYMM_MUST_CHECK;
+symm_status symm__heap_free(struct symm_heap *heap, size_t offset) SYMM_MUST_CHECK;
+/* FREE at once: for a block that no peer has ever mapped. An unknown offset is ignored. */
+void symm__heap_discard(struct symm_heap *heap, size_t offset);
+void symm__heap_settle(struct symm_heap *heap); /* RETIRED becomes FREE */
+size_t symm__heap_top(
+    const struct symm_heap *heap); /* end of the last block that isn't FREE */
+bool symm__heap_check(const struct symm_heap *heap);
+
+/* A heap as symm_heap_dump writes it: plain data, made by the context. */
+struct symm_heap_segment {
+    uint64_t address; /* of this rank's mapping */
+    size_t bytes;
+    const char *team;                /* "world", "team 3" */
+    const struct symm_block *blocks; /* those that begin in it, with absolute offsets */
+    size_t count;
+    size_t
+        offset; /* of the segment: block address = address + (block.offset - offset) */
+};
+/* format "json" or "pickle" (memory_viz's snapshot, readable by Python's pickle). */
+symm_status symm__heap_write(const char *path, const char *format, int rank,
+                             const struct symm_heap_segment *segments,
+                             size_t count) SYMM_MUST_CHECK;
+
+#endif

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * heap_write.c - a heap as a file: JSON of our own, or the pickle that
+ * pytorch.org/memory_viz shows.
+ *
+ * Guarantees: a file appears whole or not at all (it is written beside its place and
+ * renamed there); what was at `path` stays until then. Symbolic links are followed.
+ * Refuses: unknown formats; paths at which something other than a regular file lies,
+ * since the renaming would replace it.
+ */
+#include "heap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "emit.h"
+#include "status.h"
+
+/* ---- Parts ----------------------------------------------------------------------- */
+
+/*
+ * A block's part of one segment. The parts tile the segment: a block that runs over its
+ * end goes on in the next one, and what no block covers (a team's signal pad) is a part
+ * too.
+ */
+struct part {
+    size_t bytes;
+    size_t requested;
+    const struct symm_block *block; /* NULL: no block covers this */
+};
+
+struct cursor {
+    const struct symm_heap_segment *segment;
+    size_t next;                     /* index of the next block of the segment */
+    size_t at;                       /* offset behind the last part */
+    const struct symm_block *before; /* of an earlier segment, reaching into it */
+};
+
+static size_t block_end(const struct symm_block *block)
+{
+    size_t end;
+
+    return __builtin_add_overflow(block->offset, block->bytes, &end) ? SIZE_MAX : end;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The next part of the segment; false at its end. */
+static bool next_part(struct cursor *cursor, struct part *part)
+{
+    const struct symm_heap_segment *segment = cursor->segment;
+    size_t end = segment->offset + segment->bytes;
+    const struct symm_block *block = NULL;
+
+    if (cursor->at >= end)
+        return false;
+    if (cursor->before != NULL && block_end(cursor->before) > cursor->at) {
+        block = cursor->before;
+    } else {
+        while (cursor->next < segment->count &&
+               block_end(&segment->blocks[cursor->next]) <= cursor->at)
+            cursor->next++;
+        if (cursor->next < segment->count)
+            block = &segment->blocks[cursor->next];
+    }
+    size_t stop = end;
+    if (block != NULL && block->offset > cursor->at) {
+        stop = smaller(block->offset, end);
+        block = NULL;
+    } else if (block != NULL) {
+        stop = smaller(block_end(block), end);
+    }
+    part->bytes = stop - cursor->at;
+    part->block = block;
+    part->requested = 0;
+    if (block != NULL && block->requested > cursor->at - block->offset)
+        part->requested =
+            smaller(block->requested - (cursor->at - block->offset), part->bytes);
+    cursor->at = stop;
+    return true;
+}
+
+/*
+ * The block that may reach into segment s from an earlier one, or NULL. Segments of a
+ * team follow each other by offset.
+ */
+static const struct symm_block *reaching(const struct symm_heap_segment *segments,
+                                         size_t s)
+{
+    for (size_t i = s; i > 0; i--) {
+        const struct symm_heap_segment *earlier = &segments[i - 1];
+        if (earlier->count == 0)
+            continue;
+        const struct symm_block *last = &earlier->blocks[earlier->count - 1];
+        return last->offset < segments[s].offset ? last : NULL;
+    }
+    return NULL;
+}
+
+static struct cursor first_part(const struct symm_heap_segment *segments, size_t s)
+{
+    return (struct cursor){.segment = &segments[s],
+                           .at = segments[s].offset,
+                           .before = reaching(segments, s)};
+}
+
+struct sums {
+    uint64_t live, retired, free, other, requested;
+};
+
+static void add_segment(const struct symm_heap_segment *segments, size_t s,
+                        struct sums *sums)
+{
+    struct part part;
+
+    for (struct cursor c = first_part(segments, s); next_part(&c, &part);) {
+        if (part.block == NULL)
+            sums->other += part.bytes;
+        else if (part.block->state == SYMM_BLOCK_LIVE)
+            sums->live += part.bytes;
+        else if (part.block->state == SYMM_BLOCK_RETIRED)
+            sums->retired += part.bytes;
+        else
+            sums->free += part.bytes;
+        sums->requested += part.requested;
+    }
+}
+
+/* ---- JSON ------------------------------------------------------------------------ */
+
+static const char *state_name(enum symm_block_state state)
+{
+    switch (state) {
+    case SYMM_BLOCK_FREE:
+        return "free";
+    case SYMM_BLOCK_LIVE:
+        return "live";
+    case SYMM_BLOCK_RETIRED:
+        return "retired";
+    }
+    return "unknown";
+}
+
+static void key_unsigned(struct symm_emit *emit, const char *key, uint64_t value)
+{
+    symm__emit_key(emit, key);
+    symm__emit_unsigned(emit, value);
+}
+
+static void key_string(struct symm_emit *emit, const char *key, const char *value)
+{
+    symm__emit_key(emit, key);
+    symm__emit_string(emit, value);
+}
+
+static void json_totals(struct symm_emit *emit,
+                        const struct symm_heap_segment *segments, size_t count)
+{
+    uint64_t committed = 0, live_blocks = 0;
+    struct sums sums = {0};
+
+    for (size_t s = 0; s < count; s++) {
+        add_segment(segments, s, &sums);
+        committed += segments[s].bytes;
+        for (size_t b = 0; b < segments[s].count; b++)
+            live_blocks += segments[s].blocks[b].state == SYMM_BLOCK_LIVE;
+    }
+    symm__emit_key(emit, "totals");
+    symm__emit_begin_map(emit);
+    key_unsigned(emit, "segments", count);
+    key_unsigned(emit, "committed_bytes", committed);
+    key_unsigned(emit, "live_blocks", live_blocks);
+    key_unsigned(emit, "live_bytes", sums.live);
+    key_unsigned(emit, "requested_bytes", sums.requested);
+    key_unsigned(emit, "retired_bytes", sums.retired);
+    key_unsigned(emit, "free_bytes", sums.free);
+    key_unsigned(emit, "other_bytes", sums.other); /* signal pads */
+    symm__emit_end_map(emit);
+}
+
+static void json_block(struct symm_emit *emit, const struct symm_block *block)
+{
+    symm__emit_begin_map(emit);
+    key_unsigned(emit, "offset", block->offset);
+    key_unsigned(emit, "bytes", block->bytes);
+    key_string(emit, "state", state_name(block->state));
+    if (block->state == SYMM_BLOCK_LIVE) {
+        key_unsigned(emit, "alloc_id", block->id);
+        key_unsigned(emit, "requested", block->requested);
+    }
+    symm__emit_end_map(emit);
+}
+
+static void write_json(struct symm_emit *emit, int rank,
+                       const struct symm_heap_segment *segments, size_t count)
+{
+    symm__emit_begin_map(emit);
+    key_string(emit, "format", "symm-heap/1");
+    key_string(emit, "version", symm_version());
+    symm__emit_key(emit, "rank");
+    symm__emit_signed(emit, rank);
+    json_totals(emit, segments, count);
+    symm__emit_key(emit, "segments");
+    symm__emit_begin_list(emit);
+    for (size_t s = 0; s < count; s++) {
+        symm__emit_begin_map(emit);
+        key_string(emit, "team", segments[s].team);
+        key_unsigned(emit, "address", segments[s].address);
+        key_unsigned(emit, "offset", segments[s].offset);
+        key_unsigned(emit, "bytes", segments[s].bytes);
+        symm__emit_key(emit, "blocks");
+        symm__emit_begin_list(emit);
+        for (size_t b = 0; b < segments[s].count; b++)
+            json_block(emit, &segments[s].blocks[b]);
+        symm__emit_end_list(emit);
+        symm__emit_end_map(emit);
+    }
+    symm__emit_end_list(emit);
+    symm__emit_end_map(emit);
+}
+
+/* ---- The viewer's snapshot ------------------------------------------------------- */
+
+/*
+ * The viewer computes addresses by adding up the sizes of a segment's blocks and draws
+ * a block inside one segment: so its blocks are our parts.
+ */
+
+/* One frame; the viewer shows it as "world:0:alloc_id 17". */
+static void pickle_frames(struct symm_emit *emit, const char *team,
+                          const struct symm_block *block)
+{
+    char name[64];
+
+    symm__emit_key(emit, "frames");
+    symm__emit_begin_list(emit);
+    if (block != NULL && block->state != SYMM_BLOCK_FREE) {
+        if (block->state == SYMM_BLOCK_RETIRED)
+            snprintf(name, sizeof(name), "freed, not reusable yet");
+        else
+            snprintf(name, sizeof(name), "alloc_id %" PRIu64, block->id);
+        symm__emit_begin_map(emit);
+        key_string(emit, "filename", team);
+        key_unsigned(emit, "line", 0);
+        key_string(emit, "name", name);
+        symm__emit_end_map(emit);
+    }
+    symm__emit_end_list(emit);
+}
+
+static void pickle_part(struct symm_emit *emit, const struct symm_heap_segment *segment,
+                        const struct part *part, size_t offset)
+{
+    const char *state = "inactive";
+    size_t requested = 0;
+
+    if (part->block != NULL && part->block->state == SYMM_BLOCK_LIVE) {
+        state = "active_allocated";
+        requested = part->requested;
+    } else if (part->block != NULL && part->block->state == SYMM_BLOCK_RETIRED) {
+        state = "active_pending_free";
+        requested = part->bytes;
+    }
+    symm__emit_begin_map(emit);
+    key_unsigned(emit, "address", segment->address + (offset - segment->offset));
+    key_unsigned(emit, "size", part->bytes);
+    key_unsigned(emit, "requested_size", requested);
+    key_string(emit, "state", state);
+    pickle_frames(emit, segment->team, part->block);
+    symm__emit_end_map(emit);
+}
+
+static void pickle_segment(struct symm_emit *emit,
+                           const struct symm_heap_segment *segments, size_t s)
+{
+    const struct symm_heap_segment *segment = &segments[s];
+    struct sums sums = {0};
+    struct part part;
+
+    add_segment(segments, s, &sums);
+    symm__emit_begin_map(emit);
+    key_unsigned(emit, "device", 0);
+    key_unsigned(emit, "address", segment->address);
+    key_unsigned(emit, "total_size", segment->bytes);
+    key_unsigned(emit, "allocated_size", sums.live);
+    key_unsigned(emit, "active_size", sums.live + sums.retired);
+    key_unsigned(emit, "stream", 0);
+    key_string(emit, "segment_type", "large");
+    symm__emit_key(emit, "frames");
+    symm__emit_begin_list(emit);
+    symm__emit_end_list(emit);
+    symm__emit_key(emit, "blocks");
+    symm__emit_begin_list(emit);
+    for (struct cursor c = first_part(segments, s);;) {
+        size_t offset = c.at;
+        if (!next_part(&c, &part))
+            break;
+        pickle_part(emit, segment, &part, offset);
+    }
+    symm__emit_end_list(emit);
+    symm__emit_end_map(emit);
+}
+
+/*
+ * The device's trace is empty: the heap keeps no history, and the viewer then shows the
+ * state as it is. Every rank's snapshot is that of device 0, the viewer's first choice.
+ */
+static void write_pickle(struct symm_emit *emit,
+                         const struct symm_heap_segment *segments, size_t count)
+{
+    symm__emit_begin_map(emit);
+    symm__emit_key(emit, "segments");
+    symm__emit_begin_list(emit);
+    for (size_t s = 0; s < count; s++)
+        pickle_segment(emit, segments, s);
+    symm__emit_end_list(emit);
+    symm__emit_key(emit, "device_traces");
+    symm__emit_begin_list(emit);
+    symm__emit_begin_list(emit);
+    symm__emit_end_list(emit);
+    symm__emit_end_list(emit);
+    symm__emit_end_map(emit);
+}
+
+/* ---- Files ----------------------------------------------------------------------- */
+
+/*
+ * Where the file really goes: path with its links resolved, as a new string.
+ * A link to nothing is an error of realpath, which says what is missing.
+ */
+static symm_status resolve(const char *path, char **real)
+{
+    struct stat info;
+    char *copy;
+
+    bool exists = lstat(path, &info) == 0;
+    if (!exists && errno != ENOENT)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "heap dump: can't look at %s",
+                                path);
+    if (exists && S_ISLNK(info.st_mode))
+        copy = realpath(path, NULL);
+    else
+        copy = strdup(path);
+    if (copy == NULL)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "heap dump: can't resolve %s",
+                                path);
+    if (exists && stat(copy, &info) == 0 && !S_ISREG(info.st_mode)) {
+        free(copy);
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "heap dump: %s exists and isn't a regular file; name another path", path);
+    }
+    *real = copy;
+    return SYMM_OK;
+}
+
+/*
+ * Opens a new file beside `real`, with the permissions that the umask gives (mkstemp's
+ * are for the owner alone). *name: returns new.
+ */
+static int open_beside(const char *real, char **name)
+{
+    for (int attempt = 0; attempt < 100; attempt++) {
+        long thread = (long)syscall(SYS_gettid);
+        char *try;
+        /* The number keeps ranks that are threads apart, the loop old litter. */
+        if (asprintf(&try, "%s.%ld-%d.tmp", real, thread, attempt) < 0)
+            return -1;
+        int fd = open(try, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            *name = try;
+            return fd;
+        }
+        int error = errno;
+        free(try);
+        errno = error;
+        if (error != EEXIST)
+            break;
+    }
+    return -1;
+}
+
+static symm_status parse_format(const char *name, enum symm_emit_format *format)
+{
+    if (name != NULL && strcmp(name, "json") == 0) {
+        *format = SYMM_EMIT_JSON;
+        return SYMM_OK;
+    }
+    if (name != NULL && strcmp(name, "pickle") == 0) {
+        *format = SYMM_EMIT_PICKLE;
+        return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_INVALID,
+                      "heap dump: no format '%s'; there are 'json' and 'pickle'",
+                      name != NULL ? name : "(null)");
+}
+
+symm_status symm__heap_write(const char *path, const char *format, int rank,
+                             const struct symm_heap_segment *segments, size_t count)
+{
+    enum symm_emit_format kind = SYMM_EMIT_JSON;
+    struct symm_emit emit;
+    char *real = NULL, *temporary = NULL;
+    int error;
+
+    symm_status status = parse_format(format, &kind);
+    if (status != SYMM_OK)
+        return status;
+    if (path == NULL || path[0] == '\0')
+        return symm__fail(SYMM_ERR_INVALID, "heap dump: the path is empty");
+    status = resolve(path, &real);
+    if (status != SYMM_OK)
+        return status;
+    int fd = open_beside(real, &temporary);
+    if (fd < 0) {
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                  "heap dump: can't create a file beside %s", path);
+        goto err_real;
+    }
+    symm__emit_init_fd(&emit, kind, fd);
+    if (kind == SYMM_EMIT_JSON)
+        write_json(&emit, rank, segments, count);
+    else
+        write_pickle(&emit, segments, count);
+    error = symm__emit_finish(&emit);
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0 && rename(temporary, real) != 0)
+        error = errno;
+    if (error != 0) {
+        status =
+            symm__fail_errno(SYMM_ERR_SYSTEM, error, "heap dump: can't write %s", path);
+        unlink(temporary);
+    }
+    free(temporary);
+err_real:
+    free(real);
+    return status;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * keeper.c - see keeper.h. The list has one entry; its node is private memory and
+ * futex_offset leads from it to the shared word.
+ */
+#include "keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "status.h"
+
+#define PROCESS_EXITING 0x4u /* PF_EXITING in field 9 of /proc/PID/stat */
+#define CONFIRM_SECONDS 0.020
+
+enum { KEEPER_STARTING, KEEPER_HOLDING, KEEPER_FAILED, KEEPER_LEAVING };
+
+struct symm_keeper {
+    pthread_t thread;
+    uint32_t *live;
+    uint32_t phase; /* a private futex */
+    int error;      /* of KEEPER_FAILED */
+    struct robust_list_head head;
+    struct robust_list node;
+};
+
+static long futex(uint32_t *word, int operation, uint32_t value)
+{
+    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL,
+                   0);
+}
+
+static void set_phase(struct symm_keeper *keeper, uint32_t phase)
+{
+    /* release: pairs with the acquire in wait_while */
+    __atomic_store_n(&keeper->phase, phase, __ATOMIC_RELEASE);
+    futex(&keeper->phase, FUTEX_WAKE, INT_MAX);
+}
+
+static uint32_t wait_while(struct symm_keeper *keeper, uint32_t phase)
+{
+    uint32_t now;
+
+    while ((now = __atomic_load_n(&keeper->phase, __ATOMIC_ACQUIRE)) == phase)
+        futex(&keeper->phase, FUTEX_WAIT, phase);
+    return now;
+}
+
+static void *keep(void *arg)
+{
+    struct symm_keeper *keeper = arg;
+    uint32_t tid = (uint32_t)syscall(SYS_gettid);
+
+    keeper->node.next = &keeper->head.list;
+    keeper->head.list.next = &keeper->node;
+    keeper->head.list_op_pending = NULL;
+    keeper->head.futex_offset =
+        (long)((intptr_t)keeper->live - (intptr_t)&keeper->node);
+    if (syscall(SYS_set_robust_list, &keeper->head, sizeof(keeper->head)) != 0) {
+        keeper->error = errno;
+        set_phase(keeper, KEEPER_FAILED);
+        return NULL;
+    }
+    __atomic_store_n(keeper->live, tid, __ATOMIC_RELEASE);
+    set_phase(keeper, KEEPER_HOLDING);
+    wait_while(keeper, KEEPER_HOLDING);
+    /* The word is no longer ours: the kernel must not mark it when this thread ends. */
+    keeper->head.list.next = &keeper->head.list;
+    return NULL;
+}
+
+symm_status symm__keeper_create(uint32_t *live, struct symm_keeper **keeper)
+{
+    struct symm_keeper *k = calloc(1, sizeof(*k));
+    sigset_t all, before;
+    int error;
+
+    if (!k)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the keeper thread");
+    k->live = live;
+    sigfillset(&all); /* the program's signals belong to the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&k->thread, NULL, keep, k);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        free(k);
+        return symm__fail_errno(SYMM_ERR_SYSTEM, error,
+                                "cannot start the keeper thread");
+    }
+    if (wait_while(k, KEEPER_STARTING) == KEEPER_FAILED) {
+        error = k->error;
+        pthread_join(k->thread, NULL);
+        free(k);
+        return symm__fail_errno(
+            SYMM_ERR_SYSTEM, error,
+            "set_robust_list, which shows a rank's death to its peers");
+    }
+    *keeper = k;
+    return SYMM_OK;
+}
+
+void symm__keeper_destroy(struct symm_keeper *keeper)
+{
+    if (!keeper)
+        return;
+    __atomic_store_n(keeper->live, SYMM_LIVE_FINISHED, __ATOMIC_RELEASE);
+    set_phase(keeper, KEEPER_LEAVING);
+    pthread_join(keeper->thread, NULL);
+    free(keeper);
+}
+
+void symm__keeper_abandon(struct symm_keeper *keeper)
+{
+    free(keeper);
+}
+
+int symm__process_pid(int pidfd)
+{
+    char path[64], text[512];
+    const char *line;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (got <= 0)
+        return 0;
+    text[got] = '\0';
+    line = strstr(text, "\nPid:");
+    if (!line)
+        return 0;
+    got = strtol(line + 5, NULL, 10);
+    return got > 0 ? (int)got : 0;
+}
+
+/* Field 3 and field 9 of /proc/PID/stat; the name in field 2 may hold anything. */
+static bool stat_says_ending(int pid)
+{
+    char path[64], text[512], *at;
+    unsigned flags = 0;
+    char state = 0;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT || errno == ESRCH;
+    got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (got <= 0)
+        return got < 0 && errno == ESRCH;
+    text[got] = '\0';
+    at = strrchr(text, ')');
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
+        return false;
+    return state == 'Z' || state == 'X' || (flags & PROCESS_EXITING);
+}
+
+bool symm__process_ending(const struct symm_process *process)
+{
+    struct pollfd poll_fd = {.fd = process->pidfd, .events = POLLIN};
+
+    if (process->pidfd >= 0 && poll(&poll_fd, 1, 0) == 1)
+        return true;
+    return process->pid > 0 && stat_says_ending(process->pid);
+}
+
+symm_status symm__process_check(const struct symm_process *process,
+                                const uint32_t *live, const char **why)
+{
+    uint32_t now = __atomic_load_n(live, __ATOMIC_ACQUIRE);
+    const struct timespec pause = {.tv_nsec = 200000};
+
+    if (__builtin_expect(now == process->tid, 1))
+        return SYMM_OK;
+    if (now == SYMM_LIVE_FINISHED) {
+        *why = "has finalized its context";
+        return SYMM_ERR_PEER_DEAD;
+    }
+    *why = "has died";
+    if (symm__process_ending(process))
+        return SYMM_ERR_PEER_DEAD;
+    if ((now & ~SYMM_LIVE_WAITERS) == SYMM_LIVE_DIED) {
+        /* The keeper is gone but the process does not yet show it: a moment, or an exec. */
+        for (double spent = 0; spent < CONFIRM_SECONDS; spent += 0.0002) {
+            nanosleep(&pause, NULL);
+            if (symm__process_ending(process))
+                return SYMM_ERR_PEER_DEAD;
+        }
+        if (process->pidfd >= 0 || process->pid > 0)
+            *why = "has replaced its program (exec)";
+        return SYMM_ERR_PEER_DEAD; /* the kernel's mark: that rank's threads are gone */
+    }
+    *why = "is alive but its control page is damaged";
+    return SYMM_ERR_DAMAGED;
+}

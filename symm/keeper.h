@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * keeper.h - how peers learn of this process's death within microseconds.
+ *
+ * A thread of the library holds a robust futex in the control page for life. When the
+ * process dies the kernel sets bit 30 of that word before it frees the address space, so
+ * that peers see the death in a plain load, however much memory the process had. The robust
+ * list is the keeper's own (set_robust_list for that thread): nothing the kernel follows and
+ * nothing glibc interprets lies in shared memory.
+ */
+#ifndef SYMM_KEEPER_H
+#define SYMM_KEEPER_H
+
+#include "symm/symm.h"
+
+struct symm_keeper;
+
+/* Starts the thread; returns when *live holds its id. live: in the own control page. */
+symm_status symm__keeper_create(uint32_t *live,
+                                struct symm_keeper **keeper) SYMM_MUST_CHECK;
+/* Marks *live as finished, ends and joins the thread. NULL is allowed. */
+void symm__keeper_destroy(struct symm_keeper *keeper);
+/* After fork, in the child: frees the memory without touching thread or page. */
+void symm__keeper_abandon(struct symm_keeper *keeper);
+
+/* A peer's process, to tell a death from a damaged page. */
+struct symm_process {
+    int pidfd;    /* -1: none; owned */
+    int pid;      /* as seen from here; 0 = not visible */
+    uint32_t tid; /* what *live held when we met */
+};
+
+/*
+ * What a peer's live word says now. SYMM_OK: alive. SYMM_ERR_PEER_DEAD: the process is
+ * dying, dead or has finalized (*why says which). SYMM_ERR_DAMAGED: the word is none that
+ * the owner or the kernel writes and the process is alive. Takes a system call only if the
+ * word is not the usual one.
+ */
+symm_status symm__process_check(const struct symm_process *process,
+                                const uint32_t *live, const char **why);
+/* Is the process certainly ending, by its pidfd or /proc? Never waits. */
+bool symm__process_ending(const struct symm_process *process);
+int symm__process_pid(int pidfd); /* from /proc/self/fdinfo; 0 = not visible */
+
+#endif

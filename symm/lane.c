@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* lane.c - see lane.h. */
+#include "lane.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "status.h"
+
+symm_status symm__default_enter(symm_ctx *ctx)
+{
+    /* acquire: pairs with the release in leave, so that threads may take turns */
+    if (__builtin_expect(__atomic_exchange_n(&ctx->default_busy, 1, __ATOMIC_ACQUIRE),
+                         0))
+        return symm__fail(
+            SYMM_ERR_BUSY,
+            "another thread is in a call on the default stream of rank %d; "
+            "give each thread a stream of its own (symm_stream_create)",
+            ctx->rank);
+    return SYMM_OK;
+}
+
+void symm__default_leave(symm_ctx *ctx)
+{
+    __atomic_store_n(&ctx->default_busy, 0, __ATOMIC_RELEASE);
+}
+
+int symm__stream_index(const symm_ctx *ctx, const void *stream)
+{
+    for (int i = 0; i < SYMM_MAX_STREAMS; i++)
+        /* relaxed: only compared; what the caller knows of the stream orders its use */
+        if (stream && __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED) == stream)
+            return i;
+    return -1;
+}
+
+symm_status symm__stream_check(const symm_ctx *ctx, const void *stream)
+{
+    if (symm__stream_index(ctx, stream) >= 0)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "stream %p is none of this context's (symm_stream_create)",
+                      stream);
+}
+
+static symm_status lane_cache(struct symm_lane *lane)
+{
+    if (__builtin_expect(lane->cached != NULL, 1))
+        return SYMM_OK;
+    lane->cached = calloc(SYMM_SITES, sizeof(*lane->cached));
+    if (!lane->cached)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's call cache");
+    return SYMM_OK;
+}
+
+/* With team->lanes locked. */
+static symm_status lane_of_stream(symm_team *team, void *stream,
+                                  struct symm_lane **lane)
+{
+    struct symm_lane *open = NULL;
+
+    for (int i = SYMM_CHANNELS - 1; i > 0; i--) {
+        if (team->lane[i].stream == stream) {
+            *lane = &team->lane[i];
+            return SYMM_OK;
+        }
+        if (!team->lane[i].stream)
+            open = &team->lane[i];
+    }
+    if (!open)
+        return symm__fail(SYMM_ERR_BUSY,
+                          "the team is in use on %d streams already, the default one "
+                          "included; %s, or split a team for the others",
+                          SYMM_CHANNELS,
+                          team->calls ? "use fewer (one that symm_stream_destroy ends "
+                                        "makes room)"
+                                      : "destroy one");
+    open->stream = stream;
+    *lane = open;
+    return SYMM_OK;
+}
+
+/* The lane of a stream that is not the default one, locked. */
+static symm_status lane_lock(symm_team *team, void *stream, struct symm_lane **lane)
+{
+    symm_status status;
+
+    pthread_mutex_lock(&team->lanes);
+    status = lane_of_stream(team, stream, lane);
+    if (status == SYMM_OK)
+        status = lane_cache(*lane);
+    if (status != SYMM_OK)
+        pthread_mutex_unlock(&team->lanes);
+    return status; /* locked: two threads may queue on one stream, one after the other */
+}
+
+static symm_status lane_default(symm_team *team, struct symm_lane **lane)
+{
+    symm_status status = symm__default_enter(team->ctx);
+
+    if (__builtin_expect(status != SYMM_OK, 0))
+        return status;
+    *lane = &team->lane[0];
+    status = lane_cache(*lane);
+    if (__builtin_expect(status != SYMM_OK, 0))
+        symm__default_leave(team->ctx);
+    return status;
+}
+
+static symm_status lane_device(symm_team *team, void *stream, struct symm_lane **lane)
+{
+    symm_status status = team->calls->poll(team);
+
+    if (status == SYMM_OK)
+        status = team->calls->stream_check(team->ctx, &stream);
+    if (status != SYMM_OK)
+        return status;
+    return stream ? lane_lock(team, stream, lane) : lane_default(team, lane);
+}
+
+symm_status symm__lane_enter(symm_team *team, void *stream, struct symm_lane **lane)
+{
+    symm_status status;
+
+    /* acquire: pairs with the release that stored it, behind the failure's text */
+    if (__builtin_expect(__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK,
+                         0))
+        return symm__team_failed(team);
+    if (team->calls)
+        return lane_device(team, stream, lane);
+    if (!stream)
+        return lane_default(team, lane);
+    status = symm__stream_check(team->ctx, stream);
+    return status == SYMM_OK ? lane_lock(team, stream, lane) : status;
+}
+
+int symm__lane_find(symm_team *team, const void *stream)
+{
+    int found = 0;
+
+    if (!stream)
+        return 0;
+    pthread_mutex_lock(&team->lanes);
+    for (int i = 1; i < SYMM_CHANNELS; i++)
+        if (team->lane[i].stream == stream)
+            found = i;
+    pthread_mutex_unlock(&team->lanes);
+    return found;
+}
+
+void symm__lane_leave(struct symm_lane *lane)
+{
+    if (lane->index == 0)
+        symm__default_leave(lane->team->ctx);
+    else
+        pthread_mutex_unlock(&lane->team->lanes);
+}
+
+void symm__lane_forget(symm_ctx *ctx, const void *stream)
+{
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++) {
+        symm_team *team = ctx->teams[s];
+
+        if (!team)
+            continue;
+        pthread_mutex_lock(&team->lanes);
+        for (int i = 1; i < SYMM_CHANNELS; i++)
+            if (team->lane[i].stream == stream)
+                team->lane[i].stream = NULL;
+        pthread_mutex_unlock(&team->lanes);
+    }
+}
+
+symm_status symm__deadline_check(double seconds)
+{
+    if (seconds >= 0) /* a NaN is not */
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "symm_call.deadline is %g; it is a number of seconds, 0 for the "
+                      "context's",
+                      seconds);
+}
+
+symm_status symm__call_copy(const symm_call *given, symm_call *call)
+{
+    const uint8_t *bytes = (const uint8_t *)given;
+
+    if (given->size < sizeof(size_t) || given->size > 4096)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_call.size is %zu; set it to sizeof(symm_call), %zu",
+                          given->size, sizeof(*call));
+    for (size_t i = sizeof(*call); i < given->size; i++)
+        if (bytes[i])
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "symm_call sets a field at byte %zu that libsymm %s does not "
+                "know",
+                i, SYMM_VERSION_STRING);
+    memset(call, 0, sizeof(*call));
+    memcpy(call, given, given->size < sizeof(*call) ? given->size : sizeof(*call));
+    call->size = sizeof(*call);
+    return symm__deadline_check(call->deadline);
+}

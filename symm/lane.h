@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lane.h - which stream runs on which channel of a team.
+ *
+ * Lane 0 is the NULL stream's. The k-th other stream that is used with a team gets lane k
+ * (a destroyed one's lane is taken first), so ranks agree that use their streams with that
+ * team in the same order, and always where each thread has a stream and a team of its own.
+ * Between enter and leave no other thread runs a call on the NULL stream of the context.
+ */
+#ifndef SYMM_LANE_H
+#define SYMM_LANE_H
+
+#include "context.h"
+
+/* SYMM_ERR_BUSY; a failed team's status. */
+symm_status symm__lane_enter(symm_team *team, void *stream,
+                             struct symm_lane **lane) SYMM_MUST_CHECK;
+void symm__lane_leave(struct symm_lane *lane);
+/* The channel of a stream that collectives have used with the team, else 0. */
+int symm__lane_find(symm_team *team, const void *stream);
+/* The stream goes: its lanes are free again. */
+void symm__lane_forget(symm_ctx *ctx, const void *stream);
+/* Its place in ctx->streams, -1 of any other pointer. */
+int symm__stream_index(const symm_ctx *ctx, const void *stream);
+symm_status symm__stream_check(const symm_ctx *ctx, const void *stream) SYMM_MUST_CHECK;
+/* Enter and leave for what runs on the NULL stream without a lane. */
+symm_status symm__default_enter(symm_ctx *ctx) SYMM_MUST_CHECK;
+void symm__default_leave(symm_ctx *ctx);
+symm_status symm__deadline_check(double seconds) SYMM_MUST_CHECK;
+/* A shorter or longer symm_call than this library's, after checks. */
+symm_status symm__call_copy(const symm_call *given, symm_call *call) SYMM_MUST_CHECK;
+
+#endif

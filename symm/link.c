@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.c - see link.h.
+ *
+ * An exchange sends and receives with all peers at once, so that no size deadlocks:
+ * sends first (whoever is at another step sees by our first packet where we are), then
+ * whatever poll says. Who has all parts says so to everybody, and leaves when everybody
+ * has said it. A member's own failure is part of its message and leaves the exchange
+ * whole; any other failure ends it at once, is told to all members, and is remembered
+ * so that packets that still come of it do no harm.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "link_peer.h"
+#include "ranks.h"
+#include "status.h"
+#include "wire.h"
+
+#define LINK_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */
+#define LINK_CROWDED_SECONDS                                                           \
+    0.001 /* until descriptors in flight may have been received */
+
+void symm__link_init(struct symm_link *link, int rank, int size, int *peer_fd)
+{
+    *link = (struct symm_link){.rank = rank, .size = size, .peer_fd = peer_fd};
+}
+
+void symm__link_finish(struct symm_link *link)
+{
+    if (link->peer_fd != NULL)
+        symm__wire_close(link->peer_fd, link->size);
+    free(link->peer_fd);
+    link->peer_fd = NULL;
+}
+
+void symm__parcels_finish(struct symm_parcel *parcels, int count)
+{
+    for (int i = 0; i < count; i++) {
+        free(parcels[i].bytes);
+        if (parcels[i].fds != NULL)
+            symm__wire_close(parcels[i].fds, parcels[i].fds_count);
+        free(parcels[i].fds);
+        parcels[i] = (struct symm_parcel){0};
+    }
+}
+
+/* ---- Beginning ------------------------------------------------------------------- */
+
+/* Are the members what link.h says? *self: the own index. */
+static symm_status exchange_check(const struct symm_link *link,
+                                  const struct symm_exchange *exchange, int *self)
+{
+    *self = -1;
+    for (int i = 0; i < exchange->count; i++) {
+        int rank = exchange->members[i];
+        if (rank < 0 || rank >= link->size)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "%s has rank %d as a member, of %d ranks", exchange->what,
+                              rank, link->size);
+        for (int k = 0; k < i; k++) {
+            if (exchange->members[k] == rank)
+                return symm__fail(SYMM_ERR_INVALID, "%s has rank %d twice as a member",
+                                  exchange->what, rank);
+        }
+        if (rank == link->rank)
+            *self = i;
+        else if (link->peer_fd[rank] < 0)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "rank %d has no connection to rank %d for %s", link->rank,
+                              rank, exchange->what);
+    }
+    if (*self < 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "rank %d takes part in %s without being a member", link->rank,
+                          exchange->what);
+    return SYMM_OK;
+}
+
+/* My part of it: my bytes and descriptors, or the sentence of my failure. */
+static void exchange_set_part(struct symm_link_run *run)
+{
+    const struct symm_exchange *exchange = run->exchange;
+    run->mine = exchange->status;
+    if (run->mine == SYMM_OK &&
+        (exchange->bytes_count > SYMM_EXCHANGE_MAX_BYTES || exchange->fds_count < 0 ||
+         exchange->fds_count > SYMM_EXCHANGE_MAX_FDS))
+        run->mine =
+            symm__fail(SYMM_ERR_OVERFLOW,
+                       "%zu bytes and %d descriptors are too many for %s: %u and %d "
+                       "can be exchanged",
+                       exchange->bytes_count, exchange->fds_count, exchange->what,
+                       SYMM_EXCHANGE_MAX_BYTES, SYMM_EXCHANGE_MAX_FDS);
+    if (run->mine != SYMM_OK) {
+        (void)snprintf(run->sentence, sizeof(run->sentence), "%s", symm_last_error());
+        run->bytes = run->sentence;
+        run->bytes_count = strlen(run->sentence);
+        return;
+    }
+    run->bytes = exchange->bytes;
+    run->bytes_count = exchange->bytes_count;
+    run->fds = exchange->fds;
+    run->fds_count = exchange->fds_count;
+}
+
+static symm_status exchange_begin(struct symm_link_run *run)
+{
+    const struct symm_exchange *exchange = run->exchange;
+    struct symm_parcel *own = &run->parcels[run->self];
+    run->scratch = malloc(SYMM_LINK_CHUNK);
+    run->peers = calloc((size_t)exchange->count, sizeof(*run->peers));
+    if (run->mine == SYMM_OK && run->bytes_count > 0) {
+        own->bytes = malloc(run->bytes_count);
+        if (own->bytes != NULL)
+            memcpy(own->bytes, run->bytes, run->bytes_count);
+        own->bytes_count = own->bytes != NULL ? run->bytes_count : 0;
+    }
+    if (run->scratch == NULL || run->peers == NULL ||
+        (run->mine == SYMM_OK && own->bytes_count < run->bytes_count))
+        return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %s with %zu bytes",
+                          run->link->rank, exchange->what, run->bytes_count);
+    for (int i = 0; i < exchange->count; i++) {
+        struct symm_link_peer *peer = &run->peers[i];
+        *peer =
+            (struct symm_link_peer){.index = i, .rank = exchange->members[i], .fd = -1};
+        if (i == run->self) {
+            peer->sent = peer->got = peer->told = peer->done = peer->settled = true;
+            continue;
+        }
+        peer->fd = run->link->peer_fd[peer->rank];
+        peer->can_send = peer->can_recv = true;
+    }
+    return SYMM_OK;
+}
+
+/* ---- Going on -------------------------------------------------------------------- */
+
+static bool exchange_has_all(const struct symm_link_run *run)
+{
+    for (int i = 0; i < run->exchange->count; i++) {
+        if (!run->peers[i].got)
+            return false;
+    }
+    return true;
+}
+
+static bool exchange_complete(const struct symm_link_run *run)
+{
+    for (int i = 0; i < run->exchange->count; i++) {
+        if (!run->peers[i].told || !run->peers[i].done)
+            return false;
+    }
+    return true;
+}
+
+/* One round over all peers. */
+static symm_status exchange_move(struct symm_link_run *run, bool *progress)
+{
+    symm_status status = SYMM_OK;
+    for (int i = 0; i < run->exchange->count; i++) {
+        struct symm_link_peer *peer = &run->peers[i];
+        if (!peer->can_send || !symm__link_owes(run, peer))
+            continue;
+        status = symm__link_send(run, peer, progress);
+        if (status != SYMM_OK)
+            return status;
+    }
+    for (int i = 0; i < run->exchange->count; i++) {
+        struct symm_link_peer *peer = &run->peers[i];
+        if (peer->settled || !peer->can_recv)
+            continue;
+        status = symm__link_recv(run, peer, progress);
+        if (status != SYMM_OK)
+            return status;
+    }
+    if (!run->all_got && exchange_has_all(run))
+        run->all_got = *progress = true; /* in the next round DONE is said */
+    return SYMM_OK;
+}
+
+/*
+ * Everybody was done, but a member may have failed since: its last word lies in the
+ * socket then, also for one that was stopped until all others had gone.
+ */
+static symm_status exchange_last_look(struct symm_link_run *run)
+{
+    for (int i = 0; i < run->exchange->count; i++) {
+        bool progress;
+        run->peers[i].can_recv = true;
+        symm_status status = symm__link_recv(run, &run->peers[i], &progress);
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+static symm_status exchange_late(const struct symm_link_run *run)
+{
+    int late[SYMM_LINK_MAX] = {0};
+    int count = 0;
+    char names[320];
+    bool parts =
+        false; /* is any part still on its way? Else it is a DONE that we miss */
+    for (int i = 0; i < run->exchange->count; i++)
+        parts = parts || !run->peers[i].sent || !run->peers[i].got;
+    for (int i = 0; i < run->exchange->count; i++) {
+        const struct symm_link_peer *peer = &run->peers[i];
+        if (parts ? peer->sent && peer->got : peer->told && peer->done)
+            continue;
+        late[count++] = peer->rank;
+    }
+    symm__ranks_text(late, count, names, sizeof(names));
+    return symm__fail(SYMM_ERR_TIMEOUT,
+                      "%s %s not %s %s within %.3g s: stopped, busy elsewhere, or in "
+                      "need of a longer deadline (SYMM_DEADLINE)?",
+                      names, count == 1 ? "has" : "have",
+                      parts ? "come to" : "finished", run->exchange->what,
+                      symm__now() - run->start);
+}
+
+/* Is everybody whom we wait for alive? Who has died may have sent all of its part
+ * before. */
+static symm_status exchange_ask(struct symm_link_run *run)
+{
+    const struct symm_link *link = run->link;
+    if (link->alive == NULL)
+        return SYMM_OK;
+    for (int i = 0; i < run->exchange->count; i++) {
+        struct symm_link_peer *peer = &run->peers[i];
+        bool progress;
+        if ((peer->told && peer->done) || link->alive(link->alive_arg, peer->rank))
+            continue;
+        do {
+            progress = false;
+            peer->can_recv = true;
+            symm_status status = symm__link_recv(run, peer, &progress);
+            if (status != SYMM_OK)
+                return status;
+        } while (progress);
+        if (!peer->done || !peer->told)
+            return symm__link_dead(run, peer, "died");
+    }
+    return SYMM_OK;
+}
+
+/* Sleeps until something can be done for a peer, or it is time to ask who is alive. */
+static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls)
+{
+    double pause = run->until - symm__now();
+    if (run->link->alive != NULL && pause > LINK_ALIVE_SECONDS)
+        pause = LINK_ALIVE_SECONDS;
+    for (int i = 0; i < run->exchange->count; i++) {
+        const struct symm_link_peer *peer = &run->peers[i];
+        short events = peer->settled ? 0 : POLLIN;
+        if (symm__link_owes(run, peer) && !peer->crowded)
+            events |= POLLOUT;
+        if (peer->crowded && pause > LINK_CROWDED_SECONDS)
+            pause = LINK_CROWDED_SECONDS;
+        /* Negative descriptors are passed over: even a hang-up would wake us. */
+        polls[i] = (struct pollfd){.fd = events != 0 ? peer->fd : -1, .events = events};
+    }
+    struct timespec span = symm__timespec(pause);
+    int ready = ppoll(polls, (nfds_t)run->exchange->count, &span, NULL);
+    if (ready < 0 && errno != EINTR)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "rank %d polling its peers in %s", run->link->rank,
+                                run->exchange->what);
+    for (int i = 0; i < run->exchange->count; i++) {
+        struct symm_link_peer *peer = &run->peers[i];
+        short events = ready > 0 ? polls[i].revents : 0;
+        if ((events & (POLLIN | POLLHUP | POLLERR)) != 0)
+            peer->can_recv = true;
+        if ((events & (POLLOUT | POLLHUP | POLLERR)) != 0 || peer->crowded)
+            peer->can_send = true;
+        peer->crowded = false;
+    }
+    return SYMM_OK;
+}
+
+static symm_status exchange_run(struct symm_link_run *run, struct pollfd *polls)
+{
+    double asked = symm__now();
+    for (;;) {
+        bool progress = false;
+        symm_status status = exchange_move(run, &progress);
+        if (status != SYMM_OK || exchange_complete(run))
+            return status;
+        double now = symm__now();
+        if (!(now < run->until))
+            return exchange_late(run);
+        if (now - asked >= LINK_ALIVE_SECONDS) {
+            status = exchange_ask(run);
+            asked = now;
+            if (status == SYMM_OK && exchange_complete(run))
+                return status;
+        }
+        if (status == SYMM_OK && !progress)
+            status = exchange_wait(run, polls);
+        if (status != SYMM_OK)
+            return status;
+    }
+}
+
+/* ---- Ending ---------------------------------------------------------------------- */
+
+/* All parts are here: has a member failed? Every member finds the same one. */
+static symm_status exchange_verdict(const struct symm_link_run *run)
+{
+    for (int i = 0; i < run->exchange->count; i++) {
+        const struct symm_link_peer *peer = &run->peers[i];
+        char sentence[SYMM_ERROR_BYTES];
+        if (peer->status == SYMM_OK)
+            continue;
+        const struct symm_parcel *parcel = &run->parcels[i];
+        (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %.*s",
+                       peer->rank, run->exchange->what, (int)parcel->bytes_count,
+                       parcel->bytes != NULL ? (const char *)parcel->bytes : "");
+        return symm__fail_quiet(peer->status, sentence);
+    }
+    return SYMM_OK;
+}
+
+symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *exchange,
+                           struct symm_parcel *parcels)
+{
+    struct symm_link_run run = {.link = link, .exchange = exchange, .parcels = parcels};
+    struct pollfd *polls = NULL;
+    if (exchange->count < 1 || exchange->count > SYMM_LINK_MAX ||
+        link->size > SYMM_LINK_MAX)
+        return symm__fail(SYMM_ERR_INVALID, "%s has %d members: 1 to %d are possible",
+                          exchange->what, exchange->count, SYMM_LINK_MAX);
+    memset(parcels, 0, (size_t)exchange->count * sizeof(*parcels));
+    run.start = symm__now();
+    run.until = run.start + exchange->deadline;
+    symm_status status = exchange_check(link, exchange, &run.self);
+    if (status != SYMM_OK)
+        return status;
+    exchange_set_part(&run);
+    status = exchange_begin(&run);
+    if (status == SYMM_OK) {
+        polls = malloc((size_t)exchange->count * sizeof(*polls));
+        if (polls == NULL)
+            status = symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %s",
+                                link->rank, exchange->what);
+    }
+    if (status == SYMM_OK)
+        status = exchange_run(&run, polls);
+    if (status == SYMM_OK)
+        status = exchange_last_look(&run);
+    if (status != SYMM_OK)
+        symm__link_abandon(&run, status);
+    else
+        status = exchange_verdict(&run);
+    if (run.mine != SYMM_OK)
+        status = symm__fail_quiet(run.mine, run.sentence);
+    if (status != SYMM_OK)
+        symm__parcels_finish(parcels, exchange->count);
+    free(polls);
+    free(run.peers);
+    free(run.scratch);
+    return status;
+}

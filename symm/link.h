@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.h - the control plane: exchanges among some ranks over the meeting's sockets.
+ *
+ * One exchange = every member gives bytes and descriptors, every member gets those of every
+ * other. All collective steps of the library (init, split, rendezvous) are exchanges. It is
+ * never on the path of a collective.
+ *
+ * Guarantees: bounded by a deadline; every member learns of a member's failure (its status
+ * travels with its message) or death (hang-up, or `alive` says so); descriptors arrive CLOEXEC, exactly as
+ * many as announced, or are closed; nothing is leaked on any path. After a failed exchange
+ * the sockets serve exchanges of other teams as before.
+ * Refuses: messages of another exchange (other tag or sequence): SYMM_ERR_MISMATCH on all
+ * members, naming the rank and both steps.
+ * One exchange at a time runs on a link: the caller sees to that.
+ */
+#ifndef SYMM_LINK_H
+#define SYMM_LINK_H
+
+#include "symm/symm.h"
+
+#define SYMM_EXCHANGE_MAX_BYTES (64u << 20) /* of one member */
+#define SYMM_EXCHANGE_MAX_FDS   4096        /* of one member */
+#define SYMM_LINK_MAX           64          /* ranks of the world */
+#define SYMM_LINK_PAST          8           /* failed exchanges that are remembered */
+#define SYMM_LINK_SENTENCE      512         /* SYMM_ERROR_BYTES */
+
+struct symm_link {
+    int rank, size; /* in the world */
+    int *peer_fd;   /* by world rank; -1 for the own rank; owned */
+    /* NULL, or: is this world rank's process still alive? Polled while waiting. */
+    bool (*alive)(void *arg, int rank);
+    void *alive_arg;
+    /*
+     * The last exchanges that failed half-way: what still comes of them is thrown away, and
+     * members who had no room for the news get it before anything else.
+     */
+    struct symm_link_past {
+        uint64_t tag;
+        uint32_t sequence;
+        symm_status status;
+        uint64_t untold; /* bit r: rank r has still to be told */
+        char sentence[SYMM_LINK_SENTENCE];
+    } past[SYMM_LINK_PAST];
+    unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_LINK_PAST */
+};
+
+/* Takes peer_fd (an array of malloc); size <= SYMM_LINK_MAX. */
+void symm__link_init(struct symm_link *link, int rank, int size, int *peer_fd);
+void symm__link_finish(
+    struct symm_link *link); /* closes the sockets: peers see a hang-up */
+
+struct symm_exchange {
+    const char
+        *what;    /* "rendezvous of team 3": for errors; at most 63 bytes are sent */
+    uint64_t tag; /* equal on all members for the same step */
+    uint32_t sequence;  /* counts the exchanges of this tag; equal on all members */
+    const int *members; /* world ranks, the own one too; borrows */
+    int count;          /* of members */
+    double deadline;    /* seconds from the call */
+    symm_status
+        status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
+                            sent along, and every member's exchange fails with my status */
+    const void *bytes; /* mine; borrows */
+    size_t bytes_count;
+    const int *fds; /* mine; borrows: duplicates are sent to each member */
+    int fds_count;
+};
+
+/* What one member gave. Own entry: a copy of the bytes and no descriptors (fds_count 0). */
+struct symm_parcel {
+    void *bytes; /* malloc, or NULL if none */
+    size_t bytes_count;
+    int *fds; /* malloc, or NULL if none; the holder closes them */
+    int fds_count;
+};
+
+/*
+ * parcels[exchange->count], by member index; returns new. On error all parcels are empty and
+ * the same member's failure is reported on every member that is alive where it can be known.
+ */
+symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *exchange,
+                           struct symm_parcel *parcels) SYMM_MUST_CHECK;
+void symm__parcels_finish(struct symm_parcel *parcels,
+                          int count); /* frees, closes fds left */
+
+#endif

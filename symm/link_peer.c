@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link_peer.c - see link_peer.h.
+ *
+ * What is received is copied once, into private memory, and checked before use; totals
+ * are checked against the maxima before anything is allocated for them.
+ */
+#include "link_peer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "ranks.h"
+#include "wire.h"
+
+#define LINK_MAGIC        0x4c4d5953u /* "SYML" */
+#define LINK_VERSION      1u
+#define LINK_BURST        8 /* packets to or from one peer before the next one's turn */
+#define LINK_TELL_SECONDS 0.02 /* for all members to take a FAIL */
+
+enum link_kind { LINK_DATA = 1, LINK_DONE = 2, LINK_FAIL = 3 };
+
+/* ---- Out ------------------------------------------------------------------------- */
+
+static struct symm_link_head link_head(const struct symm_link_run *run,
+                                       enum link_kind kind, symm_status status)
+{
+    struct symm_link_head head = {
+        .magic = LINK_MAGIC,
+        .version = LINK_VERSION,
+        .kind = (uint16_t)kind,
+        .tag = run->exchange->tag,
+        .sequence = run->exchange->sequence,
+        .rank = run->link->rank,
+        .status = status,
+    };
+    (void)snprintf(head.what, sizeof(head.what), "%s", run->exchange->what);
+    return head;
+}
+
+/* Tells a member of a failed exchange, if that has still to be done. */
+static enum symm_wire link_tell(const struct symm_link_run *run,
+                                struct symm_link_past *past, int rank, double until)
+{
+    uint64_t bit = UINT64_C(1) << rank;
+    if ((past->untold & bit) == 0)
+        return SYMM_WIRE_OK;
+    struct symm_link_head head = link_head(run, LINK_FAIL, past->status);
+    head.tag = past->tag;
+    head.sequence = past->sequence;
+    head.bytes_here = (uint32_t)strlen(past->sentence);
+    head.bytes_total = head.bytes_here;
+    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
+                             symm__wire_part(past->sentence, head.bytes_here)};
+    enum symm_wire wire =
+        symm__wire_send(run->link->peer_fd[rank], parts, 2, NULL, 0, until);
+    if (wire == SYMM_WIRE_OK)
+        past->untold &= ~bit;
+    return wire;
+}
+
+static enum symm_wire link_tell_past(const struct symm_link_run *run, int rank)
+{
+    enum symm_wire wire = SYMM_WIRE_OK;
+    for (unsigned i = 0; i < SYMM_LINK_PAST && wire == SYMM_WIRE_OK; i++)
+        wire = link_tell(run, &run->link->past[i], rank, 0);
+    return wire;
+}
+
+symm_status symm__link_dead(const struct symm_link_run *run,
+                            struct symm_link_peer *peer, const char *how)
+{
+    peer->dead = true;
+    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", peer->rank, how,
+                      run->exchange->what);
+}
+
+/* The next packet for the peer: older news first, then of my part, or DONE. */
+static enum symm_wire link_send_packet(const struct symm_link_run *run,
+                                       struct symm_link_peer *peer)
+{
+    struct symm_link_head head = link_head(run, LINK_DATA, run->mine);
+    size_t bytes = run->bytes_count - peer->sent_bytes;
+    int fds = run->fds_count - peer->sent_fds;
+    if (peer->sent) {
+        head = link_head(run, LINK_DONE, SYMM_OK);
+        struct iovec done = symm__wire_part(&head, sizeof(head));
+        enum symm_wire said = symm__wire_send(peer->fd, &done, 1, NULL, 0, 0);
+        peer->told = said == SYMM_WIRE_OK;
+        return said;
+    }
+    enum symm_wire wire = link_tell_past(run, peer->rank);
+    if (wire != SYMM_WIRE_OK)
+        return wire;
+    bytes = bytes < SYMM_LINK_CHUNK ? bytes : SYMM_LINK_CHUNK;
+    fds = fds < SYMM_WIRE_MAX_FDS ? fds : SYMM_WIRE_MAX_FDS;
+    head.bytes_total = run->bytes_count;
+    head.fds_total = (uint32_t)run->fds_count;
+    head.bytes_here = (uint32_t)bytes;
+    head.fds_here = (uint32_t)fds;
+    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head))};
+    if (bytes > 0)
+        parts[1] = symm__wire_part((const char *)run->bytes + peer->sent_bytes, bytes);
+    wire = symm__wire_send(peer->fd, parts, bytes > 0 ? 2 : 1,
+                           fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
+    if (wire != SYMM_WIRE_OK)
+        return wire;
+    peer->sent_bytes += bytes;
+    peer->sent_fds += fds;
+    peer->sent =
+        peer->sent_bytes == run->bytes_count && peer->sent_fds == run->fds_count;
+    return wire;
+}
+
+bool symm__link_owes(const struct symm_link_run *run, const struct symm_link_peer *peer)
+{
+    return !peer->sent || (run->all_got && !peer->told);
+}
+
+symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
+                            bool *progress)
+{
+    for (int i = 0; i < LINK_BURST && symm__link_owes(run, peer) && peer->can_send;
+         i++) {
+        switch (link_send_packet(run, peer)) {
+        case SYMM_WIRE_OK:
+            *progress = true;
+            break;
+        case SYMM_WIRE_AGAIN:
+            peer->crowded = errno == ETOOMANYREFS;
+            peer->can_send = false;
+            break;
+        case SYMM_WIRE_CLOSED:
+            if (peer->done)
+                return symm__link_dead(run, peer, "died or hung up");
+            /* It may have said why: receiving finds its last words, then this. */
+            peer->can_send = false;
+            peer->can_recv = true;
+            break;
+        default:
+            return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                    "rank %d sending to rank %d in %s", run->link->rank,
+                                    peer->rank, run->exchange->what);
+        }
+    }
+    return SYMM_OK;
+}
+
+static struct symm_link_past *link_remember(struct symm_link *link, uint64_t tag,
+                                            uint32_t sequence)
+{
+    struct symm_link_past *past = &link->past[link->past_count++ % SYMM_LINK_PAST];
+    *past = (struct symm_link_past){.tag = tag, .sequence = sequence};
+    return past;
+}
+
+void symm__link_abandon(struct symm_link_run *run, symm_status status)
+{
+    const struct symm_exchange *exchange = run->exchange;
+    double until = symm__now() + LINK_TELL_SECONDS;
+    struct symm_link_past *past =
+        link_remember(run->link, exchange->tag, exchange->sequence);
+    past->status = status;
+    (void)snprintf(past->sentence, sizeof(past->sentence), "%s", symm_last_error());
+    for (int i = 0; i < exchange->count; i++) {
+        if (i == run->self || (run->peers != NULL && run->peers[i].dead))
+            continue;
+        past->untold |= UINT64_C(1) << exchange->members[i];
+        (void)link_tell(run, past, exchange->members[i], until);
+    }
+}
+
+/* ---- In -------------------------------------------------------------------------- */
+
+static bool link_is_past(const struct symm_link *link,
+                         const struct symm_link_head *head)
+{
+    for (unsigned i = 0; i < SYMM_LINK_PAST && i < link->past_count; i++) {
+        if (link->past[i].tag == head->tag && link->past[i].sequence == head->sequence)
+            return true;
+    }
+    return false;
+}
+
+static bool link_is_current(const struct symm_link_run *run,
+                            const struct symm_link_head *head)
+{
+    return head->tag == run->exchange->tag && head->sequence == run->exchange->sequence;
+}
+
+static symm_status link_damaged(const struct symm_link_run *run,
+                                const struct symm_link_peer *peer, const char *why)
+{
+    return symm__fail(SYMM_ERR_DAMAGED, "rank %d sent a damaged message in %s: %s",
+                      peer->rank, run->exchange->what, why);
+}
+
+/* The first packet of a part: are its totals such that we take them? */
+static symm_status link_begin(struct symm_link_run *run, struct symm_link_peer *peer,
+                              const struct symm_link_head *head)
+{
+    struct symm_parcel *parcel = &run->parcels[peer->index];
+    bool failed = head->status != SYMM_OK;
+    if (head->bytes_total > (failed ? SYMM_ERROR_BYTES : SYMM_EXCHANGE_MAX_BYTES) ||
+        head->fds_total > (failed ? 0 : SYMM_EXCHANGE_MAX_FDS))
+        return link_damaged(run, peer, "it is larger than any part may be");
+    size_t bytes = (size_t)head->bytes_total;
+    peer->got_any = true;
+    peer->fds_total = (int)head->fds_total;
+    peer->status = failed ? symm__peer_status(head->status) : SYMM_OK;
+    if (bytes > 0)
+        parcel->bytes = malloc(bytes);
+    if (peer->fds_total > 0)
+        parcel->fds = malloc((size_t)peer->fds_total * sizeof(int));
+    if ((bytes > 0 && parcel->bytes == NULL) ||
+        (peer->fds_total > 0 && parcel->fds == NULL))
+        return symm__fail(
+            SYMM_ERR_NOMEM,
+            "rank %d has no memory for the %zu bytes and %d descriptors that "
+            "rank %d sends in %s",
+            run->link->rank, bytes, peer->fds_total, peer->rank, run->exchange->what);
+    parcel->bytes_count = bytes;
+    return SYMM_OK;
+}
+
+/* A packet of the part that we wait for. *taken: its descriptors are the parcel's. */
+static symm_status link_take(struct symm_link_run *run, struct symm_link_peer *peer,
+                             const struct symm_link_head *head, const int *fds,
+                             bool *taken)
+{
+    struct symm_parcel *parcel = &run->parcels[peer->index];
+    if (!peer->got_any) {
+        symm_status status = link_begin(run, peer, head);
+        if (status != SYMM_OK)
+            return status;
+    }
+    if (head->bytes_total != parcel->bytes_count ||
+        head->fds_total != (uint32_t)peer->fds_total)
+        return link_damaged(run, peer, "its packets announce different totals");
+    if (head->bytes_here > parcel->bytes_count - peer->got_bytes ||
+        head->fds_here > (uint32_t)(peer->fds_total - parcel->fds_count))
+        return link_damaged(run, peer, "more came than was announced");
+    if (head->bytes_here > 0)
+        memcpy((char *)parcel->bytes + peer->got_bytes, run->scratch, head->bytes_here);
+    if (head->fds_here > 0)
+        memcpy(parcel->fds + parcel->fds_count, fds, head->fds_here * sizeof(int));
+    *taken = true;
+    peer->got_bytes += head->bytes_here;
+    parcel->fds_count += (int)head->fds_here;
+    peer->got =
+        peer->got_bytes == parcel->bytes_count && parcel->fds_count == peer->fds_total;
+    if (!peer->got && head->bytes_here == 0 && head->fds_here == 0)
+        return link_damaged(run, peer, "an empty packet came where more was announced");
+    return SYMM_OK;
+}
+
+/* The member has all parts, so it has also sent all of its own. */
+static symm_status link_done(const struct symm_link_run *run,
+                             struct symm_link_peer *peer,
+                             const struct symm_link_head *head)
+{
+    if (!peer->got || head->bytes_here != 0 || head->fds_here != 0)
+        return link_damaged(run, peer, "it was done before its part was complete");
+    peer->done = true;
+    return SYMM_OK;
+}
+
+/* The exchange has failed on that member, which has logged it. */
+static symm_status link_relay(const struct symm_link_run *run,
+                              const struct symm_link_head *head)
+{
+    char sentence[SYMM_ERROR_BYTES];
+    size_t bytes = head->bytes_here;
+    bytes = bytes < sizeof(sentence) - 1 ? bytes : sizeof(sentence) - 1;
+    memcpy(sentence, run->scratch, bytes);
+    sentence[bytes] = '\0';
+    return symm__fail_quiet(symm__peer_status(head->status), sentence);
+}
+
+static symm_status link_mismatch(struct symm_link_run *run,
+                                 const struct symm_link_peer *peer,
+                                 const struct symm_link_head *head)
+{
+    /* Of its part only the head counts; the rest is not to disturb a later exchange. */
+    (void)link_remember(run->link, head->tag, head->sequence);
+    return symm__fail(SYMM_ERR_MISMATCH,
+                      "rank %d is at \"%s\" (number %" PRIu32 ") where rank %d is at "
+                      "\"%s\" (number %" PRIu32 "): all ranks must make the same "
+                      "calls in the same order",
+                      peer->rank, head->what, head->sequence, run->link->rank,
+                      run->exchange->what, run->exchange->sequence);
+}
+
+static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *peer,
+                             const struct symm_link_head *head, const int *fds,
+                             bool *taken)
+{
+    if (link_is_current(run, head)) {
+        if (head->kind == LINK_DATA && !peer->got)
+            return link_take(run, peer, head, fds, taken);
+        if (head->kind == LINK_DATA)
+            return link_damaged(run, peer, "more came than was announced");
+        return head->kind == LINK_DONE ? link_done(run, peer, head)
+                                       : link_relay(run, head);
+    }
+    if (link_is_past(run->link, head))
+        return SYMM_OK;
+    if (head->kind != LINK_FAIL)
+        return link_mismatch(run, peer, head);
+    /* It has failed in an earlier step of the same team: it won't come to this one. */
+    return head->tag == run->exchange->tag ? link_relay(run, head) : SYMM_OK;
+}
+
+static bool link_head_check(struct symm_link_head *head,
+                            const struct symm_link_peer *peer, size_t bytes,
+                            int fds_count)
+{
+    head->what[sizeof(head->what) - 1] = '\0';
+    return bytes >= sizeof(*head) && head->magic == LINK_MAGIC &&
+           head->version == LINK_VERSION && head->rank == peer->rank &&
+           head->kind >= LINK_DATA && head->kind <= LINK_FAIL &&
+           head->bytes_here == bytes - sizeof(*head) &&
+           head->fds_here == (uint32_t)fds_count;
+}
+
+static symm_status link_recv_packet(struct symm_link_run *run,
+                                    struct symm_link_peer *peer, bool *progress)
+{
+    struct symm_link_head head;
+    struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof(head)},
+                             {.iov_base = run->scratch, .iov_len = SYMM_LINK_CHUNK}};
+    int fds[SYMM_WIRE_MAX_FDS], fds_count;
+    size_t bytes;
+    bool taken = false;
+    memset(&head, 0, sizeof(head));
+    switch (symm__wire_recv(peer->fd, parts, 2, &bytes, fds, SYMM_WIRE_MAX_FDS,
+                            &fds_count, 0)) {
+    case SYMM_WIRE_OK:
+        break;
+    case SYMM_WIRE_AGAIN:
+        peer->can_recv = false;
+        return SYMM_OK;
+    case SYMM_WIRE_CLOSED:
+        return symm__link_dead(run, peer, "died or hung up");
+    case SYMM_WIRE_CUT_FDS:
+        return symm__fail_errno(
+            SYMM_ERR_SYSTEM, errno,
+            "rank %d could not take the descriptors of rank %d in %s "
+            "(ulimit -n limits those of a process)",
+            run->link->rank, peer->rank, run->exchange->what);
+    case SYMM_WIRE_CUT:
+        return link_damaged(run, peer, "its packet is too long");
+    case SYMM_WIRE_ERROR:
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "rank %d receiving from rank %d in %s", run->link->rank,
+                                peer->rank, run->exchange->what);
+    }
+    *progress = true;
+    symm_status status = link_head_check(&head, peer, bytes, fds_count)
+                             ? link_sort(run, peer, &head, fds, &taken)
+                             : link_damaged(run, peer, "it is not of this library");
+    if (!taken)
+        symm__wire_close(fds, fds_count);
+    return status;
+}
+
+/*
+ * Behind a member's DONE there may be a FAIL of this exchange, or already the first
+ * packet of a later one, which stays in the socket.
+ */
+static symm_status link_look(struct symm_link_run *run, struct symm_link_peer *peer,
+                             bool *progress)
+{
+    struct symm_link_head head;
+    size_t bytes;
+    enum symm_wire wire = symm__wire_peek(peer->fd, &head, sizeof(head), &bytes);
+    if (wire == SYMM_WIRE_AGAIN) {
+        peer->can_recv = false;
+        return SYMM_OK;
+    }
+    if (wire == SYMM_WIRE_OK && bytes == sizeof(head) && head.kind == LINK_FAIL &&
+        link_is_current(run, &head))
+        return link_recv_packet(run, peer, progress);
+    peer->settled = true;
+    return SYMM_OK;
+}
+
+symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
+                            bool *progress)
+{
+    for (int i = 0; i < LINK_BURST && !peer->settled && peer->can_recv; i++) {
+        symm_status status = peer->done ? link_look(run, peer, progress)
+                                        : link_recv_packet(run, peer, progress);
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link_peer.h - one peer's side of an exchange: packets out and in, never waiting.
+ *
+ * Each packet says which exchange it belongs to, so that it can be told from those of
+ * an earlier one that failed half-way and from those of a peer that is at another step.
+ * A member's part travels as DATA packets, the first of which also carries its status.
+ * A member that has all parts says DONE; one that has everybody's DONE leaves, so that
+ * a failure to receive is everybody's failure too. A member whose exchange fails says
+ * FAIL, its last packet of that exchange, with the reason.
+ */
+#ifndef SYMM_LINK_PEER_H
+#define SYMM_LINK_PEER_H
+
+#include <assert.h>
+
+#include "link.h"
+#include "status.h"
+
+#define SYMM_LINK_CHUNK (32u << 10) /* bytes of a part in one packet */
+
+struct symm_link_head {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint64_t tag;
+    uint32_t sequence;
+    int32_t rank;         /* the sender's, in the world */
+    int32_t status;       /* DATA: the member's own; FAIL: of the exchange */
+    uint32_t fds_total;   /* DATA: of the whole part, */
+    uint64_t bytes_total; /* which is a sentence if status is an error */
+    uint32_t bytes_here;  /* behind this head */
+    uint32_t fds_here;
+    char what[64];
+};
+static_assert(sizeof(struct symm_link_head) == 112, "the head's layout is fixed");
+static_assert(SYMM_LINK_SENTENCE == SYMM_ERROR_BYTES,
+              "a past failure keeps its sentence");
+
+/* Where we are with one member. */
+struct symm_link_peer {
+    int index, rank, fd;
+    bool can_send, can_recv; /* worth a try: not since the last EAGAIN */
+    bool crowded;            /* can't send: too many descriptors are in flight */
+    bool sent, got;          /* my part to it, its part to me: complete */
+    bool told, done;         /* my DONE to it, its DONE to me */
+    bool settled;            /* done, and nothing more will come for this exchange */
+    bool dead;
+    bool got_any;
+    size_t sent_bytes, got_bytes;
+    int sent_fds, fds_total;
+    symm_status status; /* its own, with its sentence in the parcel's bytes */
+};
+
+/* One exchange that is being made. */
+struct symm_link_run {
+    struct symm_link *link;
+    const struct symm_exchange *exchange;
+    struct symm_parcel *parcels;
+    struct symm_link_peer *peers; /* [exchange->count]; owned */
+    char *scratch;                /* SYMM_LINK_CHUNK; owned */
+    int self;                     /* own index */
+    bool all_got;                 /* every part is here: DONE may be said */
+    double start, until;
+    symm_status mine; /* != SYMM_OK: the part is a sentence */
+    char sentence[SYMM_ERROR_BYTES];
+    const void *bytes; /* my part */
+    size_t bytes_count;
+    const int *fds;
+    int fds_count;
+};
+
+/*
+ * Send, receive as much as goes at once, but not without end. *progress is set if a
+ * packet went through. An error ends the exchange, for all members
+ * (symm__link_abandon).
+ */
+symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
+                            bool *progress);
+/* Is there something to send to it now? */
+bool symm__link_owes(const struct symm_link_run *run,
+                     const struct symm_link_peer *peer);
+symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
+                            bool *progress);
+symm_status symm__link_dead(const struct symm_link_run *run,
+                            struct symm_link_peer *peer, const char *how);
+/*
+ * The exchange has failed, for the reason in symm_last_error(): tells all other
+ * members, now or before the next exchange with them; packets that still come of it are
+ * thrown away.
+ */
+void symm__link_abandon(struct symm_link_run *run, symm_status status);
+
+#endif

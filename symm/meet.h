@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * meet.h - how the ranks of one host find each other, once, at start.
+ *
+ * Every way of meeting ends the same: each rank holds one connected SOCK_SEQPACKET socket
+ * (CLOEXEC, non-blocking) to each other rank. What follows (descriptors, manifests) goes over these
+ * sockets (link.h) and needs no name in any file system.
+ *
+ * Ways: by the job's key (a socket in a 0700 directory of the user), by the caller's own
+ * allgather or symmrun's store (which agree on a fresh key, then meet by it), or as threads
+ * of one process (socket pairs).
+ *
+ * Guarantees: bounded by `deadline`; a late or missing rank is named on every rank that
+ * did come; nothing is left in the file system on success, error or a kill after the meeting.
+ * Refuses: other users, wrong secret, rank or size, duplicate ranks, damaged messages.
+ */
+#ifndef SYMM_MEET_H
+#define SYMM_MEET_H
+
+#include "job.h"
+
+#define SYMM_MEET_MAX 64 /* ranks of one meeting */
+
+struct symm_meeting {
+    int rank, size;        /* size >= 1 */
+    const char *key;       /* the job's key: borrows */
+    const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
+    double deadline;       /* seconds from the call */
+};
+
+/*
+ * peer_fd[size]: gets one socket a peer, -1 for the own rank; returns new.
+ * SYMM_ERR_TIMEOUT names the missing ranks, SYMM_ERR_REFUSED who was refused and why.
+ */
+symm_status symm__meet_local(const struct symm_meeting *meeting,
+                             int *peer_fd) SYMM_MUST_CHECK;
+/* The caller's allgather carries a random key and a secret made by rank 0, then as above. */
+symm_status symm__meet_bootstrap(const struct symm_meeting *meeting,
+                                 const symm_bootstrap *bootstrap,
+                                 int *peer_fd) SYMM_MUST_CHECK;
+/* The same by symmrun's store at `address` (host:port); meeting->secret is required. */
+symm_status symm__meet_store(const struct symm_meeting *meeting, const char *address,
+                             int *peer_fd) SYMM_MUST_CHECK;
+/*
+ * Ranks that are threads: all sockets at once. fds[i * size + j] is rank i's socket to j, -1
+ * for i == j; returns new (malloc).
+ */
+symm_status symm__meet_pairs(int size, int **fds) SYMM_MUST_CHECK;
+void symm__meet_close(int *peer_fd, int size); /* closes all and sets them to -1 */
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * meet_join.c - the side of ranks 1 and up of a meeting by key.
+ *
+ * Tries to connect until rank 0 is there, says who it is, then does as the hub says.
+ * Every way out has a sentence: nobody opened the meeting, we were refused and why, who
+ * is missing, who failed. Refuses sockets that are not what was announced.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "meet_place.h"
+#include "meet_wire.h"
+#include "ranks.h"
+#include "status.h"
+#include "wire.h"
+
+#define JOIN_PAUSE_FIRST 0.0002 /* between tries to connect */
+#define JOIN_PAUSE_LAST  0.002
+#define JOIN_ANSWER_SECONDS                                                            \
+    0.5 /* for rank 0 to say who is missing, after the deadline */
+
+struct join {
+    const struct symm_meeting *meeting;
+    const struct symm_meet_place *place;
+    double start, until;
+    uint64_t nonce;
+    int fd;       /* connection to rank 0; -1: none */
+    bool welcome; /* rank 0 has accepted us */
+    bool gave_up; /* GIVE_UP was sent */
+    bool over;    /* GO has come */
+    int have;     /* sockets to the other joiners so far */
+    int *peer_fd; /* by rank: theirs; [0] is set at the end; the caller's */
+};
+
+static symm_status join_say(struct join *join, struct symm_meet_message *message)
+{
+    struct iovec part = symm__wire_part(message, sizeof(*message));
+    enum symm_wire wire = symm__wire_send(join->fd, &part, 1, NULL, 0, join->until);
+    if (wire == SYMM_WIRE_ERROR)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d sending to rank 0",
+                                join->meeting->rank);
+    return SYMM_OK; /* a hang-up is found by receiving, with what the hub said before */
+}
+
+static symm_status join_greet(struct join *join)
+{
+    struct symm_meet_message hello = symm__meet_message(
+        SYMM_MEET_HELLO, join->meeting, join->meeting->rank, join->nonce);
+    hello.pid = (int32_t)getpid();
+    if (join->meeting->secret != NULL) {
+        hello.has_secret = 1;
+        memcpy(hello.secret, join->meeting->secret, SYMM_SECRET_BYTES);
+    }
+    return join_say(join, &hello);
+}
+
+static symm_status join_unopened(const struct join *join)
+{
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "rank 0 has not opened the job's meeting (or has left it already): "
+        "rank %d tried %s for %.3g s. Is rank 0 running on this host, as this "
+        "user, with the same job id (SYMM_JOB_ID) and SYMM_RUNTIME_DIR?",
+        join->meeting->rank, join->place->path, symm__now() - join->start);
+}
+
+/* A connection to whoever listens at the place, our greeting sent. */
+static symm_status join_connect(struct join *join)
+{
+    double pause = JOIN_PAUSE_FIRST;
+    for (;;) {
+        symm_status status = symm__meet_place_connect(join->place, &join->fd);
+        if (status != SYMM_OK)
+            return status;
+        if (join->fd >= 0)
+            return join_greet(join);
+        if (symm__now() + pause >= join->until) {
+            symm__meet_place_tidy(join->place);
+            return join_unopened(join);
+        }
+        symm__sleep(pause);
+        pause = pause * 1.5 < JOIN_PAUSE_LAST ? pause * 1.5 : JOIN_PAUSE_LAST;
+    }
+}
+
+/* Is it what the hub says it is: a connected local packet socket? */
+static bool join_is_socket(int fd)
+{
+    int type = 0, domain = 0;
+    socklen_t bytes = sizeof(type);
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0)
+        return false;
+    bytes = sizeof(domain);
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 &&
+           type == SOCK_SEQPACKET && domain == AF_UNIX;
+}
+
+/* Takes fds[count] if all is right, leaving -1 in their places; else nothing. */
+static symm_status join_take(struct join *join, const struct symm_meet_message *message,
+                             int *fds, int count)
+{
+    int size = join->meeting->size;
+    int first = message->first;
+    bool right = message->count == count && count > 0 && first >= 1 && first < size &&
+                 count <= size - first;
+    for (int i = 0; i < count && right; i++)
+        right = first + i != join->meeting->rank && join->peer_fd[first + i] < 0 &&
+                join_is_socket(fds[i]);
+    if (!right)
+        return symm__fail(SYMM_ERR_DAMAGED,
+                          "rank 0 sent rank %d other sockets than it announced",
+                          join->meeting->rank);
+    for (int i = 0; i < count; i++) {
+        join->peer_fd[first + i] = fds[i];
+        fds[i] = -1;
+    }
+    join->have += count;
+    return SYMM_OK;
+}
+
+/* All sockets are here, or we have failed: either way the hub must know. */
+static symm_status join_done(struct join *join, symm_status status)
+{
+    struct symm_meet_message done = symm__meet_message(
+        SYMM_MEET_DONE, join->meeting, join->meeting->rank, join->nonce);
+    done.status = status;
+    if (status == SYMM_OK)
+        return join_say(join, &done);
+    (void)snprintf(done.text, sizeof(done.text), "%s", symm_last_error());
+    struct iovec part = symm__wire_part(&done, sizeof(done));
+    (void)symm__wire_send(join->fd, &part, 1, NULL, 0, 0);
+    return status;
+}
+
+static symm_status join_obey(struct join *join, const struct symm_meet_message *message,
+                             int *fds, int count)
+{
+    symm_status status = SYMM_OK;
+    switch (message->kind) {
+    case SYMM_MEET_WELCOME:
+        join->welcome = true;
+        return SYMM_OK;
+    case SYMM_MEET_REFUSED:
+        return symm__fail(SYMM_ERR_REFUSED, "rank 0 refused rank %d at %s: %s",
+                          join->meeting->rank, join->place->path, message->text);
+    case SYMM_MEET_ABORT: /* rank 0 has logged it */
+        return symm__fail_quiet(symm__peer_status(message->status), message->text);
+    case SYMM_MEET_PEERS:
+        status = join_take(join, message, fds, count);
+        if (status != SYMM_OK || join->have == join->meeting->size - 2)
+            status = join_done(join, status);
+        return status;
+    case SYMM_MEET_GO:
+        join->over = join->have == join->meeting->size - 2;
+        if (join->over)
+            return SYMM_OK;
+        break;
+    default:
+        break;
+    }
+    return symm__fail(SYMM_ERR_DAMAGED,
+                      "rank 0 sent rank %d a message out of turn (%d)",
+                      join->meeting->rank, message->kind);
+}
+
+/* The deadline has passed: asks rank 0 who is missing, and waits a little for the
+ * answer. */
+static symm_status join_give_up(struct join *join)
+{
+    if (join->gave_up)
+        return symm__fail(
+            SYMM_ERR_TIMEOUT,
+            "rank 0 has opened the job's meeting at %s but does not answer "
+            "rank %d, after %.3g s: is it stopped?",
+            join->place->path, join->meeting->rank, symm__now() - join->start);
+    struct symm_meet_message message = symm__meet_message(
+        SYMM_MEET_GIVE_UP, join->meeting, join->meeting->rank, join->nonce);
+    join->gave_up = true;
+    join->until = symm__now() + JOIN_ANSWER_SECONDS;
+    return join_say(join, &message);
+}
+
+static symm_status join_hung_up(struct join *join)
+{
+    (void)close(join->fd);
+    join->fd = -1;
+    if (!join->welcome && !join->gave_up && symm__now() < join->until) {
+        /* The end of another meeting, or strangers that crowd this one: try again. */
+        symm__sleep(JOIN_PAUSE_FIRST);
+        return join_connect(join);
+    }
+    symm__meet_place_tidy(join->place);
+    return symm__fail(
+        SYMM_ERR_PEER_DEAD,
+        "rank 0 has ended or hung up during the job's meeting (rank %d waited "
+        "at %s)",
+        join->meeting->rank, join->place->path);
+}
+
+static symm_status join_hear(struct join *join)
+{
+    struct symm_meet_message message;
+    struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
+    int fds[SYMM_WIRE_MAX_FDS];
+    int count;
+    size_t bytes;
+    enum symm_wire wire = symm__wire_recv(join->fd, &part, 1, &bytes, fds,
+                                          SYMM_WIRE_MAX_FDS, &count, join->until);
+    if (wire == SYMM_WIRE_AGAIN)
+        return join_give_up(join);
+    if (wire == SYMM_WIRE_CLOSED)
+        return join_hung_up(join);
+    if (wire == SYMM_WIRE_CUT_FDS && errno == EMFILE)
+        return join_done(
+            join, symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                   "rank %d taking its sockets to %d other "
+                                   "ranks (ulimit -n is too low)",
+                                   join->meeting->rank, join->meeting->size - 2));
+    if (wire == SYMM_WIRE_ERROR)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d receiving from rank 0",
+                                join->meeting->rank);
+    bool sane = wire == SYMM_WIRE_OK && symm__meet_message_check(&message, bytes) &&
+                message.nonce == join->nonce && message.rank == join->meeting->rank &&
+                (count == 0 || message.kind == SYMM_MEET_PEERS);
+    symm_status status =
+        sane ? join_obey(join, &message, fds, count)
+             : symm__fail(SYMM_ERR_DAMAGED,
+                          "what listens at %s sent rank %d a damaged message",
+                          join->place->path, join->meeting->rank);
+    if (wire == SYMM_WIRE_OK)
+        symm__wire_close(fds, count); /* those that were not taken */
+    return status;
+}
+
+symm_status symm__meet_join(const struct symm_meeting *meeting,
+                            const struct symm_meet_place *place, double until,
+                            int *peer_fd)
+{
+    struct join join = {
+        .meeting = meeting,
+        .place = place,
+        .start = symm__now(),
+        .until = until,
+        .fd = -1,
+        .peer_fd = peer_fd,
+    };
+    symm_status status = symm__meet_random(&join.nonce, sizeof(join.nonce));
+    if (status == SYMM_OK)
+        status = join_connect(&join);
+    while (status == SYMM_OK && !join.over) {
+        /* Of two ranks there is nobody else to get a socket to: done as soon as
+         * welcome. */
+        bool before = join.welcome;
+        status = join_hear(&join);
+        if (status == SYMM_OK && join.welcome && !before && meeting->size == 2)
+            status = join_done(&join, SYMM_OK);
+    }
+    if (status != SYMM_OK) {
+        symm__wire_close(&join.fd, 1);
+        return status; /* symm__meet_local closes what peer_fd holds */
+    }
+    peer_fd[0] = join.fd;
+    return SYMM_OK;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * memory.c - a team's range of the heap: own segments, and every peer's mapped beside them.
+ *
+ * Own memory grows by segments of whole granules, locally. Sharing is one exchange that
+ * carries all new segments of all ranks, then one that tells whether every rank could map
+ * them: a rank that could not makes all go back. (If the second exchange itself ends
+ * differently on two ranks, by a death or the deadline, the next sharing is refused.)
+ * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
+ * that rank shared before.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "context.h"
+#include "register.h"
+#include "status.h"
+
+/* One member's part of the exchange: this head, then `segments` of wire_segment, then what
+ * cuda_register.c says of memory that was registered. Descriptors come in the same order. */
+struct wire_head {
+    uint64_t digest;
+    uint64_t segments;
+    uint64_t registered; /* bytes */
+};
+
+struct wire_segment {
+    uint64_t offset, bytes;
+};
+
+static char *own_address(const symm_team *team, int member, size_t offset)
+{
+    const symm_ctx *ctx = team->ctx;
+
+    return ctx->base + (size_t)team->world_rank[member] * ctx->stride + offset;
+}
+
+size_t symm__memory_committed(const symm_team *team)
+{
+    const struct symm_segment *last;
+
+    if (team->segment_count == 0)
+        return team->begin;
+    last = &team->segments[team->segment_count - 1];
+    return last->offset + last->bytes;
+}
+
+static symm_status segments_reserve(symm_team *team)
+{
+    size_t capacity = team->segment_capacity ? 2 * team->segment_capacity : 8;
+    struct symm_segment *grown;
+
+    if (team->segment_count < team->segment_capacity)
+        return SYMM_OK;
+    grown = realloc(team->segments, capacity * sizeof(*grown));
+    if (!grown)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a list of %zu segments",
+                          capacity);
+    team->segments = grown;
+    team->segment_capacity = capacity;
+    return SYMM_OK;
+}
+
+symm_status symm__memory_grow(symm_team *team, size_t end)
+{
+    symm_ctx *ctx = team->ctx;
+    size_t from = symm__memory_committed(team), granule = ctx->granularity, bytes;
+    struct symm_segment *segment;
+    symm_status status;
+    char *at;
+
+    if (end <= from)
+        return SYMM_OK;
+    status = segments_reserve(team);
+    if (status != SYMM_OK)
+        return status;
+    bytes = (end - from + granule - 1) / granule * granule;
+    if (bytes > team->end - from)
+        bytes = team->end - from;
+    segment = &team->segments[team->segment_count];
+    at = own_address(team, team->rank, from);
+    status = ctx->ops->commit(ctx->backend, at, bytes, &segment->handle);
+    if (status != SYMM_OK)
+        return status;
+    segment->offset = from;
+    segment->bytes = bytes;
+    team->segment_count++;
+    symm__trace_segment(ctx, SYMM_TRACE_ALLOC, at, bytes);
+    return SYMM_OK;
+}
+
+/* What is sent to the members. */
+struct message {
+    struct wire_head *head; /* with all that follows it; owned */
+    size_t bytes;
+    int *fds; /* owned; those in it are the segments' and the registrations' */
+    int fds_count;
+};
+
+static size_t first_new(const symm_team *team)
+{
+    size_t first = 0;
+
+    while (first < team->segment_count &&
+           team->segments[first].offset < team->extent[team->rank])
+        first++;
+    return first;
+}
+
+/* Own new segments and registrations; returns a message that is freed in any case. */
+static symm_status pack(const symm_team *team, uint64_t digest, struct message *message)
+{
+    size_t first = first_new(team), fresh = team->segment_count - first, registered = 0;
+    int *more = NULL, more_count = 0, sent = team->ctx->group ? 0 : (int)fresh;
+    void *tail = NULL;
+    struct wire_segment *wire;
+    symm_status status =
+        symm__register_pack(team, &tail, &registered, &more, &more_count);
+
+    if (status != SYMM_OK)
+        return status;
+    if (fresh + (size_t)more_count > SYMM_EXCHANGE_MAX_FDS) {
+        status = symm__fail(SYMM_ERR_OVERFLOW,
+                            "%zu new segments at one rendezvous, more than %d; "
+                            "rendezvous more often",
+                            fresh + (size_t)more_count, SYMM_EXCHANGE_MAX_FDS);
+        goto out;
+    }
+    message->bytes = sizeof(*message->head) + fresh * sizeof(*wire) + registered;
+    message->head = calloc(1, message->bytes);
+    message->fds = calloc(fresh + (size_t)more_count + 1, sizeof(*message->fds));
+    if (!message->head || !message->fds) {
+        status =
+            symm__fail(SYMM_ERR_NOMEM, "no memory for a list of %zu segments", fresh);
+        goto out;
+    }
+    *message->head = (struct wire_head){
+        .digest = digest, .segments = fresh, .registered = registered};
+    wire = (struct wire_segment *)(message->head + 1);
+    for (size_t i = 0; i < fresh; i++) {
+        wire[i].offset = team->segments[first + i].offset;
+        wire[i].bytes = team->segments[first + i].bytes;
+        message->fds[i] = team->segments[first + i].handle;
+    }
+    if (registered > 0)
+        memcpy(wire + fresh, tail, registered);
+    if (more_count > 0)
+        memcpy(message->fds + sent, more, (size_t)more_count * sizeof(*more));
+    message->fds_count = sent + more_count; /* threads share the mapping itself */
+out:
+    free(tail);
+    free(more);
+    return status;
+}
+
+/* The head of a member's message, after checks; what follows is checked one by one. */
+static symm_status unpack(const symm_team *team, int member,
+                          const struct symm_parcel *parcel, struct wire_head *head)
+{
+    size_t segments = 0;
+
+    if (parcel->bytes_count >= sizeof(*head)) {
+        memcpy(head, parcel->bytes, sizeof(*head));
+        segments = head->segments * sizeof(struct wire_segment);
+        if (head->segments <= SYMM_EXCHANGE_MAX_FDS &&
+            head->registered <= SYMM_EXCHANGE_MAX_BYTES &&
+            parcel->bytes_count == sizeof(*head) + segments + head->registered &&
+            (team->ctx->group || member == team->rank ||
+             (head->registered > 0 ? (uint64_t)parcel->fds_count >= head->segments
+                                   : (uint64_t)parcel->fds_count == head->segments)))
+            return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed list of segments",
+                      team->world_rank[member]);
+}
+
+/* The backend knows no ranks: its sentence gets them. */
+static symm_status import_failed(const symm_team *team, int member, uint64_t offset,
+                                 symm_status status)
+{
+    char sentence[SYMM_ERROR_BYTES];
+
+    snprintf(sentence, sizeof(sentence),
+             "rank %d cannot map the segment of rank %d at offset %llu: %s",
+             team->ctx->rank, team->world_rank[member], (unsigned long long)offset,
+             symm_last_error());
+    return symm__fail_quiet(status, sentence);
+}
+
+static symm_status import_one(symm_team *team, int member, struct symm_parcel *parcel,
+                              size_t index)
+{
+    symm_ctx *ctx = team->ctx;
+    struct wire_segment wire;
+    symm_status status;
+
+    memcpy(&wire,
+           (char *)parcel->bytes + sizeof(struct wire_head) + index * sizeof(wire),
+           sizeof(wire));
+    if (wire.offset != team->extent[member] || wire.bytes == 0 ||
+        wire.bytes % ctx->granularity != 0 || wire.bytes > team->end - wire.offset)
+        return symm__fail(
+            SYMM_ERR_REFUSED,
+            "rank %d shares a segment at offset %llu of %llu bytes where one "
+            "at %zu was expected",
+            team->world_rank[member], (unsigned long long)wire.offset,
+            (unsigned long long)wire.bytes, team->extent[member]);
+    if (member != team->rank) {
+        char *at = own_address(team, member, wire.offset);
+
+        status = ctx->group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
+                            : ctx->ops->import(ctx->backend, parcel->fds[index], at,
+                                               wire.bytes);
+        if (status != SYMM_OK)
+            return import_failed(team, member, wire.offset, status);
+    }
+    team->extent[member] += wire.bytes;
+    return SYMM_OK;
+}
+
+/* What the member has registered, behind its segments. */
+static symm_status map_registered(symm_team *team, int member,
+                                  const struct symm_parcel *parcel,
+                                  const struct wire_head *head)
+{
+    bool fds = !team->ctx->group && member != team->rank;
+    size_t at = sizeof(*head) + head->segments * sizeof(struct wire_segment);
+
+    return symm__register_map(team, member, (char *)parcel->bytes + at,
+                              head->registered,
+                              fds ? parcel->fds + head->segments : NULL,
+                              fds ? parcel->fds_count - (int)head->segments : 0);
+}
+
+/* Maps what all members sent. On error extents say how far it came. */
+static symm_status import_all(symm_team *team, struct symm_parcel *parcels)
+{
+    for (int m = 0; m < team->size; m++) {
+        struct wire_head head;
+        symm_status status = unpack(team, m, &parcels[m], &head);
+
+        for (size_t i = 0; status == SYMM_OK && i < head.segments; i++)
+            status = import_one(team, m, &parcels[m], i);
+        if (status == SYMM_OK && head.registered > 0)
+            status = map_registered(team, m, &parcels[m], &head);
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+static void import_undo(symm_team *team, const size_t *before)
+{
+    symm_ctx *ctx = team->ctx;
+
+    for (int m = 0; m < team->size; m++) {
+        if (!ctx->group && m != team->rank && team->extent[m] > before[m])
+            ctx->ops->unmap(ctx->backend, own_address(team, m, before[m]),
+                            team->extent[m] - before[m]);
+        team->extent[m] = before[m];
+    }
+}
+
+static void shared_done(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+    size_t shared = team->extent[0];
+
+    for (int m = 1; m < team->size; m++)
+        if (team->extent[m] < shared)
+            shared = team->extent[m];
+    /* Calls of other threads' streams look at it meanwhile: never too large a value. */
+    __atomic_store_n(&team->shared, shared, __ATOMIC_RELEASE);
+    for (size_t i = 0; i < team->segment_count; i++) {
+        ctx->ops->handle_close(ctx->backend, team->segments[i].handle);
+        team->segments[i].handle = -1;
+    }
+}
+
+/* The second step: all ranks could map everything, or all go back. */
+static symm_status import_agreed(symm_team *team, const char *what, double deadline,
+                                 struct symm_parcel *parcels)
+{
+    struct symm_parcel acks[SYMM_MAX_RANKS] = {0};
+    size_t before[SYMM_MAX_RANKS];
+    symm_status status;
+
+    memcpy(before, team->extent, sizeof(before));
+    status = import_all(team, parcels);
+    status = symm__team_exchange(team, what, deadline, status, NULL, 0, NULL, 0, acks);
+    symm__parcels_finish(acks, team->size);
+    if (status != SYMM_OK) {
+        import_undo(team, before);
+        symm__register_undo(team);
+    }
+    return status;
+}
+
+symm_status symm__memory_share(symm_team *team, const char *what, double deadline,
+                               symm_status mine, uint64_t digest, symm_agree_fn agree)
+{
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    uint64_t digests[SYMM_MAX_RANKS];
+    struct message message = {0};
+    struct wire_head peer;
+    size_t fresh = 0;
+    symm_status status;
+
+    if (mine == SYMM_OK)
+        mine = pack(team, digest, &message);
+    status =
+        symm__team_exchange(team, what, deadline, mine, message.head, message.bytes,
+                            message.fds, message.fds_count, parcels);
+    free(message.head);
+    free(message.fds);
+    for (int m = 0; status == SYMM_OK && m < team->size; m++) {
+        status = unpack(team, m, &parcels[m], &peer);
+        digests[m] = peer.digest;
+        fresh += status == SYMM_OK ? peer.segments + peer.registered : 0;
+    }
+    if (status == SYMM_OK && agree)
+        status = agree(team, digests);
+    if (status == SYMM_OK && fresh > 0)
+        status = import_agreed(team, what, deadline, parcels);
+    if (status == SYMM_OK) {
+        shared_done(team);
+        symm__register_done(team);
+    }
+    symm__parcels_finish(parcels, team->size);
+    return status;
+}
+
+void symm__memory_release(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+
+    for (size_t i = 0; i < team->segment_count; i++) {
+        struct symm_segment *segment = &team->segments[i];
+
+        symm__trace_segment(ctx, SYMM_TRACE_FREE,
+                            own_address(team, team->rank, segment->offset),
+                            segment->bytes);
+        ctx->ops->handle_close(ctx->backend, segment->handle);
+    }
+    /* Threads share one mapping that a peer may still read: it goes with the group. */
+    for (int m = 0; !ctx->group && m < team->size; m++) {
+        size_t end = m == team->rank ? symm__memory_committed(team) : team->extent[m];
+
+        if (end > team->begin)
+            ctx->ops->unmap(ctx->backend, own_address(team, m, team->begin),
+                            end - team->begin);
+    }
+    free(team->segments);
+    team->segments = NULL;
+    team->segment_count = team->segment_capacity = 0;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * options.c - the SYMM_* variables: lookup and strict parsing.
+ *
+ * Numbers are parsed here, not by strtod and its kin: no locale, no leading white
+ * space, no sign where none makes sense, no silent overflow, nothing after the number.
+ * A value that is not wholly of its form is an error that shows it; it is never "0" or
+ * the default. The environment is read at each call and never changed. Programs that
+ * run with another user's rights ignore it (secure_getenv).
+ */
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+enum option_kind { STRING, BYTES, SECONDS, INTEGER };
+
+static const char *const kind_names[] = {"string", "bytes", "seconds", "integer"};
+
+static const struct option {
+    const char *name; /* "SYMM_DEADLINE" */
+    enum option_kind kind;
+    const char *fallback;
+    const char *help;
+} options[SYMM_OPTION_COUNT] = {
+#define SYMM_OPTION_ROW(id, kind, fallback, help) {"SYMM_" #id, kind, fallback, help},
+    SYMM_OPTION_MAP(SYMM_OPTION_ROW)
+#undef SYMM_OPTION_ROW
+};
+
+static const char *from_environment(enum symm_option option)
+{
+    const char *value = secure_getenv(options[option].name);
+
+    return value && *value ? value : NULL;
+}
+
+const char *symm__option(enum symm_option option)
+{
+    const char *value = from_environment(option);
+
+    if (!value && *options[option].fallback)
+        value = options[option].fallback;
+    return value;
+}
+
+symm_status symm_option_at(int index, symm_option_info *info)
+{
+    if (!info || info->size < sizeof(*info))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_option_at: info is NULL or info->size is "
+                          "not sizeof(symm_option_info)");
+    /* The end of a loop over all options is not worth a log line. */
+    if (index < 0 || index >= SYMM_OPTION_COUNT)
+        return symm__fail_quiet(SYMM_ERR_NOT_FOUND, "no option has this index");
+    info->name = options[index].name;
+    info->kind = kind_names[options[index].kind];
+    info->fallback = options[index].fallback;
+    info->help = options[index].help;
+    info->value = from_environment((enum symm_option)index);
+    return SYMM_OK;
+}
+
+static symm_status refuse(enum symm_option option, const char *value, const char *form)
+{
+    return symm__fail(SYMM_ERR_INVALID, "%s='%.40s%s': must be %s",
+                      options[option].name, value, strlen(value) > 40 ? "..." : "",
+                      form);
+}
+
+static symm_status unset(enum symm_option option)
+{
+    return symm__fail(SYMM_ERR_NOT_FOUND, "%s is not set and has no default",
+                      options[option].name);
+}
+
+/* Reads digits at *text and moves it behind them; false: none, or too many. */
+static bool read_digits(const char **text, uint64_t *number)
+{
+    const char *c = *text;
+
+    *number = 0;
+    if (*c < '0' || *c > '9')
+        return false;
+    for (; *c >= '0' && *c <= '9'; c++) {
+        if (__builtin_mul_overflow(*number, UINT64_C(10), number) ||
+            __builtin_add_overflow(*number, (uint64_t)(*c - '0'), number))
+            return false;
+    }
+    *text = c;
+    return true;
+}
+
+symm_status symm__option_integer(enum symm_option option, int64_t low, int64_t high,
+                                 int64_t *value)
+{
+    const char *text = symm__option(option);
+    const char *c = text;
+    uint64_t magnitude;
+    int64_t number;
+    char form[80];
+
+    if (!text)
+        return unset(option);
+    snprintf(form, sizeof(form), "an integer from %lld to %lld", (long long)low,
+             (long long)high);
+    if (*c == '-')
+        c++;
+    if (!read_digits(&c, &magnitude) || *c != '\0')
+        return refuse(option, text, form);
+    if (*text == '-' ? __builtin_sub_overflow(INT64_C(0), magnitude, &number)
+                     : __builtin_add_overflow(INT64_C(0), magnitude, &number))
+        return refuse(option, text, form);
+    if (number < low || number > high)
+        return refuse(option, text, form);
+    *value = number;
+    return SYMM_OK;
+}
+
+/* The power of two that a suffix stands for; -1: not a suffix. */
+static int suffix_shift(const char *suffix)
+{
+    if (*suffix == '\0')
+        return 0;
+    if (suffix[1] != '\0')
+        return -1;
+    switch (*suffix) {
+    case 'K':
+    case 'k':
+        return 10;
+    case 'M':
+    case 'm':
+        return 20;
+    case 'G':
+    case 'g':
+        return 30;
+    case 'T':
+    case 't':
+        return 40;
+    }
+    return -1;
+}
+
+symm_status symm__option_bytes(enum symm_option option, size_t *value)
+{
+    static const char form[] = "a number of bytes, as 4096, 64K, 16M, 4G or 1T";
+    const char *text = symm__option(option);
+    const char *c = text;
+    uint64_t number;
+    size_t bytes;
+    int shift;
+
+    if (!text)
+        return unset(option);
+    if (!read_digits(&c, &number))
+        return refuse(option, text, form);
+    shift = suffix_shift(c);
+    if (shift < 0)
+        return refuse(option, text, form);
+    if (__builtin_mul_overflow(number, UINT64_C(1) << shift, &bytes))
+        return refuse(option, text, "a number of bytes that fits the address space");
+    *value = bytes;
+    return SYMM_OK;
+}
+
+symm_status symm__option_seconds(enum symm_option option, double *value)
+{
+    static const char form[] = "seconds above 0 and up to 1000000000, as 30 or 0.5";
+    const char *text = symm__option(option);
+    const char *c = text;
+    uint64_t whole;
+    double seconds, unit = 0.1;
+
+    if (!text)
+        return unset(option);
+    if (!read_digits(&c, &whole) || whole > 1000000000)
+        return refuse(option, text, form);
+    seconds = (double)whole;
+    if (*c == '.') {
+        for (c++; *c >= '0' && *c <= '9'; c++) {
+            seconds += unit * (*c - '0');
+            unit /= 10;
+        }
+        if (c[-1] == '.')
+            return refuse(option, text, form);
+    }
+    /* Written so that a value too small to be told from 0 is refused, too. */
+    if (*c != '\0' || !(seconds >= 1e-9) || seconds > 1e9)
+        return refuse(option, text, form);
+    *value = seconds;
+    return SYMM_OK;
+}

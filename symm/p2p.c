@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * p2p.c - put, get, put_signal, signal, signal_wait on memory that is mapped here. (What is
+ * said from here on is the host backend's way; a device backend gets the checked call.)
+ *
+ * The k-th signal from a sender stores k (with the site's tag) into the receiver's pad, one
+ * word for each (sender, signal), written by that sender alone: release, after the data of
+ * the put. The k-th wait returns when the word has reached k: acquire. k is counted when the
+ * call is made, so signals of one number belong on one stream.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "lane.h"
+#include "status.h"
+#include "work.h"
+
+/* One call: a copy, a signal, both, or a wait. */
+struct transfer {
+    struct symm_task task;
+    symm_team *team;
+    symm_work *work;
+    void *dst;
+    const void *src;
+    size_t bytes;
+    int peer, signal; /* signal -1: none */
+    bool waits;
+    uint32_t count, tag;
+    double deadline;
+    const char *algorithm; /* the caller's; NULL: none named */
+    const char *path;      /* for symm_explain */
+    char site[SYMM_SITE_NAME_BYTES];
+};
+
+static uint32_t name_tag(const char *name)
+{
+    uint32_t hash = 2166136261u;
+
+    if (!name || !*name)
+        return 0; /* no name: not compared */
+    for (; *name; name++)
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    return hash ? hash : 1;
+}
+
+static void raise_signal(symm_team *team, const struct transfer *t)
+{
+    struct symm_pad *pad = team->pad[t->peer];
+    uint64_t *word = &pad->signals[team->rank][t->signal];
+
+    /* release: pairs with the acquire in symm__wait_signal of the receiver */
+    symm_word_store(word, symm_word(t->tag, t->count));
+    if (__atomic_load_n(&pad->wake[SYMM_CHANNELS].sleepers, __ATOMIC_RELAXED) != 0)
+        symm__wait_wake(word);
+}
+
+static symm_status perform(struct transfer *t)
+{
+    symm_status status = symm__team_failed(t->team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (t->waits)
+        return symm__wait_signal(t->team, t->peer, t->signal, t->count, t->tag, t->site,
+                                 t->deadline);
+    if (t->bytes > 0)
+        memmove(t->dst, t->src, t->bytes); /* to oneself they may overlap */
+    if (t->signal >= 0)
+        raise_signal(t->team, t);
+    return SYMM_OK;
+}
+
+static void run_queued(struct symm_task *task)
+{
+    struct transfer *t = (struct transfer *)task;
+
+    symm__work_complete(t->work, perform(t));
+    free(t);
+}
+
+static symm_status enqueue(const struct transfer *t, void *stream)
+{
+    struct transfer *queued = malloc(sizeof(*queued));
+
+    if (!queued)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
+    *queued = *t;
+    queued->task.run = run_queued;
+    t->team->ctx->ops->stream_push(t->team->ctx->backend, stream, &queued->task);
+    return SYMM_OK;
+}
+
+/* The counter of this call; taken back if the call fails here. */
+static uint32_t *counter_of(const struct transfer *t)
+{
+    symm_team *team = t->team;
+    uint32_t *counters = t->waits ? team->awaited : team->sent;
+
+    return &counters[t->peer * SYMM_SIGNALS + t->signal];
+}
+
+static symm_status launch_device(struct transfer *t, const char *what, void *stream,
+                                 symm_work **work)
+{
+    struct symm_transfer transfer = {.team = t->team,
+                                     .what = what,
+                                     .dst = t->dst,
+                                     .src = t->src,
+                                     .bytes = t->bytes,
+                                     .peer = t->peer,
+                                     .signal = t->signal,
+                                     .waits = t->waits,
+                                     .tag = t->tag,
+                                     .deadline = t->deadline,
+                                     .algorithm = t->algorithm};
+
+    memcpy(transfer.site, t->site, sizeof(transfer.site));
+    return t->team->calls->transfer(&transfer, stream, work, &t->path);
+}
+
+static symm_status launch(struct transfer *t, const char *what, void *stream,
+                          symm_work **work)
+{
+    symm_status status = SYMM_OK;
+
+    if (t->team->calls)
+        return launch_device(t, what, stream, work);
+    if (work) {
+        status = symm__work_create(t->team->ctx, true, &t->work);
+        if (status != SYMM_OK)
+            return status;
+    }
+    if (t->signal >= 0)
+        t->count = __atomic_add_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
+    status = stream ? enqueue(t, stream) : perform(t);
+    if (status != SYMM_OK && t->signal >= 0)
+        __atomic_sub_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
+    if (!stream || status != SYMM_OK) /* else the worker completes it */
+        symm__work_complete(t->work, status);
+    if (status != SYMM_OK)
+        symm_work_release(t->work);
+    else if (work)
+        *work = t->work;
+    return status;
+}
+
+static symm_status check_peer(const char *what, const struct transfer *t)
+{
+    if (t->peer < 0 || t->peer >= t->team->size)
+        return symm__fail(SYMM_ERR_INVALID, "%s: peer %d; the team has ranks 0 to %d",
+                          what, t->peer, t->team->size - 1);
+    if (t->signal < -1 || t->signal >= SYMM_SIGNALS)
+        return symm__fail(SYMM_ERR_INVALID, "%s: signal %d; signals are 0 to %d", what,
+                          t->signal, SYMM_SIGNALS - 1);
+    return SYMM_OK;
+}
+
+/* Own address of symmetric memory -> the peer's. */
+static symm_status translate(const char *what, const struct transfer *t,
+                             const void *own, void **theirs)
+{
+    const symm_team *team = t->team;
+    size_t offset;
+
+    if (t->bytes == 0) {
+        *theirs = NULL;
+        return SYMM_OK;
+    }
+    if (!t->dst || !t->src)
+        return symm__fail(SYMM_ERR_INVALID, "%s of %zu bytes: %s is NULL", what,
+                          t->bytes, t->dst ? "src" : "dst");
+    if (team->calls) {
+        const void *other = own == t->src ? t->dst : t->src;
+        symm_status status = team->calls->reach(
+            t->team, what, own == t->src ? "dst" : "src", other, t->bytes);
+
+        if (status != SYMM_OK)
+            return status;
+    }
+    if (team->calls && team->calls->registered(t->team, own, t->bytes, t->peer, theirs))
+        return SYMM_OK;
+    if (!symm__team_symmetric(team, own, t->bytes, &offset))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: [%p, +%zu) is not symmetric memory that this team's ranks have "
+            "mapped; "
+            "give this rank's own address of a buffer that symm_rendezvous has "
+            "covered",
+            what, own, t->bytes);
+    *theirs = team->ctx->base + (size_t)team->world_rank[t->peer] * team->ctx->stride +
+              offset;
+    return SYMM_OK;
+}
+
+/* What all calls here begin with; NULL stream: held until finish. */
+static symm_status begin(const char *what, struct transfer *t, const symm_call *given,
+                         void **stream)
+{
+    symm_call call = {.size = sizeof(call)};
+    symm_status status = symm__team_check(t->team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (given)
+        status = symm__call_copy(given, &call);
+    if (status == SYMM_OK)
+        status = symm__team_failed(t->team);
+    if (status == SYMM_OK)
+        status = check_peer(what, t);
+    if (status != SYMM_OK)
+        return status;
+    t->deadline = call.deadline > 0 ? call.deadline : t->team->ctx->deadline;
+    t->tag = name_tag(call.site);
+    if (call.site)
+        strncpy(t->site, call.site, sizeof(t->site) - 1);
+    t->algorithm = call.algorithm;
+    *stream = call.stream;
+    if (t->team->calls) {
+        status = t->team->calls->poll(t->team);
+        if (status == SYMM_OK)
+            status = t->team->calls->stream_check(t->team->ctx, stream);
+    } else if (call.stream) {
+        status = symm__stream_check(t->team->ctx, call.stream);
+    }
+    if (status != SYMM_OK)
+        return status;
+    return *stream ? SYMM_OK : symm__default_enter(t->team->ctx);
+}
+
+/* For symm_explain; another stream's thread may write it at the same time. */
+static void note_path(const struct transfer *t, const char *path)
+{
+    __atomic_store_n(&t->team->last_path, t->path ? t->path : path, __ATOMIC_RELAXED);
+}
+
+static void finish(const struct transfer *t, const void *stream)
+{
+    if (!stream)
+        symm__default_leave(t->team->ctx);
+}
+
+static symm_status put(const char *what, struct transfer *t, const symm_call *call,
+                       symm_work **work)
+{
+    void *own = t->dst, *stream;
+    symm_status status = begin(what, t, call, &stream);
+
+    if (status != SYMM_OK)
+        return status;
+    status = translate(what, t, own, &t->dst);
+    if (status == SYMM_OK)
+        status = launch(t, what, stream, work);
+    note_path(t, "a put copies into the peer's mapping; a signal follows the data");
+    finish(t, stream);
+    return status;
+}
+
+symm_status symm_put(symm_team *team, void *dst, const void *src, size_t bytes,
+                     int peer, const symm_call *call, symm_work **work)
+{
+    struct transfer t = {.team = team,
+                         .dst = dst,
+                         .src = src,
+                         .bytes = bytes,
+                         .peer = peer,
+                         .signal = -1};
+
+    return put("symm_put", &t, call, work);
+}
+
+symm_status symm_put_signal(symm_team *team, void *dst, const void *src, size_t bytes,
+                            int peer, int signal, const symm_call *call,
+                            symm_work **work)
+{
+    struct transfer t = {.team = team,
+                         .dst = dst,
+                         .src = src,
+                         .bytes = bytes,
+                         .peer = peer,
+                         .signal = signal};
+
+    if (team && signal < 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_put_signal: signal %d; signals are 0 to %d", signal,
+                          SYMM_SIGNALS - 1);
+    return put("symm_put_signal", &t, call, work);
+}
+
+symm_status symm_get(symm_team *team, void *dst, const void *src, size_t bytes,
+                     int peer, const symm_call *call, symm_work **work)
+{
+    struct transfer t = {.team = team,
+                         .dst = dst,
+                         .src = src,
+                         .bytes = bytes,
+                         .peer = peer,
+                         .signal = -1};
+    void *stream, *theirs;
+    symm_status status = begin("symm_get", &t, call, &stream);
+
+    if (status != SYMM_OK)
+        return status;
+    status = translate("symm_get", &t, src, &theirs);
+    t.src = theirs;
+    if (status == SYMM_OK)
+        status = launch(&t, "symm_get", stream, work);
+    note_path(&t, "a get copies from the peer's mapping");
+    finish(&t, stream);
+    return status;
+}
+
+static symm_status signal_call(const char *what, struct transfer *t,
+                               const symm_call *call)
+{
+    void *stream;
+    symm_status status;
+
+    if (t->team && t->signal < 0)
+        return symm__fail(SYMM_ERR_INVALID, "%s: signal %d; signals are 0 to %d", what,
+                          t->signal, SYMM_SIGNALS - 1);
+    status = begin(what, t, call, &stream);
+    if (status != SYMM_OK)
+        return status;
+    status = launch(t, what, stream, NULL);
+    note_path(t, "a signal is one store into the peer's pad");
+    finish(t, stream);
+    return status;
+}
+
+symm_status symm_signal(symm_team *team, int peer, int signal, const symm_call *call)
+{
+    struct transfer t = {.team = team, .peer = peer, .signal = signal};
+
+    return signal_call("symm_signal", &t, call);
+}
+
+symm_status symm_signal_wait(symm_team *team, int peer, int signal,
+                             const symm_call *call)
+{
+    struct transfer t = {.team = team, .peer = peer, .signal = signal, .waits = true};
+
+    return signal_call("symm_signal_wait", &t, call);
+}
+
+/* ---- Two-sided: for memory that symmetric memory does not reach --------------------- */
+
+static symm_status two_sided(const char *what, symm_team *team, int peer)
+{
+    const struct transfer t = {.team = team, .peer = peer, .signal = -1};
+    symm_status status = symm__team_check(team);
+
+    if (status == SYMM_OK)
+        status = check_peer(what, &t);
+    if (status != SYMM_OK)
+        return status;
+    return symm__fail(
+        SYMM_ERR_UNSUPPORTED,
+        "%s needs an engine (NCCL or MPI), which this build does not have; "
+        "symm_put_signal and symm_signal_wait do it over symmetric memory",
+        what);
+}
+
+symm_status symm_send(symm_team *team, const void *ptr, size_t count, symm_dtype dtype,
+                      int peer, const symm_call *call, symm_work **work)
+{
+    (void)ptr, (void)count, (void)dtype, (void)call, (void)work;
+    return two_sided("symm_send", team, peer);
+}
+
+symm_status symm_recv(symm_team *team, void *ptr, size_t count, symm_dtype dtype,
+                      int peer, const symm_call *call, symm_work **work)
+{
+    (void)ptr, (void)count, (void)dtype, (void)call, (void)work;
+    return two_sided("symm_recv", team, peer);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ranks.h - what error sentences say of other ranks: who, and with which status.
+ *
+ * Each rank of a list is written as "rank N", so that a search for one of them finds
+ * it: "rank 2", "rank 2, rank 5 and rank 7". What does not fit is counted: "rank 1 and
+ * 40 more".
+ */
+#ifndef SYMM_RANKS_H
+#define SYMM_RANKS_H
+
+#include "symm/symm.h"
+
+/* Always ends in a NUL; bytes >= 32. */
+void symm__ranks_text(const int *ranks, int count, char *text, size_t bytes);
+/* An error status as a peer sent it; SYMM_ERR_ABORTED for what is none of ours. */
+symm_status symm__peer_status(int32_t status);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rendezvous.c - do all ranks have the same buffers? Then everybody gets everybody's.
+ *
+ * Each rank sends a digest of its manifest (its live buffers in order of offset) beside its
+ * new segments. Equal digests: segments are mapped, freed bytes may be reused. Different
+ * digests: the manifests themselves are exchanged and every rank names the same first
+ * differing entry and the rank that differs from most. Nothing changes then: the ranks may
+ * free what is wrong and come again.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "context.h"
+#include "register.h"
+#include "status.h"
+
+/* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */
+#define DIFFERENT ((symm_status)1)
+
+/* One buffer as ranks compare it. */
+struct wire_entry {
+    uint64_t alloc_id, offset, bytes;
+    int32_t dtype, ndim;
+    int64_t shape[16], stride[16];
+};
+
+struct manifest {
+    struct wire_entry *entries; /* owned */
+    size_t count;
+    uint64_t digest;
+};
+
+static int entry_compare(const void *left, const void *right)
+{
+    const struct wire_entry *a = left, *b = right;
+
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static symm_status manifest_make(const symm_team *team, struct manifest *manifest)
+{
+    const uint8_t *bytes;
+
+    manifest->count = team->buffer_count;
+    manifest->entries = calloc(team->buffer_count + 1, sizeof(*manifest->entries));
+    if (!manifest->entries)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a manifest of %zu buffers",
+                          team->buffer_count);
+    for (size_t i = 0; i < team->buffer_count; i++) {
+        const symm_buffer *b = team->buffers[i];
+        struct wire_entry *entry = &manifest->entries[i];
+
+        entry->alloc_id = b->alloc_id;
+        entry->offset = b->offset;
+        entry->bytes = b->bytes;
+        entry->dtype = (int32_t)b->dtype;
+        entry->ndim = b->ndim;
+        memcpy(entry->shape, b->shape, sizeof(entry->shape));
+        memcpy(entry->stride, b->stride, sizeof(entry->stride));
+    }
+    qsort(manifest->entries, manifest->count, sizeof(*manifest->entries),
+          entry_compare);
+    manifest->digest = 14695981039346656037u; /* FNV-1a, 64 bits */
+    bytes = (const uint8_t *)manifest->entries;
+    for (size_t i = 0; i < manifest->count * sizeof(*manifest->entries); i++)
+        manifest->digest = (manifest->digest ^ bytes[i]) * 1099511628211u;
+    return SYMM_OK;
+}
+
+static symm_status digests_agree(symm_team *team, const uint64_t *digests)
+{
+    for (int m = 1; m < team->size; m++)
+        if (digests[m] != digests[0])
+            return DIFFERENT;
+    return SYMM_OK;
+}
+
+/* Entry `index` of a member, or NULL behind its last. */
+static const struct wire_entry *entry_at(const struct symm_parcel *parcel, size_t index)
+{
+    if ((index + 1) * sizeof(struct wire_entry) > parcel->bytes_count)
+        return NULL;
+    return (const struct wire_entry *)parcel->bytes + index;
+}
+
+static bool entry_equal(const struct wire_entry *a, const struct wire_entry *b)
+{
+    return a == b || (a && b && memcmp(a, b, sizeof(*a)) == 0);
+}
+
+static const char *entry_text(const struct wire_entry *entry, char *text, size_t bytes)
+{
+    const char *dtype = entry ? symm_dtype_name((symm_dtype)entry->dtype) : NULL;
+    size_t used;
+
+    if (!entry) {
+        snprintf(text, bytes, "nothing");
+        return text;
+    }
+    if (entry->offset >= SYMM_REGISTERED) {
+        snprintf(text, bytes, "registration %" PRIu64 " of %" PRIu64 " bytes",
+                 entry->offset - SYMM_REGISTERED, entry->bytes);
+        return text;
+    }
+    used = (size_t)snprintf(
+        text, bytes,
+        "alloc_id %" PRIu64 " of %" PRIu64 " bytes at offset %" PRIu64 " (%s [",
+        entry->alloc_id, entry->bytes, entry->offset, dtype ? dtype : "?");
+    for (int d = 0; d < entry->ndim && d < 16 && used < bytes; d++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, d ? "," : "",
+                                 entry->shape[d]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, "])");
+    return text;
+}
+
+/* The member whose entry most others share; at a tie the lower rank's counts. */
+static int most_common(const struct symm_parcel *parcels, int size, size_t index)
+{
+    int best = 0, most = 0;
+
+    for (int m = 0; m < size; m++) {
+        int equal = 0;
+
+        for (int i = 0; i < size; i++)
+            equal +=
+                entry_equal(entry_at(&parcels[m], index), entry_at(&parcels[i], index));
+        if (equal > most) {
+            most = equal;
+            best = m;
+        }
+    }
+    return best;
+}
+
+static symm_status name_difference(const symm_team *team,
+                                   const struct symm_parcel *parcels)
+{
+    size_t most = 0;
+    char theirs[160], usual[160], name[64];
+
+    for (int m = 0; m < team->size; m++)
+        if (parcels[m].bytes_count > most)
+            most = parcels[m].bytes_count;
+    for (size_t index = 0; index < most / sizeof(struct wire_entry); index++) {
+        int norm = most_common(parcels, team->size, index);
+
+        for (int m = 0; m < team->size; m++) {
+            if (entry_equal(entry_at(&parcels[m], index),
+                            entry_at(&parcels[norm], index)))
+                continue;
+            return symm__fail(
+                SYMM_ERR_MISMATCH,
+                "rendezvous of %s: entry %zu differs: rank %d has %s, rank %d has %s; "
+                "make "
+                "the same allocations and frees in the same order on all ranks",
+                symm__team_name(team, name, sizeof(name)), index, team->world_rank[m],
+                entry_text(entry_at(&parcels[m], index), theirs, sizeof(theirs)),
+                team->world_rank[norm],
+                entry_text(entry_at(&parcels[norm], index), usual, sizeof(usual)));
+        }
+    }
+    return symm__fail(
+        SYMM_ERR_MISMATCH,
+        "rendezvous of %s: digests differ but no entry does; a rank sent a "
+        "damaged digest",
+        symm__team_name(team, name, sizeof(name)));
+}
+
+/* Collective, after digests were found to differ on all ranks. */
+static symm_status explain_mismatch(symm_team *team, const struct manifest *manifest)
+{
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    symm_status status = symm__team_exchange(
+        team, "rendezvous: comparing manifests", team->ctx->deadline, SYMM_OK,
+        manifest->entries, manifest->count * sizeof(*manifest->entries), NULL, 0,
+        parcels);
+
+    if (status == SYMM_OK)
+        status = name_difference(team, parcels);
+    symm__parcels_finish(parcels, team->size);
+    return status;
+}
+
+/* With the context locked. */
+static symm_status rendezvous(symm_team *team)
+{
+    struct manifest manifest = {0};
+    symm_status status = symm__team_failed(team);
+
+    if (status != SYMM_OK)
+        return status;
+    status = manifest_make(team, &manifest);
+    status = symm__memory_share(team, "rendezvous", team->ctx->deadline, status,
+                                manifest.digest, digests_agree);
+    if (status == DIFFERENT)
+        status = explain_mismatch(team, &manifest);
+    free(manifest.entries);
+    if (status != SYMM_OK)
+        return status;
+    symm__heap_settle(&team->heap);
+    for (size_t i = 0; i < team->buffer_count; i++)
+        team->buffers[i]->shared = true;
+    __atomic_fetch_add(&team->ctx->generation, 1, __ATOMIC_RELAXED);
+    return SYMM_OK;
+}
+
+/*
+ * A rank did not take part, and the team has failed. Why is best told by a member's record,
+ * then by a process that has died: who merely hung up may have left because of it.
+ */
+static symm_status peer_failure(symm_team *team, symm_status status)
+{
+    symm_ctx *ctx = team->ctx;
+    char sentence[SYMM_ERROR_BYTES], name[64];
+    const char *why;
+
+    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    for (int m = 0; m < team->size; m++)
+        if (m != team->rank && symm__team_record_of(team, m) != SYMM_OK)
+            return symm__team_failed(team);
+    for (int m = 0; m < team->size; m++) {
+        int rank = team->world_rank[m];
+        const uint32_t *live = &ctx->control[rank]->live;
+
+        if (m != team->rank &&
+            __atomic_load_n(live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED &&
+            symm__process_check(&ctx->process[rank], live, &why) == SYMM_ERR_PEER_DEAD)
+            return symm__team_fail(team, SYMM_ERR_PEER_DEAD,
+                                   "rank %d %s before a rendezvous of %s was complete",
+                                   rank, why,
+                                   symm__team_name(team, name, sizeof(name)));
+    }
+    return symm__team_fail(team, status, "%s", sentence);
+}
+
+symm_status symm_rendezvous(symm_team *team)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_mutex_lock(&team->ctx->lock);
+    team->ctx->meeting = team;
+    status = rendezvous(team);
+    team->ctx->meeting = NULL;
+    pthread_mutex_unlock(&team->ctx->lock);
+    if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)
+        return peer_failure(team, status);
+    return status;
+}

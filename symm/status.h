@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * status.h - how a failure is told.
+ *
+ * The function that detects an error calls symm__fail once: it sets the thread's
+ * symm_last_error() and logs one line. Functions that only pass a status on do neither.
+ * A sentence says what failed, with the values, for whom ("rank 3"), and what to try.
+ */
+#ifndef SYMM_STATUS_H
+#define SYMM_STATUS_H
+
+#include <stdarg.h>
+
+#include "symm/symm.h"
+
+#define SYMM_ERROR_BYTES 512 /* longest sentence, with its NUL; longer ones are cut */
+
+symm_status symm__fail(symm_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Appends ": <strerror(error)> (<ENAME>)" where the C library knows the name. */
+symm_status symm__fail_errno(symm_status status, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Sets the sentence without logging: for records that were logged elsewhere. */
+symm_status symm__fail_quiet(symm_status status, const char *sentence);
+
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * store_client.c - one all-gather over symmrun's store.
+ *
+ * Bounded by the caller's deadline in every step, name look-up included: the address
+ * must be a number, since a look-up cannot be bounded. The store is asked to answer a
+ * little before the deadline, so that the ranks that did not come can be named. Nothing
+ * that comes over the wire is used before it equals what this rank expects.
+ */
+#include "store.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "ranks.h"
+#include "status.h"
+
+/* A busy store may hang up on a connection that it does not know yet: try again. */
+#define ATTEMPTS    8
+#define FIRST_PAUSE 0.01 /* seconds; doubles */
+
+enum outcome { DONE, HUNG_UP, FAILED };
+
+/* Decimal digits, 1 to 65535: getaddrinfo takes also none, and more than fit. */
+static bool is_port(const char *text)
+{
+    unsigned port = 0;
+    const char *c = text;
+
+    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
+        port = 10 * port + (unsigned)(*c - '0');
+    return *c == '\0' && port >= 1 && port <= 65535;
+}
+
+/* Splits "127.0.0.1:4242" or "[::1]:4242". */
+static symm_status resolve(const char *address, struct addrinfo **found)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    const char *colon = strrchr(address, ':');
+    const char *host = address;
+    size_t length = colon ? (size_t)(colon - address) : 0;
+    char name[64];
+
+    if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {
+        host++;
+        length -= 2;
+    }
+    if (length > 0 && length < sizeof(name) && is_port(colon + 1)) {
+        memcpy(name, host, length);
+        name[length] = '\0';
+        if (getaddrinfo(name, colon + 1, &hints, found) == 0)
+            return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_JOB,
+                      "SYMM_STORE='%.80s': must be a numeric address and a port, as "
+                      "127.0.0.1:4242 or [::1]:4242",
+                      address);
+}
+
+/* Waits for `events`; false: the deadline has passed. A hang-up counts as ready. */
+static bool wait_for(int fd, short events, double until)
+{
+    struct pollfd entry = {.fd = fd, .events = events};
+
+    for (;;) {
+        double left = until - symm__now();
+        struct timespec span = symm__timespec(left);
+        int ready = ppoll(&entry, 1, &span, NULL);
+
+        if (ready > 0)
+            return true;
+        if (ready == 0 || errno != EINTR)
+            return false;
+    }
+}
+
+static symm_status no_answer(const struct symm_store_exchange *exchange,
+                             const char *step)
+{
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "rank %d: the store at %s did not %s within %g s; is symmrun stopped?",
+        exchange->rank, exchange->address, step, exchange->deadline);
+}
+
+static enum outcome connect_store(const struct symm_store_exchange *exchange,
+                                  const struct addrinfo *to, double until, int *fd,
+                                  symm_status *status)
+{
+    int error = 0;
+    socklen_t length = sizeof(error);
+
+    *fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0) {
+        *status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                   "rank %d: no socket for the store", exchange->rank);
+        return FAILED;
+    }
+    if (connect(*fd, to->ai_addr, to->ai_addrlen) != 0)
+        error = errno;
+    if (error == EINPROGRESS) {
+        if (!wait_for(*fd, POLLOUT, until)) {
+            *status = no_answer(exchange, "take the connection");
+            return FAILED;
+        }
+        if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+            error = errno;
+    }
+    if (error == 0)
+        return DONE;
+    *status =
+        symm__fail_errno(SYMM_ERR_SYSTEM, error,
+                         "rank %d: cannot reach the store at %s; has symmrun ended?",
+                         exchange->rank, exchange->address);
+    return FAILED;
+}
+
+/* Sends or receives all of the bytes. HUNG_UP sets nothing. */
+static enum outcome transfer(const struct symm_store_exchange *exchange, int fd,
+                             bool out, void *data, size_t bytes, double until,
+                             symm_status *status)
+{
+    char *next = data;
+
+    while (bytes > 0) {
+        ssize_t moved =
+            out ? send(fd, next, bytes, MSG_NOSIGNAL) : recv(fd, next, bytes, 0);
+
+        if (moved > 0) {
+            next += moved;
+            bytes -= (size_t)moved;
+        } else if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (!wait_for(fd, out ? POLLOUT : POLLIN, until)) {
+                *status = no_answer(exchange, "answer");
+                return FAILED;
+            }
+        } else if (moved == 0 || errno == EPIPE || errno == ECONNRESET) {
+            return HUNG_UP;
+        } else if (errno != EINTR) {
+            *status =
+                symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                 "rank %d: the connection to the store at %s failed",
+                                 exchange->rank, exchange->address);
+            return FAILED;
+        }
+    }
+    return DONE;
+}
+
+static uint32_t store_milliseconds(double left)
+{
+    /* The answer needs some time to come back; and the number must fit. */
+    double margin = left < 2.5 ? 0.1 * left : 0.25;
+    double span = 1e3 * (left - margin);
+
+    return span < 1 ? 1 : span > 4e9 ? 4000000000u : (uint32_t)span;
+}
+
+static symm_status missing_ranks(const struct symm_store_exchange *exchange,
+                                 const uint8_t *came)
+{
+    int *ranks = malloc((size_t)exchange->size * sizeof(*ranks));
+    char text[300];
+    int count = 0;
+
+    if (!ranks)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a list of %d ranks",
+                          exchange->size);
+    for (int rank = 0; rank < exchange->size; rank++) {
+        if (!came[rank])
+            ranks[count++] = rank;
+    }
+    symm__ranks_text(ranks, count, text, sizeof(text));
+    free(ranks);
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "%s did not come to the exchange over the store at %s within %g s", text,
+        exchange->address, exchange->deadline);
+}
+
+static symm_status refused(const struct symm_store_exchange *exchange, uint32_t why)
+{
+    static const char *const reasons[] = {
+#define REASON(name, value, meaning) [value] = meaning,
+        SYMM_STORE_REPLY_MAP(REASON)
+#undef REASON
+    };
+    const size_t known = sizeof(reasons) / sizeof(reasons[0]);
+
+    return symm__fail(
+        SYMM_ERR_REFUSED,
+        "rank %d of %d with %zu bytes: refused by the store at %s: %s", exchange->rank,
+        exchange->size, exchange->bytes, exchange->address,
+        why > SYMM_STORE_REPLY_TIMEOUT && why < known ? reasons[why]
+                                                      : "no known reason");
+}
+
+/* Reads the answer. `room` holds size x max(bytes, 1) bytes. */
+static enum outcome read_reply(const struct symm_store_exchange *exchange, int fd,
+                               void *room, double until, symm_status *status)
+{
+    struct symm_store_reply reply;
+    size_t expected = (size_t)exchange->size;
+    enum outcome outcome =
+        transfer(exchange, fd, false, &reply, sizeof(reply), until, status);
+
+    if (outcome != DONE)
+        return outcome;
+    reply.status = ntohl(reply.status);
+    if (reply.status == SYMM_STORE_REPLY_OK)
+        expected *= exchange->bytes;
+    else if (reply.status != SYMM_STORE_REPLY_TIMEOUT)
+        expected = 0;
+    if (ntohl(reply.magic) != SYMM_STORE_MAGIC || ntohl(reply.bytes) != expected) {
+        *status =
+            symm__fail(SYMM_ERR_REFUSED,
+                       "rank %d: what answers at %s is not the store of this version",
+                       exchange->rank, exchange->address);
+        return FAILED;
+    }
+    outcome = transfer(exchange, fd, false, room, expected, until, status);
+    if (outcome != DONE)
+        return outcome;
+    if (reply.status == SYMM_STORE_REPLY_OK) {
+        memcpy(exchange->out, room, expected);
+        return DONE;
+    }
+    *status = reply.status == SYMM_STORE_REPLY_TIMEOUT
+                  ? missing_ranks(exchange, room)
+                  : refused(exchange, reply.status);
+    return FAILED;
+}
+
+static enum outcome attempt(const struct symm_store_exchange *exchange,
+                            const struct addrinfo *to, void *room, double until,
+                            symm_status *status)
+{
+    char message[sizeof(struct symm_store_request) + SYMM_STORE_BLOCK_MAX];
+    struct symm_store_request request = {
+        .magic = htonl(SYMM_STORE_MAGIC),
+        .version = htonl(SYMM_STORE_VERSION),
+        .rank = htonl((uint32_t)exchange->rank),
+        .size = htonl((uint32_t)exchange->size),
+        .bytes = htonl((uint32_t)exchange->bytes),
+        .deadline_ms = htonl(store_milliseconds(until - symm__now())),
+    };
+    enum outcome outcome;
+    int fd = -1;
+
+    memcpy(request.secret, exchange->secret, sizeof(request.secret));
+    memcpy(message, &request, sizeof(request));
+    if (exchange->bytes > 0)
+        memcpy(message + sizeof(request), exchange->in, exchange->bytes);
+    outcome = connect_store(exchange, to, until, &fd, status);
+    if (outcome == DONE)
+        outcome = transfer(exchange, fd, true, message,
+                           sizeof(request) + exchange->bytes, until, status);
+    if (outcome == DONE)
+        outcome = read_reply(exchange, fd, room, until, status);
+    if (fd >= 0)
+        close(fd);
+    return outcome;
+}
+
+static symm_status check_arguments(const struct symm_store_exchange *exchange)
+{
+    if (!exchange->address || !exchange->secret || !exchange->out ||
+        (exchange->bytes > 0 && !exchange->in))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "an exchange over the store lacks its address, "
+                          "secret or memory");
+    if (exchange->size < 1 || exchange->size > (int)SYMM_STORE_RANKS_MAX ||
+        exchange->rank < 0 || exchange->rank >= exchange->size)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "rank %d of %d cannot use the store: it serves up to %u ranks",
+            exchange->rank, exchange->size, SYMM_STORE_RANKS_MAX);
+    if (exchange->bytes > SYMM_STORE_BLOCK_MAX)
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "a block of %zu bytes: the store takes up to %u",
+                          exchange->bytes, SYMM_STORE_BLOCK_MAX);
+    return SYMM_OK;
+}
+
+symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
+{
+    double until = symm__now() + exchange->deadline;
+    double pause = FIRST_PAUSE;
+    enum outcome outcome = HUNG_UP;
+    struct addrinfo *to;
+    void *room;
+    symm_status status = check_arguments(exchange);
+
+    if (status == SYMM_OK)
+        status = resolve(exchange->address, &to);
+    if (status != SYMM_OK)
+        return status;
+    /* No overflow: both factors have just been checked. */
+    room = malloc((size_t)exchange->size * (exchange->bytes > 0 ? exchange->bytes : 1));
+    if (!room) {
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d blocks of %zu bytes",
+                            exchange->size, exchange->bytes);
+        goto err_free_address;
+    }
+    for (int i = 0; i < ATTEMPTS && outcome == HUNG_UP && symm__now() < until; i++) {
+        if (i > 0) {
+            symm__sleep(pause);
+            pause *= 2;
+        }
+        outcome = attempt(exchange, to, room, until, &status);
+    }
+    if (outcome == HUNG_UP)
+        status = symm__fail(
+            SYMM_ERR_REFUSED,
+            "rank %d: the store at %s hung up without an answer: SYMM_SECRET "
+            "is not its job's, or symmrun is ending",
+            exchange->rank, exchange->address);
+    free(room);
+err_free_address:
+    freeaddrinfo(to);
+    return status;
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * topology.c - the machine as hwloc sees it, and each rank's share of it.
+ *
+ * The one file that knows hwloc (2.x; nothing is used that 3.0 changes). Without it, in
+ * the build or when it fails at run time, /sys is read instead. Whatever hwloc says,
+ * what a process may run on is its affinity, and binding is sched_setaffinity: so both
+ * readers bind alike.
+ *
+ * Guarantees: symm_bind_self never takes a CPU that the process had not; ranks of one
+ * host with equal affinity get disjoint, contiguous cores whose numbers differ by one
+ * at most. Memory policy is left alone: pages go where they are touched first.
+ */
+#include "topology.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "status.h"
+
+#ifndef SYMM_HAVE_HWLOC
+#define SYMM_HAVE_HWLOC 0
+#endif
+
+/* ---- The structure --------------------------------------------------------------- */
+
+void symm__topology_finish(struct symm_topology *topology)
+{
+    free(topology->places);
+    *topology = (struct symm_topology){0};
+}
+
+symm_status symm__topology_add(struct symm_topology *topology,
+                               const struct symm_place *place)
+{
+    if (place->depth > SYMM_TOPOLOGY_DEPTH)
+        return symm__fail(SYMM_ERR_OVERFLOW, "topology: more than %d levels",
+                          SYMM_TOPOLOGY_DEPTH);
+    if (topology->count == topology->capacity) {
+        size_t capacity = topology->capacity > 0 ? 2 * topology->capacity : 64;
+        struct symm_place *places =
+            reallocarray(topology->places, capacity, sizeof(*places));
+        if (places == NULL)
+            return symm__fail(SYMM_ERR_NOMEM, "topology: no memory for %zu places",
+                              capacity);
+        topology->places = places;
+        topology->capacity = capacity;
+    }
+    topology->places[topology->count++] = *place;
+    return SYMM_OK;
+}
+
+bool symm__topology_check(const struct symm_topology *topology)
+{
+    int core = -1; /* depth of the CORE that encloses the place, -1: none */
+
+    for (size_t i = 0; i < topology->count; i++) {
+        const struct symm_place *place = &topology->places[i];
+        const struct symm_place *before = i > 0 ? place - 1 : NULL;
+        if ((place->depth == 0) != (i == 0) || place->depth > SYMM_TOPOLOGY_DEPTH ||
+            (place->kind == SYMM_PLACE_MACHINE) != (i == 0))
+            return false;
+        if (before != NULL && place->depth > before->depth + 1)
+            return false;
+        if (before != NULL && place->depth > before->depth &&
+            (before->kind == SYMM_PLACE_NODE || before->kind == SYMM_PLACE_PU))
+            return false;
+        if (place->depth <= core)
+            core = -1;
+        if (place->kind == SYMM_PLACE_CORE)
+            core = place->depth;
+        if (place->kind == SYMM_PLACE_PU && core < 0)
+            return false;
+    }
+    return topology->count > 0;
+}
+
+void symm__topology_mark(struct symm_topology *topology,
+                         const struct symm_cpus *allowed)
+{
+    struct symm_place *path[SYMM_TOPOLOGY_DEPTH + 1] = {NULL};
+
+    for (size_t i = 0; i < topology->count; i++) {
+        struct symm_place *place = &topology->places[i];
+        place->allowed = false;
+        path[place->depth] = place;
+        if (place->kind != SYMM_PLACE_PU ||
+            !CPU_ISSET_S(place->os_index, allowed->bytes, allowed->set))
+            continue;
+        for (int depth = 0; depth <= place->depth; depth++)
+            path[depth]->allowed = true;
+        for (size_t n = 0; place->node >= 0 && n < topology->count; n++) {
+            if (topology->places[n].kind == SYMM_PLACE_NODE &&
+                topology->places[n].os_index == (unsigned)place->node)
+                topology->places[n].allowed = true;
+        }
+    }
+}
+
+size_t symm__topology_count(const struct symm_topology *topology,
+                            enum symm_place_kind kind, bool allowed_only)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < topology->count; i++)
+        count += topology->places[i].kind == kind &&
+                 (topology->places[i].allowed || !allowed_only);
+    return count;
+}
+
+/* ---- CPU sets -------------------------------------------------------------------- */
+
+static symm_status cpus_create(struct symm_cpus *cpus, size_t count)
+{
+    cpu_set_t *set = CPU_ALLOC(count);
+
+    if (set == NULL)
+        return symm__fail(SYMM_ERR_NOMEM, "topology: no memory for a set of %zu CPUs",
+                          count);
+    cpus->set = set;
+    cpus->bytes = CPU_ALLOC_SIZE(count);
+    CPU_ZERO_S(cpus->bytes, set);
+    return SYMM_OK;
+}
+
+void symm__cpus_finish(struct symm_cpus *cpus)
+{
+    if (cpus->set != NULL)
+        CPU_FREE(cpus->set);
+    *cpus = (struct symm_cpus){0};
+}
+
+symm_status symm__cpus_read(struct symm_cpus *cpus)
+{
+    /* The kernel refuses sets smaller than its own, and doesn't say how large. */
+    for (size_t count = 1024; count <= (size_t)1 << 20; count *= 2) {
+        struct symm_cpus read = {0};
+        symm_status status = cpus_create(&read, count);
+        if (status != SYMM_OK)
+            return status;
+        if (sched_getaffinity(0, read.bytes, read.set) == 0) {
+            *cpus = read;
+            return SYMM_OK;
+        }
+        int error = errno;
+        symm__cpus_finish(&read);
+        errno = error;
+        if (error != EINVAL)
+            break;
+    }
+    return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "topology: sched_getaffinity");
+}
+
+/* ---- hwloc ----------------------------------------------------------------------- */
+
+#if SYMM_HAVE_HWLOC
+#include <hwloc.h>
+
+#if HWLOC_API_VERSION < 0x00020000
+#error "hwloc 2.0 or later is needed; build without hwloc instead"
+#endif
+
+/* False: of no interest; what lies below it counts as its parent's. */
+static bool place_of(hwloc_obj_t object, struct symm_place *place)
+{
+    place->index = object->logical_index;
+    place->os_index = object->os_index;
+    place->node = -1;
+    switch (object->type) {
+    case HWLOC_OBJ_MACHINE:
+        place->kind = SYMM_PLACE_MACHINE;
+        place->bytes = object->total_memory;
+        return true;
+    case HWLOC_OBJ_PACKAGE:
+        place->kind = SYMM_PLACE_PACKAGE;
+        return true;
+    case HWLOC_OBJ_DIE:
+        place->kind = SYMM_PLACE_DIE;
+        return true;
+    case HWLOC_OBJ_GROUP:
+        place->kind = SYMM_PLACE_GROUP;
+        return true;
+    case HWLOC_OBJ_NUMANODE:
+        place->kind = SYMM_PLACE_NODE;
+        place->bytes = object->attr->numanode.local_memory;
+        return true;
+    case HWLOC_OBJ_L1CACHE:
+    case HWLOC_OBJ_L2CACHE:
+    case HWLOC_OBJ_L3CACHE:
+    case HWLOC_OBJ_L4CACHE:
+    case HWLOC_OBJ_L5CACHE:
+        place->kind = SYMM_PLACE_CACHE;
+        place->level = object->attr->cache.depth;
+        place->bytes = object->attr->cache.size;
+        return true;
+    case HWLOC_OBJ_CORE:
+        place->kind = SYMM_PLACE_CORE;
+        return true;
+    case HWLOC_OBJ_PU:
+        place->kind = SYMM_PLACE_PU;
+        if (object->nodeset != NULL)
+            place->node = hwloc_bitmap_first(object->nodeset);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Adds an object and all below it. core: a CORE encloses it. */
+static symm_status add_object(struct symm_topology *topology, hwloc_obj_t object,
+                              int depth, bool core)
+{
+    struct symm_place place = {.depth = depth};
+    symm_status status = SYMM_OK;
+
+    if (place_of(object, &place)) {
+        if (place.kind == SYMM_PLACE_PU && !core) {
+            /* Some virtual machines don't tell cores: each PU is taken for one. */
+            struct symm_place stand_in = {
+                .kind = SYMM_PLACE_CORE, .depth = depth, .index = place.index};
+            status = symm__topology_add(topology, &stand_in);
+            place.depth = ++depth;
+        }
+        if (status == SYMM_OK)
+            status = symm__topology_add(topology, &place);
+        core = core || place.kind == SYMM_PLACE_CORE;
+        depth++;
+    }
+    for (hwloc_obj_t o = object->memory_first_child; o && status == SYMM_OK;
+         o = o->next_sibling)
+        status = add_object(topology, o, depth, core);
+    for (hwloc_obj_t o = object->first_child; o && status == SYMM_OK;
+         o = o->next_sibling)
+        status = add_object(topology, o, depth, core);
+    return status;
+}
+
+/* What another machine's description allows, as a set of our own. */
+static symm_status read_described(hwloc_topology_t handle, struct symm_cpus *cpus)
+{
+    hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(handle);
+    int last = hwloc_bitmap_last(allowed);
+    symm_status status = cpus_create(cpus, (size_t)(last < 0 ? 0 : last) + 1);
+
+    if (status != SYMM_OK)
+        return status;
+    for (int cpu = hwloc_bitmap_first(allowed); cpu >= 0;
+         cpu = hwloc_bitmap_next(allowed, cpu))
+        CPU_SET_S((size_t)cpu, cpus->bytes, cpus->set);
+    return SYMM_OK;
+}
+
+/* On failure the topology may hold places: the caller finishes it. */
+static symm_status read_hwloc(struct symm_topology *topology)
+{
+    hwloc_topology_t handle;
+    struct symm_cpus described = {0};
+    symm_status status = SYMM_ERR_SYSTEM;
+
+    if (hwloc_topology_init(&handle) != 0)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "topology: hwloc_topology_init");
+    /* CPUs that this process may not use are drawn too, without their mark. */
+    if (hwloc_topology_set_flags(handle, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
+        hwloc_topology_load(handle) != 0) {
+        symm__fail_errno(SYMM_ERR_SYSTEM, errno, "topology: hwloc_topology_load");
+        goto err_handle;
+    }
+    unsigned version = hwloc_get_api_version();
+    snprintf(topology->source, sizeof(topology->source), "hwloc %u.%u", version >> 16,
+             version >> 8 & 0xff);
+    topology->own = hwloc_topology_is_thissystem(handle) != 0;
+    status = add_object(topology, hwloc_get_root_obj(handle), 0, false);
+    if (status == SYMM_OK && !topology->own) {
+        status = read_described(handle, &described);
+        if (status == SYMM_OK)
+            symm__topology_mark(topology, &described);
+        symm__cpus_finish(&described);
+    }
+err_handle:
+    hwloc_topology_destroy(handle);
+    return status;
+}
+
+#else
+
+static symm_status read_hwloc(struct symm_topology *topology)
+{
+    (void)topology;
+    return SYMM_ERR_UNSUPPORTED;
+}
+
+#endif
+
+symm_status symm__topology_read(struct symm_topology *topology)
+{
+    struct symm_topology read = {0};
+    struct symm_cpus allowed = {0};
+
+    symm_status status = read_hwloc(&read);
+    if (status != SYMM_OK || !symm__topology_check(&read)) {
+        if (SYMM_HAVE_HWLOC)
+            symm__log(SYMM_LOG_WARN, "topology: hwloc failed, /sys is read instead");
+        symm__topology_finish(&read);
+        status = symm__topology_read_sys(&read, "/sys");
+    }
+    if (status == SYMM_OK && read.own) {
+        status = symm__cpus_read(&allowed);
+        if (status == SYMM_OK)
+            symm__topology_mark(&read, &allowed);
+        symm__cpus_finish(&allowed);
+    }
+    if (status != SYMM_OK) {
+        symm__topology_finish(&read);
+        return status;
+    }
+    *topology = read;
+    return SYMM_OK;
+}
+
+/* ---- Shares ---------------------------------------------------------------------- */
+
+static int compare_unsigned(const void *a, const void *b)
+{
+    unsigned left = *(const unsigned *)a, right = *(const unsigned *)b;
+
+    return (left > right) - (left < right);
+}
+
+/* Appends "name 3" or "names 0-3,8" to text; sorts values. */
+static void append_list(char *text, size_t bytes, const char *name, unsigned *values,
+                        size_t count)
+{
+    size_t unique = 0;
+
+    qsort(values, count, sizeof(*values), compare_unsigned);
+    for (size_t i = 0; i < count; i++) {
+        if (unique == 0 || values[i] != values[unique - 1])
+            values[unique++] = values[i];
+    }
+    size_t used = strlen(text);
+    used += (size_t)snprintf(text + used, bytes - used, "%s%s", name,
+                             unique > 1 ? "s" : "");
+    for (size_t i = 0; i < unique && used < bytes;) {
+        size_t last = i;
+        while (last + 1 < unique && values[last + 1] == values[last] + 1)
+            last++;
+        used += (size_t)snprintf(text + used, bytes - used, i == 0 ? " %u" : ",%u",
+                                 values[i]);
+        if (last > i && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "-%u", values[last]);
+        i = last + 1;
+    }
+}
+
+/* What a share is made of; each array has room for all places. */
+struct gathered {
+    unsigned *cores, *nodes, *pus;
+    size_t core_count, node_count, pu_count;
+    unsigned pu_max;
+};
+
+/* Gathers the allowed cores first..last-1, counted in the order of the tree. */
+static void gather(const struct symm_topology *topology, size_t first, size_t last,
+                   struct gathered *g)
+{
+    size_t core = 0; /* allowed cores so far */
+
+    for (size_t i = 0; i < topology->count; i++) {
+        const struct symm_place *place = &topology->places[i];
+        if (!place->allowed)
+            continue;
+        if (place->kind == SYMM_PLACE_CORE) {
+            if (core >= first && core < last)
+                g->cores[g->core_count++] = place->index;
+            core++;
+        } else if (place->kind == SYMM_PLACE_PU && core > first && core <= last) {
+            g->pus[g->pu_count++] = place->os_index;
+            if (place->os_index > g->pu_max)
+                g->pu_max = place->os_index;
+            if (place->node >= 0)
+                g->nodes[g->node_count++] = (unsigned)place->node;
+        }
+    }
+}
+
+static void describe_share(struct gathered *g, char *where, size_t where_bytes)
+{
+    char text[512] = "";
+
+    append_list(text, sizeof(text), "core", g->cores, g->core_count);
+    size_t used = strlen(text);
+    if (g->node_count > 0 && used + 2 < sizeof(text)) {
+        memcpy(text + used, ", ", 3);
+        append_list(text, sizeof(text), "NUMA node", g->nodes, g->node_count);
+    }
+    snprintf(where, where_bytes, "%s", text);
+}
+
+symm_status symm__topology_share(const struct symm_topology *topology, int local_rank,
+                                 int local_size, struct symm_cpus *cpus, char *where,
+                                 size_t where_bytes)
+{
+    struct gathered g = {0};
+
+    if (local_size < 1 || local_rank < 0 || local_rank >= local_size)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "bind: no local rank %d among %d; ranks count from 0",
+                          local_rank, local_size);
+    size_t cores = symm__topology_count(topology, SYMM_PLACE_CORE, true);
+    size_t rank = (size_t)local_rank, size = (size_t)local_size;
+    size_t first = rank * cores / size, last = (rank + 1) * cores / size;
+    if (last == first) /* more ranks than cores: neighbours share one */
+        last = first + 1;
+    unsigned *values = calloc(topology->count, 3 * sizeof(*values));
+    if (values == NULL)
+        return symm__fail(SYMM_ERR_NOMEM, "bind: no memory for %zu places",
+                          topology->count);
+    g.cores = values;
+    g.nodes = values + topology->count;
+    g.pus = values + 2 * topology->count;
+    gather(topology, first, last, &g);
+    symm_status status = cpus_create(cpus, (size_t)g.pu_max + 1);
+    if (status == SYMM_OK) {
+        for (size_t i = 0; i < g.pu_count; i++)
+            CPU_SET_S(g.pus[i], cpus->bytes, cpus->set);
+        describe_share(&g, where, where_bytes);
+    }
+    free(values);
+    return status;
+}
+
+/* ---- The public calls ------------------------------------------------------------ */
+
+symm_status symm_bind_self(int local_rank, int local_size, char *where,
+                           size_t where_bytes)
+{
+    struct symm_topology topology = {0};
+    struct symm_cpus cpus = {0};
+    char text[512] = "";
+
+    symm_status status = symm__topology_read(&topology);
+    if (status == SYMM_OK && !topology.own) {
+        /* A described machine's CPU numbers mean nothing here. */
+        symm__topology_finish(&topology);
+        struct symm_cpus allowed = {0};
+        status = symm__topology_read_sys(&topology, "/sys");
+        if (status == SYMM_OK)
+            status = symm__cpus_read(&allowed);
+        if (status == SYMM_OK)
+            symm__topology_mark(&topology, &allowed);
+        symm__cpus_finish(&allowed);
+    }
+    if (status == SYMM_OK)
+        status = symm__topology_share(&topology, local_rank, local_size, &cpus, text,
+                                      sizeof(text));
+    if (status == SYMM_OK && sched_setaffinity(0, cpus.bytes, cpus.set) != 0)
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                  "bind: sched_setaffinity of local rank %d to %s",
+                                  local_rank, text);
+    if (status == SYMM_OK && where != NULL && where_bytes > 0)
+        snprintf(where, where_bytes, "%s", text);
+    symm__cpus_finish(&cpus);
+    symm__topology_finish(&topology);
+    return status;
+}
+
+static int write_all(int fd, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t wrote = write(fd, text, bytes);
+        if (wrote > 0) {
+            text += wrote;
+            bytes -= (size_t)wrote;
+        } else if (wrote == 0) {
+            return EIO;
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+static int write_text(const struct symm_topology *topology, int fd)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (file == NULL)
+        return errno;
+    symm__topology_draw_text(topology, file);
+    int error = fclose(file) == 0 ? 0 : errno;
+    if (error == 0)
+        error = write_all(fd, text, bytes);
+    free(text);
+    return error;
+}
+
+symm_status symm_topology_write(int fd, const char *format)
+{
+    struct symm_topology topology = {0};
+    bool json = format != NULL && strcmp(format, "json") == 0;
+
+    if (!json && (format == NULL || strcmp(format, "text") != 0))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "topology: no format '%s'; there are 'text' and 'json'",
+                          format != NULL ? format : "(null)");
+    symm_status status = symm__topology_read(&topology);
+    if (status != SYMM_OK)
+        return status;
+    int error =
+        json ? symm__topology_draw_json(&topology, fd) : write_text(&topology, fd);
+    if (error != 0)
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, error,
+                                  "topology: can't write to descriptor %d", fd);
+    symm__topology_finish(&topology);
+    return status;
+}

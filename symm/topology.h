@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * topology.h - the machine as plain data: a tree of places, flat and in preorder.
+ *
+ * Two readers fill the same structure: hwloc (topology.c) and /sys (topology_sys.c).
+ * What is drawn and how ranks share the cores then depends on the data alone.
+ *
+ * Invariants (symm__topology_check): places[0] is the machine, at depth 0; a place is
+ * at most one deeper than the one before it; every PU lies under a CORE; NODEs, which
+ * say where memory is, have nothing below them.
+ */
+#ifndef SYMM_TOPOLOGY_H
+#define SYMM_TOPOLOGY_H
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "symm/symm.h"
+
+#define SYMM_TOPOLOGY_DEPTH 24 /* deepest place; twice that many levels of JSON */
+
+enum symm_place_kind {
+    SYMM_PLACE_MACHINE,
+    SYMM_PLACE_PACKAGE,
+    SYMM_PLACE_DIE,
+    SYMM_PLACE_GROUP, /* cores that the system groups: clusters, for example */
+    SYMM_PLACE_NODE,  /* a NUMA node's memory */
+    SYMM_PLACE_CACHE,
+    SYMM_PLACE_CORE,
+    SYMM_PLACE_PU, /* what the kernel calls a CPU */
+};
+
+struct symm_place {
+    enum symm_place_kind kind;
+    int depth;
+    unsigned index;    /* among those of its kind (and level), in tree order */
+    unsigned os_index; /* NODE, PU: the kernel's number */
+    unsigned level;    /* CACHE: 1.. */
+    int node;          /* PU: kernel's number of the nearest NODE; -1 = not known */
+    uint64_t bytes;    /* MACHINE, NODE, CACHE; 0 = not known */
+    bool allowed;      /* PU: may be run on; others: holds or serves such a PU */
+};
+
+struct symm_topology {
+    struct symm_place *places; /* owned */
+    size_t count, capacity;
+    char source[32]; /* "hwloc 2.8", "/sys" */
+    bool own; /* this machine; false: one from HWLOC_XMLFILE or HWLOC_SYNTHETIC */
+};
+
+/* Kernel CPU numbers. */
+struct symm_cpus {
+    cpu_set_t *set; /* CPU_ALLOC; owned */
+    size_t bytes;
+};
+
+/* Reads the machine and marks what this thread may run on. The holder finishes it. */
+symm_status symm__topology_read(struct symm_topology *topology) SYMM_MUST_CHECK;
+void symm__topology_finish(struct symm_topology *topology); /* zeroed ones are fine */
+bool symm__topology_check(const struct symm_topology *topology);
+/* Appends; places up to the depth of `place` must be there. */
+symm_status symm__topology_add(struct symm_topology *topology,
+                               const struct symm_place *place) SYMM_MUST_CHECK;
+/* Marks PUs of which `allowed` holds the number, and what holds or serves them. */
+void symm__topology_mark(struct symm_topology *topology,
+                         const struct symm_cpus *allowed);
+size_t symm__topology_count(const struct symm_topology *topology,
+                            enum symm_place_kind kind, bool allowed_only);
+
+/* The calling thread's affinity. */
+symm_status symm__cpus_read(struct symm_cpus *cpus) SYMM_MUST_CHECK;
+void symm__cpus_finish(struct symm_cpus *cpus);
+
+/*
+ * The share of rank `local_rank` of `local_size`: the PUs of its part of the allowed
+ * cores, split evenly in the order of the tree; with more ranks than cores
+ * neighbours share a core. `where` says it in words.
+ */
+symm_status symm__topology_share(const struct symm_topology *topology, int local_rank,
+                                 int local_size, struct symm_cpus *cpus, char *where,
+                                 size_t where_bytes) SYMM_MUST_CHECK;
+
+/* topology_sys.c: sys is "/sys", or a copy of its layout. */
+symm_status symm__topology_read_sys(struct symm_topology *topology,
+                                    const char *sys) SYMM_MUST_CHECK;
+
+/* topology_draw.c */
+void symm__topology_draw_text(const struct symm_topology *topology, FILE *file);
+int symm__topology_draw_json(const struct symm_topology *topology,
+                             int fd); /* 0 or errno */
+
+#endif

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wait.c - what happens when a wait is not met within its polls.
+ *
+ * The waiter yields its core, then sleeps on the awaited word in slices, and in between
+ * looks at every peer: has it arrived, is it at another call site, has it reported a
+ * failure, is it alive, does it wait for me in another team. Every wait ends: by the word,
+ * by a diagnosis, or at the deadline. The first rank that diagnoses writes a record into its
+ * control page; the others find it there and fail with the same status.
+ *
+ * Sleeping costs the waker a system call only if its pad's sleepers count says so. That
+ * count is a hint: the waker's load is not ordered with its store of the word, so a wake can
+ * be missed; the slice then ends the sleep. That is cheaper than a full fence in every call.
+ */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "context.h"
+#include "status.h"
+
+#define YIELD_SECONDS   0.002 /* before the first sleep */
+#define SLICE_SECONDS   0.001 /* the longest sleep: bounds a missed wake */
+#define CROSSED_SECONDS 0.005 /* before a wait is shown to ranks in other teams */
+#define TURNS_A_SCAN    16    /* yields between two looks at all peers */
+
+/* One wait that has not been met yet. */
+struct stall {
+    symm_team *team;
+    const struct symm_args *args; /* NULL: a one-sided signal */
+    struct symm_state *state;     /* NULL: a one-sided signal */
+    uint64_t *word;               /* awaited */
+    struct symm_wake *wake;       /* where sleepers on that word count */
+    double begin, deadline;       /* seconds */
+    int signal;                   /* of a one-sided wait, with its site's name */
+    const char *site;
+    unsigned turns;
+    bool shown; /* control page's `waiting` is set */
+};
+
+/* The half of the word that holds the epoch, on which futexes sleep. */
+static uint32_t *epoch_half(uint64_t *word)
+{
+    return (uint32_t *)(void *)word + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
+void symm__wait_wake(uint64_t *word)
+{
+    syscall(SYS_futex, epoch_half(word), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void symm__wait_rouse(struct symm_state *state, struct symm_slot *own)
+{
+    (void)state;
+    symm__wait_wake(&own->word);
+}
+
+static void sleep_on(const struct stall *stall, uint64_t seen, double seconds)
+{
+    struct timespec span = symm__timespec(seconds);
+
+    __atomic_fetch_add(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
+    if (symm_word_load(stall->word) == seen)
+        syscall(SYS_futex, epoch_half(stall->word), FUTEX_WAIT, (uint32_t)seen, &span,
+                NULL, 0);
+    __atomic_fetch_sub(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* ---- Records: how a failure becomes everybody's ------------------------------------ */
+
+symm_status symm__team_failed(const symm_team *team)
+{
+    /* acquire: pairs with the release in team_mark */
+    symm_status status = (symm_status)__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE);
+
+    return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, team->failure);
+}
+
+/* Sets the team's own state once; later failures keep the first record. */
+static symm_status team_mark(symm_team *team, symm_status status, const char *text)
+{
+    symm_ctx *ctx = team->ctx;
+    struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
+
+    if (__atomic_exchange_n(&team->failing, 1, __ATOMIC_ACQ_REL) == 0) {
+        snprintf(team->failure, sizeof(team->failure), "%s", text);
+        snprintf(record->text, sizeof(record->text), "%s", text);
+        /* release: pairs with the acquire in symm__team_record_of, a peer's */
+        __atomic_store_n(&record->state, (int32_t)status, __ATOMIC_RELEASE);
+        /* release: pairs with the acquire in symm__team_failed */
+        __atomic_store_n(&team->failed, (int32_t)status, __ATOMIC_RELEASE);
+    } else {
+        while (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
+            sched_yield(); /* another stream's worker is writing the record */
+    }
+    return symm__team_failed(team);
+}
+
+symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
+                            ...)
+{
+    char text[SYMM_RECORD_BYTES - 8];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    symm__fail(status, "%s", text);
+    return team_mark(team, status, text);
+}
+
+static void make_printable(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    for (char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+}
+
+symm_status symm__team_record_of(symm_team *team, int member)
+{
+    const struct symm_record *record =
+        &team->ctx->control[team->world_rank[member]]->record[team->slot];
+    char text[sizeof(record->text)];
+    /* acquire: pairs with the release in team_mark of that rank */
+    int32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
+
+    if (state == SYMM_OK ||
+        __atomic_load_n(&record->team_uid, __ATOMIC_RELAXED) != team->uid)
+        return SYMM_OK;
+    if (state != SYMM_ERR_TIMEOUT && state != SYMM_ERR_PEER_DEAD &&
+        state != SYMM_ERR_MISMATCH && state != SYMM_ERR_DAMAGED &&
+        state != SYMM_ERR_ABORTED)
+        return symm__team_fail(
+            team, SYMM_ERR_DAMAGED,
+            "the control page of rank %d is damaged: it reports a failure "
+            "%d that does not exist",
+            team->world_rank[member], state);
+    memcpy(text, record->text, sizeof(text));
+    make_printable(text, sizeof(text));
+    if (text[0] == '\0') /* every record has a sentence: something has overwritten it */
+        snprintf(text, sizeof(text),
+                 "rank %d reports %s, but the sentence that says why is damaged",
+                 team->world_rank[member], symm_status_name((symm_status)state));
+    symm__fail((symm_status)state, "%s", text);
+    return team_mark(team, (symm_status)state, text);
+}
+
+/* ---- What a rank is doing, in words ------------------------------------------------- */
+
+/* The caller holds an acquire of the word that was stored after the site. */
+void symm__site_copy(const struct symm_site *shared, struct symm_site *site)
+{
+    memcpy(site, shared, sizeof(*site));
+    make_printable(site->name, sizeof(site->name));
+}
+
+const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *text,
+                            size_t bytes)
+{
+    uint64_t count = (uint64_t)site->count_high << 32 | site->count_low;
+    const char *dtype = symm_dtype_name((symm_dtype)site->dtype);
+    const char *op = symm_op_name((symm_op)site->op);
+    const char *kind = symm__kind_name((enum symm_kind)site->kind);
+    bool reduces =
+        site->kind == SYMM_KIND_ALL_REDUCE || site->kind == SYMM_KIND_REDUCE_SCATTER;
+    int used = snprintf(text, bytes, "site %s%s%s (%s", site->name[0] ? "'" : "",
+                        site->name[0] ? site->name : "without a name",
+                        site->name[0] ? "'" : "", kind);
+
+    if (used > 0 && (size_t)used < bytes && site->kind != SYMM_KIND_BARRIER)
+        used += snprintf(text + used, bytes - (size_t)used, "%s%s of %llu %s, %s",
+                         reduces ? " " : "", reduces ? (op ? op : "?") : "",
+                         (unsigned long long)count, dtype ? dtype : "?",
+                         symm__algorithm_name((enum symm_algorithm)site->algorithm));
+    if (used > 0 && (size_t)used < bytes && site->kind == SYMM_KIND_BROADCAST)
+        used += snprintf(text + used, bytes - (size_t)used, ", root %d", site->root);
+    if (used > 0 && (size_t)used < bytes)
+        snprintf(text + used, bytes - (size_t)used, ") step %u", epoch);
+    return text;
+}
+
+static symm_status report_mismatch(const struct stall *stall, int member)
+{
+    symm_team *team = stall->team;
+    struct symm_state *state = stall->state;
+    const struct symm_slot *slot = &state->slots[member][state->epoch & 1];
+    char mine[176], theirs[176];
+    struct symm_site site;
+
+    symm__site_copy(&slot->site, &site);
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "rank %d is at %s, rank %d is at %s: all ranks of a team must "
+        "make the same calls in the same order",
+        team->world_rank[member],
+        symm__site_text(&site, state->epoch, theirs, sizeof(theirs)), team->ctx->rank,
+        symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)));
+}
+
+static symm_status report_dead(const struct stall *stall, int member,
+                               symm_status status, const char *why)
+{
+    symm_team *team = stall->team;
+    char mine[176], name[64];
+
+    if (!stall->state)
+        return symm__team_fail(
+            team, status,
+            "rank %d %s while rank %d waited for its signal %d at site '%s' of %s",
+            team->world_rank[member], why, team->ctx->rank, stall->signal, stall->site,
+            symm__team_name(team, name, sizeof(name)));
+    return symm__team_fail(
+        team, status, "rank %d %s while rank %d waited for it at %s of %s",
+        team->world_rank[member], why, team->ctx->rank,
+        symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine)),
+        symm__team_name(team, name, sizeof(name)));
+}
+
+/* ---- One look at all peers ---------------------------------------------------------- */
+
+static bool has_arrived(const struct stall *stall, int member, uint64_t *value)
+{
+    const struct symm_state *state = stall->state;
+
+    *value = symm_word_load(&state->slots[member][state->epoch & 1].word);
+    return *value == symm_word(stall->args->site.tag, state->epoch);
+}
+
+/*
+ * A peer that has not arrived: at another site, failed, dead? One that has finalized may
+ * have left because another died: it is named only if `finished`.
+ */
+static symm_status look_at(const struct stall *stall, int member, bool finished)
+{
+    symm_team *team = stall->team;
+    int rank = team->world_rank[member];
+    const char *why;
+    symm_status status;
+    uint64_t value;
+    uint32_t live;
+
+    if (has_arrived(stall, member, &value))
+        return SYMM_OK;
+    if ((uint32_t)value == stall->state->epoch && value >> 32 != 0)
+        return report_mismatch(stall, member);
+    status = symm__team_record_of(team, member);
+    if (status != SYMM_OK)
+        return status;
+    live = __atomic_load_n(&team->ctx->control[rank]->live, __ATOMIC_ACQUIRE);
+    if (live == SYMM_LIVE_FINISHED && !finished)
+        return SYMM_OK;
+    status = symm__process_check(&team->ctx->process[rank],
+                                 &team->ctx->control[rank]->live, &why);
+    /* It may have arrived, or told why it left, before it ended. */
+    if (status == SYMM_OK || has_arrived(stall, member, &value))
+        return SYMM_OK;
+    if (symm__team_record_of(team, member) != SYMM_OK)
+        return symm__team_failed(team);
+    return report_dead(stall, member, status, why);
+}
+
+/*
+ * Two ranks, each blocked on its default stream in a team of which the other is a member
+ * but whose call the other has not made: neither can ever go on.
+ */
+static symm_status look_for_crossing(const struct stall *stall, int member)
+{
+    symm_team *team = stall->team, *other = NULL;
+    symm_ctx *ctx = team->ctx;
+    int rank = team->world_rank[member];
+    /* acquire: pairs with the release in show; only the value itself is used */
+    uint64_t theirs = __atomic_load_n(&ctx->control[rank]->waiting, __ATOMIC_ACQUIRE);
+    char name[64], other_name[64], mine[176];
+    uint64_t value;
+
+    if (theirs == 0 || (uint32_t)(theirs >> 32) == team->uid)
+        return SYMM_OK;
+    /* Arrived here and gone on to its next call: it does not hold me up. */
+    if (has_arrived(stall, member, &value) || pthread_mutex_trylock(&ctx->lock) != 0)
+        return SYMM_OK;
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
+        if (ctx->teams[s] && ctx->teams[s]->uid == (uint32_t)(theirs >> 32))
+            other = ctx->teams[s];
+    if (!other || symm_epoch_reached(other->lane[0].state.epoch, (uint32_t)theirs)) {
+        pthread_mutex_unlock(&ctx->lock);
+        return SYMM_OK;
+    }
+    symm__team_fail(
+        other, SYMM_ERR_MISMATCH,
+        "rank %d waits for rank %d in %s, which waits in %s at %s: all ranks "
+        "must make their calls on the default stream in the same order",
+        rank, ctx->rank, symm__team_name(other, other_name, sizeof(other_name)),
+        symm__team_name(team, name, sizeof(name)),
+        symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine)));
+    symm__team_fail(team, SYMM_ERR_MISMATCH, "%s", other->failure);
+    pthread_mutex_unlock(
+        &ctx->lock); /* not before: the other team must not go meanwhile */
+    return symm__team_failed(team);
+}
+
+static symm_status look_at_all(const struct stall *stall)
+{
+    if (__atomic_load_n(&stall->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
+        return symm__team_failed(stall->team); /* another stream's call has found out */
+    for (int m = 0; m < stall->team->size; m++) {
+        symm_status status = SYMM_OK;
+
+        if (m == stall->state->rank)
+            continue;
+        status = look_at(stall, m, false);
+        if (status == SYMM_OK && stall->shown)
+            status = look_for_crossing(stall, m);
+        if (status != SYMM_OK)
+            return status;
+    }
+    for (int m = 0; m < stall->team->size; m++) {
+        symm_status status =
+            m == stall->state->rank ? SYMM_OK : look_at(stall, m, true);
+
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+/* ---- Deadline ------------------------------------------------------------------------ */
+
+/* "rank 2, rank 5": the members that have not arrived. */
+static int list_missing(const struct stall *stall, char *text, size_t bytes, int *one)
+{
+    int missing = 0;
+    size_t used = 0;
+    uint64_t value;
+
+    text[0] = '\0';
+    for (int m = 0; m < stall->team->size; m++) {
+        if (m == stall->state->rank || has_arrived(stall, m, &value))
+            continue;
+        *one = m;
+        if (missing++ < 8 && used < bytes)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%srank %d",
+                                 missing > 1 ? ", " : "", stall->team->world_rank[m]);
+    }
+    return missing;
+}
+
+static symm_status report_timeout(const struct stall *stall)
+{
+    symm_team *team = stall->team;
+    const struct symm_state *state = stall->state;
+    char missing[96], mine[150], last[150];
+    struct symm_site site = {0};
+    uint32_t before = state->epoch - 1;
+    uint64_t value;
+    int one = state->rank;
+
+    if (list_missing(stall, missing, sizeof(missing), &one) == 0)
+        return SYMM_OK; /* it came in the last moment */
+    value = symm_word_load(&state->slots[one][before & 1].word);
+    if ((uint32_t)value == before && value >> 32 != 0)
+        symm__site_copy(&state->slots[one][before & 1].site, &site);
+    else
+        snprintf(site.name, sizeof(site.name), "no call yet");
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
+        "slow, "
+        "raise the deadline (SYMM_DEADLINE)",
+        missing, symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)),
+        stall->deadline, team->world_rank[one],
+        site.tag ? symm__site_text(&site, before, last, sizeof(last))
+                 : "no site of this channel");
+}
+
+/* ---- The wait ------------------------------------------------------------------------- */
+
+/* Shows where this rank waits, for ranks that wait for it elsewhere. */
+static void show(struct stall *stall)
+{
+    struct symm_ctx *ctx = stall->team->ctx;
+    const struct symm_lane *lane = stall->state->owner;
+
+    if (lane->index != 0 || stall->shown)
+        return;
+    __atomic_store_n(&ctx->control[ctx->rank]->waiting,
+                     (uint64_t)stall->team->uid << 32 | stall->state->epoch,
+                     __ATOMIC_RELEASE);
+    stall->shown = true;
+}
+
+static void unshow(const struct stall *stall)
+{
+    struct symm_ctx *ctx = stall->team->ctx;
+
+    if (stall->shown)
+        __atomic_store_n(&ctx->control[ctx->rank]->waiting, 0, __ATOMIC_RELEASE);
+}
+
+/* Yields or sleeps; *elapsed is current after a call that returns true. */
+static bool back_off(struct stall *stall, uint64_t seen, double *elapsed)
+{
+    if (stall->turns++ % TURNS_A_SCAN != 0 && *elapsed < YIELD_SECONDS) {
+        sched_yield();
+        return false;
+    }
+    *elapsed = symm__now() - stall->begin;
+    if (*elapsed >= YIELD_SECONDS) {
+        double left = stall->deadline - *elapsed;
+
+        if (left > 0)
+            sleep_on(stall, seen, left < SLICE_SECONDS ? left : SLICE_SECONDS);
+        *elapsed = symm__now() - stall->begin;
+    }
+    return true;
+}
+
+/* One deadline for all waits of a round, however many peers are late. */
+static double stall_begin(struct symm_lane *lane)
+{
+    if (!lane->has_stalled || lane->stalled_epoch != lane->state.epoch) {
+        lane->has_stalled = true;
+        lane->stalled_epoch = lane->state.epoch;
+        lane->stalled = symm__now();
+    }
+    return lane->stalled;
+}
+
+/*
+ * A call that fails takes its arrival back: a rank that comes later must not meet a word it
+ * would take for agreement, but finds the record. One that has seen the word before still
+ * ends well (one round) or fails at the call's next round.
+ */
+static void withdraw(struct symm_state *state)
+{
+    struct symm_slot *own = &state->slots[state->rank][state->epoch & 1];
+
+    /* release: the record is visible to who sees that the arrival is gone */
+    symm_word_store(&own->word, symm_word(0, state->epoch));
+}
+
+symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *args,
+                             int peer)
+{
+    struct symm_lane *lane = state->owner;
+    const uint64_t expected = symm_word(args->site.tag, state->epoch);
+    struct stall stall = {.team = lane->team,
+                          .args = args,
+                          .state = state,
+                          .word = &state->slots[peer][state->epoch & 1].word,
+                          .wake = &lane->team->pad[peer]->wake[lane->index],
+                          .begin = stall_begin(lane),
+                          .deadline = lane->deadline};
+    symm_status status = SYMM_OK;
+    double elapsed = 0;
+    uint64_t seen;
+
+    while ((seen = symm_word_load(stall.word)) != expected) {
+        if (!back_off(&stall, seen, &elapsed))
+            continue;
+        if (elapsed >= CROSSED_SECONDS)
+            show(&stall);
+        status = look_at_all(&stall);
+        if (status == SYMM_OK && elapsed >= stall.deadline)
+            status = report_timeout(&stall);
+        if (status != SYMM_OK)
+            break;
+    }
+    unshow(&stall);
+    if (status != SYMM_OK)
+        withdraw(state);
+    return status;
+}
+
+/* ---- One-sided signals ----------------------------------------------------------------- */
+
+static symm_status signal_look(const struct stall *stall, int peer, uint32_t count)
+{
+    symm_team *team = stall->team;
+    int rank = team->world_rank[peer];
+    const char *why;
+    symm_status status = symm__team_failed(team);
+
+    if (status == SYMM_OK)
+        status = symm__team_record_of(team, peer);
+    if (status != SYMM_OK)
+        return status;
+    status = symm__process_check(&team->ctx->process[rank],
+                                 &team->ctx->control[rank]->live, &why);
+    if (status == SYMM_OK ||
+        symm_epoch_reached((uint32_t)symm_word_load(stall->word), count))
+        return SYMM_OK;
+    return report_dead(stall, peer, status, why);
+}
+
+static symm_status signal_check(symm_team *team, int peer, int signal, uint64_t seen,
+                                uint32_t count, uint32_t tag, const char *site)
+{
+    uint32_t theirs = (uint32_t)(seen >> 32);
+
+    if ((uint32_t)seen != count || theirs == 0 || tag == 0 || theirs == tag)
+        return SYMM_OK;
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "signal %d number %u of rank %d was raised at another site than "
+        "'%s', where rank %d waits for it",
+        signal, count, team->world_rank[peer], site, team->ctx->rank);
+}
+
+symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
+                              uint32_t tag, const char *site, double deadline)
+{
+    struct symm_pad *pad = team->pad[team->rank];
+    struct stall stall = {.team = team,
+                          .word = &pad->signals[peer][signal],
+                          .wake = &pad->wake[SYMM_CHANNELS],
+                          .signal = signal,
+                          .site = site,
+                          .deadline = deadline};
+    double elapsed = 0;
+    uint64_t seen = 0;
+
+    /* acquire: pairs with the release in the sender's signal: what it put is visible */
+    for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
+        seen = symm_word_load(stall.word);
+        if (symm_epoch_reached((uint32_t)seen, count))
+            return signal_check(team, peer, signal, seen, count, tag, site);
+        symm_pause();
+    }
+    stall.begin = symm__now();
+    while (!symm_epoch_reached((uint32_t)(seen = symm_word_load(stall.word)), count)) {
+        symm_status status;
+
+        if (!back_off(&stall, seen, &elapsed))
+            continue;
+        status = signal_look(&stall, peer, count);
+        if (status == SYMM_OK && elapsed >= deadline &&
+            !symm_epoch_reached((uint32_t)symm_word_load(stall.word), count))
+            status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                                     "rank %d did not raise signal %d for the %u-th "
+                                     "time within %g s (it has "
+                                     "raised it %u times); rank %d waits at site '%s'",
+                                     team->world_rank[peer], signal, count, deadline,
+                                     (uint32_t)seen, team->ctx->rank, site);
+        if (status != SYMM_OK)
+            return status;
+    }
+    return signal_check(team, peer, signal, seen, count, tag, site);
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * work.c - handles on calls, and the public streams they are ordered by. (Handles of a device
+ * backend begin alike and go through its table, calls.h.)
+ *
+ * A handle has a reference for the caller and one for whoever still has to complete it, so
+ * it may be released at any time. On the host backend "wait on a stream" is a task that
+ * blocks that stream's worker until the handle is complete; the caller goes on. Every call
+ * that a handle stands for is bounded by its own deadline, and so is that wait.
+ */
+#include "work.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "lane.h"
+#include "status.h"
+
+struct host_work {
+    struct symm_work head;
+    int references; /* atomic */
+    pthread_mutex_t lock;
+    pthread_cond_t completed;
+    bool done;
+    symm_status status;
+    char error[SYMM_ERROR_BYTES]; /* "" while there is none */
+};
+
+/* A callback, or just the wait (fn NULL), on its way through a stream's queue. */
+struct follow {
+    struct symm_task task;
+    struct host_work *after; /* a reference */
+    symm_work *next;         /* to complete; NULL if nobody asked */
+    symm_status (*fn)(void *arg, void *stream);
+    void *arg, *stream;
+};
+
+/* A plain function in a stream's order. */
+struct call {
+    struct symm_task task;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+static struct host_work *host_work(symm_work *work)
+{
+    return (struct host_work *)work; /* its first member */
+}
+
+symm_status symm__work_create(symm_ctx *ctx, bool running, symm_work **work)
+{
+    struct host_work *w = calloc(1, sizeof(*w));
+    pthread_condattr_t monotonic;
+
+    if (!w)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
+    w->head.ctx = ctx;
+    w->references = running ? 2 : 1;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->completed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *work = &w->head;
+    return SYMM_OK;
+}
+
+static struct host_work *work_hold(struct host_work *work)
+{
+    __atomic_add_fetch(&work->references, 1, __ATOMIC_RELAXED);
+    return work;
+}
+
+static void work_drop(struct host_work *work)
+{
+    /* acquire and release: the last one to let go sees all that the others did */
+    if (__atomic_sub_fetch(&work->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    pthread_cond_destroy(&work->completed);
+    pthread_mutex_destroy(&work->lock);
+    free(work);
+}
+
+void symm_work_release(symm_work *work)
+{
+    if (!work)
+        return;
+    if (work->calls)
+        work->calls->work_release(work);
+    else
+        work_drop(host_work(work));
+}
+
+void symm__work_complete(symm_work *handle, symm_status status)
+{
+    struct host_work *work = host_work(handle);
+
+    if (!work)
+        return;
+    pthread_mutex_lock(&work->lock);
+    work->status = status;
+    if (status != SYMM_OK)
+        strncpy(work->error, symm_last_error(), sizeof(work->error) - 1);
+    work->done = true;
+    pthread_cond_broadcast(&work->completed);
+    pthread_mutex_unlock(&work->lock);
+    work_drop(work);
+}
+
+/* The call's own outcome as this thread's error. */
+static symm_status outcome(const struct host_work *work)
+{
+    return work->status == SYMM_OK ? SYMM_OK
+                                   : symm__fail_quiet(work->status, work->error);
+}
+
+symm_status symm_work_query(symm_work *handle, bool *done)
+{
+    struct host_work *work = host_work(handle);
+    symm_status status = SYMM_OK;
+
+    if (!handle || !done)
+        return symm__fail(SYMM_ERR_INVALID, "symm_work_query: work %p, done %p",
+                          (void *)handle, (void *)done);
+    status = symm__ctx_check(handle->ctx);
+    if (status != SYMM_OK)
+        return status;
+    if (handle->calls)
+        return handle->calls->work_query(handle, done);
+    pthread_mutex_lock(&work->lock);
+    *done = work->done;
+    if (work->done)
+        status = outcome(work);
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+symm_status symm_work_synchronize(symm_work *handle, double seconds)
+{
+    struct host_work *work = host_work(handle);
+    struct timespec until;
+    symm_status status;
+
+    if (!handle)
+        return symm__fail(SYMM_ERR_INVALID, "symm_work_synchronize: work is NULL");
+    status = symm__ctx_check(handle->ctx);
+    if (status != SYMM_OK)
+        return status;
+    if (!(seconds > 0))
+        seconds = handle->ctx->deadline;
+    if (handle->calls)
+        return handle->calls->work_synchronize(handle, seconds);
+    until = symm__until(seconds);
+    pthread_mutex_lock(&work->lock);
+    while (!work->done &&
+           pthread_cond_timedwait(&work->completed, &work->lock, &until) != ETIMEDOUT)
+        continue;
+    if (work->done)
+        status = outcome(work);
+    else
+        status =
+            symm__fail(SYMM_ERR_TIMEOUT,
+                       "the work is not complete after %g s; raise the seconds given, "
+                       "or look at what its stream waits for",
+                       seconds);
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+const char *symm_work_error(symm_work *handle)
+{
+    struct host_work *work = host_work(handle);
+    bool done = false;
+
+    if (!handle || symm__ctx_check(handle->ctx) != SYMM_OK)
+        return "";
+    if (handle->calls)
+        return handle->calls->work_error(handle);
+    pthread_mutex_lock(&work->lock);
+    done = work->done; /* from then on the text does not change */
+    pthread_mutex_unlock(&work->lock);
+    return done ? work->error : "";
+}
+
+/* Waits as long as the calls before it may take: each is bounded by itself. */
+static symm_status settle(struct host_work *work)
+{
+    pthread_mutex_lock(&work->lock);
+    while (!work->done)
+        pthread_cond_wait(&work->completed, &work->lock);
+    pthread_mutex_unlock(&work->lock);
+    return outcome(work);
+}
+
+static void run_follow(struct symm_task *task)
+{
+    struct follow *follow = (struct follow *)task;
+    symm_status status = settle(follow->after);
+
+    if (status == SYMM_OK && follow->fn) {
+        status = follow->fn(follow->arg, follow->stream);
+        if (status != SYMM_OK)
+            symm__fail(status, "a callback returned %s", symm_status_name(status));
+    }
+    symm__work_complete(follow->next, status);
+    work_drop(follow->after);
+    free(follow);
+}
+
+static symm_status push(symm_ctx *ctx, void *stream, struct symm_task *task)
+{
+    symm_status status;
+
+    if (!stream) { /* the default stream of the host backend runs inline */
+        task->run(task);
+        return SYMM_OK;
+    }
+    status = symm__stream_check(ctx, stream);
+    if (status != SYMM_OK)
+        return status;
+    ctx->ops->stream_push(ctx->backend, stream, task);
+    return SYMM_OK;
+}
+
+symm_status symm_work_then(symm_work *work, void *stream,
+                           symm_status (*fn)(void *arg, void *stream), void *arg,
+                           symm_work **next)
+{
+    struct follow *follow;
+    symm_work *result = NULL;
+    symm_status status = SYMM_OK;
+
+    if (!work || !fn)
+        return symm__fail(SYMM_ERR_INVALID, "symm_work_then: %s is NULL",
+                          work ? "fn" : "work");
+    status = symm__ctx_check(work->ctx);
+    if (status != SYMM_OK)
+        return status;
+    if (work->calls)
+        return work->calls->work_then(work, stream, fn, arg, next);
+    follow = calloc(1, sizeof(*follow));
+    if (!follow)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a callback");
+    if (next)
+        status = symm__work_create(work->ctx, true, &result);
+    if (status != SYMM_OK)
+        goto err_follow;
+    *follow = (struct follow){.task.run = run_follow,
+                              .after = work_hold(host_work(work)),
+                              .next = result,
+                              .fn = fn,
+                              .arg = arg,
+                              .stream = stream};
+    status = push(work->ctx, stream, &follow->task);
+    if (status != SYMM_OK)
+        goto err_hold;
+    if (next)
+        *next = result;
+    return SYMM_OK;
+
+err_hold:
+    work_drop(host_work(work));
+    symm__work_complete(result, status);
+    symm_work_release(result);
+err_follow:
+    free(follow);
+    return status;
+}
+
+symm_status symm_work_wait(symm_work *work, void *stream)
+{
+    struct follow *follow;
+    symm_status status;
+
+    if (!work)
+        return symm__fail(SYMM_ERR_INVALID, "symm_work_wait: work is NULL");
+    status = symm__ctx_check(work->ctx);
+    if (status != SYMM_OK)
+        return status;
+    if (work->calls)
+        return work->calls->work_wait(work, stream);
+    if (!stream)
+        return settle(host_work(work));
+    follow = calloc(1, sizeof(*follow));
+    if (!follow)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to wait on a stream");
+    *follow = (struct follow){
+        .task.run = run_follow, .after = work_hold(host_work(work)), .stream = stream};
+    status = push(work->ctx, stream, &follow->task);
+    if (status != SYMM_OK) {
+        work_drop(host_work(work));
+        free(follow);
+    }
+    return status;
+}
+
+/* ---- Streams ------------------------------------------------------------------------ */
+
+symm_status symm_stream_create(symm_ctx *ctx, void **stream)
+{
+    struct symm_stream *made = NULL;
+    symm_status status = symm__ctx_check(ctx);
+    int at = 0;
+
+    if (status != SYMM_OK)
+        return status;
+    if (!stream)
+        return symm__fail(SYMM_ERR_INVALID, "symm_stream_create: stream is NULL");
+    pthread_mutex_lock(&ctx->lock);
+    while (at < SYMM_MAX_STREAMS && ctx->streams[at])
+        at++;
+    if (at == SYMM_MAX_STREAMS)
+        status =
+            symm__fail(SYMM_ERR_BUSY, "the context has %d streams already; destroy one",
+                       SYMM_MAX_STREAMS);
+    else
+        status = ctx->ops->stream_create(ctx->backend, &made);
+    if (status == SYMM_OK) {
+        __atomic_store_n(&ctx->streams[at], made, __ATOMIC_RELAXED);
+        *stream = made;
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    return status;
+}
+
+symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream, double seconds)
+{
+    symm_status status = symm__ctx_check(ctx);
+
+    if (status != SYMM_OK)
+        return status;
+    if (ctx->calls)
+        return ctx->calls->stream_synchronize(ctx, stream,
+                                              seconds > 0 ? seconds : ctx->deadline);
+    if (stream)
+        status = symm__stream_check(ctx, stream);
+    if (status != SYMM_OK || !stream)
+        return status; /* inline calls are complete when they return */
+    return ctx->ops->stream_synchronize(ctx->backend, stream,
+                                        seconds > 0 ? seconds : ctx->deadline);
+}
+
+void symm_stream_destroy(symm_ctx *ctx, void *stream)
+{
+    int index;
+
+    if (!stream || symm__ctx_check(ctx) != SYMM_OK)
+        return;
+    index = symm__stream_index(ctx, stream);
+    if (index < 0 || ctx->ops->stream_is_own(stream))
+        return;
+    /* only then may another stream have its lanes */
+    ctx->ops->stream_drain(ctx->backend, stream);
+    pthread_mutex_lock(&ctx->lock);
+    symm__lane_forget(ctx, stream);
+    __atomic_store_n(&ctx->streams[index], NULL, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&ctx->lock);
+    ctx->ops->stream_destroy(ctx->backend, stream);
+}
+
+static void run_call(struct symm_task *task)
+{
+    struct call *call = (struct call *)task;
+
+    call->fn(call->arg);
+    free(call);
+}
+
+symm_status symm_stream_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
+                             void *arg)
+{
+    struct call *call;
+    symm_status status = symm__ctx_check(ctx);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!fn)
+        return symm__fail(SYMM_ERR_INVALID, "symm_stream_call: fn is NULL");
+    if (ctx->calls)
+        return ctx->calls->stream_call(ctx, stream, fn, arg);
+    call = malloc(sizeof(*call));
+    if (!call)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
+    *call = (struct call){.task.run = run_call, .fn = fn, .arg = arg};
+    status = push(ctx, stream, &call->task);
+    if (status != SYMM_OK)
+        free(call);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * work.h - what became of one call; shared by the caller and the stream's worker, or (with
+ * `calls`) the device's.
+ */
+#ifndef SYMM_WORK_H
+#define SYMM_WORK_H
+
+#include "calls.h"
+
+/* What every handle begins with. */
+struct symm_work {
+    symm_ctx *ctx;
+    const struct symm_call_ops *calls; /* NULL: a handle of the host backend */
+};
+
+/* One reference for the caller, and one more with `running`, given up by complete. */
+symm_status symm__work_create(symm_ctx *ctx, bool running,
+                              symm_work **work) SYMM_MUST_CHECK;
+/* Ends the call: the status, and the thread's last error if it is one. NULL is allowed. */
+void symm__work_complete(symm_work *work, symm_status status);
+
+#endif
