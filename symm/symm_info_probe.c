@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm_info_probe.c - proof by use, on this machine, of what the library stands on.
+ *
+ * Two forked ranks meet, map each other's memory, and use it: loads and stores,
+ * atomics, an all-reduce, a put with its signal. Then one is killed, and the other must
+ * be told so. Ranks report on a board in shared memory, so that a rank that crashes
+ * leaves what it has found. Every call has a deadline; after LIMIT_SECONDS the ranks
+ * are killed.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <symm/symm.h>
+
+#include "symm_info.h"
+
+#define RANKS         2
+#define CALL_DEADLINE 5.0
+#define LIMIT_SECONDS 40.0
+#define WORDS         8192  /* of the buffer */
+#define PATTERN       1024  /* words of a pattern */
+#define ADDITIONS     50000 /* atomic, of each rank */
+#define SIGNAL        3
+
+enum outcome { NOT_RUN, RIGHT, WRONG };
+
+struct finding {
+    _Atomic int outcome; /* stored last: the text is whole once it isn't NOT_RUN */
+    char text[256];
+};
+
+enum { MEETING, HANDLES, ATOMICS, ALL_REDUCE, PUT_SIGNAL, DEAD_PEER, PROOFS };
+static const char *const proof_names[PROOFS] = {
+    [MEETING] = "meeting",       [HANDLES] = "handles",       [ATOMICS] = "atomics",
+    [ALL_REDUCE] = "all_reduce", [PUT_SIGNAL] = "put_signal", [DEAD_PEER] = "dead peer",
+};
+
+/* Shared by the parent and both ranks. */
+struct board {
+    struct finding finding[RANKS][PROOFS];
+    _Atomic int waiting;       /* rank 0 is about to wait for the dead */
+    _Atomic int64_t killed_at; /* nanoseconds */
+};
+
+struct self {
+    int rank, peer;
+    char job[64];
+    symm_ctx *ctx;
+    symm_team *team;
+    symm_buffer *buffer;
+    uint64_t *words; /* own, WORDS of them */
+    struct board *board;
+    char *text; /* of the proof that runs; 256 bytes */
+};
+
+static int64_t now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+__attribute__((format(printf, 2, 3))) static bool wrong(struct self *self,
+                                                        const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(self->text, sizeof(self->board->finding[0][0].text), format, args);
+    va_end(args);
+    return false;
+}
+
+__attribute__((format(printf, 2, 3))) static bool right(struct self *self,
+                                                        const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(self->text, sizeof(self->board->finding[0][0].text), format, args);
+    va_end(args);
+    return true;
+}
+
+static bool call_failed(struct self *self, const char *call)
+{
+    return wrong(self, "%s: %s", call, symm_last_error());
+}
+
+static bool barrier(struct self *self)
+{
+    if (symm_barrier(self->team, NULL, NULL) != SYMM_OK)
+        return call_failed(self, "symm_barrier");
+    return true;
+}
+
+static uint64_t pattern(int rank, int seed, size_t i)
+{
+    return (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15) +
+           (uint64_t)seed * 1000003 + i;
+}
+
+/* ---- The proofs ------------------------------------------------------------------ */
+
+static bool prove_meeting(struct self *self)
+{
+    const symm_config config = {
+        .size = sizeof(config),
+        .backend = "host",
+        .world_size = RANKS,
+        .rank = self->rank,
+        .job_id = self->job,
+        .heap_bytes = (size_t)1 << 30,
+        .team_bytes = (size_t)64 << 20,
+        .deadline = CALL_DEADLINE,
+        .init_deadline = CALL_DEADLINE,
+    };
+    const int64_t shape = WORDS, stride = 1;
+    int64_t begin = now();
+
+    if (symm_init(&config, &self->ctx) != SYMM_OK)
+        return call_failed(self, "symm_init");
+    self->team = symm_team_world(self->ctx);
+    if (symm_empty_strided_p2p(self->team, 1, &shape, &stride, SYMM_UINT64, 1,
+                               &self->buffer) != SYMM_OK)
+        return call_failed(self, "symm_empty_strided_p2p");
+    if (symm_rendezvous(self->team) != SYMM_OK)
+        return call_failed(self, "symm_rendezvous");
+    self->words = symm_buffer_ptr(self->buffer);
+    return right(self, "%d ranks met and exchanged their memory in %.1f ms", RANKS,
+                 (double)(now() - begin) / 1e6);
+}
+
+static bool prove_handles(struct self *self)
+{
+    uint64_t *peer = symm_buffer_peer_ptr(self->buffer, self->peer);
+
+    if (peer == NULL)
+        return wrong(self, "no pointer to the memory of rank %d", self->peer);
+    if (!barrier(self))
+        return false;
+    for (size_t i = 0; i < PATTERN; i++)
+        peer[i] = pattern(self->rank, 1, i);
+    if (!barrier(self))
+        return false;
+    for (size_t i = 0; i < PATTERN; i++) {
+        if (self->words[i] != pattern(self->peer, 1, i))
+            return wrong(self, "word %zu is not what rank %d stored here", i,
+                         self->peer);
+        if (peer[i] != pattern(self->rank, 1, i))
+            return wrong(self, "word %zu of rank %d reads back wrong", i, self->peer);
+    }
+    return right(self, "each rank stored to the other's memory and read it back");
+}
+
+static bool prove_atomics(struct self *self)
+{
+    uint64_t *first =
+        self->rank == 0 ? self->words : symm_buffer_peer_ptr(self->buffer, 0);
+    uint64_t *counter = first + 2 * PATTERN;
+
+    if (self->rank == 0)
+        __atomic_store_n(counter, 0, __ATOMIC_RELAXED);
+    if (!barrier(self))
+        return false;
+    for (int i = 0; i < ADDITIONS; i++)
+        __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+    if (!barrier(self))
+        return false;
+    uint64_t sum = __atomic_load_n(counter, __ATOMIC_RELAXED);
+    if (sum != (uint64_t)RANKS * ADDITIONS)
+        return wrong(self, "%d x %d additions gave %llu", RANKS, ADDITIONS,
+                     (unsigned long long)sum);
+    return right(self, "%d x %d additions to one word, none lost", RANKS, ADDITIONS);
+}
+
+static bool prove_all_reduce(struct self *self)
+{
+    enum { COUNT = 1000 };
+    const symm_call call = {.size = sizeof(call), .site = "symm-info"};
+    float *in = (float *)(void *)(self->words + 3 * PATTERN), out[COUNT];
+
+    for (int i = 0; i < COUNT; i++)
+        in[i] = (float)(i + self->rank);
+    if (symm_all_reduce(self->team, in, out, COUNT, SYMM_FLOAT32, SYMM_SUM, &call,
+                        NULL) != SYMM_OK)
+        return call_failed(self, "symm_all_reduce");
+    for (int i = 0; i < COUNT; i++) {
+        /* Whole numbers below 2^24: exact in any order. */
+        if (out[i] < (float)(2 * i + 1) || out[i] > (float)(2 * i + 1))
+            return wrong(self, "element %d is %g, not %d", i, (double)out[i],
+                         2 * i + 1);
+    }
+    const char *why = symm_explain(self->team);
+    return right(self, "the sum of %d float32 is right%s%s", COUNT,
+                 why != NULL && why[0] != '\0' ? "; " : "", why != NULL ? why : "");
+}
+
+static bool prove_put_signal(struct self *self)
+{
+    uint64_t *area = self->words + 4 * PATTERN, data[PATTERN];
+
+    for (size_t i = 0; i < PATTERN; i++)
+        data[i] = pattern(self->rank, 2, i);
+    if (symm_put_signal(self->team, area, data, sizeof(data), self->peer, SIGNAL, NULL,
+                        NULL) != SYMM_OK)
+        return call_failed(self, "symm_put_signal");
+    if (symm_signal_wait(self->team, self->peer, SIGNAL, NULL) != SYMM_OK)
+        return call_failed(self, "symm_signal_wait");
+    for (size_t i = 0; i < PATTERN; i++) {
+        if (area[i] != pattern(self->peer, 2, i))
+            return wrong(self, "the signal of rank %d came before word %zu", self->peer,
+                         i);
+    }
+    return right(self, "%zu bytes were there when their signal was", sizeof(data));
+}
+
+/* Rank 0's: the parent kills rank 1 while this waits for it. */
+static bool prove_dead_peer(struct self *self)
+{
+    atomic_store(&self->board->waiting, 1);
+    symm_status status = symm_signal_wait(self->team, self->peer, SIGNAL, NULL);
+    int64_t end = now(), begin = atomic_load(&self->board->killed_at);
+    if (begin == 0)
+        return wrong(self, "the wait ended with %s before rank %d was killed: %s",
+                     symm_status_name(status), self->peer, symm_last_error());
+    if (status != SYMM_ERR_PEER_DEAD)
+        return wrong(self, "the wait ended with %s, not SYMM_ERR_PEER_DEAD: %s",
+                     symm_status_name(status), symm_last_error());
+    return right(self, "rank %d's death by SIGKILL was told after %.0f us", self->peer,
+                 (double)(end - begin) / 1e3);
+}
+
+/* ---- A rank ---------------------------------------------------------------------- */
+
+static bool prove(struct self *self, int proof, bool (*run)(struct self *self))
+{
+    struct finding *finding = &self->board->finding[self->rank][proof];
+
+    self->text = finding->text;
+    bool good = run(self);
+    atomic_store(&finding->outcome, good ? RIGHT : WRONG);
+    return good;
+}
+
+/* Proofs need what earlier ones have proved: the first that fails ends the rank. */
+static _Noreturn void run_rank(int rank, const char *job, struct board *board,
+                               pid_t parent)
+{
+    struct self self = {.rank = rank, .peer = 1 - rank, .board = board};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    snprintf(self.job, sizeof(self.job), "%s", job);
+    bool good = prove(&self, MEETING, prove_meeting) &&
+                prove(&self, HANDLES, prove_handles) &&
+                prove(&self, ATOMICS, prove_atomics) &&
+                prove(&self, ALL_REDUCE, prove_all_reduce) &&
+                prove(&self, PUT_SIGNAL, prove_put_signal);
+    while (good && rank == 1)
+        pause(); /* for the parent's SIGKILL */
+    if (good)
+        prove(&self, DEAD_PEER, prove_dead_peer);
+    symm_buffer_release(self.buffer);
+    symm_finalize(self.ctx);
+    _exit(0);
+}
+
+/* ---- The parent ------------------------------------------------------------------ */
+
+static void sleep_ms(int milliseconds)
+{
+    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
+
+    nanosleep(&time, NULL);
+}
+
+/* Waits for both, kills rank 1 when rank 0 waits for it. ended[r]: wait status. */
+static void direct(struct board *board, const pid_t *ranks, int *ended)
+{
+    bool alive[RANKS] = {true, true}, killed = false;
+    int64_t limit = now() + (int64_t)(LIMIT_SECONDS * 1e9);
+
+    while (alive[0] || alive[1]) {
+        for (int r = 0; r < RANKS; r++) {
+            if (alive[r] && waitpid(ranks[r], &ended[r], WNOHANG) != 0)
+                alive[r] = false;
+        }
+        if (!killed && alive[1] && atomic_load(&board->waiting) != 0) {
+            sleep_ms(20); /* until rank 0 is deep in its wait */
+            atomic_store(&board->killed_at, now());
+            kill(ranks[1], SIGKILL);
+            killed = true;
+        }
+        /* Without rank 0 nobody asks for rank 1's death. */
+        bool orphan = alive[1] && !alive[0];
+        for (int r = 0; r < RANKS; r++) {
+            if (alive[r] && (orphan || now() > limit))
+                kill(ranks[r], SIGKILL);
+        }
+        sleep_ms(1);
+    }
+}
+
+/* The sentence that stands for both ranks; true if the proof holds. */
+static bool judge(struct board *board, int proof, const int *ended, char *text,
+                  size_t bytes)
+{
+    int needed = proof == DEAD_PEER ? 1 : RANKS;
+
+    for (int r = 0; r < needed; r++) {
+        struct finding *finding = &board->finding[r][proof];
+        int outcome = atomic_load(&finding->outcome);
+        if (outcome == WRONG)
+            snprintf(text, bytes, "rank %d: %s", r, finding->text);
+        else if (outcome == NOT_RUN && WIFSIGNALED(ended[r]) &&
+                 WTERMSIG(ended[r]) != SIGKILL)
+            snprintf(text, bytes, "rank %d was ended by signal %d", r,
+                     WTERMSIG(ended[r]));
+        else if (outcome == NOT_RUN)
+            snprintf(text, bytes, "rank %d did not come to it", r);
+        if (outcome != RIGHT)
+            return false;
+    }
+    snprintf(text, bytes, "%s", board->finding[0][proof].text);
+    return true;
+}
+
+static int report(struct board *board, const int *ended, FILE *file, bool json)
+{
+    int failed = 0;
+
+    if (json)
+        fprintf(file, "[");
+    for (int proof = 0; proof < PROOFS; proof++) {
+        char text[300];
+        bool good = judge(board, proof, ended, text, sizeof(text));
+        failed += !good;
+        if (json) {
+            fprintf(file, "%s\n  {\"proof\": \"%s\", \"ok\": %s, \"text\": ",
+                    proof == 0 ? "" : ",", proof_names[proof], good ? "true" : "false");
+            symm__info_json_string(file, text);
+            fprintf(file, "}");
+        } else {
+            fprintf(file, "%-4s  %-10s  %s\n", good ? "ok" : "FAIL", proof_names[proof],
+                    text);
+        }
+    }
+    if (json)
+        fprintf(file, "\n ]");
+    return failed;
+}
+
+static void cannot_start(FILE *file, bool json, const char *what)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
+    if (json) {
+        fprintf(file, "[{\"proof\": \"start\", \"ok\": false, \"text\": ");
+        symm__info_json_string(file, text);
+        fprintf(file, "}]");
+    } else {
+        fprintf(file, "FAIL  start       %s\n", text);
+    }
+}
+
+int symm__info_probe(FILE *file, bool json)
+{
+    pid_t ranks[RANKS], parent = getpid();
+    int ended[RANKS] = {0}, failed = 1;
+    char job[64];
+
+    struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (board == MAP_FAILED) {
+        cannot_start(file, json, "mmap of the board");
+        return 1;
+    }
+    snprintf(job, sizeof(job), "symm-info-%ld-%lld", (long)parent, (long long)now());
+    fflush(NULL); /* or the ranks would write what is buffered once more */
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            run_rank(r, job, board, parent);
+        if (ranks[r] < 0) {
+            cannot_start(file, json, "fork of a rank");
+            if (r == 1) {
+                kill(ranks[0], SIGKILL);
+                waitpid(ranks[0], &ended[0], 0);
+            }
+            goto err_board;
+        }
+    }
+    direct(board, ranks, ended);
+    failed = report(board, ended, file, json);
+err_board:
+    munmap(board, sizeof(*board));
+    return failed;
+}

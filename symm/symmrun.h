@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symmrun.h - the parts of the launcher: options, ranks, output, the store, the keeper.
+ *
+ * symmrun is one process with one thread and one poll loop: nothing here blocks, except
+ * the writes of files that --log-dir asks for. Times are points of the monotonic clock
+ * in seconds; "for ever" is SYMMRUN_NEVER.
+ */
+#ifndef SYMM_SYMMRUN_H
+#define SYMM_SYMMRUN_H
+
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#define SYMMRUN_NEVER        1e300
+#define SYMMRUN_RANKS_MAX    4096
+#define SYMMRUN_SECRET_BYTES 16
+
+double symmrun_now(void);
+
+/* ---- Options: symmrun_options.c -------------------------------------------------- */
+
+struct symmrun_options {
+    int ranks;
+    const char *log_dir; /* NULL: print */
+    bool tee;
+    double timeout; /* seconds; 0: none */
+    double grace;   /* seconds */
+    bool bind;
+    bool prefix;
+    bool verbose;
+    char **program; /* argv of the ranks, ends in NULL */
+};
+
+/* -1: go on; else what to exit with: help was printed, or a mistake was explained. */
+int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv);
+
+/* ---- Output: symmrun_output.c ---------------------------------------------------- */
+
+/* Bytes on their way to stdout or stderr of symmrun. Zeroed with fd set = empty. */
+struct symmrun_queue {
+    int fd;
+    bool closed; /* the reader has gone: what comes is dropped */
+    char *data;
+    size_t begin, end, capacity;
+};
+
+/* What one rank writes to one of its two streams. */
+struct symmrun_stream {
+    int fd;     /* -1: ended */
+    int log_fd; /* -1: no file */
+    int rank;   /* -1: no prefix */
+    struct symmrun_queue *to;
+    char *line; /* what has come of a line that has not ended */
+    size_t used, capacity;
+};
+
+/* Appends; what does not fit into memory is dropped. */
+void symmrun_queue_put(struct symmrun_queue *queue, const char *bytes, size_t count);
+bool symmrun_queue_full(const struct symmrun_queue *queue); /* stop reading for it */
+void symmrun_queue_flush(struct symmrun_queue *queue); /* what goes without waiting */
+/* Reads what there is and queues whole lines. */
+void symmrun_stream_read(struct symmrun_stream *stream);
+void symmrun_stream_close(
+    struct symmrun_stream *stream); /* queues a last, unended line */
+
+/* ---- The store: symmrun_store.c -------------------------------------------------- */
+
+struct symmrun_store;
+
+/* NULL: errno. Listens on 127.0.0.1. */
+struct symmrun_store *symmrun_store_create(int ranks,
+                                           const uint8_t secret[SYMMRUN_SECRET_BYTES]);
+void symmrun_store_destroy(struct symmrun_store *store);
+int symmrun_store_port(const struct symmrun_store *store);
+/* The descriptors to poll; *count <= symmrun_store_most. */
+size_t symmrun_store_most(const struct symmrun_store *store);
+void symmrun_store_watch(const struct symmrun_store *store, struct pollfd *fds,
+                         size_t *count);
+/* Serves what poll found in the same array, and what is overdue. */
+void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
+                         size_t count);
+double symmrun_store_due(const struct symmrun_store *store); /* when to serve again */
+
+/* ---- The keeper: symmrun_keeper.c ------------------------------------------------ */
+
+/*
+ * A process that outlives a killed symmrun by a moment, and kills the ranks' process
+ * groups then.
+ */
+struct symmrun_keeper {
+    pid_t pid; /* 0: none */
+    int fd;    /* its end tells the keeper of symmrun's */
+};
+
+bool symmrun_keeper_start(struct symmrun_keeper *keeper); /* false: errno */
+void symmrun_keeper_add(struct symmrun_keeper *keeper, pid_t group);
+void symmrun_keeper_dismiss(
+    struct symmrun_keeper *keeper); /* it ends without killing */
+
+/* ---- Starting one rank: symmrun_spawn.c ------------------------------------------ */
+
+/* What all ranks are started with. */
+struct symmrun_job {
+    const struct symmrun_options *options;
+    char id[33];     /* SYMM_JOB_ID */
+    char secret[33]; /* SYMM_SECRET */
+    char store[32];  /* SYMM_STORE */
+    char port[16];    /* MASTER_PORT */
+    bool bind;
+    sigset_t signals; /* as symmrun was started with */
+    struct sigaction pipe_action;
+    struct rlimit files;
+    int failure_fd; /* where a child that cannot become its program writes why */
+};
+
+/* A child's last words, one write: smaller than PIPE_BUF. */
+struct symmrun_failure {
+    int rank;
+    int error;     /* errno */
+    char what[64]; /* "cannot run", "cannot set ..." */
+};
+
+/* Forks; out and err become the child's streams and stay open here. -1: errno. */
+pid_t symmrun_spawn(const struct symmrun_job *job, int rank, int out, int err);
+
+/* ---- The running job: symmrun_watch.c -------------------------------------------- */
+
+enum symmrun_phase {
+    SYMMRUN_RUNNING,
+    SYMMRUN_ASKED,      /* a failure or a signal: the ranks may end by themselves */
+    SYMMRUN_TERMINATED, /* SIGTERM was sent */
+    SYMMRUN_KILLED,     /* SIGKILL was sent */
+    SYMMRUN_DRAINING,   /* all ranks have ended: their output's ends may still come */
+    SYMMRUN_SWEPT,      /* what the ranks left behind was killed, too */
+    SYMMRUN_OVER
+};
+
+struct symmrun_rank {
+    pid_t pid; /* 0: was not started */
+    bool ended;
+    bool by_signal;
+    int code;                         /* exit status, or the signal */
+    struct symmrun_stream streams[2]; /* stdout, stderr */
+};
+
+struct symmrun {
+    struct symmrun_options options;
+    struct symmrun_job job;
+    struct symmrun_rank *ranks; /* [options.ranks] */
+    int running;
+    enum symmrun_phase phase;
+    double next;       /* when the phase ends, SYMMRUN_NEVER: by an event only */
+    double timeout_at; /* of --timeout */
+    int signals;       /* that asked symmrun to end, so far */
+    int last_signal;
+    int first_failed; /* rank, -1: none */
+    bool timed_out;
+    bool not_run; /* the program could not be executed */
+    bool broken;  /* symmrun itself has failed */
+    int signal_fd, failure_fd;
+    struct symmrun_keeper keeper;
+    struct symmrun_store *store;
+    struct symmrun_queue queues[2]; /* stdout, stderr */
+};
+
+/* symmrun_prepare.c */
+/* stdin, stdout and stderr exist, so that no descriptor of ours gets their numbers. */
+bool symmrun_open_standard_streams(void);
+/* All that ranks need. False: errno. run->broken: what failed has been said. */
+bool symmrun_prepare(struct symmrun *run);
+
+/* Queues "symmrun: ...\n" for stderr. */
+void symmrun_say(struct symmrun *run, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void symmrun_watch_signal(struct symmrun *run, int signal_number);
+void symmrun_watch_children(struct symmrun *run); /* which ranks have ended? */
+void symmrun_watch_failure(struct symmrun *run);  /* reads failure_fd */
+void symmrun_watch_clock(struct symmrun *run);    /* ends phases whose time is over */
+/* Something in symmrun has gone wrong, and was said: ends the job at once. */
+void symmrun_watch_break(struct symmrun *run);
+int symmrun_watch_status(const struct symmrun *run); /* what symmrun exits with */
+
+#endif

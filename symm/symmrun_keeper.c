@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symmrun_keeper.c - nothing of the job outlives a killed symmrun.
+ *
+ * The ranks themselves die with symmrun (PR_SET_PDEATHSIG), but what they have started
+ * does not. So a small process in a session (setsid) of its own holds the read end of a
+ * pipe: symmrun tells it each rank's process group, and its end of the pipe closes when
+ * symmrun dies, however that happens. A last number 0 means that symmrun ended by
+ * itself.
+ */
+#include "symmrun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Holds nothing that belongs to whoever waits for symmrun's output to end. */
+static void let_go(int keep)
+{
+    int null_fd = open("/dev/null", O_RDWR);
+
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (null_fd >= 0)
+            dup2(null_fd, fd);
+        else
+            close(fd);
+    }
+    /* Without close_range (before Linux 5.9) what is open above stays so. */
+    syscall(SYS_close_range, keep + 1, ~0u, 0);
+    for (int fd = STDERR_FILENO + 1; fd < keep; fd++)
+        close(fd);
+}
+
+__attribute__((noreturn)) static void keep(int fd)
+{
+    static pid_t groups[SYMMRUN_RANKS_MAX];
+    int count = 0;
+    sigset_t all;
+    pid_t group;
+    ssize_t got;
+
+    setsid();
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    prctl(PR_SET_NAME, "symmrun-keeper");
+    let_go(fd);
+    for (;;) {
+        got = read(fd, &group, sizeof(group));
+        if (got == (ssize_t)sizeof(group) && group == 0)
+            _exit(0);
+        if (got == (ssize_t)sizeof(group) && count < SYMMRUN_RANKS_MAX)
+            groups[count++] = group;
+        else if (got >= 0 || errno != EINTR)
+            break;
+    }
+    for (int i = 0; i < count; i++)
+        kill(-groups[i], SIGKILL);
+    _exit(0);
+}
+
+bool symmrun_keeper_start(struct symmrun_keeper *keeper)
+{
+    int ends[2];
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    pid = fork();
+    if (pid == 0) {
+        close(ends[1]);
+        keep(ends[0]);
+    }
+    close(ends[0]);
+    if (pid < 0) {
+        close(ends[1]);
+        return false;
+    }
+    *keeper = (struct symmrun_keeper){.pid = pid, .fd = ends[1]};
+    return true;
+}
+
+void symmrun_keeper_add(struct symmrun_keeper *keeper, pid_t group)
+{
+    /* A keeper that is gone (killed) takes the protection with it, nothing else. */
+    ssize_t written = write(keeper->fd, &group, sizeof(group));
+
+    (void)written;
+}
+
+void symmrun_keeper_dismiss(struct symmrun_keeper *keeper)
+{
+    if (keeper->pid == 0)
+        return;
+    symmrun_keeper_add(keeper, 0);
+    close(keeper->fd);
+    while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    keeper->pid = 0;
+}

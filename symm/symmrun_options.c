@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symmrun_options.c - the command line of symmrun.
+ *
+ * Options end at the program's name (or at "--"): what follows is the program's own. A
+ * mistake is one sentence on stderr and exit status 2, and nothing has been started.
+ */
+#include "symmrun.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "symm/symm.h"
+
+static const char usage[] =
+    "Usage: symmrun -n N [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
+    "Starts N ranks of PROGRAM on this host, with torchrun's variables, and waits for "
+    "them.\n"
+    "\n"
+    "  -n, --nproc-per-node N  number of ranks (1 to 4096)\n"
+    "      --log-dir DIR       write DIR/rank3.out, DIR/rank3.err instead of printing\n"
+    "      --tee               with --log-dir: print, too\n"
+    "      --timeout S         end the job after S seconds, with exit status 124\n"
+    "      --grace S           after the first failure the others have S seconds (5)\n"
+    "      --bind core|none    bind each rank to its share of the cores (core)\n"
+    "      --no-prefix         print lines without their rank\n"
+    "  -v, --verbose           say more on stderr\n"
+    "  -h, --help              show this help\n"
+    "  -V, --version           show the version\n"
+    "\n"
+    "Exit status: 0 if all ranks end with 0, else the first failed rank's (128 + "
+    "signal);\n"
+    "124 after --timeout, 127 if PROGRAM cannot be run, 2 for a wrong command line, 1 "
+    "if\n"
+    "symmrun itself fails.\n";
+
+enum { LOG_DIR = 256, TEE, TIMEOUT, GRACE, BIND, NO_PREFIX, NPROC };
+
+static const struct option long_options[] = {
+    {"nproc-per-node", required_argument, NULL, NPROC},
+    {"log-dir", required_argument, NULL, LOG_DIR},
+    {"tee", no_argument, NULL, TEE},
+    {"timeout", required_argument, NULL, TIMEOUT},
+    {"grace", required_argument, NULL, GRACE},
+    {"bind", required_argument, NULL, BIND},
+    {"no-prefix", no_argument, NULL, NO_PREFIX},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
+};
+
+static int refuse(const char *option, const char *value, const char *form)
+{
+    fprintf(stderr, "symmrun: %s '%s': must be %s\n", option, value, form);
+    return 2;
+}
+
+static int parse_ranks(const char *option, const char *text, int *ranks)
+{
+    int value = 0;
+    const char *c = text;
+
+    for (; *c >= '0' && *c <= '9' && value <= SYMMRUN_RANKS_MAX; c++)
+        value = 10 * value + (*c - '0');
+    if (*c != '\0' || value < 1 || value > SYMMRUN_RANKS_MAX)
+        return refuse(option, text, "a number from 1 to 4096");
+    if (*ranks != 0 && *ranks != value) {
+        fprintf(stderr,
+                "symmrun: %d ranks or %d? -n and --nproc-per-node are one option\n",
+                *ranks, value);
+        return 2;
+    }
+    *ranks = value;
+    return -1;
+}
+
+/* Digits and at most one point; not strtod, whose point depends on the locale. */
+static int parse_seconds(const char *option, const char *text, bool zero,
+                         double *seconds)
+{
+    static const char form[] = "seconds, as 30 or 0.5";
+    double value = 0, unit = 0.1;
+    int digits = 0;
+    const char *c = text;
+
+    for (; *c >= '0' && *c <= '9'; c++, digits++)
+        value = 10 * value + (*c - '0');
+    if (*c == '.') {
+        for (c++; *c >= '0' && *c <= '9'; c++, digits++) {
+            value += unit * (*c - '0');
+            unit /= 10;
+        }
+    }
+    if (*c != '\0' || digits == 0 || value > 1e9)
+        return refuse(option, text, form);
+    if (!zero && !(value > 0))
+        return refuse(option, text, "above 0 seconds");
+    *seconds = value;
+    return -1;
+}
+
+static int parse_bind(const char *text, bool *bind)
+{
+    if (strcmp(text, "core") != 0 && strcmp(text, "none") != 0)
+        return refuse("--bind", text, "core or none");
+    *bind = strcmp(text, "core") == 0;
+    return -1;
+}
+
+static int parse_one(struct symmrun_options *options, int option)
+{
+    switch (option) {
+    case 'n':
+        return parse_ranks("-n", optarg, &options->ranks);
+    case NPROC:
+        return parse_ranks("--nproc-per-node", optarg, &options->ranks);
+    case LOG_DIR:
+        options->log_dir = optarg;
+        return *optarg ? -1 : refuse("--log-dir", optarg, "the name of a directory");
+    case TEE:
+        options->tee = true;
+        return -1;
+    case TIMEOUT:
+        return parse_seconds("--timeout", optarg, false, &options->timeout);
+    case GRACE:
+        return parse_seconds("--grace", optarg, true, &options->grace);
+    case BIND:
+        return parse_bind(optarg, &options->bind);
+    case NO_PREFIX:
+        options->prefix = false;
+        return -1;
+    case 'v':
+        options->verbose = true;
+        return -1;
+    case 'h':
+        fputs(usage, stdout);
+        return fflush(stdout) == 0 ? 0 : 1;
+    case 'V':
+        printf("symmrun %s\n", symm_version());
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    fputs("Try 'symmrun --help'.\n", stderr); /* getopt has said what is wrong */
+    return 2;
+}
+
+int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv)
+{
+    static char name[] = "symmrun";
+    int option;
+
+    *options = (struct symmrun_options){.grace = 5, .bind = true, .prefix = true};
+    if (argc > 0)
+        argv[0] = name; /* getopt begins its messages with it */
+    while ((option = getopt_long(argc, argv, "+n:vhV", long_options, NULL)) != -1) {
+        int status = parse_one(options, option);
+
+        if (status >= 0)
+            return status;
+    }
+    if (options->ranks == 0) {
+        fputs("symmrun: -n is missing: how many ranks?\nTry 'symmrun --help'.\n",
+              stderr);
+        return 2;
+    }
+    if (options->tee && !options->log_dir) {
+        fputs("symmrun: --tee is for use with --log-dir\n", stderr);
+        return 2;
+    }
+    if (optind >= argc) {
+        fputs("symmrun: no program is given\nTry 'symmrun --help'.\n", stderr);
+        return 2;
+    }
+    options->program = argv + optind;
+    return -1;
+}

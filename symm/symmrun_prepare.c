@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symmrun_prepare.c - what symmrun has before the first rank: the keeper, its limits,
+ * its signals through a descriptor, the names and secret of the job, and the store.
+ *
+ * Random numbers come from the kernel. What fails leaves errno; nothing has been
+ * started.
+ */
+#include "symmrun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool symmrun_open_standard_streams(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    return fd >= 0 && close(fd) == 0;
+}
+
+static bool random_hex(char text[33])
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return false;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+/* A port that is free now. It is not kept: rank 0 may want to listen there. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int port = -1;
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &length) == 0)
+        port = ntohs(address.sin_port);
+    close(fd);
+    return port;
+}
+
+/* Signals come through a descriptor from here on. */
+static bool take_signals(struct symmrun *run)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction before;
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        /* nohup(1) stays in force; but SIGINT is sent on purpose by scripts, too. */
+        if (sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN &&
+            ends[i] != SIGINT && ends[i] != SIGTERM)
+            continue;
+        sigaddset(&set, ends[i]);
+    }
+    if (sigprocmask(SIG_BLOCK, &set, &run->job.signals) != 0 ||
+        sigaction(SIGPIPE, &ignore, &run->job.pipe_action) != 0)
+        return false;
+    run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return run->signal_fd >= 0;
+}
+
+/* As many descriptors as may be had; the ranks start with the limit as it was. */
+static bool raise_limit(struct symmrun *run)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &run->job.files) != 0)
+        return false;
+    limit = run->job.files;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+/* More ranks than CPUs: bound, they would get in each other's way even more. */
+static bool should_bind(struct symmrun *run)
+{
+    cpu_set_t allowed;
+    int cpus;
+
+    if (!run->options.bind)
+        return false;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+        return true; /* more CPUs than the set has room for */
+    cpus = CPU_COUNT(&allowed);
+    if (run->options.ranks > cpus && run->options.verbose)
+        symmrun_say(run, "%d ranks on %d CPUs: not binding", run->options.ranks, cpus);
+    return run->options.ranks <= cpus;
+}
+
+static bool name_job(struct symmrun *run)
+{
+    uint8_t secret[SYMMRUN_SECRET_BYTES];
+    int port = free_port();
+
+    if (port < 0 || !random_hex(run->job.id) || !random_hex(run->job.secret))
+        return false;
+    for (size_t i = 0; i < sizeof(secret); i++) {
+        unsigned byte = 0;
+
+        if (sscanf(run->job.secret + 2 * i, "%2x", &byte) == 1)
+            secret[i] = (uint8_t)byte;
+    }
+    run->store = symmrun_store_create(run->options.ranks, secret);
+    if (!run->store)
+        return false;
+    snprintf(run->job.port, sizeof(run->job.port), "%d", port);
+    snprintf(run->job.store, sizeof(run->job.store), "127.0.0.1:%d",
+             symmrun_store_port(run->store));
+    return true;
+}
+
+/* The keeper comes first: it must not hold what is opened later. */
+bool symmrun_prepare(struct symmrun *run)
+{
+    run->job.options = &run->options;
+    if (!symmrun_keeper_start(&run->keeper) || !raise_limit(run) ||
+        !take_signals(run) || !name_job(run))
+        return false;
+    run->job.bind = should_bind(run);
+    if (run->options.log_dir && mkdir(run->options.log_dir, 0777) != 0 &&
+        errno != EEXIST) {
+        symmrun_say(run, "cannot make the directory '%s': %s", run->options.log_dir,
+                    strerror(errno));
+        run->broken = true;
+    }
+    return true;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symmrun_spawn.c - from fork to exec: what makes a process a rank.
+ *
+ * The child dies when symmrun does, leads a process group of its own, gets torchrun's
+ * variables and symmrun's (job id, secret, store), is bound to its share of the cores,
+ * and starts with the signal mask, dispositions and limits that symmrun was started
+ * with. No descriptor of symmrun's passes over exec. What goes wrong is written to
+ * job->failure_fd before the child exits with 127.
+ */
+#include "symmrun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "symm/symm.h"
+
+__attribute__((noreturn)) static void give_up(const struct symmrun_job *job, int rank,
+                                              const char *what)
+{
+    struct symmrun_failure failure = {.rank = rank, .error = errno};
+    ssize_t written;
+
+    snprintf(failure.what, sizeof(failure.what), "%s", what);
+    written = write(job->failure_fd, &failure, sizeof(failure));
+    (void)written;
+    _exit(127);
+}
+
+static bool set_number(const char *name, int number)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", number);
+    return setenv(name, text, 1) == 0;
+}
+
+static bool set_environment(const struct symmrun_job *job, int rank)
+{
+    /* A job around this one may have set them; they would win over what is set here. */
+    static const char *const strangers[] = {"SYMM_RANK", "SYMM_WORLD_SIZE",
+                                            "SYMM_LOCAL_RANK", "SYMM_LOCAL_WORLD_SIZE",
+                                            "TORCHELASTIC_USE_AGENT_STORE"};
+    static const char *const rank_names[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
+    static const char *const size_names[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                             "ROLE_WORLD_SIZE"};
+    bool done = true;
+
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++)
+        done = unsetenv(strangers[i]) == 0 && done;
+    for (size_t i = 0; i < 3; i++) {
+        done = set_number(rank_names[i], rank) && done;
+        done = set_number(size_names[i], job->options->ranks) && done;
+    }
+    done = set_number("GROUP_RANK", 0) && done;
+    done = set_number("GROUP_WORLD_SIZE", 1) && done;
+    done = set_number("TORCHELASTIC_RESTART_COUNT", 0) && done;
+    done = set_number("TORCHELASTIC_MAX_RESTARTS", 0) && done;
+    done = setenv("ROLE_NAME", "default", 1) == 0 && done;
+    done = setenv("TORCHELASTIC_RUN_ID", job->id, 1) == 0 && done;
+    done = setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 && done;
+    done = setenv("MASTER_PORT", job->port, 1) == 0 && done;
+    done = setenv("SYMM_JOB_ID", job->id, 1) == 0 && done;
+    done = setenv("SYMM_SECRET", job->secret, 1) == 0 && done;
+    done = setenv("SYMM_STORE", job->store, 1) == 0 && done;
+    return done;
+}
+
+/*
+ * Rank 0 has symmrun's stdin, unless that is a terminal: its process group is not the
+ * terminal's foreground group, so that a read would stop it for ever.
+ */
+static bool set_stdin(int rank)
+{
+    int fd;
+    bool done;
+
+    if (rank == 0 && !isatty(STDIN_FILENO))
+        return true;
+    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    done = dup2(fd, STDIN_FILENO) >= 0;
+    close(fd);
+    return done;
+}
+
+static void bind_rank(const struct symmrun_job *job, int rank)
+{
+    char where[160] = "";
+
+    /* A rank that is not bound is slower, not wrong: never a reason to stop. */
+    if (symm_bind_self(rank, job->options->ranks, where, sizeof(where)) != SYMM_OK) {
+        if (job->options->verbose)
+            dprintf(STDERR_FILENO, "symmrun: not bound: %s\n", symm_last_error());
+    } else if (job->options->verbose) {
+        dprintf(STDERR_FILENO, "symmrun: bound to %s\n", where);
+    }
+}
+
+__attribute__((noreturn)) static void
+become_rank(const struct symmrun_job *job, int rank, pid_t parent, int out, int err)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        give_up(job, rank, "cannot ask to die with symmrun");
+    if (getppid() != parent)
+        _exit(127); /* symmrun died before the line above took effect */
+    if (setpgid(0, 0) != 0)
+        give_up(job, rank, "cannot make a process group");
+    if (!set_stdin(rank) || dup2(out, STDOUT_FILENO) < 0 ||
+        dup2(err, STDERR_FILENO) < 0)
+        give_up(job, rank, "cannot set up the streams");
+    if (!set_environment(job, rank))
+        give_up(job, rank, "cannot set the environment");
+    if (job->bind)
+        bind_rank(job, rank);
+    setrlimit(RLIMIT_NOFILE, &job->files);
+    sigaction(SIGPIPE, &job->pipe_action, NULL);
+    signal(SIGINT, SIG_DFL); /* ignored in a script's background; but we pass it on */
+    sigprocmask(SIG_SETMASK, &job->signals, NULL);
+    execvp(job->options->program[0], job->options->program);
+    give_up(job, rank, "cannot run");
+}
+
+pid_t symmrun_spawn(const struct symmrun_job *job, int rank, int out, int err)
+{
+    pid_t parent = getpid();
+    pid_t pid = fork();
+
+    if (pid == 0)
+        become_rank(job, rank, parent, out, err);
+    /* Here too: the group must exist before a signal is sent to it. */
+    if (pid > 0)
+        setpgid(pid, pid);
+    return pid;
+}

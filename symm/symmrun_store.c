@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symmrun_store.c - the server of store.h: all-gathers for the ranks of this symmrun.
+ *
+ * One round at a time: once every rank's block is there, each gets all blocks; when the
+ * earliest deadline of a round passes, each gets the list of who came. A rank that
+ * hangs up while it waits leaves the round and may come again.
+ *
+ * Listens on the loopback address only. Who does not show the secret is hung up on
+ * without a word; a connection that has not sent its request after REQUEST_SECONDS, or
+ * does not take its answer, is closed; of those that are not waiting in the round at
+ * most ranks + SPARE are kept, the newest. So garbage and slow connections cost bounded
+ * memory and do not keep a rank out. Nothing here blocks.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "store.h"
+#include "symmrun.h"
+
+#define REQUEST_SECONDS 2.0
+#define ANSWER_SECONDS  5.0
+#define SPARE           64
+#define ACCEPT_AT_ONCE  64
+
+_Static_assert(SYMMRUN_RANKS_MAX == SYMM_STORE_RANKS_MAX,
+               "both sides serve as many ranks");
+_Static_assert(SYMMRUN_SECRET_BYTES == SYMM_STORE_SECRET_BYTES, "one secret");
+
+/* Shared by all who get the same answer. */
+struct answer {
+    size_t refs;
+    size_t bytes;
+    unsigned char data[]; /* a symm_store_reply and what follows it */
+};
+
+enum stage { ASKING, WAITING, ANSWERED };
+
+struct connection {
+    struct connection *next; /* newest first */
+    int fd;
+    enum stage stage;
+    double until; /* ASKING, ANSWERED: closed then; WAITING: the round ends then */
+    size_t used;  /* ASKING: received; ANSWERED: sent */
+    uint32_t rank;
+    struct answer *answer;
+    struct symm_store_request request; /* in host order once it is complete */
+    unsigned char block[SYMM_STORE_BLOCK_MAX];
+};
+
+struct symmrun_store {
+    int fd;
+    int port;
+    double accept_at; /* no accept before: there are no descriptors left */
+    uint32_t ranks;
+    uint8_t secret[SYMMRUN_SECRET_BYTES];
+    struct connection *connections;
+    size_t count;
+    size_t came;               /* connections that wait */
+    struct connection **round; /* [ranks]: who waits, by rank */
+};
+
+struct symmrun_store *symmrun_store_create(int ranks,
+                                           const uint8_t secret[SYMMRUN_SECRET_BYTES])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof(address);
+    struct symmrun_store *store = calloc(1, sizeof(*store));
+    int saved;
+
+    if (!store)
+        return NULL;
+    store->ranks = (uint32_t)ranks;
+    memcpy(store->secret, secret, sizeof(store->secret));
+    store->round = calloc((size_t)ranks, sizeof(struct connection *));
+    store->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (!store->round || store->fd < 0)
+        goto err_destroy;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(store->fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+        listen(store->fd, SOMAXCONN) != 0 ||
+        getsockname(store->fd, (struct sockaddr *)&address, &length) != 0)
+        goto err_destroy;
+    store->port = ntohs(address.sin_port);
+    return store;
+
+err_destroy:
+    saved = errno;
+    symmrun_store_destroy(store);
+    errno = saved;
+    return NULL;
+}
+
+int symmrun_store_port(const struct symmrun_store *store)
+{
+    return store->port;
+}
+
+static void drop_answer(struct answer *answer)
+{
+    if (answer && --answer->refs == 0)
+        free(answer);
+}
+
+/* Takes the connection out of the list, and out of the round. */
+static void hang_up(struct symmrun_store *store, struct connection *connection)
+{
+    struct connection **at = &store->connections;
+
+    while (*at != connection)
+        at = &(*at)->next;
+    *at = connection->next;
+    store->count--;
+    if (connection->stage == WAITING) {
+        store->round[connection->rank] = NULL;
+        store->came--;
+    }
+    close(connection->fd);
+    drop_answer(connection->answer);
+    free(connection);
+}
+
+void symmrun_store_destroy(struct symmrun_store *store)
+{
+    if (!store)
+        return;
+    while (store->connections)
+        hang_up(store, store->connections);
+    if (store->fd >= 0)
+        close(store->fd);
+    free(store->round);
+    free(store);
+}
+
+static struct answer *make_answer(enum symm_store_reply_status status, size_t bytes)
+{
+    struct symm_store_reply reply = {.magic = htonl(SYMM_STORE_MAGIC),
+                                     .status = htonl((uint32_t)status),
+                                     .bytes = htonl((uint32_t)bytes)};
+    struct answer *answer = malloc(sizeof(*answer) + sizeof(reply) + bytes);
+
+    if (!answer)
+        return NULL;
+    answer->refs = 1;
+    answer->bytes = sizeof(reply) + bytes;
+    memcpy(answer->data, &reply, sizeof(reply));
+    return answer;
+}
+
+/* Sends what goes without waiting; false: done with this connection. */
+static bool send_answer(struct connection *connection)
+{
+    struct answer *answer = connection->answer;
+
+    while (connection->used < answer->bytes) {
+        ssize_t sent = send(connection->fd, answer->data + connection->used,
+                            answer->bytes - connection->used, MSG_NOSIGNAL);
+
+        if (sent >= 0)
+            connection->used += (size_t)sent;
+        else if (errno != EINTR)
+            return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
+    return false;
+}
+
+/* Gives the answer (shared) to a connection, which then leaves the round. */
+static void answer_one(struct symmrun_store *store, struct connection *connection,
+                       struct answer *answer)
+{
+    if (connection->stage == WAITING) {
+        store->round[connection->rank] = NULL;
+        store->came--;
+    }
+    connection->stage = ANSWERED;
+    connection->until = symmrun_now() + ANSWER_SECONDS;
+    connection->used = 0;
+    connection->answer = answer;
+    if (answer)
+        answer->refs++;
+    if (!answer || !send_answer(connection))
+        hang_up(store, connection);
+}
+
+static void refuse(struct symmrun_store *store, struct connection *connection,
+                   enum symm_store_reply_status status)
+{
+    struct answer *answer = make_answer(status, 0);
+
+    answer_one(store, connection, answer);
+    drop_answer(answer);
+}
+
+/* Ends the round: everybody in it gets the same answer, or a hang-up without memory. */
+static void answer_all(struct symmrun_store *store, struct answer *answer)
+{
+    for (uint32_t rank = 0; rank < store->ranks; rank++) {
+        if (store->round[rank])
+            answer_one(store, store->round[rank], answer);
+    }
+    drop_answer(answer);
+}
+
+static void finish_round(struct symmrun_store *store)
+{
+    size_t bytes = store->round[0]->request.bytes;
+    struct answer *answer = make_answer(SYMM_STORE_REPLY_OK, store->ranks * bytes);
+
+    for (uint32_t rank = 0; answer && rank < store->ranks; rank++)
+        memcpy(answer->data + sizeof(struct symm_store_reply) + rank * bytes,
+               store->round[rank]->block, bytes);
+    answer_all(store, answer);
+}
+
+static void time_out_round(struct symmrun_store *store)
+{
+    struct answer *answer = make_answer(SYMM_STORE_REPLY_TIMEOUT, store->ranks);
+
+    for (uint32_t rank = 0; answer && rank < store->ranks; rank++)
+        answer->data[sizeof(struct symm_store_reply) + rank] =
+            store->round[rank] != NULL;
+    answer_all(store, answer);
+}
+
+/* Has the process that waits as this rank hung up, unseen so far? */
+static bool has_gone(const struct connection *connection)
+{
+    char byte;
+    ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/* Who has hung up while waiting may come again with another block: not with this. */
+static void drop_absent(struct symmrun_store *store)
+{
+    for (uint32_t rank = 0; rank < store->ranks; rank++) {
+        if (store->round[rank] && has_gone(store->round[rank]))
+            hang_up(store, store->round[rank]);
+    }
+}
+
+/* A complete and authentic request: the connection joins the round. */
+static void join_round(struct symmrun_store *store, struct connection *connection)
+{
+    const struct symm_store_request *request = &connection->request;
+    struct connection *holder = store->round[request->rank];
+
+    if (holder && has_gone(holder)) {
+        hang_up(store, holder);
+        holder = NULL;
+    }
+    if (holder) {
+        refuse(store, connection, SYMM_STORE_REPLY_DUPLICATE);
+        return;
+    }
+    connection->rank = request->rank;
+    connection->stage = WAITING;
+    connection->until = symmrun_now() + 1e-3 * request->deadline_ms;
+    store->round[request->rank] = connection;
+    store->came++;
+    for (uint32_t rank = 0; rank < store->ranks; rank++) {
+        if (store->round[rank] && store->round[rank]->request.bytes != request->bytes) {
+            /* No exchange can come of this: all who are here learn it now. */
+            answer_all(store, make_answer(SYMM_STORE_REPLY_BYTES, 0));
+            return;
+        }
+    }
+    if (store->came == store->ranks)
+        drop_absent(store);
+    if (store->came == store->ranks)
+        finish_round(store);
+}
+
+/* Without a hint, by the time it takes, at how much of the secret was right. */
+static bool same_secret(const uint8_t *one, const uint8_t *other)
+{
+    unsigned difference = 0;
+
+    for (size_t i = 0; i < SYMMRUN_SECRET_BYTES; i++)
+        difference |= (unsigned)(one[i] ^ other[i]);
+    return difference == 0;
+}
+
+/* The head of a request is complete. False: the connection is gone or answered. */
+static bool check_head(struct symmrun_store *store, struct connection *connection)
+{
+    struct symm_store_request *request = &connection->request;
+
+    if (ntohl(request->magic) != SYMM_STORE_MAGIC ||
+        !same_secret(request->secret, store->secret)) {
+        hang_up(store, connection);
+        return false;
+    }
+    request->version = ntohl(request->version);
+    request->rank = ntohl(request->rank);
+    request->size = ntohl(request->size);
+    request->bytes = ntohl(request->bytes);
+    request->deadline_ms = ntohl(request->deadline_ms);
+    if (request->version != SYMM_STORE_VERSION)
+        refuse(store, connection, SYMM_STORE_REPLY_VERSION);
+    else if (request->size != store->ranks)
+        refuse(store, connection, SYMM_STORE_REPLY_SIZE);
+    else if (request->rank >= store->ranks)
+        refuse(store, connection, SYMM_STORE_REPLY_RANK);
+    else if (request->bytes > SYMM_STORE_BLOCK_MAX)
+        refuse(store, connection, SYMM_STORE_REPLY_BYTES);
+    else
+        return true;
+    return false;
+}
+
+/* Reads what there is of a request. The connection may be gone afterwards. */
+static void read_request(struct symmrun_store *store, struct connection *connection)
+{
+    const size_t head = sizeof(connection->request);
+
+    for (;;) {
+        bool in_head = connection->used < head;
+        size_t end = in_head ? head : head + connection->request.bytes;
+        void *to = in_head ? (char *)&connection->request + connection->used
+                           : (char *)connection->block + (connection->used - head);
+        ssize_t got;
+
+        if (connection->used == end) {
+            join_round(store, connection);
+            return;
+        }
+        got = recv(connection->fd, to, end - connection->used, 0);
+        if (got > 0) {
+            connection->used += (size_t)got;
+            if (in_head && connection->used == head && !check_head(store, connection))
+                return;
+        } else if (got == 0 ||
+                   (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+            hang_up(store, connection);
+            return;
+        } else if (errno != EINTR) {
+            return;
+        }
+    }
+}
+
+/* Too many that are not waiting in the round: the oldest of them goes. */
+static void make_room(struct symmrun_store *store)
+{
+    struct connection *oldest = NULL;
+
+    if (store->count - store->came < store->ranks + (size_t)SPARE)
+        return;
+    for (struct connection *c = store->connections; c; c = c->next) {
+        if (c->stage != WAITING)
+            oldest = c;
+    }
+    if (oldest)
+        hang_up(store, oldest);
+}
+
+static void accept_some(struct symmrun_store *store)
+{
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+        int fd = accept4(store->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct connection *connection;
+
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED)
+                store->accept_at = symmrun_now() + 0.1;
+            return;
+        }
+        make_room(store);
+        connection = calloc(1, sizeof(*connection));
+        if (!connection) {
+            close(fd);
+            return;
+        }
+        connection->fd = fd;
+        connection->stage = ASKING;
+        connection->until = symmrun_now() + REQUEST_SECONDS;
+        connection->next = store->connections;
+        store->connections = connection;
+        store->count++;
+        read_request(store, connection); /* mostly it is there already */
+    }
+}
+
+size_t symmrun_store_most(const struct symmrun_store *store)
+{
+    return 1 + store->count;
+}
+
+void symmrun_store_watch(const struct symmrun_store *store, struct pollfd *fds,
+                         size_t *count)
+{
+    size_t at = 0;
+
+    fds[at++] = (struct pollfd){
+        .fd = store->accept_at <= symmrun_now() ? store->fd : -1, .events = POLLIN};
+    for (const struct connection *c = store->connections; c; c = c->next)
+        fds[at++] = (struct pollfd){.fd = c->fd,
+                                    .events = c->stage == ANSWERED ? POLLOUT : POLLIN};
+    *count = at;
+}
+
+static struct connection *find_connection(struct symmrun_store *store, int fd)
+{
+    struct connection *c = store->connections;
+
+    while (c && c->fd != fd)
+        c = c->next;
+    return c;
+}
+
+static void serve_one(struct symmrun_store *store, struct connection *connection)
+{
+    switch (connection->stage) {
+    case ASKING:
+        read_request(store, connection);
+        break;
+    case WAITING: /* nothing more is to come: a hang-up, or not our protocol */
+        if (has_gone(connection))
+            hang_up(store, connection);
+        break;
+    case ANSWERED:
+        if (!send_answer(connection))
+            hang_up(store, connection);
+        break;
+    }
+}
+
+/* Closes who is too slow; ends a round whose time is over. */
+static void serve_overdue(struct symmrun_store *store)
+{
+    double now = symmrun_now();
+    struct connection *c = store->connections;
+    bool round_over = false;
+
+    while (c) {
+        struct connection *next = c->next;
+
+        if (c->until <= now && c->stage == WAITING)
+            round_over = true;
+        else if (c->until <= now)
+            hang_up(store, c);
+        c = next;
+    }
+    if (round_over)
+        time_out_round(store);
+}
+
+void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
+                         size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        /* By descriptor: serving one connection may end others. None is opened here. */
+        struct connection *connection =
+            fds[i].revents ? find_connection(store, fds[i].fd) : NULL;
+
+        if (connection)
+            serve_one(store, connection);
+    }
+    if (count > 0 && fds[0].revents)
+        accept_some(store);
+    serve_overdue(store);
+}
+
+double symmrun_store_due(const struct symmrun_store *store)
+{
+    double due = store->accept_at > symmrun_now() ? store->accept_at : SYMMRUN_NEVER;
+
+    for (const struct connection *c = store->connections; c; c = c->next) {
+        if (c->until < due)
+            due = c->until;
+    }
+    return due;
+}
