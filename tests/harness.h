@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * harness.h - runs one function as every rank of a job, as processes or as threads.
+ *
+ * Each rank gets a context of its own (a small heap, a unique job id or a shared group)
+ * and returns 0 or a failure that was printed with rank, file and line. Nothing hangs:
+ * calls have a deadline, the whole run has a limit after which processes are killed and
+ * threads end the program. Ranks that are processes are forked from a program with one
+ * thread, die with their parent, and end by exit() so that leak checks and coverage
+ * work in them too.
+ *
+ * Not for use in ranks: cmocka's assertions, which jump out of the test's own stack.
+ */
+#ifndef SYMM_TESTS_HARNESS_H
+#define SYMM_TESTS_HARNESS_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "symm/symm.h"
+
+#define HARNESS_MAX_RANKS 16
+
+#if defined(__SANITIZE_THREAD__)
+#define HARNESS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HARNESS_TSAN 1
+#endif
+#endif
+#ifndef HARNESS_TSAN
+#define HARNESS_TSAN 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HARNESS_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HARNESS_SLOW 1
+#endif
+#endif
+#ifndef HARNESS_SLOW
+#define HARNESS_SLOW                                                                   \
+    HARNESS_TSAN /* 1: a sanitizer makes everything several times slower */
+#endif
+
+enum harness_mode { HARNESS_PROCESSES, HARNESS_THREADS };
+
+typedef int (*harness_body)(symm_ctx *ctx, void *arg);
+
+/* Zero in any field but ranks and body means the default. */
+struct harness {
+    int ranks;              /* 1..HARNESS_MAX_RANKS */
+    enum harness_mode mode; /* processes */
+    harness_body body; /* what each rank does between symm_init and symm_finalize */
+    void *arg;         /* borrowed; shared between processes only if it was mapped so */
+    double deadline;   /* of every call: 10 s, 60 s under a sanitizer */
+    double limit;      /* of the whole run: 60 s, 300 s under a sanitizer */
+    size_t heap_bytes; /* 1 GiB */
+    size_t team_bytes; /* 64 MiB */
+    uint32_t epoch_start;
+    const char *job_id; /* default: a new one for each run */
+    /* Changes what a rank passes to symm_init; runs on the rank. */
+    void (*configure)(symm_config *config, int rank, void *arg);
+    /* Processes: runs in the parent while the ranks run, with their ids. */
+    void (*direct)(const pid_t *ranks, int count, void *arg);
+    unsigned killed;  /* bit r: rank r is expected to end by SIGKILL, not by itself */
+    bool without_ctx; /* the body gets NULL and calls symm_init with harness_config() */
+};
+
+/* 0: every rank returned 0 (or was killed where `killed` says so). */
+int harness_run(const struct harness *h);
+/* The same in both modes, processes first: 0 if both went well. */
+int harness_run_both(struct harness h);
+/* The body on each number of ranks, all as processes, then all as threads; arg is shared
+ * memory of `bytes` that is zeroed before each. Returns 0 if all went well. */
+int harness_run_each(void *arg, size_t bytes, harness_body body, const int *ranks,
+                     int count);
+
+/* The calling rank; -1 outside of one. */
+int harness_rank(void);
+/* The configuration of the calling rank: for bodies that call symm_init themselves. */
+symm_config harness_config(void);
+
+/* Zeroed memory shared with processes forked later. Never NULL. */
+void *harness_shared(size_t bytes);
+void harness_shared_free(void *memory, size_t bytes);
+
+/* A barrier that does not use the library; zeroed memory is ready for use. */
+struct harness_sync {
+    _Atomic unsigned arrived;
+    _Atomic unsigned round;
+};
+int harness_sync_wait(struct harness_sync *sync, int ranks); /* 0, or 1 after 60 s */
+
+double harness_now(void); /* monotonic seconds */
+void harness_sleep(double seconds);
+int64_t harness_env(const char *name,
+                    int64_t fallback);    /* an integer from the environment */
+bool harness_strict(void);                /* SYMM_TEST_STRICT=1 */
+uint64_t harness_random(uint64_t *state); /* splitmix64 */
+/* Median of n values, which are sorted by the call. */
+double harness_median(double *values, int n);
+/* A new private directory; harness_remove removes one with what lies in it. */
+void harness_directory(char *path, size_t bytes);
+void harness_remove(const char *path);
+/* Files, sockets and folders below a directory (itself not counted). */
+int harness_entries(const char *path, bool print);
+/* Removes launchers' variables from the environment. */
+void harness_clear_environment(void);
+
+/* ---- Checks for ranks: on failure they print and return 1 from the calling function
+ */
+
+int harness_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int harness_check_status(const char *file, int line, const char *text,
+                         symm_status status, symm_status wanted);
+/* 0 if the calling thread's last error contains the text. */
+int harness_check_error(const char *file, int line, const char *wanted);
+
+#define CHECK(condition)                                                               \
+    do {                                                                               \
+        if (!(condition))                                                              \
+            return harness_fail(__FILE__, __LINE__, "%s", #condition);                 \
+    } while (0)
+#define CHECK_MESSAGE(condition, ...)                                                  \
+    do {                                                                               \
+        if (!(condition))                                                              \
+            return harness_fail(__FILE__, __LINE__, __VA_ARGS__);                      \
+    } while (0)
+#define CHECK_STATUS(call, wanted)                                                     \
+    do {                                                                               \
+        if (harness_check_status(__FILE__, __LINE__, #call, (call), (wanted)))         \
+            return 1;                                                                  \
+    } while (0)
+#define CHECK_OK(call) CHECK_STATUS(call, SYMM_OK)
+#define CHECK_ERROR(wanted)                                                            \
+    do {                                                                               \
+        if (harness_check_error(__FILE__, __LINE__, (wanted)))                         \
+            return 1;                                                                  \
+    } while (0)
+/* A function of the same kind failed and has printed why. */
+#define CHECK_ZERO(call)                                                               \
+    do {                                                                               \
+        if (call)                                                                      \
+            return harness_fail(__FILE__, __LINE__, "in %s", #call);                   \
+    } while (0)
+
+#endif

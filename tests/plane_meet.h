@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plane_meet.h - for the suites of the meeting: a job whose ranks are processes that
+ * meet by a key and then try the sockets that they were given.
+ *
+ * Every job has a runtime directory of its own, which must be empty when it is closed.
+ */
+#ifndef SYMM_TESTS_PLANE_MEET_H
+#define SYMM_TESTS_PLANE_MEET_H
+
+#include "meet.h"
+#include "meet_place.h"
+#include "plane.h"
+#include "wire.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+static const uint8_t good_secret[SYMM_SECRET_BYTES] = "0123456789abcde";
+
+/* What the ranks of a test share, and how they meet. */
+struct job {
+    int size;
+    const uint8_t *secret;
+    const char *key;
+    double deadline;
+    int kind;         /* of the test's variants */
+    atomic_int *step; /* shared */
+    char dir[64];     /* SYMM_RUNTIME_DIR */
+    struct plane plane;
+};
+
+static inline void job_open(struct job *job, int size)
+{
+    memset(job, 0, sizeof(*job));
+    job->size = size;
+    job->secret = good_secret;
+    job->key = "the test's job";
+    job->deadline = 20;
+    job->step = plane_shared(sizeof(*job->step));
+    snprintf(job->dir, sizeof(job->dir), "/tmp/symm-meet-XXXXXX");
+    assert_non_null(mkdtemp(job->dir));
+    setenv("SYMM_RUNTIME_DIR", job->dir, 1);
+    plane_open(&job->plane);
+}
+
+/* The directory must be empty: nothing is left of any meeting. */
+static inline void job_close(struct job *job)
+{
+    if (rmdir(job->dir) != 0)
+        fail_msg("%s is not empty (%s)", job->dir, strerror(errno));
+    unsetenv("SYMM_RUNTIME_DIR");
+    munmap(job->step, sizeof(*job->step));
+    plane_close(&job->plane);
+}
+
+static inline struct symm_meeting meeting_of(const struct job *job, int rank)
+{
+    struct symm_meeting meeting = {
+        .rank = rank,
+        .size = job->size,
+        .key = job->key,
+        .secret = job->secret,
+        .deadline = job->deadline,
+    };
+    return meeting;
+}
+
+static inline void step_wait(const struct job *job, int step)
+{
+    while (atomic_load(job->step) < step)
+        symm__sleep(0.0005);
+}
+
+/* Says and hears a number to and from every peer. */
+static inline int peers_check(const int *fds, int rank, int size)
+{
+    for (int r = 0; r < size; r++) {
+        int word = rank * 1000 + r;
+        struct iovec part = {.iov_base = &word, .iov_len = sizeof(word)};
+        if (r == rank) {
+            PLANE_CHECK(fds[r] == -1);
+            continue;
+        }
+        PLANE_CHECK(fds[r] >= 0);
+        PLANE_CHECK((fcntl(fds[r], F_GETFD) & FD_CLOEXEC) != 0);
+        PLANE_CHECK((fcntl(fds[r], F_GETFL) & O_NONBLOCK) != 0);
+        PLANE_CHECK(symm__wire_send(fds[r], &part, 1, NULL, 0, 0) == SYMM_WIRE_OK);
+    }
+    for (int r = 0; r < size; r++) {
+        int word, count;
+        size_t bytes;
+        struct iovec part = {.iov_base = &word, .iov_len = sizeof(word)};
+        if (r == rank)
+            continue;
+        PLANE_CHECK(symm__wire_recv(fds[r], &part, 1, &bytes, NULL, 0, &count,
+                                    symm__now() + 10) == SYMM_WIRE_OK);
+        PLANE_CHECK(bytes == sizeof(word) && word == r * 1000 + rank);
+    }
+    return 0;
+}
+
+/* Meets, checks the sockets if all went well, and closes them. */
+static inline int meet_and_check(const struct symm_meeting *meeting,
+                                 struct plane_result *result)
+{
+    int fds[SYMM_MEET_MAX];
+    int code = 0;
+    double start = symm__now();
+    symm_status status = symm__meet_local(meeting, fds);
+    result->seconds = symm__now() - start;
+    plane_note(result, status);
+    if (status == SYMM_OK)
+        code = peers_check(fds, meeting->rank, meeting->size);
+    for (int r = 0; status != SYMM_OK && r < meeting->size; r++)
+        PLANE_CHECK(fds[r] == -1);
+    symm__meet_close(fds, meeting->size);
+    return code;
+}
+
+static inline int body_meet(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_meeting meeting = meeting_of(job, rank);
+    return meet_and_check(&meeting, result);
+}
+
+static inline void assert_result(const struct job *job, int index, symm_status status,
+                                 const char *part)
+{
+    const struct plane_result *result = &job->plane.results[index];
+    if (result->status != status || strstr(result->error, part) == NULL)
+        fail_msg("process %d: %s, \"%s\"; expected %s, \"%s\"", index,
+                 symm_status_name(result->status), result->error,
+                 symm_status_name(status), part);
+}
+
+static inline void assert_met(const struct job *job, int count)
+{
+    for (int i = 0; i < count; i++)
+        assert_result(job, i, SYMM_OK, "");
+}
+
+static inline void meeting_dir(const struct job *job, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/symm-%u", job->dir, (unsigned)geteuid());
+}
+
+static inline void wait_for_socket(const struct job *job)
+{
+    struct symm_meet_place place;
+    struct stat is;
+    assert_int_equal(symm__meet_place_find(&place, job->key), SYMM_OK);
+    for (double until = symm__now() + 10; stat(place.path, &is) != 0;) {
+        assert_true(symm__now() < until);
+        symm__sleep(0.0005);
+    }
+}
+
+#endif

@@ -1,0 +1,759 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_inject.c - every call that can fail fails once, and for ever.
+ * ctest: timeout 240
+ * ctest: wrap
+ *
+ * One rank of a job has the k-th of its calls fail that could (an allocation, a
+ * system call; inject_wrap.h has them all), for k = 1, 2, ... until a job ends in
+ * which nothing was left to fail. Whatever k is: every rank returns, with SYMM_OK or
+ * an error in words; no sum is wrong; no descriptor, block of memory or mapping is
+ * lost; a failure behind symm_init is known to the other ranks at once, not at their
+ * deadline; nothing is left in the runtime directory, or the next job of the same key
+ * removes it, which works. In the retrying setups each step that failed is made again
+ * and must succeed then; calls that are merely interrupted must not fail at all.
+ *
+ * Prints how many injections were made. SYMM_TEST_INJECT=K makes only the k-th, and
+ * says what each rank got. Several k are tried at the same time: a job that fails
+ * while it begins leaves its other ranks waiting.
+ */
+#include "harness.h"
+#include "inject_wrap.h"
+#include "topology.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define MAX_RANKS     3
+#define WORKERS       8
+#define SMALL         1000
+#define TRIES         4
+#define LARGE         (768 * 1024) /* elements: more than a segment of 2 MiB */
+#define EARLY_CALLS   60 /* of symm_init: before them a rank may be unknown to others */
+#define EARLY_SECONDS 1.0
+#define CALL_SECONDS  15.0 /* nobody is to wait that long */
+#define WATCH_SECONDS 60.0
+#define TOLD_SECONDS  5.0
+#define LATE_SECONDS  0.5 /* printed, not judged */
+
+struct setup {
+    const char *name;
+    enum inject_mode mode;
+    int ranks, armed;
+    bool threads;
+    bool brief;   /* the job ends behind its first collective */
+    bool retries; /* a step that failed is made again */
+    bool carried; /* the ranks meet by the caller's own exchange */
+};
+
+/* What one rank has to say. */
+struct seen {
+    bool returned;
+    bool joined;       /* symm_init went well */
+    bool wrong;        /* a sum was */
+    bool lonely;       /* its failed exchange did not fail for the others */
+    _Atomic bool over; /* status and sentence are final */
+    symm_status status;
+    char step[96]; /* the last one */
+    char sentence[512];
+    long fds, blocks, mappings; /* lost */
+    double ended;
+    struct inject_report report;
+};
+
+struct job {
+    const struct setup *setup;
+    long k; /* 0: nothing fails */
+    char key[64], runtime[96], dumps[96];
+    struct {
+        _Atomic unsigned arrived;
+        char given[MAX_RANKS][64];
+    } exchange;
+    struct seen seen[MAX_RANKS];
+};
+
+struct totals {
+    _Atomic long runs, injected, errors, late;
+};
+
+/* ---- The job --------------------------------------------------------------------- */
+
+/* One rank in the midst of it. */
+struct rank {
+    struct job *job;
+    struct seen *seen;
+    int me;
+    symm_group *group;
+    symm_ctx *ctx;
+    symm_team *world, *half;
+    symm_buffer *small, *large;
+    symm_work *work, *put, *next;
+    void *stream;
+    int called; /* times that the callback ran */
+    int tries;  /* of the current step */
+    float mark; /* what it puts on its stream */
+};
+
+static int nowhere; /* a descriptor of /dev/null */
+static float storage[MAX_RANKS][2][SMALL];
+
+/*
+ * More than once: who fails at the end of an exchange is behind by one when the
+ * others hear of it in the next.
+ */
+static bool may_retry(struct rank *r, symm_status status)
+{
+    return status != SYMM_OK && r->job->setup->retries && r->seen->joined &&
+           ++r->tries < TRIES;
+}
+
+#define STEP(call)                                                                     \
+    do {                                                                               \
+        symm_status step_status;                                                       \
+        (void)snprintf(r->seen->step, sizeof(r->seen->step), "%.95s", #call);          \
+        r->tries = 0;                                                                  \
+        do {                                                                           \
+            step_status = (call);                                                      \
+        } while (may_retry(r, step_status));                                           \
+        if (step_status != SYMM_OK)                                                    \
+            return step_status;                                                        \
+    } while (0)
+
+/* Each rank has rank + 1 + i % 7; the sum is known. */
+static void fill(struct rank *r, float *in, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        in[i] = (float)(r->me + 1 + (int)(i % 7));
+}
+
+static void judge(struct rank *r, const float *out, size_t count)
+{
+    int n = r->job->setup->ranks;
+    for (size_t i = 0; i < count; i++) {
+        if (out[i] != (float)(n * (n + 1) / 2 + n * (int)(i % 7)))
+            r->seen->wrong = true;
+    }
+}
+
+static symm_status callback(void *arg, void *stream)
+{
+    struct rank *r = arg;
+    (void)stream;
+    r->called++;
+    return SYMM_OK;
+}
+
+static bool is_gentle(const struct job *job)
+{
+    return job->setup->mode == INJECT_INTERRUPT || job->setup->mode == INJECT_STORM;
+}
+
+/* May others wait for the armed rank until their deadline? It is short then. */
+static bool is_early(const struct job *job)
+{
+    return !is_gentle(job) && job->k > 0 && job->k <= EARLY_CALLS;
+}
+
+/* The caller's exchange; a rank that does not come fails it. */
+static int allgather(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct rank *r = arg;
+    int n = r->job->setup->ranks;
+    double start = harness_now();
+    memcpy(r->job->exchange.given[r->me], in, bytes);
+    atomic_fetch_or(&r->job->exchange.arrived, 1u << r->me);
+    while (atomic_load(&r->job->exchange.arrived) != (1u << n) - 1) {
+        if (harness_now() - start > EARLY_SECONDS)
+            return 1;
+        sched_yield();
+    }
+    for (int i = 0; i < n; i++)
+        memcpy((char *)out + (size_t)i * bytes, r->job->exchange.given[i], bytes);
+    return 0;
+}
+
+static symm_status step_join(struct rank *r)
+{
+    const struct setup *setup = r->job->setup;
+    const symm_bootstrap bootstrap = {sizeof(bootstrap), allgather, r};
+    symm_config config;
+    memset(&config, 0, sizeof(config));
+    config.size = sizeof(config);
+    config.backend = "host";
+    config.world_size = setup->ranks;
+    config.rank = r->me;
+    config.group = r->group;
+    config.job_id = r->group == NULL ? r->job->key : NULL;
+    config.bootstrap = setup->carried ? &bootstrap : NULL;
+    config.heap_bytes = (size_t)1 << 30;
+    config.team_bytes = (size_t)64 << 20;
+    config.deadline = CALL_SECONDS;
+    config.init_deadline = is_early(r->job) ? EARLY_SECONDS : CALL_SECONDS;
+    STEP(symm_init(&config, &r->ctx));
+    r->seen->joined = true;
+    r->world = symm_team_world(r->ctx);
+    return SYMM_OK;
+}
+
+static symm_status reduce(struct rank *r, symm_team *team, float *in, float *out,
+                          size_t count, const char *algorithm)
+{
+    const symm_call call = {.size = sizeof(call), .algorithm = algorithm};
+    fill(r, in, count);
+    STEP(symm_all_reduce(team, in, out, count, SYMM_FLOAT32, SYMM_SUM, &call, NULL));
+    judge(r, out, count);
+    return SYMM_OK;
+}
+
+static symm_status step_memory(struct rank *r)
+{
+    const int64_t small = 2 * SMALL, large = LARGE, stride = 1;
+    STEP(symm_empty_strided_p2p(r->world, 1, &small, &stride, SYMM_FLOAT32, 1,
+                                &r->small));
+    STEP(symm_empty_strided_p2p(r->world, 1, &large, &stride, SYMM_FLOAT32, 2,
+                                &r->large));
+    STEP(symm_rendezvous(r->world));
+    return SYMM_OK;
+}
+
+static symm_status step_reduce(struct rank *r)
+{
+    float *own = storage[r->me][0], *result = storage[r->me][1];
+    float *shared = symm_buffer_ptr(r->small);
+    symm_status status = reduce(r, r->world, own, result, SMALL, "copy_in");
+    if (status == SYMM_OK)
+        status = reduce(r, r->world, own, result, 8, NULL);
+    if (status == SYMM_OK)
+        status = reduce(r, r->world, shared, shared + SMALL, SMALL, "one_shot_pull");
+    if (status == SYMM_OK)
+        status = reduce(r, r->world, shared, shared, SMALL, "two_shot_inplace");
+    return status;
+}
+
+static symm_status step_signal(struct rank *r)
+{
+    int n = r->job->setup->ranks, to = (r->me + 1) % n, from = (r->me + n - 1) % n;
+    float *block = symm_buffer_ptr(r->large);
+    storage[r->me][0][0] = (float)r->me;
+    STEP(symm_put_signal(r->world, block, storage[r->me][0], sizeof(float), to, 3, NULL,
+                         NULL));
+    STEP(symm_signal_wait(r->world, from, 3, NULL));
+    if (*block != (float)from)
+        r->seen->wrong = true;
+    return SYMM_OK;
+}
+
+static symm_status step_split(struct rank *r)
+{
+    const int64_t count = SMALL, stride = 1;
+    symm_buffer *passing = NULL;
+    STEP(symm_team_split(r->world, 0, 0, &r->half));
+    STEP(
+        symm_empty_strided_p2p(r->half, 1, &count, &stride, SYMM_FLOAT32, 0, &passing));
+    STEP(symm_rendezvous(r->half));
+    symm_status status =
+        reduce(r, r->half, symm_buffer_ptr(passing), storage[r->me][1], SMALL, NULL);
+    if (status == SYMM_OK)
+        symm_buffer_release(passing);
+    return status;
+}
+
+static symm_status step_stream(struct rank *r)
+{
+    float *own = storage[r->me][0], *result = storage[r->me][1];
+    const float *came = (float *)symm_buffer_ptr(r->large) + 1;
+    int n = r->job->setup->ranks;
+    r->mark = (float)(r->me + 10);
+    STEP(symm_stream_create(r->ctx, &r->stream));
+    const symm_call call = {.size = sizeof(call), .stream = r->stream};
+    fill(r, own, SMALL);
+    STEP(symm_all_reduce(r->world, own, result, SMALL, SYMM_FLOAT32, SYMM_SUM, &call,
+                         &r->work));
+    STEP(symm_put_signal(r->world, (float *)symm_buffer_ptr(r->large) + 1, &r->mark,
+                         sizeof(r->mark), (r->me + 1) % n, 4, &call, &r->put));
+    STEP(symm_signal_wait(r->world, (r->me + n - 1) % n, 4, &call));
+    STEP(symm_work_then(r->work, r->stream, callback, r, &r->next));
+    STEP(symm_work_wait(r->next, r->stream));
+    STEP(symm_work_synchronize(r->next, CALL_SECONDS));
+    STEP(symm_stream_synchronize(r->ctx, r->stream, CALL_SECONDS));
+    judge(r, result, SMALL);
+    if (r->called != 1)
+        r->seen->wrong = true;
+    /* A wait on a stream has no handle: that it failed is seen at the next call. */
+    STEP(symm_barrier(r->world, NULL, NULL));
+    if (*came != (float)((r->me + n - 1) % n + 10))
+        r->seen->wrong = true;
+    return SYMM_OK;
+}
+
+static symm_status step_end(struct rank *r)
+{
+    char json[128], pickle[128];
+    (void)snprintf(json, sizeof(json), "%s/%d.json", r->job->dumps, r->me);
+    (void)snprintf(pickle, sizeof(pickle), "%s/%d.pickle", r->job->dumps, r->me);
+    STEP(symm_heap_dump(r->ctx, "json", json));
+    STEP(symm_heap_dump(r->ctx, "pickle", pickle));
+    symm_buffer_release(r->large);
+    STEP(symm_alloc_id_free(r->world, 2));
+    STEP(symm_rendezvous(r->world));
+    STEP(symm_barrier(r->world, NULL, NULL));
+    symm_stream_destroy(r->ctx, r->stream);
+    symm_team_destroy(r->half);
+    return SYMM_OK;
+}
+
+static void trace(void *arg, symm_trace_event event, void *ptr, size_t bytes)
+{
+    (void)arg;
+    (void)event;
+    (void)ptr;
+    (void)bytes;
+}
+
+/* What concerns no other rank. */
+static symm_status step_alone(struct rank *r)
+{
+    struct symm_topology topology = {0};
+    symm_job_info info = {.size = sizeof(info)};
+    symm_group *group = NULL;
+    int first = 0, second = 0;
+    STEP(symm_trace_attach(r->ctx, trace, NULL, &first));
+    STEP(symm_trace_attach(r->ctx, trace, NULL, &second));
+    symm_trace_detach(r->ctx, first);
+    STEP(symm_topology_write(nowhere, "text"));
+    STEP(symm_topology_write(nowhere, "json"));
+    STEP(symm__topology_read_sys(&topology, "/sys"));
+    symm__topology_finish(&topology);
+    STEP(symm_job_detect(&info));
+    STEP(symm_group_create(4, &group));
+    symm_group_destroy(group);
+    return SYMM_OK;
+}
+
+static symm_status run_steps(struct rank *r)
+{
+    static symm_status (*const steps[])(struct rank * r) = {
+        step_memory, step_reduce, step_signal, step_split, step_stream, step_end};
+    bool brief = r->job->setup->brief || r->job->k == 0;
+    symm_status status = step_join(r);
+    if (status == SYMM_OK && brief)
+        status = reduce(r, r->world, storage[r->me][0], storage[r->me][1], SMALL, NULL);
+    for (size_t i = 0;
+         status == SYMM_OK && !brief && i < sizeof(steps) / sizeof(*steps); i++)
+        status = steps[i](r);
+    if (status == SYMM_OK && r->job->setup->ranks == 1 && r->job->k > 0)
+        status = step_alone(r);
+    return status;
+}
+
+/* ---- One rank, and what it lost -------------------------------------------------- */
+
+static long count_fds(void)
+{
+    long count = 0;
+    DIR *list = opendir("/proc/self/fd");
+    if (list == NULL)
+        return -1;
+    while (readdir(list) != NULL)
+        count++;
+    (void)closedir(list);
+    return count;
+}
+
+/*
+ * An exchange that has failed here has failed everywhere, before this rank leaves: it
+ * waits for the others to say so. Not where it failed to receive: the others may have
+ * been done by then.
+ */
+static void linger(const struct rank *r)
+{
+    const struct job *job = r->job;
+    const char *first = r->seen->report.first;
+    double start = harness_now();
+    if (job->setup->mode != INJECT_ONCE || !r->seen->joined ||
+        strncmp(first, "recv", 4) == 0 || strcmp(first, "ppoll") == 0 ||
+        (strstr(r->seen->step, "rendezvous") == NULL &&
+         strstr(r->seen->step, "split") == NULL))
+        return;
+    for (int i = 0; i < job->setup->ranks; i++) {
+        while (!atomic_load(&job->seen[i].over) && !r->seen->lonely) {
+            r->seen->lonely = harness_now() - start > TOLD_SECONDS;
+            harness_sleep(1e-3);
+        }
+    }
+}
+
+static void run_rank(struct job *job, int me, symm_group *group)
+{
+    const struct setup *setup = job->setup;
+    struct rank r = {.job = job, .seen = &job->seen[me], .me = me, .group = group};
+    bool armed = job->k > 0 && me == setup->armed;
+    bool goes_on = setup->mode == INJECT_FOREVER; /* while it cleans up */
+    if (armed)
+        inject_begin(setup->mode, job->k);
+    symm_status status = run_steps(&r);
+    r.seen->status = status;
+    if (status != SYMM_OK)
+        (void)snprintf(r.seen->sentence, sizeof(r.seen->sentence), "%s",
+                       symm_last_error());
+    atomic_store(&r.seen->over, true);
+    if (armed && status != SYMM_OK && !goes_on) {
+        inject_end(&r.seen->report);
+        linger(&r);
+    }
+    symm_work_release(r.next);
+    symm_work_release(r.put);
+    symm_work_release(r.work);
+    symm_finalize(r.ctx);
+    if (armed && (status == SYMM_OK || goes_on))
+        inject_end(&r.seen->report);
+    r.seen->ended = harness_now();
+    r.seen->returned = true;
+}
+
+struct thread {
+    struct job *job;
+    int me;
+    symm_group *group;
+};
+
+static void *run_thread(void *arg)
+{
+    const struct thread *thread = arg;
+    run_rank(thread->job, thread->me, thread->group);
+    return NULL;
+}
+
+static void run_threads(struct job *job)
+{
+    struct thread threads[MAX_RANKS];
+    pthread_t ids[MAX_RANKS];
+    symm_group *group = NULL;
+    if (symm_group_create(job->setup->ranks, &group) != SYMM_OK)
+        _exit(3);
+    for (int i = 0; i < job->setup->ranks; i++) {
+        threads[i] = (struct thread){job, i, group};
+        if (pthread_create(&ids[i], NULL, run_thread, &threads[i]) != 0)
+            _exit(3);
+    }
+    for (int i = 0; i < job->setup->ranks; i++)
+        pthread_join(ids[i], NULL);
+    symm_group_destroy(group);
+}
+
+static void ignore(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+}
+
+/* A child process: a rank, or all of them as threads. Ends by exit for leak checks. */
+static void run_child(struct job *job, int me)
+{
+    struct seen *seen = &job->seen[me];
+    symm_log_sink(ignore, NULL);
+    nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    long fds = count_fds();
+    inject_account_begin();
+    if (job->setup->threads)
+        run_threads(job);
+    else
+        run_rank(job, me, NULL);
+    inject_account_read(&seen->blocks, &seen->mappings);
+    seen->fds = count_fds() - fds;
+    exit(0);
+}
+
+/* ---- One job --------------------------------------------------------------------- */
+
+static void describe(const struct job *job)
+{
+    const struct seen *armed = &job->seen[job->setup->armed];
+    fprintf(stderr, "%s k %ld: %s failed (%ld of %ld calls)\n", job->setup->name,
+            job->k, armed->report.first, armed->report.injected, armed->report.calls);
+    for (int i = 0; i < job->setup->ranks; i++) {
+        const struct seen *seen = &job->seen[i];
+        fprintf(stderr,
+                "  rank %d%s: %s%s at %s: %s; lost %ld descriptors, %ld blocks, %ld "
+                "mappings%s\n",
+                i, i == job->setup->armed ? " (armed)" : "",
+                seen->returned ? "" : "has not returned, ",
+                symm_status_name(seen->status), seen->step, seen->sentence, seen->fds,
+                seen->blocks, seen->mappings, seen->wrong ? "; a sum is wrong" : "");
+    }
+}
+
+static int complain(const struct job *job, const char *what)
+{
+    fprintf(stderr, "%s: ", what);
+    describe(job);
+    return 1;
+}
+
+/* Waits for the children; kills those that hang. Returns 0 if all ended well. */
+static int collect(pid_t *pids, int count)
+{
+    double start = harness_now(), pause = 1e-4;
+    int left = count, failed = 0;
+    while (left > 0) {
+        for (int i = 0; i < count; i++) {
+            int status;
+            if (pids[i] == 0 || waitpid(pids[i], &status, WNOHANG) != pids[i])
+                continue;
+            failed |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+            pids[i] = 0;
+            left--;
+        }
+        if (harness_now() - start > WATCH_SECONDS) {
+            for (int i = 0; i < count; i++) {
+                if (pids[i] != 0)
+                    kill(pids[i], SIGKILL);
+            }
+        }
+        if (left > 0)
+            harness_sleep(pause);
+        pause = pause < 1e-3 ? pause * 1.5 : pause;
+    }
+    return failed;
+}
+
+static int run_job(struct job *job)
+{
+    int children = job->setup->threads ? 1 : job->setup->ranks;
+    pid_t pids[MAX_RANKS] = {0};
+    memset(job->seen, 0, sizeof(job->seen));
+    memset(&job->exchange, 0, sizeof(job->exchange));
+    for (int i = 0; i < children; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            run_child(job, i);
+        if (pids[i] < 0)
+            return complain(job, "no child process");
+    }
+    return collect(pids, children) == 0 ? 0 : complain(job, "a rank did not end well");
+}
+
+/* ---- Judging --------------------------------------------------------------------- */
+
+static bool failed_first(const struct job *job, const char *name)
+{
+    return strcmp(job->seen[job->setup->armed].report.first, name) == 0;
+}
+
+/* May the socket or a temporary file have been left behind? */
+static bool may_leave(const struct job *job)
+{
+    return job->setup->mode == INJECT_FOREVER || failed_first(job, "unlink") ||
+           failed_first(job, "unlinkat") || failed_first(job, "rmdir");
+}
+
+/* A deadline before the ranks knew each other. */
+static bool names_the_meeting(const struct job *job, const struct seen *seen)
+{
+    return strstr(seen->sentence, "not joined") != NULL ||
+           strstr(seen->sentence, "not opened the job's meeting") != NULL ||
+           (job->setup->threads && strstr(seen->sentence, "the start of the job"));
+}
+
+static int judge_rank(const struct job *job, int i)
+{
+    const struct seen *seen = &job->seen[i], *armed = &job->seen[job->setup->armed];
+    bool nothing = is_gentle(job) || (armed->report.injected == 0 && !is_early(job));
+    if (!seen->returned)
+        return complain(job, "a rank did not return");
+    if (seen->wrong)
+        return complain(job, "a sum is wrong");
+    if (seen->lonely)
+        return complain(job, "an exchange failed on one rank only");
+    if (seen->fds != 0 || seen->blocks != 0 || seen->mappings != 0)
+        return complain(job, "something is lost");
+    if (seen->status != SYMM_OK && seen->sentence[0] == '\0')
+        return complain(job, "an error has no sentence");
+    if (seen->status != SYMM_OK && nothing)
+        return complain(job, "an error where nothing failed");
+    if (seen->status != SYMM_OK && seen->joined && job->setup->retries)
+        return complain(job, "trying again did not help");
+    if (seen->status == SYMM_ERR_TIMEOUT && i != job->setup->armed &&
+        (armed->joined || !names_the_meeting(job, seen)))
+        return complain(job, "a rank was not told of another's failure");
+    return 0;
+}
+
+static int judge_job(const struct job *job, struct totals *totals)
+{
+    const struct seen *armed = &job->seen[job->setup->armed];
+    int failed = 0;
+    atomic_fetch_add(&totals->runs, 1);
+    atomic_fetch_add(&totals->injected, armed->report.injected);
+    for (int i = 0; i < job->setup->ranks && failed == 0; i++)
+        failed = judge_rank(job, i);
+    atomic_fetch_add(&totals->errors, armed->status != SYMM_OK);
+    for (int i = 0; i < job->setup->ranks; i++) {
+        if (job->seen[i].ended - armed->ended > LATE_SECONDS) {
+            atomic_fetch_add(&totals->late, 1);
+            if (harness_env("SYMM_TEST_INJECT_LATE", 0) != 0)
+                (void)complain(job, "late");
+            break;
+        }
+    }
+    if (failed == 0 && !may_leave(job) &&
+        (harness_entries(job->runtime, true) != 0 ||
+         harness_entries(job->dumps, false) > 2 * job->setup->ranks))
+        failed = complain(job, "something is left behind");
+    return failed;
+}
+
+/* Temporary names are removed by later jobs once they are some seconds old. */
+static void make_old(const char *path)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1}};
+    char name[512];
+    (void)snprintf(name, sizeof(name), "%s/symm-%u", path, (unsigned)geteuid());
+    DIR *list = opendir(name);
+    if (list == NULL)
+        return;
+    for (struct dirent *e = readdir(list); e != NULL; e = readdir(list)) {
+        if (strncmp(e->d_name, "t-", 2) == 0)
+            (void)utimensat(dirfd(list), e->d_name, times, AT_SYMLINK_NOFOLLOW);
+    }
+    (void)closedir(list);
+}
+
+/* The same job where nothing fails. */
+static int run_after(struct job *job)
+{
+    struct job after = *job, *shared = job;
+    int failed;
+    shared->k = 0;
+    make_old(job->runtime);
+    failed = run_job(shared);
+    for (int i = 0; i < job->setup->ranks; i++)
+        failed |= shared->seen[i].status != SYMM_OK || shared->seen[i].wrong;
+    if (harness_entries(job->runtime, true) != 0)
+        failed = 1;
+    if (failed != 0) {
+        (void)complain(shared, "the next job");
+        (void)complain(&after, "after");
+    }
+    shared->k = after.k;
+    return failed;
+}
+
+/* ---- All k ----------------------------------------------------------------------- */
+
+static void empty(const char *directory)
+{
+    harness_remove(directory);
+    (void)mkdir(directory, 0700);
+}
+
+/* Every WORKERS-th k from `first` on, until a job has nothing left to fail. */
+static int run_worker(const struct setup *setup, const char *base, long first,
+                      struct totals *totals)
+{
+    struct job *job = harness_shared(sizeof(*job));
+    long only = harness_env("SYMM_TEST_INJECT", 0);
+    long last = setup->mode == INJECT_STORM ? 2 * WORKERS : 100000;
+    int failed = 0;
+    job->setup = setup;
+    (void)snprintf(job->key, sizeof(job->key), "inject-%ld", first);
+    (void)snprintf(job->runtime, sizeof(job->runtime), "%s/run%ld", base, first);
+    (void)snprintf(job->dumps, sizeof(job->dumps), "%s/dump%ld", base, first);
+    (void)mkdir(job->runtime, 0700);
+    (void)mkdir(job->dumps, 0700);
+    setenv("SYMM_RUNTIME_DIR", job->runtime, 1);
+    for (long k = first; failed == 0 && k <= last; k += WORKERS) {
+        if (only > 0 && (first > 1 || k > 1))
+            break;
+        job->k = only > 0 ? only : k;
+        failed = run_job(job);
+        bool over = job->seen[setup->armed].report.injected == 0 && !is_early(job);
+        if (failed == 0)
+            failed = judge_job(job, totals);
+        if (only > 0)
+            describe(job);
+        if (failed == 0)
+            failed = run_after(job);
+        empty(job->dumps);
+        if (over && setup->mode != INJECT_STORM)
+            break;
+    }
+    harness_shared_free(job, sizeof(*job));
+    return failed;
+}
+
+static void run_setup(const struct setup *setup)
+{
+    struct totals *totals = harness_shared(sizeof(*totals));
+    double start = harness_now();
+    char base[64];
+    pid_t pids[WORKERS];
+    int failed = 0;
+    harness_directory(base, sizeof(base));
+    fflush(NULL);
+    for (int w = 0; w < WORKERS; w++) {
+        pids[w] = fork();
+        assert_true(pids[w] >= 0);
+        if (pids[w] == 0)
+            _exit(run_worker(setup, base, w + 1, totals));
+    }
+    for (int w = 0; w < WORKERS; w++) {
+        int status;
+        assert_int_equal(waitpid(pids[w], &status, 0), pids[w]);
+        failed |= status;
+    }
+    printf("%s: %ld jobs, %ld injections, %ld jobs failed, in %ld a rank waited, %.1f "
+           "s\n",
+           setup->name, atomic_load(&totals->runs), atomic_load(&totals->injected),
+           atomic_load(&totals->errors), atomic_load(&totals->late),
+           harness_now() - start);
+    harness_shared_free(totals, sizeof(*totals));
+    harness_remove(base);
+    assert_int_equal(failed, 0);
+}
+
+#define SETUP(name, ...)                                                               \
+    static void name(void **state)                                                     \
+    {                                                                                  \
+        static const struct setup setup = {#name, __VA_ARGS__};                        \
+        (void)state;                                                                   \
+        run_setup(&setup);                                                             \
+    }
+
+SETUP(joiner_once, INJECT_ONCE, .ranks = 2, .armed = 1)
+SETUP(joiner_forever, INJECT_FOREVER, .ranks = 2, .armed = 1)
+SETUP(joiner_retries, INJECT_AGAIN, .ranks = 2, .armed = 1, .retries = true)
+SETUP(joiner_interrupted, INJECT_INTERRUPT, .ranks = 2, .armed = 1)
+SETUP(joiner_storm, INJECT_STORM, .ranks = 2, .armed = 1)
+SETUP(hub_once, INJECT_ONCE, .ranks = 3, .armed = 0)
+SETUP(hub_forever, INJECT_FOREVER, .ranks = 3, .armed = 0, .brief = true)
+SETUP(hub_storm, INJECT_STORM, .ranks = 3, .armed = 0)
+SETUP(third_once, INJECT_ONCE, .ranks = 3, .armed = 2, .brief = true)
+SETUP(carried_once, INJECT_ONCE, .ranks = 2, .armed = 0, .brief = true, .carried = true)
+SETUP(alone_once, INJECT_ONCE, .ranks = 1, .brief = true)
+SETUP(alone_forever, INJECT_FOREVER, .ranks = 1, .brief = true)
+SETUP(alone_retries, INJECT_AGAIN, .ranks = 1, .brief = true, .retries = true)
+SETUP(alone_storm, INJECT_STORM, .ranks = 1)
+SETUP(thread_once, INJECT_ONCE, .ranks = 2, .armed = 1, .threads = true)
+SETUP(thread_forever, INJECT_FOREVER, .ranks = 2, .armed = 1, .threads = true)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joiner_once),    cmocka_unit_test(joiner_forever),
+        cmocka_unit_test(joiner_retries), cmocka_unit_test(joiner_interrupted),
+        cmocka_unit_test(joiner_storm),   cmocka_unit_test(hub_once),
+        cmocka_unit_test(hub_forever),    cmocka_unit_test(hub_storm),
+        cmocka_unit_test(third_once),     cmocka_unit_test(carried_once),
+        cmocka_unit_test(alone_once),     cmocka_unit_test(alone_forever),
+        cmocka_unit_test(alone_retries),  cmocka_unit_test(alone_storm),
+        cmocka_unit_test(thread_once),    cmocka_unit_test(thread_forever),
+    };
+    harness_clear_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

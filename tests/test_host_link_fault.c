@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_link_fault.c - exchanges in which a member fails, dies, comes too late or
+ * sends rubbish: all others end, and say whose fault it was.
+ *
+ * The ranks are processes over socket pairs made by symm__meet_pairs. After every test
+ * the descriptors of each rank are as before. The calls that an exchange makes are
+ * defined here, so that the k-th of them can fail.
+ */
+#include "plane_link.h"
+#include "wire.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+/* ---- Calls that fail on demand --------------------------------------------------- */
+
+FAULTY(ssize_t, sendmsg, (int a, const struct msghdr *b, int c), (a, b, c))
+FAULTY(ssize_t, recvmsg, (int a, struct msghdr *b, int c), (a, b, c))
+FAULTY(ssize_t, recv, (int a, void *b, size_t c, int d), (a, b, c, d))
+FAULTY(int, socketpair, (int a, int b, int c, int d[2]), (a, b, c, d))
+FAULTY(int, ppoll,
+       (struct pollfd * a, nfds_t b, const struct timespec *c, const sigset_t *d),
+       (a, b, c, d))
+
+#if defined(__GLIBC__) && !HARNESS_SLOW /* sanitizers have allocators of their own */
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    return fault() ? NULL : __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    return fault() ? NULL : __libc_calloc(count, bytes);
+}
+#endif
+
+/* ---- A member's own failure ------------------------------------------------------ */
+
+static int body_failure(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_link link;
+    struct symm_parcel parcels[MOST];
+    link_open(&link, job, rank, true);
+    int file = file_of(rank, 0);
+    void *data = pattern(rank, 5 * MIB);
+    struct symm_exchange exchange = exchange_of(job->size, 9, 4);
+    exchange.bytes = data;
+    exchange.bytes_count = 5 * MIB;
+    exchange.fds = &file;
+    exchange.fds_count = 1;
+    if (rank == 2 || (rank == 3 && job->kind == 1))
+        exchange.status = symm__fail(SYMM_ERR_NOMEM, "memfd_create of %d bytes", rank);
+    if (rank == 2 && job->kind == 2) {
+        exchange.status = SYMM_OK;
+        exchange.bytes_count = (size_t)SYMM_EXCHANGE_MAX_BYTES + 1;
+    }
+    plane_note(result, symm__exchange(&link, &exchange, parcels));
+    PLANE_CHECK(all_empty(parcels, job->size));
+    close(file);
+    free(data);
+    /* It was an exchange like any other: the team's next one goes well. */
+    int code = exchange_small(&link, everybody, job->size, 9, 5);
+    symm__link_finish(&link);
+    return code;
+}
+
+static void test_failure(void **state)
+{
+    struct job job;
+    struct plane plane;
+    static const char sentence[] =
+        "rank 2 failed in rendezvous of world: memfd_create of 2 bytes";
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) { /* one, two members that fail */
+        job_run(&job, &plane, 4, kind, body_failure);
+        assert_all(&plane, 2, SYMM_ERR_NOMEM, sentence);
+        assert_string_equal(plane.results[2].error, "memfd_create of 2 bytes");
+        assert_int_equal(plane.results[2].status, SYMM_ERR_NOMEM);
+        assert_int_equal(plane.results[3].status, SYMM_ERR_NOMEM);
+        assert_string_equal(plane.results[3].error,
+                            kind == 0 ? sentence : "memfd_create of 3 bytes");
+        job_close(&job, &plane);
+    }
+    job_run(&job, &plane, 3, 2, body_failure);
+    assert_all(&plane, 3, SYMM_ERR_OVERFLOW, "are too many for rendezvous of world");
+    job_close(&job, &plane);
+}
+
+/* ---- Death ----------------------------------------------------------------------- */
+
+enum { DIE_BEFORE, DIE_WITHIN, DIE_AFTER_DONE };
+
+/* Asked after 2 ms of waiting: packets are on their way then, and others are not. */
+static bool alive_not_me(void *arg, int rank)
+{
+    (void)arg;
+    (void)rank;
+    kill(getpid(), SIGKILL);
+    return true;
+}
+
+static int body_death(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_link link;
+    struct symm_parcel parcels[MOST];
+    static const int survivors[] = {0, 2};
+    size_t bytes = job->kind == DIE_WITHIN ? 5 * MIB : 1000;
+    link_open(&link, job, rank, true);
+    void *data = pattern(rank, bytes);
+    struct symm_exchange exchange = exchange_of(job->size, 5, 1);
+    exchange.bytes = data;
+    exchange.bytes_count = bytes;
+    if (rank == 1 && job->kind == DIE_WITHIN)
+        link.alive = alive_not_me;
+    else if (job->kind == DIE_WITHIN || (job->kind == DIE_BEFORE && rank == 1))
+        symm__sleep(0.05);
+    if (rank == 1 && job->kind == DIE_BEFORE)
+        kill(getpid(), SIGKILL); /* the others wait already */
+    double start = symm__now();
+    symm_status status = symm__exchange(&link, &exchange, parcels);
+    if (job->kind == DIE_AFTER_DONE) {
+        PLANE_CHECK(status == SYMM_OK);
+        symm__parcels_finish(parcels, job->size);
+        if (rank == 1)
+            kill(getpid(), SIGKILL);
+        exchange.sequence = 2;
+        status = symm__exchange(&link, &exchange, parcels);
+    }
+    result->seconds = symm__now() - start;
+    plane_note(result, status);
+    PLANE_CHECK(all_empty(parcels, job->size));
+    free(data);
+    int code = exchange_small(&link, survivors, 2, 6, 0);
+    symm__link_finish(&link);
+    return code;
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    for (int kind = DIE_BEFORE; kind <= DIE_AFTER_DONE; kind++) {
+        struct job job;
+        struct plane plane;
+        job_run(&job, &plane, 3, kind, body_death);
+        for (int r = 0; r < 3; r += 2) {
+            const struct plane_result *result = &plane.results[r];
+            assert_int_equal(result->status, SYMM_ERR_PEER_DEAD);
+            assert_non_null(strstr(result->error, "rank 1 died or hung up"));
+            assert_true(result->seconds < 5);
+        }
+        job_close(&job, &plane);
+    }
+}
+
+static bool alive_unless_stopped(void *arg, int rank)
+{
+    struct job *job = arg;
+    return rank != 1 || atomic_load(job->step) == 0;
+}
+
+/* Rank 1 keeps its sockets and says nothing, but `alive` knows better. */
+static int body_alive(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_link link;
+    struct symm_parcel parcels[MOST];
+    link_open(&link, job, rank, true);
+    link.alive = alive_unless_stopped;
+    link.alive_arg = job;
+    struct symm_exchange exchange = exchange_of(job->size, 5, 1);
+    if (rank == 1) {
+        symm__sleep(0.05);
+        atomic_store(job->step, 1);
+        symm__sleep(0.5);
+    } else {
+        double start = symm__now();
+        plane_note(result, symm__exchange(&link, &exchange, parcels));
+        result->seconds = symm__now() - start;
+    }
+    symm__link_finish(&link);
+    return 0;
+}
+
+static void test_alive(void **state)
+{
+    struct job job;
+    struct plane plane;
+    (void)state;
+    job_run(&job, &plane, 3, 0, body_alive);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(plane.results[r].status, SYMM_ERR_PEER_DEAD);
+        assert_non_null(strstr(plane.results[r].error, "rank 1 died"));
+        assert_true(plane.results[r].seconds < 0.4);
+    }
+    job_close(&job, &plane);
+}
+
+/* ---- Deadlines ------------------------------------------------------------------- */
+
+/* Ranks 2 and 4 come only when the others have gone, and learn it then. */
+static int body_late(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_link link;
+    struct symm_parcel parcels[MOST];
+    static const int punctual[] = {3, 1, 0};
+    bool late = rank == 2 || rank == 4;
+    int code = 0;
+    link_open(&link, job, rank, true);
+    struct symm_exchange exchange = exchange_of(job->size, 5, 1);
+    void *data = pattern(rank, 5 * MIB);
+    exchange.bytes = data;
+    exchange.bytes_count = job->kind == 0 ? 10 : 5 * MIB;
+    exchange.deadline = HARNESS_SLOW ? 0.5 : 0.2;
+    atomic_fetch_add(job->step, !late);
+    while (atomic_load(job->step) <
+           (late ? 6 : 3)) /* all punctual ones come, have gone */
+        symm__sleep(0.001);
+    double start = symm__now();
+    plane_note(result, symm__exchange(&link, &exchange, parcels));
+    result->seconds = symm__now() - start;
+    PLANE_CHECK(all_empty(parcels, job->size));
+    free(data);
+    if (!late) {
+        code = exchange_small(&link, punctual, 3, 8, 0);
+        atomic_fetch_add(job->step, 1);
+        while (code == 0 &&
+               atomic_load(job->step) < 8) /* sockets live until all have gone */
+            symm__sleep(0.001);
+    } else {
+        atomic_fetch_add(job->step, 1);
+    }
+    symm__link_finish(&link);
+    return code;
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct job job;
+        struct plane plane;
+        job_run(&job, &plane, 5, kind, body_late);
+        for (int r = 0; r < 5; r++) {
+            const struct plane_result *result = &plane.results[r];
+            assert_int_equal(result->status, SYMM_ERR_TIMEOUT);
+            if (r == 2 || r == 4) {
+                /* With small parts nothing was in the way of the others' last words. */
+                if (kind == 0)
+                    assert_non_null(
+                        strstr(result->error, "rank 2 and rank 4 have not"));
+            } else {
+                assert_non_null(strstr(result->error,
+                                       "rank 2 and rank 4 have not come to "
+                                       "rendezvous of world"));
+                assert_true(result->seconds < 2);
+            }
+        }
+        job_close(&job, &plane);
+    }
+}
+
+/* ---- Failing calls --------------------------------------------------------------- */
+
+/* Rank 1 of three makes its k-th call in vain: everybody has failed at the next step,
+ * latest. */
+static int body_fault(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_link link;
+    struct symm_parcel parcels[MOST];
+    link_open(&link, job, rank, true);
+    int file = file_of(rank, 0);
+    void *data = pattern(rank, 100000);
+    struct symm_exchange exchange = exchange_of(job->size, 3, 1);
+    exchange.bytes = data;
+    exchange.bytes_count = 100000;
+    exchange.fds = &file;
+    exchange.fds_count = 1;
+    if (rank != 1)
+        symm__sleep(0.001);
+    fault_at = rank == 1 ? job->kind : 0;
+    symm_status status = symm__exchange(&link, &exchange, parcels);
+    fault_at = 0;
+    symm__parcels_finish(parcels, job->size);
+    exchange.sequence = 2;
+    if (status == SYMM_OK)
+        status = symm__exchange(&link, &exchange, parcels);
+    plane_note(result, status);
+    symm__parcels_finish(parcels, job->size);
+    result->extra = fault_hit;
+    close(file);
+    free(data);
+    symm__link_finish(&link);
+    return 0;
+}
+
+static void test_faults(void **state)
+{
+    int hits = 0, failures = 0;
+    (void)state;
+    for (int k = 1, hit = 1; hit && k < 200; k++) {
+        struct job job;
+        struct plane plane;
+        job_run(&job, &plane, 3, k, body_fault);
+        hit = plane.results[1].extra;
+        hits += hit;
+        /* Only to fail to peek for last words is nobody's failure. */
+        bool failed = plane.results[1].status != SYMM_OK;
+        failures += failed;
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(plane.results[r].status != SYMM_OK, failed);
+        job_close(&job, &plane);
+    }
+    printf("%d calls failed, %d exchanges with them\n", hits, failures);
+    assert_true(failures > 10 && failures > 2 * (hits - failures));
+
+    for (int k = 1; k <= 7; k++) { /* six socket pairs; malloc where it can fail */
+        int *pairs = NULL;
+        int before = plane_fds();
+        fault_at = k;
+        symm_status status = symm__meet_pairs(4, &pairs);
+        fault_at = 0;
+        if (status == SYMM_OK) {
+            symm__meet_close(pairs, 16);
+            free(pairs);
+        }
+        assert_true(k == 7 || status != SYMM_OK);
+        assert_int_equal(plane_fds(), before);
+    }
+}
+
+/* ---- Damage ---------------------------------------------------------------------- */
+
+static void garbage_send(int fd, int kind)
+{
+    static unsigned char noise[60000];
+    static const size_t lengths[] = {1, 111, 112, 113, 40000, 60000};
+    for (size_t i = 0; i < sizeof(noise); i++)
+        noise[i] = byte_of(kind, i);
+    struct iovec part = symm__wire_part(noise, lengths[kind % 6]);
+    int files[2] = {file_of(0, 0), file_of(0, 1)};
+    assert_int_equal(
+        symm__wire_send(fd, &part, 1, files, kind < 6 ? 0 : 2, symm__now() + 5),
+        SYMM_WIRE_OK);
+    symm__wire_close(files, 2);
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 12; kind++) {
+        struct symm_link link;
+        struct symm_parcel parcels[2];
+        int *pairs;
+        int before = plane_fds();
+        assert_int_equal(symm__meet_pairs(2, &pairs), SYMM_OK);
+        int other = pairs[2];
+        symm__link_init(&link, 0, 2, pairs); /* row 0 is the first of the table */
+        garbage_send(other, kind);
+        struct symm_exchange exchange = exchange_of(2, 1, 1);
+        assert_int_equal(symm__exchange(&link, &exchange, parcels), SYMM_ERR_DAMAGED);
+        assert_non_null(strstr(symm_last_error(), "rank 1 sent a damaged message"));
+        assert_true(all_empty(parcels, 2));
+        symm__link_finish(&link);
+        close(other);
+        assert_int_equal(plane_fds(), before);
+    }
+}
+
+int main(void)
+{
+    symm_log_sink(plane_quiet, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failure), cmocka_unit_test(test_death),
+        cmocka_unit_test(test_alive),   cmocka_unit_test(test_late),
+        cmocka_unit_test(test_faults),  cmocka_unit_test(test_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

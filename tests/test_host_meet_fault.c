@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_meet_fault.c - meetings with ranks that are killed, at every call, and with
+ * calls that fail: the others are told, and the next job finds and leaves all in order.
+ * ctest: serial
+ *
+ * Every test has a runtime directory of its own, which is empty afterwards. The system
+ * calls that a meeting makes are defined here, so that the k-th of them can fail or be
+ * the last.
+ */
+#include "plane_meet.h"
+
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* ---- System calls that fail on demand -------------------------------------------- */
+
+FAULTY(int, socket, (int a, int b, int c), (a, b, c))
+FAULTY(int, bind, (int a, const struct sockaddr *b, socklen_t c), (a, b, c))
+FAULTY(int, listen, (int a, int b), (a, b))
+FAULTY(int, connect, (int a, const struct sockaddr *b, socklen_t c), (a, b, c))
+FAULTY(int, accept4, (int a, struct sockaddr *b, socklen_t *c, int d), (a, b, c, d))
+FAULTY(int, socketpair, (int a, int b, int c, int d[2]), (a, b, c, d))
+FAULTY(int, getsockopt, (int a, int b, int c, void *d, socklen_t *e), (a, b, c, d, e))
+FAULTY(ssize_t, sendmsg, (int a, const struct msghdr *b, int c), (a, b, c))
+FAULTY(ssize_t, recvmsg, (int a, struct msghdr *b, int c), (a, b, c))
+FAULTY(ssize_t, getrandom, (void *a, size_t b, unsigned c), (a, b, c))
+FAULTY(int, flock, (int a, int b), (a, b))
+FAULTY(int, fstat, (int a, struct stat *b), (a, b))
+FAULTY(int, fstatat, (int a, const char *b, struct stat *c, int d), (a, b, c, d))
+FAULTY(int, mkdir, (const char *a, mode_t b), (a, b))
+FAULTY(int, renameat2, (int a, const char *b, int c, const char *d, unsigned e),
+       (a, b, c, d, e))
+FAULTY(int, ppoll,
+       (struct pollfd * a, nfds_t b, const struct timespec *c, const sigset_t *d),
+       (a, b, c, d))
+
+int open(const char *path, int flags, ...)
+{
+    union {
+        void *address;
+        int (*call)(const char *, int, ...);
+    } next = {.address = fault_next("open")};
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    return fault() ? -1 : next.call(path, flags, mode);
+}
+
+/* ---- Kills ----------------------------------------------------------------------- */
+
+static int entries(const char *path)
+{
+    int count = 0;
+    DIR *list = opendir(path);
+    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (list != NULL)
+        closedir(list);
+    return count;
+}
+
+static void kill_hub(struct job *job, const char *key)
+{
+    job->key = key;
+    int hub = plane_start(&job->plane, body_meet, 0, job);
+    wait_for_socket(job);
+    symm__sleep(0.1); /* it has cleaned up behind others now */
+    assert_int_equal(kill(job->plane.pids[hub], SIGKILL), 0);
+    assert_int_equal(plane_wait(&job->plane), 0);
+}
+
+/* A bound socket that nobody listens on. */
+static void leave_socket(const char *dir, const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%.60s/%.40s", dir, name);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    close(fd);
+}
+
+static void test_stale(void **state)
+{
+    struct job job;
+    char dir[100], path[200];
+    (void)state;
+    job_open(&job, 2);
+    meeting_dir(&job, dir, sizeof(dir));
+    kill_hub(&job, "another job");
+    assert_int_equal(entries(dir), 1);
+    kill_hub(&job, "this job");
+    assert_int_equal(entries(dir), 1); /* the second has removed what the first left */
+    leave_socket(dir, "t-0123456789abcdef");
+    leave_socket(dir, "t-00000000000000aa");
+    leave_socket(dir, "somebody else's");
+    assert_int_equal(plane_run(&job.plane, 2, body_meet, &job), 0);
+    assert_met(&job, 2);
+    assert_int_equal(entries(dir), 1); /* what is not ours by its name */
+    snprintf(path, sizeof(path), "%s/%s", dir, "somebody else's");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    job_close(&job);
+}
+
+/* Rank `kind` is killed when all but one have joined: the others hear of it at once. */
+static void test_killed(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct job job;
+        job_open(&job, 4);
+        job.deadline = 10;
+        for (int r = 0; r < 3; r++)
+            plane_start(&job.plane, body_meet, r, &job);
+        wait_for_socket(&job);
+        symm__sleep(0.2);
+        assert_int_equal(kill(job.plane.pids[kind], SIGKILL), 0);
+        assert_int_equal(plane_wait(&job.plane), 0);
+        for (int r = 0; r < 3; r++) {
+            if (r == kind)
+                continue;
+            assert_result(&job, r, SYMM_ERR_PEER_DEAD,
+                          kind == 0 ? "rank 0 has ended" : "rank 1 (process");
+            assert_true(job.plane.results[r].seconds < 3);
+        }
+        job_close(&job); /* the survivors have removed the dead hub's socket, too */
+    }
+}
+
+/* ---- Failing system calls -------------------------------------------------------- */
+
+/* Rank 0 or rank 1 of three makes its k-th system call in vain. */
+static int body_fault(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    int victim = job->kind % 2;
+    struct symm_meeting meeting = meeting_of(job, rank);
+    int fds[SYMM_MEET_MAX];
+    if (rank != victim)
+        symm__sleep(0.001); /* its calls are the same in each run, then */
+    fault_at = rank == victim ? job->kind / 2 : 0;
+    plane_note(result, symm__meet_local(&meeting, fds));
+    fault_at = 0;
+    result->extra = fault_hit;
+    symm__meet_close(fds, meeting.size);
+    return 0;
+}
+
+/* ... or dies before it: one name may stay, and the next job removes it at once. */
+static bool killed_at(int victim, int k, int *stayed)
+{
+    struct job job;
+    char dir[100];
+    job_open(&job, 3);
+    job.deadline = 0.1;
+    job.kind = 2 * k + victim;
+    meeting_dir(&job, dir, sizeof(dir));
+    fault_kills = true;
+    assert_int_equal(plane_run(&job.plane, 3, body_fault, &job), 0);
+    fault_kills = false;
+    bool killed = !job.plane.results[victim].ended;
+    int names = entries(dir);
+    assert_true(names <= 1);
+    *stayed += names;
+    job.deadline = 20;
+    job.key = k % 2 == 0 ? job.key : "the next job";
+    assert_int_equal(plane_run(&job.plane, 3, body_meet, &job), 0);
+    assert_met(&job, 3);
+    job_close(&job);
+    return killed;
+}
+
+static void test_killed_anywhere(void **state)
+{
+    int runs[2] = {0, 0}, stayed = 0;
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        for (int k = 1; k < 100 && killed_at(victim, k, &stayed); k++)
+            runs[victim]++;
+    }
+    printf("killed before %d and %d calls of rank 0 and rank 1; %d names stayed\n",
+           runs[0], runs[1], stayed);
+    /* Those between bind and the final name: nobody but the next hub removes that. */
+    assert_true(runs[0] > 20 && runs[1] > 12 && stayed >= 2);
+}
+
+static void test_faults(void **state)
+{
+    int runs[2] = {0, 0}, failures = 0;
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        int failed = 1;
+        for (int k = 1; k < 100 && failed; k++) {
+            struct job job;
+            job_open(&job, 3);
+            job.deadline = 0.1;
+            job.kind = 2 * k + victim;
+            assert_int_equal(plane_run(&job.plane, 3, body_fault, &job), 0);
+            failed = job.plane.results[victim].extra;
+            runs[victim] += failed;
+            failures += job.plane.results[victim].status != SYMM_OK;
+            job_close(&job);
+        }
+    }
+    printf("%d and %d calls of rank 0 and rank 1 failed, %d meetings with them\n",
+           runs[0], runs[1], failures);
+    assert_true(runs[0] > 20 && runs[1] > 12 && failures > 25);
+}
+
+int main(void)
+{
+    symm_log_sink(plane_quiet, NULL);
+    unsetenv("XDG_RUNTIME_DIR");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stale),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed_anywhere),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_store.c - symmrun's store and the library's client of it, in one process:
+ * the server runs in a thread as symmrun's loop would run it, the ranks are threads,
+ * and beside them garbage, idle connections, liars and absentees.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "clock.h"
+#include "status.h"
+#include "symmrun_store.c" /* the server itself: tests look at its bounds, too */
+
+#define RANKS 4
+
+double symmrun_now(void)
+{
+    return symm__now();
+}
+
+/* ---- The server ------------------------------------------------------------------ */
+
+struct server {
+    struct symmrun_store *store;
+    pthread_t thread;
+    int stop[2];
+    char address[32];
+    size_t most; /* connections at once */
+};
+
+static const uint8_t secret[SYMMRUN_SECRET_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+
+static void *serve(void *arg)
+{
+    struct server *server = arg;
+    static struct pollfd fds[2000];
+    size_t count;
+
+    for (;;) {
+        double left = symmrun_store_due(server->store) - symmrun_now();
+
+        if (symmrun_store_most(server->store) > server->most)
+            server->most = symmrun_store_most(server->store);
+        symmrun_store_watch(server->store, fds, &count);
+        fds[count] = (struct pollfd){.fd = server->stop[0], .events = POLLIN};
+        poll(fds, count + 1, left > 1 ? 1000 : left > 0 ? (int)(1e3 * left) + 1 : 0);
+        if (fds[count].revents)
+            return NULL;
+        symmrun_store_serve(server->store, fds, count);
+    }
+}
+
+static int start_server(void **state)
+{
+    struct server *server = calloc(1, sizeof(*server));
+
+    if (!server || pipe(server->stop) != 0)
+        return -1;
+    server->store = symmrun_store_create(RANKS, secret);
+    if (!server->store)
+        return -1;
+    snprintf(server->address, sizeof(server->address), "127.0.0.1:%d",
+             symmrun_store_port(server->store));
+    *state = server;
+    return pthread_create(&server->thread, NULL, serve, server);
+}
+
+static int stop_server(void **state)
+{
+    struct server *server = *state;
+
+    if (write(server->stop[1], "", 1) != 1 || pthread_join(server->thread, NULL) != 0)
+        return -1;
+    symmrun_store_destroy(server->store);
+    close(server->stop[0]);
+    close(server->stop[1]);
+    free(server);
+    return 0;
+}
+
+/* ---- Ranks ----------------------------------------------------------------------- */
+
+struct rank {
+    pthread_t thread;
+    struct symm_store_exchange exchange;
+    unsigned char in[SYMM_STORE_BLOCK_MAX + 1];
+    unsigned char out[RANKS * SYMM_STORE_BLOCK_MAX];
+    symm_status status;
+    double took;
+    char error[SYMM_ERROR_BYTES];
+};
+
+static void *exchange_blocks(void *arg)
+{
+    struct rank *rank = arg;
+    double began = symm__now();
+
+    rank->status = symm__store_allgather(&rank->exchange);
+    rank->took = symm__now() - began;
+    snprintf(rank->error, sizeof(rank->error), "%s",
+             rank->status == SYMM_OK ? "" : symm_last_error());
+    return NULL;
+}
+
+/* Ranks as they should be: each test spoils some. */
+static void make_ranks(struct rank *ranks, const struct server *server, size_t bytes)
+{
+    for (int i = 0; i < RANKS; i++) {
+        memset(&ranks[i], 0, sizeof(ranks[i]));
+        memset(ranks[i].in, 'a' + i, bytes);
+        ranks[i].exchange = (struct symm_store_exchange){.address = server->address,
+                                                         .secret = secret,
+                                                         .rank = i,
+                                                         .size = RANKS,
+                                                         .in = ranks[i].in,
+                                                         .bytes = bytes,
+                                                         .out = ranks[i].out,
+                                                         .deadline = 20};
+    }
+}
+
+static void run_ranks(struct rank *ranks, unsigned which)
+{
+    for (int i = 0; i < RANKS; i++) {
+        if (which & (1u << i))
+            assert_int_equal(
+                pthread_create(&ranks[i].thread, NULL, exchange_blocks, &ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        if (which & (1u << i))
+            assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+    }
+}
+
+static void all_is_well(const struct rank *ranks, size_t bytes)
+{
+    for (int i = 0; i < RANKS; i++) {
+        if (ranks[i].status != SYMM_OK)
+            fail_msg("rank %d: %s", i, ranks[i].error);
+        for (size_t at = 0; at < RANKS * bytes; at++)
+            assert_int_equal(ranks[i].out[at], 'a' + (int)(at / bytes));
+    }
+}
+
+static void says(const struct rank *rank, symm_status status, const char *text)
+{
+    if (rank->status != status || !strstr(rank->error, text))
+        fail_msg("rank %d: %s '%s', expected %s '%s'", rank->exchange.rank,
+                 symm_status_name(rank->status), rank->error, symm_status_name(status),
+                 text);
+}
+
+static struct rank ranks[RANKS];
+
+static void test_exchanges(void **state)
+{
+    static const size_t sizes[] = {1, 0, 100, 4095, SYMM_STORE_BLOCK_MAX};
+
+    for (int round = 0; round < 20; round++) {
+        make_ranks(ranks, *state, sizes[round % 5]);
+        run_ranks(ranks, 0xf);
+        all_is_well(ranks, sizes[round % 5]);
+    }
+}
+
+static void test_missing(void **state)
+{
+    make_ranks(ranks, *state, 8);
+    for (int i = 0; i < RANKS; i++)
+        ranks[i].exchange.deadline = i == 0 ? 0.5 : 10;
+    run_ranks(ranks, 0x5);
+    for (int i = 0; i < RANKS; i += 2) {
+        says(&ranks[i], SYMM_ERR_TIMEOUT, "rank 1 and rank 3 did not come");
+        assert_null(strstr(ranks[i].error, "rank 0"));
+        assert_true(ranks[i].took < 0.5 + 5); /* rank 2 hears of it with rank 0 */
+        for (size_t at = 0; at < sizeof(ranks[i].out); at++)
+            assert_int_equal(ranks[i].out[at], 0);
+    }
+    make_ranks(ranks, *state, 8); /* and the next round is none the worse for it */
+    run_ranks(ranks, 0xf);
+    all_is_well(ranks, 8);
+}
+
+static void test_refused(void **state)
+{
+    static const uint8_t other[SYMMRUN_SECRET_BYTES] = {1, 2, 3, 4, 5, 6,
+                                                        7, 8, 9, 0, 1};
+
+    make_ranks(ranks, *state, 8);
+    ranks[1].exchange.secret = other;
+    run_ranks(ranks, 0x2);
+    says(&ranks[1], SYMM_ERR_REFUSED, "SYMM_SECRET");
+
+    make_ranks(ranks, *state, 8);
+    ranks[1].exchange.size = RANKS - 1;
+    run_ranks(ranks, 0x2);
+    says(&ranks[1], SYMM_ERR_REFUSED, "not the number of ranks that symmrun started");
+
+    make_ranks(ranks, *state, 8);
+    ranks[1].exchange.rank = RANKS;
+    run_ranks(ranks, 0x2);
+    says(&ranks[1], SYMM_ERR_INVALID, "rank 4 of 4");
+    make_ranks(ranks, *state, 8);
+    ranks[1].exchange.bytes = SYMM_STORE_BLOCK_MAX + 1;
+    run_ranks(ranks, 0x2);
+    says(&ranks[1], SYMM_ERR_OVERFLOW, "4097 bytes");
+
+    /* Two processes that are both rank 0: the first stays. */
+    make_ranks(ranks, *state, 8);
+    ranks[1].exchange.rank = 0;
+    ranks[0].exchange.deadline = ranks[1].exchange.deadline = 1;
+    run_ranks(ranks, 0x3);
+    says(&ranks[ranks[0].status == SYMM_ERR_REFUSED ? 0 : 1], SYMM_ERR_REFUSED,
+         "another process takes part as this rank");
+    says(&ranks[ranks[0].status == SYMM_ERR_REFUSED ? 1 : 0], SYMM_ERR_TIMEOUT,
+         "rank 1");
+
+    /* Blocks of different sizes: all who are there hear of it. */
+    make_ranks(ranks, *state, 8);
+    ranks[1].exchange.bytes = 7;
+    run_ranks(ranks, 0x3);
+    says(&ranks[0], SYMM_ERR_REFUSED, "another size");
+    says(&ranks[1], SYMM_ERR_REFUSED, "another size");
+
+    make_ranks(ranks, *state, 8);
+    run_ranks(ranks, 0xf);
+    all_is_well(ranks, 8);
+}
+
+/* ---- Other servers --------------------------------------------------------------- */
+
+static void test_addresses(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        ":",
+        "127.0.0.1",
+        "127.0.0.1:",
+        ":1",
+        "127.0.0.1:x",
+        "localhost:1",
+        "[::1",
+        "127.0.0.1:1:1",
+        "127.0.0.1:0",
+        "127.0.0.1:65536",
+        "a.name.that.does.not.fit.into.sixty.four.characters.at.all.oh:1"};
+
+    make_ranks(ranks, *state, 8);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        ranks[0].exchange.address = bad[i];
+        run_ranks(ranks, 0x1);
+        says(&ranks[0], SYMM_ERR_JOB, "SYMM_STORE=");
+    }
+    ranks[0].exchange.address = "127.0.0.1:1"; /* nobody is there */
+    run_ranks(ranks, 0x1);
+    says(&ranks[0], SYMM_ERR_SYSTEM, "has symmrun ended?");
+    ranks[0].exchange.secret = NULL;
+    run_ranks(ranks, 0x1);
+    says(&ranks[0], SYMM_ERR_INVALID, "lacks");
+}
+
+static int listen_anywhere(char address[32])
+{
+    struct sockaddr_in name = {.sin_family = AF_INET};
+    socklen_t length = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &length), 0);
+    snprintf(address, 32, "127.0.0.1:%d", ntohs(name.sin_port));
+    return fd;
+}
+
+struct liar {
+    int fd;
+    const void *says;
+    size_t bytes;
+};
+
+static void *lie(void *arg)
+{
+    struct liar *liar = arg;
+    char request[256];
+    int fd = accept(liar->fd, NULL, NULL);
+    ssize_t got = recv(fd, request, sizeof(request), 0);
+
+    if (got > 0)
+        got = send(fd, liar->says, liar->bytes, MSG_NOSIGNAL);
+    usleep(300000);
+    close(fd);
+    return NULL;
+}
+
+static void test_liars(void **state)
+{
+    const struct symm_store_reply replies[] = {
+        {.magic = htonl(1)},
+        {.magic = htonl(SYMM_STORE_MAGIC), .bytes = htonl(31)},
+        {.magic = htonl(SYMM_STORE_MAGIC), .bytes = htonl(0xffffffff)},
+        {.magic = htonl(SYMM_STORE_MAGIC), .status = htonl(1), .bytes = htonl(5)},
+        {.magic = htonl(SYMM_STORE_MAGIC), .status = htonl(77), .bytes = htonl(1)},
+        {.magic = htonl(SYMM_STORE_MAGIC), .status = htonl(77)},
+    };
+    char address[32];
+    int fd = listen_anywhere(address);
+
+    make_ranks(ranks, *state, 8);
+    ranks[0].exchange.address = address;
+    for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
+        struct liar liar = {fd, &replies[i], sizeof(replies[i])};
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, lie, &liar), 0);
+        run_ranks(ranks, 0x1);
+        says(&ranks[0], SYMM_ERR_REFUSED, i < 5 ? "not the store" : "no known reason");
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    /* One that takes connections and never answers. */
+    ranks[0].exchange.deadline = 0.3;
+    run_ranks(ranks, 0x1);
+    says(&ranks[0], SYMM_ERR_TIMEOUT, "did not answer within 0.3 s");
+    assert_true(ranks[0].took >= 0.29 && ranks[0].took < 3);
+    close(fd);
+}
+
+/* ---- Beside real ranks ----------------------------------------------------------- */
+
+static int connect_raw(const struct server *server)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    name.sin_port = htons((uint16_t)symmrun_store_port(server->store));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&name, sizeof(name)) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* A rank that hangs up while it waits, and comes again. */
+static void test_comes_again(void **state)
+{
+    const struct server *server = *state;
+    struct symm_store_request request = {.magic = htonl(SYMM_STORE_MAGIC),
+                                         .version = htonl(SYMM_STORE_VERSION),
+                                         .rank = htonl(2),
+                                         .size = htonl(RANKS),
+                                         .bytes = htonl(8),
+                                         .deadline_ms = htonl(60000)};
+    unsigned char message[sizeof(request) + 8] = {0};
+
+    for (int i = 0; i < 5; i++) {
+        int fd = connect_raw(server);
+
+        memcpy(request.secret, secret, sizeof(secret));
+        memcpy(message, &request, sizeof(request));
+        assert_int_equal(send(fd, message, sizeof(message), 0),
+                         (ssize_t)sizeof(message));
+        close(fd);
+        make_ranks(ranks, server, 8);
+        run_ranks(ranks, 0xf);
+        all_is_well(ranks, 8);
+    }
+}
+
+struct hammer {
+    const struct server *server;
+    atomic_bool stop;
+    int sent;
+};
+
+static void *hammer(void *arg)
+{
+    struct hammer *self = arg;
+    enum { IDLE = 150 };
+    int idle[IDLE];
+    uint32_t seed = 12345;
+
+    for (int i = 0; i < IDLE; i++)
+        idle[i] = -1;
+    while (!atomic_load(&self->stop)) {
+        unsigned char garbage[200];
+        int at = self->sent++ % IDLE;
+
+        for (size_t i = 0; i < sizeof(garbage); i++) {
+            seed = seed * 1664525u + 1013904223u;
+            garbage[i] = (unsigned char)(seed >> 24);
+        }
+        if (idle[at] >= 0)
+            close(idle[at]);
+        idle[at] = connect_raw(self->server);
+        if (idle[at] >= 0 && at % 3 > 0)
+            send(idle[at], garbage, at % 3 == 1 ? sizeof(garbage) : 7, MSG_NOSIGNAL);
+        usleep(100);
+    }
+    for (int i = 0; i < IDLE; i++) {
+        if (idle[i] >= 0)
+            close(idle[i]);
+    }
+    return NULL;
+}
+
+static void test_hammer(void **state)
+{
+    struct server *server = *state;
+    struct hammer self = {.server = server};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, hammer, &self), 0);
+    for (int round = 0; round < 30; round++) {
+        make_ranks(ranks, server, 64);
+        run_ranks(ranks, 0xf);
+        all_is_well(ranks, 64);
+        usleep(20000);
+    }
+    atomic_store(&self.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(self.sent > 200);
+}
+
+static int stop_and_check_bounds(void **state)
+{
+    struct server *server = *state;
+
+    if (write(server->stop[1], "", 1) != 1 || pthread_join(server->thread, NULL) != 0)
+        return -1;
+    /* Those in the round, the others, and the listener. */
+    if (server->most > RANKS + (RANKS + SPARE) + 1) {
+        print_error("%zu connections at once\n", server->most);
+        return -1;
+    }
+    symmrun_store_destroy(server->store);
+    close(server->stop[0]);
+    close(server->stop[1]);
+    free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_exchanges, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_missing, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_refused, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_addresses, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_liars, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_comes_again, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_hammer, start_server,
+                                        stop_and_check_bounds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
