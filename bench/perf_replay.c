@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* perf_replay.c - see perf_replay.h. */
+#include "perf_replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "perf_stage.h"
+
+/* What ranks tell each other at the end. */
+struct replay_record {
+    struct perf_stats calls, wall;
+    double results, wrong, committed;
+};
+
+#define REPLAY_DOUBLES (sizeof(struct replay_record) / sizeof(double))
+
+struct replay {
+    const struct perf_job *job;
+    const struct perf_options *options;
+    const struct program *program;
+    struct perf_stage stage;
+    double *calls, *wall;     /* of the timed periods */
+    struct replay_record sum; /* the slowest rank's times; sums of the counts */
+};
+
+static int load_plan(const struct replay *replay)
+{
+    symm_status status;
+
+    if (!replay->options->plan)
+        return PERF_RIGHT;
+    status = symm_plan_load(replay->job->world, replay->options->plan);
+    return status == SYMM_OK ? PERF_RIGHT
+                             : perf_job_failed(replay->job, status, "--plan");
+}
+
+static int run_periods(struct replay *replay)
+{
+    int each = replay->options->iterations, result = PERF_RIGHT;
+    double wall, calls;
+
+    for (int k = 0; k < each && result == PERF_RIGHT; k++)
+        result = perf_stage_run(&replay->stage, (uint64_t)k, false, &wall, &calls);
+    for (int k = 0; k < each && result == PERF_RIGHT; k++)
+        result = perf_stage_run(&replay->stage, (uint64_t)(each + k), true,
+                                &replay->wall[k], &replay->calls[k]);
+    return result;
+}
+
+static int combine(struct replay *replay)
+{
+    const struct perf_job *job = replay->job;
+    size_t periods = (size_t)replay->options->iterations;
+    struct replay_record *all = calloc((size_t)job->size, sizeof *all);
+    struct replay_record mine = {.results = (double)replay->stage.results,
+                                 .wrong = (double)replay->stage.wrong};
+    symm_info info = {.size = sizeof info};
+    symm_status status = symm_ctx_info(job->ctx, &info);
+
+    mine.committed = (double)info.committed_bytes;
+    perf_stats_make(&mine.calls, replay->calls, periods);
+    perf_stats_make(&mine.wall, replay->wall, periods);
+    if (!all) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+        return PERF_FAILED;
+    }
+    if (status == SYMM_OK)
+        status = perf_job_gather(job, &mine.calls.min, REPLAY_DOUBLES, (double *)all);
+    if (status != SYMM_OK) {
+        free(all);
+        return perf_job_failed(job, status, "gathering the ranks' times");
+    }
+    replay->sum = all[0];
+    for (int r = 1; r < job->size; r++) {
+        perf_stats_slower(&replay->sum.calls, &all[r].calls);
+        perf_stats_slower(&replay->sum.wall, &all[r].wall);
+        replay->sum.results += all[r].results;
+        replay->sum.wrong += all[r].wrong;
+    }
+    free(all);
+    return PERF_RIGHT;
+}
+
+static size_t buffer_bytes(const struct program *program)
+{
+    size_t bytes = 0;
+
+    for (int b = 0; b < program->buffer_count; b++)
+        bytes += program->buffers[b].bytes;
+    return bytes;
+}
+
+static void print(const struct replay *replay)
+{
+    const struct program *program = replay->program;
+    const struct replay_record *sum = &replay->sum;
+    int periods = replay->options->iterations;
+
+    printf("#\n");
+    printf("# %-20s : %s\n", "Program", program->name);
+    printf("# %-20s : %d ops on %d stream%s, %d group%s\n", "Ops", program->op_count,
+           program->stream_count, program->stream_count > 1 ? "s" : "",
+           program->group_count, program->group_count > 1 ? "s" : "");
+    printf("# %-20s : %zu in %d buffers; heap committed %.0f a rank\n", "Bytes",
+           buffer_bytes(program), program->buffer_count, sum->committed);
+    printf(
+        "# %-20s : %d checked in full, %d timed (3 elements of each result checked)\n",
+        "Periods", periods, periods);
+    printf("# %-20s : %.0f\n", "Results checked", sum->results);
+    printf("# %-20s : %.2f us (median of the slowest rank; p99 %.2f, least %.2f), "
+           "calls alone\n",
+           "Time a period", sum->calls.p50, sum->calls.p99, sum->calls.min);
+    printf("# %-20s : %.2f us, with the program's own writes and the checks\n",
+           "Wall time a period", sum->wall.p50);
+    printf("# %-20s : %.0f %s\n", "Out of bounds values", sum->wrong,
+           sum->wrong > 0 ? "FAILED" : "OK");
+    printf("#\n");
+    fflush(stdout);
+}
+
+static json_t *describe(const struct replay *replay)
+{
+    const struct program *program = replay->program;
+    const struct replay_record *sum = &replay->sum;
+
+    return json_pack(
+        "{s:{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}}", "replay",
+        "program", program->name, "world", program->world, "ops", program->op_count,
+        "buffers", program->buffer_count, "streams", program->stream_count,
+        "periods_checked", replay->options->iterations, "periods_timed",
+        replay->options->iterations, "buffer_bytes", (json_int_t)buffer_bytes(program),
+        "committed_bytes", (json_int_t)sum->committed, "results_checked",
+        (json_int_t)sum->results, "nwrong", (json_int_t)sum->wrong, "calls_per_period",
+        perf_report_stats(&sum->calls), "wall_per_period",
+        perf_report_stats(&sum->wall));
+}
+
+static int run(struct replay *replay)
+{
+    size_t periods = (size_t)replay->options->iterations;
+    int result;
+
+    replay->calls = calloc(periods, sizeof *replay->calls);
+    replay->wall = calloc(periods, sizeof *replay->wall);
+    if (!replay->calls || !replay->wall) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", replay->job->rank);
+        return PERF_FAILED;
+    }
+    result = load_plan(replay);
+    if (result != PERF_RIGHT)
+        return result;
+    result =
+        perf_stage_open(&replay->stage, replay->job, replay->options, replay->program);
+    if (result != PERF_RIGHT)
+        return result;
+    result = run_periods(replay);
+    if (result == PERF_RIGHT)
+        result = combine(replay);
+    perf_stage_close(&replay->stage);
+    return result;
+}
+
+int perf_replay(const struct perf_job *job, const struct perf_options *options,
+                const struct program *program, struct perf_report *report,
+                json_t **extra)
+{
+    struct replay replay = {.job = job, .options = options, .program = program};
+    int result = run(&replay);
+
+    free(replay.calls);
+    free(replay.wall);
+    if (result != PERF_RIGHT)
+        return result;
+    report->wrong = replay.sum.wrong;
+    if (report->prints)
+        print(&replay);
+    if (report->prints && options->json)
+        *extra = describe(&replay);
+    return replay.sum.wrong > 0 ? PERF_WRONG : PERF_RIGHT;
+}

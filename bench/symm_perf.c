@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm_perf.c - times libsymm's operations, and replays programs; symm-perf(1).
+ *
+ * Runs as one rank of a job that a launcher (symmrun, torchrun, mpirun, srun) has
+ * started, or starts the ranks itself (--ranks N), or is a job of one. Rank 0 prints.
+ * Uses the public API only. Refuses what it does not understand with exit status 2.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "perf_replay.h"
+#include "perf_run.h"
+
+struct main_args {
+    int argc;
+    char **argv;
+    struct perf_options options;
+    struct program *program; /* replay */
+};
+
+static int run_job(const struct perf_job *job, const struct main_args *args)
+{
+    struct perf_report report;
+    json_t *extra = NULL;
+    int result = perf_report_open(&report, job, &args->options), written;
+
+    if (result == PERF_RIGHT && args->program)
+        result = perf_replay(job, &args->options, args->program, &report, &extra);
+    else if (result == PERF_RIGHT)
+        result = perf_run(job, &args->options, &report);
+    if (result == PERF_RIGHT || result == PERF_WRONG) {
+        written = perf_report_write(&report, job, args->argc, args->argv, extra);
+        result = result == PERF_RIGHT ? written : result;
+    }
+    perf_report_close(&report);
+    return result;
+}
+
+static int run_rank(void *arg, const struct perf_place *place)
+{
+    struct main_args *args = arg;
+    struct perf_job job;
+    int result = perf_job_open(&job, place, &args->options);
+
+    if (result != PERF_RIGHT)
+        return result;
+    result = run_job(&job, args);
+    perf_job_close(&job);
+    return result;
+}
+
+/* The launcher's job. A complaint about the command line comes from rank 0 alone. */
+static int find_place(struct perf_place *place, bool *launched)
+{
+    symm_job_info info = {.size = sizeof info};
+
+    if (symm_job_detect(&info) != SYMM_OK) {
+        fprintf(stderr, "symm-perf: %s\n", symm_last_error());
+        return PERF_REFUSED;
+    }
+    *place = (struct perf_place){.rank = info.rank,
+                                 .size = info.world_size,
+                                 .local_rank = info.local_rank,
+                                 .local_size = info.local_size};
+    *launched = strcmp(info.source, "single") != 0;
+    return PERF_RIGHT;
+}
+
+static int refuse(const struct perf_place *place, const char *error)
+{
+    if (place->rank == 0)
+        fprintf(stderr, "symm-perf: %s\n", error);
+    return PERF_REFUSED;
+}
+
+/* How many ranks to start here: 0 under a launcher, or for a job of one. */
+static int choose_ranks(const struct main_args *args, const struct perf_place *place,
+                        bool launched, int *ranks, char *error, size_t bytes)
+{
+    int world = args->program ? args->program->world : 0, have;
+
+    *ranks = args->options.ranks;
+    if (*ranks && launched) {
+        snprintf(error, bytes, "--ranks: this is rank %d of a launcher's job already",
+                 place->rank);
+        return PERF_REFUSED;
+    }
+    if (!*ranks && !launched)
+        *ranks = world;
+    have = *ranks ? *ranks : place->size;
+    if (args->options.root >= have) {
+        snprintf(error, bytes, "-r: found %d, allowed: a rank below %d",
+                 args->options.root, have);
+        return PERF_REFUSED;
+    }
+    if (world && have != world) {
+        snprintf(
+            error, bytes,
+            "%.200s: world: found %d, allowed: the job's number of ranks, which is %d; "
+            "start it with --ranks %d or 'symmrun -n %d'",
+            args->options.program, world, have, world, world);
+        return PERF_REFUSED;
+    }
+    return PERF_RIGHT;
+}
+
+static int run(struct main_args *args, const struct perf_place *place, bool launched)
+{
+    char error[512];
+    int ranks;
+
+    if (args->options.program &&
+        program_read(args->options.program, &args->program, error, sizeof error))
+        return refuse(place, error);
+    if (choose_ranks(args, place, launched, &ranks, error, sizeof error))
+        return refuse(place, error);
+    if (ranks > 0)
+        return perf_job_fork(ranks, run_rank, args);
+    return run_rank(args, place);
+}
+
+int main(int argc, char **argv)
+{
+    struct main_args args = {.argc = argc, .argv = argv};
+    struct perf_place place;
+    char error[512];
+    bool launched;
+    int result = perf_options_parse(argc, argv, &args.options, error, sizeof error);
+
+    if (result == PERF_RIGHT && args.options.help) {
+        fputs(perf_usage, stdout);
+        return PERF_RIGHT;
+    }
+    if (result == PERF_RIGHT && args.options.version) {
+        printf("symm-perf %s\n", symm_version());
+        return PERF_RIGHT;
+    }
+    if (find_place(&place, &launched))
+        return PERF_REFUSED;
+    if (result != PERF_RIGHT)
+        return refuse(&place, error);
+    result = run(&args, &place, launched);
+    program_destroy(args.program);
+    return result;
+}
