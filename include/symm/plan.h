@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan.h - programs of collectives, and plans of their memory: a program says which ops
+ * touch which symmetric buffers in which order; a plan says where each buffer lies in one
+ * arena, which algorithm and which barriers each collective uses, and what makes that safe.
+ *
+ * Everything here is pure and deterministic: equal inputs give equal plans, byte for byte,
+ * on every rank and machine. Nothing needs a context, a job or a device. Reading JSON needs
+ * a library built with jansson, else SYMM_ERR_UNSUPPORTED. docs/planner.md has the rules.
+ *
+ * Structs that are handed in or out as one object begin with `size`; their lists hold
+ * elements of the layout below, which changes only with the library's major version. What
+ * a read, parse or make returns is owned by the object: callers look, and do not write.
+ */
+#ifndef SYMM_PLAN_H
+#define SYMM_PLAN_H
+
+#include "symm/symm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SYMM_PROGRAM_MAX_WORLD   256
+#define SYMM_PROGRAM_MAX_STREAMS 64
+#define SYMM_PROGRAM_MAX_DIMS    16
+#define SYMM_PROGRAM_MAX_OPS     1000000
+#define SYMM_PLAN_ALIGNMENT      256 /* of offsets, bytes */
+
+/* ---- Programs -------------------------------------------------------------------- */
+
+/* X(NAME, value, json_name) */
+#define SYMM_PROGRAM_KIND_MAP(X)                                                       \
+    X(WRITE, 0, "write")                                                               \
+    X(READ, 1, "read")                                                                 \
+    X(ALL_REDUCE, 2, "all_reduce")                                                     \
+    X(REDUCE_SCATTER, 3, "reduce_scatter")                                             \
+    X(ALL_GATHER, 4, "all_gather")                                                     \
+    X(BROADCAST, 5, "broadcast")                                                       \
+    X(ALL_TO_ALL, 6, "all_to_all")                                                     \
+    X(PUT, 7, "put")                                                                   \
+    X(WAIT, 8, "wait")                                                                 \
+    X(DEPEND, 9, "depend")
+
+typedef enum symm_program_kind {
+#define SYMM_PROGRAM_KIND_ENUM(name, value, json) SYMM_PROGRAM_##name = value,
+    SYMM_PROGRAM_KIND_MAP(SYMM_PROGRAM_KIND_ENUM)
+#undef SYMM_PROGRAM_KIND_ENUM
+        SYMM_PROGRAM_KINDS
+} symm_program_kind;
+
+SYMM_API const char *symm_program_kind_name(symm_program_kind kind); /* or NULL */
+
+/* A partition of the ranks: list l is ranks[l * length .. (l + 1) * length). */
+typedef struct symm_program_group {
+    const char *name;
+    int lists, length; /* lists x length == world */
+    const int *ranks;
+} symm_program_group;
+
+typedef struct symm_program_buffer {
+    const char *name;
+    symm_dtype dtype; /* uint8 if raw */
+    bool raw;         /* only `bytes` was given: fits any dtype */
+    int dims;         /* 0 if raw */
+    int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS]; /* elements */
+    size_t bytes;    /* of the extent */
+    size_t elements; /* of the extent */
+} symm_program_buffer;
+
+/* One op; the same struct describes it to symm_program_add_op. Indices count from 0. */
+typedef struct symm_program_op {
+    size_t size;
+    symm_program_kind kind;
+    int stream;
+    bool early_start;   /* its kernel may start before the op before it has finished */
+    const char *site;   /* collectives and puts: unique; wait: the put's; else NULL */
+    const int *buffers; /* write, read */
+    int buffer_count;
+    int group;      /* collectives, put (and wait: its put's); 0 = world */
+    int in, out;    /* buffers; out -1: private. put: src, dst */
+    size_t count;   /* elements of `in` that take part; 0 = all. put: bytes, derived */
+    symm_op reduce; /* all_reduce, reduce_scatter */
+    int root;       /* broadcast: rank in its list */
+    int shift;      /* put: to place (p + shift) mod length; stored as 0 .. length-1 */
+    int on;         /* depend: the stream waited for */
+    int put;        /* wait: index of the put; derived */
+    symm_dtype dtype; /* of the collective: that of `in`; derived */
+    size_t result;    /* bytes that arrive in out or dst; derived */
+} symm_program_op;
+
+typedef struct symm_program {
+    size_t size;
+    const char *name;
+    int world;
+    bool loop; /* replayed for ever: time is a circle */
+    const char **streams;
+    int stream_count;
+    symm_program_group *groups; /* [0] is "world" */
+    int group_count;
+    symm_program_buffer *buffers;
+    int buffer_count;
+    symm_program_op *ops;
+    int op_count;
+    /* op_count indices of ops, an order in which one thread can issue them (each wait
+     * after its put, each stream in its own order); NULL until symm_program_finish */
+    const int *order;
+} symm_program;
+
+/*
+ * Building a program in memory. Names are copied. The first stream added is stream 0, the
+ * default one; if none was added before the first op, it is "main". Group 0, "world", is
+ * there from the start. Errors: SYMM_ERR_INVALID with a sentence, SYMM_ERR_OVERFLOW,
+ * SYMM_ERR_NOMEM; the program is then as it was before the call.
+ */
+SYMM_API symm_status symm_program_create(const char *name, int world, bool loop,
+                                         symm_program **program) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_program_add_stream(symm_program *program, const char *name,
+                                             int *stream) SYMM_MUST_CHECK;
+/* ranks: lists x length ranks, each of the world exactly once. */
+SYMM_API symm_status symm_program_add_group(symm_program *program, const char *name,
+                                            int lists, int length, const int *ranks,
+                                            int *group) SYMM_MUST_CHECK;
+/* shape and stride in elements, strides >= 0; stride NULL: contiguous, last one fastest. */
+SYMM_API symm_status symm_program_add_buffer(symm_program *program, const char *name,
+                                             symm_dtype dtype, int dims,
+                                             const int64_t *shape,
+                                             const int64_t *stride,
+                                             int *buffer) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_program_add_bytes(symm_program *program, const char *name,
+                                            size_t bytes, int *buffer) SYMM_MUST_CHECK;
+/* op->size must be set; fields that its kind does not use are ignored. */
+SYMM_API symm_status symm_program_add_op(symm_program *program,
+                                         const symm_program_op *op) SYMM_MUST_CHECK;
+/*
+ * Checks the whole: each wait has its put, and the ops can run in some order. Called by
+ * symm_plan_make and by the readers; adding anything afterwards takes it back.
+ */
+SYMM_API symm_status symm_program_finish(symm_program *program) SYMM_MUST_CHECK;
+SYMM_API void symm_program_destroy(symm_program *program); /* NULL is allowed */
+
+/*
+ * A symm-program/1 file, or its text (`name` stands for the file in errors). The sentence of
+ * an error names the file, the line or JSON path, what was found and what is allowed:
+ * SYMM_ERR_INVALID; SYMM_ERR_SYSTEM if the file cannot be read. Returns a finished program.
+ */
+SYMM_API symm_status symm_program_read(const char *path,
+                                       symm_program **program) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_program_parse(const char *text, size_t length,
+                                        const char *name,
+                                        symm_program **program) SYMM_MUST_CHECK;
+
+/* FNV-1a 64 over the program's canonical JSON: keys sorted, no white space, defaults
+ * filled in, names as given. Equal programs hash equal, however they were written. */
+SYMM_API symm_status symm_program_hash(const symm_program *program,
+                                       uint64_t *hash) SYMM_MUST_CHECK;
+
+/* ---- Algorithms ------------------------------------------------------------------ */
+
+/* X(NAME, value, name): how a collective runs. docs/planner.md says what each touches. */
+#define SYMM_PLAN_ALGORITHM_MAP(X)                                                     \
+    X(LL_PUSH, 0, "ll_push")                                                           \
+    X(LAMPORT_PUSH, 1, "lamport_push")                                                 \
+    X(TWO_SHOT_PUSH, 2, "two_shot_push")                                               \
+    X(ONE_SHOT_PULL, 3, "one_shot_pull")                                               \
+    X(TWO_SHOT_PULL, 4, "two_shot_pull")                                               \
+    X(TWO_SHOT_INPLACE, 5, "two_shot_inplace")                                         \
+    X(COPY_IN, 6, "copy_in")                                                           \
+    X(COPY_ENGINE, 7, "copy_engine")                                                   \
+    X(MULTIMEM_ONE_SHOT, 8, "multimem_one_shot")                                       \
+    X(MULTIMEM_TWO_SHOT, 9, "multimem_two_shot")                                       \
+    X(ENGINE, 10, "engine")                                                            \
+    X(PUT, 11, "put") /* of the sites of puts, never of a collective */
+
+typedef enum symm_plan_algorithm {
+#define SYMM_PLAN_ALGORITHM_ENUM(name, value, text) SYMM_PLAN_##name = value,
+    SYMM_PLAN_ALGORITHM_MAP(SYMM_PLAN_ALGORITHM_ENUM)
+#undef SYMM_PLAN_ALGORITHM_ENUM
+        SYMM_PLAN_ALGORITHMS
+} symm_plan_algorithm;
+
+SYMM_API const char *symm_plan_algorithm_name(symm_plan_algorithm algorithm);
+SYMM_API symm_status symm_plan_algorithm_parse(
+    const char *name, symm_plan_algorithm *algorithm) SYMM_MUST_CHECK;
+
+/* ---- Costs ----------------------------------------------------------------------- */
+
+/* What calls, barriers and memory cost: measured ("symm-costs/1"), or built in. Opaque. */
+typedef struct symm_costs symm_costs;
+
+SYMM_API symm_status symm_costs_read(const char *path,
+                                     symm_costs **costs) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_costs_parse(const char *text, size_t length, const char *name,
+                                      symm_costs **costs) SYMM_MUST_CHECK;
+SYMM_API void symm_costs_destroy(symm_costs *costs); /* NULL is allowed */
+
+/* ---- Plans ----------------------------------------------------------------------- */
+
+typedef struct symm_plan_buffer {
+    const char *name;
+    uint64_t alloc_id; /* 1 + its index in the program */
+    size_t offset;     /* in the arena, the same on all ranks */
+    size_t bytes;
+} symm_plan_buffer;
+
+/* A collective or a put. */
+typedef struct symm_plan_op {
+    const char *site;
+    symm_plan_algorithm algorithm;
+    int channel; /* of its group's team: ops of different streams never share one */
+    bool entry_barrier, exit_barrier;
+} symm_plan_op;
+
+/*
+ * Two buffers that share bytes, or one and itself a period later. All accesses to the first
+ * on every rank happen before those to the second on any rank, because of `ordered_by`. In
+ * a loop, `next_period` says what orders the second before the first of the next period.
+ * before and after are BUFFER@SITE or BUFFER@write, BUFFER@read; the vocabulary of
+ * ordered_by is in docs/planner.md.
+ */
+typedef struct symm_plan_entry {
+    const char *before, *after, *ordered_by;
+    const char *next_period; /* NULL: no loop, or a buffer against itself */
+} symm_plan_entry;
+
+/* A way of trading memory for barriers that was considered. */
+typedef struct symm_plan_point {
+    const char *name; /* what was done, in a few words */
+    size_t arena_bytes;
+    int barriers;        /* entry + exit flags that are set, in one period */
+    double microseconds; /* predicted, one period */
+    bool chosen, beaten; /* beaten: another point is no worse in all three */
+} symm_plan_point;
+
+typedef struct symm_plan {
+    size_t size;
+    const char *program; /* its name */
+    uint64_t program_hash, plan_hash;
+    bool has_plan_hash; /* false: a plan that was read had none */
+    int world;
+    size_t arena_bytes;        /* largest offset + bytes, rounded up to 256 */
+    size_t lower_bound_bytes;  /* of buffers that pairwise conflict, sizes rounded up */
+    size_t dedicated_bytes;    /* one allocation for each buffer, rounded up to 256 */
+    symm_plan_buffer *buffers; /* in the program's order */
+    int buffer_count;
+    symm_plan_op *ops; /* in the program's order */
+    int op_count;
+    symm_plan_entry *certificate;
+    size_t certificate_count;
+    /* Known to the plan's maker only; a plan that was read has none of these. */
+    symm_plan_point *points; /* NULL or what was considered */
+    int point_count;
+    double microseconds; /* predicted, one period */
+    const char *note;    /* NULL, or why arena_bytes is more than lower_bound_bytes */
+} symm_plan;
+
+typedef struct symm_plan_options {
+    size_t size;
+    const char *algorithm;   /* forces one for every collective; NULL: by cost */
+    const symm_costs *costs; /* NULL: the built-in model */
+    double time_limit; /* seconds of exact search for offsets; 0 = 2. A search that is
+                          cut short by it is the one thing that is not deterministic */
+    int fast;          /* 1: greedy placement only */
+    /* About once a second of search; false ends the search with the best so far. */
+    bool (*progress)(void *arg, double seconds, size_t best_bytes, size_t bound_bytes);
+    void *arg;
+} symm_plan_options;
+
+/*
+ * SYMM_ERR_INVALID: the program has a race that no barrier can mend, or the forced
+ * algorithm cannot do one of its collectives; the sentence names the ops. options may be
+ * NULL. The program is finished (symm_program_finish) if it was not.
+ */
+SYMM_API symm_status symm_plan_make(symm_program *program,
+                                    const symm_plan_options *options,
+                                    symm_plan **plan) SYMM_MUST_CHECK;
+/* A symm-plan/1 file or text: well-formed, but not checked against any program. */
+SYMM_API symm_status symm_plan_read(const char *path, symm_plan **plan) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_plan_parse(const char *text, size_t length, const char *name,
+                                     symm_plan **plan) SYMM_MUST_CHECK;
+/* Writes a symm-plan/1 file; it appears whole or not at all. */
+SYMM_API symm_status symm_plan_write(const symm_plan *plan,
+                                     const char *path) SYMM_MUST_CHECK;
+/* The same text in memory, NUL-terminated; free() it. */
+SYMM_API symm_status symm_plan_format(const symm_plan *plan, char **text,
+                                      size_t *length) SYMM_MUST_CHECK;
+/* FNV-1a 64 of all but plan_hash, in canonical JSON. */
+SYMM_API symm_status symm_plan_hash(const symm_plan *plan,
+                                    uint64_t *hash) SYMM_MUST_CHECK;
+SYMM_API void symm_plan_destroy(symm_plan *plan); /* NULL is allowed */
+
+/* ---- Checking -------------------------------------------------------------------- */
+
+typedef struct symm_plan_report {
+    size_t size;
+    uint64_t proved; /* pairs of accesses to shared bytes that were proved ordered */
+    bool safe;       /* everything was proved */
+    char first[512]; /* else the first pair that is not, and why, as a sentence */
+} symm_plan_report;
+
+/*
+ * Proves a plan against its program, by a checker that shares no code with the planner.
+ * SYMM_OK: the check was made, report->safe tells its outcome (a plan that does not fit the
+ * program, a wrong hash, a missing entry: safe is false). Other: it could not be made.
+ */
+SYMM_API symm_status symm_plan_check(const symm_program *program, const symm_plan *plan,
+                                     symm_plan_report *report) SYMM_MUST_CHECK;
+
+/* ---- Packing --------------------------------------------------------------------- */
+
+/* Lifetimes as in the CSV files of allocator benchmarks: live in [lower, upper). */
+typedef struct symm_pack_item {
+    int64_t lower, upper, size; /* size >= 0 bytes */
+} symm_pack_item;
+
+typedef struct symm_pack_options {
+    size_t size;
+    int64_t capacity;  /* > 0: find any placement within it; 0: the lowest peak */
+    int fast;          /* 1: greedy orders only, milliseconds */
+    double time_limit; /* seconds of exact search; 0 = none */
+    bool (*progress)(void *arg, double seconds, int64_t best_peak, int64_t lower_bound,
+                     uint64_t nodes);
+    void *arg;
+} symm_pack_options;
+
+typedef struct symm_pack_result {
+    size_t size;
+    int64_t peak;        /* of the placement in offsets, also if it does not fit */
+    int64_t lower_bound; /* largest total size of items live at one moment */
+    bool fits;           /* peak <= capacity */
+    bool proved;         /* found, or proved impossible; capacity 0: proved lowest */
+    double seconds;
+    uint64_t nodes;
+} symm_pack_result;
+
+/* Fills offsets[count]. SYMM_ERR_INVALID names the item. */
+SYMM_API symm_status symm_pack(const symm_pack_item *items, int count,
+                               const symm_pack_options *options, int64_t *offsets,
+                               symm_pack_result *result) SYMM_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

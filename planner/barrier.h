@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * barrier.h - what each algorithm touches and which order it makes by itself, and which
+ * entry and exit barriers a program needs to be right.
+ */
+#ifndef SYMM_PLANNER_BARRIER_H
+#define SYMM_PLANNER_BARRIER_H
+
+#include <stdint.h>
+
+#include "pool.h"
+#include "symm/plan.h"
+
+/* Moments within one op on one rank, in this order. Those an op lacks coincide. */
+enum point {
+    POINT_START,  /* it begins: an entry barrier's arrival */
+    POINT_PASS,   /* past the entry barrier */
+    POINT_READ,   /* two_shot_pull: its reads of peers are over */
+    POINT_MIDDLE, /* two_shot_pull: past the barrier that is built in */
+    POINT_BODY,   /* its accesses are over: an exit barrier's arrival */
+    POINT_END
+};
+
+/* Which ranks touch the copy of a buffer that a rank owns. */
+enum actor {
+    ACTOR_OWNER,
+    ACTOR_GROUP,      /* every rank of the owner's list */
+    ACTOR_ROOT_GROUP, /* every rank of the list if the owner is its root; else the owner */
+    ACTOR_ROOT,       /* the root of the owner's list */
+    ACTOR_SENDER      /* the rank whose put goes to the owner */
+};
+
+struct access {
+    int op, buffer;
+    bool writes;
+    bool
+        renews; /* writes, without reading, all bytes that are ever read: a life begins */
+    enum actor who;
+    enum point from, to; /* after `from` is reached, and over when `to` is */
+};
+
+/* What orders the ranks of a list beside the plan's barriers. */
+struct traits {
+    bool entry, exit; /* the plan may set these barriers */
+    bool push;        /* each end comes after every start (broadcast: the root's) */
+    bool middle;      /* each end comes after every POINT_READ */
+};
+
+struct traits symm__op_traits(const symm_program_op *op, symm_plan_algorithm algorithm);
+
+/* Why this algorithm cannot do this collective; NULL: it can. */
+const char *symm__algorithm_objection(const symm_program_op *op,
+                                      symm_plan_algorithm algorithm);
+
+/* One access for each buffer that an op touches, at most max(2, buffer_count); the count. */
+int symm__op_accesses(const symm_program *program, int index,
+                      symm_plan_algorithm algorithm, struct access *accesses);
+
+#endif

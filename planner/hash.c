@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hash.c - see hash.h. Nothing here depends on the locale.
+ */
+#include "hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t symm__fnv(uint64_t hash, const void *bytes, size_t length)
+{
+    const unsigned char *at = bytes;
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3ULL;
+    return hash;
+}
+
+void symm__json_hash_begin(struct json_out *out)
+{
+    *out = (struct json_out){.hashing = true, .hash = SYMM_FNV_BASIS};
+}
+
+static void put_bytes(struct json_out *out, const char *bytes, size_t length)
+{
+    if (out->hashing) {
+        out->hash = symm__fnv(out->hash, bytes, length);
+        return;
+    }
+    if (out->failed)
+        return;
+    if (out->room - out->length <= length) {
+        size_t room = 2 * out->room + length + 4096;
+        char *text = room > out->room ? realloc(out->text, room) : NULL;
+        if (!text) {
+            out->failed = true;
+            return;
+        }
+        out->text = text;
+        out->room = room;
+    }
+    memcpy(out->text + out->length, bytes, length);
+    out->length += length;
+    out->text[out->length] = '\0';
+}
+
+void symm__json_put(struct json_out *out, const char *text)
+{
+    put_bytes(out, text, strlen(text));
+}
+
+static void put_escaped(struct json_out *out, unsigned char c)
+{
+    static const char shorts[][2] = {{'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'},
+                                     {'\t', 't'}, {'"', '"'},  {'\\', '\\'}};
+    char text[8];
+
+    for (size_t i = 0; i < sizeof(shorts) / sizeof(shorts[0]); i++) {
+        if (c == (unsigned char)shorts[i][0]) {
+            snprintf(text, sizeof(text), "\\%c", shorts[i][1]);
+            put_bytes(out, text, 2);
+            return;
+        }
+    }
+    snprintf(text, sizeof(text), "\\u%04X", (unsigned int)c);
+    put_bytes(out, text, 6);
+}
+
+void symm__json_string(struct json_out *out, const char *text)
+{
+    put_bytes(out, "\"", 1);
+    while (*text) {
+        size_t plain = 0;
+        while ((unsigned char)text[plain] >= 0x20 && text[plain] != '"' &&
+               text[plain] != '\\')
+            plain++;
+        put_bytes(out, text, plain);
+        text += plain;
+        if (*text)
+            put_escaped(out, (unsigned char)*text++);
+    }
+    put_bytes(out, "\"", 1);
+}
+
+void symm__json_number(struct json_out *out, int64_t number)
+{
+    char text[24];
+    int length = snprintf(text, sizeof(text), "%" PRId64, number);
+
+    put_bytes(out, text, (size_t)length);
+}
+
+void symm__json_unsigned(struct json_out *out, uint64_t number)
+{
+    char text[24];
+    int length = snprintf(text, sizeof(text), "%" PRIu64, number);
+
+    put_bytes(out, text, (size_t)length);
+}
+
+void symm__json_bool(struct json_out *out, bool value)
+{
+    symm__json_put(out, value ? "true" : "false");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hash.h - FNV-1a 64, and JSON written piece by piece into a file, memory or a hash.
+ *
+ * FNV-1a is Fowler, Noll and Vo's: xor a byte, multiply by the prime. A hash over JSON is
+ * over its canonical form: keys sorted by byte value, no white space, integers in decimal,
+ * strings in UTF-8 with only ", \ and control characters escaped.
+ */
+#ifndef SYMM_PLANNER_HASH_H
+#define SYMM_PLANNER_HASH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SYMM_FNV_BASIS 0xcbf29ce484222325ULL
+
+uint64_t symm__fnv(uint64_t hash, const void *bytes, size_t length);
+
+/* Where JSON goes: a hash, or growing memory. A failed allocation is kept in `failed`. */
+struct json_out {
+    bool hashing;
+    uint64_t hash;
+    char *text; /* free() it */
+    size_t length, room;
+    bool failed;
+};
+
+void symm__json_hash_begin(struct json_out *out);
+void symm__json_put(struct json_out *out, const char *text);    /* as it is */
+void symm__json_string(struct json_out *out, const char *text); /* quoted */
+void symm__json_number(struct json_out *out, int64_t number);
+void symm__json_unsigned(struct json_out *out, uint64_t number);
+void symm__json_bool(struct json_out *out, bool value);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * no_json.c - the readers of builds without jansson: each refuses, and says why.
+ */
+#include "status.h"
+#include "symm/plan.h"
+
+#if !SYMM_HAVE_JANSSON
+
+static symm_status refuse(const char *name)
+{
+    return symm__fail(SYMM_ERR_UNSUPPORTED,
+                      "%s: this library was built without jansson and reads no JSON; "
+                      "build it with libjansson-dev installed",
+                      name);
+}
+
+symm_status symm_program_read(const char *path, symm_program **program)
+{
+    (void)program;
+    return refuse(path);
+}
+
+symm_status symm_program_parse(const char *text, size_t length, const char *name,
+                               symm_program **program)
+{
+    (void)text;
+    (void)length;
+    (void)program;
+    return refuse(name);
+}
+
+symm_status symm_plan_read(const char *path, symm_plan **plan)
+{
+    (void)plan;
+    return refuse(path);
+}
+
+symm_status symm_plan_parse(const char *text, size_t length, const char *name,
+                            symm_plan **plan)
+{
+    (void)text;
+    (void)length;
+    (void)plan;
+    return refuse(name);
+}
+
+symm_status symm_costs_read(const char *path, symm_costs **costs)
+{
+    (void)costs;
+    return refuse(path);
+}
+
+symm_status symm_costs_parse(const char *text, size_t length, const char *name,
+                             symm_costs **costs)
+{
+    (void)text;
+    (void)length;
+    (void)costs;
+    return refuse(name);
+}
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place.c - the placement: checks, the quick placement, then the exact search.
+ */
+#include "place.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "place_exact.h"
+#include "place_greedy.h"
+#include "status.h"
+
+/*
+ * The quick placement of up to FAST_ITEMS is some greedy ones and short searches, of
+ * milliseconds each; of more items, greedy ones for seconds at most.
+ */
+#define FAST_ITEMS  2000
+#define FAST_PAIRS  UINT64_C(30000)
+#define FAST_WORK   UINT64_C(1200000)
+#define LARGE_PAIRS UINT64_C(30000000)
+
+static symm_status check_options(const struct symm_place_options *options)
+{
+    if (options->mode != SYMM_PLACE_FAST && options->mode != SYMM_PLACE_FIT &&
+        options->mode != SYMM_PLACE_SMALL)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "placement: mode %d; allowed are SYMM_PLACE_FAST, _FIT, _SMALL",
+            (int)options->mode);
+    if (options->capacity < 0 || !(options->time_limit >= 0))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "placement: capacity %" PRId64 ", time limit %g; allowed are "
+                          ">= 0",
+                          options->capacity, options->time_limit);
+    return SYMM_OK;
+}
+
+static symm_status search(struct place_state *state)
+{
+    const struct place_model *m = state->model;
+    enum symm_place_mode mode = state->options->mode;
+    int64_t capacity = state->options->capacity / m->unit;
+    struct place_net net;
+    symm_status status;
+
+    if (state->peak <= state->lower_bound || !symm__place_exact_possible(m) ||
+        (mode == SYMM_PLACE_FAST && m->count > FAST_ITEMS) ||
+        (mode == SYMM_PLACE_FIT && state->peak <= capacity))
+        return SYMM_OK;
+    status = symm__place_net_make(m, &net);
+    if (status != SYMM_OK)
+        return status;
+    /* Also for FIT: if it fails, how close one can come is of interest. */
+    status = symm__place_exact_lower(state, &net, FAST_WORK);
+    if (status == SYMM_OK && mode == SYMM_PLACE_SMALL)
+        status = symm__place_exact_lower(state, &net, UINT64_MAX);
+    if (status == SYMM_OK && mode == SYMM_PLACE_FIT && state->peak > capacity &&
+        state->lower_bound <= capacity)
+        status = symm__place_exact_fit(state, &net, capacity, UINT64_MAX);
+    symm__place_net_free(&net);
+    return status;
+}
+
+static symm_status hand_over(const struct place_state *state, int count,
+                             int64_t *offsets, struct symm_place_result *result)
+{
+    const struct place_model *m = state->model;
+    const struct symm_place_options *options = state->options;
+    struct symm_place_result r = {.nodes = state->nodes};
+
+    if (__builtin_mul_overflow(state->peak, m->unit, &r.peak))
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "placement: the peak is %" PRId64 " times %" PRId64
+                          " bytes, beyond 2^63",
+                          state->peak, m->unit);
+    for (int i = 0; i < count; i++)
+        offsets[i] = 0;
+    for (int i = 0; i < m->count; i++)
+        offsets[m->source[i]] = state->offsets[i] * m->unit;
+    r.lower_bound = m->max_load * m->unit;
+    r.fits = options->capacity == 0 || r.peak <= options->capacity;
+    if (options->mode == SYMM_PLACE_FIT)
+        r.proved = r.fits || state->lower_bound > options->capacity / m->unit;
+    else
+        r.proved = state->peak <= state->lower_bound;
+    r.seconds = symm__place_now() - state->start;
+    *result = r;
+    return SYMM_OK;
+}
+
+symm_status symm__place(const struct symm_place_item *items, int count,
+                        const struct symm_place_options *options, int64_t *offsets,
+                        struct symm_place_result *result)
+{
+    double start = symm__place_now();
+    struct place_model model;
+    struct place_state state = {
+        .model = &model, .options = options, .start = start, .told = start};
+    symm_status status = check_options(options);
+
+    if (status == SYMM_OK)
+        status = symm__place_model_make(items, count, &model);
+    if (status != SYMM_OK)
+        return status;
+    state.lower_bound = model.lower_bound;
+    state.offsets = calloc((size_t)model.count + 1, sizeof *state.offsets);
+    if (!state.offsets)
+        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+    if (status == SYMM_OK)
+        status = symm__place_greedy(
+            &model, model.count <= FAST_ITEMS ? FAST_PAIRS : LARGE_PAIRS, state.offsets,
+            &state.peak);
+    if (status == SYMM_OK)
+        status = search(&state);
+    if (status == SYMM_OK)
+        status = hand_over(&state, count, offsets, result);
+    free(state.offsets);
+    symm__place_model_free(&model);
+    return status;
+}

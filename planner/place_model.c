@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_model.c - checks items and turns their spans into sections.
+ *
+ * Guarantees: afterwards no sum of sizes that are live together overflows. Refuses
+ * items that are malformed, naming the first; pins off their alignment, and two pinned
+ * items that share bytes and a moment.
+ */
+#include "place_model.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+/* ---- Checks ---------------------------------------------------------------------- */
+
+static symm_status check_item(const struct symm_place_item *item, int index)
+{
+    int64_t end;
+
+    if (item->size < 0 || item->alignment < 1 || item->pinned < -1)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "placement: item %d has size %" PRId64 ", alignment %" PRId64
+                          ", pinned %" PRId64 "; allowed are >= 0, >= 1, >= -1",
+                          index, item->size, item->alignment, item->pinned);
+    if (item->pinned > 0 && item->pinned % item->alignment != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "placement: item %d is pinned at %" PRId64
+                          ", which is not a multiple of its alignment %" PRId64,
+                          index, item->pinned, item->alignment);
+    if (item->pinned >= 0 && __builtin_add_overflow(item->pinned, item->size, &end))
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "placement: item %d, pinned at %" PRId64 " with size %" PRId64
+                          ", ends beyond 2^63",
+                          index, item->pinned, item->size);
+    if (item->span_count < 1 || !item->spans)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "placement: item %d has %d spans; it needs at least 1", index,
+                          item->span_count);
+    for (int k = 0; k < item->span_count; k++) {
+        const struct symm_span *span = &item->spans[k];
+        if (span->lower >= span->upper || (k > 0 && span[-1].upper > span->lower))
+            return symm__fail(SYMM_ERR_INVALID,
+                              "placement: span %d of item %d is [%" PRId64 ", %" PRId64
+                              "); spans must not be empty, must be sorted and disjoint",
+                              k, index, span->lower, span->upper);
+    }
+    return SYMM_OK;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Offsets of a lowest placement are sums of sizes, pins and aligned values. */
+static int64_t common_unit(const struct symm_place_item *items, int count)
+{
+    int64_t unit = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (items[i].size == 0)
+            continue;
+        unit = gcd(unit, items[i].size);
+        if (items[i].pinned > 0)
+            unit = gcd(unit, items[i].pinned);
+    }
+    for (int i = 0; i < count; i++)
+        if (items[i].size > 0 && unit % items[i].alignment != 0)
+            unit = gcd(unit, items[i].alignment);
+    return unit == 0 ? 1 : unit;
+}
+
+/* ---- Sections -------------------------------------------------------------------- */
+
+struct edge {
+    int64_t time;
+    int range; /* index of the range, ~index where it ends */
+};
+
+/* Ends before starts at one time: spans are half-open. */
+static int compare_edges(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+
+    if (x->time != y->time)
+        return x->time < y->time ? -1 : 1;
+    return (x->range >= 0) - (y->range >= 0);
+}
+
+/*
+ * A set of live items is maximal where a start is followed by an end; only those
+ * moments become sections (Golumbic: the maximal cliques of an interval graph).
+ */
+static void sweep(struct place_model *m, const struct edge *edges, int edge_count)
+{
+    int section = 0;
+    uint64_t live = 0;
+    bool grown = false;
+
+    for (int e = 0; e < edge_count; e++) {
+        int range = edges[e].range;
+        if (range >= 0) {
+            m->ranges[range].first = section;
+            m->pairs += live++;
+            grown = true;
+            continue;
+        }
+        if (grown) {
+            section++;
+            m->members += live;
+        }
+        grown = false;
+        live--;
+        m->ranges[~range].last = section;
+    }
+    m->sections = section;
+}
+
+static symm_status make_sections(struct place_model *m,
+                                 const struct symm_place_item *items)
+{
+    int ranges = m->range_start[m->count], filled = 0;
+    struct edge *edges = malloc(((size_t)ranges * 2 + 1) * sizeof *edges);
+
+    m->ranges = calloc((size_t)ranges + 1, sizeof *m->ranges);
+    if (!edges || !m->ranges) {
+        free(edges);
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d spans", ranges);
+    }
+    for (int i = 0; i < m->count; i++) {
+        const struct symm_place_item *item = &items[m->source[i]];
+        for (int k = 0; k < item->span_count; k++) {
+            int range = m->range_start[i] + k;
+            edges[filled++] = (struct edge){item->spans[k].lower, range};
+            edges[filled++] = (struct edge){item->spans[k].upper, ~range};
+        }
+    }
+    qsort(edges, (size_t)filled, sizeof *edges, compare_edges);
+    sweep(m, edges, filled);
+    free(edges);
+    for (int i = 0; i < m->count; i++) {
+        m->hull[i].first = m->ranges[m->range_start[i]].first;
+        m->hull[i].last = m->ranges[m->range_start[i + 1] - 1].last;
+    }
+    return SYMM_OK;
+}
+
+static symm_status add_loads(struct place_model *m)
+{
+    int64_t *change;
+
+    m->load = calloc((size_t)m->sections + 1, sizeof *m->load);
+    if (!m->load)
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d sections",
+                          m->sections);
+    /* Differences may wrap on the way; sums of what is live together may not. */
+    change = m->load;
+    for (int i = 0; i < m->count; i++) {
+        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++) {
+            uint64_t size = (uint64_t)m->size[i];
+            int first = m->ranges[r].first, last = m->ranges[r].last;
+            change[first] = (int64_t)((uint64_t)change[first] + size);
+            change[last] = (int64_t)((uint64_t)change[last] - size);
+        }
+    }
+    for (int s = 1; s < m->sections; s++)
+        m->load[s] = (int64_t)((uint64_t)m->load[s] + (uint64_t)m->load[s - 1]);
+    for (int s = 0; s < m->sections; s++)
+        m->max_load = m->load[s] > m->max_load ? m->load[s] : m->max_load;
+    return SYMM_OK;
+}
+
+/* ---- The model ------------------------------------------------------------------- */
+
+/* In units; bounds every sum that the placers make. */
+static symm_status add_sum(struct place_model *m, int k, int64_t *sum)
+{
+    int64_t need;
+
+    if (__builtin_add_overflow(m->size[k], m->alignment[k] - 1, &need) ||
+        __builtin_add_overflow(*sum, need, sum) ||
+        (m->pin[k] > 0 && __builtin_add_overflow(*sum, m->pin[k], sum)))
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "placement: the sizes of items 0 to %d add up to more than "
+                          "2^63 - 1 times %" PRId64,
+                          m->source[k], m->unit);
+    return SYMM_OK;
+}
+
+static symm_status fill_items(struct place_model *m,
+                              const struct symm_place_item *items, int count)
+{
+    int64_t ranges = 0, sum = 0;
+
+    m->unit = common_unit(items, count);
+    for (int i = 0; i < count; i++) {
+        int k = m->count;
+        if (items[i].size == 0)
+            continue;
+        m->source[k] = i;
+        m->size[k] = items[i].size / m->unit;
+        m->alignment[k] =
+            m->unit % items[i].alignment == 0 ? 1 : items[i].alignment / m->unit;
+        m->pin[k] = items[i].pinned < 0 ? -1 : items[i].pinned / m->unit;
+        m->pins += m->pin[k] >= 0;
+        for (int r = 0; r < items[i].span_count; r++)
+            m->width[k] +=
+                (double)items[i].spans[r].upper - (double)items[i].spans[r].lower;
+        m->range_start[k] = (int)ranges;
+        ranges += items[i].span_count;
+        if (ranges > 4 * (int64_t)SYMM_PLACE_MAX)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "placement: more than %d spans, at item %d",
+                              4 * SYMM_PLACE_MAX, i);
+        m->count++;
+        if (add_sum(m, k, &sum) != SYMM_OK)
+            return SYMM_ERR_OVERFLOW;
+    }
+    m->range_start[m->count] = (int)ranges;
+    return SYMM_OK;
+}
+
+symm_status symm__place_model_make(const struct symm_place_item *items, int count,
+                                   struct place_model *model)
+{
+    struct place_model m = {0};
+    size_t n = (size_t)(count > 0 ? count : 0) + 1;
+    symm_status status = SYMM_OK;
+
+    if (count < 0 || count > SYMM_PLACE_MAX)
+        return symm__fail(SYMM_ERR_INVALID, "placement: %d items; allowed are 0 to %d",
+                          count, SYMM_PLACE_MAX);
+    for (int i = 0; i < count && status == SYMM_OK; i++)
+        status = check_item(&items[i], i);
+    if (status != SYMM_OK)
+        return status;
+    m.source = calloc(n, sizeof *m.source);
+    m.size = calloc(n, sizeof *m.size);
+    m.alignment = calloc(n, sizeof *m.alignment);
+    m.pin = calloc(n, sizeof *m.pin);
+    m.width = calloc(n, sizeof *m.width);
+    m.range_start = calloc(n, sizeof *m.range_start);
+    m.hull = calloc(n, sizeof *m.hull);
+    if (!m.source || !m.size || !m.alignment || !m.pin || !m.width || !m.range_start ||
+        !m.hull)
+        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+    if (status == SYMM_OK)
+        status = fill_items(&m, items, count);
+    if (status == SYMM_OK)
+        status = make_sections(&m, items);
+    if (status == SYMM_OK)
+        status = add_loads(&m);
+    if (status != SYMM_OK) {
+        symm__place_model_free(&m);
+        return status;
+    }
+    m.lower_bound = m.max_load;
+    for (int i = 0; i < m.count; i++)
+        if (m.pin[i] >= 0 && m.pin[i] + m.size[i] > m.lower_bound)
+            m.lower_bound = m.pin[i] + m.size[i];
+    *model = m;
+    return SYMM_OK;
+}
+
+void symm__place_model_free(struct place_model *model)
+{
+    free(model->source);
+    free(model->size);
+    free(model->alignment);
+    free(model->pin);
+    free(model->width);
+    free(model->range_start);
+    free(model->ranges);
+    free(model->hull);
+    free(model->load);
+    *model = (struct place_model){0};
+}
+
+/* ---- Who meets whom -------------------------------------------------------------- */
+
+static symm_status make_live(const struct place_model *m, struct place_net *net)
+{
+    net->live_start = calloc((size_t)m->sections + 2, sizeof *net->live_start);
+    net->live = malloc((m->members + 1) * sizeof *net->live);
+    if (!net->live_start || !net->live)
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d sections",
+                          m->sections);
+    for (int r = 0; r < m->range_start[m->count]; r++)
+        for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
+            net->live_start[s + 2]++;
+    for (int s = 2; s <= m->sections + 1; s++)
+        net->live_start[s] += net->live_start[s - 1];
+    for (int i = 0; i < m->count; i++)
+        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
+            for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
+                net->live[net->live_start[s + 1]++] = i;
+    return SYMM_OK;
+}
+
+/* Appends the items that share a section with i; seen[k] == i: k is there already. */
+static int meet(const struct place_model *m, const struct place_net *net, int i,
+                int *seen, int *neighbor, int filled)
+{
+    seen[i] = i;
+    for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
+        for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
+            for (int e = net->live_start[s]; e < net->live_start[s + 1]; e++) {
+                int k = net->live[e];
+                if (seen[k] == i)
+                    continue;
+                seen[k] = i;
+                neighbor[filled++] = k;
+            }
+    return filled;
+}
+
+symm_status symm__place_net_make(const struct place_model *m, struct place_net *net)
+{
+    size_t n = (size_t)m->count + 1;
+    int *seen = malloc(n * sizeof *seen), filled = 0;
+    symm_status status;
+
+    *net = (struct place_net){0};
+    status = make_live(m, net);
+    net->neighbor_start = calloc(n, sizeof *net->neighbor_start);
+    net->neighbor = malloc((2 * m->pairs + 1) * sizeof *net->neighbor);
+    if (status == SYMM_OK && (!seen || !net->neighbor_start || !net->neighbor))
+        status = symm__fail(SYMM_ERR_NOMEM,
+                            "placement: no memory for %" PRIu64 " conflicts", m->pairs);
+    if (status != SYMM_OK) {
+        free(seen);
+        symm__place_net_free(net);
+        return status;
+    }
+    memset(seen, -1, n * sizeof *seen);
+    for (int i = 0; i < m->count; i++) {
+        net->neighbor_start[i] = filled;
+        filled = meet(m, net, i, seen, net->neighbor, filled);
+    }
+    net->neighbor_start[m->count] = filled;
+    free(seen);
+    return SYMM_OK;
+}
+
+void symm__place_net_free(struct place_net *net)
+{
+    free(net->live_start);
+    free(net->live);
+    free(net->neighbor_start);
+    free(net->neighbor);
+    *net = (struct place_net){0};
+}

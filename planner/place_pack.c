@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_pack.c - symm_pack: placement of plain lifetimes, as in the CSV files.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "place.h"
+#include "status.h"
+#include "symm/plan.h"
+
+static symm_status place_items(const symm_pack_item *items, int count,
+                               const struct symm_place_options *options,
+                               int64_t *offsets, struct symm_place_result *result)
+{
+    size_t n = (size_t)count + 1;
+    struct symm_place_item *list = calloc(n, sizeof(*list));
+    struct symm_span *spans = calloc(n, sizeof(*spans));
+    symm_status status;
+
+    for (int i = 0; list && spans && i < count; i++) {
+        spans[i] = (struct symm_span){items[i].lower, items[i].upper};
+        list[i] = (struct symm_place_item){items[i].size, 1, -1, &spans[i], 1};
+    }
+    if (!list || !spans)
+        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+    else
+        status = symm__place(list, count, options, offsets, result);
+    free(list);
+    free(spans);
+    return status;
+}
+
+symm_status symm_pack(const symm_pack_item *items, int count,
+                      const symm_pack_options *options, int64_t *offsets,
+                      symm_pack_result *result)
+{
+    symm_pack_options o = {0};
+    struct symm_place_options place;
+    struct symm_place_result r;
+    symm_pack_result out;
+    symm_status status;
+
+    if (count < 0 || count > SYMM_PLACE_MAX || (count > 0 && (!items || !offsets)) ||
+        !result)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_pack: %d items; allowed are 0 to %d, with lists of them "
+            "and of offsets, and a result",
+            count, SYMM_PLACE_MAX);
+    if (options)
+        memcpy(&o, options, options->size < sizeof(o) ? options->size : sizeof(o));
+    place = (struct symm_place_options){.mode = o.fast           ? SYMM_PLACE_FAST
+                                                : o.capacity > 0 ? SYMM_PLACE_FIT
+                                                                 : SYMM_PLACE_SMALL,
+                                        .capacity = o.capacity,
+                                        .time_limit = o.time_limit,
+                                        .progress = o.progress,
+                                        .arg = o.arg};
+    status = place_items(items, count, &place, offsets, &r);
+    if (status != SYMM_OK)
+        return status;
+    out = (symm_pack_result){result->size, r.peak,    r.lower_bound, r.fits,
+                             r.proved,     r.seconds, r.nodes};
+    memcpy(result, &out, result->size < sizeof(out) ? result->size : sizeof(out));
+    return SYMM_OK;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_search.h - one resumable exact search for a placement within a capacity.
+ */
+#ifndef SYMM_PLANNER_PLACE_SEARCH_H
+#define SYMM_PLANNER_PLACE_SEARCH_H
+
+#include "place_model.h"
+
+enum place_outcome {
+    PLACE_MORE,      /* the budget is used up */
+    PLACE_FOUND,     /* symm__place_search_offsets has a placement */
+    PLACE_EXHAUSTED, /* there is no placement within the capacity */
+    PLACE_NO_MEMORY,
+};
+
+struct place_search;
+
+/*
+ * rank[i] orders the items: of those that can be placed at the same lowest offset, the
+ * one with the lowest rank is tried first. Capacity in units. model and net are
+ * borrowed, rank is copied. NULL: no memory.
+ */
+struct place_search *symm__place_search_open(const struct place_model *model,
+                                             const struct place_net *net,
+                                             const int *rank, int64_t capacity);
+void symm__place_search_close(struct place_search *search); /* NULL is allowed */
+
+/*
+ * Goes on until about `budget` more list entries were looked at, a nanosecond or two
+ * each. Deterministic, however it is cut up.
+ */
+enum place_outcome symm__place_search_step(struct place_search *search,
+                                           uint64_t budget);
+/* In units, by item of the model. */
+const int64_t *symm__place_search_offsets(const struct place_search *search);
+uint64_t symm__place_search_work(const struct place_search *search);
+uint64_t symm__place_search_nodes(const struct place_search *search);
+
+#endif

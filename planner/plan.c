@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan.c - a program's plan: algorithms and barriers are chosen, lifetimes follow from
+ * them, offsets from the lifetimes, and the certificate from all (docs/planner.md).
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan_private.h"
+#include "program_private.h"
+#include "status.h"
+
+struct plan_private *symm__plan_new(void)
+{
+    struct plan_private *plan = calloc(1, sizeof(*plan));
+
+    if (plan)
+        plan->plan.size = sizeof(plan->plan);
+    return plan;
+}
+
+void symm_plan_destroy(symm_plan *plan)
+{
+    if (!plan)
+        return;
+    free(plan->certificate);
+    symm__pool_free(&((struct plan_private *)plan)->pool);
+    free(plan);
+}
+
+symm_status symm_plan_algorithm_parse(const char *name, symm_plan_algorithm *algorithm)
+{
+    for (int a = 0; a < SYMM_PLAN_PUT; a++) {
+        if (strcmp(name, symm_plan_algorithm_name((symm_plan_algorithm)a)) != 0)
+            continue;
+        *algorithm = (symm_plan_algorithm)a;
+        return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_INVALID,
+                      "found the algorithm '%s', allowed: ll_push lamport_push "
+                      "two_shot_push one_shot_pull two_shot_pull two_shot_inplace "
+                      "copy_in copy_engine multimem_one_shot multimem_two_shot engine",
+                      name);
+}
+
+symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
+{
+    const struct plan_private *private = (const struct plan_private *)plan;
+    uint64_t made = symm__plan_struct_hash(plan);
+
+    *hash = private->was_read && made == private->struct_hash ? private->document_hash
+                                                              : made;
+    return SYMM_OK;
+}
+
+/* ---- Making one -------------------------------------------------------------------- */
+
+/* A channel belongs to a stream within a team: streams that communicate are numbered. */
+static void number_channels(const symm_program *program, int *channels)
+{
+    int count = 0;
+
+    for (int s = 0; s < program->stream_count; s++)
+        channels[s] = -1;
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        if ((op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind)) &&
+            channels[op->stream] < 0)
+            channels[op->stream] = count++;
+    }
+}
+
+static bool fill_ops(struct plan_private *private, const symm_program *program,
+                     const struct choice *choice)
+{
+    symm_plan *plan = &private->plan;
+    int channels[SYMM_PROGRAM_MAX_STREAMS];
+
+    number_channels(program, channels);
+    plan->ops = symm__pool_alloc(&private->pool, (size_t)program->op_count + 1,
+                                 sizeof(*plan->ops));
+    if (!plan->ops)
+        return false;
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
+            continue;
+        symm_plan_op *made = &plan->ops[plan->op_count++];
+        *made = (symm_plan_op){.site = symm__pool_copy(&private->pool, op->site),
+                               .algorithm = choice->algorithms[i],
+                               .channel = channels[op->stream],
+                               .entry_barrier = choice->entry[i],
+                               .exit_barrier = choice->exit[i]};
+        if (!made->site)
+            return false;
+    }
+    return true;
+}
+
+static bool fill_buffers(struct plan_private *private, const symm_program *program,
+                         const struct choice *choice, const struct lifetimes *lives)
+{
+    symm_plan *plan = &private->plan;
+
+    plan->buffers = symm__pool_alloc(&private->pool, (size_t)program->buffer_count + 1,
+                                     sizeof(*plan->buffers));
+    if (!plan->buffers)
+        return false;
+    for (int b = 0; b < program->buffer_count; b++) {
+        symm_plan_buffer *made = &plan->buffers[plan->buffer_count++];
+        *made = (symm_plan_buffer){
+            .name = symm__pool_copy(&private->pool, program->buffers[b].name),
+            .alloc_id = (uint64_t)b + 1,
+            .offset = (size_t)choice->offsets[b],
+            .bytes = program->buffers[b].bytes};
+        plan->dedicated_bytes += (size_t)lives->sizes[b];
+        if (!made->name)
+            return false;
+    }
+    plan->arena_bytes = (size_t)choice->arena;
+    plan->lower_bound_bytes = (size_t)lives->clique_bytes;
+    return true;
+}
+
+static bool fill_points(struct plan_private *private, const struct choice *choices,
+                        int count, int best)
+{
+    symm_plan *plan = &private->plan;
+
+    plan->points =
+        symm__pool_alloc(&private->pool, (size_t)count, sizeof(*plan->points));
+    if (!plan->points)
+        return false;
+    plan->point_count = count;
+    for (int i = 0; i < count; i++) {
+        const struct choice *a = &choices[i];
+        symm_plan_point *point = &plan->points[i];
+        *point = (symm_plan_point){.name = symm__pool_copy(&private->pool, a->name),
+                                   .arena_bytes = (size_t)a->arena,
+                                   .barriers = a->barriers,
+                                   .microseconds = a->microseconds,
+                                   .chosen = i == best};
+        if (!point->name)
+            return false;
+        for (int k = 0; k < count; k++) {
+            const struct choice *b = &choices[k];
+            bool equal = b->arena == a->arena && b->barriers == a->barriers &&
+                         !(b->microseconds < a->microseconds) &&
+                         !(b->microseconds > a->microseconds);
+            if (k != i && b->arena <= a->arena && b->barriers <= a->barriers &&
+                b->microseconds <= a->microseconds && (!equal || k < i))
+                point->beaten = true;
+        }
+    }
+    plan->microseconds = choices[best].microseconds;
+    return true;
+}
+
+static bool fill_note(struct plan_private *private, const struct lifetimes *lives,
+                      const symm_plan_options *options)
+{
+    symm_plan *plan = &private->plan;
+
+    if (plan->arena_bytes == plan->lower_bound_bytes)
+        return true;
+    plan->note = symm__pool_format(
+        &private->pool,
+        "%zu bytes above the largest set of buffers that pairwise conflict%s: %s",
+        plan->arena_bytes - plan->lower_bound_bytes,
+        lives->clique_proved ? "" : " (a larger set may exist)",
+        options->fast
+            ? "only fast placement was allowed"
+            : "lifetimes around a circle, or that interlock, may need more, or "
+              "the search was cut short; a longer time limit may help");
+    return plan->note != NULL;
+}
+
+static symm_status fill(struct plan_private *private, const symm_program *program,
+                        const symm_plan_options *options, const struct choice *choices,
+                        int count, int best, const struct lifetimes *lives)
+{
+    symm_plan *plan = &private->plan;
+    symm_status status;
+
+    plan->world = program->world;
+    plan->program = symm__pool_copy(&private->pool, program->name);
+    if (!plan->program || !fill_ops(private, program, &choices[best]) ||
+        !fill_buffers(private, program, &choices[best], lives) ||
+        !fill_points(private, choices, count, best) ||
+        !fill_note(private, lives, options))
+        return symm__program_nomem(program);
+    status = symm_program_hash(program, &plan->program_hash);
+    if (status == SYMM_OK)
+        status = symm__plan_certify(private, lives);
+    if (status != SYMM_OK)
+        return status;
+    plan->plan_hash = symm__plan_struct_hash(plan);
+    plan->has_plan_hash = true;
+    return SYMM_OK;
+}
+
+static symm_status check_options(const symm_plan_options *options)
+{
+    if (options->size != sizeof(*options))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_plan_options.size: found %zu, allowed: %zu",
+                          options->size, sizeof(*options));
+    if (!(options->time_limit >= 0))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_plan_options.time_limit: found %g, allowed: 0 or more",
+                          options->time_limit);
+    return SYMM_OK;
+}
+
+/* A put whose source is its destination overwrites what a neighbour may still send. */
+static symm_status check_puts(const symm_program *program)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        if (op->kind == SYMM_PROGRAM_PUT && op->in == op->out)
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "program %s: ops[%d] (put %s): found %s as src and dst, "
+                "allowed: two buffers, for a peer would overwrite what is "
+                "still to be sent",
+                program->name, i, op->site, program->buffers[op->in].name);
+    }
+    return SYMM_OK;
+}
+
+static symm_status make_in_order(const symm_program *program,
+                                 const symm_plan_options *options, struct order *order,
+                                 struct plan_private *private)
+{
+    struct pool pool = {0};
+    struct lifetimes lives;
+    struct choice *choices;
+    int count, best;
+    symm_status status =
+        symm__plan_choose(&pool, order, options, &choices, &count, &best);
+
+    if (status == SYMM_OK)
+        status = symm__plan_settle(&pool, order, options, &choices[best], &lives);
+    if (status == SYMM_OK) {
+        status = fill(private, program, options, choices, count, best, &lives);
+        symm__lifetimes_finish(&lives);
+    }
+    symm__pool_free(&pool);
+    return status;
+}
+
+symm_status symm_plan_make(symm_program *program, const symm_plan_options *options,
+                           symm_plan **plan)
+{
+    static const symm_plan_options defaults = {.size = sizeof(defaults)};
+    struct plan_private *private;
+    struct order order;
+    symm_status status;
+
+    options = options ? options : &defaults;
+    status = check_options(options);
+    if (status == SYMM_OK)
+        status = symm_program_finish(program);
+    if (status == SYMM_OK)
+        status = check_puts(program);
+    if (status == SYMM_OK)
+        status = symm__order_init(&order, program);
+    if (status != SYMM_OK)
+        return status;
+    private = symm__plan_new();
+    status = private ? make_in_order(program, options, &order, private)
+                     : symm__program_nomem(program);
+    symm__order_finish(&order);
+    if (status != SYMM_OK) {
+        symm_plan_destroy(private ? &private->plan : NULL);
+        return status;
+    }
+    *plan = &private->plan;
+    return SYMM_OK;
+}

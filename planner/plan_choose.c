@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan_choose.c - memory against barriers: which algorithms and barriers a plan uses.
+ *
+ * Each way is closed under what the program needs (order_run.c), then placed. Considered:
+ * the fastest algorithms with the fewest barriers; the same with one more barrier where the
+ * circle closes; with barriers on the larger buffers, by size; with all barriers; and the
+ * algorithms that touch no peer's buffer. The least of predicted time plus the price of
+ * memory wins; ties go to the first.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan_private.h"
+#include "program_private.h"
+#include "status.h"
+
+#define MAX_SIZES   4
+#define MAX_CHOICES (MAX_SIZES + 4)
+
+struct chooser {
+    struct pool *pool;
+    struct order *order;
+    const symm_program *program;
+    const symm_plan_options *options;
+    const struct symm_costs *costs;
+    symm_plan_algorithm forced; /* SYMM_PLAN_ALGORITHMS: none */
+    struct choice *choices;
+    int count;
+};
+
+static symm_status nomem(const struct chooser *chooser)
+{
+    return symm__program_nomem(chooser->program);
+}
+
+static bool has_barriers(const struct chooser *chooser, const struct choice *choice,
+                         int op)
+{
+    const symm_program_op *the_op = &chooser->program->ops[op];
+
+    return symm__op_traits(the_op, choice->algorithms[op]).entry;
+}
+
+/* ---- Algorithms -------------------------------------------------------------------- */
+
+static symm_status check_forced(const struct chooser *chooser)
+{
+    const symm_program *program = chooser->program;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        const char *why;
+        if (!symm__is_collective(op->kind))
+            continue;
+        why = symm__algorithm_objection(op, chooser->forced);
+        if (why)
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "program %s: ops[%d] (%s %s) cannot use the algorithm %s: "
+                "%s",
+                program->name, i, symm_program_kind_name(op->kind), op->site,
+                symm_plan_algorithm_name(chooser->forced), why);
+    }
+    return SYMM_OK;
+}
+
+static void choose_algorithms(const struct chooser *chooser, struct choice *choice,
+                              bool local)
+{
+    const symm_program *program = chooser->program;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        choice->algorithms[i] = SYMM_PLAN_PUT;
+        if (!symm__is_collective(op->kind))
+            continue;
+        choice->algorithms[i] =
+            chooser->forced < SYMM_PLAN_ALGORITHMS
+                ? chooser->forced
+                : symm__cost_choose(chooser->costs, program, op, local);
+    }
+}
+
+/* ---- One way ----------------------------------------------------------------------- */
+
+static struct choice *new_choice(struct chooser *chooser, const char *name)
+{
+    struct choice *choice = &chooser->choices[chooser->count];
+    const size_t ops = (size_t)chooser->program->op_count + 1;
+    const size_t buffers = (size_t)chooser->program->buffer_count + 1;
+
+    *choice = (struct choice){.name = name};
+    choice->algorithms =
+        symm__pool_alloc(chooser->pool, ops, sizeof(*choice->algorithms));
+    choice->entry = symm__pool_alloc(chooser->pool, ops, sizeof(bool));
+    choice->exit = symm__pool_alloc(chooser->pool, ops, sizeof(bool));
+    choice->offsets = symm__pool_alloc(chooser->pool, buffers, sizeof(int64_t));
+    if (!choice->algorithms || !choice->entry || !choice->exit || !choice->offsets)
+        return NULL;
+    return choice;
+}
+
+static bool same(const struct chooser *chooser, const struct choice *a,
+                 const struct choice *b)
+{
+    const size_t ops = (size_t)chooser->program->op_count;
+
+    return memcmp(a->algorithms, b->algorithms, ops * sizeof(*a->algorithms)) == 0 &&
+           memcmp(a->entry, b->entry, ops * sizeof(bool)) == 0 &&
+           memcmp(a->exit, b->exit, ops * sizeof(bool)) == 0;
+}
+
+/* choice->entry and exit are demands here, and what is set afterwards. */
+static symm_status close_choice(struct chooser *chooser, struct choice *choice)
+{
+    struct order *order = chooser->order;
+    const size_t ops = (size_t)chooser->program->op_count;
+    symm_status status = symm__order_set(order, choice->algorithms);
+
+    if (status != SYMM_OK)
+        return status;
+    memcpy(order->entry, choice->entry, ops * sizeof(bool));
+    memcpy(order->exit, choice->exit, ops * sizeof(bool));
+    status = symm__order_run(order);
+    if (status != SYMM_OK)
+        return status;
+    memcpy(choice->entry, order->entry, ops * sizeof(bool));
+    memcpy(choice->exit, order->exit, ops * sizeof(bool));
+    for (size_t i = 0; i < ops; i++) {
+        choice->barriers += choice->entry[i] + choice->exit[i];
+        choice->microseconds +=
+            symm__cost_op(chooser->costs, chooser->program, &chooser->program->ops[i],
+                          choice->algorithms[i]) +
+            chooser->costs->barrier_us * (choice->entry[i] + choice->exit[i]);
+    }
+    return SYMM_OK;
+}
+
+struct progress {
+    const symm_plan_options *options;
+};
+
+static bool tell(void *arg, double seconds, int64_t peak, int64_t bound, uint64_t nodes)
+{
+    const struct progress *progress = arg;
+
+    (void)nodes;
+    return progress->options->progress(progress->options->arg, seconds, (size_t)peak,
+                                       (size_t)bound);
+}
+
+static symm_status place(struct chooser *chooser, struct choice *choice,
+                         const struct lifetimes *lives, bool exact)
+{
+    struct progress progress = {.options = chooser->options};
+    struct symm_place_options how = {.mode = SYMM_PLACE_FAST};
+    struct symm_place_result result;
+    int64_t *offsets;
+    symm_status status;
+
+    if (lives->count == 0)
+        return SYMM_OK;
+    if (exact) {
+        how.mode = SYMM_PLACE_SMALL;
+        how.time_limit =
+            chooser->options->time_limit > 0 ? chooser->options->time_limit : 2;
+        how.progress = chooser->options->progress ? tell : NULL;
+        how.arg = &progress;
+    }
+    offsets = calloc((size_t)lives->count, sizeof(*offsets));
+    if (!offsets)
+        return nomem(chooser);
+    status = symm__place(lives->items, lives->count, &how, offsets, &result);
+    if (status == SYMM_OK && (!exact || result.peak < choice->arena)) {
+        choice->arena = result.peak;
+        memcpy(choice->offsets, offsets, (size_t)lives->count * sizeof(*offsets));
+    }
+    free(offsets);
+    return status;
+}
+
+/* Adds the choice unless it is one that is there; it is then as good as thrown away. */
+static symm_status finish_choice(struct chooser *chooser, struct choice *choice)
+{
+    struct lifetimes lives;
+    symm_status status = close_choice(chooser, choice);
+
+    if (status != SYMM_OK)
+        return status;
+    for (int i = 0; i < chooser->count; i++)
+        if (same(chooser, &chooser->choices[i], choice))
+            return SYMM_OK;
+    status = symm__lifetimes_make(&lives, chooser->order);
+    if (status != SYMM_OK)
+        return status;
+    status = place(chooser, choice, &lives, false);
+    symm__lifetimes_finish(&lives);
+    chooser->count += status == SYMM_OK;
+    return status;
+}
+
+/* ---- The ways ---------------------------------------------------------------------- */
+
+/* The larger of what an op touches; 0 for other ops than collectives and puts. */
+static size_t largest_of(const symm_program *program, const symm_program_op *op)
+{
+    size_t bytes = 0;
+
+    if (op->in >= 0)
+        bytes = program->buffers[op->in].bytes;
+    if (op->out >= 0 && program->buffers[op->out].bytes > bytes)
+        bytes = program->buffers[op->out].bytes;
+    return bytes;
+}
+
+static void demand(const struct chooser *chooser, struct choice *choice, int op)
+{
+    if (!has_barriers(chooser, choice, op))
+        return;
+    choice->entry[op] = true;
+    choice->exit[op] = chooser->program->ops[op].kind != SYMM_PROGRAM_PUT;
+}
+
+/* From the first way, with barriers on everything of at least this size. */
+static symm_status try_sizes(struct chooser *chooser, size_t bytes, const char *name)
+{
+    const symm_program *program = chooser->program;
+    struct choice *choice = new_choice(chooser, name);
+
+    if (!choice)
+        return nomem(chooser);
+    choose_algorithms(chooser, choice, false);
+    for (int i = 0; i < program->op_count; i++)
+        if (largest_of(program, &program->ops[i]) >= bytes)
+            demand(chooser, choice, i);
+    return finish_choice(chooser, choice);
+}
+
+/* From the first way, with an exit barrier on the last collective of each stream. */
+static symm_status try_cut(struct chooser *chooser)
+{
+    const symm_program *program = chooser->program;
+    struct choice *choice = new_choice(chooser, "a barrier where the circle closes");
+
+    if (!choice)
+        return nomem(chooser);
+    choose_algorithms(chooser, choice, false);
+    for (int s = 0; s < program->stream_count; s++) {
+        int last = -1;
+        for (int i = 0; i < program->op_count; i++)
+            if (program->ops[i].stream == s && has_barriers(chooser, choice, i) &&
+                program->ops[i].kind != SYMM_PROGRAM_PUT)
+                last = i;
+        if (last >= 0)
+            choice->exit[last] = true;
+    }
+    return finish_choice(chooser, choice);
+}
+
+static size_t next_size(const struct chooser *chooser, size_t below)
+{
+    const symm_program *program = chooser->program;
+    size_t next = 0;
+
+    for (int i = 0; i < program->op_count; i++) {
+        size_t bytes = largest_of(program, &program->ops[i]);
+        if (has_barriers(chooser, &chooser->choices[0], i) && bytes < below &&
+            bytes > next)
+            next = bytes;
+    }
+    return next;
+}
+
+static symm_status try_barriers(struct chooser *chooser)
+{
+    size_t bytes = SIZE_MAX;
+    symm_status status = SYMM_OK;
+
+    if (chooser->program->loop)
+        status = try_cut(chooser);
+    for (int i = 0; i < MAX_SIZES && status == SYMM_OK; i++) {
+        bytes = next_size(chooser, bytes);
+        if (bytes == 0 || next_size(chooser, bytes) == 0)
+            break;
+        const char *name = symm__pool_format(
+            chooser->pool, "all barriers on %zu bytes and more", bytes);
+        status = name ? try_sizes(chooser, bytes, name) : nomem(chooser);
+    }
+    return status == SYMM_OK ? try_sizes(chooser, 1, "all barriers") : status;
+}
+
+static symm_status try_all(struct chooser *chooser)
+{
+    struct choice *choice = new_choice(chooser, "fewest barriers");
+    symm_status status;
+    bool barriers = false;
+
+    if (!choice)
+        return nomem(chooser);
+    choose_algorithms(chooser, choice, false);
+    status = finish_choice(chooser, choice);
+    for (int i = 0; i < chooser->program->op_count && status == SYMM_OK; i++)
+        barriers = barriers || has_barriers(chooser, &chooser->choices[0], i);
+    if (status == SYMM_OK && barriers)
+        status = try_barriers(chooser);
+    if (status != SYMM_OK || !barriers || chooser->forced < SYMM_PLAN_ALGORITHMS)
+        return status;
+    choice = new_choice(chooser, "no peer's buffer is touched");
+    if (!choice)
+        return nomem(chooser);
+    choose_algorithms(chooser, choice, true);
+    return finish_choice(chooser, choice);
+}
+
+static int find_best(const struct chooser *chooser)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+    double least = 0;
+    int best = 0;
+
+    for (int i = 0; i < chooser->count; i++) {
+        const struct choice *choice = &chooser->choices[i];
+        double price = choice->microseconds +
+                       chooser->costs->memory_us_per_gib * (double)choice->arena / gib;
+        if (i == 0 || price < least) {
+            least = price;
+            best = i;
+        }
+    }
+    return best;
+}
+
+symm_status symm__plan_choose(struct pool *pool, struct order *order,
+                              const symm_plan_options *options, struct choice **choices,
+                              int *count, int *best)
+{
+    struct chooser chooser = {.pool = pool,
+                              .order = order,
+                              .program = order->program,
+                              .options = options,
+                              .costs = options->costs ? options->costs
+                                                      : &symm__costs_built_in,
+                              .forced = SYMM_PLAN_ALGORITHMS};
+    symm_status status = SYMM_OK;
+
+    if (options->algorithm)
+        status = symm_plan_algorithm_parse(options->algorithm, &chooser.forced);
+    if (status == SYMM_OK && options->algorithm)
+        status = check_forced(&chooser);
+    if (status != SYMM_OK)
+        return status;
+    chooser.choices = symm__pool_alloc(pool, MAX_CHOICES, sizeof(*chooser.choices));
+    if (!chooser.choices)
+        return nomem(&chooser);
+    status = try_all(&chooser);
+    if (status != SYMM_OK)
+        return status;
+    *best = find_best(&chooser);
+    *choices = chooser.choices;
+    *count = chooser.count;
+    return SYMM_OK;
+}
+
+symm_status symm__plan_settle(struct pool *pool, struct order *order,
+                              const symm_plan_options *options, struct choice *choice,
+                              struct lifetimes *lives)
+{
+    struct chooser chooser = {.pool = pool,
+                              .order = order,
+                              .program = order->program,
+                              .options = options,
+                              .costs = options->costs ? options->costs
+                                                      : &symm__costs_built_in};
+    symm_status status;
+
+    choice->barriers = 0;
+    choice->microseconds = 0;
+    status = close_choice(&chooser, choice);
+    if (status == SYMM_OK)
+        status = symm__lifetimes_make(lives, order);
+    if (status != SYMM_OK)
+        return status;
+    if (choice->arena > lives->clique_bytes && !options->fast)
+        status = place(&chooser, choice, lives, true);
+    if (status == SYMM_OK)
+        status = symm__plan_spread(lives, choice->arena, choice->offsets);
+    if (status != SYMM_OK)
+        symm__lifetimes_finish(lives);
+    return status;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan_write.c - a plan as a symm-plan/1 document, and its hash.
+ *
+ * The text depends on nothing but the plan: fixed order of members, one buffer, op or
+ * entry a line. A file is written beside its place and renamed, so it is whole or not
+ * there.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "plan_private.h"
+#include "status.h"
+
+static void put_name(struct json_out *out, const char *key, const char *name)
+{
+    symm__json_put(out, key);
+    symm__json_string(out, name);
+}
+
+static void put_size(struct json_out *out, const char *key, uint64_t number)
+{
+    symm__json_put(out, key);
+    symm__json_unsigned(out, number);
+}
+
+static void put_flag(struct json_out *out, const char *key, bool flag)
+{
+    symm__json_put(out, key);
+    symm__json_bool(out, flag);
+}
+
+static void put_hash(struct json_out *out, const char *key, uint64_t hash)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%016" PRIx64, hash);
+    put_name(out, key, text);
+}
+
+/* ---- The canonical form ------------------------------------------------------------ */
+
+static void hash_entries(struct json_out *out, const symm_plan *plan)
+{
+    symm__json_put(out, ",\"certificate\":[");
+    for (size_t i = 0; i < plan->certificate_count; i++) {
+        const symm_plan_entry *entry = &plan->certificate[i];
+        put_name(out, i ? ",{\"after\":" : "{\"after\":", entry->after);
+        put_name(out, ",\"before\":", entry->before);
+        if (entry->next_period)
+            put_name(out, ",\"next_period\":", entry->next_period);
+        put_name(out, ",\"ordered_by\":", entry->ordered_by);
+        symm__json_put(out, "}");
+    }
+    symm__json_put(out, "]");
+}
+
+uint64_t symm__plan_struct_hash(const symm_plan *plan)
+{
+    struct json_out out;
+
+    symm__json_hash_begin(&out);
+    put_size(&out, "{\"arena_bytes\":", plan->arena_bytes);
+    symm__json_put(&out, ",\"buffers\":[");
+    for (int i = 0; i < plan->buffer_count; i++) {
+        const symm_plan_buffer *buffer = &plan->buffers[i];
+        put_size(&out, i ? ",{\"alloc_id\":" : "{\"alloc_id\":", buffer->alloc_id);
+        put_size(&out, ",\"bytes\":", buffer->bytes);
+        put_name(&out, ",\"name\":", buffer->name);
+        put_size(&out, ",\"offset\":", buffer->offset);
+        symm__json_put(&out, "}");
+    }
+    symm__json_put(&out, "]");
+    hash_entries(&out, plan);
+    put_size(&out, ",\"dedicated_bytes\":", plan->dedicated_bytes);
+    symm__json_put(&out, ",\"format\":\"symm-plan/1\"");
+    put_size(&out, ",\"lower_bound_bytes\":", plan->lower_bound_bytes);
+    symm__json_put(&out, ",\"ops\":[");
+    for (int i = 0; i < plan->op_count; i++) {
+        const symm_plan_op *op = &plan->ops[i];
+        put_name(&out, i ? ",{\"algorithm\":" : "{\"algorithm\":",
+                 symm_plan_algorithm_name(op->algorithm));
+        put_size(&out, ",\"channel\":", (uint64_t)op->channel);
+        put_flag(&out, ",\"entry_barrier\":", op->entry_barrier);
+        put_flag(&out, ",\"exit_barrier\":", op->exit_barrier);
+        put_name(&out, ",\"site\":", op->site);
+        symm__json_put(&out, "}");
+    }
+    symm__json_put(&out, "]");
+    put_name(&out, ",\"program\":", plan->program);
+    put_hash(&out, ",\"program_hash\":", plan->program_hash);
+    put_size(&out, ",\"world\":", (uint64_t)plan->world);
+    symm__json_put(&out, "}");
+    return out.hash;
+}
+
+/* ---- The text ---------------------------------------------------------------------- */
+
+static void put_head(struct json_out *out, const symm_plan *plan)
+{
+    symm__json_put(out, "{\n \"format\": \"symm-plan/1\"");
+    put_name(out, ", \"program\": ", plan->program);
+    put_hash(out, ",\n \"program_hash\": ", plan->program_hash);
+    if (plan->has_plan_hash)
+        put_hash(out, ", \"plan_hash\": ", plan->plan_hash);
+    put_size(out, ",\n \"world\": ", (uint64_t)plan->world);
+    put_size(out, ",\n \"arena_bytes\": ", plan->arena_bytes);
+    put_size(out, ", \"lower_bound_bytes\": ", plan->lower_bound_bytes);
+    put_size(out, ", \"dedicated_bytes\": ", plan->dedicated_bytes);
+}
+
+static void put_lists(struct json_out *out, const symm_plan *plan)
+{
+    symm__json_put(out, ",\n \"buffers\": [");
+    for (int i = 0; i < plan->buffer_count; i++) {
+        const symm_plan_buffer *buffer = &plan->buffers[i];
+        put_name(out, i ? ",\n  {\"name\": " : "\n  {\"name\": ", buffer->name);
+        put_size(out, ", \"alloc_id\": ", buffer->alloc_id);
+        put_size(out, ", \"offset\": ", buffer->offset);
+        put_size(out, ", \"bytes\": ", buffer->bytes);
+        symm__json_put(out, "}");
+    }
+    symm__json_put(out, "],\n \"ops\": [");
+    for (int i = 0; i < plan->op_count; i++) {
+        const symm_plan_op *op = &plan->ops[i];
+        put_name(out, i ? ",\n  {\"site\": " : "\n  {\"site\": ", op->site);
+        put_name(out, ", \"algorithm\": ", symm_plan_algorithm_name(op->algorithm));
+        put_size(out, ", \"channel\": ", (uint64_t)op->channel);
+        put_flag(out, ", \"entry_barrier\": ", op->entry_barrier);
+        put_flag(out, ", \"exit_barrier\": ", op->exit_barrier);
+        symm__json_put(out, "}");
+    }
+    symm__json_put(out, "],\n \"certificate\": [");
+    for (size_t i = 0; i < plan->certificate_count; i++) {
+        const symm_plan_entry *entry = &plan->certificate[i];
+        put_name(out, i ? ",\n  {\"before\": " : "\n  {\"before\": ", entry->before);
+        put_name(out, ", \"after\": ", entry->after);
+        put_name(out, ", \"ordered_by\": ", entry->ordered_by);
+        if (entry->next_period)
+            put_name(out, ", \"next_period\": ", entry->next_period);
+        symm__json_put(out, "}");
+    }
+    symm__json_put(out, "]\n}\n");
+}
+
+symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
+{
+    struct json_out out = {.hashing = false};
+
+    put_head(&out, plan);
+    put_lists(&out, plan);
+    if (out.failed) {
+        free(out.text);
+        return symm__fail(SYMM_ERR_NOMEM, "plan of %s: memory is exhausted",
+                          plan->program);
+    }
+    *text = out.text;
+    *length = out.length;
+    return SYMM_OK;
+}
+
+static symm_status write_beside(const char *path, const char *beside, const char *text,
+                                size_t length)
+{
+    FILE *file = fopen(beside, "we");
+    bool good;
+
+    if (!file)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be created",
+                                beside);
+    good = fwrite(text, 1, length, file) == length;
+    good = fclose(file) == 0 && good;
+    if (!good || rename(beside, path) != 0) {
+        int error = errno;
+        unlink(beside);
+        return symm__fail_errno(SYMM_ERR_SYSTEM, error, "%s: cannot be written", path);
+    }
+    return SYMM_OK;
+}
+
+symm_status symm_plan_write(const symm_plan *plan, const char *path)
+{
+    char *text, *beside;
+    size_t length;
+    symm_status status = symm_plan_format(plan, &text, &length);
+
+    if (status != SYMM_OK)
+        return status;
+    if (asprintf(&beside, "%s.new", path) < 0) {
+        free(text);
+        return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
+    }
+    status = write_beside(path, beside, text, length);
+    free(beside);
+    free(text);
+    return status;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * program.c - a program in memory: its head, streams, groups and buffers (symm/plan.h).
+ *
+ * Guarantees: what was added is valid by itself, names are unique and copied, sizes were
+ * computed without overflow; after an error the program is as it was. Complaints name
+ * places as a symm-program/1 file would have them, so its reader passes them on.
+ */
+#include "program_private.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+#define LARGEST (SIZE_MAX / 4)
+
+const char *symm_program_kind_name(symm_program_kind kind)
+{
+    switch (kind) {
+#define KIND_CASE(name, value, text)                                                   \
+    case SYMM_PROGRAM_##name:                                                          \
+        return text;
+        SYMM_PROGRAM_KIND_MAP(KIND_CASE)
+#undef KIND_CASE
+    default:
+        return NULL;
+    }
+}
+
+bool symm__is_collective(symm_program_kind kind)
+{
+    return kind >= SYMM_PROGRAM_ALL_REDUCE && kind <= SYMM_PROGRAM_ALL_TO_ALL;
+}
+
+static struct program_private *inside(symm_program *program)
+{
+    return (struct program_private *)program;
+}
+
+symm_status symm__program_refuse(const symm_program *program, const char *path,
+                                 const char *found, const char *format, ...)
+{
+    const struct program_private *private = (const struct program_private *)program;
+    char allowed[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(allowed, sizeof(allowed), format, args);
+    va_end(args);
+    return symm__fail(SYMM_ERR_INVALID, "%s: %s: found %s, allowed: %s",
+                      private->source, path, found, allowed);
+}
+
+symm_status symm__program_nomem(const symm_program *program)
+{
+    const struct program_private *private = (const struct program_private *)program;
+
+    return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", private->source);
+}
+
+bool symm__grow(void **list, int count, int *room, size_t bytes)
+{
+    int more = *room ? 2 * *room : 16;
+    void *grown;
+
+    if (count < *room)
+        return true;
+    grown = realloc(*list, (size_t)more * bytes);
+    if (!grown)
+        return false;
+    *list = grown;
+    *room = more;
+    return true;
+}
+
+/* ---- Names ----------------------------------------------------------------------- */
+
+int symm__program_stream(const symm_program *program, const char *name)
+{
+    for (int i = 0; i < program->stream_count; i++)
+        if (strcmp(program->streams[i], name) == 0)
+            return i;
+    return -1;
+}
+
+int symm__program_group(const symm_program *program, const char *name)
+{
+    for (int i = 0; i < program->group_count; i++)
+        if (strcmp(program->groups[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int symm__program_buffer(const symm_program *program, const char *name)
+{
+    for (int i = 0; i < program->buffer_count; i++)
+        if (strcmp(program->buffers[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+void symm__group_find(const symm_program_group *group, int rank, int *list, int *place)
+{
+    int i = 0;
+
+    while (group->ranks[i] != rank)
+        i++;
+    *list = i / group->length;
+    *place = i % group->length;
+}
+
+/* A name that is taken: `index` >= 0. */
+static symm_status check_name(const symm_program *program, const char *path,
+                              const char *name, int index)
+{
+    char found[80];
+
+    if (!name || !*name)
+        return symm__program_refuse(program, path, "no name", "one that is not empty");
+    snprintf(found, sizeof(found), "\"%.70s\"", name);
+    if (index >= 0)
+        return symm__program_refuse(program, path, found, "a name not used before");
+    return SYMM_OK;
+}
+
+/* ---- The head, streams, groups ----------------------------------------------------- */
+
+static symm_status add_group(symm_program *program, const char *name, int lists,
+                             int length, const int *ranks, int *group)
+{
+    struct program_private *private = inside(program);
+    int *copy = symm__pool_alloc(&private->pool, (size_t)program->world, sizeof(*copy));
+    char *text = symm__pool_copy(&private->pool, name);
+
+    if (!copy || !text ||
+        !symm__grow((void **)&program->groups, program->group_count,
+                    &private->group_room, sizeof(*program->groups)))
+        return symm__program_nomem(program);
+    for (int i = 0; i < program->world; i++)
+        copy[i] = ranks ? ranks[i] : i;
+    program->groups[program->group_count] = (symm_program_group){
+        .name = text, .lists = lists, .length = length, .ranks = copy};
+    *group = program->group_count++;
+    private->hashed = false;
+    return SYMM_OK;
+}
+
+symm_status symm_program_create(const char *name, int world, bool loop,
+                                symm_program **program)
+{
+    struct program_private *private;
+    symm_status status = SYMM_ERR_NOMEM;
+    int group;
+
+    if (!name || !*name)
+        return symm__fail(SYMM_ERR_INVALID, "a program needs a name that is not empty");
+    if (world < 1 || world > SYMM_PROGRAM_MAX_WORLD)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "program %s: world: found %d, allowed: 1 to %d", name, world,
+                          SYMM_PROGRAM_MAX_WORLD);
+    private = calloc(1, sizeof(*private));
+    if (!private)
+        return symm__fail(SYMM_ERR_NOMEM, "program %s: memory is exhausted", name);
+    private->source = symm__pool_format(&private->pool, "program %s", name);
+    private->program =
+        (symm_program){.size = sizeof(symm_program), .world = world, .loop = loop};
+    private->program.name = symm__pool_copy(&private->pool, name);
+    if (private->source && private->program.name)
+        status = add_group(&private->program, "world", 1, world, NULL, &group);
+    if (status != SYMM_OK) {
+        symm_program_destroy(&private->program);
+        return symm__fail(SYMM_ERR_NOMEM, "program %s: memory is exhausted", name);
+    }
+    *program = &private->program;
+    return SYMM_OK;
+}
+
+void symm_program_destroy(symm_program *program)
+{
+    if (!program)
+        return;
+    symm__pool_free(&inside(program)->pool);
+    free(program->streams);
+    free(program->groups);
+    free(program->buffers);
+    free(program->ops);
+    free(program);
+}
+
+symm_status symm_program_add_stream(symm_program *program, const char *name,
+                                    int *stream)
+{
+    struct program_private *private = inside(program);
+    char path[40];
+    char *text;
+    symm_status status;
+
+    snprintf(path, sizeof(path), "streams[%d]", program->stream_count);
+    status = check_name(program, path, name,
+                        name ? symm__program_stream(program, name) : -1);
+    if (status != SYMM_OK)
+        return status;
+    if (program->stream_count == SYMM_PROGRAM_MAX_STREAMS)
+        return symm__program_refuse(program, "streams", "one more", "1 to %d names",
+                                    SYMM_PROGRAM_MAX_STREAMS);
+    text = symm__pool_copy(&private->pool, name);
+    if (!text || !symm__grow((void **)&program->streams, program->stream_count,
+                             &private->stream_room, sizeof(*program->streams)))
+        return symm__program_nomem(program);
+    program->streams[program->stream_count] = text;
+    *stream = program->stream_count++;
+    private->hashed = false;
+    return SYMM_OK;
+}
+
+symm_status symm_program_add_group(symm_program *program, const char *name, int lists,
+                                   int length, const int *ranks, int *group)
+{
+    bool seen[SYMM_PROGRAM_MAX_WORLD] = {false};
+    char path[120], found[40];
+    symm_status status;
+
+    snprintf(path, sizeof(path), "groups.%.60s", name ? name : "");
+    status =
+        check_name(program, path, name, name ? symm__program_group(program, name) : -1);
+    if (status != SYMM_OK)
+        return status;
+    snprintf(found, sizeof(found), "%d lists of %d ranks", lists, length);
+    if (lists < 1 || length < 1 || (int64_t)lists * length != program->world)
+        return symm__program_refuse(
+            program, path, found,
+            "lists of equal length that hold each of the %d ranks once",
+            program->world);
+    for (int i = 0; i < program->world; i++) {
+        snprintf(path, sizeof(path), "groups.%.60s[%d][%d]", name, i / length,
+                 i % length);
+        snprintf(found, sizeof(found), "%d", ranks[i]);
+        if (ranks[i] < 0 || ranks[i] >= program->world || seen[ranks[i]])
+            return symm__program_refuse(program, path, found,
+                                        "a rank from 0 to %d that is in no list yet",
+                                        program->world - 1);
+        seen[ranks[i]] = true;
+    }
+    return add_group(program, name, lists, length, ranks, group);
+}
+
+/* ---- Buffers --------------------------------------------------------------------- */
+
+/* Elements from the first to the last that shape and stride reach; false: overflow. */
+static bool compute_extent(symm_program_buffer *buffer)
+{
+    int64_t last = 0, span;
+
+    for (int i = 0; i < buffer->dims; i++) {
+        if (__builtin_mul_overflow(buffer->shape[i] - 1, buffer->stride[i], &span) ||
+            __builtin_add_overflow(last, span, &last))
+            return false;
+    }
+    if (last == INT64_MAX)
+        return false;
+    buffer->elements = (size_t)last + 1;
+    return !__builtin_mul_overflow(buffer->elements, symm_dtype_size(buffer->dtype),
+                                   &buffer->bytes) &&
+           buffer->bytes <= LARGEST;
+}
+
+static bool fill_strides(symm_program_buffer *buffer, const int64_t *stride)
+{
+    int64_t dense = 1;
+
+    for (int i = buffer->dims - 1; i >= 0; i--) {
+        buffer->stride[i] = stride ? stride[i] : dense;
+        if (!stride && __builtin_mul_overflow(dense, buffer->shape[i], &dense))
+            return false;
+    }
+    return true;
+}
+
+static symm_status append_buffer(symm_program *program, const char *name,
+                                 const symm_program_buffer *made, int *buffer)
+{
+    struct program_private *private = inside(program);
+    char path[60];
+    char *text;
+    symm_status status;
+
+    snprintf(path, sizeof(path), "buffers[%d].name", program->buffer_count);
+    status = check_name(program, path, name,
+                        name ? symm__program_buffer(program, name) : -1);
+    if (status != SYMM_OK)
+        return status;
+    text = symm__pool_copy(&private->pool, name);
+    if (!text || !symm__grow((void **)&program->buffers, program->buffer_count,
+                             &private->buffer_room, sizeof(*program->buffers)))
+        return symm__program_nomem(program);
+    program->buffers[program->buffer_count] = *made;
+    program->buffers[program->buffer_count].name = text;
+    *buffer = program->buffer_count++;
+    private->hashed = false;
+    return SYMM_OK;
+}
+
+symm_status symm_program_add_buffer(symm_program *program, const char *name,
+                                    symm_dtype dtype, int dims, const int64_t *shape,
+                                    const int64_t *stride, int *buffer)
+{
+    symm_program_buffer made = {.dtype = dtype, .dims = dims};
+    char path[60], found[40];
+
+    snprintf(path, sizeof(path), "buffers[%d]", program->buffer_count);
+    snprintf(found, sizeof(found), "%d", (int)dtype);
+    if (symm_dtype_size(dtype) == 0)
+        return symm__program_refuse(program, path, found, "a dtype of symm.h");
+    snprintf(found, sizeof(found), "%d sizes", dims);
+    if (dims < 0 || dims > SYMM_PROGRAM_MAX_DIMS)
+        return symm__program_refuse(program, path, found, "0 to %d",
+                                    SYMM_PROGRAM_MAX_DIMS);
+    for (int i = 0; i < dims; i++) {
+        snprintf(path, sizeof(path), "buffers[%d].shape[%d]", program->buffer_count, i);
+        snprintf(found, sizeof(found), "%lld", (long long)shape[i]);
+        if (shape[i] < 1)
+            return symm__program_refuse(program, path, found, "1 or more");
+        made.shape[i] = shape[i];
+        if (!stride || stride[i] >= 0)
+            continue;
+        snprintf(path, sizeof(path), "buffers[%d].stride[%d]", program->buffer_count,
+                 i);
+        snprintf(found, sizeof(found), "%lld", (long long)stride[i]);
+        return symm__program_refuse(program, path, found, "0 or more");
+    }
+    snprintf(path, sizeof(path), "buffers[%d]", program->buffer_count);
+    if (!fill_strides(&made, stride) || !compute_extent(&made))
+        return symm__program_refuse(program, path, "a larger extent",
+                                    "a size that fits 62 bits");
+    return append_buffer(program, name, &made, buffer);
+}
+
+symm_status symm_program_add_bytes(symm_program *program, const char *name,
+                                   size_t bytes, int *buffer)
+{
+    symm_program_buffer made = {
+        .dtype = SYMM_UINT8, .raw = true, .bytes = bytes, .elements = bytes};
+    char path[60], found[40];
+
+    snprintf(path, sizeof(path), "buffers[%d].bytes", program->buffer_count);
+    snprintf(found, sizeof(found), "%zu", bytes);
+    if (bytes < 1 || bytes > LARGEST)
+        return symm__program_refuse(program, path, found, "1 to %zu", LARGEST);
+    return append_buffer(program, name, &made, buffer);
+}

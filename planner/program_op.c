@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * program_op.c - the ops of a program: each checked as it is added, and the whole at last.
+ *
+ * Guarantees: of an op that was added every index is in range, every output large enough,
+ * every derived field set. symm_program_finish finds each wait's put and an order in which
+ * one thread can issue all ops: among what can go next, the first of the list goes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program_private.h"
+#include "status.h"
+
+struct adding {
+    symm_program *program;
+    symm_program_op op; /* in the making */
+    char path[80];      /* of the field in hand */
+    char found[120];
+};
+
+static const char *field(struct adding *at, const char *name)
+{
+    snprintf(at->path, sizeof(at->path), "ops[%d]%s%s", at->program->op_count,
+             *name ? "." : "", name);
+    return at->path;
+}
+
+static const char *found_number(struct adding *at, long long number)
+{
+    snprintf(at->found, sizeof(at->found), "%lld", number);
+    return at->found;
+}
+
+static symm_status check_index(struct adding *at, const char *name, int index,
+                               int count, const char *what)
+{
+    if (index >= 0 && index < count)
+        return SYMM_OK;
+    return symm__program_refuse(at->program, field(at, name), found_number(at, index),
+                                "the index of a %s, 0 to %d", what, count - 1);
+}
+
+static symm_status take_site(struct adding *at)
+{
+    const symm_program *program = at->program;
+    const bool wait = at->op.kind == SYMM_PROGRAM_WAIT;
+
+    if (!at->op.site || !*at->op.site)
+        return symm__program_refuse(program, field(at, "site"), "no site",
+                                    "a name that is not empty");
+    snprintf(at->found, sizeof(at->found), "\"%.100s\"", at->op.site);
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *other = &program->ops[i];
+        if (!other->site || (other->kind == SYMM_PROGRAM_WAIT) != wait ||
+            strcmp(other->site, at->op.site) != 0)
+            continue;
+        return symm__program_refuse(program, field(at, "site"), at->found,
+                                    wait
+                                        ? "the site of a put that no other op waits for"
+                                        : "a name not used before");
+    }
+    at->op.site =
+        symm__pool_copy(&((struct program_private *)at->program)->pool, at->op.site);
+    return at->op.site ? SYMM_OK : symm__program_nomem(program);
+}
+
+/* ---- Kinds ----------------------------------------------------------------------- */
+
+static symm_status take_local(struct adding *at)
+{
+    struct program_private *private = (struct program_private *)at->program;
+    const int *given = at->op.buffers;
+    int *copy;
+
+    if (at->op.buffer_count < 1 || !given)
+        return symm__program_refuse(at->program, field(at, "buffers"), "none",
+                                    "a list of buffers");
+    copy = symm__pool_alloc(&private->pool, (size_t)at->op.buffer_count, sizeof(*copy));
+    if (!copy)
+        return symm__program_nomem(at->program);
+    for (int i = 0; i < at->op.buffer_count; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "buffers[%d]", i);
+        symm_status status =
+            check_index(at, name, given[i], at->program->buffer_count, "buffer");
+        if (status != SYMM_OK)
+            return status;
+        copy[i] = given[i];
+    }
+    at->op.buffers = copy;
+    return SYMM_OK;
+}
+
+static symm_status take_count(struct adding *at)
+{
+    const size_t elements = at->program->buffers[at->op.in].elements;
+    const size_t length = (size_t)at->program->groups[at->op.group].length;
+    const bool split = at->op.kind == SYMM_PROGRAM_REDUCE_SCATTER ||
+                       at->op.kind == SYMM_PROGRAM_ALL_TO_ALL;
+
+    if (at->op.count == 0)
+        at->op.count = elements;
+    snprintf(at->found, sizeof(at->found), "%zu", at->op.count);
+    if (at->op.count > elements)
+        return symm__program_refuse(at->program, field(at, "count"), at->found,
+                                    "an integer from 1 to %zu", elements);
+    if (split && at->op.count % length)
+        return symm__program_refuse(at->program, field(at, "count"), at->found,
+                                    "a multiple of the group's %zu ranks", length);
+    return SYMM_OK;
+}
+
+static symm_status take_out(struct adding *at)
+{
+    const symm_program_buffer *in = &at->program->buffers[at->op.in], *out;
+    size_t elements = at->op.count;
+    const size_t length = (size_t)at->program->groups[at->op.group].length;
+    bool fits = true;
+
+    if (at->op.kind == SYMM_PROGRAM_REDUCE_SCATTER)
+        elements /= length;
+    if (at->op.kind == SYMM_PROGRAM_ALL_GATHER)
+        fits = !__builtin_mul_overflow(elements, length, &elements);
+    if (!fits ||
+        __builtin_mul_overflow(elements, symm_dtype_size(in->dtype), &at->op.result))
+        return symm__program_refuse(at->program, field(at, "count"), "a larger result",
+                                    "a result that fits 64 bits");
+    if (at->op.out == -1)
+        return SYMM_OK;
+    symm_status status =
+        check_index(at, "out", at->op.out, at->program->buffer_count, "buffer");
+    if (status != SYMM_OK)
+        return status;
+    out = &at->program->buffers[at->op.out];
+    snprintf(at->found, sizeof(at->found), "\"%.60s\" of %zu bytes", out->name,
+             out->bytes);
+    if (out->bytes < at->op.result)
+        return symm__program_refuse(at->program, field(at, "out"), at->found,
+                                    "a buffer of at least %zu bytes", at->op.result);
+    snprintf(at->found, sizeof(at->found), "\"%.60s\" of %s", out->name,
+             symm_dtype_name(out->dtype));
+    if (!out->raw && !in->raw && out->dtype != in->dtype)
+        return symm__program_refuse(at->program, field(at, "out"), at->found,
+                                    "a buffer of %s, as `in`",
+                                    symm_dtype_name(in->dtype));
+    return SYMM_OK;
+}
+
+static symm_status take_collective(struct adding *at)
+{
+    const symm_program *program = at->program;
+    symm_status status = take_site(at);
+
+    if (status == SYMM_OK)
+        status = check_index(at, "group", at->op.group, program->group_count, "group");
+    if (status == SYMM_OK)
+        status = check_index(at, "in", at->op.in, program->buffer_count, "buffer");
+    if (status != SYMM_OK)
+        return status;
+    at->op.dtype = program->buffers[at->op.in].dtype;
+    if (at->op.kind != SYMM_PROGRAM_ALL_REDUCE &&
+        at->op.kind != SYMM_PROGRAM_REDUCE_SCATTER)
+        at->op.reduce = SYMM_SUM;
+    if (!symm_op_name(at->op.reduce))
+        return symm__program_refuse(program, field(at, "reduce"),
+                                    found_number(at, at->op.reduce),
+                                    "sum avg prod min max");
+    if (at->op.kind != SYMM_PROGRAM_BROADCAST)
+        at->op.root = 0;
+    if (at->op.root < 0 || at->op.root >= program->groups[at->op.group].length)
+        return symm__program_refuse(
+            program, field(at, "root"), found_number(at, at->op.root),
+            "an integer from 0 to %d", program->groups[at->op.group].length - 1);
+    status = take_count(at);
+    return status == SYMM_OK ? take_out(at) : status;
+}
+
+static symm_status take_put(struct adding *at)
+{
+    const symm_program *program = at->program;
+    const symm_program_buffer *src, *dst;
+    symm_status status = take_site(at);
+
+    if (status == SYMM_OK)
+        status = check_index(at, "group", at->op.group, program->group_count, "group");
+    if (status == SYMM_OK)
+        status = check_index(at, "src", at->op.in, program->buffer_count, "buffer");
+    if (status == SYMM_OK)
+        status = check_index(at, "dst", at->op.out, program->buffer_count, "buffer");
+    if (status != SYMM_OK)
+        return status;
+    src = &program->buffers[at->op.in];
+    dst = &program->buffers[at->op.out];
+    snprintf(at->found, sizeof(at->found), "\"%.60s\" of %zu bytes", dst->name,
+             dst->bytes);
+    if (dst->bytes < src->bytes)
+        return symm__program_refuse(program, field(at, "dst"), at->found,
+                                    "a buffer of at least %zu bytes, as src",
+                                    src->bytes);
+    if (at->op.shift < -SYMM_PROGRAM_MAX_WORLD || at->op.shift > SYMM_PROGRAM_MAX_WORLD)
+        return symm__program_refuse(program, field(at, "shift"),
+                                    found_number(at, at->op.shift),
+                                    "an integer from -%d to %d", SYMM_PROGRAM_MAX_WORLD,
+                                    SYMM_PROGRAM_MAX_WORLD);
+    int length = program->groups[at->op.group].length;
+    at->op.shift = (at->op.shift % length + length) % length;
+    at->op.count = at->op.result = src->bytes;
+    at->op.dtype = src->dtype;
+    return SYMM_OK;
+}
+
+static symm_status take_fields(struct adding *at)
+{
+    switch (at->op.kind) {
+    case SYMM_PROGRAM_WRITE:
+    case SYMM_PROGRAM_READ:
+        return take_local(at);
+    case SYMM_PROGRAM_PUT:
+        return take_put(at);
+    case SYMM_PROGRAM_WAIT:
+        return take_site(at);
+    case SYMM_PROGRAM_DEPEND:
+        return check_index(at, "on", at->op.on, at->program->stream_count, "stream");
+    default:
+        return take_collective(at);
+    }
+}
+
+/* Fields that a kind does not have get their neutral values. */
+static symm_program_op neutral(const symm_program_op *given)
+{
+    symm_program_op op = {.size = sizeof(op),
+                          .kind = given->kind,
+                          .stream = given->stream,
+                          .early_start = given->early_start,
+                          .in = -1,
+                          .out = -1,
+                          .put = -1,
+                          .on = -1};
+    const bool local =
+        given->kind == SYMM_PROGRAM_WRITE || given->kind == SYMM_PROGRAM_READ;
+
+    if (local) {
+        op.buffers = given->buffers;
+        op.buffer_count = given->buffer_count;
+    } else if (given->kind == SYMM_PROGRAM_DEPEND) {
+        op.on = given->on;
+    } else if (given->kind == SYMM_PROGRAM_WAIT) {
+        op.site = given->site;
+    } else {
+        op.site = given->site;
+        op.group = given->group;
+        op.in = given->in;
+        op.out = given->out;
+        op.count = given->count;
+        op.reduce = given->reduce;
+        op.root = given->root;
+        op.shift = given->kind == SYMM_PROGRAM_PUT ? given->shift : 0;
+    }
+    return op;
+}
+
+symm_status symm_program_add_op(symm_program *program, const symm_program_op *op)
+{
+    struct program_private *private = (struct program_private *)program;
+    struct adding at = {.program = program};
+    symm_status status;
+    int stream;
+
+    if (op->size != sizeof(*op))
+        return symm__program_refuse(program, field(&at, "size"),
+                                    found_number(&at, (long long)op->size), "%zu",
+                                    sizeof(*op));
+    if (!symm_program_kind_name(op->kind))
+        return symm__program_refuse(program, field(&at, "op"),
+                                    found_number(&at, op->kind),
+                                    "write read all_reduce reduce_scatter all_gather "
+                                    "broadcast all_to_all put wait depend");
+    if (program->op_count == SYMM_PROGRAM_MAX_OPS)
+        return symm__program_refuse(program, "ops", "one more", "%d ops",
+                                    SYMM_PROGRAM_MAX_OPS);
+    if (program->stream_count == 0) {
+        status = symm_program_add_stream(program, "main", &stream);
+        if (status != SYMM_OK)
+            return status;
+    }
+    at.op = neutral(op);
+    status = check_index(&at, "stream", at.op.stream, program->stream_count, "stream");
+    if (status == SYMM_OK)
+        status = take_fields(&at);
+    if (status != SYMM_OK)
+        return status;
+    if (!symm__grow((void **)&program->ops, program->op_count, &private->op_room,
+                    sizeof(*program->ops)))
+        return symm__program_nomem(program);
+    program->ops[program->op_count++] = at.op;
+    program->order = NULL;
+    private->hashed = false;
+    return SYMM_OK;
+}
+
+/* ---- The whole ------------------------------------------------------------------- */
+
+static symm_status find_put(symm_program *program, int index)
+{
+    symm_program_op *op = &program->ops[index];
+    char path[40], found[120];
+
+    op->put = -1;
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *other = &program->ops[i];
+        if (other->kind == SYMM_PROGRAM_PUT && strcmp(other->site, op->site) == 0)
+            op->put = i;
+    }
+    snprintf(path, sizeof(path), "ops[%d].site", index);
+    snprintf(found, sizeof(found), "\"%.100s\"", op->site);
+    if (op->put < 0)
+        return symm__program_refuse(program, path, found, "the site of a put");
+    op->group = program->ops[op->put].group;
+    return SYMM_OK;
+}
+
+struct sorter {
+    const symm_program *program;
+    int next
+        [SYMM_PROGRAM_MAX_STREAMS]; /* by stream: first op not placed, or op_count */
+    bool *placed;
+};
+
+static int next_of_stream(const symm_program *program, int stream, int from)
+{
+    while (from < program->op_count && program->ops[from].stream != stream)
+        from++;
+    return from;
+}
+
+static bool can_go(const struct sorter *sorter, int index)
+{
+    const symm_program_op *op = &sorter->program->ops[index];
+
+    if (op->kind == SYMM_PROGRAM_WAIT)
+        return sorter->placed[op->put];
+    if (op->kind == SYMM_PROGRAM_DEPEND && op->on != op->stream)
+        return sorter->next[op->on] > index;
+    return true;
+}
+
+/* The first op that can go, or -1; *stuck is then the first that is left. */
+static int choose_next(const struct sorter *sorter, int *stuck)
+{
+    const symm_program *program = sorter->program;
+    int best = -1;
+
+    *stuck = program->op_count;
+    for (int s = 0; s < program->stream_count; s++) {
+        int index = sorter->next[s];
+        if (index == program->op_count)
+            continue;
+        if (index < *stuck)
+            *stuck = index;
+        if ((best < 0 || index < best) && can_go(sorter, index))
+            best = index;
+    }
+    return best;
+}
+
+static symm_status sort_ops(const symm_program *program, int *order)
+{
+    struct sorter sorter = {.program = program};
+    char path[40], found[120];
+    int stuck;
+
+    sorter.placed = calloc((size_t)program->op_count + 1, sizeof(*sorter.placed));
+    if (!sorter.placed)
+        return symm__program_nomem(program);
+    for (int s = 0; s < program->stream_count; s++)
+        sorter.next[s] = next_of_stream(program, s, 0);
+    for (int i = 0; i < program->op_count; i++) {
+        int index = choose_next(&sorter, &stuck);
+        if (index < 0) {
+            free(sorter.placed);
+            snprintf(path, sizeof(path), "ops[%d]", stuck);
+            snprintf(found, sizeof(found), "an op that can never run (%s)",
+                     symm_program_kind_name(program->ops[stuck].kind));
+            return symm__program_refuse(program, path, found,
+                                        "a wait whose put can come before it");
+        }
+        order[i] = index;
+        sorter.placed[index] = true;
+        int stream = program->ops[index].stream;
+        sorter.next[stream] = next_of_stream(program, stream, index + 1);
+    }
+    free(sorter.placed);
+    return SYMM_OK;
+}
+
+symm_status symm_program_finish(symm_program *program)
+{
+    struct program_private *private = (struct program_private *)program;
+    symm_status status;
+    int *order, stream;
+
+    if (program->order)
+        return SYMM_OK;
+    if (program->stream_count == 0) {
+        status = symm_program_add_stream(program, "main", &stream);
+        if (status != SYMM_OK)
+            return status;
+    }
+    for (int i = 0; i < program->op_count; i++) {
+        if (program->ops[i].kind != SYMM_PROGRAM_WAIT)
+            continue;
+        status = find_put(program, i);
+        if (status != SYMM_OK)
+            return status;
+    }
+    order =
+        symm__pool_alloc(&private->pool, (size_t)program->op_count + 1, sizeof(*order));
+    if (!order)
+        return symm__program_nomem(program);
+    status = sort_ops(program, order);
+    if (status == SYMM_OK)
+        program->order = order;
+    return status;
+}

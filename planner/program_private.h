@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * program_private.h - a program as the files that build, read and write it see it.
+ */
+#ifndef SYMM_PLANNER_PROGRAM_PRIVATE_H
+#define SYMM_PLANNER_PROGRAM_PRIVATE_H
+
+#include "pool.h"
+#include "symm/plan.h"
+
+struct program_private {
+    symm_program program; /* first: the caller's pointer is ours */
+    struct pool pool;     /* names, lists, the order */
+    const char *source;   /* in complaints: the file, or "program NAME" */
+    int stream_room, group_room, buffer_room, op_room;
+    bool hashed; /* `hash` is that of the text it was read from */
+    uint64_t hash;
+};
+
+/* "SOURCE: PATH: found FOUND, allowed: <format>" as SYMM_ERR_INVALID. */
+symm_status symm__program_refuse(const symm_program *program, const char *path,
+                                 const char *found, const char *format, ...)
+    __attribute__((format(printf, 4, 5))) SYMM_MUST_CHECK;
+symm_status symm__program_nomem(const symm_program *program) SYMM_MUST_CHECK;
+
+/* By name, or -1. */
+int symm__program_stream(const symm_program *program, const char *name);
+int symm__program_group(const symm_program *program, const char *name);
+int symm__program_buffer(const symm_program *program, const char *name);
+
+/* The place of a rank in a group: its list and its index there. */
+void symm__group_find(const symm_program_group *group, int rank, int *list, int *place);
+
+/* Room for one more element of `bytes` bytes in *list; false: memory is exhausted. */
+bool symm__grow(void **list, int count, int *room, size_t bytes);
+
+bool symm__is_collective(symm_program_kind kind);
+
+#endif

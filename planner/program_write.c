@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * program_write.c - a program's hash. One that was read hashes as the document it came
+ * from; one that was built, as the document that says the same with every default written
+ * out and no member that its op does not have.
+ */
+#include <string.h>
+
+#include "hash.h"
+#include "program_private.h"
+#include "status.h"
+
+static void put_name(struct json_out *out, const char *key, const char *name)
+{
+    symm__json_put(out, key);
+    symm__json_string(out, name);
+}
+
+static void put_dims(struct json_out *out, const char *key, const int64_t *numbers,
+                     int count)
+{
+    symm__json_put(out, key);
+    symm__json_put(out, "[");
+    for (int i = 0; i < count; i++) {
+        symm__json_put(out, i ? "," : "");
+        symm__json_number(out, numbers[i]);
+    }
+    symm__json_put(out, "]");
+}
+
+static void put_buffer(struct json_out *out, const symm_program_buffer *buffer)
+{
+    symm__json_put(out, "{");
+    if (buffer->raw) {
+        symm__json_put(out, "\"bytes\":");
+        symm__json_unsigned(out, buffer->bytes);
+        put_name(out, ",\"name\":", buffer->name);
+    } else {
+        put_name(out, "\"dtype\":", symm_dtype_name(buffer->dtype));
+        put_name(out, ",\"name\":", buffer->name);
+        put_dims(out, ",\"shape\":", buffer->shape, buffer->dims);
+        put_dims(out, ",\"stride\":", buffer->stride, buffer->dims);
+    }
+    symm__json_put(out, "}");
+}
+
+static void put_group(struct json_out *out, const symm_program_group *group)
+{
+    symm__json_string(out, group->name);
+    symm__json_put(out, ":[");
+    for (int i = 0; i < group->lists * group->length; i++) {
+        if (i % group->length == 0)
+            symm__json_put(out, i ? "],[" : "[");
+        else
+            symm__json_put(out, ",");
+        symm__json_number(out, group->ranks[i]);
+    }
+    symm__json_put(out, "]]");
+}
+
+/* World is there anyhow; the others by name, whatever order they were added in. */
+static void put_groups(struct json_out *out, const symm_program *program)
+{
+    const symm_program_group *last = NULL;
+
+    symm__json_put(out, "\"groups\":{");
+    for (int n = 1; n < program->group_count; n++) {
+        const symm_program_group *next = NULL;
+        for (int i = 1; i < program->group_count; i++) {
+            const symm_program_group *group = &program->groups[i];
+            if ((!last || strcmp(group->name, last->name) > 0) &&
+                (!next || strcmp(group->name, next->name) < 0))
+                next = group;
+        }
+        symm__json_put(out, last ? "," : "");
+        put_group(out, next);
+        last = next;
+    }
+    symm__json_put(out, "}");
+}
+
+static void put_local(struct json_out *out, const symm_program *program,
+                      const symm_program_op *op)
+{
+    symm__json_put(out, "\"buffers\":[");
+    for (int i = 0; i < op->buffer_count; i++)
+        put_name(out, i ? "," : "", program->buffers[op->buffers[i]].name);
+    symm__json_put(out, "],");
+}
+
+static void put_op(struct json_out *out, const symm_program *program,
+                   const symm_program_op *op)
+{
+    const bool put = op->kind == SYMM_PROGRAM_PUT;
+    const bool collective = symm__is_collective(op->kind);
+    const bool reduces =
+        op->kind == SYMM_PROGRAM_ALL_REDUCE || op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
+
+    symm__json_put(out, "{");
+    if (op->buffer_count)
+        put_local(out, program, op);
+    if (collective) {
+        symm__json_put(out, "\"count\":");
+        symm__json_unsigned(out, op->count);
+        symm__json_put(out, ",");
+    }
+    if (put)
+        put_name(out, "\"dst\":", program->buffers[op->out].name);
+    symm__json_put(out, put ? ",\"early_start\":" : "\"early_start\":");
+    symm__json_bool(out, op->early_start);
+    if (put || collective)
+        put_name(out, ",\"group\":", program->groups[op->group].name);
+    if (collective)
+        put_name(out, ",\"in\":", program->buffers[op->in].name);
+    if (op->kind == SYMM_PROGRAM_DEPEND)
+        put_name(out, ",\"on\":", program->streams[op->on]);
+    put_name(out, ",\"op\":", symm_program_kind_name(op->kind));
+    if (collective && op->out >= 0)
+        put_name(out, ",\"out\":", program->buffers[op->out].name);
+    if (reduces)
+        put_name(out, ",\"reduce\":", symm_op_name(op->reduce));
+    if (op->kind == SYMM_PROGRAM_BROADCAST) {
+        symm__json_put(out, ",\"root\":");
+        symm__json_number(out, op->root);
+    }
+    if (put) {
+        symm__json_put(out, ",\"shift\":");
+        symm__json_number(out, op->shift);
+    }
+    if (op->site)
+        put_name(out, ",\"site\":", op->site);
+    if (put)
+        put_name(out, ",\"src\":", program->buffers[op->in].name);
+    put_name(out, ",\"stream\":", program->streams[op->stream]);
+    symm__json_put(out, "}");
+}
+
+symm_status symm_program_hash(const symm_program *program, uint64_t *hash)
+{
+    const struct program_private *private = (const struct program_private *)program;
+    struct json_out out;
+
+    if (private->hashed) {
+        *hash = private->hash;
+        return SYMM_OK;
+    }
+    if (!program->order)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "program %s is not finished; call symm_program_finish first",
+                          program->name);
+    symm__json_hash_begin(&out);
+    symm__json_put(&out, "{\"buffers\":[");
+    for (int i = 0; i < program->buffer_count; i++) {
+        symm__json_put(&out, i ? "," : "");
+        put_buffer(&out, &program->buffers[i]);
+    }
+    symm__json_put(&out, "],\"format\":\"symm-program/1\",");
+    put_groups(&out, program);
+    symm__json_put(&out, ",\"loop\":");
+    symm__json_bool(&out, program->loop);
+    put_name(&out, ",\"name\":", program->name);
+    symm__json_put(&out, ",\"ops\":[");
+    for (int i = 0; i < program->op_count; i++) {
+        symm__json_put(&out, i ? "," : "");
+        put_op(&out, program, &program->ops[i]);
+    }
+    symm__json_put(&out, "],\"streams\":[");
+    for (int i = 0; i < program->stream_count; i++)
+        put_name(&out, i ? "," : "", program->streams[i]);
+    symm__json_put(&out, "],\"world\":");
+    symm__json_number(&out, program->world);
+    symm__json_put(&out, "}");
+    *hash = out.hash;
+    return SYMM_OK;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm_plan.h - what the files of the tool symm-plan share: its commands, each with its own
+ * options. They use the public API only.
+ *
+ * Exit statuses of all commands: 0 done, 1 the answer is no (nothing fits, nothing is
+ * proved, there is no safe plan), 2 the command line or an input is wrong.
+ */
+#ifndef SYMM_PLAN_TOOL_H
+#define SYMM_PLAN_TOOL_H
+
+#include "symm/plan.h"
+
+enum {
+    PLAN_TOOL_DONE = 0,
+    PLAN_TOOL_NO = 1,
+    PLAN_TOOL_WRONG = 2,
+};
+
+/* argv[0] is the command's own name. Each handles --help. */
+int symm_plan_pack(int argc, char **argv);
+int symm_plan_plan(int argc, char **argv);
+int symm_plan_do_check(int argc, char **argv);
+int symm_plan_emit(int argc, char **argv);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm_plan_pack.c - `symm-plan pack`: offsets for buffers whose lifetimes are known.
+ *
+ * Exit status: 0 and the offsets; 1 if no placement within the capacity was found, with
+ * how close it came; 2 for a file or a command line that cannot be used. Nothing is
+ * written unless it is 0.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "symm_plan.h"
+#include "symm_plan_csv.h"
+#include "symm_plan_svg.h"
+
+struct pack_options {
+    const char *in, *out, *svg;
+    int64_t capacity; /* 0: none */
+    double time_limit;
+    bool fast, minimize, help;
+};
+
+static const char usage[] =
+    "usage: symm-plan pack IN.csv --capacity N [-o OUT.csv] [--svg FILE] [--fast]\n"
+    "                      [--minimize] [--time-limit S]\n";
+
+static const char help[] =
+    "\n"
+    "Gives each buffer of IN.csv (id,lower,upper,size; live in [lower, upper)) an\n"
+    "offset, such that buffers that are live together share no byte.\n"
+    "\n"
+    "  --capacity N    bytes that the placement may take\n"
+    "  --minimize      the lowest peak, not only one within the capacity\n"
+    "  --fast          some milliseconds only\n"
+    "  --time-limit S  seconds of search; default: none\n"
+    "  -o OUT.csv      IN.csv with a column offset; default: stdout\n"
+    "  --svg FILE      a drawing, time against offset\n"
+    "\n"
+    "Without --capacity, --minimize or --fast is needed. Exit status: 0; 1 if no\n"
+    "placement within the capacity was found; 2 for bad input.\n";
+
+/* ---- The command line ------------------------------------------------------------ */
+
+static bool refuse(const char *option, const char *found, const char *allowed)
+{
+    fprintf(stderr, "symm-plan pack: %s: found \"%s\"; allowed: %s\n", option, found,
+            allowed);
+    return false;
+}
+
+static bool read_capacity(const char *text, int64_t *capacity)
+{
+    char *end;
+    long long value;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno != 0 || value < 1)
+        return refuse("--capacity", text, "an integer number of bytes from 1");
+    *capacity = value;
+    return true;
+}
+
+static bool read_seconds(const char *text, double *seconds)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end || !(value > 0) || value > 1e9)
+        return refuse("--time-limit", text, "seconds, above 0 and up to 1e9");
+    *seconds = value;
+    return true;
+}
+
+static bool read_options(int argc, char **argv, struct pack_options *o)
+{
+    static const struct option options[] = {
+        {"capacity", required_argument, NULL, 'c'},
+        {"output", required_argument, NULL, 'o'},
+        {"svg", required_argument, NULL, 's'},
+        {"fast", no_argument, NULL, 'f'},
+        {"minimize", no_argument, NULL, 'm'},
+        {"time-limit", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    int option;
+
+    optind = 0;
+    while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
+        if (option == 'c' && !read_capacity(optarg, &o->capacity))
+            return false;
+        if (option == 't' && !read_seconds(optarg, &o->time_limit))
+            return false;
+        if (option == 'o')
+            o->out = optarg;
+        if (option == 's')
+            o->svg = optarg;
+        o->fast |= option == 'f';
+        o->minimize |= option == 'm';
+        o->help |= option == 'h';
+        if (option == '?')
+            return false;
+    }
+    if (o->help)
+        return true;
+    if (optind + 1 != argc) {
+        char found[32];
+        snprintf(found, sizeof(found), "%d files", argc - optind);
+        return refuse("arguments", found, "one file, IN.csv");
+    }
+    o->in = argv[optind];
+    if (o->fast && o->minimize)
+        return refuse("--fast", "--minimize", "one of the two");
+    if (o->capacity == 0 && !o->fast && !o->minimize)
+        return refuse("--capacity", "nothing",
+                      "bytes, unless there is --minimize or --fast");
+    return true;
+}
+
+/* ---- Progress -------------------------------------------------------------------- */
+
+static bool tell(void *arg, double seconds, int64_t best_peak, int64_t lower_bound,
+                 uint64_t nodes)
+{
+    const struct pack_options *o = arg;
+
+    fprintf(stderr,
+            "symm-plan pack: %.0f s: best peak %" PRId64 ", lower bound %" PRId64,
+            seconds, best_peak, lower_bound);
+    if (o->capacity > 0)
+        fprintf(stderr, ", capacity %" PRId64, o->capacity);
+    fprintf(stderr, ", %" PRIu64 " nodes\n", nodes);
+    return true;
+}
+
+/* ---- The drawing ----------------------------------------------------------------- */
+
+#define DETAIL 400
+
+static bool draw(const struct pack_options *o, const struct lifetimes *l,
+                 const int64_t *offsets, const symm_pack_result *result)
+{
+    size_t n = (size_t)l->count + 1;
+    struct svg_box *boxes = calloc(n, sizeof(*boxes));
+    char *details = calloc(n, DETAIL), title[160], capacity[64], load[64];
+    struct svg_line lines[2];
+    struct svg_chart chart = {.title = title,
+                              .x_title = "time",
+                              .y_title = "offset",
+                              .y1 = (double)result->peak,
+                              .boxes = boxes,
+                              .box_count = l->count,
+                              .horizontals = lines};
+    bool good = boxes && details;
+
+    for (int i = 0; good && i < l->count; i++) {
+        const symm_pack_item *item = &l->items[i];
+        char *detail = details + (size_t)i * DETAIL;
+        snprintf(detail, DETAIL,
+                 "%s: [%" PRId64 ", %" PRId64 "), offset %" PRId64 ", %" PRId64
+                 " bytes",
+                 l->ids[i], item->lower, item->upper, offsets[i], item->size);
+        boxes[i] = (struct svg_box){
+            (double)item->lower, (double)item->upper,
+            (double)offsets[i],  (double)offsets[i] + (double)item->size,
+            l->ids[i],           detail,
+            (unsigned)i};
+        if (i == 0 || boxes[i].x0 < chart.x0)
+            chart.x0 = boxes[i].x0;
+        if (i == 0 || boxes[i].x1 > chart.x1)
+            chart.x1 = boxes[i].x1;
+    }
+    snprintf(title, sizeof(title),
+             "%d buffers, peak %" PRId64 " bytes, max load %" PRId64 " bytes", l->count,
+             result->peak, result->lower_bound);
+    if (o->capacity > 0) {
+        snprintf(capacity, sizeof(capacity), "capacity %" PRId64, o->capacity);
+        lines[chart.horizontal_count++] =
+            (struct svg_line){(double)o->capacity, capacity, true};
+        if (chart.y1 < (double)o->capacity)
+            chart.y1 = (double)o->capacity;
+    }
+    snprintf(load, sizeof(load), "max load %" PRId64, result->lower_bound);
+    lines[chart.horizontal_count++] =
+        (struct svg_line){(double)result->lower_bound, load, false};
+    if (good)
+        good = symm_plan_svg_write(o->svg, &chart);
+    else
+        fprintf(stderr, "symm-plan pack: no memory for the drawing\n");
+    free(boxes);
+    free(details);
+    return good;
+}
+
+/* ---- The command ----------------------------------------------------------------- */
+
+/* Why the result is not a placement within the capacity: 1. */
+static int tell_failure(const struct pack_options *o, const symm_pack_result *result)
+{
+    fprintf(
+        stderr,
+        "symm-plan pack: %s: no placement within %" PRId64
+        " bytes was found: the best peak is %" PRId64 " (%.2f %% above), the max load "
+        "%" PRId64 "; %s (%.1f s, %" PRIu64 " nodes)\n",
+        o->in, o->capacity, result->peak,
+        100.0 * ((double)result->peak / (double)o->capacity - 1), result->lower_bound,
+        result->proved || result->lower_bound > o->capacity
+            ? "there is none, this is proved"
+        : o->fast ? "a search without --fast may find one"
+                  : "the search ended before its end, so there may be one",
+        result->seconds, result->nodes);
+    return 1;
+}
+
+static int write_all(const struct pack_options *o, const struct lifetimes *l,
+                     const int64_t *offsets, const symm_pack_result *result)
+{
+    FILE *to = o->out ? stdout : stderr;
+
+    if (!symm_plan_csv_write(o->out, l, offsets))
+        return 2;
+    if (o->svg && !draw(o, l, offsets, result)) {
+        if (o->out)
+            symm_plan_discard(o->out);
+        return 2;
+    }
+    fprintf(to,
+            "%d buffers: peak %" PRId64 " bytes, max load %" PRId64
+            " (%.4f times)%s; %.3f s, %" PRIu64 " nodes\n",
+            l->count, result->peak, result->lower_bound,
+            result->lower_bound > 0 ? (double)result->peak / (double)result->lower_bound
+                                    : 1.0,
+            result->peak == result->lower_bound ? ", the lowest possible"
+            : o->minimize && result->proved     ? ", proved to be the lowest possible"
+                                                : "",
+            result->seconds, result->nodes);
+    return 0;
+}
+
+static int pack(const struct pack_options *o, const struct lifetimes *l)
+{
+    int64_t *offsets = calloc((size_t)l->count + 1, sizeof(*offsets));
+    struct pack_options copy = *o;
+    symm_pack_result result = {.size = sizeof(result)};
+    symm_pack_options options = {.size = sizeof(options),
+                                 .capacity = o->minimize ? 0 : o->capacity,
+                                 .fast = o->fast,
+                                 .time_limit = o->time_limit,
+                                 .progress = tell,
+                                 .arg = &copy};
+    int status = 2;
+
+    if (!offsets)
+        fprintf(stderr, "symm-plan pack: no memory for %d buffers\n", l->count);
+    else if (symm_pack(l->items, l->count, &options, offsets, &result) != SYMM_OK)
+        fprintf(stderr, "symm-plan pack: %s: %s\n", o->in, symm_last_error());
+    else if (o->capacity > 0 && result.peak > o->capacity)
+        status = tell_failure(o, &result);
+    else
+        status = write_all(o, l, offsets, &result);
+    free(offsets);
+    return status;
+}
+
+int symm_plan_pack(int argc, char **argv)
+{
+    struct pack_options options = {0};
+    struct lifetimes lifetimes = {0};
+    int status;
+
+    if (!read_options(argc, argv, &options)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (options.help) {
+        fputs(usage, stdout);
+        fputs(help, stdout);
+        return 0;
+    }
+    if (!symm_plan_csv_read(options.in, &lifetimes))
+        return 2;
+    status = pack(&options, &lifetimes);
+    symm_plan_csv_free(&lifetimes);
+    return status;
+}

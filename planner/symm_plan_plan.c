@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm_plan_plan.c - the command `plan`: reads a program, makes its plan, says what it
+ * costs and what else was considered, and writes it.
+ *
+ * The plan goes to -o, or to standard output with what is said on standard error. After an
+ * error no file is written.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "symm_plan.h"
+#include "symm_plan_svg.h"
+
+struct request {
+    const char *program, *output, *table, *svg;
+    symm_plan_options options;
+};
+
+static void print_help(void)
+{
+    printf(
+        "usage: symm-plan plan PROGRAM.json [OPTION]...\n\n"
+        "  -o, --output PLAN.json   write the plan there (default: standard output)\n"
+        "      --algorithm A        this algorithm for every collective\n"
+        "      --table COSTS.json   measured costs (symm-costs/1; default: a model of\n"
+        "                           GPUs with NVLink)\n"
+        "      --time-limit SECONDS exact search for offsets (default 2)\n"
+        "      --fast               greedy placement only\n");
+}
+
+static int wrong(const char *text)
+{
+    fprintf(stderr, "symm-plan plan: %s\n", text);
+    return PLAN_TOOL_WRONG;
+}
+
+/* 0, or -1 and *status: the exit status. */
+static int read_options(int argc, char **argv, struct request *request, int *status)
+{
+    static const struct option options[] = {
+        {"output", required_argument, NULL, 'o'},
+        {"algorithm", required_argument, NULL, 'a'},
+        {"table", required_argument, NULL, 't'},
+        {"svg", required_argument, NULL, 's'},
+        {"time-limit", required_argument, NULL, 'l'},
+        {"fast", no_argument, NULL, 'f'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    char *end;
+    int option;
+
+    *status = PLAN_TOOL_WRONG;
+    while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
+        switch (option) {
+        case 'o':
+            request->output = optarg;
+            break;
+        case 'a':
+            request->options.algorithm = optarg;
+            break;
+        case 't':
+            request->table = optarg;
+            break;
+        case 's':
+            request->svg = optarg;
+            break;
+        case 'l':
+            request->options.time_limit = strtod(optarg, &end);
+            if (end == optarg || *end || !(request->options.time_limit > 0)) {
+                fprintf(stderr,
+                        "symm-plan plan: --time-limit: found '%s', allowed: seconds "
+                        "above 0\n",
+                        optarg);
+                return -1;
+            }
+            break;
+        case 'f':
+            request->options.fast = 1;
+            break;
+        case 'h':
+            print_help();
+            *status = PLAN_TOOL_DONE;
+            return -1;
+        default:
+            return -1;
+        }
+    }
+    if (optind + 1 != argc) {
+        *status = wrong("allowed: exactly one program; --help lists the options");
+        return -1;
+    }
+    request->program = argv[optind];
+    return 0;
+}
+
+static void print_points(FILE *file, const symm_plan *plan)
+{
+    fprintf(file, "  %14s %9s %12s\n", "arena bytes", "barriers", "us a period");
+    for (int i = 0; i < plan->point_count; i++) {
+        const symm_plan_point *point = &plan->points[i];
+        fprintf(file, "%c %14zu %9d %12.1f  %s%s\n", point->chosen ? '*' : ' ',
+                point->arena_bytes, point->barriers, point->microseconds, point->name,
+                point->beaten ? " (beaten)" : "");
+    }
+}
+
+static void print_algorithms(FILE *file, const symm_plan *plan)
+{
+    int entries = 0, exits = 0;
+
+    for (int i = 0; i < plan->op_count; i++) {
+        entries += plan->ops[i].entry_barrier;
+        exits += plan->ops[i].exit_barrier;
+    }
+    fprintf(file, "algorithms:");
+    for (int a = 0; a < SYMM_PLAN_ALGORITHMS; a++) {
+        int count = 0;
+        for (int i = 0; i < plan->op_count; i++)
+            count += (int)plan->ops[i].algorithm == a;
+        if (count)
+            fprintf(file, " %s %d", symm_plan_algorithm_name((symm_plan_algorithm)a),
+                    count);
+    }
+    fprintf(file, "\nbarriers: %d entry, %d exit, %d if none were left out\n", entries,
+            exits, 2 * plan->op_count);
+}
+
+static void print_plan(FILE *file, const symm_plan *plan)
+{
+    fprintf(file, "%s: %d buffers, %d sites, %d ranks\n", plan->program,
+            plan->buffer_count, plan->op_count, plan->world);
+    fprintf(file,
+            "arena %zu bytes, lower bound %zu, one allocation for each buffer %zu\n",
+            plan->arena_bytes, plan->lower_bound_bytes, plan->dedicated_bytes);
+    if (plan->note)
+        fprintf(file, "%s\n", plan->note);
+    print_algorithms(file, plan);
+    fprintf(file,
+            "%zu pairs of buffers share bytes, or a buffer with itself, each with "
+            "what orders it\n",
+            plan->certificate_count);
+    print_points(file, plan);
+}
+
+/* ---- Drawing --------------------------------------------------------------------- */
+
+static bool touches(const symm_program_op *op, int buffer)
+{
+    for (int i = 0; i < op->buffer_count; i++)
+        if (op->buffers[i] == buffer)
+            return true;
+    return op->in == buffer || op->out == buffer;
+}
+
+/* From the first op of the period that touches the buffer to behind the last. */
+static struct svg_box box_of(const symm_program *program, const symm_plan *plan, int b)
+{
+    const symm_plan_buffer *buffer = &plan->buffers[b];
+    struct svg_box box = {.y0 = (double)buffer->offset,
+                          .y1 = (double)(buffer->offset + buffer->bytes),
+                          .label = buffer->name,
+                          .colour = (unsigned)b};
+    bool begun = false;
+
+    for (int i = 0; i < program->op_count; i++) {
+        if (!touches(&program->ops[program->order[i]], b))
+            continue;
+        if (!begun)
+            box.x0 = i;
+        begun = true;
+        box.x1 = i + 1;
+    }
+    return box;
+}
+
+static bool draw(const char *path, const symm_program *program, const symm_plan *plan)
+{
+    struct svg_box *boxes = calloc((size_t)plan->buffer_count + 1, sizeof(*boxes));
+    struct svg_chart chart = {.title = plan->program,
+                              .x_title = "ops in the order of issue, one period",
+                              .y_title = "offset",
+                              .x1 = program->op_count,
+                              .y1 = (double)plan->arena_bytes,
+                              .boxes = boxes,
+                              .box_count = plan->buffer_count};
+    bool good;
+
+    if (!boxes) {
+        fprintf(stderr, "symm-plan plan: memory is exhausted\n");
+        return false;
+    }
+    for (int b = 0; b < plan->buffer_count; b++)
+        boxes[b] = box_of(program, plan, b);
+    good = symm_plan_svg_write(path, &chart);
+    free(boxes);
+    return good;
+}
+
+static symm_status write_plan(const struct request *request, const symm_plan *plan)
+{
+    char *text;
+    size_t length;
+    symm_status status;
+
+    if (request->output)
+        return symm_plan_write(plan, request->output);
+    status = symm_plan_format(plan, &text, &length);
+    if (status != SYMM_OK)
+        return status;
+    if (fwrite(text, 1, length, stdout) != length || fflush(stdout) != 0)
+        status = SYMM_ERR_SYSTEM;
+    free(text);
+    return status;
+}
+
+static int run(struct request *request)
+{
+    symm_program *program = NULL;
+    symm_costs *costs = NULL;
+    symm_plan *plan = NULL;
+    symm_status status = symm_program_read(request->program, &program);
+    int exit_status = PLAN_TOOL_WRONG;
+
+    if (status == SYMM_OK && request->table)
+        status = symm_costs_read(request->table, &costs);
+    request->options.costs = costs;
+    if (status == SYMM_OK)
+        status = symm_plan_make(program, &request->options, &plan);
+    if (status == SYMM_OK)
+        print_plan(request->output ? stdout : stderr, plan);
+    if (status == SYMM_OK)
+        status = write_plan(request, plan);
+    if (status != SYMM_OK)
+        fprintf(stderr, "symm-plan plan: %s\n", symm_last_error());
+    else if (!request->svg || draw(request->svg, program, plan))
+        exit_status = PLAN_TOOL_DONE;
+    symm_plan_destroy(plan);
+    symm_costs_destroy(costs);
+    symm_program_destroy(program);
+    return exit_status;
+}
+
+int symm_plan_plan(int argc, char **argv)
+{
+    struct request request = {.options = {.size = sizeof(request.options)}};
+    int status;
+
+    if (read_options(argc, argv, &request, &status))
+        return status;
+    return run(&request);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symm_plan_svg.h - boxes over two axes as SVG: lifetimes against offsets.
+ *
+ * Labels are drawn only where they fit; each box tells its details when pointed at.
+ */
+#ifndef SYMM_PLANNER_SYMM_PLAN_SVG_H
+#define SYMM_PLANNER_SYMM_PLAN_SVG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct svg_box {
+    double x0, x1, y0, y1;
+    const char *label;  /* drawn inside, if there is room */
+    const char *detail; /* shown when pointed at; NULL: the label */
+    unsigned colour;    /* any number; equal ones look the same */
+};
+
+struct svg_line {
+    double at;
+    const char *label;
+    bool strong; /* drawn in red, else dashed grey */
+};
+
+struct svg_chart {
+    const char *title, *x_title, *y_title;
+    double x0, x1, y1; /* the axes; y begins at 0 and is in bytes */
+    const struct svg_box *boxes;
+    int box_count;
+    const struct svg_line *verticals; /* across x; labels above the chart */
+    int vertical_count;
+    const struct svg_line *horizontals; /* across y; labels at the right */
+    int horizontal_count;
+};
+
+/* False: a line on stderr says why, and no file is left. */
+bool symm_plan_svg_write(const char *path, const struct svg_chart *chart);
+
+/* Removes what was written so far, if it is a file and not a device. */
+void symm_plan_discard(const char *path);
+
+#endif

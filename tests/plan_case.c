@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan_case.c - programs and plans for tests: made at random, copied, and changed.
+ */
+#include "plan_case.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+#define UNIT 768 /* bytes; a multiple of 256 that 2, 3 and 4 ranks can share */
+
+const struct plan_case_edit plan_case_no_edit = {-1, -1, 0, -1, -1};
+
+static int below(uint64_t *random, int count)
+{
+    return (int)(harness_random(random) % (uint64_t)count);
+}
+
+static void *must(void *memory)
+{
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static void must_work(symm_status status)
+{
+    if (status != SYMM_OK) {
+        fprintf(stderr, "plan_case: %s\n", symm_last_error());
+        abort();
+    }
+}
+
+/* ---- Programs -------------------------------------------------------------------- */
+
+struct maker {
+    symm_program *program;
+    uint64_t *random;
+    const struct plan_case_limits *limits;
+    int sites;
+    char site[16];
+};
+
+static void add_groups(struct maker *m)
+{
+    const int world = m->program->world;
+    int ranks[INT8_MAX], group;
+
+    for (int r = 0; r < world; r++)
+        ranks[r] = r;
+    must_work(symm_program_add_group(m->program, "one", world, 1, ranks, &group));
+    for (int r = 0; r < world; r++)
+        ranks[r] = (r + 1) % world;
+    must_work(symm_program_add_group(m->program, "turned", 1, world, ranks, &group));
+    if (world % 2 == 0 && world > 2)
+        must_work(
+            symm_program_add_group(m->program, "pairs", world / 2, 2, ranks, &group));
+}
+
+static void add_op(struct maker *m, symm_program_op op)
+{
+    op.size = sizeof(op);
+    if (op.kind != SYMM_PROGRAM_WRITE && op.kind != SYMM_PROGRAM_READ &&
+        op.kind != SYMM_PROGRAM_DEPEND && !op.site) {
+        snprintf(m->site, sizeof(m->site), "s%d", m->sites++);
+        op.site = m->site;
+    }
+    op.early_start = m->limits->early && below(m->random, 4) == 0;
+    if (symm_program_add_op(m->program, &op) != SYMM_OK)
+        m->site[0] = '\0';
+}
+
+static void add_collective(struct maker *m, symm_program_op op)
+{
+    const symm_program *p = m->program;
+    const int kind = below(m->random, 10);
+
+    op.kind = kind < 5   ? SYMM_PROGRAM_ALL_REDUCE
+              : kind < 6 ? SYMM_PROGRAM_REDUCE_SCATTER
+              : kind < 7 ? SYMM_PROGRAM_ALL_GATHER
+              : kind < 9 ? SYMM_PROGRAM_BROADCAST
+                         : SYMM_PROGRAM_ALL_TO_ALL;
+    op.in = below(m->random, p->buffer_count);
+    op.out = below(m->random, 3) == 0 ? op.in
+             : below(m->random, 3)    ? below(m->random, p->buffer_count)
+                                      : -1;
+    op.group = below(m->random, 3) ? 0 : below(m->random, p->group_count);
+    if (op.kind == SYMM_PROGRAM_BROADCAST)
+        op.root = below(m->random, p->groups[op.group].length);
+    if (below(m->random, 5) == 0)
+        op.count = UNIT / 2;
+    if (op.kind == SYMM_PROGRAM_ALL_GATHER)
+        op.count = UNIT / 4;
+    add_op(m, op);
+}
+
+static void add_put(struct maker *m, symm_program_op op)
+{
+    symm_program_op wait = {.kind = SYMM_PROGRAM_WAIT, .stream = op.stream};
+    char site[16];
+
+    op.kind = SYMM_PROGRAM_PUT;
+    op.in = below(m->random, m->program->buffer_count);
+    op.out = below(m->random, m->program->buffer_count);
+    if (op.in == op.out && below(m->random, 8))
+        op.out = (op.in + 1) % m->program->buffer_count;
+    op.shift = below(m->random, 4) ? 1 : below(m->random, 4);
+    op.group = below(m->random, 3) ? 0 : below(m->random, m->program->group_count);
+    add_op(m, op);
+    if (m->site[0] == '\0' || below(m->random, 8) == 0)
+        return;
+    memcpy(site, m->site, sizeof(site));
+    wait.site = site;
+    if (below(m->random, 4) == 0)
+        wait.stream = below(m->random, m->program->stream_count);
+    add_op(m, wait);
+}
+
+static void add_any(struct maker *m)
+{
+    symm_program_op op = {
+        .stream = below(m->random, 3) ? 0 : below(m->random, m->program->stream_count)};
+    const int kind = below(m->random, 20);
+    int buffers[2] = {below(m->random, m->program->buffer_count),
+                      below(m->random, m->program->buffer_count)};
+
+    if (kind < 10) {
+        op.kind = kind < 6 ? SYMM_PROGRAM_WRITE : SYMM_PROGRAM_READ;
+        op.buffers = buffers;
+        op.buffer_count = buffers[0] != buffers[1] && below(m->random, 4) == 0 ? 2 : 1;
+        add_op(m, op);
+    } else if (kind < 16) {
+        add_collective(m, op);
+    } else if (kind < 18 || m->program->stream_count == 1) {
+        add_put(m, op);
+    } else {
+        op.kind = SYMM_PROGRAM_DEPEND;
+        op.stream = below(m->random, m->program->stream_count);
+        op.on = below(m->random, m->program->stream_count);
+        add_op(m, op);
+    }
+}
+
+/* Producers and collectives in turn on slots of their own, as programs really look. */
+static void add_slots(struct maker *m)
+{
+    const int sites = 1 + below(m->random, m->limits->max_ops / 2);
+    const int slots = 1 + below(m->random, m->program->buffer_count);
+
+    for (int i = 0; i < sites; i++) {
+        int buffer = i % slots;
+        symm_program_op op = {
+            .kind = SYMM_PROGRAM_WRITE, .buffers = &buffer, .buffer_count = 1};
+        add_op(m, op);
+        op =
+            (symm_program_op){.kind = SYMM_PROGRAM_ALL_REDUCE, .in = buffer, .out = -1};
+        op.group = below(m->random, 4) ? 0 : below(m->random, m->program->group_count);
+        add_op(m, op);
+    }
+}
+
+symm_program *plan_case_program(uint64_t *random, const struct plan_case_limits *limits)
+{
+    struct maker m = {.random = random, .limits = limits};
+    const int world = 2 + below(random, limits->max_world - 1);
+    const int streams = below(random, 2) ? 1 : 1 + below(random, limits->max_streams);
+    const int buffers = 1 + below(random, limits->max_buffers);
+    const bool loop = below(random, 3) != 0;
+    char name[24];
+    int index;
+
+    must_work(symm_program_create("random", world, loop, &m.program));
+    for (int s = 0; s < streams; s++) {
+        snprintf(name, sizeof(name), "stream%d", s);
+        must_work(symm_program_add_stream(m.program, name, &index));
+    }
+    add_groups(&m);
+    for (int b = 0; b < buffers; b++) {
+        snprintf(name, sizeof(name), "b%d", b);
+        must_work(symm_program_add_bytes(
+            m.program, name, (size_t)(UNIT * (1 + below(random, 2))), &index));
+    }
+    if (below(random, 4) == 0)
+        add_slots(&m);
+    else
+        for (int ops = 1 + below(random, limits->max_ops); m.program->op_count < ops;)
+            add_any(&m);
+    if (symm_program_finish(m.program) == SYMM_OK)
+        return m.program;
+    symm_program_destroy(m.program); /* a wait that can never be met */
+    return plan_case_program(random, limits);
+}
+
+symm_program *plan_case_edit(const symm_program *p, const struct plan_case_edit *edit)
+{
+    symm_program *copy;
+    int index;
+
+    must_work(symm_program_create(
+        p->name, p->world, edit->new_loop < 0 ? p->loop : edit->new_loop, &copy));
+    for (int s = 0; s < p->stream_count; s++)
+        must_work(symm_program_add_stream(copy, p->streams[s], &index));
+    for (int g = 1; g < p->group_count; g++)
+        must_work(symm_program_add_group(copy, p->groups[g].name, p->groups[g].lists,
+                                         p->groups[g].length, p->groups[g].ranks,
+                                         &index));
+    for (int b = 0; b < p->buffer_count; b++)
+        must_work(symm_program_add_bytes(copy, p->buffers[b].name, p->buffers[b].bytes,
+                                         &index));
+    for (int i = 0; i < p->op_count; i++) {
+        symm_program_op op = p->ops[i];
+        if (i == edit->drop)
+            continue;
+        if (i == edit->early)
+            op.early_start = !op.early_start;
+        if (i == edit->shrink) {
+            op.group = edit->group;
+            op.root = 0;
+        }
+        if (symm_program_add_op(copy, &op) != SYMM_OK)
+            goto refused;
+    }
+    if (symm_program_finish(copy) == SYMM_OK)
+        return copy;
+refused:
+    symm_program_destroy(copy);
+    return NULL;
+}
+
+/* ---- Plans ----------------------------------------------------------------------- */
+
+static struct plan_case *new_case(const symm_program *program)
+{
+    struct plan_case *c = must(calloc(1, sizeof(*c)));
+    symm_plan *plan = &c->plan;
+
+    c->program = program;
+    plan->size = sizeof(*plan);
+    plan->program = program->name;
+    plan->world = program->world;
+    must_work(symm_program_hash(program, &plan->program_hash));
+    plan->buffers =
+        must(calloc((size_t)program->buffer_count + 1, sizeof(*plan->buffers)));
+    plan->ops = must(calloc((size_t)program->op_count + 1, sizeof(*plan->ops)));
+    plan->buffer_count = program->buffer_count;
+    for (int b = 0; b < program->buffer_count; b++) {
+        plan->buffers[b].name = program->buffers[b].name;
+        plan->buffers[b].alloc_id = (uint64_t)b + 1;
+        plan->buffers[b].bytes = program->buffers[b].bytes;
+    }
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        if (!op->site || op->kind == SYMM_PROGRAM_WAIT)
+            continue;
+        plan->ops[plan->op_count++] = (symm_plan_op){
+            .site = op->site, .algorithm = SYMM_PLAN_PUT, .channel = op->stream};
+    }
+    return c;
+}
+
+symm_status plan_case_make(symm_program *program, uint64_t *random, symm_plan **plan)
+{
+    symm_plan_options options = {.size = sizeof(options), .time_limit = 0.1};
+    const int algorithm = below(random, 2 * SYMM_PLAN_PUT);
+
+    options.fast = below(random, 2);
+    if (algorithm < SYMM_PLAN_PUT) {
+        options.algorithm = symm_plan_algorithm_name((symm_plan_algorithm)algorithm);
+        if (symm_plan_make(program, &options, plan) == SYMM_OK)
+            return SYMM_OK;
+        options.algorithm = NULL; /* it may not be able to do all of them */
+    }
+    return symm_plan_make(program, &options, plan);
+}
+
+static void fit_arena(symm_plan *plan)
+{
+    plan->arena_bytes = 0;
+    for (int b = 0; b < plan->buffer_count; b++)
+        if (plan->buffers[b].offset + plan->buffers[b].bytes > plan->arena_bytes)
+            plan->arena_bytes = plan->buffers[b].offset + plan->buffers[b].bytes;
+    plan->arena_bytes = (plan->arena_bytes + 255) / 256 * 256;
+}
+
+struct plan_case *plan_case_dedicated(const symm_program *program)
+{
+    struct plan_case *c = new_case(program);
+    size_t offset = 0;
+    int planned = 0;
+
+    for (int b = 0; b < program->buffer_count; b++) {
+        c->plan.buffers[b].offset = offset;
+        offset += (program->buffers[b].bytes + 255) / 256 * 256;
+    }
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        if (!op->site || op->kind == SYMM_PROGRAM_WAIT)
+            continue;
+        symm_plan_op *p = &c->plan.ops[planned++];
+        p->entry_barrier = true;
+        p->exit_barrier = op->kind != SYMM_PROGRAM_PUT;
+        if (op->kind != SYMM_PROGRAM_PUT)
+            p->algorithm =
+                op->in == op->out ? SYMM_PLAN_TWO_SHOT_PULL : SYMM_PLAN_ONE_SHOT_PULL;
+    }
+    fit_arena(&c->plan);
+    return c;
+}
+
+/* Some moment of the buffer, as a certificate writes it; false: it is never used. */
+static bool some_moment(const symm_program *p, int buffer, char *text, size_t bytes)
+{
+    for (int i = 0; i < p->op_count; i++) {
+        const symm_program_op *op = &p->ops[i];
+        const bool site = op->site && op->kind != SYMM_PROGRAM_WAIT;
+        bool uses = site && (op->in == buffer || op->out == buffer);
+        for (int k = 0; k < op->buffer_count; k++)
+            uses = uses || op->buffers[k] == buffer;
+        if (!uses)
+            continue;
+        snprintf(text, bytes, "%s@%s", p->buffers[buffer].name,
+                 site ? op->site : symm_program_kind_name(op->kind));
+        return true;
+    }
+    return false;
+}
+
+/* `out` of the plan's op, -1 if it is private. */
+static int out_of(const symm_program *program, int planned)
+{
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].site && program->ops[i].kind != SYMM_PROGRAM_WAIT &&
+            planned-- == 0)
+            return program->ops[i].out;
+    return -1;
+}
+
+struct plan_case *plan_case_random(const symm_program *program, uint64_t *random)
+{
+    struct plan_case *c = plan_case_dedicated(program);
+    const bool shared = below(random, 2) == 0;
+    const int keep = 2 + below(random, 8); /* barriers: 1 of keep is dropped */
+    char text[64];
+
+    for (int b = 0; shared && b < program->buffer_count; b++)
+        if (below(random, 2) && some_moment(program, b, text, sizeof(text)))
+            c->plan.buffers[b].offset = c->plan.buffers[below(random, b + 1)].offset;
+    for (int i = 0; i < c->plan.op_count; i++) {
+        symm_plan_op *p = &c->plan.ops[i];
+        p->entry_barrier = below(random, keep) != 0;
+        p->exit_barrier = p->exit_barrier && below(random, keep) != 0;
+        if (p->algorithm == SYMM_PLAN_PUT || below(random, 2))
+            continue;
+        p->algorithm = (symm_plan_algorithm)below(random, SYMM_PLAN_PUT);
+        if (out_of(program, i) < 0 && (p->algorithm == SYMM_PLAN_TWO_SHOT_INPLACE ||
+                                       p->algorithm == SYMM_PLAN_COPY_ENGINE ||
+                                       p->algorithm == SYMM_PLAN_MULTIMEM_TWO_SHOT))
+            p->algorithm = SYMM_PLAN_ONE_SHOT_PULL;
+    }
+    fit_arena(&c->plan);
+    return c;
+}
+
+struct plan_case *plan_case_copy(const symm_program *program, const symm_plan *plan)
+{
+    struct plan_case *c = new_case(program);
+
+    for (int b = 0; b < plan->buffer_count; b++)
+        c->plan.buffers[b] = plan->buffers[b];
+    for (int i = 0; i < c->plan.op_count; i++)
+        for (int k = 0; k < plan->op_count; k++)
+            if (strcmp(plan->ops[k].site, c->plan.ops[i].site) == 0)
+                c->plan.ops[i] = plan->ops[k];
+    c->plan.certificate =
+        must(calloc(plan->certificate_count + 1, sizeof(*c->plan.certificate)));
+    for (size_t i = 0; i < plan->certificate_count; i++)
+        c->plan.certificate[i] = plan->certificate[i];
+    c->plan.certificate_count = plan->certificate_count;
+    fit_arena(&c->plan);
+    return c;
+}
+
+void plan_case_certify(struct plan_case *c)
+{
+    enum { ROOM = 64 };
+    const size_t count = (size_t)c->plan.buffer_count;
+    char *next;
+
+    free(c->plan.certificate);
+    free(c->texts);
+    c->plan.certificate = must(calloc(count * count + 1, sizeof(*c->plan.certificate)));
+    next = c->texts = must(calloc(count + 1, ROOM));
+    for (int b = 0; b < c->plan.buffer_count; b++)
+        some_moment(c->program, b, c->texts + ROOM * b, ROOM);
+    c->plan.certificate_count = 0;
+    for (size_t a = 0; a < count; a++)
+        for (size_t b = a; b < count; b++)
+            if (next[ROOM * a] && next[ROOM * b])
+                c->plan.certificate[c->plan.certificate_count++] =
+                    (symm_plan_entry){next + ROOM * a, next + ROOM * b, "stream",
+                                      a == b ? NULL : "stream"};
+}
+
+void plan_case_free(struct plan_case *c)
+{
+    if (!c)
+        return;
+    free(c->plan.buffers);
+    free(c->plan.ops);
+    free(c->plan.certificate);
+    free(c->texts);
+    free(c);
+}
+
+void plan_case_print(const symm_program *program, const symm_plan *plan)
+{
+    const symm_plan_op *planned = plan->ops;
+
+    fprintf(stderr, "world %d%s, streams %d\n", program->world,
+            program->loop ? ", loop" : "", program->stream_count);
+    for (int b = 0; b < plan->buffer_count; b++)
+        fprintf(stderr, "  %s: %zu bytes at %zu\n", plan->buffers[b].name,
+                plan->buffers[b].bytes, plan->buffers[b].offset);
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[i];
+        fprintf(stderr, "  %d: %s stream %d%s", i, symm_program_kind_name(op->kind),
+                op->stream, op->early_start ? " early" : "");
+        for (int k = 0; k < op->buffer_count; k++)
+            fprintf(stderr, " b%d", op->buffers[k]);
+        if (op->kind == SYMM_PROGRAM_DEPEND)
+            fprintf(stderr, " on %d", op->on);
+        if (op->site)
+            fprintf(stderr, " %s", op->site);
+        if (op->site && op->kind != SYMM_PROGRAM_WAIT) {
+            fprintf(stderr,
+                    " group %s in b%d out b%d count %zu root %d shift %d: %s%s%s",
+                    program->groups[op->group].name, op->in, op->out, op->count,
+                    op->root, op->shift, symm_plan_algorithm_name(planned->algorithm),
+                    planned->entry_barrier ? " entry" : "",
+                    planned->exit_barrier ? " exit" : "");
+            planned++;
+        }
+        fprintf(stderr, "\n");
+    }
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_plan_place.c - placements: a check of every pair that shares no code with the
+ * placer, the true optimum of small problems by trying all orders, the eleven hard
+ * instances (tests/data/minimalloc), pins, alignments, circles, large and odd inputs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "place.h"
+#include "symm/plan.h"
+
+#define MAX_SMALL 6
+#define CAPACITY  INT64_C(1048576)
+
+/* ---- Help ------------------------------------------------------------------------ */
+
+static uint64_t random_state;
+
+static int random_below(int limit)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
+    return (int)((random_state >> 33) % (uint64_t)limit);
+}
+
+static bool share_time(const struct symm_place_item *a, const struct symm_place_item *b)
+{
+    for (int i = 0; i < a->span_count; i++)
+        for (int j = 0; j < b->span_count; j++)
+            if (a->spans[i].lower < b->spans[j].upper &&
+                b->spans[j].lower < a->spans[i].upper)
+                return true;
+    return false;
+}
+
+static int64_t peak_of(const struct symm_place_item *items, int count,
+                       const int64_t *offsets)
+{
+    int64_t peak = 0;
+
+    for (int i = 0; i < count; i++)
+        if (items[i].size > 0 && offsets[i] + items[i].size > peak)
+            peak = offsets[i] + items[i].size;
+    return peak;
+}
+
+/* By comparing every pair. */
+static bool valid(const struct symm_place_item *items, int count,
+                  const int64_t *offsets)
+{
+    for (int i = 0; i < count; i++) {
+        if (items[i].size == 0)
+            continue;
+        if (offsets[i] < 0 || offsets[i] % items[i].alignment != 0 ||
+            (items[i].pinned >= 0 && offsets[i] != items[i].pinned))
+            return false;
+        for (int j = 0; j < i; j++)
+            if (items[j].size > 0 && offsets[i] < offsets[j] + items[j].size &&
+                offsets[j] < offsets[i] + items[i].size &&
+                share_time(&items[i], &items[j]))
+                return false;
+    }
+    return true;
+}
+
+static struct symm_place_result place(const struct symm_place_item *items, int count,
+                                      enum symm_place_mode mode, int64_t capacity,
+                                      int64_t *offsets)
+{
+    struct symm_place_options options = {.mode = mode, .capacity = capacity};
+    struct symm_place_result result;
+
+    assert_int_equal(symm__place(items, count, &options, offsets, &result), SYMM_OK);
+    assert_true(valid(items, count, offsets));
+    assert_int_equal(peak_of(items, count, offsets), result.peak);
+    assert_int_equal(result.fits, capacity == 0 || result.peak <= capacity);
+    return result;
+}
+
+static void refused(const struct symm_place_item *items, int count, symm_status status,
+                    const char *says)
+{
+    struct symm_place_options options = {.mode = SYMM_PLACE_SMALL};
+    struct symm_place_result result = {.peak = -7};
+    int64_t offsets[4] = {-7, -7, -7, -7};
+
+    assert_int_equal(symm__place(items, count, &options, offsets, &result), status);
+    assert_non_null(strstr(symm_last_error(), says));
+    assert_int_equal(result.peak, -7);
+    assert_int_equal(offsets[0], -7);
+}
+
+/* ---- Small problems, solved by trying everything --------------------------------- */
+
+/*
+ * Each item at each offset below the best peak, one after the other: slow, and free of
+ * any idea of what a good placement looks like.
+ */
+static void try_all(const struct symm_place_item *items, int count, int next,
+                    int64_t *offsets, int64_t *best)
+{
+    if (next == count) {
+        int64_t peak = peak_of(items, count, offsets);
+        *best = peak < *best ? peak : *best;
+        return;
+    }
+    for (int64_t offset = 0; offset + items[next].size < *best; offset++) {
+        bool clear = offset % items[next].alignment == 0 &&
+                     (items[next].pinned < 0 || items[next].pinned == offset);
+        for (int k = 0; k < next && clear; k++)
+            clear = !share_time(&items[k], &items[next]) ||
+                    offset >= offsets[k] + items[k].size ||
+                    offsets[k] >= offset + items[next].size;
+        if (!clear)
+            continue;
+        offsets[next] = offset;
+        try_all(items, count, next + 1, offsets, best);
+    }
+}
+
+struct shape {
+    bool pins, alignments, spans;
+};
+
+static void make_small(struct shape shape, struct symm_place_item *items,
+                       struct symm_span (*spans)[2], int count)
+{
+    for (int i = 0; i < count; i++) {
+        int a = random_below(8), b = a + 1 + random_below(4);
+        spans[i][0] = (struct symm_span){a, b};
+        spans[i][1] = (struct symm_span){b + random_below(3), b + 3 + random_below(3)};
+        items[i] = (struct symm_place_item){
+            .size = 1 + random_below(4),
+            .alignment = shape.alignments ? 1 + random_below(3) : 1,
+            .pinned = -1,
+            .spans = spans[i],
+            .span_count = shape.spans ? 1 + random_below(2) : 1};
+        if (shape.pins && random_below(3) == 0)
+            items[i].pinned = random_below(4) * items[i].alignment;
+    }
+}
+
+static bool pins_clash(const struct symm_place_item *items, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < i; j++)
+            if (items[i].pinned >= 0 && items[j].pinned >= 0 &&
+                share_time(&items[i], &items[j]) &&
+                items[i].pinned < items[j].pinned + items[j].size &&
+                items[j].pinned < items[i].pinned + items[i].size)
+                return true;
+    return false;
+}
+
+static void check_small(struct shape shape, int problems)
+{
+    for (int p = 0; p < problems; p++) {
+        struct symm_place_item items[MAX_SMALL];
+        struct symm_span spans[MAX_SMALL][2];
+        int64_t offsets[MAX_SMALL], best = 40;
+        struct symm_place_result small, fit;
+        int count = 1 + random_below(MAX_SMALL);
+
+        make_small(shape, items, spans, count);
+        if (pins_clash(items, count)) {
+            refused(items, count, SYMM_ERR_INVALID, "pinned to the same bytes");
+            continue;
+        }
+        try_all(items, count, 0, offsets, &best);
+        small = place(items, count, SYMM_PLACE_SMALL, 0, offsets);
+        assert_true(small.proved);
+        assert_int_equal(small.peak, best);
+        fit = place(items, count, SYMM_PLACE_FIT, best, offsets);
+        assert_true(fit.fits && fit.proved);
+        if (best == 1)
+            continue;
+        fit = place(items, count, SYMM_PLACE_FIT, best - 1, offsets);
+        assert_true(!fit.fits && fit.proved);
+        assert_true(place(items, count, SYMM_PLACE_FAST, 0, offsets).peak >= best);
+    }
+}
+
+static void test_optimum(void **state)
+{
+    (void)state;
+    random_state = 1;
+    check_small((struct shape){0}, HARNESS_SLOW ? 60 : 300);
+    check_small((struct shape){.spans = true}, HARNESS_SLOW ? 60 : 300);
+    check_small((struct shape){.alignments = true}, HARNESS_SLOW ? 60 : 300);
+    check_small((struct shape){.pins = true}, HARNESS_SLOW ? 60 : 300);
+    check_small((struct shape){true, true, true}, HARNESS_SLOW ? 60 : 500);
+}
+
+/* ---- Larger random problems ------------------------------------------------------ */
+
+static void check_circle(int count, bool pins)
+{
+    struct symm_place_item *items = calloc((size_t)count, sizeof(*items));
+    struct symm_span(*spans)[2] = calloc((size_t)count, sizeof(*spans));
+    int64_t *offsets = calloc((size_t)count, sizeof(*offsets));
+
+    assert_true(items && spans && offsets);
+    for (int i = 0; i < count; i++) {
+        int a = random_below(1000), length = 1 + random_below(200), wraps = a + length;
+        spans[i][0] = (struct symm_span){a, wraps > 1000 ? 1000 : wraps};
+        items[i] = (struct symm_place_item){256 * (1 + random_below(64)),
+                                            1 << random_below(11), -1, spans[i], 1};
+        if (pins && i % 40 == 0)
+            items[i].pinned = INT64_C(32768) * (i / 40);
+        if (wraps <= 1000)
+            continue;
+        spans[i][0] = (struct symm_span){0, wraps - 1000};
+        spans[i][1] = (struct symm_span){a, 1000};
+        items[i].span_count = 2;
+    }
+    for (int mode = SYMM_PLACE_FAST; mode <= SYMM_PLACE_FIT; mode++) {
+        int64_t fast = place(items, count, SYMM_PLACE_FAST, 0, offsets).peak;
+        struct symm_place_result result =
+            place(items, count, (enum symm_place_mode)mode, fast, offsets);
+        assert_true(result.peak <= fast && result.peak >= result.lower_bound);
+    }
+    free(items);
+    free(spans);
+    free(offsets);
+}
+
+static void test_circle(void **state)
+{
+    (void)state;
+    random_state = 2;
+    for (int k = 0; k < 10; k++) {
+        check_circle(120, false);
+        check_circle(120, true);
+    }
+}
+
+static void test_large(void **state)
+{
+    int count = HARNESS_SLOW ? 6000 : 60000;
+    symm_pack_item *items = calloc((size_t)count, sizeof(*items));
+    int64_t *offsets = calloc((size_t)count, sizeof(*offsets));
+    symm_pack_options options = {.size = sizeof(options), .fast = 1};
+    symm_pack_result result = {.size = sizeof(result)};
+
+    (void)state;
+    assert_true(items && offsets);
+    random_state = 3;
+    for (int i = 0; i < count; i++) {
+        items[i].lower = random_below(count);
+        items[i].upper = items[i].lower + 1 + random_below(60);
+        items[i].size = 512 * (1 + random_below(100));
+    }
+    assert_int_equal(symm_pack(items, count, &options, offsets, &result), SYMM_OK);
+    assert_true(result.fits && result.peak >= result.lower_bound);
+    assert_true((double)result.peak < 1.3 * (double)result.lower_bound);
+    /* Items that start at t or before and end behind it, for some moments t. */
+    for (int t = 0; t < count; t += count / 20) {
+        for (int i = 0; i < count; i++)
+            for (int j = 0; items[i].lower <= t && items[i].upper > t && j < i; j++)
+                assert_true(items[j].lower > t || items[j].upper <= t ||
+                            offsets[i] >= offsets[j] + items[j].size ||
+                            offsets[j] >= offsets[i] + items[i].size);
+    }
+    free(items);
+    free(offsets);
+}
+
+/* ---- The hard instances ---------------------------------------------------------- */
+
+struct instance {
+    struct symm_place_item items[500];
+    struct symm_span spans[500];
+    int64_t offsets[500];
+    int count;
+};
+
+static void load(char name, struct instance *in)
+{
+    char path[512], line[256];
+    FILE *file;
+
+    snprintf(path, sizeof(path),
+             SYMM_SOURCE_DIR "/tests/data/minimalloc/%c.1048576.csv", name);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    for (in->count = 0; fgets(line, sizeof(line), file); in->count++) {
+        long long id, lower, upper, size;
+        struct symm_span *span = &in->spans[in->count];
+        assert_true(in->count < 500);
+        assert_int_equal(
+            sscanf(line, "%lld,%lld,%lld,%lld", &id, &lower, &upper, &size), 4);
+        *span = (struct symm_span){lower, upper};
+        in->items[in->count] = (struct symm_place_item){size, 1, -1, span, 1};
+    }
+    fclose(file);
+}
+
+static void test_fit(void **state)
+{
+    /* Cheapest first; the dear ones are left to builds without a sanitizer. */
+    const char *names = HARNESS_SLOW ? "BCFGHK" : "BCFGHKJDAIE";
+    struct instance *in = malloc(sizeof(*in));
+
+    (void)state;
+    assert_non_null(in);
+    for (const char *name = names; *name; name++) {
+        struct symm_place_result result;
+        load(*name, in);
+        result = place(in->items, in->count, SYMM_PLACE_FIT, CAPACITY, in->offsets);
+        assert_true(result.fits && result.proved);
+    }
+    free(in);
+}
+
+static void test_fast(void **state)
+{
+    struct instance *in = malloc(sizeof(*in));
+    double product = 1;
+    int64_t first[500];
+
+    (void)state;
+    assert_non_null(in);
+    for (char name = 'A'; name <= 'K'; name++) {
+        struct symm_place_result result;
+        load(name, in);
+        result = place(in->items, in->count, SYMM_PLACE_FAST, 0, in->offsets);
+        product *= (double)result.peak / (double)result.lower_bound;
+        memcpy(first, in->offsets, sizeof(first));
+        place(in->items, in->count, SYMM_PLACE_FAST, 0, in->offsets);
+        assert_memory_equal(first, in->offsets,
+                            (size_t)in->count * sizeof(*first)); /* deterministic */
+    }
+    assert_true(pow(product, 1.0 / 11) <= 1.19);
+    free(in);
+}
+
+static void test_small(void **state)
+{
+    struct instance *in = malloc(sizeof(*in));
+    struct symm_place_result result;
+
+    (void)state;
+    assert_non_null(in);
+    load('C', in);
+    result = place(in->items, in->count, SYMM_PLACE_SMALL, 0, in->offsets);
+    assert_true(result.proved);
+    assert_int_equal(result.peak, 1039360);
+    /* No peak can be below the load, and that needs no search. */
+    result = place(in->items, in->count, SYMM_PLACE_FIT, 1039359, in->offsets);
+    assert_true(!result.fits && result.proved);
+    free(in);
+}
+
+/* ---- How a search ends ----------------------------------------------------------- */
+
+static bool stop(void *arg, double seconds, int64_t best_peak, int64_t lower_bound,
+                 uint64_t nodes)
+{
+    int *calls = arg;
+
+    assert_true(seconds > 0 && best_peak > lower_bound && nodes > 0);
+    return ++*calls < 2;
+}
+
+static void test_stop(void **state)
+{
+    struct instance *in = malloc(sizeof(*in));
+    struct symm_place_options options = {.mode = SYMM_PLACE_FIT, .capacity = 986112};
+    struct symm_place_result result;
+    int calls = 0;
+
+    (void)state;
+    assert_non_null(in);
+    load('D', in); /* nobody knows whether it fits into its load */
+    options.time_limit = 0.05;
+    assert_int_equal(symm__place(in->items, in->count, &options, in->offsets, &result),
+                     SYMM_OK);
+    assert_true(!result.fits && !result.proved && result.seconds >= 0.05);
+    assert_true(valid(in->items, in->count, in->offsets));
+    options.time_limit = 0;
+    options.progress = stop;
+    options.arg = &calls;
+    assert_int_equal(symm__place(in->items, in->count, &options, in->offsets, &result),
+                     SYMM_OK);
+    assert_int_equal(calls, 2);
+    assert_true(!result.fits && valid(in->items, in->count, in->offsets));
+    free(in);
+}
+
+/* ---- Odd inputs ------------------------------------------------------------------ */
+
+static void test_odd(void **state)
+{
+    struct symm_span one = {0, 1}, two = {1, 2}, wide = {INT64_MIN, INT64_MAX};
+    int64_t huge = INT64_C(1) << 62, offsets[3];
+    struct symm_place_item items[3] = {
+        {huge, 1, -1, &one, 1}, {huge, 1, -1, &two, 1}, {0, 1, -1, &wide, 1}};
+
+    (void)state;
+    assert_int_equal(place(items, 0, SYMM_PLACE_SMALL, 0, offsets).peak, 0);
+    assert_int_equal(place(items, 3, SYMM_PLACE_SMALL, 0, offsets).peak, huge);
+    items[2] = (struct symm_place_item){huge - 1, 1, -1, &wide, 1};
+    refused(items, 3, SYMM_ERR_OVERFLOW, "add up");
+    items[2] = (struct symm_place_item){1, 1, -1, &wide, 1};
+    items[1].size = 1;
+    assert_int_equal(place(items, 3, SYMM_PLACE_SMALL, 0, offsets).peak, huge + 1);
+    /* A pinned item in the middle: what fits goes below, the rest above. */
+    items[0] = (struct symm_place_item){10, 1, 5, &one, 1};
+    items[1] = (struct symm_place_item){5, 1, -1, &one, 1};
+    items[2] = (struct symm_place_item){6, 4, -1, &one, 1};
+    assert_int_equal(place(items, 3, SYMM_PLACE_SMALL, 0, offsets).peak, 22);
+    assert_int_equal(offsets[1], 0);
+    assert_int_equal(offsets[2], 16);
+}
+
+static void test_refusals(void **state)
+{
+    struct symm_span good = {0, 2}, empty = {3, 3}, wrong[2] = {{0, 4}, {3, 5}};
+    struct symm_place_item item = {8, 1, -1, &good, 1}, pair[2];
+    struct symm_place_options options = {.mode = (enum symm_place_mode)7};
+    struct symm_place_result result;
+    int64_t offset;
+
+    (void)state;
+    item.size = -1;
+    refused(&item, 1, SYMM_ERR_INVALID, "item 0 has size -1");
+    item = (struct symm_place_item){8, 0, -1, &good, 1};
+    refused(&item, 1, SYMM_ERR_INVALID, "alignment 0");
+    item = (struct symm_place_item){8, 1, -2, &good, 1};
+    refused(&item, 1, SYMM_ERR_INVALID, "pinned -2");
+    item = (struct symm_place_item){8, 4, 2, &good, 1};
+    refused(&item, 1, SYMM_ERR_INVALID, "multiple of its alignment");
+    item = (struct symm_place_item){INT64_MAX, 1, 1, &good, 1};
+    refused(&item, 1, SYMM_ERR_OVERFLOW, "beyond 2^63");
+    item = (struct symm_place_item){8, 1, -1, &good, 0};
+    refused(&item, 1, SYMM_ERR_INVALID, "0 spans");
+    item = (struct symm_place_item){8, 1, -1, &empty, 1};
+    refused(&item, 1, SYMM_ERR_INVALID, "[3, 3)");
+    item = (struct symm_place_item){8, 1, -1, wrong, 2};
+    refused(&item, 1, SYMM_ERR_INVALID, "span 1 of item 0");
+    refused(&item, -1, SYMM_ERR_INVALID, "-1 items");
+    refused(&item, SYMM_PLACE_MAX + 1, SYMM_ERR_INVALID, "1000001 items");
+    pair[0] = (struct symm_place_item){8, 1, 0, &good, 1};
+    pair[1] = (struct symm_place_item){8, 1, 7, &good, 1};
+    refused(pair, 2, SYMM_ERR_INVALID, "items 0 and 1");
+    assert_int_equal(symm__place(pair, 1, &options, &offset, &result),
+                     SYMM_ERR_INVALID);
+    options = (struct symm_place_options){.mode = SYMM_PLACE_FIT, .time_limit = -1};
+    assert_int_equal(symm__place(pair, 1, &options, &offset, &result),
+                     SYMM_ERR_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_optimum), cmocka_unit_test(test_circle),
+        cmocka_unit_test(test_large),   cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_fast),    cmocka_unit_test(test_small),
+        cmocka_unit_test(test_stop),    cmocka_unit_test(test_odd),
+        cmocka_unit_test(test_refusals)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
