@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * all_reduce_inplace.cu - two-shot all-reduce over symmetric memory on both sides.
+ *
+ * The array is cut into one slice of whole lines for each rank. A rank sums its slice of all
+ * inputs and stores the result into that slice of every rank's output: each rank reads and
+ * writes (n - 1) / n of the bytes over its links, and nothing is staged.
+ *
+ * Entry barrier: all inputs are written, and no earlier kernel uses any output. Exit barrier,
+ * always: this block's stores are visible to the peers that see it arrive, and the kernel
+ * ends when all peers' blocks have arrived, that is when all slices of this rank's output
+ * are there. It also says that nobody reads this rank's input any more.
+ *
+ * in == out: line i is read from every rank, and written to every rank, by one thread of one
+ * rank alone (the owner of the slice), which has all n values in registers before it stores:
+ * no read can see a result. Other overlaps of in and out are not allowed.
+ *
+ * symm_all_reduce_two_shot_inplace_{bfloat16,float16,float32}_n{2,4,8}: SUM;
+ * symm_all_reduce_two_shot_inplace_any
+ */
+#include "cuda_pull.cuh"
+
+/* n of a loop over all ranks: a constant where it is known. */
+template <int N> SYMM_DEVICE uint32_t ranks(const struct symm_cuda_args &args)
+{
+    return N > 0 ? (uint32_t)N : (uint32_t)args.team.size;
+}
+
+/* Line i of the result to everybody, the next rank first, the own one last. */
+template <int N> struct to_all {
+    const struct symm_cuda_args &args;
+    uint32_t element;
+
+    SYMM_DEVICE char *at(uint32_t k) const
+    {
+        return args.team.base[symm_peer_after(args, k)] + args.out_offset;
+    }
+
+    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    {
+        SYMM_UNROLL
+        for (uint32_t k = 1; k < (N > 0 ? N : SYMM_DEVICE_RANKS); k++)
+            if (k < ranks<N>(args))
+                symm_port_store_line((struct symm_line *)at(k) + i, line);
+        symm_port_store_line((struct symm_line *)at(0) + i, line);
+    }
+
+    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    {
+        SYMM_NO_UNROLL
+        for (uint32_t k = 0; k < ranks<N>(args); k++)
+            symm_line_scatter(at(k), 16 * i, args.bytes, element, false, line);
+    }
+};
+
+template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_args &args)
+{
+    const uint64_t lines = symm_lines(args.bytes);
+    const uint64_t slice = symm_ceil(lines, ranks<N>(args));
+    const uint64_t low = slice * (uint32_t)args.team.rank;
+    const struct to_all<N> out = {
+        args, symm_element_size(args.dtype)
+    };
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
+        symm_round_barrier(args, &round);
+    if (round.ok)
+        symm_pull_sum<DTYPE, N>::run(
+            args, args.in_offset, args.bytes,
+            low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
+            (uint64_t)gridDim.x * blockDim.x, symm_least(low + slice, lines),
+            args.out_offset % 16 == 0, out);
+    symm_round_barrier(args, &round);
+    symm_round_meet(args, &round, 0);
+    __syncthreads();
+    symm_round_close(args, &round);
+}
+
+#define SYMM_IN_PLACE(name, dtype, n)                                                  \
+    SYMM_KERNEL(symm_all_reduce_two_shot_inplace_##name)                               \
+    {                                                                                  \
+        in_place<dtype, n>(args);                                                      \
+    }
+SYMM_IN_PLACE(bfloat16_n2, SYMM_BFLOAT16, 2)
+SYMM_IN_PLACE(bfloat16_n4, SYMM_BFLOAT16, 4)
+SYMM_IN_PLACE(bfloat16_n8, SYMM_BFLOAT16, 8)
+SYMM_IN_PLACE(float16_n2, SYMM_FLOAT16, 2)
+SYMM_IN_PLACE(float16_n4, SYMM_FLOAT16, 4)
+SYMM_IN_PLACE(float16_n8, SYMM_FLOAT16, 8)
+SYMM_IN_PLACE(float32_n2, SYMM_FLOAT32, 2)
+SYMM_IN_PLACE(float32_n4, SYMM_FLOAT32, 4)
+SYMM_IN_PLACE(float32_n8, SYMM_FLOAT32, 8)
+SYMM_IN_PLACE(any, SYMM_DTYPE_ANY, 0)

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * all_reduce_pull.cu - one-shot all-reduce that reads every rank's symmetric input.
+ *
+ * Entry barrier: the same block of every rank has begun, so by stream order all that was
+ * queued before the call there has finished: the inputs are written. The block's threads
+ * then read any part of any input. Exit barrier: a block arrives when its reads are done
+ * (their values have been stored); the kernel ends when all its blocks have seen their peers
+ * arrive, so then nobody reads this rank's input any more and later kernels may overwrite it.
+ * A plan that knows both by other means leaves a barrier out (args.flags, equal on all
+ * ranks). out must not be the input: a peer may still read what would be overwritten. out
+ * may be any memory.
+ *
+ * symm_all_reduce_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM;
+ * symm_all_reduce_one_shot_pull_any
+ */
+#include "cuda_pull.cuh"
+
+template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_args &args)
+{
+    const struct symm_to_array out = {(char *)args.out, args.bytes,
+                                      symm_element_size(args.dtype)};
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
+        symm_round_barrier(args, &round);
+#if defined(SYMM_PLANT_EXIT) /* for tests: some read late, and nobody waits for them */
+    for (uint64_t begin = symm_port_now();
+         (round.call + (uint32_t)args.team.rank) % 2 &&
+         symm_port_now() - begin < 20000;)
+        symm_port_relax();
+#endif
+    if (round.ok)
+        symm_pull_sum<DTYPE, N>::run(args, args.in_offset, args.bytes,
+                                     (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
+                                     (uint64_t)gridDim.x * blockDim.x,
+                                     symm_lines(args.bytes), symm_aligned(args.out),
+                                     out);
+#if !defined(SYMM_PLANT_EXIT)
+    if (args.flags & SYMM_CUDA_EXIT_BARRIER)
+        symm_round_barrier(args, &round);
+#endif
+    symm_round_meet(args, &round, 0);
+    __syncthreads();
+    symm_round_close(args, &round);
+}
+
+#define SYMM_ONE_SHOT(name, dtype, n)                                                  \
+    SYMM_KERNEL(symm_all_reduce_one_shot_pull_##name)                                  \
+    {                                                                                  \
+        one_shot<dtype, n>(args);                                                      \
+    }
+SYMM_ONE_SHOT(bfloat16_n2, SYMM_BFLOAT16, 2)
+SYMM_ONE_SHOT(bfloat16_n4, SYMM_BFLOAT16, 4)
+SYMM_ONE_SHOT(bfloat16_n8, SYMM_BFLOAT16, 8)
+SYMM_ONE_SHOT(float16_n2, SYMM_FLOAT16, 2)
+SYMM_ONE_SHOT(float16_n4, SYMM_FLOAT16, 4)
+SYMM_ONE_SHOT(float16_n8, SYMM_FLOAT16, 8)
+SYMM_ONE_SHOT(float32_n2, SYMM_FLOAT32, 2)
+SYMM_ONE_SHOT(float32_n4, SYMM_FLOAT32, 4)
+SYMM_ONE_SHOT(float32_n8, SYMM_FLOAT32, 8)
+SYMM_ONE_SHOT(any, SYMM_DTYPE_ANY, 0)

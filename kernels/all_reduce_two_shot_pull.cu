@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * all_reduce_two_shot_pull.cu - two-shot all-reduce that only reads peers' memory: symmetric
+ * input, any output.
+ *
+ * The array is cut into one slice of whole lines for each rank. A rank sums its slice of all
+ * inputs into its own stage (and its own out), and after a barrier reads the other slices
+ * from the stages of their owners. Block b of every rank has the same part of each slice, in
+ * as many rounds as its part of a stage slot demands; a barrier is between a block and the
+ * same blocks of the peers, which read exactly what it has written.
+ *
+ * Entry barrier (args.flags): the inputs are written. One barrier for each round of staging:
+ * the sums are in the stages. It is the exit barrier too: a block that passes the last one
+ * knows that its peers have read their parts of this rank's input, and when all blocks have
+ * passed, nobody reads it any more; SYMM_CUDA_EXIT_BARRIER changes nothing.
+ *
+ * The stage has two slots; the sums of round r of the channel lie in slot r & 1. They are
+ * written after round r - 1 has been passed, in which every peer's block arrived only after
+ * it had read what it needed of round r - 2. So it is across kernels: when a kernel has
+ * ended, its peers may still read the slot of its last round, and no other; the next kernel
+ * begins with the other one. (Kernels that stage without an entry barrier rely on that; see
+ * copy_in.cu.) Rounds that other algorithms made between count as well: whoever has
+ * completed one knows that all peers have come to it.
+ *
+ * in == out: a rank overwrites its slice q only after the barrier in which block b of rank q
+ * has arrived, when that has read this part of slice q here. Its own slice nobody else reads.
+ *
+ * symm_all_reduce_two_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM;
+ * symm_all_reduce_two_shot_pull_any
+ */
+#include "cuda_pull.cuh"
+
+/* Line i of the sum into own out, and into own stage for the peers. */
+struct to_both {
+    struct symm_to_array out;
+    struct symm_line *stage; /* has line i at its place i */
+
+    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    {
+        symm_port_store_line(stage + i, line);
+        out.full(i, line);
+    }
+
+    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    {
+        symm_port_store_line(stage + i, line);
+        out.part(i, line);
+    }
+};
+
+/* The lines [low, high) of all other ranks' slices, the next rank's first. */
+SYMM_DEVICE void collect(const struct symm_cuda_args &args, uint64_t slice,
+                         uint64_t low, uint64_t high, uint64_t stage)
+{
+    symm_copy_rows((uint32_t)args.team.size - 1, high - low, threadIdx.x, blockDim.x,
+                   [&](uint32_t row) {
+                       return args.team.base[symm_peer_after(args, row + 1)] + stage;
+                   },
+                   [&](uint32_t row) {
+                       return (char *)args.out +
+                              16 * (symm_peer_after(args, row + 1) * slice + low);
+                   },
+                   [&](uint32_t row) {
+                       uint64_t begin = symm_peer_after(args, row + 1) * slice;
+
+                       return symm_bytes_within(args.bytes, begin + low, begin + high);
+                   });
+}
+
+template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_args &args)
+{
+    const uint64_t lines = symm_lines(args.bytes);
+    const uint64_t slice = symm_ceil(lines, (uint32_t)args.team.size);
+    const uint64_t own = slice * (uint32_t)args.team.rank;
+    const struct symm_split split = symm_split_of(args, slice, 1);
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
+        symm_round_barrier(args, &round);
+    SYMM_NO_UNROLL
+    for (uint32_t c = 0; c < split.rounds; c++) {
+        uint64_t low = symm_split_low(split, c), high = symm_split_high(split, c);
+        uint64_t stage = symm_stage_at(args, split, round.round + 1, 0);
+
+        if (round.ok) {
+            struct to_both to = {
+                {(char *)args.out, args.bytes, symm_element_size(args.dtype)},
+                (struct symm_line *)(args.team.base[args.team.rank] + stage) -
+                    (own + low)};
+
+            symm_pull_sum<DTYPE, N>::run(
+                args, args.in_offset, args.bytes, own + low + threadIdx.x, blockDim.x,
+                symm_least(own + high, lines), symm_aligned(args.out), to);
+        }
+        symm_round_barrier(args, &round);
+        if (round.ok)
+            collect(args, slice, low, high, stage);
+    }
+    symm_round_meet(args, &round, 0);
+    __syncthreads();
+    symm_round_close(args, &round);
+}
+
+#define SYMM_TWO_SHOT(name, dtype, n)                                                  \
+    SYMM_KERNEL(symm_all_reduce_two_shot_pull_##name)                                  \
+    {                                                                                  \
+        two_shot<dtype, n>(args);                                                      \
+    }
+SYMM_TWO_SHOT(bfloat16_n2, SYMM_BFLOAT16, 2)
+SYMM_TWO_SHOT(bfloat16_n4, SYMM_BFLOAT16, 4)
+SYMM_TWO_SHOT(bfloat16_n8, SYMM_BFLOAT16, 8)
+SYMM_TWO_SHOT(float16_n2, SYMM_FLOAT16, 2)
+SYMM_TWO_SHOT(float16_n4, SYMM_FLOAT16, 4)
+SYMM_TWO_SHOT(float16_n8, SYMM_FLOAT16, 8)
+SYMM_TWO_SHOT(float32_n2, SYMM_FLOAT32, 2)
+SYMM_TWO_SHOT(float32_n4, SYMM_FLOAT32, 4)
+SYMM_TWO_SHOT(float32_n8, SYMM_FLOAT32, 8)
+SYMM_TWO_SHOT(any, SYMM_DTYPE_ANY, 0)

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_launch.h - all that the runtime sees of the CUDA kernels: their one argument, and
+ * which kernel does which collective by which algorithm with how many blocks.
+ *
+ * The argument is one plain struct, passed by value. A kernel allocates nothing and counts
+ * in device memory (struct symm_device_state), so that a captured graph can be replayed; it
+ * never takes a counter as an argument. Every wait polls; after some polls it looks at the
+ * record's abort word and at the time; a wait that does not end writes the record, marks the
+ * channel failed, takes this rank's arrival back (tag 0) and returns: the context lives.
+ */
+#ifndef SYMM_KERNELS_CUDA_LAUNCH_H
+#define SYMM_KERNELS_CUDA_LAUNCH_H
+
+#include "launch.h"
+
+/*
+ * Scratch of one channel: symmetric memory behind the pad, at the same offset on all ranks.
+ * Each protocol has a region of its own; kernels of different protocols never share one.
+ * A new team's scratch holds zeros in `ll` and `stage`, 0xff bytes in `lamport`.
+ */
+struct symm_cuda_scratch {
+    uint64_t ll, lamport, stage;                   /* offsets in the heap */
+    uint64_t ll_bytes, lamport_bytes, stage_bytes; /* of the whole region; x 4096 */
+};
+
+#define SYMM_CUDA_ENTRY_BARRIER                                                        \
+    1u /* flags: pull kernels, as a plan or the default says */
+#define SYMM_CUDA_EXIT_BARRIER 2u
+#define SYMM_CUDA_DEPENDENT    4u /* launched with programmatic dependent launch */
+
+struct symm_cuda_args {
+    struct symm_device_team team;
+    struct symm_cuda_scratch scratch; /* of `channel` */
+    const void *in;                   /* own addresses */
+    void *out;
+    uint64_t in_offset,
+        out_offset;     /* in the heap, where the algorithm uses symmetric memory */
+    int64_t in_step;    /* peer p's in_offset is mine + (p - rank) * in_step */
+    uint64_t count;     /* elements of one rank's block; puts: bytes */
+    uint64_t bytes;     /* count x element */
+    uint64_t multicast; /* address of the heap's multicast view, 0: none */
+    uint32_t *result;   /* of the work handle: minus the status; NULL: none */
+    uint32_t tag;
+    uint32_t channel, flags;
+    int32_t kind, dtype, op, root; /* enum symm_kind, symm_dtype, symm_op */
+    int32_t peer, signal;          /* puts and signals; signal -1: none */
+};
+
+/* One kernel function, named as in its module. */
+struct symm_cuda_kernel {
+    const char *name;   /* extern "C" symbol */
+    const char *module; /* which image holds it: "all_reduce_ll" for all_reduce_ll.cu */
+};
+
+/* How a call is launched; equal on all ranks that are given equal arguments. */
+struct symm_cuda_shape {
+    uint32_t blocks, threads;
+};
+
+/* What the choice of a kernel may look at: equal on all ranks. (Alignment is not: kernels
+ * deal with it.) */
+struct symm_cuda_question {
+    enum symm_kind kind;
+    enum symm_algorithm algorithm;
+    symm_dtype dtype;
+    symm_op op;
+    int size;       /* of the team: 1..SYMM_DEVICE_RANKS */
+    uint64_t bytes; /* of one rank's block */
+    int processors; /* multiprocessors; the fewest of all ranks' devices */
+    struct symm_cuda_scratch scratch;
+};
+
+/* enum values beyond the collectives, for kernels of one-sided calls */
+enum symm_cuda_p2p {
+    SYMM_CUDA_PUT, /* copy args.bytes from in to out (a peer's address), then signal */
+    SYMM_CUDA_SIGNAL,      /* raise args.signal at args.peer */
+    SYMM_CUDA_SIGNAL_WAIT, /* wait for args.signal of args.peer */
+    SYMM_CUDA_P2P_COUNT
+};
+
+/* cuda_table.c. False: no kernel does that (kernel and shape are untouched). Pure. */
+bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
+                            struct symm_cuda_kernel *kernel,
+                            struct symm_cuda_shape *shape);
+void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
+                         struct symm_cuda_kernel *kernel,
+                         struct symm_cuda_shape *shape);
+/* Bytes of scratch a channel needs for the regions' sizes that cuda_table.c asks for:
+ * channel 1, the first stream's, has most. Fills offsets relative to `begin`; returns the
+ * end. All channels together stay below 64 MiB. */
+uint64_t symm__cuda_scratch_layout(uint64_t begin,
+                                   struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
+
+/* The kernels' machine code, a fat binary for each .cu file; ends with a NULL module.
+ * Made by the build; only the end in a build without nvcc. */
+struct symm_cuda_image {
+    const char *module; /* "all_reduce_ll" */
+    const void *data;
+    uint64_t bytes;
+};
+extern const struct symm_cuda_image symm__cuda_images[];
+
+#endif

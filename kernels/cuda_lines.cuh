@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_lines.cuh - data that is its own flag: lines of 16 bytes that a rank writes into its
+ * peers' scratch and polls in its own, without fences, atomics and flags beside them.
+ *
+ * symm_ll: {d0, f, d1, f}, 8 bytes of payload of any bits; f = round + 1, never 0, and each
+ * 8-byte half is judged by its own f. Two slots, by round & 1.
+ * symm_lamport: 16 bytes of payload. A word of 0xffffffff means "not here yet"; the sender
+ * turns a data word of these bits into 0x7fffffff: of floats up to 32 bits both are NaN in
+ * every element, so no number changes. Not for float64 and integers. The reader
+ * writes the sentinel back as soon as it has the line. Three slots, by round % 3.
+ *
+ * A region is [slot][line]; a kernel divides a slot as it likes, by sender at least. What a
+ * slot held before does not matter: LL judges by the round, Lamport slots are clean.
+ *
+ * Who may write a line again, and when. A thread's lines of a round are written by it on its
+ * peers, and each is read by one thread there, its partner.
+ *  (1) Nobody ends call c before everybody has begun it (symm_round_meet), hence ended c - 1.
+ *      So all lines of c - 1 are consumed, and clean, once I am in c + 1; and those of c
+ *      once I have heard anything of c + 1 from the rank that I write to.
+ *  (2) In every round but a call's only one, each thread sends to and hears from a partner on
+ *      each peer (that is why rounds are filled up), itself or by other threads of its block
+ *      with __syncthreads between; and it sends a round only after it (or its block) has
+ *      consumed the round before from ALL members. So who has heard round r of a rank knows
+ *      that all of r - 1 is consumed there, whoever sent it and however slots are divided:
+ *      I may write r + 1 into the slot of r - 1. That holds from the last round of a call to
+ *      the first of the next too, if the call had several; if it had one, (1) says it.
+ *  (3) LL needs no more: what is consumed is not read again. With Lamport lines the sentinel's
+ *      store has to be performed before the next line arrives. The reader executes a fence
+ *      behind its round r and sends r + 1 and r + 2 behind that; the writer executes one
+ *      behind hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
+ *      have no fence: a kernel's end is one.
+ * A line's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the line
+ * was not written in between.
+ */
+#ifndef SYMM_KERNELS_CUDA_LINES_CUH
+#define SYMM_KERNELS_CUDA_LINES_CUH
+
+#include "cuda_reduce.cuh"
+#include "cuda_round.cuh"
+
+struct symm_ll {
+    static constexpr uint32_t units = 1, bytes = 8, slots = 2;
+    struct value {
+        uint64_t unit[units];
+    };
+
+    static SYMM_DEVICE uint64_t region(const struct symm_cuda_args &args)
+    {
+        return args.scratch.ll;
+    }
+
+    static SYMM_DEVICE uint64_t region_bytes(const struct symm_cuda_args &args)
+    {
+        return args.scratch.ll_bytes;
+    }
+
+    /* A whole line's payload of an array that is aligned to it. */
+    static SYMM_DEVICE value load(const void *array, uint64_t index)
+    {
+        return {{((const uint64_t *)array)[index]}};
+    }
+
+    static SYMM_DEVICE void store(void *array, uint64_t index, value v)
+    {
+        ((uint64_t *)array)[index] = v.unit[0];
+    }
+
+    /* The same of any array, up to its end. */
+    static SYMM_DEVICE value gather(const void *array, uint64_t index, uint64_t size,
+                                    uint32_t element, bool aligned)
+    {
+        return {{symm_unit_gather(array, 8 * index, size, element, aligned)}};
+    }
+
+    static SYMM_DEVICE void scatter(void *array, uint64_t index, uint64_t size,
+                                    uint32_t element, bool aligned, value v)
+    {
+        symm_unit_scatter(array, 8 * index, size, element, aligned, v.unit[0]);
+    }
+
+    static SYMM_DEVICE value clean(value v)
+    {
+        return v;
+    }
+
+    static SYMM_DEVICE void send(struct symm_line *to, value v, uint32_t round)
+    {
+        uint32_t flag = round + 1;
+
+        symm_port_store_line(
+            to, {{(uint32_t)v.unit[0], flag, (uint32_t)(v.unit[0] >> 32), flag}});
+    }
+
+    static SYMM_DEVICE bool arrived(const struct symm_line &line, uint32_t round)
+    {
+        return line.word[1] == round + 1 && line.word[3] == round + 1;
+    }
+
+    static SYMM_DEVICE value open(const struct symm_line &line)
+    {
+        return {{line.word[0] | (uint64_t)line.word[2] << 32}};
+    }
+
+    static SYMM_DEVICE void consumed(struct symm_line *) {}
+};
+
+struct symm_lamport {
+    static constexpr uint32_t units = 2, bytes = 16, slots = 3;
+    struct value {
+        uint64_t unit[units];
+    };
+
+    static SYMM_DEVICE uint64_t region(const struct symm_cuda_args &args)
+    {
+        return args.scratch.lamport;
+    }
+
+    static SYMM_DEVICE uint64_t region_bytes(const struct symm_cuda_args &args)
+    {
+        return args.scratch.lamport_bytes;
+    }
+
+    static SYMM_DEVICE value load(const void *array, uint64_t index)
+    {
+        return open(((const struct symm_line *)array)[index]);
+    }
+
+    static SYMM_DEVICE void store(void *array, uint64_t index, value v)
+    {
+        ((struct symm_line *)array)[index] = symm_line_make(v.unit[0], v.unit[1]);
+    }
+
+    static SYMM_DEVICE value gather(const void *array, uint64_t index, uint64_t size,
+                                    uint32_t element, bool aligned)
+    {
+        return open(symm_line_gather(array, 16 * index, size, element, aligned));
+    }
+
+    static SYMM_DEVICE void scatter(void *array, uint64_t index, uint64_t size,
+                                    uint32_t element, bool aligned, value v)
+    {
+        symm_line_scatter(array, 16 * index, size, element, aligned,
+                          symm_line_make(v.unit[0], v.unit[1]));
+    }
+
+    /* As peers will see it. */
+    static SYMM_DEVICE value clean(value v)
+    {
+        struct symm_line line = symm_line_make(v.unit[0], v.unit[1]);
+
+        SYMM_UNROLL
+        for (int k = 0; k < 4; k++)
+            if (line.word[k] == 0xffffffffu)
+                line.word[k] = 0x7fffffffu;
+        return open(line);
+    }
+
+    static SYMM_DEVICE void send(struct symm_line *to, value v, uint32_t round)
+    {
+        (void)round;
+        symm_port_store_line(to, symm_line_make(v.unit[0], v.unit[1]));
+    }
+
+    static SYMM_DEVICE bool arrived(const struct symm_line &line, uint32_t round)
+    {
+        (void)round;
+        return line.word[0] != 0xffffffffu && line.word[1] != 0xffffffffu &&
+               line.word[2] != 0xffffffffu && line.word[3] != 0xffffffffu;
+    }
+
+    static SYMM_DEVICE value open(const struct symm_line &line)
+    {
+        return {{symm_line_unit(line, 0), symm_line_unit(line, 1)}};
+    }
+
+    static SYMM_DEVICE void consumed(struct symm_line *line)
+    {
+#if defined(SYMM_PLANT_LAMPORT_CLEAR) /* for tests: a sentinel too few */
+        line += ((uintptr_t)line & 0x30) == 0;
+#endif
+        symm_port_store_line(line,
+                             {{0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}});
+    }
+};
+
+/* Lines of a slot, of all senders together. */
+template <class LINES>
+SYMM_DEVICE uint32_t symm_slot_lines(const struct symm_cuda_args &args)
+{
+    return (uint32_t)(LINES::region_bytes(args) / 16) / LINES::slots;
+}
+
+/* The slot of a round in a member's scratch. */
+template <class LINES>
+SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
+                                           uint32_t member, uint32_t round)
+{
+    uint64_t slot = (uint64_t)(round % LINES::slots) * symm_slot_lines<LINES>(args);
+
+    return (struct symm_line *)(args.team.base[member] + LINES::region(args)) + slot;
+}
+
+/* Waits for one line from `member`. False: the wait has failed. */
+template <class LINES>
+SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
+                                const struct symm_round *round, struct symm_line *from,
+                                uint32_t member, typename LINES::value *value)
+{
+    struct symm_wait wait = {};
+    struct symm_line line;
+
+    for (;;) {
+        line = symm_port_load_line(from);
+        if (LINES::arrived(line, round->round))
+            break;
+        if (!symm_wait_more(args, round->call, &wait, 1u << member))
+            return false;
+    }
+    *value = LINES::open(line);
+    LINES::consumed(from);
+    return true;
+}
+
+/*
+ * Waits for the lines from[r x stride] of all members r but `rank`, all at once; value[rank]
+ * is left alone. SIZE 0: `size` members. False: the wait has failed.
+ */
+template <class LINES, int SIZE, int MOST>
+SYMM_DEVICE bool symm_lines_wait(const struct symm_cuda_args &args,
+                                 const struct symm_round *round, struct symm_line *from,
+                                 uint32_t stride, uint32_t size, uint32_t rank,
+                                 typename LINES::value (&value)[MOST])
+{
+    struct symm_wait wait = {};
+    struct symm_line line[MOST];
+    uint32_t missing;
+
+    for (;;) {
+        SYMM_UNROLL
+        for (uint32_t r = 0; r < MOST; r++)
+            if (r != rank && (SIZE || r < size))
+                line[r] = symm_port_load_line(from + (uint64_t)r * stride);
+        missing = 0;
+        SYMM_UNROLL
+        for (uint32_t r = 0; r < MOST; r++)
+            if (r != rank && (SIZE || r < size) &&
+                !LINES::arrived(line[r], round->round))
+                missing |= 1u << r;
+        if (missing == 0)
+            break;
+        if (!symm_wait_more(args, round->call, &wait, missing))
+            return false;
+    }
+    SYMM_UNROLL
+    for (uint32_t r = 0; r < MOST; r++) {
+        if (r != rank && (SIZE || r < size)) {
+            value[r] = LINES::open(line[r]);
+            LINES::consumed(from + (uint64_t)r * stride);
+        }
+    }
+    return true;
+}
+
+/*
+ * How `lines` lines are cut into rounds: each round takes the next `width` of them. With
+ * more than one round, width is a multiple of `step`, the lines that all threads of the grid
+ * move at once, so that every thread takes part in every round; what lies behind the end is
+ * sent as zeros. room: lines that a round has space for, at least `step`.
+ */
+struct symm_rounds {
+    uint32_t rounds, width;
+};
+
+SYMM_DEVICE struct symm_rounds symm_rounds_of(uint64_t lines, uint32_t room,
+                                              uint32_t step)
+{
+    struct symm_rounds cut = {1, (uint32_t)lines};
+    uint64_t share;
+
+    if (lines <= room)
+        return cut;
+    room -= room % step;
+    cut.rounds = (uint32_t)((lines + room - 1) / room);
+    share = (lines + cut.rounds - 1) / cut.rounds;
+    cut.width = (uint32_t)((share + step - 1) / step) * step;
+    return cut;
+}
+
+/* Lines of an array; a call of nothing moves one line of padding. */
+template <class LINES> SYMM_DEVICE uint64_t symm_lines_of(uint64_t bytes)
+{
+    return bytes == 0 ? 1 : (bytes + LINES::bytes - 1) / LINES::bytes;
+}
+
+#define SYMM_COLUMNS 256 /* threads of a block that reduces through columns, at most */
+
+/*
+ * The reduction over value[0 .. n - 1] of one thread: unrolled where all is known, else
+ * through a column of shared memory of the thread's own.
+ */
+template <class LINES, int DTYPE, int OP, int SIZE, int MOST>
+SYMM_DEVICE typename LINES::value
+symm_value_fold(const struct symm_cuda_args &args, uint32_t size,
+                const typename LINES::value (&value)[MOST])
+{
+    typename LINES::value result;
+
+    if constexpr (SIZE > 0) {
+        SYMM_UNROLL
+        for (uint32_t u = 0; u < LINES::units; u++) {
+            symm_fold<DTYPE, OP> fold;
+
+            fold.first(value[0].unit[u]);
+            SYMM_UNROLL
+            for (int r = 1; r < SIZE; r++)
+                fold.next(value[r].unit[u]);
+            result.unit[u] = fold.done(SIZE);
+        }
+    } else {
+        __shared__ uint64_t column[MOST][SYMM_COLUMNS];
+
+        SYMM_NO_UNROLL
+        for (uint32_t u = 0; u < LINES::units; u++) {
+            uint64_t done;
+
+            SYMM_UNROLL
+            for (int r = 0; r < MOST; r++)
+                column[r][threadIdx.x] =
+                    u == 0 ? value[r].unit[0] : value[r].unit[LINES::units - 1];
+            done = symm_fold_any(args.dtype, args.op, (int)size,
+                                 [&](int r) { return column[r][threadIdx.x]; });
+            if (u == 0)
+                result.unit[0] = done;
+            else
+                result.unit[LINES::units - 1] = done;
+        }
+    }
+    return result;
+}
+
+#endif

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_port.cuh - everything that kernels need beyond plain C++: memory operations of system
+ * scope, the clock, conversions, programmatic dependent launch. The one place of PTX.
+ *
+ * Kernels are compiled twice: by nvcc for devices, and with SYMM_SIMT by a host compiler,
+ * where tests/simt.h (included first, by the command line) runs every CUDA thread as a fiber
+ * and provides __global__, __device__, __shared__, __forceinline__, threadIdx,
+ * blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync, __any_sync and its
+ * like, and simt_relax() for a poll that found nothing.
+ *
+ * SYMM_KERNEL(name) { ... } is a kernel for blocks of up to SYMM_MAX_BLOCK threads, and
+ * SYMM_KERNEL_OF(name, n) one for up to n; the one argument is `args`.
+ *
+ * Guarantees: `relaxed`, `acquire` and `release` are of system scope, so they hold between
+ * devices and the host. Lines are 16 bytes at a multiple of 16; only each 8-byte half of one
+ * is atomic, on either side. Nothing here waits.
+ */
+#ifndef SYMM_KERNELS_CUDA_PORT_CUH
+#define SYMM_KERNELS_CUDA_PORT_CUH
+
+#include <stdint.h>
+
+#include "cuda_launch.h"
+
+#define SYMM_DEVICE    __device__ __forceinline__
+#define SYMM_MAX_BLOCK 512 /* threads of a block at most; always a multiple of 32 */
+#define SYMM_WARP      32  /* lanes */
+#define SYMM_FULL_WARP 0xffffffffu
+
+#if defined(SYMM_SIMT)
+#include <string.h>
+#include <time.h>
+#if !defined(SYMM_KERNEL)
+#define SYMM_KERNEL(name)                                                              \
+    extern "C" __attribute__((visibility("default"))) void name(                       \
+        const struct symm_cuda_args args)
+#endif
+#define SYMM_KERNEL_OF(name, threads) SYMM_KERNEL(name)
+#define SYMM_COLD                     static
+#define SYMM_CONSTANT                 constexpr /* a function of constants */
+#define SYMM_UNROLL
+#define SYMM_NO_UNROLL
+#else
+#define SYMM_KERNEL_OF(name, threads)                                                  \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                           \
+        name(const __grid_constant__ struct symm_cuda_args args)
+#define SYMM_KERNEL(name) SYMM_KERNEL_OF(name, SYMM_MAX_BLOCK)
+#define SYMM_COLD         static __device__ __noinline__ /* called once a call at most */
+#define SYMM_CONSTANT     __host__ __device__ constexpr
+#define SYMM_UNROLL       _Pragma("unroll")
+#define SYMM_NO_UNROLL    _Pragma("unroll 1")
+#endif
+
+/* Four words of 32 bits, moved by one instruction. */
+struct alignas(16) symm_line {
+    uint32_t word[4];
+};
+
+/* ---- Memory of peers, and own memory that peers write ---------------------------- */
+
+#if defined(SYMM_SIMT)
+
+#define SYMM_PORT_LOAD(name, order)                                                    \
+    SYMM_DEVICE uint32_t symm_port_load32_##name(const uint32_t *from)                 \
+    {                                                                                  \
+        return __atomic_load_n(from, order);                                           \
+    }                                                                                  \
+    SYMM_DEVICE uint64_t symm_port_load64_##name(const uint64_t *from)                 \
+    {                                                                                  \
+        return __atomic_load_n(from, order);                                           \
+    }
+SYMM_PORT_LOAD(relaxed, __ATOMIC_RELAXED)
+SYMM_PORT_LOAD(acquire, __ATOMIC_ACQUIRE)
+#undef SYMM_PORT_LOAD
+
+#define SYMM_PORT_STORE(name, order)                                                   \
+    SYMM_DEVICE void symm_port_store32_##name(uint32_t *to, uint32_t value)            \
+    {                                                                                  \
+        __atomic_store_n(to, value, order);                                            \
+    }                                                                                  \
+    SYMM_DEVICE void symm_port_store64_##name(uint64_t *to, uint64_t value)            \
+    {                                                                                  \
+        __atomic_store_n(to, value, order);                                            \
+    }
+SYMM_PORT_STORE(relaxed, __ATOMIC_RELAXED)
+SYMM_PORT_STORE(release, __ATOMIC_RELEASE)
+#undef SYMM_PORT_STORE
+
+SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
+{
+    uint64_t half[2];
+    struct symm_line line;
+
+    half[0] = __atomic_load_n((const uint64_t *)from, __ATOMIC_RELAXED);
+    half[1] = __atomic_load_n((const uint64_t *)from + 1, __ATOMIC_RELAXED);
+    memcpy(&line, half, sizeof(line));
+    return line;
+}
+
+SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line line)
+{
+    uint64_t half[2];
+
+    memcpy(half, &line, sizeof(half));
+    __atomic_store_n((uint64_t *)to, half[0], __ATOMIC_RELAXED);
+    __atomic_store_n((uint64_t *)to + 1, half[1], __ATOMIC_RELAXED);
+}
+
+SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
+{
+    return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
+}
+
+/* Returns what was there. */
+SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
+{
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
+SYMM_DEVICE void symm_port_fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+SYMM_DEVICE void symm_port_relax(void)
+{
+    simt_relax();
+}
+
+/* Whether any thread of the block says so; a __syncthreads besides. */
+SYMM_DEVICE bool symm_port_sync_any(bool mine)
+{
+    __shared__ uint32_t any;
+    bool result;
+
+    if (threadIdx.x == 0)
+        any = 0;
+    __syncthreads();
+    if (mine)
+        any = 1;
+    __syncthreads();
+    result = any != 0;
+    __syncthreads();
+    return result;
+}
+
+SYMM_DEVICE uint64_t symm_port_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+SYMM_DEVICE void symm_port_dependent_wait(void) {}
+
+SYMM_DEVICE void symm_port_dependent_launch(void) {}
+
+#else
+
+/* Addresses are generic: memory of the device, of a peer, of the host. */
+#define SYMM_PORT_LOAD(bits, letter, name, order)                                      \
+    SYMM_DEVICE uint##bits##_t symm_port_load##bits##_##name(                          \
+        const uint##bits##_t *from)                                                    \
+    {                                                                                  \
+        uint##bits##_t value;                                                          \
+                                                                                       \
+        asm volatile("ld." order ".sys.u" #bits " %0, [%1];"                           \
+                     : "=" letter(value)                                               \
+                     : "l"(from)                                                       \
+                     : "memory");                                                      \
+        return value;                                                                  \
+    }
+SYMM_PORT_LOAD(32, "r", relaxed, "relaxed")
+SYMM_PORT_LOAD(64, "l", relaxed, "relaxed")
+SYMM_PORT_LOAD(32, "r", acquire, "acquire")
+SYMM_PORT_LOAD(64, "l", acquire, "acquire")
+#undef SYMM_PORT_LOAD
+
+#define SYMM_PORT_STORE(bits, letter, name, order)                                     \
+    SYMM_DEVICE void symm_port_store##bits##_##name(uint##bits##_t *to,                \
+                                                    uint##bits##_t value)              \
+    {                                                                                  \
+        asm volatile("st." order ".sys.u" #bits " [%0], %1;" ::"l"(to), letter(value)  \
+                     : "memory");                                                      \
+    }
+SYMM_PORT_STORE(32, "r", relaxed, "relaxed")
+SYMM_PORT_STORE(64, "l", relaxed, "relaxed")
+SYMM_PORT_STORE(32, "r", release, "release")
+SYMM_PORT_STORE(64, "l", release, "release")
+#undef SYMM_PORT_STORE
+
+/* Lines live in device memory, own or a peer's. */
+SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
+{
+    struct symm_line v;
+
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(from))
+                 : "memory");
+    return v;
+}
+
+SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line v)
+{
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(
+                     __cvta_generic_to_global(to)),
+                 "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+                 : "memory");
+}
+
+SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
+{
+    uint32_t old;
+
+    asm volatile("atom.exch.acq_rel.sys.b32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(word), "r"(value)
+                 : "memory");
+    return old;
+}
+
+SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
+{
+    uint32_t old;
+
+    asm volatile("atom.add.acq_rel.sys.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(word), "r"(value)
+                 : "memory");
+    return old;
+}
+
+/* Orders all that came before with all that follows, for every observer. */
+SYMM_DEVICE void symm_port_fence(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+SYMM_DEVICE void symm_port_relax(void) {}
+
+/* Whether any thread of the block says so; a __syncthreads besides. */
+SYMM_DEVICE bool symm_port_sync_any(bool mine)
+{
+    return __syncthreads_or(mine) != 0;
+}
+
+/* Nanoseconds; all blocks of a device see one clock. */
+SYMM_DEVICE uint64_t symm_port_now(void)
+{
+    uint64_t now;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+    return now;
+}
+
+/* Programmatic dependent launch: until the kernel before has ended and its writes are seen;
+ * and: the kernel behind may be scheduled. No effect in a plain launch. */
+SYMM_DEVICE void symm_port_dependent_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+SYMM_DEVICE void symm_port_dependent_launch(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+#endif
+
+/* ---- Bits and conversions -------------------------------------------------------- */
+
+#if defined(SYMM_SIMT)
+
+SYMM_DEVICE float symm_port_float(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+SYMM_DEVICE uint32_t symm_port_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+SYMM_DEVICE double symm_port_double(uint64_t bits)
+{
+    double value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+SYMM_DEVICE uint64_t symm_port_double_bits(double value)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/* A float16 in the low half, exactly. */
+SYMM_DEVICE float symm_port_from_half(uint32_t half)
+{
+    uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
+
+    if (magnitude >= 0x7c00u)
+        return symm_port_float(sign | 0x7f800000u | magnitude << 13);
+    if (magnitude >= 0x0400u)
+        return symm_port_float(sign | ((magnitude << 13) + (112u << 23)));
+    return symm_port_float(sign | symm_port_bits((float)magnitude / 16777216.0f));
+}
+
+/* To nearest, ties to even; 65520 and more: infinity. */
+SYMM_DEVICE uint32_t symm_port_to_half(float value)
+{
+    uint32_t bits = symm_port_bits(value), sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+
+    if (magnitude > 0x7f800000u)
+        return 0x7fffu;
+    if (magnitude >= 0x477ff000u)
+        return sign | 0x7c00u;
+    if (magnitude >= 0x38800000u) /* 2^-14 */
+        return sign |
+               (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    /* 0.5 has an ulp of 2^-24, the smallest step */
+    return sign |
+           (symm_port_bits(symm_port_float(magnitude) + 0.5f) - symm_port_bits(0.5f));
+}
+
+/* Two values to two bfloat16, `low` into the low half; to nearest, ties to even. */
+SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
+{
+    uint32_t a = symm_port_bits(low), b = symm_port_bits(high);
+
+    a = low != low ? 0x7fffu : (a + 0x7fffu + (a >> 16 & 1u)) >> 16;
+    b = high != high ? 0x7fffu : (b + 0x7fffu + (b >> 16 & 1u)) >> 16;
+    return a | b << 16;
+}
+
+#else
+
+SYMM_DEVICE float symm_port_float(uint32_t bits)
+{
+    return __uint_as_float(bits);
+}
+
+SYMM_DEVICE uint32_t symm_port_bits(float value)
+{
+    return __float_as_uint(value);
+}
+
+SYMM_DEVICE double symm_port_double(uint64_t bits)
+{
+    return __longlong_as_double((long long)bits);
+}
+
+SYMM_DEVICE uint64_t symm_port_double_bits(double value)
+{
+    return (uint64_t)__double_as_longlong(value);
+}
+
+/* A float16 in the low half, exactly. */
+SYMM_DEVICE float symm_port_from_half(uint32_t half)
+{
+    float value;
+
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)half));
+    return value;
+}
+
+/* To nearest, ties to even; 65520 and more: infinity. */
+SYMM_DEVICE uint32_t symm_port_to_half(float value)
+{
+    uint16_t half;
+
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+/* Two values to two bfloat16, `low` into the low half; to nearest, ties to even. */
+SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
+{
+    uint32_t pair;
+
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+#endif
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_pull.cuh - the inner loops of kernels that read peers' memory: sums over all ranks,
+ * and copies of several rows at once.
+ *
+ * Work is counted in lines of 16 bytes from the beginning of an array; the last one may be
+ * partial. A thread takes the lines first, first + step, ... below end. Several loads are
+ * under way before the first is used: a load from a peer takes more than a microsecond.
+ * Loads begin at the own rank and go upward, so that at no time all ranks read from one;
+ * the sum is made in rank order all the same.
+ *
+ * Arrays may be aligned to their elements only. Where all of a loop's arrays begin at a
+ * multiple of 16, full lines are moved by one instruction; everything else goes in words of
+ * up to 4 bytes. No loop here waits; callers have passed the barrier that makes the sources
+ * readable.
+ */
+#ifndef SYMM_KERNELS_CUDA_PULL_CUH
+#define SYMM_KERNELS_CUDA_PULL_CUH
+
+#include "cuda_reduce.cuh"
+#include "cuda_round.cuh"
+
+#define SYMM_DTYPE_ANY  (-1) /* known at run time only, with op and size */
+#define SYMM_COPY_LINES 4    /* that a thread loads before it stores the first */
+
+/* Lines of `bytes` bytes; the last may be partial. */
+SYMM_DEVICE uint64_t symm_lines(uint64_t bytes)
+{
+    return bytes / 16 + (bytes % 16 != 0);
+}
+
+SYMM_DEVICE uint64_t symm_ceil(uint64_t count, uint64_t parts)
+{
+    return (count + parts - 1) / parts;
+}
+
+SYMM_DEVICE uint64_t symm_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Bytes of an array of `bytes` bytes that lie in lines [low, high). */
+SYMM_DEVICE uint64_t symm_bytes_within(uint64_t bytes, uint64_t low, uint64_t high)
+{
+    uint64_t begin = symm_least(16 * low, bytes), end = symm_least(16 * high, bytes);
+
+    return end > begin ? end - begin : 0;
+}
+
+/* The peer that comes k after this rank. */
+SYMM_DEVICE uint32_t symm_peer_after(const struct symm_cuda_args &args, uint32_t k)
+{
+    uint32_t peer = (uint32_t)args.team.rank + k, size = (uint32_t)args.team.size;
+
+    return peer < size ? peer : peer - size;
+}
+
+SYMM_DEVICE const struct symm_line *symm_line_at(const char *array, uint64_t line)
+{
+    return (const struct symm_line *)array + line;
+}
+
+/* ---- Sums over all ranks --------------------------------------------------------- */
+
+/* lines[u][r] = line i + u x step of rank r's array at `from`; FIRST: the first one read. */
+template <int N, int UNROLL, int FIRST>
+SYMM_DEVICE void symm_pull_from(const struct symm_cuda_args &args, uint64_t from,
+                                uint64_t i, uint64_t step,
+                                struct symm_line (&lines)[UNROLL][N])
+{
+    SYMM_UNROLL
+    for (int u = 0; u < UNROLL; u++) {
+        SYMM_UNROLL
+        for (int k = 0; k < N; k++) {
+            constexpr int first = FIRST;
+            const int r = (first + k) % N;
+
+            lines[u][r] = symm_port_load_line(
+                symm_line_at(args.team.base[r] + from, i + (uint64_t)u * step));
+        }
+    }
+}
+
+/* One branch for each rank: registers have no computed index. */
+template <int N, int UNROLL, int FIRST = 0>
+SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, uint64_t from,
+                               uint64_t i, uint64_t step,
+                               struct symm_line (&lines)[UNROLL][N])
+{
+    if constexpr (FIRST + 1 < N) {
+        if (args.team.rank != FIRST) {
+            symm_pull_all<N, UNROLL, FIRST + 1>(args, from, i, step, lines);
+            return;
+        }
+    }
+    symm_pull_from<N, UNROLL, FIRST>(args, from, i, step, lines);
+}
+
+/* What a sum is handed to: full(i, line) gets line i where both sides are at multiples of 16
+ * and the line is a full one, part(i, line) any other; bytes behind the end hold anything. */
+
+/*
+ * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of the arrays of
+ * `bytes` bytes at `from` in all heaps, lines first, first + step, ... below end. aligned:
+ * whether the side that is written is.
+ */
+template <int DTYPE, int N> struct symm_pull_sum {
+    typedef symm_fold<DTYPE, SYMM_SUM> fold;
+
+    static SYMM_DEVICE struct symm_line combine(const struct symm_line (&lines)[N])
+    {
+        fold low, high;
+
+        low.first(symm_line_unit(lines[0], 0));
+        high.first(symm_line_unit(lines[0], 1));
+        SYMM_UNROLL
+        for (int r = 1; r < N; r++) {
+            low.next(symm_line_unit(lines[r], 0));
+            high.next(symm_line_unit(lines[r], 1));
+        }
+        return symm_line_make(low.done(N), high.done(N));
+    }
+
+    template <int UNROLL, class TO>
+    static SYMM_DEVICE uint64_t full(const struct symm_cuda_args &args, uint64_t from,
+                                     uint64_t i, uint64_t step, uint64_t end,
+                                     const TO &to)
+    {
+        struct symm_line lines[UNROLL][N];
+
+        SYMM_NO_UNROLL
+        for (; i + (UNROLL - 1) * step < end; i += UNROLL * step) {
+            symm_pull_all<N, UNROLL>(args, from, i, step, lines);
+            SYMM_UNROLL
+            for (int u = 0; u < UNROLL; u++)
+                to.full(i + (uint64_t)u * step, combine(lines[u]));
+        }
+        return i;
+    }
+
+    template <class TO>
+    static SYMM_DEVICE void run(const struct symm_cuda_args &args, uint64_t from,
+                                uint64_t bytes, uint64_t first, uint64_t step,
+                                uint64_t end, bool aligned, const TO &to)
+    {
+        constexpr uint32_t element = symm_element_bytes(DTYPE);
+        uint64_t i = first;
+
+        if (from % 16 == 0 && aligned) {
+            uint64_t whole = symm_least(end, bytes / 16);
+
+            if (N < SYMM_DEVICE_RANKS)
+                i = full<2>(args, from, i, step, whole, to);
+            i = full<1>(args, from, i, step, whole, to);
+        }
+        SYMM_NO_UNROLL
+        for (; i < end; i += step) {
+            fold low, high;
+
+            SYMM_NO_UNROLL
+            for (int r = 0; r < N; r++) {
+                struct symm_line line = symm_line_gather(args.team.base[r] + from,
+                                                         16 * i, bytes, element, false);
+
+                if (r == 0) {
+                    low.first(symm_line_unit(line, 0));
+                    high.first(symm_line_unit(line, 1));
+                } else {
+                    low.next(symm_line_unit(line, 0));
+                    high.next(symm_line_unit(line, 1));
+                }
+            }
+            to.part(i, symm_line_make(low.done(N), high.done(N)));
+        }
+    }
+};
+
+/* Any dtype, op and size: the ranks' lines are loaded into registers all at once and pass
+ * through shared memory, each thread's own column, where they can be indexed. */
+template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
+    template <class TO>
+    static SYMM_DEVICE void run(const struct symm_cuda_args &args, uint64_t from,
+                                uint64_t bytes, uint64_t first, uint64_t step,
+                                uint64_t end, bool aligned, const TO &to)
+    {
+        __shared__ uint64_t units[SYMM_DEVICE_RANKS][SYMM_MAX_BLOCK];
+        const uint32_t element = symm_element_size(args.dtype), t = threadIdx.x;
+        const int n = args.team.size;
+
+        SYMM_NO_UNROLL
+        for (uint64_t i = first; i < end; i += step) {
+            const bool whole = aligned && from % 16 == 0 && 16 * i + 16 <= bytes;
+            uint64_t now[SYMM_DEVICE_RANKS], later[SYMM_DEVICE_RANKS], low = 0,
+                                                                       high = 0;
+
+            SYMM_UNROLL
+            for (int r = 0; r < SYMM_DEVICE_RANKS; r++) {
+                if (whole && r < n) {
+                    struct symm_line line =
+                        symm_port_load_line(symm_line_at(args.team.base[r] + from, i));
+
+                    now[r] = symm_line_unit(line, 0);
+                    later[r] = symm_line_unit(line, 1);
+                }
+            }
+            SYMM_NO_UNROLL
+            for (int h = 0; h < 2; h++) {
+                if (whole) {
+                    SYMM_UNROLL
+                    for (int r = 0; r < SYMM_DEVICE_RANKS; r++) {
+                        if (r < n)
+                            units[r][t] = now[r];
+                        now[r] = later[r];
+                    }
+                } else {
+                    SYMM_NO_UNROLL
+                    for (int r = 0; r < n; r++)
+                        units[r][t] = symm_unit_gather(args.team.base[r] + from,
+                                                       16 * i + 8 * (uint64_t)h, bytes,
+                                                       element, false);
+                }
+                low = high;
+                high = symm_fold_any(args.dtype, args.op, n,
+                                     [&](int r) { return units[r][t]; });
+            }
+            if (whole)
+                to.full(i, symm_line_make(low, high));
+            else
+                to.part(i, symm_line_make(low, high));
+        }
+    }
+};
+
+/* A sum's result in one array of own memory. */
+struct symm_to_array {
+    char *array;
+    uint64_t bytes;
+    uint32_t element;
+
+    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    {
+        symm_port_store_line((struct symm_line *)array + i, line);
+    }
+
+    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    {
+        symm_line_scatter(array, 16 * i, bytes, element, false, line);
+    }
+};
+
+/* ---- Copies ---------------------------------------------------------------------- */
+
+/* The widest word, 1, 2 or 4 bytes, that all these numbers are multiples of. */
+SYMM_DEVICE uint32_t symm_granule(uint64_t numbers)
+{
+    return numbers % 4 == 0 ? 4 : numbers % 2 == 0 ? 2 : 1;
+}
+
+/* Lines of row `row` that one instruction moves, when `places` are its and all others'
+ * addresses: all full ones, or none. */
+SYMM_DEVICE uint64_t symm_full_lines(uint64_t places, uint64_t bytes)
+{
+    return places % 16 == 0 ? bytes / 16 : 0;
+}
+
+template <class FROM, class TO, class SIZE>
+SYMM_DEVICE void symm_copy_full(uint32_t rows, uint32_t width, uint64_t first,
+                                uint64_t step, const FROM &from, const TO &to,
+                                const SIZE &size)
+{
+    const uint64_t end = (uint64_t)rows * width;
+
+    SYMM_NO_UNROLL
+    for (uint64_t i = first; i < end; i += SYMM_COPY_LINES * step) {
+        struct symm_line lines[SYMM_COPY_LINES];
+        struct symm_line *at[SYMM_COPY_LINES];
+
+        SYMM_UNROLL
+        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++) {
+            uint64_t j = i + u * step;
+            uint32_t row = end >> 32 ? (uint32_t)(j / width) : (uint32_t)j / width;
+
+            at[u] = NULL;
+            if (j >= end || (j -= (uint64_t)row * width) >= size(row) / 16)
+                continue;
+            lines[u] = symm_port_load_line(symm_line_at(from(row), j));
+            at[u] = (struct symm_line *)to(row) + j;
+        }
+        SYMM_UNROLL
+        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
+            if (at[u])
+                symm_port_store_line(at[u], lines[u]);
+    }
+}
+
+/*
+ * Copies `rows` rows; from(row) and to(row) give a row's addresses, size(row) its bytes, at
+ * most `width` lines. Of the rows x width lines, row after row, this thread takes first,
+ * first + step, ...: which line is whose depends on nothing else. No row may overlap a
+ * destination, but for its own at the same place.
+ */
+template <class FROM, class TO, class SIZE>
+SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
+                                uint64_t step, const FROM &from, const TO &to,
+                                const SIZE &size)
+{
+    uint64_t places = 0, sizes = 0;
+
+    SYMM_NO_UNROLL
+    for (uint32_t row = 0; row < rows; row++) {
+        places |= (uintptr_t)from(row) | (uintptr_t)to(row);
+        sizes |= size(row);
+    }
+    if (places % 16 == 0) {
+        symm_copy_full(rows, (uint32_t)width, first, step, from, to, size);
+        if (sizes % 16 == 0)
+            return;
+    }
+    SYMM_NO_UNROLL
+    for (uint64_t i = first; i < rows * width; i += step) {
+        uint32_t row = (uint32_t)(i / width), word = symm_granule(places | sizes);
+        uint64_t j = i - row * width;
+
+        if (j >= symm_full_lines(places, size(row)) && 16 * j < size(row))
+            symm_line_scatter(
+                to(row), 16 * j, size(row), word, false,
+                symm_line_gather(from(row), 16 * j, size(row), word, false));
+    }
+}
+
+/* ---- Staging --------------------------------------------------------------------- */
+
+/*
+ * How a block's part of an array goes through its part of a slot of the stage, in rounds.
+ * Block b has the lines [b x block, (b + 1) x block) of each of `rows` arrays; the same on
+ * all ranks. All blocks make the same number of rounds.
+ */
+struct symm_split {
+    uint64_t lines; /* of one array */
+    uint32_t block,
+        round;     /* lines of one array that a block moves, in all and at once */
+    uint32_t room; /* lines of one array in a block's part of a slot */
+    uint32_t rounds, rows;
+};
+
+SYMM_DEVICE struct symm_split symm_split_of(const struct symm_cuda_args &args,
+                                            uint64_t lines, uint32_t rows)
+{
+    struct symm_split split;
+
+    split.lines = lines;
+    split.rows = rows;
+    split.room = (uint32_t)(args.scratch.stage_bytes / 32) / gridDim.x / rows;
+    split.block = (uint32_t)symm_ceil(lines, gridDim.x);
+    split.rounds = (uint32_t)symm_ceil(split.block, split.room);
+    split.rounds = split.rounds ? split.rounds : 1;
+    split.round = (uint32_t)symm_ceil(split.block, split.rounds);
+    return split;
+}
+
+/* The lines [low, high) of this block in round c. */
+SYMM_DEVICE uint64_t symm_split_low(const struct symm_split &split, uint32_t c)
+{
+    return symm_least((uint64_t)blockIdx.x * split.block + (uint64_t)c * split.round,
+                      split.lines);
+}
+
+SYMM_DEVICE uint64_t symm_split_high(const struct symm_split &split, uint32_t c)
+{
+    uint64_t high = symm_least((blockIdx.x + (uint64_t)1) * split.block, split.lines);
+
+    return symm_least(symm_split_low(split, c) + split.round, high);
+}
+
+/* Where in every heap this block's row `row` of a slot (0 or 1) begins. */
+SYMM_DEVICE uint64_t symm_stage_at(const struct symm_cuda_args &args,
+                                   const struct symm_split &split, uint32_t slot,
+                                   uint32_t row)
+{
+    return args.scratch.stage + (slot & 1) * (args.scratch.stage_bytes / 2) +
+           (uint64_t)16 * split.room * (blockIdx.x * split.rows + row);
+}
+
+#endif

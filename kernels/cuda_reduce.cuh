@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_reduce.cuh - reductions on units of 8 bytes: unpack, combine in rank order, pack.
+ *
+ * symm_fold<dtype, op> holds the accumulators of one unit: first() takes rank 0's, next()
+ * those of ranks 1, 2, ..., done() gives the result. Registers only, to be unrolled: the hot
+ * kernels. symm_fold_any is the same for a dtype and op known at run time only.
+ *
+ * Guarantees what symm.h says under "Reductions", with the bits that the host's kernels give
+ * (reduce_body.h), up to a NaN's payload: small floats accumulate in float32 and are rounded
+ * once; minima and maxima compare integers that order as the values do, so -0 < +0 and NaN
+ * wins. A unit may be filled up with anything: elements do not touch each other. No product
+ * is ever added to something, so there is nothing to contract.
+ */
+#ifndef SYMM_KERNELS_CUDA_REDUCE_CUH
+#define SYMM_KERNELS_CUDA_REDUCE_CUH
+
+#include "cuda_port.cuh"
+
+template <bool CHOICE, class A, class B> struct symm_pick {
+    typedef A type;
+};
+template <class A, class B> struct symm_pick<false, A, B> {
+    typedef B type;
+};
+
+/* ---- Formats --------------------------------------------------------------------- */
+
+SYMM_CONSTANT uint32_t symm_element_bytes(int dtype)
+{
+    switch (dtype) {
+    case SYMM_FLOAT64:
+    case SYMM_INT64:
+    case SYMM_UINT64:
+        return 8;
+    case SYMM_FLOAT32:
+    case SYMM_INT32:
+    case SYMM_UINT32:
+        return 4;
+    case SYMM_FLOAT16:
+    case SYMM_BFLOAT16:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+/* The same when only known at run time. */
+SYMM_DEVICE uint32_t symm_element_size(int dtype)
+{
+    return symm_element_bytes(dtype);
+}
+
+SYMM_CONSTANT bool symm_is_float(int dtype)
+{
+    return dtype <= SYMM_FLOAT8_E5M2;
+}
+
+SYMM_CONSTANT bool symm_is_signed(int dtype)
+{
+    return dtype == SYMM_INT64 || dtype == SYMM_INT32 || dtype == SYMM_INT8;
+}
+
+/* Magnitudes of a format: the largest that is no NaN, the NaN to write, and infinity if
+ * results saturate. */
+template <int DTYPE> struct symm_magnitudes {
+    static constexpr int64_t last = DTYPE == SYMM_FLOAT64       ? 0x7ff0000000000000
+                                    : DTYPE == SYMM_FLOAT32     ? 0x7f800000
+                                    : DTYPE == SYMM_FLOAT16     ? 0x7c00
+                                    : DTYPE == SYMM_BFLOAT16    ? 0x7f80
+                                    : DTYPE == SYMM_FLOAT8_E4M3 ? 0x7e
+                                                                : 0x7c;
+    static constexpr int64_t nan = DTYPE == SYMM_FLOAT64    ? 0x7ff8000000000000
+                                   : DTYPE == SYMM_FLOAT32  ? 0x7fc00000
+                                   : DTYPE == SYMM_FLOAT16  ? 0x7e00
+                                   : DTYPE == SYMM_BFLOAT16 ? 0x7fc0
+                                                            : 0x7f;
+    static constexpr int64_t inf = DTYPE == SYMM_FLOAT8_E5M2 ? 0x7c : 0;
+    static constexpr int64_t all =
+        (int64_t)(~(uint64_t)0 >> (65 - 8 * symm_element_bytes(DTYPE)));
+};
+
+/* float8: `drop` mantissa bits less than float32, an exponent's bias, the largest value. */
+template <int DTYPE> struct symm_float8 {
+    static constexpr int drop = DTYPE == SYMM_FLOAT8_E4M3 ? 20 : 21;
+    static constexpr uint32_t bias = DTYPE == SYMM_FLOAT8_E4M3 ? 7 : 15;
+    static constexpr uint32_t special = DTYPE == SYMM_FLOAT8_E4M3 ? 0x7f : 0x7c;
+    static constexpr uint32_t top = DTYPE == SYMM_FLOAT8_E4M3 ? 0x43e00000 : 0x47600000;
+    /* A float32 whose ulp is the smallest step of the format. */
+    static constexpr uint32_t step = (128 - bias + (uint32_t)drop) << 23;
+
+    static SYMM_DEVICE float decode(uint32_t bits)
+    {
+        uint32_t sign = (bits & 0x80u) << 24, magnitude = bits & 0x7fu;
+        uint32_t value = (magnitude << drop) + ((127 - bias) << 23);
+
+        if (magnitude < (1u << (23 - drop)))
+            value = symm_port_bits(symm_port_float(magnitude + step) -
+                                   symm_port_float(step));
+        if (magnitude >= special)
+            value |= 0x7f800000u;
+        return symm_port_float(value | sign);
+    }
+
+    static SYMM_DEVICE uint32_t encode(float in)
+    {
+        uint32_t bits = symm_port_bits(in), sign = bits >> 24 & 0x80u, out;
+        uint32_t magnitude = bits & 0x7fffffffu;
+
+        if (magnitude > 0x7f800000u)
+            return 0x7fu;
+        if (magnitude > top)
+            magnitude = top;
+        out = (magnitude + (1u << (drop - 1)) - 1 - ((127 - bias) << 23) +
+               (magnitude >> drop & 1u)) >>
+              drop;
+        if (magnitude < (128 - bias) << 23)
+            out = symm_port_bits(symm_port_float(magnitude) + symm_port_float(step)) -
+                  step;
+        return out | sign;
+    }
+};
+
+/* ---- One element ----------------------------------------------------------------- */
+
+template <int DTYPE, int OP> struct symm_element {
+    static constexpr uint32_t bytes = symm_element_bytes(DTYPE), bits = 8 * bytes;
+    static constexpr bool extreme = OP == SYMM_MIN || OP == SYMM_MAX;
+    static constexpr bool wide = bytes == 8 || (bytes == 4 && OP == SYMM_AVG);
+    static constexpr bool negative =
+        symm_is_signed(DTYPE) && (extreme || OP == SYMM_AVG);
+    typedef typename symm_pick<bytes == 8, double, float>::type real;
+    typedef typename symm_pick<bytes == 8, int64_t, int32_t>::type key;
+    typedef typename symm_pick<wide, uint64_t, uint32_t>::type whole;
+    typedef typename symm_pick<wide, int64_t, int32_t>::type integer;
+    /* 64-bit averages are sums that wrap: unsigned until they are divided. */
+    typedef
+        typename symm_pick<negative && !(bytes == 8 && !extreme), integer, whole>::type
+            whole_accumulator;
+    typedef typename symm_pick<symm_is_float(DTYPE),
+                               typename symm_pick<extreme, key, real>::type,
+                               whole_accumulator>::type accumulator;
+    typedef symm_magnitudes<DTYPE> range;
+
+    static SYMM_DEVICE key extend(uint64_t raw)
+    {
+        if constexpr (bytes == 1)
+            return (int8_t)raw;
+        else if constexpr (bytes == 2)
+            return (int16_t)raw;
+        else
+            return (key)raw;
+    }
+
+    static SYMM_DEVICE key flip(key v)
+    {
+        return v ^ (v < 0 ? (key)range::all : 0);
+    }
+
+    static SYMM_DEVICE accumulator get(uint64_t raw)
+    {
+        if constexpr (symm_is_float(DTYPE) && extreme) {
+            key v = extend(raw);
+            key nan = OP == SYMM_MIN ? (key)~range::nan : (key)range::nan;
+
+            return (v & (key)range::all) > (key)range::last ? nan : flip(v);
+        } else if constexpr (DTYPE == SYMM_FLOAT64) {
+            return symm_port_double(raw);
+        } else if constexpr (DTYPE == SYMM_FLOAT32) {
+            return symm_port_float((uint32_t)raw);
+        } else if constexpr (DTYPE == SYMM_FLOAT16) {
+            return symm_port_from_half((uint32_t)raw & 0xffffu);
+        } else if constexpr (DTYPE == SYMM_BFLOAT16) {
+            return symm_port_float((uint32_t)raw << 16);
+        } else if constexpr (symm_is_float(DTYPE)) {
+            return symm_float8<DTYPE>::decode((uint32_t)raw & 0xffu);
+        } else if constexpr (negative) {
+            return (accumulator)extend(raw);
+        } else {
+            return (accumulator)(raw & (~(uint64_t)0 >> (64 - bits)));
+        }
+    }
+
+    static SYMM_DEVICE accumulator combine(accumulator a, accumulator b)
+    {
+        if constexpr (OP == SYMM_MIN)
+            return b < a ? b : a;
+        else if constexpr (OP == SYMM_MAX)
+            return b > a ? b : a;
+        else if constexpr (OP == SYMM_PROD)
+            return a * b;
+        else
+            return a + b;
+    }
+
+    static SYMM_DEVICE accumulator mean(accumulator a, int n)
+    {
+        if constexpr (DTYPE == SYMM_INT64)
+            return (accumulator)((int64_t)a / n);
+        else
+            return a / (accumulator)n;
+    }
+
+    static SYMM_DEVICE uint64_t unkey(key a)
+    {
+        key v = flip(a);
+
+        if (range::inf != 0 && (v & (key)range::all) == (key)range::inf)
+            v -= 1;
+        if (a == (key)~range::nan)
+            v &= (key)range::all;
+        return (uint64_t)v;
+    }
+
+    /* The bits above the element's are undefined. */
+    static SYMM_DEVICE uint64_t put(accumulator a, int n)
+    {
+        if constexpr (OP == SYMM_AVG)
+            a = mean(a, n);
+        if constexpr (symm_is_float(DTYPE) && extreme)
+            return unkey(a);
+        else if constexpr (DTYPE == SYMM_FLOAT64)
+            return symm_port_double_bits(a);
+        else if constexpr (DTYPE == SYMM_FLOAT32)
+            return symm_port_bits(a);
+        else if constexpr (DTYPE == SYMM_FLOAT16)
+            return symm_port_to_half(a);
+        else if constexpr (DTYPE == SYMM_BFLOAT16)
+            return symm_port_to_bfloat(a, 0.0f);
+        else if constexpr (symm_is_float(DTYPE))
+            return symm_float8<DTYPE>::encode(a);
+        else
+            return (uint64_t)a;
+    }
+};
+
+/* ---- A unit of 8 bytes ----------------------------------------------------------- */
+
+template <int DTYPE, int OP> struct symm_fold {
+    typedef symm_element<DTYPE, OP> element;
+    static constexpr int lanes = 8 / (int)element::bytes;
+    typename element::accumulator sum[lanes];
+
+    SYMM_DEVICE void first(uint64_t unit)
+    {
+        SYMM_UNROLL
+        for (int k = 0; k < lanes; k++)
+            sum[k] = element::get(unit >> (element::bits * (uint32_t)k));
+    }
+
+    SYMM_DEVICE void next(uint64_t unit)
+    {
+        SYMM_UNROLL
+        for (int k = 0; k < lanes; k++)
+            sum[k] = element::combine(
+                sum[k], element::get(unit >> (element::bits * (uint32_t)k)));
+    }
+
+    SYMM_DEVICE uint64_t done(int n) const
+    {
+        if constexpr (DTYPE == SYMM_BFLOAT16 && OP == SYMM_SUM) {
+            return symm_port_to_bfloat(sum[0], sum[1]) |
+                   (uint64_t)symm_port_to_bfloat(sum[2], sum[3]) << 32;
+        } else {
+            uint64_t unit = 0, mask = ~(uint64_t)0 >> (64 - element::bits);
+
+            SYMM_UNROLL
+            for (int k = 0; k < lanes; k++)
+                unit |= (element::put(sum[k], n) & mask)
+                        << (element::bits * (uint32_t)k);
+            return unit;
+        }
+    }
+};
+
+template <int DTYPE, int OP, class LOAD>
+SYMM_DEVICE uint64_t symm_fold_loop(int n, const LOAD &load)
+{
+    symm_fold<DTYPE, OP> fold;
+
+    fold.first(load(0));
+    SYMM_NO_UNROLL
+    for (int r = 1; r < n; r++)
+        fold.next(load(r));
+    return fold.done(n);
+}
+
+template <int DTYPE, class LOAD>
+SYMM_DEVICE uint64_t symm_fold_dtype(int op, int n, const LOAD &load)
+{
+    switch (op) {
+    case SYMM_SUM:
+        return symm_fold_loop<DTYPE, SYMM_SUM>(n, load);
+    case SYMM_AVG:
+        return symm_fold_loop<DTYPE, SYMM_AVG>(n, load);
+    case SYMM_PROD:
+        return symm_fold_loop<DTYPE, SYMM_PROD>(n, load);
+    case SYMM_MIN:
+        return symm_fold_loop<DTYPE, SYMM_MIN>(n, load);
+    default:
+        return symm_fold_loop<DTYPE, SYMM_MAX>(n, load);
+    }
+}
+
+/*
+ * One unit over ranks 0 .. n - 1; load(r) gives rank r's 8 bytes and is called in that order,
+ * from a loop that is not unrolled: values that come from afar should lie in shared memory
+ * by then. Each use in a kernel is 60 small loops of code: use it once.
+ */
+template <class LOAD>
+SYMM_DEVICE uint64_t symm_fold_any(int dtype, int op, int n, const LOAD &load)
+{
+    switch (dtype) {
+#define SYMM_FOLD_CASE(name, value, json, bytes)                                       \
+    case SYMM_##name:                                                                  \
+        return symm_fold_dtype<SYMM_##name>(op, n, load);
+        SYMM_DTYPE_MAP(SYMM_FOLD_CASE)
+#undef SYMM_FOLD_CASE
+    default:
+        return 0;
+    }
+}
+
+/* ---- Bytes of user memory at any alignment --------------------------------------- */
+
+SYMM_DEVICE bool symm_aligned(const void *pointer)
+{
+    return ((uintptr_t)pointer & 15) == 0;
+}
+
+/* Word k of the 16 or 8 bytes at `from`, of which `bytes` are there; zeros behind. The
+ * pointer is aligned to the element. */
+SYMM_DEVICE uint32_t symm_word_gather(const char *from, uint64_t bytes,
+                                      uint32_t element, uint32_t k)
+{
+    uint32_t word = 0;
+
+    from += 4 * k;
+    if (4 * k >= bytes)
+        return 0;
+    if (element >= 4)
+        return *(const uint32_t *)from;
+    bytes -= 4 * k;
+    if (element == 2) {
+        word = *(const uint16_t *)from;
+        return bytes < 4 ? word
+                         : word | (uint32_t) * (const uint16_t *)(from + 2) << 16;
+    }
+    SYMM_UNROLL
+    for (uint32_t b = 0; b < 4; b++)
+        if (b < bytes)
+            word |= (uint32_t) * (const uint8_t *)(from + b) << (8 * b);
+    return word;
+}
+
+SYMM_DEVICE void symm_word_scatter(char *to, uint64_t bytes, uint32_t element,
+                                   uint32_t k, uint32_t word)
+{
+    to += 4 * k;
+    if (4 * k >= bytes)
+        return;
+    bytes -= 4 * k;
+    if (element >= 4) {
+        *(uint32_t *)to = word;
+    } else if (element == 2) {
+        *(uint16_t *)to = (uint16_t)word;
+        if (bytes >= 4)
+            *(uint16_t *)(to + 2) = (uint16_t)(word >> 16);
+    } else {
+        SYMM_UNROLL
+        for (uint32_t b = 0; b < 4; b++)
+            if (b < bytes)
+                *(uint8_t *)(to + b) = (uint8_t)(word >> (8 * b));
+    }
+}
+
+/*
+ * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
+ * behind its end. `aligned`: the array begins at a multiple of 16.
+ */
+SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
+                                              uint64_t bytes, uint32_t element,
+                                              bool aligned)
+{
+    const char *from = (const char *)array + first;
+    struct symm_line line;
+
+    if (aligned && first + 16 <= bytes)
+        return *(const struct symm_line *)from;
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        line.word[k] =
+            first < bytes ? symm_word_gather(from, bytes - first, element, k) : 0;
+    return line;
+}
+
+SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
+                                   uint32_t element, bool aligned,
+                                   struct symm_line line)
+{
+    char *to = (char *)array + first;
+
+    if (aligned && first + 16 <= bytes) {
+        *(struct symm_line *)to = line;
+        return;
+    }
+    if (first >= bytes)
+        return;
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        symm_word_scatter(to, bytes - first, element, k, line.word[k]);
+}
+
+/* The same for the 8 bytes that one LL line carries; aligned: to a multiple of 8. */
+SYMM_DEVICE uint64_t symm_unit_gather(const void *array, uint64_t first, uint64_t bytes,
+                                      uint32_t element, bool aligned)
+{
+    const char *from = (const char *)array + first;
+
+    if (first >= bytes)
+        return 0;
+    if (aligned && first + 8 <= bytes)
+        return *(const uint64_t *)from;
+    return symm_word_gather(from, bytes - first, element, 0) |
+           (uint64_t)symm_word_gather(from, bytes - first, element, 1) << 32;
+}
+
+SYMM_DEVICE void symm_unit_scatter(void *array, uint64_t first, uint64_t bytes,
+                                   uint32_t element, bool aligned, uint64_t unit)
+{
+    char *to = (char *)array + first;
+
+    if (first >= bytes)
+        return;
+    if (aligned && first + 8 <= bytes) {
+        *(uint64_t *)to = unit;
+        return;
+    }
+    symm_word_scatter(to, bytes - first, element, 0, (uint32_t)unit);
+    symm_word_scatter(to, bytes - first, element, 1, (uint32_t)(unit >> 32));
+}
+
+SYMM_DEVICE uint64_t symm_line_unit(const struct symm_line &line, int half)
+{
+    return line.word[2 * half] | (uint64_t)line.word[2 * half + 1] << 32;
+}
+
+SYMM_DEVICE struct symm_line symm_line_make(uint64_t low, uint64_t high)
+{
+    return {
+        {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)}};
+}
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_round.cuh - how a kernel takes part in a call: counters, call words, bounded waits,
+ * the barrier of one block with the same block of its peers, and what happens on failure.
+ *
+ * Every kernel does, with all threads of every block:
+ *     struct symm_round round = symm_round_open(args);   counters of the calls before
+ *     symm_round_announce(args, &round);                 block 0 tells peers: I have begun
+ *     ... rounds: symm_round_next, waits by symm_wait_more, symm_round_barrier ...
+ *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
+ *     __syncthreads();                                   nobody needs the counters any more
+ *     symm_round_close(args, &round);
+ * Announce comes before the first wait; a latency-bound kernel sends its first data before.
+ * No thread returns early: after a failure round.ok is false in the thread that saw it, the
+ * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
+ * symm_round_agree makes ok false for the whole block.
+ *
+ * Counters: own block's {round, call}, read by every thread, written by thread 0 at the end;
+ * block 0 writes those of blocks that were not launched. A channel's kernels are ordered by
+ * their stream, so all slots agree between kernels.
+ *
+ * Call words: member m's word of call c is in call[c & 1][m] of every pad. Nobody ends call c
+ * before it has seen everybody's word c: each call is a barrier of "all have begun", and by
+ * stream order "all have finished c - 1". So word c + 2 overwrites word c only when everybody
+ * has finished with it, and scratch of call c may be reused in call c + 2.
+ *
+ * Failure (symm_round_fail): the first thread of the team's kernels on this rank claims the
+ * record in host memory and fills it, `state` last; failed[channel] stops the other blocks at
+ * their next look and later kernels at their start. This rank's arrival is taken back, tag 0,
+ * so that peers do not wait for the deadline; not after a mismatch, which peers shall see for
+ * themselves. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call
+ * (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with
+ * another tag; for SYMM_ERR_ABORTED those who took their arrival back, or 0 if the host set
+ * record.abort. A peer's withdrawal while others are missing counts as SYMM_ERR_TIMEOUT:
+ * that is what the peer withdrew for.
+ *
+ * A fresh pad holds zeros: word 0 (tag 0, call 0) never means a withdrawal. Tags are not 0.
+ */
+#ifndef SYMM_KERNELS_CUDA_ROUND_CUH
+#define SYMM_KERNELS_CUDA_ROUND_CUH
+
+#include "cuda_port.cuh"
+
+#if !defined(SYMM_POLLS)
+#define SYMM_POLLS 2048u /* without success, before a wait looks around */
+#endif
+
+/* One thread's view of the call. */
+struct symm_round {
+    uint32_t round; /* of the last round that has begun */
+    uint32_t call;  /* this call's number */
+    bool ok;        /* false: wait, send and write nothing more */
+};
+
+/* One wait; starts as {}. */
+struct symm_wait {
+    uint32_t polls;
+    uint64_t deadline; /* 0: not looked at the clock yet */
+};
+
+/* ---- Where things are ------------------------------------------------------------ */
+
+SYMM_DEVICE struct symm_device_channel *
+symm_channel_of(const struct symm_cuda_args &args, uint32_t member)
+{
+    struct symm_pad *pad = (struct symm_pad *)(args.team.base[member] + args.team.pad);
+
+    return &pad->device.channel[args.channel];
+}
+
+SYMM_DEVICE uint32_t *symm_failed_of(const struct symm_cuda_args &args)
+{
+    return &args.team.state->failed[args.channel * 16];
+}
+
+/* ---- Failure --------------------------------------------------------------------- */
+
+SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t call,
+                                   uint32_t status, uint32_t missing)
+{
+    struct symm_device_record *record = args.team.record;
+
+    if (symm_port_exchange32(&record->claimed, 1) != 0)
+        return;
+    symm_port_store32_relaxed(&record->channel, args.channel);
+    symm_port_store32_relaxed(&record->tag, args.tag);
+    symm_port_store32_relaxed(&record->counter, call);
+    symm_port_store32_relaxed(&record->missing, missing);
+    symm_port_store32_relaxed(&record->signal, (uint32_t)args.signal);
+    SYMM_NO_UNROLL
+    for (int m = 0; m < args.team.size; m++)
+        symm_port_store64_relaxed(
+            &record->seen[m],
+            symm_port_load64_relaxed(
+                &symm_channel_of(args, (uint32_t)args.team.rank)->call[call & 1][m]));
+    symm_port_store32_release(&record->state, status);
+}
+
+/* status: minus the symm_status. */
+SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t call,
+                                 uint32_t status, uint32_t missing)
+{
+    symm_round_record(args, call, status, missing);
+    symm_port_store32_relaxed(symm_failed_of(args), status);
+    if (args.result)
+        symm_port_store32_relaxed(args.result, status);
+    if (status == (uint32_t)-SYMM_ERR_MISMATCH)
+        return;
+    SYMM_NO_UNROLL
+    for (int m = 0; m < args.team.size; m++) {
+        struct symm_device_channel *pad = symm_channel_of(args, (uint32_t)m);
+
+        /* Who is a call ahead looks into the other slot. */
+        symm_port_store64_relaxed(&pad->call[call & 1][args.team.rank],
+                                  symm_word(0, call));
+        symm_port_store64_relaxed(&pad->call[~call & 1][args.team.rank],
+                                  symm_word(0, call + 1));
+    }
+}
+
+/* Is this word of a member that has given up in this call or beside it? */
+SYMM_DEVICE bool symm_withdrawn(uint64_t word, uint32_t call)
+{
+    return word >> 32 == 0 && word != 0 && (uint32_t)word - call <= 2;
+}
+
+/*
+ * A wait that lasts: why? Returns the time at which it ends, or 0 if it has ended now; then
+ * the failure has been reported. `awaited`: bits of the members waited for.
+ */
+SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t call,
+                                   uint64_t deadline, uint32_t awaited)
+{
+    const struct symm_device_channel *own =
+        symm_channel_of(args, (uint32_t)args.team.rank);
+    uint32_t absent = 0, other = 0, gone = 0, status = 0, missing = 0;
+    uint64_t now = symm_port_now();
+
+    if (symm_port_load32_relaxed(symm_failed_of(args)) != 0)
+        return 0;
+    SYMM_NO_UNROLL
+    for (int m = 0; m < args.team.size; m++) {
+        uint64_t word = symm_port_load64_relaxed(&own->call[call & 1][m]);
+
+        if (m == args.team.rank)
+            continue;
+        if (symm_withdrawn(word, call))
+            gone |= 1u << m;
+        else if ((uint32_t)word != call || word == 0)
+            absent |= 1u << m;
+        else if (word != symm_word(args.tag, call))
+            other |= 1u << m;
+    }
+    if (other != 0)
+        status = (uint32_t)-SYMM_ERR_MISMATCH, missing = other;
+    else if (gone != 0 && absent == 0)
+        status = (uint32_t)-SYMM_ERR_ABORTED, missing = gone;
+    else if (gone != 0 || (deadline != 0 && now >= deadline))
+        status = (uint32_t)-SYMM_ERR_TIMEOUT, missing = absent ? absent : awaited;
+    else
+        status = symm_port_load32_relaxed(&args.team.record->abort);
+    if (status == 0)
+        return deadline != 0 ? deadline : now + args.team.timeout;
+    symm_round_fail(args, call, status, missing);
+    return 0;
+}
+
+/* After a poll that found nothing. False: give up. */
+SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call,
+                                struct symm_wait *wait, uint32_t awaited)
+{
+    symm_port_relax();
+    if (++wait->polls < SYMM_POLLS)
+        return true;
+    wait->polls = 0;
+    wait->deadline = symm_round_look(args, call, wait->deadline, awaited);
+    return wait->deadline != 0;
+}
+
+/* ---- The frame of a call --------------------------------------------------------- */
+
+/* Loads of the inputs may be issued before: but not under dependent launch. */
+SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
+{
+    struct symm_round round;
+    uint64_t counters;
+    uint32_t failed;
+
+    if (args.flags & SYMM_CUDA_DEPENDENT) {
+        symm_port_dependent_launch();
+        symm_port_dependent_wait();
+    }
+    counters = symm_port_load64_relaxed(
+        (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x]);
+    failed = symm_port_load32_relaxed(symm_failed_of(args));
+    round.round = (uint32_t)counters;
+    round.call = (uint32_t)(counters >> 32) + 1;
+    round.ok = failed == 0;
+    if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
+        symm_port_store32_relaxed(args.result, failed);
+    return round;
+}
+
+SYMM_DEVICE void symm_round_announce(const struct symm_cuda_args &args,
+                                     const struct symm_round *round)
+{
+    if (blockIdx.x != 0 || threadIdx.x >= (uint32_t)args.team.size || !round->ok)
+        return;
+    symm_port_store64_relaxed(
+        &symm_channel_of(args, threadIdx.x)->call[round->call & 1][args.team.rank],
+        symm_word(args.tag, round->call));
+}
+
+/* Begins a round; the same number in every block and on every rank. */
+SYMM_DEVICE uint32_t symm_round_next(struct symm_round *round)
+{
+    round->round = round->round + 1 == SYMM_ROUND_LIMIT ? 0 : round->round + 1;
+    return round->round;
+}
+
+/* All peers have begun this call, with this tag: by warp `warp` of block 0. */
+SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
+                                 struct symm_round *round, uint32_t warp)
+{
+    uint32_t m = threadIdx.x - 32 * warp;
+    const uint64_t *word;
+    struct symm_wait wait = {};
+
+#if defined(SYMM_PLANT_EARLY) /* for tests: who is done does not wait for the others */
+    return;
+#endif
+    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok)
+        return;
+    word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
+    while (symm_port_load64_relaxed(word) != symm_word(args.tag, round->call)) {
+        if (!symm_wait_more(args, round->call, &wait, 1u << m)) {
+            round->ok = false;
+            break;
+        }
+    }
+}
+
+/* A __syncthreads that also makes ok false for all if it is for one. */
+SYMM_DEVICE void symm_round_agree(struct symm_round *round)
+{
+    round->ok = !symm_port_sync_any(!round->ok);
+}
+
+/* The end, after a __syncthreads behind every thread's open. */
+SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
+                                  const struct symm_round *round)
+{
+    struct symm_device_block *block = args.team.state->block[args.channel];
+    struct symm_device_block next = {round->round, round->call};
+
+    if (!round->ok)
+        return;
+    if (threadIdx.x == 0)
+        block[blockIdx.x] = next;
+    if (blockIdx.x == 0) {
+        SYMM_NO_UNROLL
+        for (uint32_t b = gridDim.x + threadIdx.x; b < SYMM_DEVICE_BLOCKS;
+             b += blockDim.x)
+            block[b] = next;
+    }
+}
+
+/*
+ * One round in which this block and the same block of every peer wait for each other. What
+ * the block's threads (and kernels before) have written is then visible to the same blocks
+ * of the peers. The result is in round->ok of every thread.
+ */
+SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
+                                    struct symm_round *round)
+{
+    uint32_t e = symm_round_next(round), m = threadIdx.x;
+    uint64_t *slot, seen;
+    struct symm_wait wait = {};
+
+    __syncthreads();
+    if (m < (uint32_t)args.team.size && round->ok) {
+        slot = symm_channel_of(args, m)->round[blockIdx.x][e & 1];
+        symm_port_store64_release(&slot[args.team.rank], symm_word(args.tag, e));
+        slot =
+            symm_channel_of(args, (uint32_t)args.team.rank)->round[blockIdx.x][e & 1];
+        while ((seen = symm_port_load64_acquire(&slot[m])) != symm_word(args.tag, e)) {
+            bool other = (uint32_t)seen == e && seen >> 32 != 0;
+
+            if (other)
+                symm_round_fail(args, round->call, (uint32_t)-SYMM_ERR_MISMATCH,
+                                1u << m);
+            if (other || !symm_wait_more(args, round->call, &wait, 1u << m)) {
+                round->ok = false;
+                break;
+            }
+        }
+    }
+    symm_round_agree(round);
+}
+
+#endif

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_table.c - which CUDA kernel does which collective by which algorithm, with how many
+ * blocks and threads, and how a channel's scratch is divided.
+ *
+ * Pure: the answer depends on the question alone, so ranks with equal questions get equal
+ * answers. Refuses, by false: combinations without a kernel, teams of more than
+ * SYMM_DEVICE_RANKS, scratch too small for one line of every thread of a warp. Whether memory
+ * is symmetric and whether there is multicast, the caller knows.
+ *
+ * Shapes are for few microseconds: as many blocks as there are lines for, as few lines for
+ * each thread as there are processors for. The numbers to tune are named at the top.
+ */
+#include <stddef.h>
+
+#include "cuda_launch.h"
+
+#define LINE             16u
+#define WARP             32u
+#define MOST_THREADS     512u
+#define TWO_SHOT_THREADS 256u        /* a block at most: they need registers */
+#define HOP_BLOCKS       128u        /* warp a peer: at most */
+#define LAMPORT_HOP      (32u << 10) /* bytes up to which a warp a peer is faster */
+#define WIDE_BLOCKS      128u        /* every thread all peers: at most */
+#define WIDE_THREADS     128u        /* a block, until there are WIDE_BLOCKS of them */
+#define PULL_BLOCKS      128u        /* kernels that read peers: at most */
+#define PULL_LINES       512u        /* lines for which they get a block more */
+#define LATE_BLOCKS      36u /* of them, while a barrier costs more than bytes */
+#define LATE_BYTES       (512u << 10) /* of one rank's block, until then */
+#define COPY_BLOCKS      32u          /* of a put at most */
+#define COPY_LINES       2048u        /* lines for which a put gets a block more */
+
+/* How a kernel divides its work, see the heads of the .cu files. */
+enum way {
+    WAY_HOP,       /* 32 x size threads; a block takes 32 lines at once */
+    WAY_WIDE,      /* a thread takes a line; slot = [sender] */
+    WAY_TWO_SHOT,  /* a thread takes a line of each segment; slot = [phase][sender] */
+    WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
+    WAY_PULL,      /* any shape */
+    WAY_STAGE,     /* the same, through the stage */
+    WAY_ONE        /* one block of one warp */
+};
+
+enum data {
+    DATA_ANY,
+    DATA_FLOAT,  /* floats up to 32 bits: those that Lamport lines can carry */
+    DATA_SWITCH, /* SUM of float32, float16, bfloat16: what multicast adds up */
+    DATA_EXACT   /* dtype, SUM and size of the entry */
+};
+
+struct entry {
+    enum symm_kind kind;
+    enum symm_algorithm algorithm;
+    enum way way;
+    uint32_t payload; /* bytes in a line of 16 */
+    enum data data;
+    symm_dtype dtype;
+    int size;
+    uint64_t most; /* bytes of one rank's block; 0: no limit */
+    struct symm_cuda_kernel kernel;
+};
+
+#define ANY(kind, algorithm, way, payload, module, name)                               \
+    {                                                                                  \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_ANY,          \
+            SYMM_FLOAT32, 0, 0,                                                        \
+        {                                                                              \
+            "symm_" name "_any", module                                                \
+        }                                                                              \
+    }
+#define EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, size)   \
+    {                                                                                  \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_EXACT,        \
+            SYMM_##DTYPE, size, most,                                                  \
+        {                                                                              \
+            "symm_" name "_" #dtype "_n" #size, module                                 \
+        }                                                                              \
+    }
+#define FLOATS(kind, algorithm, way, payload, module, name)                            \
+    {                                                                                  \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_FLOAT,        \
+            SYMM_FLOAT32, 0, 0,                                                        \
+        {                                                                              \
+            name, module                                                               \
+        }                                                                              \
+    }
+#define EXACT_SIZES(kind, algorithm, way, payload, most, module, name, DTYPE, dtype)   \
+    EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, 2),         \
+        EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, 4),     \
+        EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, 8)
+/* The nine hot kernels of an algorithm. */
+#define HOT(kind, algorithm, way, payload, most, module, name)                         \
+    EXACT_SIZES(kind, algorithm, way, payload, most, module, name, BFLOAT16,           \
+                bfloat16),                                                             \
+        EXACT_SIZES(kind, algorithm, way, payload, most, module, name, FLOAT16,        \
+                    float16),                                                          \
+        EXACT_SIZES(kind, algorithm, way, payload, most, module, name, FLOAT32,        \
+                    float32)
+
+#define SWITCH(kind, algorithm, name)                                                  \
+    {                                                                                  \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, WAY_PULL, 16, DATA_SWITCH,       \
+            SYMM_FLOAT32, 0, 0,                                                        \
+        {                                                                              \
+            "symm_" name "_any", "multimem"                                            \
+        }                                                                              \
+    }
+
+/* The first entry that fits is taken. */
+static const struct entry entries[] = {
+    ANY(ALL_REDUCE, LL_PUSH, WAY_HOP, 8, "all_reduce_ll", "all_reduce_ll_push"),
+    HOT(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, LAMPORT_HOP, "all_reduce_lamport",
+        "all_reduce_lamport_push"),
+    HOT(ALL_REDUCE, LAMPORT_PUSH, WAY_WIDE, 16, 0, "all_reduce_lamport",
+        "all_reduce_lamport_wide"),
+    FLOATS(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, "all_reduce_lamport",
+           "symm_all_reduce_lamport_push_any"),
+    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, 0, "all_reduce_two_shot_push",
+        "all_reduce_two_shot_push"),
+    FLOATS(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
+           "symm_all_reduce_two_shot_push_float"),
+    ANY(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 8, "all_reduce_two_shot_push",
+        "all_reduce_two_shot_push"),
+    HOT(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, 0, "all_reduce_pull",
+        "all_reduce_one_shot_pull"),
+    ANY(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
+        "all_reduce_one_shot_pull"),
+    HOT(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, 0, "all_reduce_two_shot_pull",
+        "all_reduce_two_shot_pull"),
+    ANY(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
+        "all_reduce_two_shot_pull"),
+    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, 0, "all_reduce_inplace",
+        "all_reduce_two_shot_inplace"),
+    ANY(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
+        "all_reduce_two_shot_inplace"),
+    ANY(ALL_REDUCE, COPY_IN, WAY_STAGE, 16, "copy_in", "all_reduce_copy_in"),
+    ANY(REDUCE_SCATTER, LL_PUSH, WAY_HOP, 8, "move_ll", "reduce_scatter_ll_push"),
+    HOT(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, 0, "move_pull",
+        "reduce_scatter_one_shot_pull"),
+    ANY(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+        "reduce_scatter_one_shot_pull"),
+    ANY(REDUCE_SCATTER, COPY_IN, WAY_STAGE, 16, "copy_in", "reduce_scatter_copy_in"),
+    ANY(ALL_GATHER, LL_PUSH, WAY_HOP, 8, "move_ll", "all_gather_ll_push"),
+    ANY(ALL_GATHER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+        "all_gather_one_shot_pull"),
+    ANY(ALL_GATHER, COPY_IN, WAY_STAGE, 16, "copy_in", "all_gather_copy_in"),
+    ANY(BROADCAST, LL_PUSH, WAY_BROADCAST, 8, "move_ll", "broadcast_ll_push"),
+    ANY(BROADCAST, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull", "broadcast_one_shot_pull"),
+    ANY(BROADCAST, COPY_IN, WAY_STAGE, 16, "copy_in", "broadcast_copy_in"),
+    ANY(ALL_TO_ALL, LL_PUSH, WAY_HOP, 8, "move_ll", "all_to_all_ll_push"),
+    ANY(ALL_TO_ALL, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+        "all_to_all_one_shot_pull"),
+    ANY(ALL_TO_ALL, COPY_IN, WAY_STAGE, 16, "copy_in", "all_to_all_copy_in"),
+    ANY(BARRIER, COPY_IN, WAY_ONE, 16, "barrier", "barrier_copy_in"),
+    SWITCH(ALL_REDUCE, MULTIMEM_ONE_SHOT, "all_reduce_multimem_one_shot"),
+    SWITCH(ALL_REDUCE, MULTIMEM_TWO_SHOT, "all_reduce_multimem_two_shot"),
+    ANY(ALL_GATHER, MULTIMEM_ONE_SHOT, WAY_PULL, 16, "multimem",
+        "all_gather_multimem_one_shot"),
+};
+
+/* ---- Shapes ---------------------------------------------------------------------- */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t divide_up(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* Blocks for `lines`, `share` to each, at most `most` and one a multiprocessor. */
+static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t lines,
+                           uint32_t share, uint64_t most)
+{
+    uint64_t blocks = divide_up(lines, share);
+
+    most = least(most, SYMM_DEVICE_BLOCKS);
+    if (question->processors > 0)
+        most = least(most, (uint64_t)question->processors);
+    blocks = least(blocks, most);
+    return blocks > 0 ? (uint32_t)blocks : 1;
+}
+
+/* Lines of one sender that a slot has room for; as symm_slot_lines in the kernels. */
+static uint64_t room_of(const struct symm_cuda_question *question,
+                        const struct entry *entry)
+{
+    uint64_t slot = entry->payload == 8 ? question->scratch.ll_bytes / LINE / 2
+                                        : question->scratch.lamport_bytes / LINE / 3;
+
+    if (entry->way == WAY_BROADCAST)
+        return slot;
+    return slot / (unsigned)question->size / (entry->way == WAY_TWO_SHOT ? 2 : 1);
+}
+
+static bool shape_of_hop(const struct symm_cuda_question *question,
+                         const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    uint64_t lines = divide_up(question->bytes, entry->payload);
+    uint64_t room = room_of(question, entry);
+
+    if (room < WARP || (entry->way == WAY_BROADCAST && lines > room))
+        return false;
+    shape->threads = WARP * (uint32_t)question->size;
+    shape->blocks = blocks_for(question, lines, WARP, least(HOP_BLOCKS, room / WARP));
+    return true;
+}
+
+static bool shape_of_wide(const struct symm_cuda_question *question,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    uint64_t lines = divide_up(question->bytes, entry->payload);
+    uint64_t room = room_of(question, entry);
+    uint32_t threads = WIDE_THREADS;
+
+    if (entry->way == WAY_TWO_SHOT)
+        lines = divide_up(lines, (unsigned)question->size);
+    while (threads < (entry->way == WAY_TWO_SHOT ? TWO_SHOT_THREADS : MOST_THREADS) &&
+           lines > (uint64_t)threads * blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS))
+        threads *= 2;
+    while (threads > WARP && (threads > room || threads / 2 >= lines))
+        threads /= 2;
+    if (threads > room)
+        return false;
+    shape->threads = threads;
+    shape->blocks =
+        blocks_for(question, lines, threads, least(WIDE_BLOCKS, room / threads));
+    return true;
+}
+
+/* Kernels that stage have room for a line of each block and rank in half of the stage. */
+static bool shape_of_pull(const struct symm_cuda_question *question,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    uint64_t lines = divide_up(question->bytes, LINE);
+    uint64_t most = question->bytes <= LATE_BYTES ? LATE_BLOCKS : PULL_BLOCKS;
+
+    if (entry->way == WAY_STAGE)
+        most = least(most, question->scratch.stage_bytes /
+                               (2 * LINE * (unsigned)question->size));
+    if (most == 0)
+        return false;
+    shape->threads = MOST_THREADS;
+    shape->blocks = blocks_for(question, lines, PULL_LINES, most);
+    return true;
+}
+
+static bool shape_of(const struct symm_cuda_question *question,
+                     const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    switch (entry->way) {
+    case WAY_HOP:
+    case WAY_BROADCAST:
+        return shape_of_hop(question, entry, shape);
+    case WAY_WIDE:
+    case WAY_TWO_SHOT:
+        return shape_of_wide(question, entry, shape);
+    case WAY_PULL:
+    case WAY_STAGE:
+        return shape_of_pull(question, entry, shape);
+    case WAY_ONE:
+        break;
+    }
+    *shape = (struct symm_cuda_shape){1, WARP};
+    return true;
+}
+
+/* ---- The table's questions ------------------------------------------------------- */
+
+static bool carries(const struct entry *entry,
+                    const struct symm_cuda_question *question)
+{
+    switch (entry->data) {
+    case DATA_EXACT:
+        return question->dtype == entry->dtype && question->op == SYMM_SUM &&
+               question->size == entry->size;
+    case DATA_FLOAT:
+        return question->dtype >= SYMM_FLOAT32 && question->dtype <= SYMM_FLOAT8_E5M2;
+    case DATA_SWITCH:
+        return question->dtype >= SYMM_FLOAT32 && question->dtype <= SYMM_BFLOAT16 &&
+               question->op == SYMM_SUM;
+    case DATA_ANY:
+        break;
+    }
+    return true;
+}
+
+bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
+                            struct symm_cuda_kernel *kernel,
+                            struct symm_cuda_shape *shape)
+{
+    struct symm_cuda_shape found;
+
+    if (question->size < 1 || question->size > SYMM_DEVICE_RANKS)
+        return false;
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        const struct entry *entry = &entries[i];
+
+        if (entry->kind != question->kind || entry->algorithm != question->algorithm ||
+            (entry->most != 0 && question->bytes > entry->most) ||
+            !carries(entry, question) || !shape_of(question, entry, &found))
+            continue;
+        *kernel = entry->kernel;
+        *shape = found;
+        return true;
+    }
+    return false;
+}
+
+void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
+                         struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
+{
+    static const struct symm_cuda_kernel kernels[SYMM_CUDA_P2P_COUNT] = {
+        [SYMM_CUDA_PUT] = {"symm_p2p_put", "p2p"},
+        [SYMM_CUDA_SIGNAL] = {"symm_p2p_signal", "p2p"},
+        [SYMM_CUDA_SIGNAL_WAIT] = {"symm_p2p_signal_wait", "p2p"},
+    };
+    struct symm_cuda_question question = {.processors = processors};
+
+    *kernel = kernels[call];
+    *shape = (struct symm_cuda_shape){1, WARP};
+    if (call != SYMM_CUDA_PUT)
+        return;
+    shape->threads = MOST_THREADS;
+    shape->blocks =
+        blocks_for(&question, divide_up(bytes, LINE), COPY_LINES, COPY_BLOCKS);
+}
+
+/* ---- Scratch --------------------------------------------------------------------- */
+
+uint64_t symm__cuda_scratch_layout(uint64_t begin,
+                                   struct symm_cuda_scratch scratch[SYMM_CHANNELS])
+{
+    const uint64_t mega = (uint64_t)1 << 20, page = 4096;
+    uint64_t end = divide_up(begin, page) * page;
+
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        uint64_t unit = c == 1 ? 8 * mega : mega;
+        struct symm_cuda_scratch *regions = &scratch[c];
+
+        regions->ll = end;
+        regions->ll_bytes = unit;
+        regions->lamport = regions->ll + regions->ll_bytes;
+        regions->lamport_bytes = 2 * unit;
+        regions->stage = regions->lamport + regions->lamport_bytes;
+        regions->stage_bytes = unit;
+        end = regions->stage + regions->stage_bytes;
+    }
+    return end;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * move_pull.cu - reduce_scatter, all_gather, all_to_all and broadcast that read peers'
+ * symmetric memory.
+ *
+ * Entry barrier: the same block of every rank has begun, so all that was queued before is
+ * done and what is read is written. Exit barrier: all reads of this rank's memory are done
+ * when the kernel ends. A plan that knows either by other means leaves it out (args.flags,
+ * equal on all ranks).
+ *
+ * Broadcast is different: the root's own kernel puts its input into its out first, from where
+ * the peers read it, so the entry barrier is always there. Which line of an array a block
+ * moves depends on the line's number alone, the same on all ranks: block b reads what the
+ * root's block b has written before it arrived.
+ *
+ * reduce_scatter and all_to_all: out must not overlap the input. all_gather: in place
+ * (in == out + rank x count) the own block is left where it is, and with args.in_step peers'
+ * blocks are read at their own places; nobody writes what another rank reads.
+ *
+ * symm_{reduce_scatter,all_gather,all_to_all,broadcast}_one_shot_pull_any;
+ * symm_reduce_scatter_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM
+ */
+#include "cuda_pull.cuh"
+
+/* This thread among all of the kernel's. */
+SYMM_DEVICE uint64_t place(void)
+{
+    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+SYMM_DEVICE uint64_t places(void)
+{
+    return (uint64_t)gridDim.x * blockDim.x;
+}
+
+SYMM_DEVICE struct symm_round enter(const struct symm_cuda_args &args)
+{
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
+        symm_round_barrier(args, &round);
+    return round;
+}
+
+SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round)
+{
+    if (args.flags & SYMM_CUDA_EXIT_BARRIER)
+        symm_round_barrier(args, round);
+    symm_round_meet(args, round, 0);
+    __syncthreads();
+    symm_round_close(args, round);
+}
+
+template <int DTYPE, int N>
+SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
+{
+    const uint64_t from = args.in_offset + (uint64_t)args.team.rank * args.bytes;
+    const struct symm_to_array out = {(char *)args.out, args.bytes,
+                                      symm_element_size(args.dtype)};
+    struct symm_round round = enter(args);
+
+    if (round.ok)
+        symm_pull_sum<DTYPE, N>::run(args, from, args.bytes, place(), places(),
+                                     symm_lines(args.bytes), symm_aligned(args.out),
+                                     out);
+    leave(args, &round);
+}
+
+SYMM_KERNEL(symm_all_gather_one_shot_pull_any)
+{
+    char *const out = (char *)args.out;
+    const bool own = out + (uint64_t)args.team.rank * args.bytes != args.in;
+    const uint32_t skip = own ? 0 : 1;
+    struct symm_round round = enter(args);
+
+    if (round.ok)
+        symm_copy_rows((uint32_t)args.team.size - skip, symm_lines(args.bytes), place(),
+                       places(),
+                       [&](uint32_t row) {
+                           uint32_t p = symm_peer_after(args, row + skip);
+                           int64_t ahead = (int64_t)p - args.team.rank;
+
+                           return ahead == 0 ? (const char *)args.in
+                                             : args.team.base[p] + args.in_offset +
+                                                   ahead * args.in_step;
+                       },
+                       [&](uint32_t row) {
+                           return out + symm_peer_after(args, row + skip) * args.bytes;
+                       },
+                       [&](uint32_t) { return args.bytes; });
+    leave(args, &round);
+}
+
+SYMM_KERNEL(symm_all_to_all_one_shot_pull_any)
+{
+    const uint64_t from = args.in_offset + (uint64_t)args.team.rank * args.bytes;
+    struct symm_round round = enter(args);
+
+    if (round.ok)
+        symm_copy_rows(
+            (uint32_t)args.team.size, symm_lines(args.bytes), place(), places(),
+            [&](uint32_t row) {
+                return args.team.base[symm_peer_after(args, row)] + from;
+            },
+            [&](uint32_t row) {
+                return (char *)args.out + symm_peer_after(args, row) * args.bytes;
+            },
+            [&](uint32_t) { return args.bytes; });
+    leave(args, &round);
+}
+
+SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
+{
+    const bool root = args.team.rank == args.root;
+    const char *from =
+        root ? (const char *)args.in : args.team.base[args.root] + args.out_offset;
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    SYMM_NO_UNROLL
+    for (int turn = 0; turn < 2;
+         turn++) { /* the root's copy, the barrier, the others' */
+        if (turn == 1)
+            symm_round_barrier(args, &round);
+        if (round.ok && root == (turn == 0) && from != args.out)
+            symm_copy_rows(
+                1, symm_lines(args.bytes), place(), places(),
+                [&](uint32_t) { return from; },
+                [&](uint32_t) { return (char *)args.out; },
+                [&](uint32_t) { return args.bytes; });
+    }
+    leave(args, &round);
+}
+
+#define SYMM_REDUCE_SCATTER(name, dtype, n)                                            \
+    SYMM_KERNEL(symm_reduce_scatter_one_shot_pull_##name)                              \
+    {                                                                                  \
+        reduce_scatter<dtype, n>(args);                                                \
+    }
+SYMM_REDUCE_SCATTER(bfloat16_n2, SYMM_BFLOAT16, 2)
+SYMM_REDUCE_SCATTER(bfloat16_n4, SYMM_BFLOAT16, 4)
+SYMM_REDUCE_SCATTER(bfloat16_n8, SYMM_BFLOAT16, 8)
+SYMM_REDUCE_SCATTER(float16_n2, SYMM_FLOAT16, 2)
+SYMM_REDUCE_SCATTER(float16_n4, SYMM_FLOAT16, 4)
+SYMM_REDUCE_SCATTER(float16_n8, SYMM_FLOAT16, 8)
+SYMM_REDUCE_SCATTER(float32_n2, SYMM_FLOAT32, 2)
+SYMM_REDUCE_SCATTER(float32_n4, SYMM_FLOAT32, 4)
+SYMM_REDUCE_SCATTER(float32_n8, SYMM_FLOAT32, 8)
+SYMM_REDUCE_SCATTER(any, SYMM_DTYPE_ANY, 0)

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * multimem.cu - all_reduce and all_gather by multicast memory: the switch adds up or copies.
+ *
+ * args.multicast is the address of the heap's multicast view; data is at the offsets of the
+ * symmetric arrays behind it. Sums are made by the switch in an order of its own: not in rank
+ * order, and one_shot may differ between ranks; two_shot has the same bits on all, since each
+ * line is summed once. SUM of bfloat16, float16 (added in float32) and float32.
+ *
+ * Inputs are written, and outputs read, by the devices' own addresses; sums and stores go by
+ * multicast addresses of the same memory. So every thread puts a fence.proxy.alias between:
+ * behind the entry barrier before its first multicast access, and behind its last one before
+ * the exit barrier. The barriers' words only have addresses of the devices.
+ *
+ * one_shot: entry barrier, each rank sums all lines into its own out, exit barrier. Never in
+ * place: a peer's sum would see this rank's result instead of its input.
+ * two_shot: each rank sums its slice and stores the result to all. In place is right: a line
+ * is read from all ranks and then written to all by one thread alone.
+ * all_gather: each rank stores its block to all. All barriers are always there.
+ *
+ * Lines that are not whole or arrays that do not begin at a multiple of 16 are summed and
+ * stored by the ranks' own addresses.
+ *
+ * symm_all_reduce_multimem_one_shot_any, symm_all_reduce_multimem_two_shot_any,
+ * symm_all_gather_multimem_one_shot_any: sm_90
+ */
+#include "cuda_multicast.cuh"
+#include "cuda_pull.cuh"
+
+/* Line i of the array at `from`, summed over all ranks. */
+template <int DTYPE>
+SYMM_DEVICE struct symm_line sum_line(const struct symm_cuda_args &args, uint64_t i,
+                                      bool whole)
+{
+    constexpr uint32_t element = symm_element_bytes(DTYPE);
+    symm_fold<DTYPE, SYMM_SUM> low, high;
+
+    if (whole)
+        return symm_multicast_sum<DTYPE>(args.multicast + args.in_offset + 16 * i);
+    SYMM_NO_UNROLL
+    for (int r = 0; r < args.team.size; r++) {
+        struct symm_line line = symm_line_gather(args.team.base[r] + args.in_offset,
+                                                 16 * i, args.bytes, element, false);
+
+        if (r == 0) {
+            low.first(symm_line_unit(line, 0));
+            high.first(symm_line_unit(line, 1));
+        } else {
+            low.next(symm_line_unit(line, 0));
+            high.next(symm_line_unit(line, 1));
+        }
+    }
+    return symm_line_make(low.done(args.team.size), high.done(args.team.size));
+}
+
+/* Line i of an array of `bytes` bytes at `offset` in all heaps. */
+SYMM_DEVICE void store_line(const struct symm_cuda_args &args, uint64_t offset,
+                            uint64_t i, uint64_t bytes, uint32_t element, bool whole,
+                            const struct symm_line &line)
+{
+    if (whole) {
+        symm_multicast_store(args.multicast + offset + 16 * i, line);
+        return;
+    }
+    SYMM_NO_UNROLL
+    for (int r = 0; r < args.team.size; r++)
+        symm_line_scatter(args.team.base[r] + offset, 16 * i, bytes, element, false,
+                          line);
+}
+
+template <int DTYPE>
+SYMM_DEVICE void sum_lines(const struct symm_cuda_args &args, bool two_shot)
+{
+    constexpr uint32_t element = symm_element_bytes(DTYPE);
+    const uint64_t lines = symm_lines(args.bytes);
+    const uint64_t slice =
+        two_shot ? symm_ceil(lines, (uint32_t)args.team.size) : lines;
+    const uint64_t low = two_shot ? slice * (uint32_t)args.team.rank : 0;
+    const uint64_t end = symm_least(low + slice, lines);
+
+    SYMM_NO_UNROLL
+    for (uint64_t i = low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        const bool full = 16 * i + 16 <= args.bytes;
+        struct symm_line line =
+            sum_line<DTYPE>(args, i, full && args.in_offset % 16 == 0);
+
+        if (two_shot)
+            store_line(args, args.out_offset, i, args.bytes, element,
+                       full && args.out_offset % 16 == 0, line);
+        else
+            symm_line_scatter(args.out, 16 * i, args.bytes, element,
+                              symm_aligned(args.out), line);
+    }
+}
+
+SYMM_DEVICE void gather_lines(const struct symm_cuda_args &args)
+{
+    const uint64_t offset = args.out_offset + (uint64_t)args.team.rank * args.bytes;
+    const uint32_t element = symm_element_size(args.dtype);
+    const bool aligned = symm_aligned(args.in) && offset % 16 == 0;
+
+    SYMM_NO_UNROLL
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+         i < symm_lines(args.bytes); i += (uint64_t)gridDim.x * blockDim.x)
+        store_line(args, offset, i, args.bytes, element,
+                   aligned && 16 * i + 16 <= args.bytes,
+                   symm_line_gather(args.in, 16 * i, args.bytes, element, aligned));
+}
+
+template <class BODY>
+SYMM_DEVICE void between(const struct symm_cuda_args &args, const BODY &body)
+{
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    symm_round_barrier(args, &round);
+    symm_multicast_fence();
+    if (round.ok)
+        body();
+    symm_multicast_fence();
+    symm_round_barrier(args, &round);
+    symm_round_meet(args, &round, 0);
+    __syncthreads();
+    symm_round_close(args, &round);
+}
+
+SYMM_DEVICE void all_reduce(const struct symm_cuda_args &args, bool two_shot)
+{
+    between(args, [&]() {
+        if (args.dtype == SYMM_BFLOAT16)
+            sum_lines<SYMM_BFLOAT16>(args, two_shot);
+        else if (args.dtype == SYMM_FLOAT16)
+            sum_lines<SYMM_FLOAT16>(args, two_shot);
+        else
+            sum_lines<SYMM_FLOAT32>(args, two_shot);
+    });
+}
+
+SYMM_KERNEL(symm_all_reduce_multimem_one_shot_any)
+{
+    all_reduce(args, false);
+}
+
+SYMM_KERNEL(symm_all_reduce_multimem_two_shot_any)
+{
+    all_reduce(args, true);
+}
+
+SYMM_KERNEL(symm_all_gather_multimem_one_shot_any)
+{
+    between(args, [&]() { gather_lines(args); });
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * p2p.cu - put, put with a signal, signal, and the wait for one.
+ *
+ * A put copies args.bytes bytes from args.in to args.out, an address in the peer's heap as
+ * mapped here (or, for a get, the other way round): any alignment, no overlap. It counts no
+ * rounds and waits for nobody. A put's end says that its stores are under way; the peer may
+ * read the data after a signal that follows on the same stream, or a collective.
+ *
+ * The signal. Every block that has copied adds one to a counter in local memory (state->done,
+ * of this peer and signal number; signals of one number to one peer belong on one stream),
+ * after a barrier of the block, with release and acquire of system scope. The last block has
+ * thereby acquired the stores of all; it sets the counter back to zero, counts the signal in
+ * state->sent and stores (tag, count) into the peer's pad with release: who acquires that
+ * word sees all that was put, and what earlier kernels of the stream put. The counter lives
+ * in device memory and the kernel advances it, so a replayed graph raises new signals.
+ *
+ * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal writes
+ * the record (channel SYMM_CHANNELS), marks the channel failed, so that the kernels behind
+ * it on the stream do nothing, and sets *args.result.
+ *
+ * symm_p2p_put (args.signal -1: none); of one block of 32 threads: symm_p2p_signal,
+ * symm_p2p_signal_wait
+ */
+#include "cuda_pull.cuh"
+
+/* 0, or why the channel has failed; every thread of the block gets the same. */
+SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args)
+{
+    uint32_t failed;
+
+    if (args.flags & SYMM_CUDA_DEPENDENT) {
+        symm_port_dependent_launch();
+        symm_port_dependent_wait();
+    }
+    failed = symm_port_load32_relaxed(symm_failed_of(args));
+    if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
+        symm_port_store32_relaxed(args.result, failed);
+    return failed;
+}
+
+SYMM_KERNEL(symm_p2p_put)
+{
+    const uint32_t failed = begin(args);
+
+    if (failed == 0)
+        symm_copy_rows(
+            1, symm_lines(args.bytes), (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
+            (uint64_t)gridDim.x * blockDim.x,
+            [&](uint32_t) { return (const char *)args.in; },
+            [&](uint32_t) { return (char *)args.out; },
+            [&](uint32_t) { return args.bytes; });
+    __syncthreads();
+    if (failed == 0 && args.signal >= 0 && threadIdx.x == 0) {
+        uint32_t *done = &args.team.state->done[args.peer][args.signal];
+
+        if (gridDim.x == 1 || symm_port_add32(done, 1) == gridDim.x - 1) {
+            symm_port_store32_relaxed(done, 0);
+            symm_device_signal(&args.team, args.peer, args.signal, args.tag);
+        }
+    }
+}
+
+SYMM_KERNEL(symm_p2p_signal)
+{
+    if (begin(args) == 0 && threadIdx.x == 0)
+        symm_device_signal(&args.team, args.peer, args.signal, args.tag);
+}
+
+SYMM_KERNEL(symm_p2p_signal_wait)
+{
+    uint32_t why = begin(args);
+
+    if (why != 0 || threadIdx.x != 0)
+        return;
+    why =
+        (uint32_t)symm_device_signal_wait(&args.team, args.peer, args.signal, args.tag);
+    if (why == 0)
+        return;
+    symm_port_store32_relaxed(symm_failed_of(args), why);
+    if (args.result)
+        symm_port_store32_relaxed(args.result, why);
+}

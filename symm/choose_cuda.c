@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * choose_cuda.c - the choice on CUDA, and what replaces an algorithm of a plan.
+ *
+ * The thresholds for 2 and 4 ranks are measured on H200 (docs/performance.md), the others
+ * follow from two costs of a machine with a switch between its GPUs: a hop takes 0.75 us
+ * (and about 0.15 us of reading), a GPU takes in 0.38 MB/us. With n ranks one-shot sends
+ * (n - 1) S bytes in one hop, two-shot 2 (n - 1)/n S in two, so two-shot wins from
+ * S = 0.9 us x 0.38 MB/us / ((n - 1)(1 - 2/n)) on: 64 KiB with 8 ranks. Two ranks move the
+ * same bytes either way; they change over where reading both blocks costs more.
+ */
+#include "choose.h"
+
+#define LL_BYTES                                                                       \
+    ((size_t)64 << 10) /* one hop of lines with flags, half of what is sent */
+#define INPLACE_BYTES                                                                  \
+    ((size_t)2 << 20)                 /* no copies from here on, where memory allows */
+#define MOVE_BYTES ((size_t)64 << 10) /* all that one rank receives, by lines */
+
+struct candidate {
+    enum symm_algorithm algorithm;
+    const char *reason;
+};
+
+static const size_t two_shot_bytes[SYMM_DEVICE_RANKS + 1] = {
+    SIZE_MAX,   SIZE_MAX,   2u << 20,  384u << 10, 160u << 10,
+    144u << 10, 104u << 10, 80u << 10, 64u << 10,
+};
+
+struct symm_cuda_question symm__cuda_ask(const struct symm_question *q,
+                                         enum symm_algorithm algorithm)
+{
+    return (struct symm_cuda_question){.kind = q->kind,
+                                       .algorithm = algorithm,
+                                       .dtype = q->dtype,
+                                       .op = q->op,
+                                       .size = q->size,
+                                       .bytes = q->bytes,
+                                       .processors = q->processors,
+                                       .scratch = q->scratch};
+}
+
+static bool has_kernel(const struct symm_question *q, enum symm_algorithm algorithm)
+{
+    const struct symm_cuda_question ask = symm__cuda_ask(q, algorithm);
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    return symm__cuda_kernel_find(&ask, &kernel, &shape);
+}
+
+/* What a pull cannot do; `writes`: it also writes into peers' outputs. */
+static const char *pull_objection(const struct symm_question *q)
+{
+    bool reads_in = q->kind != SYMM_KIND_BROADCAST;
+
+    if (q->kind == SYMM_KIND_BARRIER)
+        return NULL;
+    if (reads_in && !q->in_symmetric)
+        return "it reads every peer's input, and this input is not symmetric memory";
+    if (!reads_in && !q->out_symmetric)
+        return "it reads the root's output, and this output is not symmetric memory";
+    if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
+        return "in place a peer could still read what is overwritten; "
+               "two_shot_inplace or copy_in can";
+    return NULL;
+}
+
+const char *symm__cuda_objection(const struct symm_question *q,
+                                 enum symm_algorithm algorithm)
+{
+    const char *why = NULL;
+
+    switch (algorithm) {
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+        why = pull_objection(q);
+        break;
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+        if (!q->in_symmetric)
+            why = "it reads every peer's input, and this input is not symmetric memory";
+        break;
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        if (!q->in_symmetric || !q->out_symmetric)
+            why = "it uses every peer's input and output, and input or output is not "
+                  "symmetric memory";
+        break;
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
+        if (!q->multicast)
+            why = "there is no multicast memory; SYMM_MULTICAST=1 asks for it where "
+                  "the machine has it";
+        else if (!q->in_symmetric || !q->out_symmetric)
+            why = "it needs input and output in symmetric memory";
+        else if (q->numerics == SYMM_NUMERICS_RANK_ORDER)
+            why = "the switch does not add in rank order, which the call demands";
+        break;
+    default:
+        break;
+    }
+    if (why)
+        return why;
+    if (!has_kernel(q, algorithm))
+        return "the cuda backend has no such kernel for this collective, dtype and "
+               "size";
+    return NULL;
+}
+
+/* The first one that can; copy_in takes any pointers and any size. */
+static struct symm_answer first_of(const struct symm_question *q,
+                                   const struct candidate *candidates, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!symm__cuda_objection(q, candidates[i].algorithm))
+            return (struct symm_answer){candidates[i].algorithm, candidates[i].reason};
+    return (struct symm_answer){
+        SYMM_ALGORITHM_COPY_IN,
+        "it is staged: too large for the scratch of a push, and "
+        "not symmetric memory, or in place"};
+}
+
+#define FIRST_OF(q, ...)                                                               \
+    first_of((q), (const struct candidate[]){__VA_ARGS__},                             \
+             (int)(sizeof((const struct candidate[]){__VA_ARGS__}) /                   \
+                   sizeof(struct candidate)))
+
+static const struct candidate lamport = {
+    SYMM_ALGORITHM_LAMPORT_PUSH,
+    "one hop, and the data are their own flag; this type has a pattern to spare"};
+static const struct candidate ll = {
+    SYMM_ALGORITHM_LL_PUSH, "one hop, in lines that carry their flag beside the data"};
+static const struct candidate two_push = {
+    SYMM_ALGORITHM_TWO_SHOT_PUSH,
+    "two hops move fewer bytes: each rank reduces its slice once for all"};
+static const struct candidate inplace = {
+    SYMM_ALGORITHM_TWO_SHOT_INPLACE,
+    "input and output are symmetric memory, and each rank reduces its slice where it "
+    "lies"};
+static const struct candidate two_pull = {
+    SYMM_ALGORITHM_TWO_SHOT_PULL,
+    "the input is symmetric memory, and each rank reduces its slice once for all"};
+static const struct candidate pull = {SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                      "peers can read it where it lies"};
+static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
+
+static struct symm_answer choose_all_reduce(const struct symm_question *q)
+{
+    int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
+
+    if (q->bytes < two_shot_bytes[n])
+        return FIRST_OF(q, lamport, q->bytes <= LL_BYTES ? ll : two_push, two_push,
+                        inplace);
+    if (q->bytes < INPLACE_BYTES)
+        return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
+    return FIRST_OF(q, inplace, two_pull, two_push, staged);
+}
+
+/* Where data only move: by lines while they are few, else from where they lie. */
+static struct symm_answer choose_move(const struct symm_question *q)
+{
+    size_t peers =
+        q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
+
+    if (q->bytes <= MOVE_BYTES / peers)
+        return FIRST_OF(q, ll, pull, staged);
+    return FIRST_OF(q, pull, staged, ll);
+}
+
+static struct symm_answer choose_barrier(const struct symm_question *q)
+{
+    return FIRST_OF(q, {SYMM_ALGORITHM_COPY_IN, "one signal round"},
+                    {SYMM_ALGORITHM_LL_PUSH, "one signal round"},
+                    {SYMM_ALGORITHM_ONE_SHOT_PULL, "one signal round"});
+}
+
+struct symm_answer symm__cuda_choose(const struct symm_question *q)
+{
+    switch (q->kind) {
+    case SYMM_KIND_ALL_REDUCE:
+        return choose_all_reduce(q);
+    case SYMM_KIND_BARRIER:
+        return choose_barrier(q);
+    default:
+        return choose_move(q);
+    }
+}
+
+struct symm_answer symm__cuda_substitute(const struct symm_question *q,
+                                         enum symm_algorithm planned)
+{
+    static const char less[] = "the plan's algorithm cannot do this call here; this "
+                               "one touches no more memory";
+    const struct candidate push_two = {SYMM_ALGORITHM_TWO_SHOT_PUSH, less},
+                           push_ll = {SYMM_ALGORITHM_LL_PUSH, less},
+                           copy = {SYMM_ALGORITHM_COPY_IN, less},
+                           pull_one = {SYMM_ALGORITHM_ONE_SHOT_PULL, less},
+                           pull_two = {SYMM_ALGORITHM_TWO_SHOT_PULL, less},
+                           in_place = {SYMM_ALGORITHM_TWO_SHOT_INPLACE, less};
+
+    if (!symm__cuda_objection(q, planned))
+        return (struct symm_answer){planned, "the plan names it"};
+    switch (planned) {
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT: /* peers' inputs read, their outputs written */
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        return FIRST_OF(q, in_place, pull_two, push_two, push_ll, copy);
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT: /* peers' inputs read */
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+        return FIRST_OF(q, pull_two, pull_one, push_two, push_ll, copy);
+    default: /* own input and output, and scratch */
+        return FIRST_OF(q, push_two, push_ll, copy);
+    }
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_call.c - a collective on CUDA: where its pointers lie, its kernel, its launch.
+ *
+ * A prepared call is one launch: no lock but the lane's, no allocation, no system call, no
+ * other call of the driver. The kernel counts in device memory, so a launch that a graph
+ * captures is right at every replay. What is looked up once (pointers, functions) happens
+ * when a call is prepared; nothing there disturbs a capture that is going on.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "lane.h"
+#include "status.h"
+
+/* ---- Pointers ----------------------------------------------------------------------- */
+
+static uintptr_t *reached_slot(struct symm_cuda_team *cuda, const void *ptr)
+{
+    uintptr_t hash = (uintptr_t)ptr >> 4;
+
+    return &cuda->reached[(hash ^ hash >> 8) & (SYMM_CUDA_REACHED - 1)];
+}
+
+/* What the driver says of a pointer; false: it knows nothing of it. */
+static bool attribute(const struct symm_cuda_driver *driver, void *value,
+                      CUpointer_attribute which, const void *ptr)
+{
+    return driver->cuPointerGetAttribute(value, which, (CUdeviceptr)(uintptr_t)ptr) ==
+           CUDA_SUCCESS;
+}
+
+static symm_status judge_pointer(symm_team *team, const char *what, const char *which,
+                                 const void *ptr, size_t bytes)
+{
+    const struct symm_cuda_calls *calls = team->ctx->launcher;
+    const struct symm_cuda_driver *driver = calls->driver;
+    int ordinal = symm__cuda_device(team->ctx)->ordinal, where = ordinal;
+    CUmemorytype type = 0;
+    CUdeviceptr seen = 0;
+    unsigned managed = 0;
+
+    if (!attribute(driver, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) || type == 0) {
+        if (calls->pageable)
+            return SYMM_OK;
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: `%s` [%p, +%zu) is memory of the host that device %d of rank %d "
+            "cannot "
+            "reach; give device memory, or pin it (cudaHostAlloc, cudaHostRegister)",
+            what, which, ptr, bytes, ordinal, team->ctx->rank);
+    }
+    if (type == CU_MEMORYTYPE_HOST &&
+        (!attribute(driver, &seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr) ||
+         seen != (CUdeviceptr)(uintptr_t)ptr))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: `%s` %p is pinned memory that the device has at another "
+                          "address; give that one (cudaHostGetDevicePointer)",
+                          what, which, ptr);
+    if (type == CU_MEMORYTYPE_DEVICE &&
+        attribute(driver, &where, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) &&
+        where != ordinal &&
+        !(attribute(driver, &managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr) && managed))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: `%s` %p is memory of device %d, and rank %d drives device "
+            "%d; give memory of its own device",
+            what, which, ptr, where, team->ctx->rank, ordinal);
+    return SYMM_OK;
+}
+
+static symm_status reach(symm_team *team, const char *what, const char *which,
+                         const void *ptr, size_t bytes)
+{
+    uintptr_t *known = reached_slot(team->cuda, ptr);
+    struct symm_cuda_scope scope;
+    symm_status status;
+
+    /* relaxed: a hint that this pointer was asked for before */
+    if (bytes == 0 || __atomic_load_n(known, __ATOMIC_RELAXED) == (uintptr_t)ptr)
+        return SYMM_OK;
+    status = symm__cuda_enter(team->ctx->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    status = judge_pointer(team, what, which, ptr, bytes);
+    symm__cuda_leave(&scope);
+    if (status == SYMM_OK)
+        __atomic_store_n(known, (uintptr_t)ptr, __ATOMIC_RELAXED);
+    return status;
+}
+
+symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
+{
+    if (*stream == (void *)CU_STREAM_LEGACY)
+        *stream = NULL;
+    if (*stream != (void *)CU_STREAM_PER_THREAD)
+        return SYMM_OK;
+    return symm__fail(
+        SYMM_ERR_UNSUPPORTED,
+        "the per-thread default stream is another one in each thread, and "
+        "rank %d cannot tell which; give each thread a stream of its own "
+        "(symm_stream_create, cudaStreamCreate)",
+        ctx->rank);
+}
+
+/* ---- A prepared call ----------------------------------------------------------------- */
+
+static void describe(const struct symm_lane *lane, struct symm_question *question)
+{
+    const symm_team *team = lane->team;
+
+    question->cuda = true;
+    question->multicast = false; /* no kernel is chosen for it yet */
+    question->size = team->size;
+    question->processors = team->ctx->processors;
+    question->scratch = team->cuda->scratch[lane->index];
+}
+
+static void fill_args(const struct symm_lane *lane, const struct symm_cached *cached,
+                      const struct symm_question *question, struct symm_cuda_args *args)
+{
+    const symm_team *team = lane->team;
+    const struct symm_args *from = &cached->args;
+
+    *args = (struct symm_cuda_args){
+        .team = team->device,
+        .scratch = team->cuda->scratch[lane->index],
+        .in = from->in,
+        .out = from->out,
+        .in_offset = from->in_offset,
+        .out_offset = from->out_offset,
+        .in_step = (int64_t)from->in_step,
+        .count = from->count,
+        .bytes = from->bytes,
+        .tag = from->site.tag,
+        .channel = (uint32_t)lane->index,
+        .flags = SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
+        .kind = (int32_t)question->kind,
+        .dtype = (int32_t)question->dtype,
+        .op = (int32_t)question->op,
+        .root = from->root,
+        .peer = -1,
+        .signal = -1,
+    };
+}
+
+/* A graph may replay what is launched on this stream now: then calls cannot be counted. */
+static void note_capture(struct symm_lane *lane)
+{
+    const struct symm_cuda_calls *calls = lane->team->ctx->launcher;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (calls->driver->cuStreamIsCapturing(lane->stream, &capture) != CUDA_SUCCESS ||
+        capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        lane->captured = true;
+}
+
+static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cached,
+                           size_t index, const struct symm_question *question)
+{
+    symm_ctx *ctx = lane->team->ctx;
+    const struct symm_cuda_question ask = symm__cuda_ask(question, cached->algorithm);
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    struct symm_cuda_entry entry;
+    void *function = NULL;
+    symm_status status;
+
+    if (!symm__cuda_kernel_find(&ask, &kernel, &shape))
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s of %zu bytes of %s over %d ranks: the cuda backend has no "
+            "kernel for %s",
+            symm__kind_name(question->kind), question->bytes,
+            symm_dtype_name(question->dtype), question->size,
+            symm__algorithm_name(cached->algorithm));
+    if (!lane->launches)
+        lane->launches = calloc(SYMM_SITES, sizeof(*lane->launches));
+    if (!lane->launches)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's launches");
+    status = symm__cuda_function(ctx, &kernel, &function);
+    if (status != SYMM_OK)
+        return status;
+    fill_args(lane, cached, question, &entry.args);
+    entry.function = function;
+    entry.blocks = shape.blocks;
+    entry.threads = shape.threads;
+    note_capture(lane);
+    symm__cuda_site_publish(ctx->launcher, &cached->args.site);
+    lane->launches[index] = entry;
+    return SYMM_OK;
+}
+
+/* ---- Launch -------------------------------------------------------------------------- */
+
+bool symm__cuda_elsewhere(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
+                             struct symm_cuda_shape shape, struct symm_cuda_args *args,
+                             CUstream stream, const char *name)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+    void *parameters[] = {args};
+    CUlaunchAttribute dependent = {
+        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = shape.blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = shape.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = stream,
+                                   .attrs = &dependent,
+                                   .numAttrs = calls->dependent};
+    struct symm_cuda_scope scope;
+    CUresult result;
+
+    if (calls->dependent)
+        args->flags |= SYMM_CUDA_DEPENDENT;
+    result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        return SYMM_OK;
+    /* A thread that has another context current, or none: with this rank's own. */
+    if (symm__cuda_elsewhere(result) &&
+        symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
+        symm__cuda_leave(&scope);
+    }
+    return symm__cuda_check(driver, result, "cuLaunchKernelEx",
+                            "launching %s with %u blocks of %u threads on stream %p",
+                            name, shape.blocks, shape.threads, (void *)stream);
+}
+
+static symm_status launch(struct symm_lane *lane, const struct symm_cached *cached,
+                          double deadline, symm_work **handle)
+{
+    struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
+    const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
+    struct symm_cuda_work *work = NULL;
+    symm_status status;
+
+    entry->args.team.timeout = (uint64_t)(deadline * 1e9);
+    entry->args.result = NULL;
+    __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
+                     __ATOMIC_RELAXED); /* for a sentence */
+    if (handle) {
+        status =
+            symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
+        if (status != SYMM_OK)
+            return status;
+        note_capture(lane);
+    }
+    status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
+                              &entry->args, lane->stream,
+                              symm__kind_name((enum symm_kind)cached->args.site.kind));
+    if (status == SYMM_OK)
+        lane->launched++;
+    return work ? symm__cuda_work_end(work, status, handle) : status;
+}
+
+static symm_status team_device(symm_team *team, const void **device_team)
+{
+    *device_team = team->cuda->device;
+    return SYMM_OK;
+}
+
+static bool registered(symm_team *team, const void *ptr, size_t bytes, int peer,
+                       void **theirs)
+{
+    return symm__registered_peer(team, ptr, bytes, peer, theirs);
+}
+
+const struct symm_call_ops symm__cuda_calls = {
+    .poll = symm__cuda_team_poll,
+    .stream_check = symm__cuda_stream_check,
+    .reach = reach,
+    .registered = registered,
+    .describe = describe,
+    .prepare = prepare,
+    .launch = launch,
+    .transfer = symm__cuda_transfer,
+    .team_device = team_device,
+    .stream_synchronize = symm__cuda_synchronize,
+    .stream_call = symm__cuda_host_call,
+    .work_query = symm__cuda_work_query,
+    .work_wait = symm__cuda_work_wait,
+    .work_synchronize = symm__cuda_work_synchronize,
+    .work_then = symm__cuda_work_then,
+    .work_error = symm__cuda_work_error,
+    .work_release = symm__cuda_work_release,
+};

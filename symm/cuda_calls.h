@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_calls.h - what the files of the CUDA backend's call side share: the launcher of a
+ * context (streams, events, handles, the watcher) and what a team has on its device.
+ *
+ * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
+ * watcher while it looks at them; launcher->pool guards events, result slots and handles.
+ * The first may be held when the second is taken. Neither is taken by a call without a
+ * handle.
+ */
+#ifndef SYMM_CUDA_CALLS_H
+#define SYMM_CUDA_CALLS_H
+
+#include "backend_cuda.h"
+#include "calls.h"
+
+#define SYMM_CUDA_RESULTS                                                              \
+    1024 /* handles at a time that have a result slot of their own */
+#define SYMM_CUDA_REACHED 64 /* pointers that were found reachable; a power of two */
+
+/* A call that was prepared: beside lane->cached. */
+struct symm_cuda_entry {
+    CUfunction function;
+    uint32_t blocks, threads;
+    struct symm_cuda_args args;
+};
+
+struct symm_cuda_team {
+    symm_team *team;
+    struct symm_cuda_team *next;       /* of the launcher */
+    struct symm_device_team *device;   /* device memory */
+    struct symm_device_state *state;   /* device memory */
+    struct symm_device_record *record; /* page-locked memory of the host */
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    uint32_t first_call; /* calls are counted from the one behind it */
+    int transfers;       /* atomic: one-sided calls that were made */
+    /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
+    uint64_t timeout[SYMM_CHANNELS + 1];
+    double withdrawn; /* when a peer was first seen to have given up without a reason */
+    uintptr_t reached[SYMM_CUDA_REACHED]; /* atomic */
+};
+
+struct symm_cuda_work;
+struct symm_cuda_wait;
+
+struct symm_cuda_calls {
+    symm_ctx *ctx;
+    struct symm_backend *backend;
+    const struct symm_cuda_driver *driver;
+    bool dependent; /* kernels are launched with programmatic dependent launch */
+    bool pageable;  /* the device reaches all memory of the host */
+    pthread_mutex_t lock;
+    pthread_cond_t leave;
+    bool leaving;
+    pthread_t watcher;
+    CUstream stream; /* the watcher's */
+    struct symm_cuda_team *teams;
+    struct symm_cuda_wait *waits;
+    pthread_mutex_t pool;
+    CUevent *events; /* idle ones; owned */
+    size_t event_count, event_capacity;
+    uint32_t *results; /* [SYMM_CUDA_RESULTS], page-locked */
+    uint16_t result_free[SYMM_CUDA_RESULTS];
+    uint16_t result_holders[SYMM_CUDA_RESULTS];
+    int result_count;             /* free ones */
+    struct symm_cuda_work *works; /* all that have an event */
+};
+
+extern const struct symm_call_ops symm__cuda_calls; /* cuda_call.c */
+
+/* cuda_call.c */
+/* Is the driver's answer one that a thread gets which has another context current? */
+bool symm__cuda_elsewhere(CUresult result);
+symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
+                             struct symm_cuda_shape shape, struct symm_cuda_args *args,
+                             CUstream stream, const char *name) SYMM_MUST_CHECK;
+symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
+
+/* cuda_record.c */
+/* As symm__cuda_team_poll, for the watcher: SYMM_OK also while a reason is still missing. */
+symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
+/* Ends what the team's kernels wait for. */
+void symm__cuda_abort(symm_team *team, symm_status status);
+/* The call sites of tags: published by their rank, found by all. */
+void symm__cuda_site_publish(struct symm_cuda_calls *calls,
+                             const struct symm_site *site);
+bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
+                          struct symm_site *site);
+
+/* cuda_watch.c */
+symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
+void symm__cuda_watch_stop(struct symm_cuda_calls *calls);
+/*
+ * A wait of a stream for `word` (own memory) to become 1 has been put between two events: it
+ * is ended at the deadline, by writing the word. Takes the events.
+ */
+struct symm_cuda_wait {
+    struct symm_cuda_wait *next;
+    symm_team *team;
+    CUevent before, after;
+    CUdeviceptr word;
+    double began, deadline; /* seconds; began 0: not yet */
+    int peer, signal;
+    bool receives, ended;
+    char site[SYMM_SITE_NAME_BYTES];
+};
+void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait);
+/* All of the team's waits end now. */
+void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team);
+
+/* cuda_work.c */
+symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
+void symm__cuda_pool_close(struct symm_cuda_calls *calls);
+symm_status symm__cuda_event_take(struct symm_cuda_calls *calls,
+                                  CUevent *event) SYMM_MUST_CHECK;
+void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event);
+/* Before a launch: a handle whose result slot the kernel may write (*result, or NULL). */
+symm_status symm__cuda_work_begin(symm_team *team, void *stream,
+                                  struct symm_cuda_work **work,
+                                  uint32_t **result) SYMM_MUST_CHECK;
+/* Behind it: records the event. On error, also one given, the handle is gone. */
+symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
+                                symm_work **handle) SYMM_MUST_CHECK;
+/* The team goes: its handles keep what became of them. */
+void symm__cuda_work_settle(struct symm_cuda_calls *calls, symm_team *team);
+symm_status symm__cuda_work_query(symm_work *work, bool *done);
+symm_status symm__cuda_work_wait(symm_work *work, void *stream);
+symm_status symm__cuda_work_synchronize(symm_work *work, double seconds);
+symm_status symm__cuda_work_then(symm_work *work, void *stream,
+                                 symm_status (*fn)(void *arg, void *stream), void *arg,
+                                 symm_work **next);
+const char *symm__cuda_work_error(symm_work *work);
+void symm__cuda_work_release(symm_work *work);
+
+/* cuda_stream.c */
+symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream,
+                                   double seconds) SYMM_MUST_CHECK;
+symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
+                                 void *arg) SYMM_MUST_CHECK;
+
+/* cuda_p2p.c */
+symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,
+                                symm_work **work, const char **path);
+
+#endif

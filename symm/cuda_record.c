@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_record.c - from what kernels have recorded to a sentence on all ranks.
+ *
+ * A kernel that gives up writes a record of numbers: the call, the tag, who was missing, the
+ * words it saw. The host makes a sentence of it: it takes over the record of a peer that
+ * failed first, else it asks who has died, else it names the call sites, which it looks up
+ * by their tags in the control pages of the ranks concerned. Then the team has failed here,
+ * peers find the sentence in this rank's control page, and the abort word ends what other
+ * kernels of the team wait for.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "clock.h"
+#include "cuda_calls.h"
+#include "status.h"
+
+#define REASON_SECONDS                                                                 \
+    1.0 /* a peer that gave up tells why within this time, or never */
+#define MOMENT_SECONDS 0.1   /* a kernel that waits sees the abort word within this */
+#define LOOK_SECONDS   0.001 /* between two looks for it */
+
+/* The record, copied once. */
+struct facts {
+    symm_status status;
+    uint32_t channel, tag, counter, missing, signal;
+    uint64_t seen[SYMM_DEVICE_RANKS];
+    double deadline; /* seconds, of the team */
+};
+
+static void facts_read(const symm_team *team, struct facts *facts)
+{
+    const struct symm_device_record *record = team->cuda->record;
+    /* acquire: pairs with the kernel's release of state, behind the fields */
+    uint32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
+
+    facts->status = (symm_status) - (int32_t)state;
+    facts->channel = __atomic_load_n(&record->channel, __ATOMIC_RELAXED);
+    facts->tag = __atomic_load_n(&record->tag, __ATOMIC_RELAXED);
+    facts->counter = __atomic_load_n(&record->counter, __ATOMIC_RELAXED);
+    facts->missing = __atomic_load_n(&record->missing, __ATOMIC_RELAXED);
+    facts->signal = __atomic_load_n(&record->signal, __ATOMIC_RELAXED);
+    for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
+        facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
+    if (facts->channel > SYMM_CHANNELS)
+        facts->channel = SYMM_CHANNELS;
+    facts->deadline =
+        1e-9 *
+        (double)__atomic_load_n(&team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
+}
+
+static bool is_signal(const struct facts *facts)
+{
+    return facts->channel >= SYMM_CHANNELS;
+}
+
+static bool is_missing(const struct facts *facts, int member)
+{
+    return facts->missing >> member & 1;
+}
+
+/* Had this member taken its arrival back? */
+static bool has_withdrawn(const struct facts *facts, int member)
+{
+    uint64_t word = facts->seen[member];
+
+    return !is_signal(facts) && word != 0 && word >> 32 == 0 &&
+           (uint32_t)word - facts->counter <= 2;
+}
+
+/* "site 'x' (all_reduce sum of 8 float32, ll_push) step 3" of the rank's tag. */
+static const char *tag_text(const symm_team *team, int member, uint32_t tag,
+                            uint32_t step, char *text, size_t bytes)
+{
+    struct symm_site site;
+
+    if (symm__cuda_site_find(team->ctx, team->world_rank[member], tag, &site))
+        return symm__site_text(&site, step, text, bytes);
+    if (tag == 0)
+        snprintf(text, bytes, "no call yet");
+    else
+        snprintf(text, bytes, "a site that is no longer known (tag %08x) step %u", tag,
+                 step);
+    return text;
+}
+
+/* The name alone, for signals. */
+static const char *signal_site(const symm_team *team, uint32_t tag,
+                               struct symm_site *site)
+{
+    if (symm__cuda_site_find(team->ctx, team->ctx->rank, tag, site))
+        return site->name;
+    return "";
+}
+
+/* "rank 2, rank 5": those that are missing. */
+static void missing_text(const symm_team *team, const struct facts *facts, char *text,
+                         size_t bytes)
+{
+    size_t used = 0;
+    int listed = 0;
+
+    text[0] = '\0';
+    for (int m = 0; m < team->size && used < bytes; m++)
+        if (is_missing(facts, m) && m != team->rank)
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
+                                     listed++ ? ", " : "", team->world_rank[m]);
+    if (listed == 0)
+        snprintf(text, bytes, "a peer's data");
+}
+
+/* ---- What has happened ----------------------------------------------------------------- */
+
+static symm_status take_over(symm_team *team)
+{
+    for (int m = 0; m < team->size; m++) {
+        symm_status status = m == team->rank ? SYMM_OK : symm__team_record_of(team, m);
+
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+static symm_status report_gone(symm_team *team, const struct facts *facts, int member,
+                               symm_status status, const char *why)
+{
+    char mine[176], name[64];
+    struct symm_site site;
+
+    symm__team_name(team, name, sizeof(name));
+    if (facts->status == SYMM_OK)
+        return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
+                               team->world_rank[member], why, team->ctx->rank, name);
+    if (is_signal(facts))
+        return symm__team_fail(
+            team, status,
+            "rank %d %s while rank %d waited for its signal %u at site '%s' of %s",
+            team->world_rank[member], why, team->ctx->rank, facts->signal,
+            signal_site(team, facts->tag, &site), name);
+    return symm__team_fail(
+        team, status, "rank %d %s while rank %d waited for it at %s of %s",
+        team->world_rank[member], why, team->ctx->rank,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        name);
+}
+
+/* Is a member dead (not: finalized)? */
+static bool has_dead(const symm_team *team)
+{
+    const symm_ctx *ctx = team->ctx;
+    const char *why;
+
+    for (int m = 0; m < team->size; m++) {
+        int rank = team->world_rank[m];
+        const uint32_t *live = &ctx->control[rank]->live;
+
+        if (m != team->rank &&
+            __atomic_load_n(live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED &&
+            symm__process_check(&ctx->process[rank], live, &why) != SYMM_OK)
+            return true;
+    }
+    return false;
+}
+
+/* Somebody who is no more. One that has finalized may have left because of another: it is
+ * named only if `finished`. */
+static symm_status look_for_dead(symm_team *team, const struct facts *facts,
+                                 bool finished)
+{
+    const symm_ctx *ctx = team->ctx;
+
+    for (int m = 0; m < team->size; m++) {
+        int rank = team->world_rank[m];
+        const uint32_t *live = &ctx->control[rank]->live;
+        const char *why;
+        symm_status status;
+
+        if (m == team->rank)
+            continue;
+        if (!finished && __atomic_load_n(live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED)
+            continue;
+        status = symm__process_check(&ctx->process[rank], live, &why);
+        if (status == SYMM_OK)
+            continue;
+        if (take_over(team) != SYMM_OK) /* it may have told why it left */
+            return symm__team_failed(team);
+        return report_gone(team, facts, m, status, why);
+    }
+    return SYMM_OK;
+}
+
+static symm_status report_signal_mismatch(symm_team *team, const struct facts *facts)
+{
+    int peer = facts->missing ? __builtin_ctz(facts->missing) : 0;
+    struct symm_site site;
+
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "signal %u number %u of rank %d was raised at another site than '%s', where "
+        "rank %d waits for it",
+        facts->signal, facts->counter, peer < team->size ? team->world_rank[peer] : -1,
+        signal_site(team, facts->tag, &site), team->ctx->rank);
+}
+
+/* The tag at which a member is in this call; 0: not known. */
+static uint32_t their_tag(const symm_team *team, const struct facts *facts, int member)
+{
+    const struct symm_device_channel *own =
+        &((const struct symm_pad *)(const void *)(team->device.base[team->rank] +
+                                                  team->begin))
+             ->device.channel[facts->channel];
+    uint64_t word = facts->seen[member];
+
+    if ((uint32_t)word == facts->counter && word >> 32 != 0 && word >> 32 != facts->tag)
+        return (uint32_t)(word >> 32);
+    /* A barrier's word was seen before the call's: that one is here by now. */
+    if (symm__cuda_copy(team->ctx, &word, &own->call[facts->counter & 1][member],
+                        sizeof(word)) != SYMM_OK ||
+        (uint32_t)word != facts->counter || word >> 32 == facts->tag)
+        return 0;
+    return (uint32_t)(word >> 32);
+}
+
+static symm_status report_mismatch(symm_team *team, const struct facts *facts)
+{
+    char mine[176], theirs[176];
+    int member = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    uint32_t tag = 0;
+
+    if (is_signal(facts))
+        return report_signal_mismatch(team, facts);
+    for (int m = 0; m < team->size && tag == 0; m++)
+        if (m != team->rank && (is_missing(facts, m) || facts->missing == 0)) {
+            member = m;
+            tag = their_tag(team, facts, m);
+        }
+    if (member >= team->size)
+        member = team->rank;
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "rank %d is at %s, rank %d is at %s: all ranks of a team must make the same "
+        "calls in the same order",
+        team->world_rank[member],
+        tag ? tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs))
+            : "another call",
+        team->ctx->rank,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
+}
+
+/* The last word of a member that has not come to this call. */
+static uint64_t last_word(const symm_team *team, const struct facts *facts, int member)
+{
+    const struct symm_pad *own =
+        (const struct symm_pad *)(const void *)(team->device.base[team->rank] +
+                                                team->begin);
+    uint64_t seen = facts->seen[member], before = 0;
+
+    if (is_signal(facts) || (uint32_t)seen == facts->counter)
+        return seen;
+    if (symm__cuda_copy(
+            team->ctx, &before,
+            &own->device.channel[facts->channel].call[~facts->counter & 1][member],
+            sizeof(before)) != SYMM_OK ||
+        (uint32_t)before != facts->counter - 1)
+        return seen;
+    return before;
+}
+
+static symm_status report_timeout(symm_team *team, const struct facts *facts)
+{
+    char missing[96], mine[150], last[150];
+    int one = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    struct symm_site site;
+    uint64_t before;
+
+    missing_text(team, facts, missing, sizeof(missing));
+    if (one >= team->size)
+        one = team->rank;
+    before = last_word(team, facts, one);
+    if (is_signal(facts))
+        return symm__team_fail(
+            team, SYMM_ERR_TIMEOUT,
+            "rank %d did not raise signal %u for the %u-th time within %g s (it has "
+            "raised it %u times); rank %d waits at site '%s'",
+            team->world_rank[one], facts->signal, facts->counter, facts->deadline,
+            (uint32_t)before, team->ctx->rank, signal_site(team, facts->tag, &site));
+    if ((uint32_t)before == facts->counter)
+        return symm__team_fail(
+            team, SYMM_ERR_TIMEOUT,
+            "%s came to %s but did not finish it within %g s; rank %d waits for its "
+            "data; if it is only slow, raise the deadline (SYMM_DEADLINE)",
+            missing,
+            tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+            facts->deadline, team->ctx->rank);
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
+        "slow, raise the deadline (SYMM_DEADLINE)",
+        missing,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        facts->deadline, team->world_rank[one],
+        tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
+                 sizeof(last)));
+}
+
+static symm_status report_withdrawn(symm_team *team, const struct facts *facts)
+{
+    char missing[96], mine[176];
+
+    missing_text(team, facts, missing, sizeof(missing));
+    return symm__team_fail(
+        team, SYMM_ERR_ABORTED,
+        "%s gave up while rank %d was at %s, and did not say why", missing,
+        team->ctx->rank,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
+}
+
+/* A peer's withdrawal has a reason that the peer will tell, or has told and gone. */
+static bool has_reason(const symm_team *team, const struct facts *facts)
+{
+    if (facts->status == SYMM_ERR_ABORTED)
+        return true;
+    for (int m = 0; facts->status == SYMM_ERR_TIMEOUT && m < team->size; m++)
+        if (m != team->rank && has_withdrawn(facts, m))
+            return true;
+    return false;
+}
+
+/* SYMM_OK: the reason is not known yet. */
+static symm_status explain(symm_team *team, const struct facts *facts, bool waited)
+{
+    symm_status status = take_over(team);
+
+    if (status == SYMM_OK)
+        status = look_for_dead(team, facts, false);
+    if (status != SYMM_OK)
+        return status;
+    if (facts->status == SYMM_ERR_MISMATCH)
+        return report_mismatch(team, facts);
+    if (has_reason(team, facts)) {
+        status = look_for_dead(team, facts, true);
+        if (status != SYMM_OK || !waited)
+            return status;
+    }
+    if (facts->status == SYMM_ERR_TIMEOUT) {
+        status = look_for_dead(team, facts, true);
+        return status == SYMM_OK ? report_timeout(team, facts) : status;
+    }
+    return report_withdrawn(team, facts);
+}
+
+void symm__cuda_abort(symm_team *team, symm_status status)
+{
+    uint32_t none = 0;
+
+    /* release: the failure is visible to who sees what a kernel makes of this */
+    __atomic_compare_exchange_n(&team->cuda->record->abort, &none,
+                                (uint32_t) - (int32_t)status, false, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
+}
+
+/*
+ * For the watcher: what kernels would find out much later. A death ends them first, so that
+ * one which waits tells at which call; if none does within a moment, none waited.
+ */
+static symm_status look_ahead(symm_team *team, const struct facts *facts)
+{
+    double now = symm__now();
+    symm_status status = take_over(team);
+
+    if (status != SYMM_OK || !has_dead(team))
+        return status;
+    symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
+    if (team->cuda->withdrawn == 0)
+        team->cuda->withdrawn = now;
+    if (now - team->cuda->withdrawn < MOMENT_SECONDS)
+        return SYMM_OK;
+    return look_for_dead(team, facts, false);
+}
+
+symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
+{
+    struct facts facts;
+    double begin = symm__now();
+    symm_status status = symm__team_failed(team);
+
+    facts_read(team, &facts);
+    if (status == SYMM_OK && facts.status == SYMM_OK) /* no kernel has given up yet */
+        status = look_ahead(team, &facts);
+    while (status == SYMM_OK && facts.status != SYMM_OK) {
+        double now = symm__now();
+
+        if (team->cuda->withdrawn == 0 && !may_wait)
+            team->cuda->withdrawn = now;
+        status = symm__team_failed(team); /* the watcher may have found out meanwhile */
+        if (status == SYMM_OK)
+            status = explain(team, &facts,
+                             now - (may_wait ? begin : team->cuda->withdrawn) >=
+                                 REASON_SECONDS);
+        if (status != SYMM_OK || !may_wait)
+            break;
+        symm__sleep(LOOK_SECONDS);
+    }
+    if (status != SYMM_OK)
+        symm__cuda_abort(team, status);
+    return status;
+}
+
+symm_status symm__cuda_team_poll(symm_team *team)
+{
+    /* relaxed: only whether there is something to look at */
+    if (__builtin_expect(
+            __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1))
+        return symm__team_failed(team);
+    return symm__cuda_diagnose(team, true);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_watch.c - a thread that looks after what runs on the device without the host: kernels
+ * that wait for a peer which has died or failed, and waits of streams for copy-engine puts.
+ *
+ * Every few milliseconds it looks at each team of its context: at the kernels' record, at
+ * the control pages of the peers, at their processes. What it finds becomes the team's
+ * failure, and the abort word then ends the kernels at once and not at their deadline. While
+ * all is well a look is a few loads for each peer, and no call of the driver.
+ *
+ * A stream's wait has no deadline of its own. One that lies between two events, the first of
+ * which is done and the second not, is ended after its time by writing the awaited word.
+ * Waits in a graph are not seen: its replays leave no event to look at.
+ *
+ * The lock is held while teams are looked at, so a team that is taken off the list is not
+ * in use any more.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "clock.h"
+#include "cuda_calls.h"
+#include "log.h"
+#include "status.h"
+
+#define SLICE_SECONDS 0.005
+
+/* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
+static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+{
+    if (wait->ended)
+        return;
+    wait->ended = true;
+    if (calls->driver->cuStreamWriteValue32(calls->stream, wait->word, 1, 0) !=
+        CUDA_SUCCESS)
+        symm__log(SYMM_LOG_DEBUG, "cannot end a stream's wait: the device has failed");
+}
+
+static symm_status wait_timeout(const struct symm_cuda_wait *wait)
+{
+    symm_team *team = wait->team;
+    int peer = team->world_rank[wait->peer];
+
+    if (wait->receives)
+        return symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                               "rank %d did not raise signal %d by copy engine within "
+                               "%g s; rank %d waits at site '%s'",
+                               peer, wait->signal, wait->deadline, team->ctx->rank,
+                               wait->site);
+    return symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                           "rank %d did not take signal %d by copy engine within %g s, "
+                           "so rank %d cannot raise it again at site '%s'",
+                           peer, wait->signal, wait->deadline, team->ctx->rank,
+                           wait->site);
+}
+
+/* Whether the wait is over; one that lasts too long is ended, and its team has failed. */
+static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
+                      double now)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+
+    if (driver->cuEventQuery(wait->after) != CUDA_ERROR_NOT_READY)
+        return true;
+    if (__atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
+        wait_end(calls, wait);
+        return false;
+    }
+    if (wait->began == 0) {
+        if (driver->cuEventQuery(wait->before) == CUDA_SUCCESS)
+            wait->began = now;
+    } else if (now - wait->began >= wait->deadline) {
+        symm__cuda_abort(wait->team, wait_timeout(wait));
+        wait_end(calls, wait);
+    }
+    return false;
+}
+
+static void wait_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+{
+    symm__cuda_event_give(calls, wait->before);
+    symm__cuda_event_give(calls, wait->after);
+    free(wait);
+}
+
+/* With the lock held. */
+static void look_at_waits(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_wait **at = &calls->waits;
+    struct symm_cuda_scope scope;
+    double now = symm__now();
+
+    if (!*at || symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return;
+    while (*at) {
+        struct symm_cuda_wait *wait = *at;
+
+        if (wait_look(calls, wait, now)) {
+            *at = wait->next;
+            wait_free(calls, wait);
+        } else {
+            at = &wait->next;
+        }
+    }
+    symm__cuda_leave(&scope);
+}
+
+static void *watch(void *arg)
+{
+    struct symm_cuda_calls *calls = arg;
+
+    symm__log_rank(calls->ctx->rank);
+    pthread_mutex_lock(&calls->lock);
+    while (!calls->leaving) {
+        struct timespec until = symm__until(SLICE_SECONDS);
+
+        pthread_cond_timedwait(&calls->leave, &calls->lock, &until);
+        for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving; t = t->next)
+            if (symm__cuda_diagnose(t->team, false) != SYMM_OK)
+                continue; /* logged, recorded, and told to the kernels */
+        look_at_waits(calls);
+    }
+    pthread_mutex_unlock(&calls->lock);
+    return NULL;
+}
+
+static symm_status watch_stream(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(calls->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(calls->driver, cuStreamCreateWithPriority,
+                            (&calls->stream, CU_STREAM_NON_BLOCKING, 0),
+                            "a stream for the watcher of rank %d", calls->ctx->rank);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+static void watch_stream_destroy(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_scope scope;
+
+    if (!symm__cuda_enter_last(calls->backend, &scope))
+        return;
+    (void)calls->driver->cuStreamDestroy(calls->stream);
+    symm__cuda_leave(&scope);
+}
+
+symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls)
+{
+    pthread_condattr_t monotonic;
+    sigset_t all, before;
+    symm_status status = watch_stream(calls);
+    int error;
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&calls->leave, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    sigfillset(&all); /* the program's signals belong to the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&calls->watcher, NULL, watch, calls);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error)
+        return SYMM_OK;
+    pthread_cond_destroy(&calls->leave);
+    watch_stream_destroy(calls);
+    return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watcher thread");
+}
+
+void symm__cuda_watch_stop(struct symm_cuda_calls *calls)
+{
+    pthread_mutex_lock(&calls->lock);
+    calls->leaving = true;
+    pthread_cond_signal(&calls->leave);
+    pthread_mutex_unlock(&calls->lock);
+    pthread_join(calls->watcher, NULL);
+    pthread_cond_destroy(&calls->leave);
+    watch_stream_destroy(calls);
+}
+
+void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+{
+    pthread_mutex_lock(&calls->lock);
+    wait->next = calls->waits;
+    calls->waits = wait;
+    pthread_mutex_unlock(&calls->lock);
+}
+
+void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team)
+{
+    struct symm_cuda_wait **at = &calls->waits;
+    struct symm_cuda_scope scope;
+    bool entered = symm__cuda_enter_last(calls->backend, &scope);
+
+    pthread_mutex_lock(&calls->lock);
+    while (*at) {
+        struct symm_cuda_wait *wait = *at;
+
+        if (wait->team != team) {
+            at = &wait->next;
+            continue;
+        }
+        if (entered && calls->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY)
+            wait_end(calls, wait);
+        *at = wait->next;
+        wait_free(calls, wait);
+    }
+    pthread_mutex_unlock(&calls->lock);
+    if (entered)
+        symm__cuda_leave(&scope);
+}

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_work.c - handles on CUDA: an event behind the launch, and a word that the kernel
+ * writes if it fails.
+ *
+ * Making a handle takes an event and a word from pools, and waits for nothing. A handle may
+ * be released while its call runs: its word then stays taken until the event is done, which
+ * a later call finds out. Every query of an event is made in relaxed capture mode, so that
+ * captures of other threads go on. A handle that is made during a capture has no outcome of
+ * its own: its event is part of the graph, and the call runs at each replay, or never.
+ *
+ * The pool's lock guards lists and fields; it is never held while a failure is explained.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "cuda_calls.h"
+#include "status.h"
+#include "work.h"
+
+#define SPIN_SECONDS   0.0002 /* yields before the first sleep */
+#define SLEEP_SECONDS  0.00005
+#define SETTLE_SECONDS 1.0
+#define REAP_AT_ONCE   4 /* released handles that a new one looks at */
+
+struct symm_cuda_work {
+    struct symm_work head;
+    struct symm_cuda_calls *calls; /* NULL: settled, nothing is left of the device */
+    symm_team *team;
+    CUstream stream;
+    struct symm_cuda_work *next, **link; /* launcher->works */
+    CUevent event;
+    int result; /* index of its word; -1: none */
+    bool captured, released;
+    bool done; /* atomic; status and error are written before */
+    symm_status status;
+    char error[SYMM_ERROR_BYTES];
+};
+
+/* ---- Pools: all of it with the pool's lock ---------------------------------------------- */
+
+symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls)
+{
+    void *results;
+    symm_status status = symm__cuda_host_alloc(
+        calls->ctx, SYMM_CUDA_RESULTS * sizeof(*calls->results), &results);
+
+    if (status != SYMM_OK)
+        return status;
+    calls->results = results;
+    for (int i = 0; i < SYMM_CUDA_RESULTS; i++)
+        calls->result_free[i] = (uint16_t)(SYMM_CUDA_RESULTS - 1 - i);
+    calls->result_count = SYMM_CUDA_RESULTS;
+    return SYMM_OK;
+}
+
+void symm__cuda_pool_close(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_scope scope;
+
+    if (symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        for (size_t i = 0; i < calls->event_count; i++)
+            (void)calls->driver->cuEventDestroy(calls->events[i]);
+        symm__cuda_leave(&scope);
+    }
+    free(calls->events);
+    symm__cuda_host_free(calls->ctx, calls->results);
+}
+
+static int result_take(struct symm_cuda_calls *calls)
+{
+    int index;
+
+    if (calls->result_count == 0)
+        return -1; /* the team's state tells the outcome then */
+    index = calls->result_free[--calls->result_count];
+    calls->result_holders[index] = 1;
+    __atomic_store_n(&calls->results[index], 0, __ATOMIC_RELAXED);
+    return index;
+}
+
+static void result_drop(struct symm_cuda_calls *calls, int index)
+{
+    if (index >= 0 && --calls->result_holders[index] == 0)
+        calls->result_free[calls->result_count++] = (uint16_t)index;
+}
+
+symm_status symm__cuda_event_take(struct symm_cuda_calls *calls, CUevent *event)
+{
+    pthread_mutex_lock(&calls->pool);
+    if (calls->event_count > 0) {
+        *event = calls->events[--calls->event_count];
+        pthread_mutex_unlock(&calls->pool);
+        return SYMM_OK;
+    }
+    pthread_mutex_unlock(&calls->pool);
+    return SYMM_CUDA_CALL(calls->driver, cuEventCreate,
+                          (event, CU_EVENT_DISABLE_TIMING), "an event");
+}
+
+/* With the lock held; an event that does not fit is destroyed, done or not. */
+static void event_give(struct symm_cuda_calls *calls, CUevent event)
+{
+    if (calls->event_count == calls->event_capacity) {
+        size_t capacity = calls->event_capacity ? 2 * calls->event_capacity : 64;
+        CUevent *grown = realloc(calls->events, capacity * sizeof(*grown));
+
+        if (!grown) {
+            (void)calls->driver->cuEventDestroy(event);
+            return;
+        }
+        calls->events = grown;
+        calls->event_capacity = capacity;
+    }
+    calls->events[calls->event_count++] = event;
+}
+
+void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event)
+{
+    pthread_mutex_lock(&calls->pool);
+    event_give(calls, event);
+    pthread_mutex_unlock(&calls->pool);
+}
+
+static void link_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
+{
+    work->link = &calls->works;
+    work->next = calls->works;
+    if (work->next)
+        work->next->link = &work->next;
+    calls->works = work;
+}
+
+/* Gives back what the handle has of the device; frees it if the caller has let go. */
+static void detach(struct symm_cuda_work *work)
+{
+    struct symm_cuda_calls *calls = work->calls;
+
+    *work->link = work->next;
+    if (work->next)
+        work->next->link = work->link;
+    event_give(calls, work->event);
+    result_drop(calls, work->result);
+    work->calls = NULL;
+    work->team = NULL;
+    if (work->released)
+        free(work);
+}
+
+/* Frees released handles whose calls are done: a few, from the newest on. In a scope. */
+static void reap(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_work *work = calls->works;
+
+    for (int looked = 0; work && looked < REAP_AT_ONCE;) {
+        struct symm_cuda_work *next = work->next;
+
+        if (work->released) {
+            looked++;
+            if (calls->driver->cuEventQuery(work->event) != CUDA_ERROR_NOT_READY)
+                detach(work);
+        }
+        work = next;
+    }
+}
+
+/* ---- Making one ---------------------------------------------------------------------------- */
+
+static struct symm_cuda_work *cuda_work(symm_work *work)
+{
+    return (struct symm_cuda_work *)work; /* its first member */
+}
+
+static symm_status work_create(symm_team *team, CUstream stream,
+                               struct symm_cuda_work **work)
+{
+    struct symm_cuda_work *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
+    w->head.ctx = team->ctx;
+    w->head.calls = &symm__cuda_calls;
+    w->team = team;
+    w->stream = stream;
+    w->result = -1;
+    *work = w;
+    return SYMM_OK;
+}
+
+/* With the scope entered. */
+static symm_status begin(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
+                         bool own_result)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    symm_status status = symm__cuda_event_take(calls, &work->event);
+
+    if (status != SYMM_OK)
+        return status;
+    if (calls->driver->cuStreamIsCapturing(work->stream, &capture) == CUDA_SUCCESS)
+        work->captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    pthread_mutex_lock(&calls->pool);
+    if (!work->captured)
+        reap(calls);
+    if (own_result && !work->captured) /* a replay must not write where others look */
+        work->result = result_take(calls);
+    work->calls = calls;
+    link_work(calls, work);
+    pthread_mutex_unlock(&calls->pool);
+    return SYMM_OK;
+}
+
+symm_status symm__cuda_work_begin(symm_team *team, void *stream,
+                                  struct symm_cuda_work **work, uint32_t **result)
+{
+    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_work *made = NULL;
+    struct symm_cuda_scope scope;
+    symm_status status = work_create(team, (CUstream)stream, &made);
+
+    if (status != SYMM_OK)
+        return status;
+    status = symm__cuda_enter(calls->backend, &scope);
+    if (status == SYMM_OK) {
+        status = begin(calls, made, result != NULL);
+        symm__cuda_leave(&scope);
+    }
+    if (status != SYMM_OK) {
+        free(made);
+        return status;
+    }
+    if (result)
+        *result = made->result >= 0 ? &calls->results[made->result] : NULL;
+    *work = made;
+    return SYMM_OK;
+}
+
+symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
+                                symm_work **handle)
+{
+    struct symm_cuda_calls *calls = work->calls;
+    struct symm_cuda_scope scope;
+
+    if (status == SYMM_OK)
+        status = symm__cuda_enter(calls->backend, &scope);
+    if (status == SYMM_OK) {
+        status =
+            SYMM_CUDA_CALL(calls->driver, cuEventRecord, (work->event, work->stream),
+                           "the end of a call on stream %p", (void *)work->stream);
+        symm__cuda_leave(&scope);
+    }
+    if (status == SYMM_OK) {
+        *handle = &work->head;
+        return SYMM_OK;
+    }
+    pthread_mutex_lock(&calls->pool);
+    work->released = true; /* never recorded: counts as done */
+    detach(work);
+    pthread_mutex_unlock(&calls->pool);
+    return status;
+}
+
+/* ---- What became of it ------------------------------------------------------------------- */
+
+static bool is_done(const struct symm_cuda_work *work)
+{
+    /* acquire: pairs with the release in conclude */
+    return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
+}
+
+static symm_status outcome(const struct symm_cuda_work *work)
+{
+    return work->status == SYMM_OK ? SYMM_OK
+                                   : symm__fail_quiet(work->status, work->error);
+}
+
+/* With the pool's lock, or before anybody else has the handle. */
+static void conclude(struct symm_cuda_work *work, symm_status status)
+{
+    if (work->done)
+        return;
+    work->status = status;
+    if (status != SYMM_OK)
+        strncpy(work->error, symm_last_error(), sizeof(work->error) - 1);
+    __atomic_store_n(&work->done, true, __ATOMIC_RELEASE);
+}
+
+/* Its event is done: did the call go well? Explains a failure, which may take a while. */
+static symm_status judge(const struct symm_cuda_work *work)
+{
+    uint32_t code =
+        work->result < 0
+            ? 0
+            : __atomic_load_n(&work->calls->results[work->result], __ATOMIC_ACQUIRE);
+    symm_status status = SYMM_OK;
+
+    if (work->result < 0 || code != 0)
+        status = symm__cuda_team_poll(work->team);
+    if (code != 0 && status == SYMM_OK)
+        status = symm__fail((symm_status) - (int32_t)code,
+                            "a call failed on the device of rank %d and left no record",
+                            work->head.ctx->rank);
+    return status;
+}
+
+static symm_status refuse_captured(const char *what)
+{
+    return symm__fail(SYMM_ERR_UNSUPPORTED,
+                      "%s: the call was captured into a graph and runs when that is "
+                      "launched; ask an event behind the launch, or symm_stream_"
+                      "synchronize",
+                      what);
+}
+
+/* One look; *done is right in any case. */
+static symm_status look(struct symm_cuda_work *work, bool *done)
+{
+    struct symm_cuda_scope scope;
+    CUresult result;
+    symm_status status;
+
+    *done = is_done(work);
+    if (*done)
+        return outcome(work);
+    status = symm__cuda_enter(work->calls->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    result = work->calls->driver->cuEventQuery(work->event);
+    symm__cuda_leave(&scope);
+    if (result == CUDA_ERROR_NOT_READY)
+        return SYMM_OK;
+    status = symm__cuda_check(work->calls->driver, result, "cuEventQuery",
+                              "the end of a call");
+    if (status == SYMM_OK)
+        status = judge(work);
+    pthread_mutex_lock(&work->calls->pool);
+    conclude(work, status);
+    pthread_mutex_unlock(&work->calls->pool);
+    *done = true;
+    return outcome(work);
+}
+
+symm_status symm__cuda_work_query(symm_work *handle, bool *done)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    bool now = false;
+    symm_status status;
+
+    if (work->captured)
+        return refuse_captured("symm_work_query");
+    status = look(work, &now);
+    *done = now;
+    return status;
+}
+
+symm_status symm__cuda_work_synchronize(symm_work *handle, double seconds)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    double start = symm__now(), elapsed = 0;
+    bool done = false;
+    symm_status status;
+
+    if (work->captured)
+        return refuse_captured("symm_work_synchronize");
+    for (;;) {
+        status = look(work, &done);
+        if (done || status != SYMM_OK)
+            return status;
+        if (elapsed >= seconds)
+            return symm__fail(
+                SYMM_ERR_TIMEOUT,
+                "the work is not complete after %g s; raise the seconds given, or look "
+                "at what its stream waits for",
+                seconds);
+        if (elapsed < SPIN_SECONDS)
+            sched_yield();
+        else
+            symm__sleep(SLEEP_SECONDS);
+        elapsed = symm__now() - start;
+    }
+}
+
+const char *symm__cuda_work_error(symm_work *handle)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    bool done = false;
+
+    if (work->captured)
+        return "";
+    return look(work, &done) != SYMM_OK && done ? work->error : "";
+}
+
+void symm__cuda_work_release(symm_work *handle)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    struct symm_cuda_calls *calls = work->calls;
+    struct symm_cuda_scope scope;
+
+    if (!calls || symm__ctx_check(work->head.ctx) != SYMM_OK) {
+        free(work); /* settled, or in a forked child */
+        return;
+    }
+    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return; /* the device is gone; the pool frees it with the team */
+    pthread_mutex_lock(&calls->pool);
+    work->released = true;
+    if (work->captured || is_done(work) ||
+        calls->driver->cuEventQuery(work->event) != CUDA_ERROR_NOT_READY)
+        detach(work);
+    pthread_mutex_unlock(&calls->pool);
+    symm__cuda_leave(&scope);
+}
+
+/* ---- Order --------------------------------------------------------------------------------- */
+
+static symm_status order(struct symm_cuda_work *work, CUstream stream)
+{
+    struct symm_cuda_scope scope;
+    symm_status status;
+
+    if (is_done(work))
+        return SYMM_OK;
+    if (!work->calls) /* captured, and its team is gone */
+        return refuse_captured("symm_work_wait");
+    status = symm__cuda_enter(work->calls->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(
+        work->calls->driver, cuStreamWaitEvent, (stream, work->event, 0),
+        "ordering stream %p behind a call on stream %p%s", (void *)stream,
+        (void *)work->stream, work->captured ? ", which was captured" : "");
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+symm_status symm__cuda_work_wait(symm_work *handle, void *stream)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    symm_status status = symm__cuda_stream_check(handle->ctx, &stream);
+
+    if (status == SYMM_OK)
+        status = order(work, (CUstream)stream);
+    return status == SYMM_OK && is_done(work) ? outcome(work) : status;
+}
+
+/* A handle that is complete from the start. */
+static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **handle)
+{
+    struct symm_cuda_work *work = calloc(1, sizeof(*work));
+
+    if (!work)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
+    work->head.ctx = ctx;
+    work->head.calls = &symm__cuda_calls;
+    work->result = -1;
+    conclude(work, status);
+    *handle = &work->head;
+    return SYMM_OK;
+}
+
+/* The end of what fn has put on the stream; it fails if the work before it has. */
+static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
+{
+    struct symm_cuda_calls *calls = before->calls;
+    struct symm_cuda_work *work;
+    symm_status status = symm__cuda_work_begin(before->team, stream, &work, NULL);
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_mutex_lock(&calls->pool);
+    if (before->result >= 0 && !work->captured) {
+        work->result = before->result;
+        calls->result_holders[work->result]++;
+    }
+    pthread_mutex_unlock(&calls->pool);
+    return symm__cuda_work_end(work, SYMM_OK, next);
+}
+
+symm_status symm__cuda_work_then(symm_work *handle, void *stream,
+                                 symm_status (*fn)(void *arg, void *stream), void *arg,
+                                 symm_work **next)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    symm_status status = symm__cuda_work_wait(handle, stream);
+
+    if (status != SYMM_OK && !(is_done(work) && work->status == status))
+        return status; /* the order could not be made */
+    if (status == SYMM_OK) {
+        status = fn(arg, stream);
+        if (status != SYMM_OK)
+            symm__fail(status, "a callback returned %s", symm_status_name(status));
+    }
+    if (!next)
+        return SYMM_OK;
+    if (status != SYMM_OK || !work->calls)
+        return concluded(handle->ctx, status, next);
+    return follow(work, stream, next);
+}
+
+/* ---- The team's end ------------------------------------------------------------------------ */
+
+/* The team's kernels have ended: the event behind one is done in a moment. */
+static bool is_recorded(struct symm_cuda_calls *calls, CUevent event)
+{
+    double start = symm__now();
+
+    while (calls->driver->cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+        if (symm__now() - start > SETTLE_SECONDS)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
+
+static void settle(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
+                   symm_status failure, const char *sentence)
+{
+    uint32_t code = work->result < 0 ? 0
+                                     : __atomic_load_n(&calls->results[work->result],
+                                                       __ATOMIC_ACQUIRE);
+
+    if (!work->captured && !work->done) {
+        if (!is_recorded(calls, work->event))
+            conclude(work, symm__fail(SYMM_ERR_ABORTED,
+                                      "the team was destroyed before the call was "
+                                      "complete"));
+        else if (failure != SYMM_OK && (code != 0 || work->result < 0))
+            conclude(work, symm__fail_quiet(failure, sentence));
+        else
+            conclude(work, SYMM_OK);
+    }
+    detach(work);
+}
+
+void symm__cuda_work_settle(struct symm_cuda_calls *calls, symm_team *team)
+{
+    char sentence[SYMM_ERROR_BYTES] = "";
+    struct symm_cuda_scope scope;
+    symm_status failure = symm__cuda_team_poll(team);
+    struct symm_cuda_work *work;
+
+    if (failure != SYMM_OK)
+        strncpy(sentence, symm_last_error(), sizeof(sentence) - 1);
+    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return;
+    pthread_mutex_lock(&calls->pool);
+    work = calls->works;
+    while (work) {
+        struct symm_cuda_work *next = work->next;
+
+        if (work->team == team)
+            settle(calls, work, failure, sentence);
+        work = next;
+    }
+    pthread_mutex_unlock(&calls->pool);
+    symm__cuda_leave(&scope);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* interop.h - what the runtime calls of interop.c. */
+#ifndef SYMM_INTEROP_PRIVATE_H
+#define SYMM_INTEROP_PRIVATE_H
+
+#include "symm/symm.h"
+
+/* The team goes: PyTorch's functions no longer find it. */
+void symm__interop_forget(const symm_team *team);
+
+#endif
