@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fake_cuda_graph.c - capture of streams into graphs. A graph is the list of operations in
+ * the order in which they were captured, which is one order that the streams and events of
+ * the capture allow; a launch replays it as one operation. Streams that take part in a
+ * capture by an event must be joined to the others by another event before its end.
+ */
+#include "fake_cuda_private.h"
+
+struct CUgraph_st {
+    struct fake_object object;
+    struct fake_graph *graph;
+};
+
+struct CUgraphExec_st {
+    struct fake_object object;
+    struct fake_graph *graph;
+};
+
+static struct fake_capture *captures;
+static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* ---- Lists of operations --------------------------------------------------------- */
+
+struct fake_graph *fake_graph_new(void)
+{
+    struct fake_graph *graph = calloc(1, sizeof(*graph));
+
+    if (!graph)
+        fake_die("no memory");
+    graph->refs = 1;
+    graph->end = &graph->first;
+    return graph;
+}
+
+void fake_graph_drop(struct fake_graph *graph)
+{
+    if (--graph->refs > 0)
+        return;
+    for (struct fake_op *op = graph->first, *next; op; op = next) {
+        next = op->next;
+        fake_op_drop(op);
+    }
+    free(graph);
+}
+
+void fake_graph_add(struct fake_graph *graph, const struct fake_op *op)
+{
+    struct fake_op *copy = malloc(sizeof(*copy));
+
+    if (!copy)
+        fake_die("no memory");
+    *copy = *op;
+    copy->next = NULL;
+    fake_op_hold(copy);
+    *graph->end = copy;
+    graph->end = &copy->next;
+}
+
+/* ---- Captures -------------------------------------------------------------------- */
+
+/* The call is one that could touch what is being captured. */
+CUresult fake_capture_unsafe(void)
+{
+    for (struct fake_capture *c = captures; c; c = c->next) {
+        bool mine = pthread_equal(c->thread, pthread_self()) != 0;
+
+        if (c->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+            thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+            continue;
+        if (mine || (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                     c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+            c->invalid = true;
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_capture_break(CUstream stream)
+{
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult fake_capture_add(CUstream stream, const struct fake_op *op)
+{
+    struct fake_capture *c = stream->capture;
+
+    if (c->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    fake_graph_add(c->graph, op);
+    stream->capture_last = ++c->count;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_capture_record(CUstream stream, CUevent event)
+{
+    struct fake_capture *c = stream->capture;
+
+    if (c->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    fake_mark_drop(event->mark);
+    event->mark = NULL;
+    event->captured = true;
+    event->capture = c;
+    event->capture_stream = stream;
+    event->capture_number = c->count;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_capture_join(CUstream stream, CUevent event)
+{
+    struct fake_capture *c = event->capture;
+    CUstream from = event->capture_stream;
+
+    if (c->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream == stream->context->legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (stream->capture && stream->capture != c) {
+        c->invalid = stream->capture->invalid = true;
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    }
+    if (!stream->capture) {
+        stream->capture = c;
+        stream->capture_last = stream->capture_joined = 0;
+    } else if (from != c->origin) { /* its work is now this stream's, too */
+        stream->capture_last = ++c->count;
+    }
+    if (from && from != stream && event->capture_number > from->capture_joined)
+        from->capture_joined = event->capture_number;
+    return CUDA_SUCCESS;
+}
+
+/* The stream is destroyed. */
+void fake_capture_forget(CUstream stream)
+{
+    stream->capture->invalid = true;
+    if (stream->capture->origin == stream)
+        fake_die("the stream %p is destroyed before its cuStreamEndCapture",
+                 (void *)stream);
+    for (struct fake_object *o = fake_first(FAKE_EVENT); o; o = o->next) {
+        CUevent event = (CUevent)(void *)o;
+
+        if (event->capture_stream == stream)
+            event->capture_stream = NULL;
+    }
+}
+
+/* Takes the capture apart; true: every stream of it was joined. */
+static bool dissolve(struct fake_capture *c)
+{
+    struct fake_capture **link = &captures;
+    bool joined = true;
+
+    for (struct fake_object *o = fake_first(FAKE_STREAM); o; o = o->next) {
+        CUstream s = (CUstream)(void *)o;
+
+        if (s->capture != c)
+            continue;
+        if (s != c->origin && s->capture_joined < s->capture_last)
+            joined = false;
+        s->capture = NULL;
+    }
+    for (struct fake_object *o = fake_first(FAKE_EVENT); o; o = o->next) {
+        CUevent event = (CUevent)(void *)o;
+
+        if (event->capture == c) {
+            event->capture = NULL;
+            event->capture_stream = NULL;
+        }
+    }
+    while (*link != c)
+        link = &(*link)->next;
+    *link = c->next;
+    return joined;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamBeginCapture(CUstream stream,
+                                               CUstreamCaptureMode mode)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    CUresult result = fake_stream_of(&stream);
+    struct fake_capture *c;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (stream == stream->context->legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        fake_die("no memory");
+    c->origin = stream;
+    c->mode = mode;
+    c->thread = pthread_self();
+    c->graph = fake_graph_new();
+    c->next = captures;
+    captures = c;
+    stream->capture = c;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    FAKE_ENTER_FREE(FAKE_CURRENT);
+    CUresult result = fake_stream_of(&stream);
+    struct fake_capture *c;
+    bool joined, invalid;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    c = stream->capture;
+    if (!c)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (c->origin != stream)
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        !pthread_equal(c->thread, pthread_self()))
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    joined = dissolve(c);
+    invalid = c->invalid;
+    *graph = NULL;
+    if (invalid || !joined || later != CUDA_SUCCESS) {
+        fake_graph_drop(c->graph);
+    } else {
+        *graph = fake_new(FAKE_GRAPH, sizeof(**graph));
+        (*graph)->graph = c->graph;
+    }
+    free(c);
+    if (later != CUDA_SUCCESS)
+        return later;
+    return invalid  ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+           : joined ? CUDA_SUCCESS
+                    : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamIsCapturing(CUstream stream,
+                                              CUstreamCaptureStatus *status)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    CUresult result = fake_stream_of(&stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (struct fake_object *o = fake_first(FAKE_STREAM); o; o = o->next) {
+        CUstream other = (CUstream)(void *)o;
+
+        if (stream == stream->context->legacy && other->capture &&
+            (other->flags & CU_STREAM_NON_BLOCKING) == 0)
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    *status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+              : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                         : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    FAKE_ENTER(FAKE_INIT);
+    CUstreamCaptureMode old = thread_mode;
+
+    if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    thread_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+/* ---- Graphs ---------------------------------------------------------------------- */
+
+FAKE_API CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,
+                                             unsigned long long flags)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    fake_expect(FAKE_GRAPH, graph);
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    *exec = fake_new(FAKE_GRAPH_EXEC, sizeof(**exec));
+    (*exec)->graph = graph->graph;
+    graph->graph->refs++;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_GRAPH};
+    CUresult result = fake_stream_of(&stream);
+
+    fake_expect(FAKE_GRAPH_EXEC, exec);
+    if (result != CUDA_SUCCESS)
+        return result;
+    op.graph = exec->graph;
+    return fake_submit(stream, &op);
+}
+
+FAKE_API CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
+{
+    FAKE_ENTER_FREE(FAKE_INIT);
+
+    fake_expect(FAKE_GRAPH, graph);
+    fake_graph_drop(graph->graph);
+    fake_delete(graph);
+    return later;
+}
+
+FAKE_API CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec)
+{
+    FAKE_ENTER_FREE(FAKE_INIT);
+
+    fake_expect(FAKE_GRAPH_EXEC, exec);
+    fake_graph_drop(exec->graph);
+    fake_delete(exec);
+    return later;
+}

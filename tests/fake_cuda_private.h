@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fake_cuda_private.h - what the parts of the fake driver share. One lock guards all state;
+ * every function of the driver holds it from its first line to its return (FAKE_ENTER), and
+ * the streams' workers let it go while they do an operation.
+ */
+#ifndef SYMM_TESTS_FAKE_CUDA_PRIVATE_H
+#define SYMM_TESTS_FAKE_CUDA_PRIVATE_H
+
+#include <assert.h>
+#include <cuda.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "cuda_launch.h"
+#include "fake_cuda.h"
+
+#define FAKE_API         __attribute__((visibility("default")))
+#define FAKE_GRANULARITY ((size_t)2 << 20)
+#define FAKE_DEVICES     16
+#define FAKE_PAGE        ((size_t)4096)
+
+/* ---- Objects: everything that a program makes and must give back ----------------- */
+
+#define FAKE_KIND_MAP(X)                                                               \
+    X(CONTEXT, "retained contexts")                                                    \
+    X(STREAM, "streams")                                                               \
+    X(EVENT, "events")                                                                 \
+    X(MODULE, "modules")                                                               \
+    X(GRAPH, "graphs")                                                                 \
+    X(GRAPH_EXEC, "executable graphs")                                                 \
+    X(RANGE, "address reservations")                                                   \
+    X(MAPPING, "mappings")                                                             \
+    X(HANDLE, "memory handles")                                                        \
+    X(DEVICE_MEMORY, "device allocations")                                             \
+    X(HOST_MEMORY, "host allocations")                                                 \
+    X(IPC_MEMORY, "opened IPC handles")                                                \
+    X(BINDING, "multicast bindings")
+
+enum fake_kind {
+#define FAKE_KIND_ENUM(id, name) FAKE_##id,
+    FAKE_KIND_MAP(FAKE_KIND_ENUM)
+#undef FAKE_KIND_ENUM
+        FAKE_KINDS
+};
+
+/* The first member of everything that is listed. */
+struct fake_object {
+    struct fake_object *next, **link;
+    enum fake_kind kind;
+};
+
+void *fake_new(enum fake_kind kind, size_t bytes); /* zeroed and listed; never NULL */
+void fake_unlist(void *object);
+void fake_delete(void *object); /* unlists and frees */
+struct fake_object *fake_first(enum fake_kind kind);
+bool fake_is(enum fake_kind kind, const void *object);
+/* Ends the program unless the object is alive. */
+void fake_expect(enum fake_kind kind, const void *object);
+
+/* ---- Entering a function of the driver ------------------------------------------- */
+
+enum fake_needs {
+    FAKE_NOTHING = 0,
+    FAKE_INIT = 1,    /* cuInit has been called in this process */
+    FAKE_CURRENT = 3, /* and a context is current */
+    FAKE_UNSAFE = 4,  /* refused while a stream is captured */
+};
+
+extern pthread_mutex_t fake_mutex;
+int fake_lock(void);
+void fake_unlock(int *locked);
+CUresult fake_enter(const char *function, unsigned needs, bool *injected);
+/* "fake CUDA driver: FUNCTION: ...", then abort. */
+_Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#define FAKE_LOCKED                                                                    \
+    __attribute__((cleanup(fake_unlock), unused)) int locked = fake_lock()
+#define FAKE_ENTER(needs)                                                              \
+    FAKE_LOCKED;                                                                       \
+    do {                                                                               \
+        bool injected_;                                                                \
+        CUresult entered_ = fake_enter(__func__, needs, &injected_);                   \
+        if (entered_ != CUDA_SUCCESS)                                                  \
+            return entered_;                                                           \
+    } while (0)
+/* For functions that give something back, or wait: a failure on demand is returned when it
+ * is done, as a real driver returns the errors of earlier work: `return later`. */
+#define FAKE_ENTER_FREE(needs)                                                         \
+    FAKE_LOCKED;                                                                       \
+    bool injected;                                                                     \
+    CUresult later = fake_enter(__func__, needs, &injected);                           \
+    do {                                                                               \
+        if (later != CUDA_SUCCESS && !injected)                                        \
+            return later;                                                              \
+    } while (0)
+
+uint64_t fake_env(const char *name, uint64_t fallback);
+
+/* ---- Devices and contexts (fake_cuda_device.c) ----------------------------------- */
+
+struct CUctx_st {
+    int ordinal, physical; /* as the program counts, as the machine counts */
+    int refs;
+    size_t used;                      /* bytes of this process */
+    int dying;                        /* destroyed streams that still have work */
+    CUstream legacy;                  /* the NULL stream; made when first used */
+    struct fake_object *retained[64]; /* one for each retain */
+};
+
+struct fake_settings {
+    int devices, version;
+    size_t memory;
+    bool peer, multicast, trace, check;
+    const char *missing;
+};
+
+extern struct fake_settings fake_settings;
+extern struct CUctx_st fake_contexts[FAKE_DEVICES];
+CUresult fake_devices_init(void);
+CUcontext fake_current(void); /* NULL: none, or one that was released */
+bool fake_peers(int ordinal,
+                int physical); /* may the device reach the other's memory? */
+CUresult fake_use(int ordinal, size_t bytes);
+void fake_unuse(int ordinal, size_t bytes);
+
+/* ---- Memory ---------------------------------------------------------------------- */
+
+/* What lies at an address. */
+struct fake_place {
+    enum fake_kind kind; /* MAPPING, DEVICE_MEMORY, HOST_MEMORY or IPC_MEMORY */
+    CUdeviceptr base;
+    size_t bytes;
+    int physical;    /* device; -1: host */
+    unsigned access; /* bit per ordinal; for mappings */
+    int handle_type;
+    uint64_t id; /* of the memory in its process: never used twice */
+};
+/* False: nothing that the driver knows. Calls under the lock. */
+bool fake_at(CUdeviceptr address, struct fake_place *place);
+bool fake_mapping_at(CUdeviceptr address,
+                     struct fake_place *place); /* fake_cuda_memory.c */
+/* Ends the program unless the device may touch these bytes; memory the driver does not
+ * know is the host's own. */
+void fake_expect_access(const char *function, int ordinal, CUdeviceptr address,
+                        size_t bytes);
+int fake_memfd(const char *name, size_t bytes); /* sealed; -1 */
+void fake_poison(void *memory, size_t bytes);   /* new memory holds no zeros */
+/* Whether the fd is a memfd of this name's kind; the rest of its name into `rest`. */
+bool fake_memfd_name(int fd, const char *kind, char *rest, size_t bytes);
+
+/* The memory behind a handle of cuMemCreate, or a multicast object. */
+struct fake_memory {
+    struct fake_object object;
+    CUmemGenericAllocationHandle id;
+    int fd, physical, ordinal, handle_type;
+    int handles, users; /* references by handles; by mappings and bindings */
+    size_t bytes;
+    bool owned;                     /* counts as used memory of the device */
+    struct fake_multicast *members; /* not NULL: a multicast object */
+};
+struct fake_memory *fake_memory_of(CUmemGenericAllocationHandle id); /* never NULL */
+struct fake_memory *fake_memory_new(int fd, size_t bytes, CUresult *result);
+void fake_memory_drop(struct fake_memory *memory); /* frees it without references */
+bool fake_memory_at(CUdeviceptr address, struct fake_memory **memory, size_t *offset);
+/* fake_cuda_multicast.c */
+struct fake_multicast *fake_multicast_map(int fd);
+void fake_multicast_unmap(struct fake_multicast *members);
+CUresult fake_multicast_may_map(const struct fake_multicast *members);
+
+/* ---- Streams (fake_cuda_stream.c), graphs (fake_cuda_graph.c) -------------------- */
+
+/* A point of a stream that others wait for. */
+struct fake_mark {
+    int refs;
+    bool done;
+    struct timespec time; /* when it was done */
+};
+
+enum fake_op_kind {
+    FAKE_OP_KERNEL,
+    FAKE_OP_COPY,
+    FAKE_OP_FILL,
+    FAKE_OP_HOST,
+    FAKE_OP_WRITE,
+    FAKE_OP_WAIT,
+    FAKE_OP_GRAPH, /* runs the operations of an executable graph */
+    FAKE_OP_MARK,  /* sets a mark */
+    FAKE_OP_AWAIT  /* waits for one */
+};
+
+struct fake_op {
+    struct fake_op *next;
+    enum fake_op_kind kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+    void *owned; /* freed with the operation */
+    uint32_t value;
+    unsigned flags;
+    CUhostFn host;
+    void (*kernel)(struct symm_cuda_args);
+    unsigned blocks, threads;
+    struct symm_cuda_args args;
+    struct fake_mark *mark;
+    struct fake_graph *graph;
+};
+
+/* Operations in their order, shared by a graph, what was made from it, and launches. */
+struct fake_graph {
+    int refs;
+    struct fake_op *first, **end;
+};
+
+struct CUstream_st {
+    struct fake_object object;
+    CUcontext context;
+    unsigned flags;
+    bool busy, destroyed, started;
+    pthread_t worker;
+    struct fake_op *first, **end;
+    pthread_cond_t work;
+    struct fake_capture *capture; /* this stream's operations are recorded */
+    uint64_t capture_last, capture_joined;
+};
+
+struct CUevent_st {
+    struct fake_object object;
+    CUcontext context;
+    struct fake_mark *mark;       /* NULL: not recorded, which counts as done */
+    bool captured;                /* last recorded in a capture */
+    struct fake_capture *capture; /* which is still running */
+    CUstream capture_stream;
+    uint64_t capture_number;
+};
+
+/* A running capture; lives until the origin's cuStreamEndCapture. */
+struct fake_capture {
+    struct fake_capture *next;
+    CUstream origin;
+    CUstreamCaptureMode mode;
+    pthread_t thread;
+    uint64_t count; /* of operations and events so far */
+    bool invalid;
+    struct fake_graph *graph;
+};
+
+CUresult fake_stream_of(CUstream *stream); /* checks; NULL becomes the legacy stream */
+/* Records the operation or gives it to the stream's worker; takes a copy. */
+CUresult fake_submit(CUstream stream, const struct fake_op *op);
+void fake_run(const struct fake_op *op); /* without the lock */
+bool fake_in_host_function(void);
+struct fake_mark *fake_mark_new(void);
+void fake_mark_drop(struct fake_mark *mark);
+void fake_mark_wait(struct fake_mark *mark); /* under the lock */
+CUresult fake_capture_unsafe(void);
+CUresult fake_capture_add(CUstream stream, const struct fake_op *op);
+CUresult fake_capture_break(CUstream stream); /* a call that a capture does not allow */
+CUresult fake_capture_record(CUstream stream, CUevent event);
+CUresult fake_capture_join(CUstream stream, CUevent event);
+void fake_capture_forget(CUstream stream);
+struct fake_graph *fake_graph_new(void);
+void fake_graph_drop(struct fake_graph *graph);
+void fake_graph_add(struct fake_graph *graph, const struct fake_op *op);
+void fake_op_hold(struct fake_op *op); /* references of what it points to */
+void fake_op_drop(struct fake_op *op); /* and the op itself */
+
+#endif

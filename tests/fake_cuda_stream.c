@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fake_cuda_stream.c - streams and events: a stream is a queue and a thread that does its
+ * operations in order. The NULL stream of a context waits for all its blocking streams and
+ * they for it. An event is a mark in a queue. A destroyed stream still does what it has.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#include "fake_cuda_private.h"
+
+static pthread_cond_t progress = PTHREAD_COND_INITIALIZER; /* a mark was set */
+static __thread bool in_host_function;
+
+void simt_launch(void (*kernel)(struct symm_cuda_args),
+                 const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
+
+bool fake_in_host_function(void)
+{
+    return in_host_function;
+}
+
+/* ---- Marks ----------------------------------------------------------------------- */
+
+struct fake_mark *fake_mark_new(void)
+{
+    struct fake_mark *mark = calloc(1, sizeof(*mark));
+
+    if (!mark)
+        fake_die("no memory");
+    mark->refs = 1;
+    return mark;
+}
+
+void fake_mark_drop(struct fake_mark *mark)
+{
+    if (mark && --mark->refs == 0)
+        free(mark);
+}
+
+/* The caller holds a reference. */
+void fake_mark_wait(struct fake_mark *mark)
+{
+    while (!mark->done)
+        pthread_cond_wait(&progress, &fake_mutex);
+}
+
+/* ---- Operations ------------------------------------------------------------------ */
+
+void fake_op_hold(struct fake_op *op)
+{
+    if (op->mark)
+        op->mark->refs++;
+    if (op->graph)
+        op->graph->refs++;
+}
+
+void fake_op_drop(struct fake_op *op)
+{
+    fake_mark_drop(op->mark);
+    if (op->graph)
+        fake_graph_drop(op->graph);
+    free(op->owned);
+    free(op);
+}
+
+static bool word_arrived(const struct fake_op *op)
+{
+    uint32_t word = __atomic_load_n((uint32_t *)op->to, __ATOMIC_ACQUIRE);
+
+    switch (op->flags & 3) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+        return (int32_t)(word - op->value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+        return word == op->value;
+    case CU_STREAM_WAIT_VALUE_AND:
+        return (word & op->value) != 0;
+    default: /* NOR */
+        return ~(word | op->value) != 0;
+    }
+}
+
+static void wait_for_word(const struct fake_op *op)
+{
+    struct timespec pause = {0, 50000};
+
+    for (int polls = 0; !word_arrived(op); polls++) {
+        if (polls < 100)
+            sched_yield();
+        else
+            nanosleep(&pause, NULL);
+    }
+}
+
+void fake_run(const struct fake_op *op)
+{
+    switch (op->kind) {
+    case FAKE_OP_KERNEL:
+        simt_launch(op->kernel, &op->args, op->blocks, op->threads);
+        break;
+    case FAKE_OP_COPY:
+        memmove(op->to, op->from, op->bytes);
+        break;
+    case FAKE_OP_FILL:
+        memset(op->to, (int)op->value, op->bytes);
+        break;
+    case FAKE_OP_HOST:
+        in_host_function = true;
+        op->host(op->to);
+        in_host_function = false;
+        break;
+    case FAKE_OP_WRITE:
+        __atomic_store_n((uint32_t *)op->to, op->value, __ATOMIC_RELEASE);
+        break;
+    case FAKE_OP_WAIT:
+        wait_for_word(op);
+        break;
+    case FAKE_OP_GRAPH:
+        for (const struct fake_op *o = op->graph->first; o; o = o->next)
+            fake_run(o);
+        break;
+    default: /* marks are for queues alone */
+        break;
+    }
+}
+
+/* ---- Queues ---------------------------------------------------------------------- */
+
+static void *worker(void *arg)
+{
+    CUstream s = arg;
+
+    pthread_mutex_lock(&fake_mutex);
+    for (;;) {
+        struct fake_op *op = s->first;
+
+        if (!op && s->destroyed)
+            break;
+        if (!op) {
+            pthread_cond_wait(&s->work, &fake_mutex);
+            continue;
+        }
+        s->first = op->next;
+        if (!s->first)
+            s->end = &s->first;
+        s->busy = true;
+        if (op->kind == FAKE_OP_AWAIT) {
+            fake_mark_wait(op->mark);
+        } else if (op->kind != FAKE_OP_MARK) {
+            pthread_mutex_unlock(&fake_mutex);
+            fake_run(op);
+            pthread_mutex_lock(&fake_mutex);
+        }
+        s->busy = false;
+        if (op->kind == FAKE_OP_MARK) {
+            clock_gettime(CLOCK_MONOTONIC, &op->mark->time);
+            op->mark->done = true;
+            pthread_cond_broadcast(&progress);
+        }
+        fake_op_drop(op);
+    }
+    s->context->dying--;
+    pthread_cond_broadcast(&progress);
+    pthread_mutex_unlock(&fake_mutex);
+    pthread_cond_destroy(&s->work);
+    free(s);
+    return NULL;
+}
+
+static void start_worker(CUstream s)
+{
+    pthread_attr_t attributes;
+    sigset_t all, old;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, (size_t)1 << 20);
+    if (pthread_create(&s->worker, &attributes, worker, s) != 0)
+        fake_die("no thread for a stream");
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->started = true;
+}
+
+static void queue(CUstream s, const struct fake_op *op)
+{
+    struct fake_op *copy = malloc(sizeof(*copy));
+
+    if (!copy)
+        fake_die("no memory");
+    *copy = *op;
+    copy->next = NULL;
+    fake_op_hold(copy);
+    *s->end = copy;
+    s->end = &copy->next;
+    if (!s->started)
+        start_worker(s);
+    pthread_cond_signal(&s->work);
+}
+
+static bool blocking(const struct CUstream_st *s)
+{
+    return (s->flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
+/* What `s` does next comes after all that `before` has to do now. */
+static void order(CUstream s, CUstream before)
+{
+    struct fake_op op = {.kind = FAKE_OP_MARK};
+
+    if (!before || (!before->first && !before->busy))
+        return;
+    op.mark = fake_mark_new();
+    queue(before, &op);
+    op.kind = FAKE_OP_AWAIT;
+    queue(s, &op);
+    fake_mark_drop(op.mark);
+}
+
+/* Takes over op->owned. */
+CUresult fake_submit(CUstream s, const struct fake_op *op)
+{
+    CUstream legacy = s->context->legacy;
+
+    if (s->capture)
+        return fake_capture_add(s, op);
+    for (struct fake_object *o = fake_first(FAKE_STREAM); s == legacy && o;
+         o = o->next) {
+        CUstream other = (CUstream)(void *)o;
+
+        if (other->context != s->context || !blocking(other))
+            continue;
+        if (other->capture) {
+            free(op->owned);
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+        order(s, other);
+    }
+    if (s != legacy && blocking(s))
+        order(s, legacy);
+    queue(s, op);
+    return CUDA_SUCCESS;
+}
+
+/* ---- Streams --------------------------------------------------------------------- */
+
+static CUstream legacy_of(CUcontext context)
+{
+    CUstream s = context->legacy;
+
+    if (s)
+        return s;
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        fake_die("no memory");
+    s->context = context;
+    s->end = &s->first;
+    pthread_cond_init(&s->work, NULL);
+    return context->legacy = s;
+}
+
+CUresult fake_stream_of(CUstream *stream)
+{
+    CUcontext context = fake_current();
+
+    if (*stream == NULL || *stream == CU_STREAM_LEGACY) {
+        *stream = legacy_of(context);
+        return CUDA_SUCCESS;
+    }
+    if (*stream == CU_STREAM_PER_THREAD)
+        fake_die("CU_STREAM_PER_THREAD is not supported by the fake");
+    fake_expect(FAKE_STREAM, *stream);
+    return (*stream)->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+#define FAKE_STREAM_OF(stream)                                                         \
+    do {                                                                               \
+        CUresult found_ = fake_stream_of(&(stream));                                   \
+        if (found_ != CUDA_SUCCESS)                                                    \
+            return found_;                                                             \
+    } while (0)
+
+FAKE_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned flags,
+                                                     int priority)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    CUstream s;
+
+    (void)priority; /* any is clamped */
+    if ((flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    s = fake_new(FAKE_STREAM, sizeof(*s));
+    s->context = fake_current();
+    s->flags = flags;
+    s->end = &s->first;
+    pthread_cond_init(&s->work, NULL);
+    *stream = s;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamDestroy(CUstream stream)
+{
+    FAKE_ENTER_FREE(FAKE_INIT);
+
+    if (!stream)
+        return CUDA_ERROR_INVALID_HANDLE;
+    fake_expect(FAKE_STREAM, stream);
+    if (stream->capture)
+        fake_capture_forget(stream);
+    fake_unlist(stream);
+    stream->destroyed = true;
+    if (stream->started) {
+        stream->context->dying++;
+        pthread_cond_signal(&stream->work);
+    } else {
+        pthread_cond_destroy(&stream->work);
+        free(stream);
+    }
+    return later;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
+{
+    FAKE_ENTER_FREE(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_MARK};
+    CUresult result;
+
+    FAKE_STREAM_OF(stream);
+    if (stream->capture)
+        return fake_capture_break(stream);
+    op.mark = fake_mark_new();
+    result = fake_submit(stream, &op);
+    if (result == CUDA_SUCCESS)
+        fake_mark_wait(op.mark);
+    fake_mark_drop(op.mark);
+    return result == CUDA_SUCCESS ? later : result;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamQuery(CUstream stream)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    FAKE_STREAM_OF(stream);
+    if (stream->capture)
+        return fake_capture_break(stream);
+    return stream->first || stream->busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+/* All that the context's streams have to do now, and the destroyed ones'. */
+FAKE_API CUresult CUDAAPI cuCtxSynchronize(void)
+{
+    FAKE_ENTER_FREE(FAKE_CURRENT | FAKE_UNSAFE);
+    CUcontext context = fake_current();
+    struct fake_op op = {.kind = FAKE_OP_MARK};
+    struct fake_mark *marks[256];
+    int count = 0;
+
+    for (struct fake_object *o = fake_first(FAKE_STREAM); o; o = o->next) {
+        CUstream s = (CUstream)(void *)o;
+
+        if (s->context != context || s->capture || (!s->first && !s->busy))
+            continue;
+        if (count == 255)
+            fake_die("more than 255 streams at work");
+        op.mark = marks[count++] = fake_mark_new();
+        queue(s, &op);
+    }
+    if (context->legacy && (context->legacy->first || context->legacy->busy)) {
+        op.mark = marks[count++] = fake_mark_new();
+        queue(context->legacy, &op);
+    }
+    for (int i = 0; i < count; i++) {
+        fake_mark_wait(marks[i]);
+        fake_mark_drop(marks[i]);
+    }
+    while (context->dying > 0)
+        pthread_cond_wait(&progress, &fake_mutex);
+    return later;
+}
+
+/* ---- Operations of streams ------------------------------------------------------- */
+
+static bool known(CUdeviceptr address)
+{
+    struct fake_place place;
+
+    return fake_at(address, &place);
+}
+
+/* As a GPU: a source in pageable memory has been read when the call returns, a destination
+ * there has been written. In a capture both are touched at each replay. */
+FAKE_API CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                        CUstream stream)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_COPY,
+                         .to = (void *)(uintptr_t)to,
+                         .from = (const void *)(uintptr_t)from,
+                         .bytes = bytes};
+    struct fake_op mark = {.kind = FAKE_OP_MARK};
+    CUresult result;
+
+    FAKE_STREAM_OF(stream);
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    if (to == 0 || from == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_expect_access(__func__, stream->context->ordinal, to, bytes);
+    fake_expect_access(__func__, stream->context->ordinal, from, bytes);
+    if (!known(from) && !stream->capture) {
+        op.owned = malloc(bytes);
+        if (!op.owned)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        op.from = memcpy(op.owned, op.from, bytes);
+    }
+    result = fake_submit(stream, &op);
+    if (result != CUDA_SUCCESS || known(to) || stream->capture)
+        return result;
+    mark.mark = fake_mark_new();
+    queue(stream, &mark);
+    fake_mark_wait(mark.mark);
+    fake_mark_drop(mark.mark);
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value,
+                                          size_t bytes, CUstream stream)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_FILL,
+                         .to = (void *)(uintptr_t)to,
+                         .value = value,
+                         .bytes = bytes};
+
+    FAKE_STREAM_OF(stream);
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    if (!known(to))
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_expect_access(__func__, stream->context->ordinal, to, bytes);
+    return fake_submit(stream, &op);
+}
+
+FAKE_API CUresult CUDAAPI cuStreamWriteValue32(CUstream stream, CUdeviceptr address,
+                                               cuuint32_t value, unsigned flags)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {
+        .kind = FAKE_OP_WRITE, .to = (void *)(uintptr_t)address, .value = value};
+
+    FAKE_STREAM_OF(stream);
+    if (address % 4 != 0 || flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER ||
+        !known(address))
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_expect_access(__func__, stream->context->ordinal, address, 4);
+    return fake_submit(stream, &op);
+}
+
+FAKE_API CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr address,
+                                              cuuint32_t value, unsigned flags)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_WAIT,
+                         .to = (void *)(uintptr_t)address,
+                         .value = value,
+                         .flags = flags};
+
+    FAKE_STREAM_OF(stream);
+    if (flags & CU_STREAM_WAIT_VALUE_FLUSH)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (address % 4 != 0 || flags > CU_STREAM_WAIT_VALUE_NOR || !known(address))
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_expect_access(__func__, stream->context->ordinal, address, 4);
+    return fake_submit(stream, &op);
+}
+
+FAKE_API CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn function,
+                                           void *arg)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_HOST, .host = function, .to = arg};
+
+    FAKE_STREAM_OF(stream);
+    if (!function)
+        return CUDA_ERROR_INVALID_VALUE;
+    return fake_submit(stream, &op);
+}
+
+/* ---- Events ---------------------------------------------------------------------- */
+
+FAKE_API CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    CUevent e;
+
+    if (flags > (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_VALUE;
+    e = fake_new(FAKE_EVENT, sizeof(*e));
+    e->context = fake_current();
+    *event = e;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuEventDestroy(CUevent event)
+{
+    FAKE_ENTER_FREE(FAKE_INIT);
+
+    fake_expect(FAKE_EVENT, event);
+    fake_mark_drop(event->mark);
+    fake_delete(event);
+    return later;
+}
+
+FAKE_API CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_MARK};
+    CUresult result;
+
+    fake_expect(FAKE_EVENT, event);
+    FAKE_STREAM_OF(stream);
+    if (event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture)
+        return fake_capture_record(stream, event);
+    op.mark = fake_mark_new();
+    result = fake_submit(stream, &op);
+    if (result != CUDA_SUCCESS) {
+        fake_mark_drop(op.mark);
+        return result;
+    }
+    fake_mark_drop(event->mark);
+    event->mark = op.mark;
+    event->captured = false;
+    event->capture = NULL;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event,
+                                            unsigned flags)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+    struct fake_op op = {.kind = FAKE_OP_AWAIT};
+
+    fake_expect(FAKE_EVENT, event);
+    FAKE_STREAM_OF(stream);
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (event->capture)
+        return fake_capture_join(stream, event);
+    if (event->captured)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    if (!event->mark)
+        return CUDA_SUCCESS;
+    if (stream->capture) {
+        fake_capture_break(stream);
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    op.mark = event->mark;
+    return event->mark->done ? CUDA_SUCCESS : fake_submit(stream, &op);
+}
+
+FAKE_API CUresult CUDAAPI cuEventQuery(CUevent event)
+{
+    FAKE_ENTER(FAKE_INIT | FAKE_UNSAFE);
+
+    fake_expect(FAKE_EVENT, event);
+    if (event->captured)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    return !event->mark || event->mark->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+FAKE_API CUresult CUDAAPI cuEventSynchronize(CUevent event)
+{
+    FAKE_ENTER_FREE(FAKE_INIT | FAKE_UNSAFE);
+    struct fake_mark *mark;
+
+    fake_expect(FAKE_EVENT, event);
+    if (event->captured)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    mark = event->mark; /* the event may be recorded again meanwhile */
+    if (mark) {
+        mark->refs++;
+        fake_mark_wait(mark);
+        fake_mark_drop(mark);
+    }
+    return later;
+}
+
+#undef cuEventElapsedTime /* the name that old programs ask for, with the same arguments */
+FAKE_API CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent first,
+                                             CUevent last);
+FAKE_API CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent first,
+                                             CUevent last)
+{
+    FAKE_ENTER(FAKE_INIT);
+    const struct timespec *begin, *end;
+
+    fake_expect(FAKE_EVENT, first);
+    fake_expect(FAKE_EVENT, last);
+    if (!first->mark || !last->mark)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!first->mark->done || !last->mark->done)
+        return CUDA_ERROR_NOT_READY;
+    begin = &first->mark->time;
+    end = &last->mark->time;
+    *milliseconds = (float)((double)(end->tv_sec - begin->tv_sec) * 1e3 +
+                            (double)(end->tv_nsec - begin->tv_nsec) * 1e-6);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# gpu.sh - every test that needs GPUs, on the GPUs that are here.
+#
+#   tests/gpu.sh [--build DIR] [--calls N] [--log DIR]
+#
+# Runs the cuda_ suites with all numbers of ranks that the machine has GPUs for, as processes
+# and as threads; replays the shipped programs; the torture program under symmrun (N calls,
+# default 100000); the planted bugs, which it must see; compute-sanitizer on a small run;
+# PyTorch and Triton where python3 has them. DIR must hold a build for this machine (default
+# build). The last line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
+
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 1
+build=build calls=100000 log=
+while [ $# -gt 1 ]; do
+    case $1 in
+    --build) build=$2 ;;
+    --calls) calls=$2 ;;
+    --log) log=$2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+if [ $# -gt 0 ]; then
+    echo "usage: tests/gpu.sh [--build DIR] [--calls N] [--log DIR]" >&2
+    exit 2
+fi
+gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l)
+if [ "$gpus" -eq 0 ]; then
+    echo "no GPU here"
+    exit 77
+fi
+[ -n "$log" ] || log=$build/gpu
+mkdir -p "$log"
+bin=$build/bin
+export SYMM_TEST_GPU=1 PYTHONUNBUFFERED=1
+passed=0 failed=0 skipped=0
+
+# check NAME SECONDS COMMAND...: one line for each; the output of a failure is shown.
+check() {
+    local name=$1 seconds=$2 begin status took
+    shift 2
+    begin=$(date +%s%N)
+    timeout --kill-after 5 "$seconds" "$@" >"$log/$name.log" 2>&1 </dev/null
+    status=$?
+    took=$((($(date +%s%N) - begin) / 1000000))
+    case $status in
+    0) passed=$((passed + 1)) what=passed ;;
+    77) skipped=$((skipped + 1)) what=skipped ;;
+    *) failed=$((failed + 1)) what="FAILED ($status)" ;;
+    esac
+    printf '%-28s %-12s %6d ms\n' "$name" "$what" "$took"
+    case $status in 0 | 77) ;; *) tail -n 25 "$log/$name.log" | sed 's/^/    /' ;; esac
+}
+
+sizes=
+for n in 1 2 4 8; do
+    [ "$n" -gt "$gpus" ] || sizes="$sizes $n"
+done
+echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
+
+check info 60 "$bin/symm-info" --probe
+for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,work}; do
+    [ -x "$suite" ] || continue
+    check "$(basename "$suite")" 300 "$suite"
+done
+for n in $sizes; do
+    for algorithm in '' copy_in one_shot_pull two_shot_pull two_shot_inplace ll_push \
+        lamport_push two_shot_push; do
+        each=$calls
+        [ -z "$algorithm" ] || each=$((calls / 8))
+        check "torture_${n}_${algorithm:-all}" 300 "$bin/symmrun" -n "$n" -- \
+            "$bin/gpu_torture" --calls "$each" \
+            ${algorithm:+--algorithm "$algorithm"}
+    done
+done
+for program in llama3-8b-tp2-decode-b1 llama3-70b-tp8-decode-b32 moe-8x-tp8 \
+    ring-pipeline-4 llama3-8b-tp4-decode-b1 tp2-dp2-two-streams odd-cycle-3; do
+    world=$(python3 -c "import json; print(json.load(open('bench/programs/$program.json'))['world'])")
+    [ "$world" -le "$gpus" ] || continue
+    check "replay_$program" 120 "$bin/symm-perf" replay "bench/programs/$program.json" \
+        --backend cuda --iterations 5
+done
+for plant in "$build"/plants/*; do # kernels with a bug each, which must be seen
+    [ -d "$plant" ] && [ "$gpus" -gt 1 ] || continue
+    case $(basename "$plant") in exit) algorithm=one_shot_pull ;; *) algorithm=lamport_push ;; esac
+    check "plant_$(basename "$plant")" 120 env SYMM_KERNELS="$plant" "$bin/symmrun" -n 2 \
+        -- "$bin/gpu_torture" --calls 20000 --delay 20000 --algorithm $algorithm \
+        --deadline 3 --expect-wrong
+done
+if command -v compute-sanitizer >/dev/null && [ "$gpus" -gt 1 ]; then
+    for tool in memcheck racecheck; do
+        check "sanitizer_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer --tool $tool \
+            --error-exitcode 9 "$bin/gpu_torture" --calls 60 --graphs 2 --max-bytes 65536
+    done
+fi
+for script in tests/gpu_*.py; do
+    [ -e "$script" ] && python3 -c 'import torch' 2>/dev/null || continue
+    n=$((gpus > 1 ? 2 : 1))
+    check "$(basename "$script" .py)" 180 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
+        torchrun --standalone --nproc-per-node "$n" "$script"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

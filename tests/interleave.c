@@ -1,0 +1,684 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * interleave.c - explicit-state search through all interleavings of a program under a plan.
+ *
+ * A state is, for each stream of each rank, how many ops are done and how far the next two
+ * are (two, because of early_start), and for each piece of each rank's arena which write it
+ * holds. States are kept whole in one array, which is also the queue of a breadth-first
+ * search. Steps never take back what another step needs, so a step that touches no memory
+ * may be taken at once wherever it is possible: nothing is lost (a persistent set of one).
+ */
+#include "interleave.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PIECES  64
+#define MAX_TOUCHES 8   /* of one op */
+#define MAX_ITEMS   250 /* ops of all periods */
+
+/* How far an op is on a rank. */
+enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, DONE };
+
+struct touch {
+    int buffer, first, last; /* pieces, half-open */
+    bool write;
+    unsigned owners[INTERLEAVE_MAX_RANKS]; /* by toucher: bit set of ranks touched */
+};
+
+struct action {
+    const symm_program_op *op;
+    const symm_plan_op *planned;
+    bool inside,
+        in_place;     /* barrier inside; peers' reads and writes of one op are apart */
+    unsigned pushers; /* bits of places in a list */
+    struct touch touches[MAX_TOUCHES];
+    int touch_count;
+};
+
+struct item {          /* an op of a period */
+    int action, place; /* place among its stream's items */
+    int period;
+    int needs
+        [INTERLEAVE_MAX_STREAMS]; /* items of each stream that must be done before */
+    unsigned char *expected;      /* [touch][piece]: item + 1, or 0: input */
+};
+
+struct world {
+    const symm_program *program;
+    const symm_plan *plan;
+    struct interleave *search;
+    int ranks, streams, items;
+    struct action *actions; /* by op of the program */
+    struct item list[MAX_ITEMS];
+    int of_stream[INTERLEAVE_MAX_STREAMS][MAX_ITEMS]; /* items, no depends */
+    int stream_items[INTERLEAVE_MAX_STREAMS];
+    size_t cuts[MAX_PIECES + 1];
+    int pieces;
+    size_t state_bytes;
+    unsigned char *states; /* the queue */
+    uint64_t count, room;
+    uint32_t *table; /* hash table of index + 1 */
+    uint64_t table_size;
+};
+
+/* Layout of a state: [rank][stream]{done, phase, phase}, [rank][piece]{item + 1, parts}. */
+static unsigned char *lane_of(const struct world *w, unsigned char *state, int rank,
+                              int stream)
+{
+    return state + 3 * (rank * w->streams + stream);
+}
+
+static unsigned char *piece_of(const struct world *w, unsigned char *state, int rank,
+                               int piece)
+{
+    return state + 3 * w->ranks * w->streams + 2 * (rank * w->pieces + piece);
+}
+
+static enum phase phase_of(const struct world *w, unsigned char *state, int rank,
+                           int item)
+{
+    const struct item *it = &w->list[item];
+    const unsigned char *lane =
+        lane_of(w, state, rank, w->actions[it->action].op->stream);
+    const int ahead = it->place - lane[0];
+
+    return ahead < 0 ? DONE : ahead > 1 ? IDLE : (enum phase)lane[1 + ahead];
+}
+
+__attribute__((format(printf, 2, 3))) static enum interleave_verdict
+unsafe(const struct world *w, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(w->search->why, sizeof(w->search->why), format, args);
+    va_end(args);
+    return INTERLEAVE_UNSAFE;
+}
+
+/* ---- Groups ---------------------------------------------------------------------- */
+
+static const int *list_of(const struct world *w, const symm_program_op *op, int rank,
+                          int *place)
+{
+    const symm_program_group *group = &w->program->groups[op->group];
+    int k = 0;
+
+    while (group->ranks[k] != rank)
+        k++;
+    *place = k % group->length;
+    return group->ranks + (k - *place);
+}
+
+/* Whether all members (of the places in `places`) are at the phase or beyond. */
+static bool all_at(const struct world *w, unsigned char *state, int item, int rank,
+                   unsigned places, enum phase phase)
+{
+    const symm_program_op *op = w->actions[w->list[item].action].op;
+    int place;
+    const int *list = list_of(w, op, rank, &place);
+
+    for (int k = 0; k < w->program->groups[op->group].length; k++)
+        if (places >> k & 1 && phase_of(w, state, list[k], item) < phase)
+            return false;
+    return true;
+}
+
+/* ---- Tables ---------------------------------------------------------------------- */
+
+enum touchers { OWN, ALL, ROOTS, FROM_ROOT, BY_ROOT, TO_NEXT };
+
+static unsigned owners_of(const struct world *w, const symm_program_op *op,
+                          enum touchers who, int rank)
+{
+    const int length = w->program->groups[op->group].length;
+    int place;
+    const int *list = list_of(w, op, rank, &place);
+    unsigned all = 0;
+
+    for (int k = 0; k < length; k++)
+        all |= 1U << list[k];
+    switch (who) {
+    case OWN:
+        return 1U << rank;
+    case ROOTS:
+        return place == op->root ? 1U << rank : 0;
+    case FROM_ROOT:
+        return 1U << list[op->root];
+    case BY_ROOT:
+        return place == op->root ? all : 0;
+    case TO_NEXT:
+        return 1U << list[(place + op->shift) % length];
+    default:
+        return all;
+    }
+}
+
+static int piece_at(const struct world *w, size_t offset)
+{
+    int k = 0;
+
+    while (k < w->pieces && w->cuts[k] < offset)
+        k++;
+    return k;
+}
+
+static bool add_touch(struct world *w, struct action *a, int buffer, size_t bytes,
+                      bool write, enum touchers who)
+{
+    const size_t offset = w->plan->buffers[buffer].offset;
+    struct touch *t = &a->touches[a->touch_count];
+
+    if (a->touch_count == MAX_TOUCHES)
+        return false;
+    a->touch_count++;
+    t->buffer = buffer;
+    t->first = piece_at(w, offset);
+    t->last = piece_at(w, offset + bytes);
+    t->write = write;
+    for (int r = 0; r < w->ranks; r++)
+        t->owners[r] = owners_of(w, a->op, who, r);
+    return true;
+}
+
+static bool add_collective(struct world *w, struct action *a)
+{
+    const symm_program_op *op = a->op;
+    const symm_program_kind kind = op->kind;
+    const bool broadcast = kind == SYMM_PROGRAM_BROADCAST;
+    const unsigned all = (1U << w->program->groups[op->group].length) - 1;
+    enum touchers in = OWN, out = OWN;
+
+    a->in_place = true;
+    switch (a->planned->algorithm) {
+    case SYMM_PLAN_ONE_SHOT_PULL:
+    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+        in = ALL;
+        a->in_place = false;
+        break;
+    case SYMM_PLAN_TWO_SHOT_PULL:
+        in = ALL;
+        a->inside = true;
+        break;
+    case SYMM_PLAN_TWO_SHOT_INPLACE:
+    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+        in = out = ALL;
+        a->in_place = broadcast || kind == SYMM_PROGRAM_ALL_REDUCE;
+        break;
+    case SYMM_PLAN_COPY_ENGINE:
+        out = broadcast ? BY_ROOT : ALL;
+        a->in_place = broadcast;
+        break;
+    default: /* through scratch, or by an engine */
+        a->pushers = broadcast ? 1U << op->root : all;
+        break;
+    }
+    if (broadcast)
+        in = in == ALL ? FROM_ROOT : ROOTS;
+    return add_touch(w, a, op->in, op->count * symm_dtype_size(op->dtype), false, in) &&
+           (op->out < 0 || add_touch(w, a, op->out, op->result, true, out));
+}
+
+static bool add_action(struct world *w, struct action *a)
+{
+    const symm_program_op *op = a->op;
+    bool fits = true;
+
+    if (op->kind == SYMM_PROGRAM_PUT)
+        return add_touch(w, a, op->in, op->count, false, OWN) &&
+               add_touch(w, a, op->out, op->result, true, TO_NEXT);
+    if (a->planned)
+        return add_collective(w, a);
+    for (int k = 0; fits && k < op->buffer_count; k++)
+        fits =
+            add_touch(w, a, op->buffers[k], w->program->buffers[op->buffers[k]].bytes,
+                      op->kind == SYMM_PROGRAM_WRITE, OWN);
+    return fits;
+}
+
+static bool add_cut(struct world *w, size_t offset)
+{
+    const int k = piece_at(w, offset);
+
+    if (k < w->pieces && w->cuts[k] == offset)
+        return true;
+    if (w->pieces > MAX_PIECES)
+        return false;
+    memmove(&w->cuts[k + 1], &w->cuts[k], (size_t)(w->pieces - k) * sizeof(*w->cuts));
+    w->cuts[k] = offset;
+    w->pieces++;
+    return true;
+}
+
+/* Wherever some access begins or ends; pieces lie between neighbours. */
+static bool cut_arena(struct world *w)
+{
+    bool fits = true;
+
+    for (int i = 0; fits && i < w->program->buffer_count; i++)
+        fits = add_cut(w, w->plan->buffers[i].offset) &&
+               add_cut(w, w->plan->buffers[i].offset + w->program->buffers[i].bytes);
+    for (int i = 0; fits && i < w->program->op_count; i++) {
+        const symm_program_op *op = &w->program->ops[i];
+        if (op->in >= 0)
+            fits = add_cut(w, w->plan->buffers[op->in].offset +
+                                  op->count * (op->kind == SYMM_PROGRAM_PUT
+                                                   ? 1
+                                                   : symm_dtype_size(op->dtype)));
+        if (fits && op->out >= 0)
+            fits = add_cut(w, w->plan->buffers[op->out].offset + op->result);
+    }
+    return fits;
+}
+
+static bool add_actions(struct world *w)
+{
+    int planned = 0;
+
+    w->actions = calloc((size_t)w->program->op_count + 1, sizeof(*w->actions));
+    if (!w->actions)
+        abort();
+    for (int i = 0; i < w->program->op_count; i++) {
+        struct action *a = &w->actions[i];
+        a->op = &w->program->ops[i];
+        if (a->op->site && a->op->kind != SYMM_PROGRAM_WAIT)
+            a->planned = &w->plan->ops[planned++];
+        if (!add_action(w, a))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Items ----------------------------------------------------------------------- */
+
+/* How many items of each stream every item must find done, because of depends. What a
+ * depend waits for it passes on to depends behind it on its own stream. */
+static void add_needs(struct world *w, int periods)
+{
+    int needs[INTERLEAVE_MAX_STREAMS][INTERLEAVE_MAX_STREAMS] = {{0}};
+    int seen[INTERLEAVE_MAX_STREAMS] = {0};
+    const int n = w->program->op_count;
+
+    for (int i = 0; i < periods * n; i++) {
+        const symm_program_op *op = &w->program->ops[i % n];
+        int *mine = needs[op->stream];
+        if (op->kind != SYMM_PROGRAM_DEPEND) {
+            memcpy(w->list[i].needs, mine, sizeof(w->list[i].needs));
+            w->list[i].action = i % n;
+            w->list[i].period = i / n;
+            w->list[i].place = seen[op->stream];
+            w->of_stream[op->stream][seen[op->stream]++] = i;
+            continue;
+        }
+        for (int s = 0; s < w->streams; s++)
+            if (needs[op->on][s] > mine[s])
+                mine[s] = needs[op->on][s];
+        if (seen[op->on] > mine[op->on])
+            mine[op->on] = seen[op->on];
+    }
+    memcpy(w->stream_items, seen, sizeof(seen));
+    w->items = periods * n;
+}
+
+/* What each read should find: the last write before it through the same buffer, as if
+ * buffers lay apart and the ops ran one by one in the order of issue. */
+static enum interleave_verdict expect(struct world *w)
+{
+    const int n = w->program->op_count;
+    const size_t row = (size_t)w->pieces;
+    unsigned char *last = calloc((size_t)w->program->buffer_count * row + 1, 1);
+    int input[MAX_PIECES + 1];
+    enum interleave_verdict verdict = INTERLEAVE_SAFE;
+
+    if (!last)
+        abort();
+    memset(input, -1, sizeof(input));
+    for (int i = 0; i < w->items; i++) {
+        const int index = i - i % n + w->program->order[i % n];
+        struct item *it = &w->list[index];
+        const struct action *a = &w->actions[w->program->order[i % n]];
+        it->expected = calloc(MAX_TOUCHES * row + 1, 1);
+        if (!it->expected)
+            abort();
+        for (int pass = 0; pass < 2; pass++) /* reads first */
+            for (int k = 0; k < a->touch_count; k++) {
+                const struct touch *t = &a->touches[k];
+                unsigned char *held = last + (size_t)t->buffer * row;
+                for (int p = t->first; t->write == (pass == 1) && p < t->last; p++) {
+                    if (t->write) {
+                        held[p] = (unsigned char)(index + 1);
+                        continue;
+                    }
+                    it->expected[(size_t)k * row + (size_t)p] = held[p];
+                    if (held[p] == 0 && input[p] >= 0 && input[p] != t->buffer)
+                        verdict = unsafe(w, "two buffers with input share bytes");
+                    if (held[p] == 0)
+                        input[p] = t->buffer;
+                }
+            }
+    }
+    free(last);
+    return verdict;
+}
+
+/* ---- Memory ---------------------------------------------------------------------- */
+
+static bool in_flight(const struct action *a, const struct touch *t, enum phase phase)
+{
+    if (!a->inside)
+        return phase == BODY;
+    return phase == BODY || (t->write && (phase == INSIDE || phase == SECOND_HALF));
+}
+
+static bool clash(const struct action *a, const struct touch *t, int rank,
+                  const struct touch *u, int other, bool same_item)
+{
+    if (!(t->write || u->write) || !(t->owners[rank] & u->owners[other]) ||
+        t->first >= u->last || u->first >= t->last)
+        return false;
+    if (!same_item)
+        return true;
+    if (t->buffer != u->buffer)
+        return true;
+    return rank != other && t != u && !a->in_place;
+}
+
+static enum interleave_verdict check_flights(const struct world *w,
+                                             unsigned char *state, int rank, int item)
+{
+    const struct action *a = &w->actions[w->list[item].action];
+
+    for (int r = 0; r < w->ranks; r++)
+        for (int s = 0; s < w->streams; s++)
+            for (int slot = 0; slot < 2; slot++) {
+                const unsigned char *lane = lane_of(w, state, r, s);
+                if (lane[0] + slot >= w->stream_items[s])
+                    continue;
+                const int other = w->of_stream[s][lane[0] + slot];
+                const struct action *b = &w->actions[w->list[other].action];
+                for (int k = 0; k < a->touch_count; k++)
+                    for (int m = 0; m < b->touch_count; m++)
+                        if (((r == rank && other == item && m != k) ||
+                             in_flight(b, &b->touches[m], lane[1 + slot])) &&
+                            clash(a, &a->touches[k], rank, &b->touches[m], r,
+                                  other == item))
+                            return unsafe(w, "op %d on rank %d meets op %d on rank %d",
+                                          w->list[item].action, rank,
+                                          w->list[other].action, r);
+            }
+    return INTERLEAVE_SAFE;
+}
+
+/* All ranks that write a part of what the item leaves in the piece of the owner. */
+static unsigned parts_of(const struct world *w, int item, int owner, int piece)
+{
+    const struct action *a = &w->actions[w->list[item].action];
+    unsigned parts = 0;
+
+    for (int k = 0; k < a->touch_count; k++)
+        for (int r = 0; r < w->ranks; r++)
+            if (a->touches[k].write && a->touches[k].owners[r] >> owner & 1 &&
+                a->touches[k].first <= piece && piece < a->touches[k].last)
+                parts |= 1U << r;
+    return parts;
+}
+
+static bool finds(const struct world *w, unsigned char *state, int item, int touch,
+                  int owner, int piece)
+{
+    const struct action *a = &w->actions[w->list[item].action];
+    const unsigned char *held = piece_of(w, state, owner, piece);
+    const unsigned wanted =
+        w->list[item].expected[(size_t)touch * (size_t)w->pieces + (size_t)piece];
+
+    if (a->in_place && held[0] == item + 1) /* a peer was quicker, with its own part */
+        return true;
+    return held[0] == wanted &&
+           (wanted == 0 || held[1] == parts_of(w, (int)wanted - 1, owner, piece));
+}
+
+static enum interleave_verdict begin_body(const struct world *w, unsigned char *state,
+                                          int rank, int item)
+{
+    const struct action *a = &w->actions[w->list[item].action];
+    enum interleave_verdict verdict = check_flights(w, state, rank, item);
+
+    for (int pass = 0; verdict == INTERLEAVE_SAFE && pass < 2; pass++)
+        for (int k = 0; k < a->touch_count; k++) {
+            const struct touch *t = &a->touches[k];
+            for (int o = 0; o < w->ranks; o++)
+                for (int p = t->first; t->owners[rank] >> o & 1 && p < t->last; p++) {
+                    unsigned char *held = piece_of(w, state, o, p);
+                    if (!t->write && pass == 0 && !finds(w, state, item, k, o, p))
+                        return unsafe(w,
+                                      "op %d on rank %d reads from rank %d what op %d "
+                                      "wrote",
+                                      w->list[item].action, rank, o,
+                                      held[0] ? w->list[held[0] - 1].action : -1);
+                    if (!t->write || pass == 0)
+                        continue;
+                    if (held[0] != item + 1)
+                        held[1] = 0;
+                    held[0] = (unsigned char)(item + 1);
+                    held[1] |= (unsigned char)(1U << rank);
+                }
+        }
+    return verdict;
+}
+
+/* ---- Steps ----------------------------------------------------------------------- */
+
+static bool may_start(const struct world *w, unsigned char *state, int rank, int item,
+                      int slot)
+{
+    const struct item *it = &w->list[item];
+
+    if (slot == 1 && !w->actions[it->action].op->early_start)
+        return false;
+    for (int s = 0; s < w->streams; s++)
+        if (lane_of(w, state, rank, s)[0] < it->needs[s])
+            return false;
+    return true;
+}
+
+static bool signalled(const struct world *w, unsigned char *state, int rank, int item)
+{
+    const int put = w->actions[w->list[item].action].op->put, n = w->program->op_count;
+    int signals = 0;
+
+    for (int sender = 0; sender < w->ranks; sender++) {
+        if (!(owners_of(w, &w->program->ops[put], TO_NEXT, sender) >> rank & 1))
+            continue;
+        for (int i = put; i < w->items; i += n)
+            signals += phase_of(w, state, sender, i) == DONE;
+    }
+    return signals > w->list[item].period;
+}
+
+/* The phase that follows, or -1 if the op cannot go on now; *touches: it begins or ends
+ * to touch memory by that. */
+static int next_phase(const struct world *w, unsigned char *state, int rank, int item,
+                      int slot, enum phase phase, bool *touches)
+{
+    const struct action *a = &w->actions[w->list[item].action];
+    const int after =
+        a->planned && a->planned->exit_barrier && a->op->kind != SYMM_PROGRAM_PUT
+            ? LEAVING
+            : DONE;
+
+    *touches = phase == BODY || phase == SECOND_HALF;
+    switch (phase) {
+    case IDLE:
+        if (!may_start(w, state, rank, item, slot))
+            return -1;
+        if (a->op->kind == SYMM_PROGRAM_WAIT)
+            return signalled(w, state, rank, item) ? DONE : -1;
+        *touches = !a->planned;
+        return a->planned ? ARRIVED : BODY;
+    case ARRIVED:
+        *touches = true;
+        return a->planned->entry_barrier && !all_at(w, state, item, rank, ~0U, ARRIVED)
+                   ? -1
+                   : BODY;
+    case BODY:
+        if (a->inside)
+            return INSIDE;
+        return all_at(w, state, item, rank, a->pushers, ARRIVED) ? after : -1;
+    case INSIDE:
+        return all_at(w, state, item, rank, ~0U, INSIDE) ? SECOND_HALF : -1;
+    case SECOND_HALF:
+        return after;
+    default:
+        return all_at(w, state, item, rank, ~0U, LEAVING) ? DONE : -1;
+    }
+}
+
+static uint64_t hash_state(const unsigned char *state, size_t bytes)
+{
+    uint64_t hash = 14695981039346656037ULL;
+
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ state[i]) * 1099511628211ULL;
+    return hash ^ hash >> 29;
+}
+
+static void grow_table(struct world *w)
+{
+    free(w->table);
+    w->table_size = w->table_size ? 4 * w->table_size : 1024;
+    w->table = calloc(w->table_size, sizeof(*w->table));
+    if (!w->table)
+        abort();
+    for (uint64_t i = 0; i < w->count; i++) {
+        uint64_t k = hash_state(w->states + i * w->state_bytes, w->state_bytes);
+        while (w->table[k % w->table_size])
+            k++;
+        w->table[k % w->table_size] = (uint32_t)(i + 1);
+    }
+}
+
+/* The state at the end of the queue joins it, unless it is known. */
+static void keep_state(struct world *w)
+{
+    const unsigned char *state = w->states + w->count * w->state_bytes;
+
+    if (2 * w->count >= w->table_size)
+        grow_table(w);
+    for (uint64_t k = hash_state(state, w->state_bytes);; k++) {
+        uint32_t *slot = &w->table[k % w->table_size];
+        if (*slot && memcmp(w->states + (*slot - 1) * w->state_bytes, state,
+                            w->state_bytes) != 0)
+            continue;
+        if (!*slot)
+            *slot = (uint32_t)++w->count;
+        return;
+    }
+}
+
+/* A copy of state `index` at the end of the queue, not yet in it. */
+static unsigned char *copy_state(struct world *w, uint64_t index)
+{
+    unsigned char *copy;
+
+    if (w->count == w->room) {
+        w->room = w->room ? 2 * w->room : 256;
+        w->states = realloc(w->states, (w->room + 1) * w->state_bytes);
+        if (!w->states)
+            abort();
+    }
+    copy = w->states + w->count * w->state_bytes;
+    memcpy(copy, w->states + index * w->state_bytes, w->state_bytes);
+    return copy;
+}
+
+/* Takes the step of one op; returns false if there is none of the wanted kind. */
+static bool take_step(struct world *w, uint64_t index, int rank, int stream, int slot,
+                      bool quiet, enum interleave_verdict *verdict)
+{
+    unsigned char *state = w->states + index * w->state_bytes;
+    unsigned char *lane = lane_of(w, state, rank, stream);
+    bool touches;
+
+    if (lane[0] + slot >= w->stream_items[stream] || lane[1 + slot] == DONE)
+        return false;
+    const int item = w->of_stream[stream][lane[0] + slot];
+    const int phase =
+        next_phase(w, state, rank, item, slot, (enum phase)lane[1 + slot], &touches);
+    if (phase < 0 || (quiet && touches))
+        return false;
+    state = copy_state(w, index);
+    lane = lane_of(w, state, rank, stream);
+    if (phase == BODY)
+        *verdict = begin_body(w, state, rank, item);
+    lane[1 + slot] = (unsigned char)phase;
+    while (lane[1] == DONE) {
+        lane[0]++;
+        lane[1] = lane[2];
+        lane[2] = IDLE;
+    }
+    if (*verdict == INTERLEAVE_SAFE)
+        keep_state(w);
+    return true;
+}
+
+static enum interleave_verdict expand(struct world *w, uint64_t index)
+{
+    enum interleave_verdict verdict = INTERLEAVE_SAFE;
+    bool moved = false, done = true;
+
+    for (int quiet = !w->search->plain; quiet >= 0; quiet--)
+        for (int r = 0; r < w->ranks; r++)
+            for (int s = 0; s < w->streams; s++)
+                for (int slot = 0; slot < 2; slot++) {
+                    if (!take_step(w, index, r, s, slot, quiet, &verdict))
+                        continue;
+                    if (verdict != INTERLEAVE_SAFE || quiet)
+                        return verdict;
+                    moved = true;
+                }
+    for (int r = 0; r < w->ranks; r++)
+        for (int s = 0; s < w->streams; s++)
+            done = done && lane_of(w, w->states + index * w->state_bytes, r, s)[0] ==
+                               w->stream_items[s];
+    return moved || done ? INTERLEAVE_SAFE : unsafe(w, "stuck");
+}
+
+enum interleave_verdict interleave_search(const symm_program *program,
+                                          const symm_plan *plan,
+                                          struct interleave *search)
+{
+    struct world w = {.program = program,
+                      .plan = plan,
+                      .search = search,
+                      .ranks = program->world,
+                      .streams = program->stream_count};
+    const int periods = program->loop ? search->periods : 1;
+    enum interleave_verdict verdict = INTERLEAVE_TOO_LARGE;
+
+    search->states = 0;
+    search->why[0] = '\0';
+    if (w.ranks > INTERLEAVE_MAX_RANKS || w.streams > INTERLEAVE_MAX_STREAMS ||
+        periods * program->op_count > MAX_ITEMS || !cut_arena(&w) || !add_actions(&w))
+        goto done;
+    add_needs(&w, periods);
+    w.state_bytes = (size_t)(w.ranks * (3 * w.streams + 2 * w.pieces));
+    verdict = expect(&w);
+    w.room = 256;
+    w.states = calloc(w.room + 1, w.state_bytes + 1);
+    if (!w.states)
+        abort();
+    keep_state(&w);
+    for (uint64_t i = 0; verdict == INTERLEAVE_SAFE && i < w.count; i++)
+        verdict = w.count > search->max_states ? INTERLEAVE_TOO_LARGE : expand(&w, i);
+    search->states = w.count;
+done:
+    for (int i = 0; i < w.items; i++)
+        free(w.list[i].expected);
+    free(w.states);
+    free(w.table);
+    free(w.actions);
+    return verdict;
+}

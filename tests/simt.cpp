@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * simt.cpp - runs a kernel's threads as fibers (see simt.h).
+ *
+ * Fibers of a block are scheduled in a ring: who can run waits there for its turn, who waits
+ * for others is in the list of what it waits for. A switch saves the registers that a call
+ * preserves and changes the stack; other processors than x86-64 use ucontext. Stacks come
+ * from a pool in slabs of one warp, each stack above a page without access, and are used
+ * again by later launches of any thread.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda_launch.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if !defined(__x86_64__) || defined(SIMT_UCONTEXT)
+#define SIMT_USES_UCONTEXT 1
+#include <ucontext.h>
+#else
+#define SIMT_USES_UCONTEXT 0
+#endif
+
+#define STACK_BYTES ((size_t)256 << 10)
+#define GUARD_BYTES ((size_t)4096)
+#define SLAB_BYTES  (SIMT_WARP * STACK_BYTES)
+#define SLEEP_AFTER 200 /* rounds of polls without progress: the core goes to others */
+
+__thread struct simt_place simt_place;
+
+namespace
+{
+
+struct fiber {
+#if SIMT_USES_UCONTEXT
+    ucontext_t context;
+#else
+    void *stack_pointer;
+#endif
+    char *stack; /* above its guard; NULL: the thread's own */
+    size_t stack_bytes;
+    void *shadow; /* of AddressSanitizer */
+    unsigned thread;
+};
+
+/* Lanes that have come to a collective; values by turns, so that a lane that goes on does
+ * not overwrite what a slower one has yet to read. */
+struct warp {
+    const char *name;
+    unsigned arrived, turn;
+    uint64_t value[2][SIMT_WARP];
+};
+
+struct launch {
+    void (*kernel)(struct symm_cuda_args);
+    const struct symm_cuda_args *args;
+    unsigned threads, alive;
+    unsigned head, ready;   /* of the ring */
+    unsigned arrived;       /* at __syncthreads */
+    unsigned polls, rounds; /* since the last progress */
+    uint64_t end, random;
+    fiber *running;
+    fiber host;
+    fiber *ring[SIMT_MAX_THREADS], *waiting[SIMT_MAX_THREADS];
+    fiber fibers[SIMT_MAX_THREADS];
+    warp warps[SIMT_MAX_THREADS / SIMT_WARP];
+};
+
+struct slab {
+    slab *next;
+};
+
+__thread struct launch *current;
+pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+slab *pool; /* free slabs; the head lies in the first stack */
+
+[[noreturn]] void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void die(const char *format, ...)
+{
+    char text[512];
+    Dl_info info;
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    if (current && dladdr((void *)current->kernel, &info) && info.dli_sname)
+        fprintf(stderr, "simt: kernel %s, block %u: %s\n", info.dli_sname,
+                simt_place.block.x, text);
+    else if (current)
+        fprintf(stderr, "simt: kernel %p, block %u: %s\n", (void *)current->kernel,
+                simt_place.block.x, text);
+    else
+        fprintf(stderr, "simt: %s\n", text);
+    abort();
+}
+
+/* ---- Stacks ---------------------------------------------------------------------- */
+
+char *slab_take(void)
+{
+    char *memory;
+
+    pthread_mutex_lock(&pool_lock);
+    memory = (char *)pool;
+    if (memory) {
+        pool = pool->next;
+        pthread_mutex_unlock(&pool_lock);
+        return memory - GUARD_BYTES;
+    }
+    pthread_mutex_unlock(&pool_lock);
+    memory = (char *)mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        die("no memory for stacks");
+    for (unsigned i = 0; i < SIMT_WARP; i++)
+        if (mprotect(memory + i * STACK_BYTES, GUARD_BYTES, PROT_NONE) != 0)
+            die("no memory for stacks");
+    return memory;
+}
+
+void slab_give(char *memory)
+{
+    slab *head = (slab *)(void *)(memory + GUARD_BYTES);
+
+    pthread_mutex_lock(&pool_lock);
+    head->next = pool;
+    pool = head;
+    pthread_mutex_unlock(&pool_lock);
+}
+
+/* ---- Switching ------------------------------------------------------------------- */
+
+#if !SIMT_USES_UCONTEXT
+/* Saves what a call preserves, and where it was saved in *from; goes on at `to`. */
+extern "C" void simt_switch(void **from, void *to)
+    __attribute__((visibility("hidden")));
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".hidden simt_switch\n"
+        ".globl simt_switch\n"
+        ".type simt_switch, @function\n"
+        "simt_switch:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size simt_switch, . - simt_switch\n");
+#endif
+
+/* The running fiber goes on when somebody switches back to it; one that ends never does. */
+void switch_to(launch *l, fiber *to, bool ends)
+{
+    fiber *from = l->running;
+
+    if (from == to)
+        return;
+    l->running = to;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(ends ? NULL : &from->shadow, to->stack,
+                                   to->stack_bytes);
+#else
+    (void)ends;
+#endif
+#if SIMT_USES_UCONTEXT
+    swapcontext(&from->context, &to->context);
+#else
+    simt_switch(&from->stack_pointer, to->stack_pointer);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(from->shadow, NULL, NULL);
+#endif
+    simt_place.thread.x = from->thread;
+}
+
+void make_ready(launch *l, fiber *f)
+{
+    l->ring[(l->head + l->ready++) % SIMT_MAX_THREADS] = f;
+}
+
+uint64_t random_next(launch *l)
+{
+    l->random ^= l->random << 13;
+    l->random ^= l->random >> 7;
+    l->random ^= l->random << 17;
+    return l->random;
+}
+
+fiber *next_ready(launch *l)
+{
+    fiber **head = &l->ring[l->head], *next;
+
+    if (l->random && l->ready > 1) {
+        fiber **other =
+            &l->ring[(l->head + random_next(l) % l->ready) % SIMT_MAX_THREADS];
+
+        next = *other;
+        *other = *head;
+        *head = next;
+    }
+    next = *head;
+    l->head = (l->head + 1) % SIMT_MAX_THREADS;
+    l->ready--;
+    return next;
+}
+
+[[noreturn]] void deadlock(const launch *l)
+{
+    char text[256] = "";
+    size_t length = 0;
+
+    for (unsigned w = 0; w < l->threads / SIMT_WARP && length < sizeof(text); w++)
+        if (l->warps[w].arrived != 0)
+            length += (size_t)snprintf(text + length, sizeof(text) - length,
+                                       "; warp %u: %u lanes at %s", w,
+                                       l->warps[w].arrived, l->warps[w].name);
+    die("no thread can go on: %u of %u wait at __syncthreads, %u have returned%s",
+        l->arrived, l->threads, l->threads - l->alive, text);
+}
+
+/* The running fiber waits until somebody makes it ready. */
+void block_here(launch *l)
+{
+    if (l->ready == 0)
+        deadlock(l);
+    switch_to(l, next_ready(l), false);
+}
+
+void progress(launch *l)
+{
+    l->polls = 0;
+    l->rounds = 0;
+}
+
+/* All fibers that could run have polled in vain: other ranks must come first. */
+void idle(launch *l)
+{
+    struct timespec pause = {0, 50000};
+
+    l->polls = 0;
+    if (++l->rounds < SLEEP_AFTER)
+        sched_yield();
+    else
+        nanosleep(&pause, NULL);
+    if (l->end != 0 && l->rounds % 64 == 0 && simt_time() > l->end)
+        die("it runs for longer than SIMT_LIMIT; %u of %u threads poll, %u wait at "
+            "__syncthreads",
+            l->ready + 1, l->alive, l->arrived);
+}
+
+void fiber_main(void)
+{
+    launch *l = current;
+    fiber *self = l->running;
+
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(NULL, NULL, NULL);
+#endif
+    simt_place.thread.x = self->thread;
+    l->kernel(*l->args);
+    progress(l);
+    l->alive--;
+    if (l->arrived != 0)
+        die("thread %u has returned while %u others wait at __syncthreads",
+            self->thread, l->arrived);
+    if (l->warps[self->thread / SIMT_WARP].arrived != 0)
+        die("thread %u has returned while lanes of its warp wait at %s", self->thread,
+            l->warps[self->thread / SIMT_WARP].name);
+    if (l->alive != 0 && l->ready == 0)
+        deadlock(l);
+    switch_to(l, l->alive == 0 ? &l->host : next_ready(l), true);
+    __builtin_unreachable();
+}
+
+void fiber_prepare(fiber *f)
+{
+#if SIMT_USES_UCONTEXT
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = f->stack_bytes;
+    f->context.uc_link = NULL;
+    makecontext(&f->context, fiber_main, 0);
+#else
+    void **top = (void **)(void *)(f->stack + f->stack_bytes);
+
+    *--top = NULL; /* fiber_main begins as if called: its return address */
+    *--top = (void *)fiber_main;
+    for (int i = 0; i < 6; i++)
+        *--top = NULL;
+    f->stack_pointer = top;
+#endif
+    f->shadow = NULL;
+}
+
+void run_block(launch *l)
+{
+    l->alive = l->threads;
+    l->head = l->ready = l->arrived = 0;
+    progress(l);
+    memset(l->warps, 0, sizeof(l->warps));
+    for (unsigned t = 0; t < l->threads; t++) {
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(l->fibers[t].stack, l->fibers[t].stack_bytes);
+#endif
+        fiber_prepare(&l->fibers[t]);
+        make_ready(l, &l->fibers[t]);
+    }
+    l->running = &l->host;
+    switch_to(l, next_ready(l), false);
+}
+
+/* The stack of the thread that launches, which AddressSanitizer must know. */
+void host_stack(fiber *host)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    pthread_attr_t attributes;
+    void *stack = NULL;
+
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        pthread_attr_getstack(&attributes, &stack, &host->stack_bytes);
+        pthread_attr_destroy(&attributes);
+    }
+    host->stack = (char *)stack;
+#else
+    (void)host;
+#endif
+}
+
+uint64_t number(const char *name, uint64_t fallback)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? strtoull(text, NULL, 10) : fallback;
+}
+
+} // namespace
+
+/* ---- What kernels call ----------------------------------------------------------- */
+
+extern "C" uint64_t simt_time(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+extern "C" void simt_relax(void)
+{
+    launch *l = current;
+
+    if (!l)
+        die("simt_relax outside of a kernel");
+    if (++l->polls > l->ready)
+        idle(l);
+    if (l->ready == 0)
+        return;
+    make_ready(l, l->running);
+    switch_to(l, next_ready(l), false);
+}
+
+extern "C" void simt_syncthreads(void)
+{
+    launch *l = current;
+
+    if (l->alive != l->threads)
+        die("thread %u is at __syncthreads, but %u threads have returned",
+            simt_place.thread.x, l->threads - l->alive);
+    if (l->arrived + 1 < l->threads) {
+        l->waiting[l->arrived++] = l->running;
+        block_here(l);
+        return;
+    }
+    progress(l);
+    for (unsigned i = 0; i < l->arrived; i++)
+        make_ready(l, l->waiting[i]);
+    l->arrived = 0;
+}
+
+extern "C" const uint64_t *simt_exchange(const char *name, unsigned mask,
+                                         uint64_t value)
+{
+    launch *l = current;
+    unsigned lane = simt_place.thread.x % SIMT_WARP;
+    unsigned first = simt_place.thread.x - lane;
+    warp *w = &l->warps[first / SIMT_WARP];
+    uint64_t *values = w->value[w->turn];
+
+    if (mask != 0xffffffffu)
+        die("%s with mask %#x: only full warps are allowed", name, mask);
+    if (w->arrived != 0 && strcmp(w->name, name) != 0)
+        die("thread %u is at %s, other lanes of its warp are at %s",
+            simt_place.thread.x, name, w->name);
+    w->name = name;
+    values[lane] = value;
+    if (++w->arrived < SIMT_WARP) {
+        block_here(l);
+        return values;
+    }
+    progress(l);
+    w->arrived = 0;
+    w->turn ^= 1;
+    for (unsigned i = first; i < first + SIMT_WARP; i++)
+        if (i != first + lane)
+            make_ready(l, &l->fibers[i]);
+    return values;
+}
+
+extern "C" __attribute__((visibility("default"))) void
+simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *args,
+            unsigned blocks, unsigned threads)
+{
+    char *slabs[SIMT_MAX_THREADS / SIMT_WARP];
+    uint64_t limit = number("SIMT_LIMIT", 100);
+    launch *l;
+
+    if (threads == 0 || threads % SIMT_WARP != 0 || threads > SIMT_MAX_THREADS)
+        die("a block of %u threads", threads);
+    if (current)
+        die("a launch inside of a launch");
+    l = (launch *)calloc(1, sizeof(*l));
+    if (!l)
+        die("no memory for a launch");
+    l->kernel = kernel;
+    l->args = args;
+    l->threads = threads;
+    l->end = limit == 0 ? 0 : simt_time() + limit * 1000000000u;
+    l->random = number("SIMT_SEED", 0) * 0x9e3779b97f4a7c15u;
+    host_stack(&l->host);
+    for (unsigned s = 0; s < threads / SIMT_WARP; s++)
+        slabs[s] = slab_take();
+    for (unsigned t = 0; t < threads; t++) {
+        fiber *f = &l->fibers[t];
+
+        f->thread = t;
+        f->stack = slabs[t / SIMT_WARP] + t % SIMT_WARP * STACK_BYTES + GUARD_BYTES;
+        f->stack_bytes = STACK_BYTES - GUARD_BYTES;
+    }
+    current = l;
+    simt_place.threads = {threads, 1, 1};
+    simt_place.blocks = {blocks, 1, 1};
+    for (unsigned b = 0; b < blocks; b++) {
+        simt_place.block = {b, 0, 0};
+        run_block(l);
+    }
+    current = NULL;
+    for (unsigned s = 0; s < threads / SIMT_WARP; s++)
+        slab_give(slabs[s]);
+    free(l);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * simt.h - what a kernel's text sees when a C++ compiler builds it for the processor: the
+ * builtins of CUDA that our kernels may use, on fibers of one operating system thread.
+ *
+ * simt_launch runs the blocks of a grid one after another; the threads of a block are fibers
+ * that switch where they wait: __syncthreads, the warp's collectives, simt_relax. A block may
+ * wait for other ranks, which run in other threads or processes, never for another block of
+ * its own grid. __shared__ memory belongs to the operating system's thread and keeps what the
+ * last block left there, as on a GPU.
+ *
+ * Broken rules end the program with a sentence that names the kernel: a thread that returns
+ * while others wait at __syncthreads, lanes of a warp that meet at different collectives,
+ * a mask that is not full, threads that can never go on, a launch that runs longer than
+ * SIMT_LIMIT seconds (100; 0: no limit). SIMT_SEED=n runs threads in a random order.
+ *
+ * Not here: dynamic shared memory, atomics on shared memory, printf, the second and third
+ * dimension, partial warps. This file is included before anything else (-include).
+ */
+#ifndef SYMM_TESTS_SIMT_H
+#define SYMM_TESTS_SIMT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "fake_cuda.h" /* fake_cuda_multicast, for the twins of multimem instructions */
+
+#define SIMT_MAX_THREADS 512 /* of a block */
+#define SIMT_WARP        32
+
+struct symm_cuda_args;
+
+extern "C" {
+/* Runs all blocks of the grid; returns when the last has ended. `threads` is a multiple of
+ * 32 up to 512. One launch at a time on an operating system's thread. */
+void simt_launch(void (*kernel)(struct symm_cuda_args),
+                 const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
+/* One poll of a spin loop is over: other threads of the block run, and other ranks. */
+void simt_relax(void);
+/* Nanoseconds of a clock that is one for all processes and never goes back. */
+uint64_t simt_time(void);
+void simt_syncthreads(void);
+/* What the 32 lanes of this warp gave, valid until the lane's second next call. */
+const uint64_t *simt_exchange(const char *name, unsigned mask, uint64_t value);
+}
+
+#define SYMM_DEVICE_PAUSE() simt_relax() /* in the waits of symm/device.h */
+
+struct simt_index {
+    unsigned x, y, z;
+};
+
+/* Where the running fiber is. Not in the initial-exec model: with it all of the library's
+ * __shared__ memory would have to fit into what a program keeps free for dlopen. */
+struct simt_place {
+    struct simt_index thread, block, threads, blocks;
+};
+extern __thread struct simt_place simt_place __attribute__((visibility("hidden")));
+
+#define threadIdx (simt_place.thread)
+#define blockIdx  (simt_place.block)
+#define blockDim  (simt_place.threads)
+#define gridDim   (simt_place.blocks)
+#define warpSize  SIMT_WARP
+
+/* The driver finds kernels by their names. */
+#define __global__ __attribute__((visibility("default")))
+#define __device__
+#define __host__
+#define __constant__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __shared__       static __thread
+
+/* ---- Vector types ---------------------------------------------------------------- */
+
+#define SIMT_VECTOR2(name, element, bytes)                                             \
+    struct alignas(bytes) name {                                                       \
+        element x, y;                                                                  \
+    };                                                                                 \
+    static inline name make_##name(element x, element y)                               \
+    {                                                                                  \
+        return name{x, y};                                                             \
+    }
+#define SIMT_VECTOR4(name, element, bytes)                                             \
+    struct alignas(bytes) name {                                                       \
+        element x, y, z, w;                                                            \
+    };                                                                                 \
+    static inline name make_##name(element x, element y, element z, element w)         \
+    {                                                                                  \
+        return name{x, y, z, w};                                                       \
+    }
+SIMT_VECTOR2(int2, int, 8)
+SIMT_VECTOR2(uint2, unsigned, 8)
+SIMT_VECTOR2(float2, float, 8)
+SIMT_VECTOR2(double2, double, 16)
+SIMT_VECTOR2(longlong2, long long, 16)
+SIMT_VECTOR2(ulonglong2, unsigned long long, 16)
+SIMT_VECTOR4(int4, int, 16)
+SIMT_VECTOR4(uint4, unsigned, 16)
+SIMT_VECTOR4(float4, float, 16)
+
+/* ---- Threads of a block and of a warp -------------------------------------------- */
+
+static inline void __syncthreads(void)
+{
+    simt_syncthreads();
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    simt_exchange("__syncwarp", mask, 0);
+}
+
+template <class T> static inline uint64_t simt_bits(T value)
+{
+    uint64_t bits = 0;
+
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles take 4 or 8 bytes");
+    memcpy(&bits, &value, sizeof(T));
+    return bits;
+}
+
+template <class T> static inline T simt_lane(const uint64_t *lanes, unsigned lane)
+{
+    T value;
+
+    memcpy(&value, &lanes[lane], sizeof(T));
+    return value;
+}
+
+template <class T>
+static inline T __shfl_sync(unsigned mask, T value, int source, int width = SIMT_WARP)
+{
+    const uint64_t *lanes = simt_exchange("__shfl_sync", mask, simt_bits(value));
+    unsigned first = threadIdx.x % SIMT_WARP & ~((unsigned)width - 1);
+
+    return simt_lane<T>(lanes, first | ((unsigned)source & ((unsigned)width - 1)));
+}
+
+/* Beyond the segment of `width` lanes: the lane's own value. */
+template <class T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int flip, int width = SIMT_WARP)
+{
+    const uint64_t *lanes = simt_exchange("__shfl_xor_sync", mask, simt_bits(value));
+    unsigned own = threadIdx.x % SIMT_WARP, source = own ^ (unsigned)flip;
+
+    if (source > (own | ((unsigned)width - 1)))
+        source = own;
+    return simt_lane<T>(lanes, source % SIMT_WARP);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    const uint64_t *lanes = simt_exchange("__ballot_sync", mask, predicate != 0);
+    unsigned all = 0;
+
+    for (unsigned lane = 0; lane < SIMT_WARP; lane++)
+        all |= (unsigned)lanes[lane] << lane;
+    return all;
+}
+
+static inline int __any_sync(unsigned mask, int predicate)
+{
+    const uint64_t *lanes = simt_exchange("__any_sync", mask, predicate != 0);
+    uint64_t any = 0;
+
+    for (unsigned lane = 0; lane < SIMT_WARP; lane++)
+        any |= lanes[lane];
+    return any != 0;
+}
+
+static inline int __all_sync(unsigned mask, int predicate)
+{
+    const uint64_t *lanes = simt_exchange("__all_sync", mask, predicate != 0);
+    uint64_t all = 1;
+
+    for (unsigned lane = 0; lane < SIMT_WARP; lane++)
+        all &= lanes[lane];
+    return all != 0;
+}
+
+/* ---- Bits ------------------------------------------------------------------------ */
+
+static inline int __popc(unsigned value)
+{
+    return __builtin_popcount(value);
+}
+
+static inline int __ffs(int value)
+{
+    return __builtin_ffs(value);
+}
+
+static inline int __clz(int value)
+{
+    return value == 0 ? 32 : __builtin_clz((unsigned)value);
+}
+
+static inline unsigned __float_as_uint(float value)
+{
+    return (unsigned)simt_bits(value);
+}
+
+static inline float __uint_as_float(unsigned value)
+{
+    uint64_t bits = value;
+
+    return simt_lane<float>(&bits, 0);
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * simt_kernels.cu - small kernels by which the shim and the fake driver are tested; part of
+ * the fake driver, never of the library. Their names begin with simt_test_.
+ */
+#include "cuda_port.cuh"
+
+/* out[i] = sum of all in[] of the block, by shuffles and shared memory. */
+SYMM_KERNEL(simt_test_sum)
+{
+    __shared__ uint32_t part[SIMT_MAX_THREADS / SIMT_WARP];
+    const uint32_t *in = (const uint32_t *)args.in + blockIdx.x * blockDim.x;
+    uint32_t *out = (uint32_t *)args.out + blockIdx.x * blockDim.x;
+    uint32_t sum = in[threadIdx.x];
+
+    for (int flip = 16; flip > 0; flip /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, flip);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (unsigned w = 0; w < blockDim.x / 32; w++)
+        sum += part[w];
+    __syncthreads(); /* the next block overwrites part */
+    out[threadIdx.x] = sum;
+}
+
+/* What each collective of a warp gives, eight words for each thread. */
+SYMM_KERNEL(simt_test_warp)
+{
+    unsigned lane = threadIdx.x % 32;
+    uint64_t *out = (uint64_t *)args.out + 8 * threadIdx.x;
+    double half = lane + 0.5;
+
+    out[0] = __shfl_sync(0xffffffffu, threadIdx.x, 5);
+    out[1] = __shfl_sync(0xffffffffu, threadIdx.x, 9, 8);
+    out[2] = __shfl_xor_sync(0xffffffffu, threadIdx.x, 3);
+    out[3] = (uint64_t)(2 * __shfl_sync(0xffffffffu, half, (int)lane + 1));
+    out[4] = __ballot_sync(0xffffffffu, lane % 3 == 0);
+    out[5] = (uint64_t)__any_sync(0xffffffffu, lane == 31);
+    __syncwarp();
+    out[6] = (uint64_t)__all_sync(0xffffffffu, lane < 31);
+    out[7] = (uint64_t)__shfl_sync(0xffffffffu, (uint64_t)lane << 40, 7);
+}
+
+/* Every thread adds one to its peer's word and waits for its own, args.count times: a
+ * thread of rank r with the same thread of the other rank. in: own words, out: the peer's. */
+SYMM_KERNEL(simt_test_spin)
+{
+    const uint64_t *own = (const uint64_t *)args.in + threadIdx.x;
+    uint64_t *peer = (uint64_t *)args.out + threadIdx.x;
+
+    for (uint64_t round = 1; round <= args.count; round++) {
+        __atomic_store_n(peer, round, __ATOMIC_RELEASE);
+        while (__atomic_load_n(own, __ATOMIC_ACQUIRE) < round)
+            simt_relax();
+    }
+}
+
+/* One thread of the block waits for the word *in; the others wait for it. */
+SYMM_KERNEL(simt_test_wait)
+{
+    uint32_t *out = (uint32_t *)args.out;
+
+    if (threadIdx.x == 0) {
+        while (__atomic_load_n((const uint32_t *)args.in, __ATOMIC_ACQUIRE) != args.tag)
+            simt_relax();
+    }
+    __syncthreads();
+    out[threadIdx.x] = args.tag;
+}
+
+/* *out = 2 x *in + tag: shows the order of launches. */
+SYMM_KERNEL(simt_test_step)
+{
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        *(uint32_t *)args.out = 2 * *(const uint32_t *)args.in + args.tag;
+}
+
+/* ---- Kernels that break a rule, by args.tag -------------------------------------- */
+
+SYMM_KERNEL(simt_test_broken)
+{
+    unsigned lane = threadIdx.x % 32;
+
+    switch (args.tag) {
+    case 0: /* returns before others have passed */
+        if (threadIdx.x == 7)
+            return;
+        __syncthreads();
+        break;
+    case 1: /* lanes at different collectives */
+        if (lane < 16)
+            __syncwarp();
+        else
+            __any_sync(0xffffffffu, 1);
+        break;
+    case 2: /* half a mask */
+        __syncwarp(0xffffu);
+        break;
+    case 3: /* a warp in a barrier, the other in a collective that lacks a lane */
+        if (lane == 3 || threadIdx.x < 32)
+            __syncthreads();
+        else
+            __syncwarp();
+        break;
+    default: /* for ever */
+        for (;;)
+            simt_relax();
+    }
+}

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_calls.c - the public collectives on the CUDA backend: over the fake driver, or
+ * on GPUs with SYMM_TEST_GPU=1.
+ * ctest: timeout 300
+ *
+ * Results are compared bit for bit with the reference, on the NULL stream and on streams that
+ * are made here, in symmetric and in private memory, aligned and not, in place and out of
+ * place, by the library's choice and by each algorithm's name, in teams made by split, with
+ * counters that begin near their wraps. And what a call refuses, with its sentence.
+ */
+#include "device.h"
+#include "reference.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "choose.h"
+
+#define AREA_BYTES ((size_t)1 << 20)
+#define GUARD      ((size_t)64) /* kept and checked behind the data */
+
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
+static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter",
+                                              "all_gather", "broadcast", "all_to_all"};
+
+/* Memory of a rank: [0] symmetric, [1] private; in at the front half, out at the back. */
+struct stage {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area area[2];
+    void *stream;
+    char *wanted; /* [AREA_BYTES] */
+    int rank, n;
+    uint32_t seed;
+};
+
+struct test_case {
+    enum kind kind;
+    symm_dtype dtype;
+    symm_op op;
+    size_t count;
+    bool in_private, out_private, in_place;
+    size_t in_shift, out_shift; /* elements */
+    const char *algorithm;
+    bool may_refuse;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx)
+{
+    memset(s, 0, sizeof(*s));
+    s->ctx = ctx;
+    s->team = symm_team_world(ctx);
+    s->rank = symm_team_rank(s->team);
+    s->n = symm_team_size(s->team);
+    s->wanted = malloc(AREA_BYTES);
+    CHECK(s->wanted != NULL);
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->area[0], s->gpu, s->team, AREA_BYTES));
+    CHECK_ZERO(device_area_open(&s->area[1], s->gpu, NULL, AREA_BYTES));
+    CHECK_OK(symm_rendezvous(s->team));
+    CHECK_OK(symm_stream_create(ctx, &s->stream));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    symm_stream_destroy(s->ctx, s->stream);
+    device_area_close(&s->area[0]);
+    device_area_close(&s->area[1]);
+    perf_gpu_close(s->gpu);
+    free(s->wanted);
+}
+
+static size_t in_blocks(const struct stage *s, enum kind kind)
+{
+    return kind == REDUCE_SCATTER || kind == ALL_TO_ALL ? (size_t)s->n : 1;
+}
+
+static size_t out_blocks(const struct stage *s, enum kind kind)
+{
+    return kind == ALL_GATHER || kind == ALL_TO_ALL ? (size_t)s->n : 1;
+}
+
+/* What the rank's output must hold; `out` has room for it. */
+static void expect(const struct stage *s, const struct test_case *t, char *out)
+{
+    size_t block = t->count * symm_dtype_size(t->dtype);
+    size_t mine = (size_t)s->rank * t->count;
+
+    switch (t->kind) {
+    case ALL_REDUCE:
+        reference_reduce(t->dtype, t->op, s->seed, s->n, 0, t->count, out);
+        break;
+    case REDUCE_SCATTER:
+        reference_reduce(t->dtype, t->op, s->seed, s->n, mine, t->count, out);
+        break;
+    case BROADCAST:
+        reference_fill(t->dtype, t->op, s->seed, s->n - 1, 0, t->count, out);
+        break;
+    default:
+        for (int p = 0; p < s->n; p++)
+            reference_fill(t->dtype, t->op, s->seed, p,
+                           t->kind == ALL_TO_ALL ? mine : 0, t->count,
+                           out + (size_t)p * block);
+    }
+}
+
+static symm_status invoke(const struct stage *s, const struct test_case *t,
+                          const void *in, void *out, void *stream, symm_work **work)
+{
+    symm_call call = {.size = sizeof(call),
+                      .site = kind_names[t->kind],
+                      .stream = stream,
+                      .algorithm = t->algorithm};
+
+    switch (t->kind) {
+    case ALL_REDUCE:
+        return symm_all_reduce(s->team, in, out, t->count, t->dtype, t->op, &call,
+                               work);
+    case REDUCE_SCATTER:
+        return symm_reduce_scatter(s->team, in, out, t->count, t->dtype, t->op, &call,
+                                   work);
+    case ALL_GATHER:
+        return symm_all_gather(s->team, in, out, t->count, t->dtype, &call, work);
+    case BROADCAST:
+        return symm_broadcast(s->team, in, out, t->count, t->dtype, s->n - 1, &call,
+                              work);
+    default:
+        return symm_all_to_all(s->team, in, out, t->count, t->dtype, &call, work);
+    }
+}
+
+/* Places of input and output in their areas. */
+static void places(const struct stage *s, const struct test_case *t, size_t *in_at,
+                   size_t *out_at)
+{
+    size_t element = symm_dtype_size(t->dtype), block = t->count * element;
+
+    *in_at = GUARD + t->in_shift * element;
+    *out_at = AREA_BYTES / 2 + GUARD + t->out_shift * element;
+    if (t->in_place && t->kind == ALL_GATHER)
+        *in_at = *out_at + (size_t)s->rank * block;
+    else if (t->in_place)
+        *out_at = *in_at;
+}
+
+static int run_case(struct stage *s, const struct test_case *t, void *stream)
+{
+    char *wanted = s->wanted;
+    const struct device_area *in = &s->area[t->in_private],
+                             *out =
+                                 &s->area[t->in_place ? t->in_private : t->out_private];
+    size_t block = t->count * symm_dtype_size(t->dtype), in_at, out_at, where = 0;
+    size_t elements = t->count * out_blocks(s, t->kind);
+    size_t bytes = block * out_blocks(s, t->kind);
+    symm_status status;
+
+    places(s, t, &in_at, &out_at);
+    if (in_at + block * in_blocks(s, t->kind) + GUARD > AREA_BYTES ||
+        out_at + bytes + GUARD > AREA_BYTES)
+        return 0;
+    s->seed++;
+    memset(out->host + out_at, 0xa5, bytes + GUARD);
+    reference_fill(t->dtype, t->op, s->seed, s->rank, 0,
+                   t->count * in_blocks(s, t->kind), in->host + in_at);
+    CHECK_ZERO(device_put(out, out_at, bytes + GUARD));
+    CHECK_ZERO(device_put(in, in_at, block * in_blocks(s, t->kind)));
+    status = invoke(s, t, in->device + in_at, out->device + out_at, stream, NULL);
+    if (t->may_refuse && status == SYMM_ERR_INVALID)
+        return 0;
+    CHECK_MESSAGE(status == SYMM_OK, "%s %s %zu: %s", kind_names[t->kind],
+                  t->algorithm ? t->algorithm : "", t->count, symm_last_error());
+    CHECK_OK(symm_stream_synchronize(s->ctx, stream, 0));
+    CHECK_ZERO(device_get(out, out_at, bytes + GUARD));
+    expect(s, t, wanted);
+    CHECK_MESSAGE(
+        reference_same(t->dtype, out->host + out_at, wanted, elements, &where),
+        "%s of %zu %s %s, %d ranks: element %zu differs (%s)", kind_names[t->kind],
+        t->count, symm_dtype_name(t->dtype), symm_op_name(t->op), s->n, where,
+        symm_explain(s->team));
+    for (size_t i = 0; i < GUARD && !(t->in_place && t->kind != ALL_REDUCE); i++)
+        CHECK_MESSAGE(out->host[out_at + bytes + i] == (char)0xa5,
+                      "%s wrote %zu bytes beyond its output", kind_names[t->kind], i);
+    return 0;
+}
+
+/* ---- Every collective, chosen by the library ----------------------------------------- */
+
+static const struct {
+    bool in_private, out_private, in_place;
+    size_t in_shift, out_shift;
+} layouts[] = {{false, false, false, 0, 0}, {false, false, true, 0, 0},
+               {true, true, false, 0, 0},   {true, true, true, 0, 0},
+               {true, true, false, 1, 3},   {false, true, false, 0, 0},
+               {true, false, false, 2, 0},  {false, false, true, 1, 0}};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+static const struct {
+    symm_dtype dtype;
+    symm_op op;
+} types[] = {{SYMM_FLOAT32, SYMM_SUM},     {SYMM_BFLOAT16, SYMM_SUM},
+             {SYMM_FLOAT16, SYMM_AVG},     {SYMM_INT32, SYMM_MAX},
+             {SYMM_FLOAT64, SYMM_PROD},    {SYMM_UINT8, SYMM_SUM},
+             {SYMM_FLOAT8_E4M3, SYMM_SUM}, {SYMM_INT64, SYMM_MIN}};
+#define TYPES (sizeof(types) / sizeof(types[0]))
+
+static const size_t counts[] = {1, 0, 7, 8, 1000, 4099, 20000};
+#define COUNTS (sizeof(counts) / sizeof(counts[0]))
+
+static int collectives(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    unsigned step = *(const unsigned *)arg, pick = 0;
+
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (unsigned k = 0; k < KINDS; k++)
+        for (unsigned c = 0; c < COUNTS; c++)
+            for (unsigned l = 0; l < LAYOUTS; l++) {
+                unsigned t = pick++ % TYPES;
+                const struct test_case test = {.kind = (enum kind)k,
+                                               .dtype = types[t].dtype,
+                                               .op = types[t].op,
+                                               .count = counts[c],
+                                               .in_private = layouts[l].in_private,
+                                               .out_private = layouts[l].out_private,
+                                               .in_place = layouts[l].in_place,
+                                               .in_shift = layouts[l].in_shift,
+                                               .out_shift = layouts[l].out_shift};
+
+                if (pick % step == 0)
+                    CHECK_ZERO(run_case(&s, &test, pick & 1 ? s.stream : NULL));
+            }
+    stage_close(&s);
+    return 0;
+}
+
+/* Processes are forked before ranks that are threads start the driver in this process. */
+static enum harness_mode pass = HARNESS_PROCESSES;
+
+static int run(harness_body body, int ranks, enum harness_mode mode, uint32_t start,
+               unsigned step)
+{
+    struct harness h = {.ranks = ranks,
+                        .mode = mode,
+                        .body = body,
+                        .arg = &step,
+                        .team_bytes = (size_t)128 << 20,
+                        .heap_bytes = (size_t)1 << 30,
+                        .epoch_start = start};
+
+    return mode != pass || device_ranks(ranks) < ranks ? 0 : harness_run(&h);
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    assert_int_equal(run(collectives, 1, HARNESS_THREADS, 0, 3), 0);
+    assert_int_equal(run(collectives, 2, HARNESS_PROCESSES, 0, 1), 0);
+    assert_int_equal(run(collectives, 2, HARNESS_THREADS, 0, 2), 0);
+    assert_int_equal(run(collectives, 3, HARNESS_THREADS, 0, 3), 0);
+    assert_int_equal(run(collectives, 4, HARNESS_PROCESSES, 0, 5), 0);
+    assert_int_equal(run(collectives, 8, HARNESS_THREADS, 0, 9), 0);
+}
+
+/* Counters of calls, and of rounds, pass their ends in the middle. */
+static void test_wraps(void **state)
+{
+    (void)state;
+    assert_int_equal(run(collectives, 2, HARNESS_THREADS, UINT32_MAX - 20, 2), 0);
+    assert_int_equal(run(collectives, 2, HARNESS_PROCESSES, UINT32_MAX, 5), 0);
+    assert_int_equal(run(collectives, 3, HARNESS_THREADS, UINT32_MAX - 1, 7), 0);
+}
+
+/* ---- Every algorithm by name -------------------------------------------------------- */
+
+static int by_name(symm_ctx *ctx, void *arg)
+{
+    static const char *const names[] = {
+        "copy_in", "one_shot_pull", "two_shot_inplace", "two_shot_pull",
+        "ll_push", "lamport_push",  "two_shot_push"};
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (unsigned k = 0; k < KINDS; k++)
+        for (unsigned a = 0; a < sizeof(names) / sizeof(names[0]); a++)
+            for (unsigned c = 0; c < COUNTS; c += 2) {
+                struct test_case test = {.kind = (enum kind)k,
+                                         .dtype = SYMM_BFLOAT16,
+                                         .op = SYMM_SUM,
+                                         .count = counts[c],
+                                         .algorithm = names[a],
+                                         .may_refuse = k != ALL_REDUCE};
+
+                CHECK_ZERO(run_case(&s, &test, s.stream));
+                test.in_private = test.out_private = true;
+                test.may_refuse = true;
+                CHECK_ZERO(run_case(&s, &test, NULL));
+            }
+    stage_close(&s);
+    return 0;
+}
+
+static void test_by_name(void **state)
+{
+    (void)state;
+    assert_int_equal(run(by_name, 2, HARNESS_PROCESSES, 0, 1), 0);
+    assert_int_equal(run(by_name, 3, HARNESS_THREADS, 0, 1), 0);
+}
+
+/* ---- Teams ---------------------------------------------------------------------------- */
+
+static int in_teams(symm_ctx *ctx, void *arg)
+{
+    struct stage s, half;
+    symm_team *team = NULL;
+    const struct test_case test = {
+        .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .op = SYMM_SUM, .count = 300};
+    const void *device = NULL, *again = NULL;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(symm_team_split(s.team, s.rank % 2, -s.rank, &team));
+        half = s;
+        half.team = team;
+        half.rank = symm_team_rank(team);
+        half.n = symm_team_size(team);
+        CHECK_ZERO(run_case(&half, &test, NULL));
+        CHECK_ZERO(run_case(&half, &test, s.stream));
+        s.seed = half.seed;
+        CHECK_ZERO(run_case(&s, &test, s.stream));
+        CHECK_OK(symm_team_device(team, &device));
+        CHECK_OK(symm_team_device(team, &again));
+        CHECK(device != NULL && device == again);
+        CHECK_OK(symm_barrier(s.team, NULL, NULL));
+        CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
+        symm_team_destroy(team);
+    }
+    stage_close(&s);
+    return 0;
+}
+
+static void test_teams(void **state)
+{
+    (void)state;
+    assert_int_equal(run(in_teams, 4, HARNESS_THREADS, 0, 1), 0);
+    assert_int_equal(run(in_teams, 3, HARNESS_PROCESSES, 0, 1), 0);
+}
+
+/* ---- What is refused, what is told ----------------------------------------------------- */
+
+static int refusals(symm_ctx *ctx, void *arg)
+{
+    static float host[64];
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .site = "refused"};
+    float *in, *out;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    in = (float *)(void *)s.area[1].device;
+    out = (float *)(void *)s.area[0].device;
+    if (!device_real()) { /* a GPU may reach all memory of the host */
+        CHECK_STATUS(
+            symm_all_reduce(s.team, host, out, 8, SYMM_FLOAT32, SYMM_SUM, &call, NULL),
+            SYMM_ERR_INVALID);
+        CHECK_ERROR("memory of the host");
+        CHECK_STATUS(symm_put(s.team, out, host, 8, 0, &call, NULL), SYMM_ERR_INVALID);
+        CHECK_ERROR("`src`");
+    }
+    call.algorithm = "two_shot_inplace";
+    CHECK_STATUS(
+        symm_all_reduce(s.team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, &call, NULL),
+        SYMM_ERR_INVALID);
+    CHECK_ERROR("not symmetric memory");
+    call.algorithm = "lamport_push";
+    CHECK_STATUS(symm_all_reduce(s.team, in, out, 8, SYMM_INT32, SYMM_SUM, &call, NULL),
+                 SYMM_ERR_INVALID);
+    CHECK_ERROR("no such kernel");
+    call.algorithm = "multimem_one_shot";
+    CHECK_STATUS(
+        symm_all_reduce(s.team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, &call, NULL),
+        SYMM_ERR_INVALID);
+    CHECK_ERROR("multicast");
+    call.algorithm = "teleport";
+    CHECK_STATUS(
+        symm_all_reduce(s.team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, &call, NULL),
+        SYMM_ERR_INVALID);
+    CHECK_ERROR("unknown to the cuda backend");
+    call.algorithm = NULL;
+    call.stream = (void *)2; /* CU_STREAM_PER_THREAD */
+    CHECK_STATUS(symm_barrier(s.team, &call, NULL), SYMM_ERR_UNSUPPORTED);
+    CHECK_ERROR("per-thread");
+    call.stream = (void *)1; /* CU_STREAM_LEGACY: the NULL stream */
+    CHECK_OK(symm_barrier(s.team, &call, NULL));
+    CHECK_OK(symm_all_reduce(s.team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    CHECK(strstr(symm_explain(s.team), "on the cuda backend") != NULL);
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
+    stage_close(&s);
+    return 0;
+}
+
+/* The eighth stream of a team is one too many, until one goes. */
+static int many_streams(symm_ctx *ctx, void *arg)
+{
+    void *streams[SYMM_CHANNELS + 1];
+    symm_team *team = symm_team_world(ctx);
+    symm_call call = {.size = sizeof(call), .site = "streams"};
+
+    (void)arg;
+    for (int i = 0; i < SYMM_CHANNELS; i++) {
+        CHECK_OK(symm_stream_create(ctx, &streams[i]));
+        call.stream = streams[i];
+        CHECK_STATUS(symm_barrier(team, &call, NULL),
+                     i < SYMM_CHANNELS - 1 ? SYMM_OK : SYMM_ERR_BUSY);
+    }
+    CHECK_ERROR("streams already");
+    symm_stream_destroy(ctx, streams[2]);
+    CHECK_OK(symm_barrier(team, &call, NULL));
+    for (int i = 0; i < SYMM_CHANNELS; i++)
+        if (i != 2) {
+            CHECK_OK(symm_stream_synchronize(ctx, streams[i], 0));
+            symm_stream_destroy(ctx, streams[i]);
+        }
+    return 0;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(run(refusals, 2, HARNESS_THREADS, 0, 1), 0);
+    assert_int_equal(run(refusals, 2, HARNESS_PROCESSES, 0, 1), 0);
+    assert_int_equal(run(many_streams, 2, HARNESS_THREADS, 0, 1), 0);
+}
+
+/* ---- The choice, without a device ------------------------------------------------------- */
+
+static struct symm_question question(enum symm_kind kind, size_t bytes, int size)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_question q = {.kind = kind,
+                              .bytes = bytes,
+                              .cuda = true,
+                              .dtype = SYMM_FLOAT32,
+                              .op = SYMM_SUM,
+                              .size = size,
+                              .processors = 132};
+
+    symm__cuda_scratch_layout(0, scratch);
+    q.scratch = scratch[1];
+    return q;
+}
+
+static enum symm_algorithm chosen(const struct symm_question *q)
+{
+    struct symm_answer answer;
+
+    assert_int_equal(symm__choose(q, &answer), SYMM_OK);
+    assert_non_null(answer.reason);
+    assert_null(symm__cuda_objection(q, answer.algorithm));
+    return answer.algorithm;
+}
+
+static void test_choice(void **state)
+{
+    struct symm_question q;
+
+    (void)state;
+    for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+        for (int size = 1; size <= SYMM_DEVICE_RANKS; size++)
+            for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 3 * bytes + 4)
+                for (int where = 0; where < 8; where++)
+                    for (int dtype = 0; dtype <= SYMM_UINT8; dtype++) {
+                        q = question((enum symm_kind)kind, bytes, size);
+                        q.dtype = (symm_dtype)dtype;
+                        q.in_symmetric = where & 1;
+                        q.out_symmetric = where & 2;
+                        q.overlap = where & 4;
+                        chosen(&q);
+                    }
+    q = question(SYMM_KIND_ALL_REDUCE, 16, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, 16384, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q.dtype = SYMM_INT32; /* any pattern is a value */
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LL_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, 65536, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, 65536, 2);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, (size_t)64 << 20, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PUSH);
+    q.in_symmetric = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PULL);
+    q.out_symmetric = q.overlap = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_INPLACE);
+}
+
+/* What replaces an algorithm of a plan can do the call and touches no more memory. */
+static void test_substitutes(void **state)
+{
+    static const unsigned touches[SYMM_ALGORITHM_COUNT] = {
+        [SYMM_ALGORITHM_ONE_SHOT_PULL] = 1,
+        [SYMM_ALGORITHM_TWO_SHOT_PULL] = 1,
+        [SYMM_ALGORITHM_MULTIMEM_ONE_SHOT] = 1,
+        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = 3,
+        [SYMM_ALGORITHM_MULTIMEM_TWO_SHOT] =
+            3}; /* 1: peers' inputs, 2: their outputs */
+
+    (void)state;
+    for (int where = 0; where < 8; where++)
+        for (int planned = 0; planned < SYMM_ALGORITHM_COUNT; planned++) {
+            struct symm_question q = question(SYMM_KIND_ALL_REDUCE, 100000, 4);
+            struct symm_answer answer;
+
+            q.in_symmetric = where & 1;
+            q.out_symmetric = where & 2;
+            q.overlap = where & 4;
+            answer = symm__cuda_substitute(&q, (enum symm_algorithm)planned);
+            assert_null(symm__cuda_objection(&q, answer.algorithm));
+            assert_int_equal(touches[answer.algorithm] & ~touches[planned], 0);
+            if (!symm__cuda_objection(&q, (enum symm_algorithm)planned))
+                assert_int_equal(answer.algorithm, planned);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest pure[] = {cmocka_unit_test(test_choice),
+                                      cmocka_unit_test(test_substitutes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_wraps),    cmocka_unit_test(test_by_name),
+        cmocka_unit_test(test_teams),
+    };
+    int failed;
+
+    device_suite();
+    reference_init();
+    failed = cmocka_run_group_tests(pure, NULL, NULL);
+    failed += cmocka_run_group_tests_name("processes", tests, NULL, NULL);
+    pass = HARNESS_THREADS;
+    failed += cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    return failed;
+}

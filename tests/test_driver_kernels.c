@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_kernels.c - the push kernels, run on the processor by the shim of simt.h: ranks
+ * are threads, heaps are plain memory, and no runtime is there.
+ *
+ * Checked bit for bit against the host's reductions: every algorithm, dtype and op, teams of
+ * 1 to 8, counts from 0 to several rounds of a small scratch, any alignment, in place, mixed
+ * grids and orders, counters at their wrap. Checked on failure: what records say, that
+ * outputs stay untouched, that later calls return at once. Planted bugs must be noticed.
+ * ctest: timeout 240
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "cuda_launch.h"
+#include "reference.h"
+
+#define MEGA       ((size_t)1 << 20)
+#define HEAP_BYTES (4 * MEGA)
+#define CHANNEL    2u
+#define MOST_BYTES ((size_t)320 << 10) /* of one rank's block */
+#define GUARD      64u
+#define UNTOUCHED  0x5a
+
+typedef void (*kernel_fn)(struct symm_cuda_args);
+typedef void (*launch_fn)(kernel_fn kernel, const struct symm_cuda_args *args,
+                          unsigned blocks, unsigned threads);
+
+/* One call as all ranks make it. */
+struct call {
+    enum symm_kind kind;
+    enum symm_algorithm algorithm;
+    symm_dtype dtype;
+    symm_op op;
+    size_t count;
+    int root;
+    uint32_t seed, tag;
+    uint32_t blocks;    /* instead of the shape's: 0: as it is */
+    bool in_place, raw; /* raw: any bits */
+};
+
+struct rank {
+    struct rig *rig;
+    int rank;
+    char *heap;
+    struct symm_device_state *state;
+    struct symm_device_record *record;
+    uint32_t result;
+    char *in, *out, *want, *all;
+    uint32_t random;
+    int bad;
+    char what[160]; /* the first that was bad */
+};
+
+struct rig {
+    int size;
+    void *library;
+    launch_fn launch;
+    struct symm_cuda_scratch scratch;
+    uint64_t timeout;
+    const struct call *calls;
+    int count, dead, odd; /* ranks: who does nothing, whose tag differs; -1: nobody */
+    bool slow, stop_when_bad;
+    pthread_barrier_t start;
+    struct rank ranks[SYMM_DEVICE_RANKS];
+};
+
+static uint32_t next(uint32_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 17;
+    *random ^= *random << 5;
+    return *random;
+}
+
+/* ---- The rig ----------------------------------------------------------------------- */
+
+static void *memory(size_t bytes)
+{
+    void *at =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(at != MAP_FAILED);
+    return at;
+}
+
+static void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
+                     uint32_t call)
+{
+    memset(rig, 0, sizeof(*rig));
+    rig->size = size;
+    rig->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!rig->library)
+        fail_msg("%s", dlerror());
+    *(void **)&rig->launch = dlsym(rig->library, "simt_launch");
+    assert_non_null(rig->launch);
+    rig->scratch = (struct symm_cuda_scratch){.ll = 2 * MEGA,
+                                              .ll_bytes = 128 << 10,
+                                              .lamport = 3 * MEGA,
+                                              .lamport_bytes = 192 << 10};
+    rig->timeout = 30000000000u;
+    rig->dead = rig->odd = -1;
+    assert_int_equal(pthread_barrier_init(&rig->start, NULL, (unsigned)size), 0);
+    for (int r = 0; r < size; r++) {
+        struct rank *rank = &rig->ranks[r];
+
+        rank->rig = rig;
+        rank->rank = r;
+        rank->random = 77u + (uint32_t)r;
+        rank->heap = memory(HEAP_BYTES);
+        memset(rank->heap + rig->scratch.lamport, 0xff, rig->scratch.lamport_bytes);
+        rank->state = memory(sizeof(*rank->state));
+        rank->record = memory(sizeof(*rank->record));
+        rank->in = memory(8 * MOST_BYTES + 4096);
+        rank->out = memory(8 * MOST_BYTES + 4096);
+        rank->want = memory(8 * MOST_BYTES + 4096);
+        rank->all = memory(64 * MOST_BYTES + 4096);
+        for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
+            rank->state->block[CHANNEL][b] = (struct symm_device_block){round, call};
+    }
+}
+
+static void rig_close(struct rig *rig)
+{
+    for (int r = 0; r < rig->size; r++) {
+        struct rank *rank = &rig->ranks[r];
+
+        munmap(rank->heap, HEAP_BYTES);
+        munmap(rank->state, sizeof(*rank->state));
+        munmap(rank->record, sizeof(*rank->record));
+        munmap(rank->in, 8 * MOST_BYTES + 4096);
+        munmap(rank->out, 8 * MOST_BYTES + 4096);
+        munmap(rank->want, 8 * MOST_BYTES + 4096);
+        munmap(rank->all, 64 * MOST_BYTES + 4096);
+    }
+    pthread_barrier_destroy(&rig->start);
+    dlclose(rig->library);
+}
+
+/* ---- Inputs and results ------------------------------------------------------------ */
+
+static size_t call_bytes(const struct call *call)
+{
+    return call->count * symm_dtype_size(call->dtype);
+}
+
+/* Elements of a rank's whole input. */
+static size_t in_count(const struct call *call, int size)
+{
+    bool blocks =
+        call->kind == SYMM_KIND_REDUCE_SCATTER || call->kind == SYMM_KIND_ALL_TO_ALL;
+
+    return call->count * (blocks ? (size_t)size : 1);
+}
+
+static void fill(const struct call *call, int size, int rank, void *to)
+{
+    size_t count = in_count(call, size), bytes = count * symm_dtype_size(call->dtype);
+    uint32_t random = (call->seed * 2654435761u + (uint32_t)rank) | 1;
+    unsigned char *byte = to;
+
+    if (!call->raw) {
+        reference_fill(call->dtype, call->op, call->seed, rank, 0, count, to);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        uint32_t value = next(&random);
+
+        byte[i] = (unsigned char)(value >> 24);
+        if ((value & 0x700) == 0) /* runs of ones: sentinels and NaNs */
+            for (size_t k = i & ~(size_t)3; k <= i; k++)
+                byte[k] = 0xff;
+    }
+}
+
+/* all: inputs of all ranks one behind the other, `stride` bytes apart. */
+static void expect(const struct call *call, int size, int rank, const char *all,
+                   size_t stride, char *want)
+{
+    size_t bytes = call_bytes(call);
+    const void *in[SYMM_DEVICE_RANKS];
+    void *out = want;
+
+    for (int r = 0; r < size; r++) {
+        const char *theirs = all + (size_t)r * stride;
+
+        in[r] = theirs;
+        if (call->kind == SYMM_KIND_ALL_GATHER)
+            memcpy(want + (size_t)r * bytes, theirs, bytes);
+        else if (call->kind == SYMM_KIND_ALL_TO_ALL)
+            memcpy(want + (size_t)r * bytes, theirs + (size_t)rank * bytes, bytes);
+        else if (call->kind == SYMM_KIND_BROADCAST && r == call->root)
+            memcpy(want, theirs, bytes);
+        else if (call->kind == SYMM_KIND_REDUCE_SCATTER)
+            in[r] = theirs + (size_t)rank * bytes;
+    }
+    if (call->kind == SYMM_KIND_ALL_REDUCE || call->kind == SYMM_KIND_REDUCE_SCATTER)
+        symm__reduce_find(SYMM_ISA_C, call->dtype, call->op)(&out, 1, in, size,
+                                                             call->count);
+}
+
+static size_t out_count(const struct call *call, int size)
+{
+    bool blocks =
+        call->kind == SYMM_KIND_ALL_GATHER || call->kind == SYMM_KIND_ALL_TO_ALL;
+
+    return call->count * (blocks ? (size_t)size : 1);
+}
+
+__attribute__((format(printf, 3, 4))) static void
+bad(struct rank *rank, const struct call *call, const char *format, ...)
+{
+    va_list list;
+    char text[80];
+
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    if (rank->bad++ == 0)
+        snprintf(rank->what, sizeof(rank->what),
+                 "call %d of rank %d: kind %d algorithm %d %s %s count %zu: %s",
+                 (int)(call - rank->rig->calls), rank->rank, (int)call->kind,
+                 (int)call->algorithm, symm_dtype_name(call->dtype),
+                 symm_op_name(call->op), call->count, text);
+}
+
+/* ---- One call of one rank ---------------------------------------------------------- */
+
+static void launch(struct rank *rank, const struct call *call, void *in, void *out)
+{
+    struct rig *rig = rank->rig;
+    struct symm_cuda_question question = {.kind = call->kind,
+                                          .algorithm = call->algorithm,
+                                          .dtype = call->dtype,
+                                          .op = call->op,
+                                          .size = rig->size,
+                                          .bytes = call_bytes(call),
+                                          .processors = 4,
+                                          .scratch = rig->scratch};
+    struct symm_cuda_args args = {.scratch = rig->scratch, .in = in, .out = out};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    kernel_fn function;
+
+    args.team = (struct symm_device_team){.layout = SYMM_DEVICE_LAYOUT,
+                                          .rank = rank->rank,
+                                          .size = rig->size,
+                                          .timeout = rig->timeout,
+                                          .state = rank->state,
+                                          .record = rank->record};
+    for (int r = 0; r < rig->size; r++)
+        args.team.base[r] = rig->ranks[r].heap;
+    args.count = call->count;
+    args.bytes = call_bytes(call);
+    args.result = &rank->result;
+    args.tag = call->tag + (rank->rank == rig->odd);
+    args.channel = CHANNEL;
+    args.kind = (int32_t)call->kind;
+    args.dtype = (int32_t)call->dtype;
+    args.op = (int32_t)call->op;
+    args.root = call->root;
+    if (!symm__cuda_kernel_find(&question, &kernel, &shape)) {
+        bad(rank, call, "no kernel");
+        return;
+    }
+    if (call->blocks != 0 && call->blocks < shape.blocks)
+        shape.blocks = call->blocks;
+    *(void **)&function = dlsym(rig->library, kernel.name);
+    if (!function)
+        bad(rank, call, "no %s", kernel.name);
+    else
+        rig->launch(function, &args, shape.blocks, shape.threads);
+}
+
+/* Where a call's output begins; in place: where symm.h wants it. */
+static char *place(struct rank *rank, const struct call *call, char **in)
+{
+    size_t element = symm_dtype_size(call->dtype), bytes = call_bytes(call);
+    char *out = rank->out + GUARD + element * (next(&rank->random) % 17);
+
+    *in = rank->in + element * (next(&rank->random) % 17);
+    if (call->in_place)
+        *in =
+            call->kind == SYMM_KIND_ALL_GATHER ? out + (size_t)rank->rank * bytes : out;
+    return out;
+}
+
+static void run_call(struct rank *rank, const struct call *call)
+{
+    struct rig *rig = rank->rig;
+    size_t element = symm_dtype_size(call->dtype), where = 0;
+    size_t bytes = out_count(call, rig->size) * element;
+    size_t stride = in_count(call, rig->size) * element;
+    char *in, *out = place(rank, call, &in);
+
+    memset(rank->out, UNTOUCHED, bytes + 2 * GUARD + 17 * element);
+    fill(call, rig->size, rank->rank, in);
+    for (int r = 0; r < rig->size; r++)
+        fill(call, rig->size, r, rank->all + (size_t)r * stride);
+    expect(call, rig->size, rank->rank, rank->all, stride, rank->want);
+    launch(rank, call, in, out);
+    if (rank->record->state != 0)
+        bad(rank, call, "state %u, missing %x", rank->record->state,
+            rank->record->missing);
+    else if (!reference_same(call->dtype, out, rank->want, out_count(call, rig->size),
+                             &where))
+        bad(rank, call, "element %zu is wrong", where);
+    for (size_t i = 0; i < GUARD && !call->in_place; i++)
+        if (out[-1 - (ptrdiff_t)i] != UNTOUCHED || out[bytes + i] != UNTOUCHED)
+            bad(rank, call, "written beside the output");
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank *rank = arg;
+    struct rig *rig = rank->rig;
+
+    pthread_barrier_wait(&rig->start);
+    for (int c = 0; c < rig->count && rank->rank != rig->dead; c++) {
+        struct timespec pause = {0, 0};
+
+        if (rig->slow && next(&rank->random) % 8 == 0) {
+            pause.tv_nsec = (long)(next(&rank->random) % 3000000);
+            nanosleep(&pause, NULL);
+        }
+        run_call(rank, &rig->calls[c]);
+        if (rank->bad != 0 && rig->stop_when_bad)
+            break;
+    }
+    return NULL;
+}
+
+/* Runs the calls on all ranks; returns how many ranks saw something wrong. */
+static int run(struct rig *rig, const struct call *calls, int count)
+{
+    pthread_t threads[SYMM_DEVICE_RANKS];
+    int wrong = 0;
+
+    rig->calls = calls;
+    rig->count = count;
+    for (int r = 0; r < rig->size; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &rig->ranks[r]),
+                         0);
+    for (int r = 0; r < rig->size; r++)
+        pthread_join(threads[r], NULL);
+    for (int r = 0; r < rig->size; r++)
+        wrong += rig->ranks[r].bad != 0;
+    return wrong;
+}
+
+static void run_well(struct rig *rig, const struct call *calls, int count)
+{
+    rig->stop_when_bad = true;
+    if (run(rig, calls, count) == 0)
+        return;
+    for (int r = 0; r < rig->size; r++)
+        if (rig->ranks[r].bad != 0)
+            print_error("%s\n", rig->ranks[r].what);
+    fail();
+}
+
+/* ---- What is called ---------------------------------------------------------------- */
+
+#define MOST_CALLS 512
+
+static bool carries(enum symm_algorithm algorithm, symm_dtype dtype)
+{
+    return algorithm != SYMM_ALGORITHM_LAMPORT_PUSH ||
+           (dtype >= SYMM_FLOAT32 && dtype <= SYMM_FLOAT8_E5M2);
+}
+
+/* Few elements mostly; now and then enough for several rounds. */
+static size_t some_count(uint32_t *random, symm_dtype dtype, size_t most)
+{
+    static const size_t counts[] = {0, 1, 2, 3, 7, 8, 9, 31, 63, 65, 255, 1001, 4097};
+    size_t count = counts[next(random) % (sizeof(counts) / sizeof(counts[0]))];
+
+    if (next(random) % 16 == 0)
+        count = most / symm_dtype_size(dtype) - next(random) % 100;
+    if (count * symm_dtype_size(dtype) > most)
+        count = most / symm_dtype_size(dtype);
+    return count;
+}
+
+static int reductions(struct call *calls, uint32_t seed)
+{
+    static const enum symm_algorithm algorithms[] = {SYMM_ALGORITHM_LL_PUSH,
+                                                     SYMM_ALGORITHM_LAMPORT_PUSH,
+                                                     SYMM_ALGORITHM_TWO_SHOT_PUSH};
+    int count = 0;
+
+    for (int i = 0; i < 3 * REFERENCE_DTYPES * REFERENCE_OPS; i++) {
+        struct call *call = &calls[count];
+        symm_dtype dtype = (symm_dtype)(i / 3 % REFERENCE_DTYPES);
+
+        if (!carries(algorithms[i % 3], dtype))
+            continue;
+        *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
+                              .algorithm = algorithms[i % 3],
+                              .dtype = dtype,
+                              .op = (symm_op)(i / 3 / REFERENCE_DTYPES),
+                              .seed = next(&seed),
+                              .tag = 1 + next(&seed) % 1000};
+        call->count = some_count(&seed, dtype, 60000);
+        call->blocks = next(&seed) % 4;
+        call->in_place = next(&seed) % 4 == 0;
+        call->raw = next(&seed) % 2 == 0;
+        count++;
+    }
+    /* The kernels for sums of the common types, also with so much that all rounds wrap. */
+    for (int i = 0; i < 12; i++) {
+        struct call *call = &calls[count++];
+
+        *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
+                              .algorithm = algorithms[1 + i % 2],
+                              .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
+                              .op = SYMM_SUM,
+                              .seed = next(&seed),
+                              .tag = 1 + next(&seed) % 1000,
+                              .blocks = next(&seed) % 4,
+                              .in_place = i % 5 == 0,
+                              .raw = i >= 6};
+        call->count = (40000 + next(&seed) % 20000) / symm_dtype_size(call->dtype);
+    }
+    return count;
+}
+
+static int moves(struct call *calls, int size, uint32_t seed)
+{
+    int count = 0;
+
+    for (int i = 0; i < 4 * REFERENCE_DTYPES; i++) {
+        static const enum symm_kind kinds[] = {
+            SYMM_KIND_ALL_GATHER, SYMM_KIND_ALL_TO_ALL, SYMM_KIND_BROADCAST,
+            SYMM_KIND_REDUCE_SCATTER};
+        struct call *call = &calls[count++];
+
+        *call = (struct call){.kind = kinds[i % 4],
+                              .algorithm = SYMM_ALGORITHM_LL_PUSH,
+                              .dtype = (symm_dtype)(i / 4),
+                              .op = (symm_op)(i % REFERENCE_OPS),
+                              .root = (int)(next(&seed) % (unsigned)size),
+                              .seed = next(&seed),
+                              .tag = 1 + next(&seed) % 1000};
+        call->count = some_count(&seed, call->dtype, 30000);
+        call->blocks = next(&seed) % 4;
+        call->in_place = next(&seed) % 4 == 0;
+        call->raw = call->kind != SYMM_KIND_REDUCE_SCATTER;
+    }
+    return count;
+}
+
+static void shuffle(struct call *calls, int count, uint32_t seed)
+{
+    for (int i = count - 1; i > 0; i--) {
+        int other = (int)(next(&seed) % (unsigned)(i + 1));
+        struct call call = calls[i];
+
+        calls[i] = calls[other];
+        calls[other] = call;
+    }
+}
+
+/* ---- Tests ------------------------------------------------------------------------- */
+
+static void test_all(void **unused)
+{
+    static struct call calls[MOST_CALLS];
+
+    (void)unused;
+    for (int size = 1; size <= SYMM_DEVICE_RANKS; size++) {
+        struct rig rig;
+        uint32_t seed = 1000u + (uint32_t)size;
+        int count = reductions(calls, seed);
+
+        count += moves(calls + count, size, seed);
+        shuffle(calls, count, seed);
+        rig_open(&rig, size, SYMM_FAKE_CUDA, 0, 0);
+        run_well(&rig, calls, count);
+        rig_close(&rig);
+    }
+}
+
+static void test_wrap(void **unused)
+{
+    struct call calls[24];
+    struct rig rig;
+
+    (void)unused;
+    for (int size = 2; size <= 3; size++) {
+        for (int i = 0; i < 24; i++)
+            calls[i] =
+                (struct call){.kind = SYMM_KIND_ALL_REDUCE,
+                              .algorithm = i % 3 == 0   ? SYMM_ALGORITHM_LL_PUSH
+                                           : i % 3 == 1 ? SYMM_ALGORITHM_LAMPORT_PUSH
+                                                        : SYMM_ALGORITHM_TWO_SHOT_PUSH,
+                              .dtype = SYMM_BFLOAT16,
+                              .op = SYMM_SUM,
+                              .count = 40u + (unsigned)i,
+                              .seed = (uint32_t)i,
+                              .tag = 7};
+        rig_open(&rig, size, SYMM_FAKE_CUDA, SYMM_ROUND_LIMIT - 9, UINT32_MAX - 9);
+        rig.slow = true;
+        run_well(&rig, calls, 24);
+        assert_int_equal(rig.ranks[0].state->block[CHANNEL][0].round, 15);
+        assert_int_equal(rig.ranks[0].state->block[CHANNEL][159].call, 14);
+        rig_close(&rig);
+    }
+}
+
+static const enum symm_algorithm pushes[] = {
+    SYMM_ALGORITHM_LL_PUSH, SYMM_ALGORITHM_LAMPORT_PUSH, SYMM_ALGORITHM_TWO_SHOT_PUSH};
+
+static struct call simple(enum symm_algorithm algorithm)
+{
+    return (struct call){.kind = SYMM_KIND_ALL_REDUCE,
+                         .algorithm = algorithm,
+                         .dtype = SYMM_FLOAT32,
+                         .op = SYMM_SUM,
+                         .count = 3000,
+                         .seed = 5,
+                         .tag = 40};
+}
+
+/* Outputs hold what they held; the channel has stopped; a later call returns at once. */
+static void check_stopped(struct rig *rig, struct rank *rank, const struct call *call,
+                          uint32_t status)
+{
+    struct symm_device_block block = rank->state->block[CHANNEL][0];
+
+    assert_int_equal(rank->state->failed[16 * CHANNEL], status);
+    assert_int_equal(rank->result, status);
+    for (size_t i = 0; i < call_bytes(call); i++)
+        assert_int_equal(rank->out[GUARD + i], UNTOUCHED);
+    rank->result = 0;
+    rig->timeout = UINT64_MAX / 2; /* a wait would end the test */
+    launch(rank, call, rank->in, rank->out + GUARD);
+    assert_int_equal(rank->result, status);
+    assert_int_equal(rank->state->block[CHANNEL][0].call, block.call);
+    for (size_t i = 0; i < call_bytes(call); i++)
+        assert_int_equal(rank->out[GUARD + i], UNTOUCHED);
+}
+
+static void test_dead(void **unused)
+{
+    struct rig rig;
+
+    (void)unused;
+    for (int a = 0; a < 3; a++) {
+        struct call call = simple(pushes[a]);
+
+        rig_open(&rig, 4, SYMM_FAKE_CUDA, 0, 0);
+        rig.timeout = 1500000000;
+        rig.dead = 2;
+        assert_int_equal(run(&rig, &call, 1), 3);
+        for (int r = 0; r < 4; r++) {
+            struct rank *rank = &rig.ranks[r];
+
+            if (r == rig.dead)
+                continue;
+            assert_int_equal(rank->record->state, -SYMM_ERR_TIMEOUT);
+            assert_int_equal(rank->record->missing, 1u << rig.dead);
+            assert_int_equal(rank->record->channel, CHANNEL);
+            assert_int_equal(rank->record->tag, 40);
+            assert_int_equal(rank->record->counter, 1);
+            check_stopped(&rig, rank, &call, (uint32_t)-SYMM_ERR_TIMEOUT);
+        }
+        /* Who comes late learns it at once. */
+        rig.timeout = UINT64_MAX / 2;
+        launch(&rig.ranks[2], &call, rig.ranks[2].in, rig.ranks[2].out);
+        assert_int_equal(rig.ranks[2].record->state, -SYMM_ERR_ABORTED);
+        assert_int_equal(rig.ranks[2].record->missing, 0xb);
+        rig_close(&rig);
+    }
+}
+
+static void test_mismatch(void **unused)
+{
+    struct rig rig;
+
+    (void)unused;
+    for (int a = 0; a < 3; a++) {
+        struct call call = simple(pushes[a]);
+
+        rig_open(&rig, 3, SYMM_FAKE_CUDA, 0, 0);
+        rig.odd = 1;
+        assert_int_equal(run(&rig, &call, 1), 3);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(rig.ranks[r].record->state, -SYMM_ERR_MISMATCH);
+            assert_true(rig.ranks[r].record->missing != 0);
+            assert_int_equal(rig.ranks[r].record->missing & ~(r == 1 ? 5u : 2u), 0);
+            assert_int_equal(rig.ranks[r].result, -SYMM_ERR_MISMATCH);
+        }
+        assert_int_equal(rig.ranks[0].record->seen[1], symm_word(41, 1));
+        rig_close(&rig);
+    }
+}
+
+static void *abort_soon(void *arg)
+{
+    struct rig *rig = arg;
+    struct timespec pause = {0, 100000000};
+
+    nanosleep(&pause, NULL);
+    for (int r = 0; r < rig->size; r++)
+        __atomic_store_n(&rig->ranks[r].record->abort, (uint32_t)-SYMM_ERR_PEER_DEAD,
+                         __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void test_abort(void **unused)
+{
+    struct call call = simple(SYMM_ALGORITHM_TWO_SHOT_PUSH);
+    pthread_t thread;
+    struct rig rig;
+
+    (void)unused;
+    rig_open(&rig, 2, SYMM_FAKE_CUDA, 0, 0);
+    rig.dead = 0;
+    assert_int_equal(pthread_create(&thread, NULL, abort_soon, &rig), 0);
+    assert_int_equal(run(&rig, &call, 1), 1);
+    pthread_join(thread, NULL);
+    assert_int_equal(rig.ranks[1].record->state, -SYMM_ERR_PEER_DEAD);
+    check_stopped(&rig, &rig.ranks[1], &call, (uint32_t)-SYMM_ERR_PEER_DEAD);
+    rig_close(&rig);
+}
+
+/* A sentinel that is not put back: old data is taken for new. */
+static void test_plant_clear(void **unused)
+{
+    struct call calls[12];
+    struct rig rig;
+
+    (void)unused;
+    for (int i = 0; i < 12; i++) {
+        calls[i] = simple(SYMM_ALGORITHM_LAMPORT_PUSH);
+        calls[i].seed = (uint32_t)i;
+    }
+    rig_open(&rig, 3, SYMM_PLANT_DIR "/libkernels_plant_lamport_clear.so", 0, 0);
+    rig.timeout = 2000000000;
+    rig.slow = true;
+    assert_true(run(&rig, calls, 12) > 0);
+    rig_close(&rig);
+}
+
+/* A root that does not wait runs two calls ahead of a receiver. */
+static void test_plant_early(void **unused)
+{
+    struct call calls[40];
+    struct rig rig;
+
+    (void)unused;
+    for (int i = 0; i < 40; i++) {
+        calls[i] = simple(SYMM_ALGORITHM_LL_PUSH);
+        calls[i].kind = SYMM_KIND_BROADCAST;
+        calls[i].seed = (uint32_t)i;
+    }
+    rig_open(&rig, 3, SYMM_PLANT_DIR "/libkernels_plant_early.so", 0, 0);
+    rig.timeout = 2000000000;
+    rig.slow = true;
+    assert_true(run(&rig, calls, 40) > 0);
+    rig_close(&rig);
+}
+
+/* What has no kernel, and that every shape keeps the rules. */
+static void test_find(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_question question = {.kind = SYMM_KIND_BROADCAST,
+                                          .algorithm = SYMM_ALGORITHM_LL_PUSH,
+                                          .size = 8,
+                                          .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    uint64_t end = symm__cuda_scratch_layout(12345, scratch);
+
+    (void)unused;
+    assert_true(end <= 64 * MEGA);
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        assert_int_equal(scratch[c].ll % 4096, 0);
+        assert_true(scratch[c].stage + scratch[c].stage_bytes <=
+                    (c + 1 < SYMM_CHANNELS ? scratch[c + 1].ll : end));
+    }
+    question.scratch = scratch[0];
+    question.bytes = scratch[0].ll_bytes / 4;
+    assert_true(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.bytes++;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.kind = SYMM_KIND_ALL_REDUCE;
+    question.algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
+    question.dtype = SYMM_INT32;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.dtype = SYMM_FLOAT64;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.dtype = SYMM_BFLOAT16;
+    question.size = 9;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    for (question.size = 1; question.size <= 8; question.size++)
+        for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+            for (question.bytes = 0; question.bytes < (uint64_t)1 << 34;
+                 question.bytes = 3 * question.bytes + 2) {
+                question.algorithm = (enum symm_algorithm)a;
+                if (!symm__cuda_kernel_find(&question, &kernel, &shape))
+                    continue;
+                assert_in_range(shape.blocks, 1, SYMM_DEVICE_BLOCKS);
+                assert_in_range(shape.threads, 32, 512);
+                assert_int_equal(shape.threads % 32, 0);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_find),        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_plant_clear), cmocka_unit_test(test_plant_early),
+    };
+
+    reference_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_simt.c - the shim that runs kernels on the processor: barriers of a block,
+ * collectives of a warp, ranks that wait for each other, and the rules that it enforces.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_launch.h"
+#include "driver.h"
+
+static struct driver driver;
+
+/* ---- Inside of a block ----------------------------------------------------------- */
+
+static void sum(unsigned blocks, unsigned threads)
+{
+    static uint32_t in[5 * 512], out[5 * 512];
+    struct symm_cuda_args args = {.in = in, .out = out};
+
+    memset(out, 0, sizeof(out));
+    for (uint32_t i = 0; i < 5 * 512; i++)
+        in[i] = i * 2654435761u;
+    driver.simt_launch(driver_kernel(&driver, "simt_test_sum"), &args, blocks, threads);
+    for (unsigned b = 0; b < blocks; b++) {
+        uint32_t wanted = 0;
+
+        for (unsigned t = 0; t < threads; t++)
+            wanted += in[b * threads + t];
+        for (unsigned t = 0; t < threads; t++)
+            assert_int_equal(out[b * threads + t], wanted);
+    }
+    for (unsigned i = blocks * threads; i < 5 * 512; i++)
+        assert_int_equal(out[i], 0);
+}
+
+static void test_sum(void **state)
+{
+    static const unsigned threads[] = {32, 64, 96, 256, 512};
+    static const char *const seeds[] = {"0", "1", "77"};
+
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        setenv("SIMT_SEED", seeds[s], 1);
+        for (int i = 0; i < 5; i++)
+            sum(i % 2 ? 5 : 1, threads[i]);
+    }
+    unsetenv("SIMT_SEED");
+}
+
+static void test_warp(void **state)
+{
+    static uint64_t out[96][8];
+    struct symm_cuda_args args = {.out = out};
+
+    (void)state;
+    driver.simt_launch(driver_kernel(&driver, "simt_test_warp"), &args, 1, 96);
+    for (unsigned t = 0; t < 96; t++) {
+        unsigned lane = t % 32, first = t - lane;
+
+        assert_int_equal(out[t][0], first + 5);
+        assert_int_equal(out[t][1], first + (lane & ~7u) + 1);
+        assert_int_equal(out[t][2], t ^ 3);
+        assert_int_equal(out[t][3], 2 * ((lane + 1) % 32) + 1);
+        assert_int_equal(out[t][4], 0x49249249u);
+        assert_int_equal(out[t][5], 1);
+        assert_int_equal(out[t][6], 0);
+        assert_int_equal(out[t][7], (uint64_t)7 << 40);
+    }
+}
+
+/* ---- Ranks ----------------------------------------------------------------------- */
+
+enum { ROUNDS = 200, RANK_THREADS = 128 };
+
+struct ranks {
+    uint64_t word[2][RANK_THREADS];
+};
+
+static void spin(struct ranks *ranks, int rank)
+{
+    struct symm_cuda_args args = {
+        .in = ranks->word[rank], .out = ranks->word[1 - rank], .count = ROUNDS};
+
+    driver.simt_launch(driver_kernel(&driver, "simt_test_spin"), &args, 1,
+                       RANK_THREADS);
+}
+
+static void *spin_one(void *arg)
+{
+    spin(arg, 1);
+    return NULL;
+}
+
+static int spin_process(void *arg)
+{
+    spin(arg, 1);
+    return 0;
+}
+
+static void check_spun(const struct ranks *ranks)
+{
+    for (int t = 0; t < 2 * RANK_THREADS; t++)
+        assert_int_equal(ranks->word[t / RANK_THREADS][t % RANK_THREADS], ROUNDS);
+}
+
+static void test_spin_threads(void **state)
+{
+    struct ranks ranks = {0};
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, spin_one, &ranks), 0);
+    spin(&ranks, 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_spun(&ranks);
+}
+
+static void test_spin_processes(void **state)
+{
+    struct ranks *ranks = harness_shared(sizeof(*ranks));
+    int status;
+    pid_t pid;
+
+    (void)state;
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(spin_process(ranks));
+    spin(ranks, 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    check_spun(ranks);
+    harness_shared_free(ranks, sizeof(*ranks));
+}
+
+/* One thread polls while 511 others are at a barrier. */
+static void *let_go(void *arg)
+{
+    harness_sleep(0.05);
+    __atomic_store_n((uint32_t *)arg, 9, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void test_wait(void **state)
+{
+    static uint32_t out[512];
+    uint32_t word = 0;
+    struct symm_cuda_args args = {.in = &word, .out = out, .tag = 9};
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, let_go, &word), 0);
+    driver.simt_launch(driver_kernel(&driver, "simt_test_wait"), &args, 3, 512);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (int i = 0; i < 512; i++)
+        assert_int_equal(out[i], 9);
+}
+
+/* ---- Rules ----------------------------------------------------------------------- */
+
+static int broken(void *arg)
+{
+    struct symm_cuda_args args = {.tag = *(uint32_t *)arg};
+
+    driver.simt_launch(driver_kernel(&driver, "simt_test_broken"), &args, 1, 64);
+    return 0;
+}
+
+static int bad_shape(void *arg)
+{
+    struct symm_cuda_args args = {0};
+
+    driver.simt_launch(driver_kernel(&driver, "simt_test_broken"), &args, 1,
+                       *(unsigned *)arg);
+    return 0;
+}
+
+static void test_rules(void **state)
+{
+    static const char *const words[] = {
+        "kernel simt_test_broken, block 0: thread 7 has returned while 7 others",
+        "thread 16 is at __any_sync, other lanes of its warp are at __syncwarp",
+        "__syncwarp with mask 0xffff",
+        "33 of 64 wait at __syncthreads, 0 have returned; warp 1: 31 lanes at "
+        "__syncwarp",
+        "it runs for longer than SIMT_LIMIT; 64 of 64 threads poll",
+    };
+    static const char *const limit[] = {"SIMT_LIMIT=1", NULL};
+    unsigned threads = 48;
+
+    (void)state;
+    for (uint32_t tag = 0; tag < 5; tag++)
+        assert_int_equal(driver_dies(broken, &tag, limit, words[tag]), 0);
+    assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 48 threads"),
+                     0);
+    threads = 544;
+    assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 544 threads"),
+                     0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_warp),
+        cmocka_unit_test(test_spin_threads),
+        cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_spin_processes),
+        cmocka_unit_test(test_rules),
+    };
+
+    if (HARNESS_TSAN) /* it knows nothing of fibers */
+        return 77;
+    if (driver_load(&driver))
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_work.c - work handles and one-sided calls on the CUDA backend.
+ * ctest: timeout 300
+ *
+ * Handles in all orders: asked, waited for by another stream, followed, released before and
+ * after completion, more of them than there are result words, outliving their team. Puts and
+ * signals by kernel and by copy engine, and a copy-engine wait that nobody meets.
+ */
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECONDS (HARNESS_SLOW ? 60.0 : 20.0)
+#define COUNT   ((size_t)256)
+
+struct stage {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area in, out, heap; /* heap: symmetric */
+    void *streams[2];
+    int rank, n;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx)
+{
+    memset(s, 0, sizeof(*s));
+    s->ctx = ctx;
+    s->team = symm_team_world(ctx);
+    s->rank = symm_team_rank(s->team);
+    s->n = symm_team_size(s->team);
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, 65536));
+    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, 65536));
+    CHECK_ZERO(device_area_open(&s->heap, s->gpu, s->team, 65536));
+    CHECK_OK(symm_rendezvous(s->team));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(symm_stream_create(ctx, &s->streams[i]));
+    for (size_t i = 0; i < COUNT; i++)
+        ((int *)(void *)s->in.host)[i] = s->rank + 1;
+    CHECK_ZERO(device_put(&s->in, 0, COUNT * sizeof(int)));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    for (int i = 0; i < 2; i++)
+        symm_stream_destroy(s->ctx, s->streams[i]);
+    device_area_close(&s->in);
+    device_area_close(&s->out);
+    device_area_close(&s->heap);
+    perf_gpu_close(s->gpu);
+}
+
+static symm_status reduce(symm_team *team, const void *in, void *out, void *stream,
+                          symm_work **work)
+{
+    symm_call call = {.size = sizeof(call), .site = "work", .stream = stream};
+
+    return symm_all_reduce(team, in, out, COUNT, SYMM_INT32, SYMM_SUM, &call, work);
+}
+
+/* fn of symm_work_then: another all_reduce over the first one's result. */
+static symm_status again(void *arg, void *stream)
+{
+    struct stage *s = arg;
+
+    return reduce(s->team, s->out.device, s->out.device, stream, NULL);
+}
+
+static symm_status refuse(void *arg, void *stream)
+{
+    (void)arg;
+    (void)stream;
+    return SYMM_ERR_REFUSED;
+}
+
+static void count_up(void *arg)
+{
+    __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
+}
+
+static int result_is(struct stage *s, int value)
+{
+    CHECK_ZERO(device_get(&s->out, 0, COUNT * sizeof(int)));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_MESSAGE(((int *)(void *)s->out.host)[i] == value, "%d, not %d",
+                      ((int *)(void *)s->out.host)[i], value);
+    return 0;
+}
+
+static int orders(struct stage *s)
+{
+    int sum = s->n * (s->n + 1) / 2, called = 0;
+    symm_work *work = NULL, *next = NULL, *last = NULL;
+    bool done = false;
+
+    CHECK_OK(reduce(s->team, s->in.device, s->out.device, s->streams[0], &work));
+    CHECK_OK(symm_work_wait(work, s->streams[1]));
+    CHECK_OK(symm_work_then(work, s->streams[1], again, s, &next));
+    symm_work_release(work); /* perhaps before it is done */
+    CHECK_OK(symm_work_synchronize(next, SECONDS));
+    CHECK_OK(symm_work_query(next, &done));
+    CHECK(done && strcmp(symm_work_error(next), "") == 0);
+    CHECK_ZERO(result_is(s, sum * s->n));
+    CHECK_OK(symm_work_then(next, s->streams[0], refuse, NULL, &last));
+    symm_work_release(next);
+    CHECK_STATUS(symm_work_query(last, &done), SYMM_ERR_REFUSED);
+    CHECK(done && strstr(symm_work_error(last), "callback") != NULL);
+    symm_work_release(last);
+    CHECK_OK(symm_stream_call(s->ctx, s->streams[0], count_up, &called));
+    CHECK_OK(symm_stream_call(s->ctx, NULL, count_up, &called));
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->streams[0], SECONDS));
+    CHECK_OK(symm_stream_synchronize(s->ctx, NULL, SECONDS));
+    CHECK(__atomic_load_n(&called, __ATOMIC_SEQ_CST) == 2);
+    return 0;
+}
+
+/* More handles than result words; all released at the end, or while they run. */
+static int many(struct stage *s)
+{
+    static symm_work *works[HARNESS_MAX_RANKS][1100];
+    symm_work **mine = works[s->rank];
+
+    for (int i = 0; i < 1100; i++)
+        CHECK_OK(reduce(s->team, s->in.device, s->out.device, s->streams[0], &mine[i]));
+    for (int i = 1099; i >= 0; i -= 2)
+        symm_work_release(mine[i]);
+    for (int i = 0; i < 1100; i += 2) {
+        CHECK_OK(symm_work_synchronize(mine[i], SECONDS));
+        symm_work_release(mine[i]);
+    }
+    return 0;
+}
+
+/* A handle keeps its outcome when its team goes. */
+static int outlive(struct stage *s)
+{
+    symm_team *team = NULL;
+    symm_work *work = NULL;
+    bool done = false;
+
+    CHECK_OK(symm_team_split(s->team, 0, s->rank, &team));
+    CHECK_OK(reduce(team, s->in.device, s->out.device, s->streams[0], &work));
+    symm_team_destroy(team);
+    CHECK_OK(symm_work_query(work, &done));
+    CHECK(done);
+    symm_work_release(work);
+    return 0;
+}
+
+static int handles(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    symm_work *left = NULL;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(orders(&s));
+    CHECK_ZERO(many(&s));
+    CHECK_ZERO(outlive(&s));
+    CHECK_OK(reduce(s.team, s.in.device, s.out.device, NULL, &left));
+    CHECK_OK(symm_work_synchronize(left, SECONDS));
+    symm_work_release(left);
+    stage_close(&s);
+    return 0;
+}
+
+/* ---- One-sided ------------------------------------------------------------------------ */
+
+/* Around the ring, several times on the same signal: each waits for its left neighbour. */
+static int ring(struct stage *s, const char *algorithm)
+{
+    int right = (s->rank + 1) % s->n, left = (s->rank + s->n - 1) % s->n;
+    symm_call call = {.size = sizeof(call),
+                      .site = "ring",
+                      .stream = s->streams[0],
+                      .algorithm = algorithm};
+    int *got = (int *)(void *)s->heap.host;
+
+    for (int round = 0; round < 5; round++) {
+        ((int *)(void *)s->in.host)[0] = 100 * round + s->rank;
+        CHECK_ZERO(device_put(&s->in, 0, sizeof(int)));
+        CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device, sizeof(int),
+                                 right, 7, &call, NULL));
+        CHECK_OK(symm_signal_wait(s->team, left, 7, &call));
+        CHECK_OK(symm_stream_synchronize(s->ctx, s->streams[0], SECONDS));
+        CHECK_ZERO(device_get(&s->heap, 0, sizeof(int)));
+        CHECK_MESSAGE(got[0] == 100 * round + left, "%d in round %d", got[0], round);
+        CHECK_OK(symm_signal(s->team, left, 9, &call)); /* read: it may come again */
+        CHECK_OK(symm_signal_wait(s->team, right, 9, &call));
+    }
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->streams[0], SECONDS));
+    CHECK(strstr(symm_explain(s->team), algorithm ? "copy engine" : "kernel") != NULL);
+    return 0;
+}
+
+static int one_sided(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .site = "put"};
+    symm_work *work = NULL;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(ring(&s, NULL));
+    CHECK_OK(symm_barrier(s.team, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    CHECK_ZERO(ring(&s, "copy_engine"));
+    call.algorithm = "ll_push";
+    CHECK_STATUS(symm_put(s.team, s.heap.device, s.in.device, 4, 0, &call, NULL),
+                 SYMM_ERR_INVALID);
+    CHECK_ERROR("copy_engine");
+    call.algorithm = NULL;
+    CHECK_OK(symm_get(s.team, s.out.device, s.heap.device, 4, (s.rank + 1) % s.n, &call,
+                      &work));
+    CHECK_OK(symm_work_synchronize(work, SECONDS));
+    symm_work_release(work);
+    CHECK_OK(symm_barrier(s.team, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    stage_close(&s);
+    return 0;
+}
+
+/* Nobody sends: the stream goes on after the deadline, and the team says why. */
+static int unmet(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .site = "unmet", .deadline = 0.2};
+    symm_status status = SYMM_OK;
+    double begin = harness_now();
+
+    CHECK_ZERO(stage_open(&s, ctx));
+    call.algorithm = *(const bool *)arg ? "copy_engine" : NULL;
+    call.stream = s.streams[0];
+    if (s.rank == 0) {
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
+        CHECK(harness_now() - begin < SECONDS / 2);
+        while (status == SYMM_OK && harness_now() - begin < SECONDS)
+            status = symm_signal(s.team, 1, 4, &call);
+    } else {
+        while (status == SYMM_OK && harness_now() - begin < SECONDS) {
+            status = symm_signal(s.team, 0, 4, NULL);
+            harness_sleep(0.01);
+        }
+    }
+    CHECK_MESSAGE(status == SYMM_ERR_TIMEOUT, "%s: %s", symm_status_name(status),
+                  symm_last_error());
+    CHECK_ERROR("signal 3");
+    CHECK_ERROR("unmet");
+    stage_close(&s);
+    return 0;
+}
+
+static enum harness_mode pass = HARNESS_PROCESSES;
+
+static void run(harness_body body, int ranks, bool engine)
+{
+    bool arg = engine;
+    struct harness h = {.ranks = ranks,
+                        .mode = pass,
+                        .body = body,
+                        .arg = &arg,
+                        .team_bytes = (size_t)128 << 20};
+
+    if (device_ranks(ranks) == ranks)
+        assert_int_equal(harness_run(&h), 0);
+}
+
+static void test_handles(void **state)
+{
+    (void)state;
+    run(handles, 2, false);
+}
+
+static void test_one_sided(void **state)
+{
+    (void)state;
+    run(one_sided, 2, false);
+    run(one_sided, 3, false);
+}
+
+static void test_unmet(void **state)
+{
+    (void)state;
+    run(unmet, 2, false);
+    run(unmet, 2, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles),
+                                       cmocka_unit_test(test_one_sided),
+                                       cmocka_unit_test(test_unmet)};
+    int failed;
+
+    device_suite();
+    failed = cmocka_run_group_tests_name("processes", tests, NULL, NULL);
+    pass = HARNESS_THREADS;
+    failed += cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    return failed;
+}

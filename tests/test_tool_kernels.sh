@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# What nvcc made of kernels/*.cu: every file for every target, no registers spilled, no stack
+# in all-reduce kernels, every kernel that the table names; and libsymm.so needs neither the
+# CUDA runtime nor a C++ library.
+
+set -u
+folder=${BUILD_DIR:?}/kernels
+library=$BUILD_DIR/lib/libsymm.so
+sources=${SOURCE_DIR:?}/kernels
+targets=$(sed -n 's/^SYMM_CUDA_ARCHITECTURES:[A-Z]*=//p' "$BUILD_DIR/CMakeCache.txt")
+failed=0
+
+fail() {
+    echo "FAIL: $*"
+    failed=1
+}
+
+for name in libcudart libstdc++ libcuda; do
+    readelf -d "$library" | grep -q "NEEDED.*$name" && fail "$library needs $name"
+done
+ls "$folder"/*.fatbin >/dev/null 2>&1 || {
+    echo "no kernels were built: there is no nvcc"
+    [ $failed = 0 ] && exit 77
+    exit 1
+}
+
+for source in "$sources"/*.cu; do
+    name=$(basename "$source" .cu)
+    log=$folder/$name.ptxas
+    [ -s "$folder/$name.fatbin" ] || fail "$name.fatbin is not there"
+    for target in ${targets//;/ }; do
+        case $target in *-virtual) continue ;; esac
+        grep -q "Compiling entry function .* for 'sm_$target'" "$log" ||
+            fail "$name has not been compiled for sm_$target"
+    done
+    # The line behind "Function properties for NAME" has the numbers.
+    awk -v file="$name" '
+        /Function properties for/ { function_name = $NF }
+        /bytes stack frame/ {
+            seen++
+            if ($5 != 0 || $9 != 0) {
+                print file ": " function_name " spills:" $0
+                bad = 1
+            }
+            if ($1 != 0 && function_name ~ /^symm_all_reduce_.*(push|wide|pull|inplace)/) {
+                print file ": " function_name " has a stack:" $0
+                bad = 1
+            }
+        }
+        END { exit bad || seen == 0 }' "$log" || fail "$name: see above"
+done
+
+# Names as cuda_table.c writes them; those of the hot kernels are made by the preprocessor.
+strings -n 6 "$library" | grep -E '^symm_[a-z0-9_]+_(any|float|bfloat16_n[248]|float16_n[248]|float32_n[248])$|^symm_p2p_[a-z_]+$' |
+    sort -u >"$folder/names"
+[ "$(wc -l <"$folder/names")" -ge 60 ] || fail "the table has only $(wc -l <"$folder/names") names"
+while read -r kernel; do
+    grep -q "Compiling entry function '$kernel'" "$folder"/*.ptxas ||
+        fail "the table names $kernel, which is no kernel"
+done <"$folder/names"
+
+echo "$(cat "$folder"/*.ptxas | grep -c 'Compiling entry function') kernels for ${targets//;/ }"
+exit $failed

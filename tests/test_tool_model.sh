@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# ctest: timeout 300
+#
+# The model of the signal round (tests/model/rounds.pml), explored completely by Spin: no
+# error for two and three ranks, with deaths, mistakes and late ranks; an error for every
+# mutant. Exit 77 without spin.
+
+set -u
+export LC_ALL=C
+root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}
+model=$root/tests/model/rounds.pml
+if ! command -v spin >/dev/null || ! command -v cc >/dev/null; then
+    echo "skipped: spin or cc is missing"
+    exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+# explore WANTED OPTION...: WANTED is right or wrong.
+explore() {
+    local wanted=$1 found states
+    shift
+    rm -f pan pan.*
+    if ! spin -a "$@" "$model" >spin.out 2>&1 ||
+        ! cc -O1 -DSAFETY -DVECTORSZ=2048 -DMEMLIM=2000 -o pan pan.c >cc.out 2>&1 ||
+        ! timeout 200 ./pan -m1000000 >pan.out 2>&1; then
+        echo "FAILED: $*: could not be explored"
+        cat spin.out cc.out pan.out 2>/dev/null | head -n 20
+        failed=1
+        return
+    fi
+    found=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.out)
+    states=$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' pan.out)
+    if grep -q 'max search depth too small\|out of memory' pan.out; then
+        echo "FAILED: $*: not explored completely"
+        failed=1
+    elif [ "$wanted" = right ] && [ "$found" != 0 ]; then
+        echo "FAILED: $*: $(grep -m 1 '^pan:[0-9]' pan.out)"
+        failed=1
+    elif [ "$wanted" = wrong ] && [ "$found" = 0 ]; then
+        echo "FAILED: $*: the mutant was not found in $states states"
+        failed=1
+    else
+        echo "$*: $states states, $(grep -m 1 '^pan:[0-9]' pan.out || echo no error)"
+    fi
+}
+
+explore right -DRANKS=2 -DCALLS=5
+explore right -DRANKS=2 -DCALLS=4 -DTIMEOUTS
+explore right -DRANKS=3 -DCALLS=3
+explore right -DRANKS=3 -DCALLS=2 -DTIMEOUTS
+explore wrong -DRANKS=2 -DCALLS=3 -DSLOTS=1 -DDEATHS=0
+explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_TAGS
+explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_DEATH
+explore wrong -DRANKS=2 -DCALLS=3 -DTIMEOUTS -DNO_WITHDRAWAL
+exit "$failed"
