@@ -43,6 +43,7 @@ static void number_streams(struct order *order)
  * A depend waits for the last op before it in the list on the other stream, and so for all
  * before that one. If more of that stream can be issued first, its clocks are kept. With
  * no op of that stream before it in the period, it orders nothing: not the period before.
+ * On its own stream it holds back what starts early.
  */
 static void find_depends(struct order *order)
 {
@@ -53,7 +54,7 @@ static void find_depends(struct order *order)
         order->depends_on[i] = -1;
         if (op->kind == SYMM_PROGRAM_WAIT)
             order->waited[op->put] = true;
-        if (op->kind != SYMM_PROGRAM_DEPEND || op->on == op->stream)
+        if (op->kind != SYMM_PROGRAM_DEPEND)
             continue;
         for (int j = i - 1; j >= 0 && order->depends_on[i] < 0; j--)
             if (program->ops[j].stream == op->on)

@@ -68,6 +68,16 @@ symm_status symm__order_set(struct order *order,
  */
 symm_status symm__order_run(struct order *order) SYMM_MUST_CHECK;
 
+/*
+ * Plays the program once more, after a run, and tells of each op's end in both periods:
+ * clocks[rank] is what is certain on that rank once its stream has come so far. false: no
+ * memory.
+ */
+typedef bool (*symm__order_watch_fn)(void *arg, int op, int period,
+                                     const struct mark *const *clocks);
+symm_status symm__order_watch(struct order *order, symm__order_watch_fn watch,
+                              void *arg) SYMM_MUST_CHECK;
+
 uint32_t symm__order_moment(const struct order *order, int op, int period,
                             enum point point);
 int symm__order_chain(const struct order *order, int rank, int op, int period);

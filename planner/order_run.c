@@ -25,6 +25,9 @@ struct run {
     struct mark *joined; /* one clock */
     struct mark **kept;  /* by op: [world] clocks at a put's end, or for a depend */
     bool *fresh;         /* by op: its exit barrier was set in this run */
+    symm__order_watch_fn watch; /* NULL: nobody looks */
+    void *watch_arg;
+    const struct mark **seen; /* [world]: room for what it is shown */
     int period;
     bool changed;
 };
@@ -265,6 +268,15 @@ static bool keep_clocks(struct run *run, int op)
     return true;
 }
 
+static bool show_end(const struct run *run, int op)
+{
+    if (!run->watch)
+        return true;
+    for (int r = 0; r < run->program->world; r++)
+        run->seen[r] = clock_of(run, run->done, lane_of(run, r, op));
+    return run->watch(run->watch_arg, op, run->period, run->seen);
+}
+
 static bool end_op(struct run *run, int op)
 {
     const struct order *order = run->order;
@@ -280,7 +292,9 @@ static bool end_op(struct run *run, int op)
         if (order->kept[op])
             memcpy(clock_of(run, run->now, r), done, run->row);
     }
-    return !order->kept[op] || order->waited[op] || keep_clocks(run, op);
+    if (order->kept[op] && !order->waited[op] && !keep_clocks(run, op))
+        return false;
+    return show_end(run, op);
 }
 
 static void play_wait(struct run *run, int op)
@@ -437,8 +451,9 @@ static bool run_init(struct run *run, struct order *order)
     run->joined = calloc(1, run->row + 1);
     run->kept = calloc(ops, sizeof(struct mark *));
     run->fresh = calloc(ops, sizeof(bool));
+    run->seen = calloc(world, sizeof(*run->seen));
     return run->now && run->saved && run->done && run->before && run->joined &&
-           run->kept && run->fresh;
+           run->kept && run->fresh && run->seen;
 }
 
 static void run_finish(struct run *run)
@@ -452,6 +467,7 @@ static void run_finish(struct run *run)
         free(run->kept[i]);
     free(run->kept);
     free(run->fresh);
+    free(run->seen);
 }
 
 symm_status symm__order_run(struct order *order)
@@ -466,6 +482,23 @@ symm_status symm__order_run(struct order *order)
         if (status == SYMM_OK)
             status = play(&run);
     } while (status == SYMM_OK && run.changed);
+    run_finish(&run);
+    return status;
+}
+
+symm_status symm__order_watch(struct order *order, symm__order_watch_fn watch,
+                              void *arg)
+{
+    struct run run;
+    symm_status status;
+
+    if (!run_init(&run, order)) {
+        status = symm__program_nomem(order->program);
+    } else {
+        run.watch = watch;
+        run.watch_arg = arg;
+        status = play(&run); /* nothing is left to be mended */
+    }
     run_finish(&run);
     return status;
 }

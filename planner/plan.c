@@ -176,10 +176,11 @@ static bool fill_note(struct plan_private *private, const struct lifetimes *live
     return plan->note != NULL;
 }
 
-static symm_status fill(struct plan_private *private, const symm_program *program,
+static symm_status fill(struct plan_private *private, struct order *order,
                         const symm_plan_options *options, const struct choice *choices,
                         int count, int best, const struct lifetimes *lives)
 {
+    const symm_program *program = order->program;
     symm_plan *plan = &private->plan;
     symm_status status;
 
@@ -193,6 +194,8 @@ static symm_status fill(struct plan_private *private, const symm_program *progra
     status = symm_program_hash(program, &plan->program_hash);
     if (status == SYMM_OK)
         status = symm__plan_certify(private, lives);
+    if (status == SYMM_OK)
+        status = symm__plan_frees(private, order, lives);
     if (status != SYMM_OK)
         return status;
     plan->plan_hash = symm__plan_struct_hash(plan);
@@ -229,8 +232,7 @@ static symm_status check_puts(const symm_program *program)
     return SYMM_OK;
 }
 
-static symm_status make_in_order(const symm_program *program,
-                                 const symm_plan_options *options, struct order *order,
+static symm_status make_in_order(const symm_plan_options *options, struct order *order,
                                  struct plan_private *private)
 {
     struct pool pool = {0};
@@ -243,7 +245,7 @@ static symm_status make_in_order(const symm_program *program,
     if (status == SYMM_OK)
         status = symm__plan_settle(&pool, order, options, &choices[best], &lives);
     if (status == SYMM_OK) {
-        status = fill(private, program, options, choices, count, best, &lives);
+        status = fill(private, order, options, choices, count, best, &lives);
         symm__lifetimes_finish(&lives);
     }
     symm__pool_free(&pool);
@@ -269,7 +271,7 @@ symm_status symm_plan_make(symm_program *program, const symm_plan_options *optio
     if (status != SYMM_OK)
         return status;
     private = symm__plan_new();
-    status = private ? make_in_order(program, options, &order, private)
+    status = private ? make_in_order(options, &order, private)
                      : symm__program_nomem(program);
     symm__order_finish(&order);
     if (status != SYMM_OK) {

@@ -131,6 +131,49 @@ static symm_status read_op(struct reading *at, const json_t *object, size_t i,
     return status;
 }
 
+/* The buffer of a name; plans list buffers and frees in the same order, so `hint`, the one
+ * behind the last that was found, is mostly right. -1: none. */
+static int find_buffer(const symm_plan *plan, const char *name, int hint)
+{
+    for (int i = 0; i < plan->buffer_count; i++) {
+        int b = (hint + i) % plan->buffer_count;
+        if (strcmp(plan->buffers[b].name, name) == 0)
+            return b;
+    }
+    return -1;
+}
+
+/* After buffers and ops. *hint: see find_buffer. */
+static symm_status read_frees(struct reading *at, const json_t *object, size_t i,
+                              int *hint)
+{
+    struct json_reader *json = &at->json;
+    symm_plan *plan = &at->plan->plan;
+    const json_t *list = symm__json_at(json, object, "ops[%zu].frees", i);
+    size_t count = json_array_size(list);
+    int *frees;
+
+    if (!list)
+        return SYMM_OK;
+    if (!json_is_array(list) || count > (size_t)plan->buffer_count)
+        return symm__json_refuse(json, list, "a list of names of buffers");
+    frees = symm__pool_alloc(&at->plan->pool, count + 1, sizeof(*frees));
+    if (!frees)
+        return nomem(at);
+    for (size_t k = 0; k < count; k++) {
+        const json_t *value = symm__json_at(json, list, "ops[%zu].frees[%zu]", i, k);
+        frees[k] = json_is_string(value)
+                       ? find_buffer(plan, json_string_value(value), *hint)
+                       : -1;
+        if (frees[k] < 0)
+            return symm__json_refuse(json, value, "the name of a buffer of the plan");
+        *hint = frees[k] + 1;
+    }
+    plan->ops[i].frees = frees;
+    plan->ops[i].free_count = (int)count;
+    return SYMM_OK;
+}
+
 static symm_status read_entry(struct reading *at, const json_t *object, size_t i,
                               symm_plan_entry *entry)
 {
@@ -157,6 +200,7 @@ static symm_status read_lists(struct reading *at, const json_t *root)
     symm_plan *plan = &at->plan->plan;
     const json_t *list;
     size_t count;
+    int hint = 0;
     symm_status status = take_list(at, root, "buffers", &list, &count);
 
     if (status != SYMM_OK)
@@ -180,6 +224,8 @@ static symm_status read_lists(struct reading *at, const json_t *root)
         size_t i = (size_t)plan->op_count;
         status = read_op(at, json_array_get(list, i), i, &plan->ops[i]);
     }
+    for (size_t i = 0; i < count && status == SYMM_OK; i++)
+        status = read_frees(at, json_array_get(list, i), i, &hint);
     return status;
 }
 

@@ -52,6 +52,10 @@ symm_status symm__plan_spread(const struct lifetimes *lives, int64_t arena,
 symm_status symm__plan_certify(struct plan_private *plan,
                                const struct lifetimes *lives) SYMM_MUST_CHECK;
 
+/* order and lives belong to the choice; says of plan's ops which buffers they free. */
+symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
+                             const struct lifetimes *lives) SYMM_MUST_CHECK;
+
 /* An empty plan; NULL: memory is exhausted. */
 struct plan_private *symm__plan_new(void);
 /* FNV-1a 64 of the canonical JSON of what the struct says. */

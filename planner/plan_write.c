@@ -43,6 +43,16 @@ static void put_hash(struct json_out *out, const char *key, uint64_t hash)
     put_name(out, key, text);
 }
 
+/* Nothing if there is none to name. */
+static void put_frees(struct json_out *out, const symm_plan *plan,
+                      const symm_plan_op *op, const char *key, const char *comma)
+{
+    for (int i = 0; i < op->free_count; i++)
+        put_name(out, i ? comma : key, plan->buffers[op->frees[i]].name);
+    if (op->free_count > 0)
+        symm__json_put(out, "]");
+}
+
 /* ---- The canonical form ------------------------------------------------------------ */
 
 static void hash_entries(struct json_out *out, const symm_plan *plan)
@@ -88,6 +98,7 @@ uint64_t symm__plan_struct_hash(const symm_plan *plan)
         put_size(&out, ",\"channel\":", (uint64_t)op->channel);
         put_flag(&out, ",\"entry_barrier\":", op->entry_barrier);
         put_flag(&out, ",\"exit_barrier\":", op->exit_barrier);
+        put_frees(&out, plan, op, ",\"frees\":[", ",");
         put_name(&out, ",\"site\":", op->site);
         symm__json_put(&out, "}");
     }
@@ -133,6 +144,7 @@ static void put_lists(struct json_out *out, const symm_plan *plan)
         put_size(out, ", \"channel\": ", (uint64_t)op->channel);
         put_flag(out, ", \"entry_barrier\": ", op->entry_barrier);
         put_flag(out, ", \"exit_barrier\": ", op->exit_barrier);
+        put_frees(out, plan, op, ", \"frees\": [", ", ");
         symm__json_put(out, "}");
     }
     symm__json_put(out, "],\n \"certificate\": [");

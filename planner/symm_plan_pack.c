@@ -181,13 +181,13 @@ static bool draw(const struct pack_options *o, const struct lifetimes *l,
     if (o->capacity > 0) {
         snprintf(capacity, sizeof(capacity), "capacity %" PRId64, o->capacity);
         lines[chart.horizontal_count++] =
-            (struct svg_line){(double)o->capacity, capacity, true};
+            (struct svg_line){(double)o->capacity, capacity, SVG_STRONG};
         if (chart.y1 < (double)o->capacity)
             chart.y1 = (double)o->capacity;
     }
     snprintf(load, sizeof(load), "max load %" PRId64, result->lower_bound);
     lines[chart.horizontal_count++] =
-        (struct svg_line){(double)result->lower_bound, load, false};
+        (struct svg_line){(double)result->lower_bound, load, SVG_DASHED};
     if (good)
         good = symm_plan_svg_write(o->svg, &chart);
     else

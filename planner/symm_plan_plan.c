@@ -24,6 +24,7 @@ static void print_help(void)
     printf(
         "usage: symm-plan plan PROGRAM.json [OPTION]...\n\n"
         "  -o, --output PLAN.json   write the plan there (default: standard output)\n"
+        "      --svg FILE           draw it: buffers over time, barriers as lines\n"
         "      --algorithm A        this algorithm for every collective\n"
         "      --table COSTS.json   measured costs (symm-costs/1; default: a model of\n"
         "                           GPUs with NVLink)\n"
@@ -176,26 +177,65 @@ static struct svg_box box_of(const symm_program *program, const symm_plan *plan,
     return box;
 }
 
+/* An entry barrier stands before its op, an exit barrier behind it. */
+static void find_barriers(struct svg_chart *chart, struct svg_line *lines,
+                          const symm_program *program, const symm_plan *plan)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        const symm_program_op *op = &program->ops[program->order[i]];
+        int k = 0;
+        if (!op->site || op->kind == SYMM_PROGRAM_WAIT)
+            continue;
+        for (const symm_program_op *at = program->ops; at < op; at++)
+            k += at->site && at->kind != SYMM_PROGRAM_WAIT;
+        const symm_plan_op *planned = &plan->ops[k];
+        if (planned->entry_barrier)
+            lines[chart->vertical_count++] =
+                (struct svg_line){i, planned->site, SVG_ENTRY};
+        if (planned->exit_barrier)
+            lines[chart->vertical_count++] =
+                (struct svg_line){i + 1, planned->site, SVG_EXIT};
+    }
+}
+
 static bool draw(const char *path, const symm_program *program, const symm_plan *plan)
 {
     struct svg_box *boxes = calloc((size_t)plan->buffer_count + 1, sizeof(*boxes));
-    struct svg_chart chart = {.title = plan->program,
+    struct svg_line *barriers =
+        calloc(2 * (size_t)plan->op_count + 1, sizeof(*barriers));
+    char title[256], arena[64], bound[64];
+    const struct svg_line levels[] = {
+        {(double)plan->arena_bytes, arena, SVG_STRONG},
+        {(double)plan->lower_bound_bytes, bound, SVG_DASHED},
+    };
+    struct svg_chart chart = {.title = title,
                               .x_title = "ops in the order of issue, one period",
                               .y_title = "offset",
                               .x1 = program->op_count,
                               .y1 = (double)plan->arena_bytes,
+                              .columns = program->op_count,
                               .boxes = boxes,
-                              .box_count = plan->buffer_count};
-    bool good;
+                              .box_count = plan->buffer_count,
+                              .verticals = barriers,
+                              .horizontals = levels,
+                              .horizontal_count = 2};
+    bool good = false;
 
-    if (!boxes) {
+    snprintf(title, sizeof(title),
+             "%.100s: %d buffers; entry barriers blue, exit barriers red",
+             plan->program, plan->buffer_count);
+    snprintf(arena, sizeof(arena), "peak %zu", plan->arena_bytes);
+    snprintf(bound, sizeof(bound), "lower bound %zu", plan->lower_bound_bytes);
+    if (boxes && barriers) {
+        for (int b = 0; b < plan->buffer_count; b++)
+            boxes[b] = box_of(program, plan, b);
+        find_barriers(&chart, barriers, program, plan);
+        good = symm_plan_svg_write(path, &chart);
+    } else {
         fprintf(stderr, "symm-plan plan: memory is exhausted\n");
-        return false;
     }
-    for (int b = 0; b < plan->buffer_count; b++)
-        boxes[b] = box_of(program, plan, b);
-    good = symm_plan_svg_write(path, &chart);
     free(boxes);
+    free(barriers);
     return good;
 }
 

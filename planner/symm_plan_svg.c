@@ -10,19 +10,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LEFT     86.0
-#define RIGHT    150.0 /* room for the labels of horizontal lines */
-#define TOP      64.0
-#define BOTTOM   56.0
-#define WIDTH    1400.0
-#define HEIGHT   900.0
-#define LETTER   0.6 /* width of a letter of the fixed font, in font sizes */
-#define MAX_FONT 13.0
-#define MIN_FONT 7.0
+#define LEFT      86.0
+#define RIGHT     150.0 /* room for the labels of horizontal lines */
+#define TOP       64.0
+#define BOTTOM    56.0
+#define WIDTH     1400.0 /* at least */
+#define COLUMN    7.0    /* so wide is a column, up to MOST_WIDE in all */
+#define MOST_WIDE 24000.0
+#define HEIGHT    900.0
+#define LETTER    0.6 /* width of a letter of the fixed font, in font sizes */
+#define MAX_FONT  13.0
+#define MIN_FONT  7.0
 
 struct drawing {
     FILE *file;
     const struct svg_chart *chart;
+    double width; /* of the picture */
     double x_scale, y_scale;
     double unit; /* bytes of one unit of the y axis */
     const char *unit_name;
@@ -71,7 +74,6 @@ static void draw_box(const struct drawing *d, const struct svg_box *box)
 {
     double x = x_of(d, box->x0), width = x_of(d, box->x1) - x;
     double y = y_of(d, box->y1), height = y_of(d, box->y0) - y;
-    double letters = (double)strlen(box->label), font = MAX_FONT;
     /* Hues a golden angle apart, so that neighbors by number differ. */
     unsigned hue = box->colour * 222U % 360U, light = 72U + box->colour % 3U * 7U;
 
@@ -81,13 +83,73 @@ static void draw_box(const struct drawing *d, const struct svg_box *box)
             "</title><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
             "fill=\"hsl(%u,65%%,%u%%)\"/></g>\n",
             x, y, width, height, hue, light);
-    if (letters * font * LETTER > width - 2)
-        font = (width - 2) / (letters * LETTER + 1e-9);
+}
+
+/* The font in which the label fits; 0: in none that can be read. */
+static double font_for(const char *label, double length, double height)
+{
+    const double letters = (double)strlen(label);
+    double font = MAX_FONT;
+
+    if (letters * font * LETTER > length - 2)
+        font = (length - 2) / (letters * LETTER + 1e-9);
     if (font > height - 1)
         font = height - 1;
-    if (font >= MIN_FONT)
-        draw_text(d, x + width / 2, y + height / 2 + font * 0.35, "m", font,
-                  box->label);
+    return font < MIN_FONT ? 0 : font;
+}
+
+/* Whether nothing else is drawn in the columns of the box from low to high. */
+static bool is_free(const struct drawing *d, const struct svg_box *box, double low,
+                    double high)
+{
+    for (int b = 0; b < d->chart->box_count; b++) {
+        const struct svg_box *other = &d->chart->boxes[b];
+        if (other != box && other->x0 < box->x1 && box->x0 < other->x1 &&
+            other->y0 < high && low < other->y1)
+            return false;
+    }
+    return low >= 0 && high <= d->chart->y1;
+}
+
+/* A flat box has its name above or below it, upright, if there is room. */
+static void draw_label_beside(const struct drawing *d, const struct svg_box *box)
+{
+    const double width = x_of(d, box->x1) - x_of(d, box->x0);
+    const double length = (double)strlen(box->label) * MIN_FONT * LETTER + 6;
+    const double room = length / d->y_scale;
+    const double x = x_of(d, box->x0) + width / 2 + MIN_FONT * 0.35;
+    double y = y_of(d, box->y1) - 3;
+
+    if (width < MIN_FONT)
+        return;
+    if (!is_free(d, box, box->y1, box->y1 + room)) {
+        if (!is_free(d, box, box->y0 - room, box->y0))
+            return;
+        y = y_of(d, box->y0) + length - 3;
+    }
+    fprintf(d->file, "<g transform=\"rotate(-90 %.1f %.1f)\">\n", x, y);
+    draw_text(d, x, y, "name", MIN_FONT, box->label);
+    fputs("</g>\n", d->file);
+}
+
+/* Along the longer side if it is the only one that has room. */
+static void draw_label(const struct drawing *d, const struct svg_box *box)
+{
+    double width = x_of(d, box->x1) - x_of(d, box->x0);
+    double height = y_of(d, box->y0) - y_of(d, box->y1);
+    double x = x_of(d, box->x0) + width / 2, y = y_of(d, box->y1) + height / 2;
+    double font = font_for(box->label, width, height);
+    double turned = font_for(box->label, height, width);
+
+    if (font == 0 && turned > 0) {
+        fprintf(d->file, "<g transform=\"rotate(-90 %.1f %.1f)\">\n", x, y);
+        draw_text(d, x, y + turned * 0.35, "m name", turned, box->label);
+        fputs("</g>\n", d->file);
+    } else if (font > 0) {
+        draw_text(d, x, y + font * 0.35, "m name", font, box->label);
+    } else {
+        draw_label_beside(d, box);
+    }
 }
 
 static void draw_line(const struct drawing *d, double x0, double y0, double x1,
@@ -113,13 +175,14 @@ static double tick_step(double length, int count)
 static void draw_axes(const struct drawing *d)
 {
     const struct svg_chart *c = d->chart;
-    double bottom = HEIGHT - BOTTOM, right = WIDTH - RIGHT;
-    double x_step = tick_step(c->x1 - c->x0, 12), top = c->y1 / d->unit;
+    double bottom = HEIGHT - BOTTOM, right = d->width - RIGHT;
+    double x_step = tick_step(c->x1 - c->x0, (int)(d->width / 116)),
+           top = c->y1 / d->unit;
     double y_step = tick_step(top, 10);
     char text[64];
 
     x_step = x_step < 1 ? 1 : x_step;
-    for (int k = 0; k <= 200; k++) {
+    for (int k = 0; k <= 2000; k++) {
         double first = (double)(long long)(c->x0 / x_step) * x_step;
         double x = first + k * x_step;
         if (x < c->x0 || x > c->x1)
@@ -143,26 +206,32 @@ static void draw_axes(const struct drawing *d)
     draw_text(d, LEFT, 24, "s", 16, c->title);
 }
 
+static const char *line_class(enum svg_line_kind kind)
+{
+    static const char *const classes[] = {"dash", "strong", "entry", "exit"};
+
+    return classes[kind];
+}
+
 /* Labels that would lie on each other move apart, downwards. */
 static void draw_lines(const struct drawing *d)
 {
     const struct svg_chart *c = d->chart;
-    double used = -100, right = WIDTH - RIGHT;
+    double used = -100, right = d->width - RIGHT;
 
     for (int k = 0; k < c->horizontal_count; k++) {
         double y = y_of(d, c->horizontals[k].at), at = y + 4;
         if (at < used + 14 && at > used - 14)
             at = used + 14;
         used = at;
-        draw_line(d, LEFT, y, right, y, c->horizontals[k].strong ? "strong" : "dash");
+        draw_line(d, LEFT, y, right, y, line_class(c->horizontals[k].kind));
         draw_text(d, right + 6, at, "s", 11, c->horizontals[k].label);
     }
     used = -100;
     for (int k = 0; k < c->vertical_count; k++) {
         double x = x_of(d, c->verticals[k].at);
         double half = (double)strlen(c->verticals[k].label) * 10 * LETTER / 2;
-        draw_line(d, x, TOP, x, HEIGHT - BOTTOM,
-                  c->verticals[k].strong ? "strong" : "dash");
+        draw_line(d, x, TOP, x, HEIGHT - BOTTOM, line_class(c->verticals[k].kind));
         if (x - half < used + 4)
             continue;
         used = x + half;
@@ -170,7 +239,7 @@ static void draw_lines(const struct drawing *d)
     }
 }
 
-static void draw(struct drawing *d)
+static void set_scales(struct drawing *d)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     const struct svg_chart *c = d->chart;
@@ -180,21 +249,36 @@ static void draw(struct drawing *d)
     for (; k < 4 && c->y1 / d->unit >= 4096; k++)
         d->unit *= 1024;
     d->unit_name = units[k];
-    d->x_scale = (WIDTH - LEFT - RIGHT) / (c->x1 > c->x0 ? c->x1 - c->x0 : 1);
+    d->width = LEFT + RIGHT + c->columns * COLUMN;
+    d->width = d->width < WIDTH ? WIDTH : d->width > MOST_WIDE ? MOST_WIDE : d->width;
+    d->x_scale = (d->width - LEFT - RIGHT) / (c->x1 > c->x0 ? c->x1 - c->x0 : 1);
     d->y_scale = (HEIGHT - TOP - BOTTOM) / (c->y1 > 0 ? c->y1 : 1);
+}
+
+static void draw(struct drawing *d)
+{
+    const struct svg_chart *c = d->chart;
+
+    set_scales(d);
     fprintf(d->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" "
             "font-family=\"DejaVu Sans Mono, monospace\">\n"
             "<style>rect{stroke:#333;stroke-width:.6}line{stroke-width:1}"
             ".axis{stroke:#000}.dash{stroke:#555;stroke-dasharray:5 4}"
             ".strong{stroke:#c00;stroke-width:1.6}"
-            "text{fill:#000}.m{text-anchor:middle}.e{text-anchor:end}</style>\n"
+            ".entry{stroke:#03a;stroke-dasharray:5 4}"
+            ".exit{stroke:#c00;stroke-dasharray:2 3}"
+            "text{fill:#000}.m{text-anchor:middle}.e{text-anchor:end}"
+            ".name{paint-order:stroke;stroke:#fff;stroke-width:2.5;stroke-opacity:.8}"
+            "</style>\n"
             "<rect width=\"%g\" height=\"%g\" style=\"fill:#fff;stroke:none\"/>\n",
-            WIDTH, HEIGHT, WIDTH, HEIGHT);
+            d->width, HEIGHT, d->width, HEIGHT);
     for (int b = 0; b < c->box_count; b++)
         draw_box(d, &c->boxes[b]);
     draw_axes(d);
     draw_lines(d);
+    for (int b = 0; b < c->box_count; b++)
+        draw_label(d, &c->boxes[b]);
     fputs("</svg>\n", d->file);
 }
 

@@ -2,7 +2,8 @@
 /*
  * symm_plan_svg.h - boxes over two axes as SVG: lifetimes against offsets.
  *
- * Labels are drawn only where they fit; each box tells its details when pointed at.
+ * Labels are drawn only where they fit, upright or not; each box tells its details when
+ * pointed at.
  */
 #ifndef SYMM_PLANNER_SYMM_PLAN_SVG_H
 #define SYMM_PLANNER_SYMM_PLAN_SVG_H
@@ -17,15 +18,23 @@ struct svg_box {
     unsigned colour;    /* any number; equal ones look the same */
 };
 
+enum svg_line_kind {
+    SVG_DASHED, /* grey */
+    SVG_STRONG, /* red */
+    SVG_ENTRY,  /* blue, dashed */
+    SVG_EXIT,   /* red, dotted */
+};
+
 struct svg_line {
     double at;
-    const char *label;
-    bool strong; /* drawn in red, else dashed grey */
+    const char *label; /* left out where it would lie on another */
+    enum svg_line_kind kind;
 };
 
 struct svg_chart {
     const char *title, *x_title, *y_title;
     double x0, x1, y1; /* the axes; y begins at 0 and is in bytes */
+    double columns;    /* to be told apart along x; makes wide pictures */
     const struct svg_box *boxes;
     int box_count;
     const struct svg_line *verticals; /* across x; labels above the chart */

@@ -290,6 +290,27 @@ static void test_depends_in_a_row(void **state)
     done(c, p);
 }
 
+/* A depend runs no kernel, so it is not the op that may be overtaken; on its own stream it
+ * holds back what would overtake. */
+static void test_early_start_behind_depend(void **state)
+{
+    (void)state;
+    for (int on = -1; on < 2; on++) {
+        symm_program *p = program(2, false, 1, 2);
+        int buffer = 0;
+        local(p, SYMM_PROGRAM_WRITE, 0, 0);
+        if (on >= 0)
+            depend(p, 0, on);
+        add(p, (symm_program_op){.kind = SYMM_PROGRAM_READ,
+                                 .early_start = true,
+                                 .buffers = &buffer,
+                                 .buffer_count = 1});
+        struct plan_case *c = plan_of(p);
+        judge("early start behind a depend", c, on == 0);
+        done(c, p);
+    }
+}
+
 /* The wait is listed before its put, on another stream. */
 static void test_wait_listed_first(void **state)
 {
@@ -626,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_puts),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_depends_in_a_row),
+        cmocka_unit_test(test_early_start_behind_depend),
         cmocka_unit_test(test_wait_listed_first),
         cmocka_unit_test(test_depend_covers_listed_ops),
         cmocka_unit_test(test_proved_pairs),

@@ -163,6 +163,43 @@ static void test_early_start(void **state)
     expect_cycle(6, true, "ll_push", 2, 0, 0);
 }
 
+/* A read that starts early, behind a write that is `depends` depends away. */
+static symm_program *early_read(int depends, int on)
+{
+    const symm_program_op op = {
+        .size = sizeof(op), .kind = SYMM_PROGRAM_DEPEND, .on = on};
+    symm_program *program;
+    int stream;
+
+    assert_int_equal(symm_program_create("early", 2, false, &program), SYMM_OK);
+    assert_int_equal(symm_program_add_stream(program, "main", &stream), SYMM_OK);
+    assert_int_equal(symm_program_add_stream(program, "side", &stream), SYMM_OK);
+    add_buffer(program, "a", SLOT);
+    add_local(program, SYMM_PROGRAM_WRITE, 0, 0, false);
+    for (int i = 0; i < depends; i++)
+        assert_int_equal(symm_program_add_op(program, &op), SYMM_OK);
+    add_local(program, SYMM_PROGRAM_READ, 0, 0, true);
+    return program;
+}
+
+/* Depends run no kernel: what is right behind one may start before the write has ended,
+ * unless the depend is on the write's own stream. */
+static void test_early_start_behind_depends(void **state)
+{
+    symm_plan *plan;
+
+    (void)state;
+    for (int depends = 0; depends < 3; depends++) {
+        symm_program *program = early_read(depends, 1);
+        assert_int_equal(symm_plan_make(program, NULL, &plan), SYMM_ERR_INVALID);
+        assert_non_null(strstr(symm_last_error(), "start no op early"));
+        symm_program_destroy(program);
+    }
+    symm_program *program = early_read(1, 0);
+    plan = make(program, NULL);
+    finish(program, plan);
+}
+
 /* Seven slots' worth of odd circle: 3 slots and n barriers, 2 and n + 1, 1 and 2n. */
 static void test_odd_trade(void **state)
 {
@@ -537,6 +574,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cycles),
         cmocka_unit_test(test_early_start),
+        cmocka_unit_test(test_early_start_behind_depends),
         cmocka_unit_test(test_odd_trade),
         cmocka_unit_test(test_trade_by_costs),
         cmocka_unit_test(test_no_loop),

@@ -209,6 +209,10 @@ typedef struct symm_plan_op {
     symm_plan_algorithm algorithm;
     int channel; /* of its group's team: ops of different streams never share one */
     bool entry_barrier, exit_barrier;
+    /* Buffers whose bytes nobody touches from this op's end on a rank to their next write;
+     * where lives end that are not named here, no one op tells. */
+    const int *frees;
+    int free_count;
 } symm_plan_op;
 
 /*
