@@ -10,8 +10,9 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,11 +21,12 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define HARNESS_SYNC_SECONDS 60.0
+#define RUN_SECONDS 400.0 /* a sanitizer's longest run takes 100 s on an idle machine */
 
 struct rank_state {
     const struct harness *h;
@@ -50,6 +52,16 @@ void harness_sleep(double seconds)
     t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
     while (nanosleep(&t, &t) != 0 && errno == EINTR)
         ;
+}
+
+bool harness_until(_Atomic int *counter, int wanted)
+{
+    for (double end = harness_now() + HARNESS_AMPLE; harness_now() < end;) {
+        if (atomic_load(counter) >= wanted)
+            return true;
+        harness_sleep(2e-4);
+    }
+    return atomic_load(counter) >= wanted;
 }
 
 int64_t harness_env(const char *name, int64_t fallback)
@@ -211,6 +223,13 @@ int harness_rank(void)
     return current != NULL ? current->rank : -1;
 }
 
+/* Sleeps while the word is `seen`, for a moment at most. */
+static void sleep_on(_Atomic unsigned *word, unsigned seen)
+{
+    struct timespec moment = {.tv_nsec = 100000000};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &moment, NULL, 0);
+}
+
 int harness_sync_wait(struct harness_sync *sync, int ranks)
 {
     unsigned round = atomic_load_explicit(&sync->round, memory_order_acquire);
@@ -219,6 +238,7 @@ int harness_sync_wait(struct harness_sync *sync, int ranks)
         (unsigned)ranks) {
         atomic_store_explicit(&sync->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&sync->round, round + 1, memory_order_release);
+        syscall(SYS_futex, &sync->round, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
         return 0;
     }
     double start = harness_now();
@@ -226,8 +246,8 @@ int harness_sync_wait(struct harness_sync *sync, int ranks)
         if (atomic_load_explicit(&sync->round, memory_order_acquire) != round)
             return 0;
         if (polls > 100)
-            sched_yield();
-        if (polls % 256 == 255 && harness_now() - start > HARNESS_SYNC_SECONDS)
+            sleep_on(&sync->round, round);
+        if (polls > 100 && harness_now() - start > 2 * HARNESS_AMPLE)
             return harness_fail(__FILE__, __LINE__,
                                 "%u of %d ranks at the harness's barrier",
                                 atomic_load(&sync->arrived), ranks);
@@ -282,8 +302,8 @@ symm_config harness_config(void)
     config.job_id = state->group == NULL ? state->job_id : NULL;
     config.heap_bytes = h->heap_bytes != 0 ? h->heap_bytes : (size_t)1 << 30;
     config.team_bytes = h->team_bytes != 0 ? h->team_bytes : (size_t)64 << 20;
-    config.deadline = h->deadline > 0 ? h->deadline : HARNESS_SLOW ? 60.0 : 10.0;
-    config.init_deadline = HARNESS_SLOW ? 60.0 : 20.0;
+    config.deadline = h->deadline > 0 ? h->deadline : HARNESS_AMPLE;
+    config.init_deadline = HARNESS_AMPLE;
     config.epoch_start = h->epoch_start;
     /* Suites are for the host backend unless they or the caller ask for another. */
     config.backend = getenv("SYMM_BACKEND") != NULL ? NULL : "host";
@@ -319,7 +339,7 @@ static void *rank_thread(void *arg)
 
 static double run_limit(const struct harness *h)
 {
-    return h->limit > 0 ? h->limit : HARNESS_SLOW ? 300.0 : 60.0;
+    return h->limit > 0 ? h->limit : RUN_SECONDS;
 }
 
 static void limit_reached(int signal)

@@ -44,6 +44,22 @@
     HARNESS_TSAN /* 1: a sanitizer makes everything several times slower */
 #endif
 
+/*
+ * Time. The machines that run tests are slow and busy, so no test may depend on speed:
+ *
+ * - What must come has HARNESS_AMPLE seconds. A test that is right never waits that long.
+ * - That something came at once, and not by such a deadline, is told by HARNESS_SOON.
+ * - A deadline that is to expire may be short if nothing else has to happen within it;
+ *   else the test begins anew with a longer one (HARNESS_PATIENCE).
+ * - What is promised in milliseconds is judged by the best of several tries.
+ * - That a rank has come somewhere is waited for (harness_until), never slept for.
+ */
+#define HARNESS_AMPLE 100.0
+#define HARNESS_SOON  30.0
+/* The loop ends by break; if it ends by itself, `seconds` is larger than HARNESS_SOON. */
+#define HARNESS_PATIENCE(seconds, first)                                               \
+    for ((seconds) = (first); (seconds) <= HARNESS_SOON; (seconds) *= 4)
+
 enum harness_mode { HARNESS_PROCESSES, HARNESS_THREADS };
 
 typedef int (*harness_body)(symm_ctx *ctx, void *arg);
@@ -54,8 +70,8 @@ struct harness {
     enum harness_mode mode; /* processes */
     harness_body body; /* what each rank does between symm_init and symm_finalize */
     void *arg;         /* borrowed; shared between processes only if it was mapped so */
-    double deadline;   /* of every call: 10 s, 60 s under a sanitizer */
-    double limit;      /* of the whole run: 60 s, 300 s under a sanitizer */
+    double deadline;   /* of every call: HARNESS_AMPLE */
+    double limit;      /* of the whole run: 400 s */
     size_t heap_bytes; /* 1 GiB */
     size_t team_bytes; /* 64 MiB */
     uint32_t epoch_start;
@@ -91,10 +107,12 @@ struct harness_sync {
     _Atomic unsigned arrived;
     _Atomic unsigned round;
 };
-int harness_sync_wait(struct harness_sync *sync, int ranks); /* 0, or 1 after 60 s */
+int harness_sync_wait(struct harness_sync *sync, int ranks); /* 0, or 1: too late */
 
 double harness_now(void); /* monotonic seconds */
 void harness_sleep(double seconds);
+/* Sleeps until the counter is at least `wanted`, for HARNESS_AMPLE at most: was it? */
+bool harness_until(_Atomic int *counter, int wanted);
 int64_t harness_env(const char *name,
                     int64_t fallback);    /* an integer from the environment */
 bool harness_strict(void);                /* SYMM_TEST_STRICT=1 */

@@ -55,7 +55,7 @@ static void make_rank(struct heaps *heaps, const struct heaps_options *options,
     team->layout = SYMM_DEVICE_LAYOUT;
     team->rank = rank;
     team->size = heaps->size;
-    team->timeout = (uint64_t)((options->timeout > 0 ? options->timeout : 20) * 1e9);
+    team->timeout = (uint64_t)((options->timeout > 0 ? options->timeout : 60) * 1e9);
     team->pad = GRANULARITY;
     team->state = map(sizeof(*team->state));
     team->record = map(sizeof(*team->record));

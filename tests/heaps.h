@@ -14,7 +14,7 @@
 
 struct heaps_options {
     int size;                         /* 1 .. SYMM_DEVICE_RANKS */
-    double timeout;                   /* seconds; 0: 20 */
+    double timeout;                   /* seconds; 0: 60 */
     uint64_t ll, lamport, stage;      /* bytes of each channel's regions; x 4096 */
     uint64_t buffers;                 /* bytes behind the scratch */
     uint32_t first_round, first_call; /* the last ones done, in every slot */

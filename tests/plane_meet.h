@@ -40,7 +40,7 @@ static inline void job_open(struct job *job, int size)
     job->size = size;
     job->secret = good_secret;
     job->key = "the test's job";
-    job->deadline = 20;
+    job->deadline = HARNESS_AMPLE;
     job->step = plane_shared(sizeof(*job->step));
     snprintf(job->dir, sizeof(job->dir), "/tmp/symm-meet-XXXXXX");
     assert_non_null(mkdtemp(job->dir));
@@ -98,7 +98,7 @@ static inline int peers_check(const int *fds, int rank, int size)
         if (r == rank)
             continue;
         PLANE_CHECK(symm__wire_recv(fds[r], &part, 1, &bytes, NULL, 0, &count,
-                                    symm__now() + 10) == SYMM_WIRE_OK);
+                                    symm__now() + HARNESS_AMPLE) == SYMM_WIRE_OK);
         PLANE_CHECK(bytes == sizeof(word) && word == r * 1000 + rank);
     }
     return 0;
@@ -155,7 +155,7 @@ static inline void wait_for_socket(const struct job *job)
     struct symm_meet_place place;
     struct stat is;
     assert_int_equal(symm__meet_place_find(&place, job->key), SYMM_OK);
-    for (double until = symm__now() + 10; stat(place.path, &is) != 0;) {
+    for (double until = symm__now() + HARNESS_AMPLE; stat(place.path, &is) != 0;) {
         assert_true(symm__now() < until);
         symm__sleep(0.0005);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_fault.c - dead, late and wrong ranks on the CUDA backend. ctest: timeout 200
+ * test_cuda_fault.c - dead, late and wrong ranks on the CUDA backend. ctest: cost 15
  *
  * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1. A rank that is killed while the
  * others wait in a kernel: every survivor's work handle carries an error that names it,
  * the device still works, and a team of the survivors goes on. A late rank: its name at the
  * deadline. A rank at another call site: all ranks are told both sites. Times are printed;
- * they are judged only with SYMM_TEST_STRICT=1.
+ * they are judged loosely unless SYMM_TEST_STRICT=1.
  */
 #include "device.h"
 
@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #define COUNT    1000
-#define DEADLINE 2.0 /* seconds, of the calls that fail */
+#define DEADLINE 2.0 /* seconds, of the calls that a late rank lets fail */
 
 enum fault { KILLED, LATE, OTHER_SITE, OTHER_COUNT, OTHER_OP, FAULTS };
 static const char *const fault_names[FAULTS] = {"killed", "late", "another site",
@@ -33,6 +33,7 @@ struct shared {
     const char *algorithm;
     int victim;
     _Atomic int waiting; /* survivors whose kernel is on its way */
+    _Atomic int failed;  /* survivors who have got their error */
     double took[HARNESS_MAX_RANKS];
 };
 
@@ -95,8 +96,8 @@ static int good_call(struct rank *r, symm_team *team)
     for (int i = 0; i < COUNT; i++)
         in[i] = (float)(me + i % 5);
     CHECK_ZERO(device_put(&r->in, 0, COUNT * 4));
-    CHECK_OK(reduce(r, team, "good", COUNT, SYMM_SUM, 20, &work));
-    CHECK_OK(symm_work_synchronize(work, 30));
+    CHECK_OK(reduce(r, team, "good", COUNT, SYMM_SUM, HARNESS_AMPLE, &work));
+    CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
     symm_work_release(work);
     CHECK_ZERO(device_get(&r->out, 0, COUNT * 4));
     for (int i = 0; i < COUNT; i++)
@@ -112,16 +113,16 @@ static symm_status bad_call(struct rank *r, symm_work **work)
     bool odd = r->me == s->victim;
 
     if (odd && s->fault == KILLED) {
-        while (atomic_load(&r->shared->waiting) < r->n - 1)
-            harness_sleep(1e-3);
+        (void)harness_until(&r->shared->waiting, r->n - 1);
         harness_sleep(0.05); /* their kernels are polling */
         raise(SIGKILL);
     }
     if (odd && s->fault == LATE)
-        harness_sleep(2 * DEADLINE);
+        (void)harness_until(&r->shared->failed, r->n - 1);
     return reduce(r, r->team, odd && s->fault == OTHER_SITE ? "there" : "here",
                   odd && s->fault == OTHER_COUNT ? COUNT / 2 : COUNT,
-                  odd && s->fault == OTHER_OP ? SYMM_MAX : SYMM_SUM, DEADLINE, work);
+                  odd && s->fault == OTHER_OP ? SYMM_MAX : SYMM_SUM,
+                  s->fault == LATE ? DEADLINE : HARNESS_AMPLE, work);
 }
 
 static int check_sentence(const struct rank *r, symm_status status)
@@ -160,12 +161,13 @@ static int body(symm_ctx *ctx, void *arg)
     status = bad_call(&r, &work);
     atomic_fetch_add(&s->waiting, 1);
     if (status == SYMM_OK)
-        status = symm_work_synchronize(work, 30);
+        status = symm_work_synchronize(work, HARNESS_AMPLE);
+    atomic_fetch_add(&s->failed, 1);
     s->took[r.me] = harness_now() - begin;
     CHECK_ZERO(check_sentence(&r, status));
     symm_work_release(work);
     /* Later calls on the team fail at once, the device and the other team work. */
-    status = reduce(&r, r.team, "later", COUNT, SYMM_SUM, 20, NULL);
+    status = reduce(&r, r.team, "later", COUNT, SYMM_SUM, HARNESS_AMPLE, NULL);
     CHECK(status != SYMM_OK);
     for (int i = 0; i < 3 && r.me != s->victim; i++)
         CHECK_ZERO(good_call(&r, r.rest));
@@ -184,7 +186,6 @@ static void run(enum fault fault, const char *algorithm)
     s->fault = fault;
     s->algorithm = algorithm;
     s->victim = h.ranks - 1;
-    h.deadline = 20;
     if (fault == KILLED)
         h.killed = 1u << s->victim;
     assert_int_equal(harness_run(&h), 0);
@@ -195,6 +196,7 @@ static void run(enum fault fault, const char *algorithm)
            algorithm ? algorithm : "chosen", longest * 1e3);
     if (harness_strict())
         assert_true(longest < DEADLINE + 0.1);
+    assert_true(longest < HARNESS_SOON);
     harness_shared_free(s, sizeof(*s));
 }
 

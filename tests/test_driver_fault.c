@@ -2,7 +2,7 @@
 /*
  * test_driver_fault.c - calls that go wrong on the CUDA backend: every rank learns it, with a
  * sentence that names who and where, and what is left of the job goes on.
- * ctest: timeout 300
+ * ctest: cost 25
  *
  * A rank that never calls, that is killed while others wait in a kernel, that makes another
  * call, that finalizes; the survivors' new team. Times are bounds for a busy machine: far
@@ -19,8 +19,7 @@
 
 #include <cmocka.h>
 
-#define SOON     (HARNESS_SLOW ? 20.0 : 4.0)  /* seconds: at once, on a busy machine */
-#define DEADLINE (HARNESS_SLOW ? 60.0 : 20.0) /* what a failure must not take */
+#define DEADLINE HARNESS_AMPLE /* what a failure must not take */
 #define COUNT    ((size_t)1000)
 
 enum change { NEVER, KILLED, SITE, COUNT_OTHER, DTYPE, OP, FINALIZED, CHANGES };
@@ -30,6 +29,8 @@ struct scene {
     enum change change;
     int culprit;
     bool stream;
+    double never;        /* deadline of the call that a rank never makes */
+    _Atomic int waiting; /* others whose call is on its way */
 };
 
 struct stage {
@@ -84,7 +85,8 @@ static int misbehave(struct stage *s, struct scene *scene)
     symm_status status;
 
     if (scene->change == KILLED) {
-        harness_sleep(0.1); /* the others wait in their kernels by then */
+        CHECK(harness_until(&scene->waiting, 2));
+        harness_sleep(0.05); /* their kernels are polling */
         kill(getpid(), SIGKILL);
     }
     if (scene->change == NEVER || scene->change == FINALIZED)
@@ -164,10 +166,11 @@ static int scenario(symm_ctx *ctx, void *arg)
         CHECK_ZERO(misbehave(&s, scene));
     } else {
         begin = harness_now();
-        s.call.deadline = scene->change == NEVER ? 0.3 : DEADLINE;
+        s.call.deadline = scene->change == NEVER ? scene->never : DEADLINE;
         CHECK_OK(reduce(&s, s.team, COUNT, SYMM_FLOAT32, SYMM_SUM, &work));
+        atomic_fetch_add(&scene->waiting, 1);
         status = symm_work_synchronize(work, DEADLINE);
-        CHECK_MESSAGE(harness_now() - begin < SOON, "it took %g s",
+        CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "it took %g s",
                       harness_now() - begin);
         symm_work_release(work);
         s.call.deadline = 0;
@@ -182,25 +185,40 @@ static int scenario(symm_ctx *ctx, void *arg)
 
 static enum harness_mode pass = HARNESS_PROCESSES;
 
+static int play_once(struct scene *scene, enum change change, bool stream, double never)
+{
+    struct harness h = {.ranks = 3,
+                        .mode = pass,
+                        .body = scenario,
+                        .arg = scene,
+                        .team_bytes = (size_t)128 << 20,
+                        .killed = change == KILLED ? 2u : 0};
+
+    memset(scene, 0, sizeof(*scene));
+    scene->change = change;
+    scene->culprit = 1;
+    scene->stream = stream;
+    scene->never = never;
+    return harness_run(&h);
+}
+
 static void play(enum change change)
 {
     struct scene *scene = harness_shared(sizeof(*scene));
+    double never;
 
-    for (int stream = 0; stream < 2; stream++) {
-        struct harness h = {.ranks = 3,
-                            .mode = pass,
-                            .body = scenario,
-                            .arg = scene,
-                            .team_bytes = (size_t)128 << 20,
-                            .deadline = DEADLINE,
-                            .killed = change == KILLED ? 2u : 0};
-
-        memset(scene, 0, sizeof(*scene));
-        scene->change = change;
-        scene->culprit = 1;
-        scene->stream = stream;
-        if (device_ranks(3) == 3 && (change != KILLED || pass == HARNESS_PROCESSES))
-            assert_int_equal(harness_run(&h), 0);
+    for (int stream = 0; stream < 2 && device_ranks(3) == 3; stream++) {
+        if (change == KILLED && pass == HARNESS_THREADS)
+            continue;
+        /* On a busy machine the two who come may need more time to do so. */
+        int failed = 1;
+        HARNESS_PATIENCE(never, 0.5)
+        {
+            failed = play_once(scene, change, stream, never);
+            if (failed == 0 || change != NEVER)
+                break;
+        }
+        assert_int_equal(failed, 0);
     }
     harness_shared_free(scene, sizeof(*scene));
 }

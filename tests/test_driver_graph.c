@@ -2,7 +2,6 @@
 /*
  * test_driver_graph.c - calls captured into CUDA graphs: legal while they are captured, right
  * at every replay, also between calls that are not captured.
- * ctest: timeout 300
  *
  * Graphs of an odd number of calls (every replay begins in the other slot), of different
  * sizes (grids that leave counters of other blocks to block 0), with one-sided calls, and
@@ -17,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define SECONDS (HARNESS_SLOW ? 60.0 : 20.0)
+#define SECONDS HARNESS_AMPLE
 #define AREA    ((size_t)1 << 20)
 
 static const size_t counts[] = {4, 100000, 300, 7, 60000};

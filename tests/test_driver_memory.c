@@ -284,7 +284,6 @@ static void choose(symm_config *config, int rank, void *arg)
     (void)arg;
     config->backend = choice->backend[rank & 1];
     config->team_bytes = 128 * MIB;
-    config->init_deadline = 10.0;
 }
 
 static int body_choice(symm_ctx *none, void *arg)

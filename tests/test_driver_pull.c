@@ -8,7 +8,7 @@
  * barrier would let a peer read. Calls follow each other without any other order between
  * ranks, with changing algorithms, grids, sizes and alignments over one scratch, so that
  * slots which are used again too early show. A planted missing exit barrier must be noticed.
- * ctest: timeout 240
+ * ctest: cost 25
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "harness.h"
 #include "heaps.h"
 #include "reference.h"
 
@@ -416,16 +417,33 @@ static void test_torture(void **unused)
 
 /* ---- Failures -------------------------------------------------------------------- */
 
+/* The same again until the deadline is long enough for the two who come. */
+static struct heaps *run_without_one(struct job *job)
+{
+    struct heaps *heaps = NULL;
+    double patience;
+
+    HARNESS_PATIENCE(patience, 0.3)
+    {
+        if (heaps)
+            heaps_destroy(heaps);
+        heaps = open_heaps(3, patience, 0, 0);
+        assert_int_equal(run(heaps, job), 2);
+        if (heaps->team[0].record->missing == 2 && heaps->team[2].record->missing == 2)
+            break;
+    }
+    return heaps;
+}
+
 static void test_dead(void **unused)
 {
     (void)unused;
     for (int way = 0; way < WAYS; way++) {
-        struct heaps *heaps = open_heaps(3, 0.3, 0, 0);
         uint32_t random = 21u + (uint32_t)way;
         struct call call = some_call(&random, 3, way, SYMM_BFLOAT16, SYMM_SUM);
         struct job job = {.calls = &call, .count = 1, .odd = -1, .dead = 1};
+        struct heaps *heaps = run_without_one(&job);
 
-        assert_int_equal(run(heaps, &job), 2);
         for (int r = 0; r < 3; r += 2) {
             const struct symm_device_record *record = heaps->team[r].record;
 
@@ -468,7 +486,6 @@ static void test_mismatch(void **unused)
 static void test_plant_exit(void **unused)
 {
     static struct call calls[300];
-    struct heaps *heaps = open_heaps(4, 0, 0, 0);
     struct job job = {.calls = calls, .count = 300, .calm = 1, .odd = -1, .dead = -1};
     uint32_t random = 11u;
 
@@ -480,8 +497,13 @@ static void test_plant_exit(void **unused)
         calls[i].threads = 32;
         calls[i].flags = SYMM_CUDA_ENTRY_BARRIER;
     }
-    assert_true(run(heaps, &job) > 0);
-    heaps_destroy(heaps);
+    for (int tries = 0, seen = 0; seen == 0; tries++) { /* it is a race */
+        /* Who has seen it stops, and the others wait. */
+        struct heaps *heaps = open_heaps(4, 2, 0, 0);
+        assert_true(tries < 20);
+        seen = run(heaps, &job);
+        heaps_destroy(heaps);
+    }
 }
 
 int main(void)

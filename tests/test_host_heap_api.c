@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_heap_api.c - buffers of call sites: placing, holding, freeing, rendezvous.
- * ctest: timeout 180
  *
  * A call site gets the same memory for as long as the team lives, at the same offset on
  * all ranks; nothing is reused before a rendezvous; ranks that differ learn it at the

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_join.c - joining a job and leaving it.
- * ctest: timeout 180
  *
  * Configurations that are wrong are refused with the value; ranks that do not come or
  * come twice are found in time; the caller's own exchange and groups of threads work; a
@@ -27,6 +26,7 @@
 
 struct shared {
     struct harness_sync sync;
+    double deadline; /* of symm_init, where it is to expire */
     symm_status status[HARNESS_MAX_RANKS];
     double took[HARNESS_MAX_RANKS];
     char exchange[HARNESS_MAX_RANKS][65536];
@@ -62,7 +62,7 @@ static symm_config alone(void)
     config.world_size = 1;
     config.job_id = "alone";
     config.heap_bytes = (size_t)1 << 30;
-    config.init_deadline = 1.0;
+    config.init_deadline = HARNESS_AMPLE;
     return config;
 }
 
@@ -170,7 +170,7 @@ static int body_absent(symm_ctx *ctx, void *arg)
     symm_config config = harness_config();
     int me = config.rank;
     char name[32];
-    config.init_deadline = 0.5;
+    config.init_deadline = s->deadline;
     if (me < config.world_size - 1) {
         double start = harness_now();
         s->status[me] = symm_init(&config, &ctx);
@@ -178,7 +178,8 @@ static int body_absent(symm_ctx *ctx, void *arg)
         CHECK_STATUS(s->status[me], SYMM_ERR_TIMEOUT);
         snprintf(name, sizeof(name), "rank %d", config.world_size - 1);
         CHECK_ERROR(name);
-        CHECK_MESSAGE(s->took[me] < 1.0, "0.5 s took %.2f s", s->took[me]);
+        CHECK_MESSAGE(s->took[me] < 2 * s->deadline, "%.2g s took %.2f s", s->deadline,
+                      s->took[me]);
         CHECK(ctx == NULL);
     }
     CHECK_ZERO(harness_sync_wait(&s->sync, config.world_size));
@@ -187,10 +188,19 @@ static int body_absent(symm_ctx *ctx, void *arg)
 
 static void missing_ranks_are_named(void **state)
 {
-    for (int n = 2; n <= 3; n++) {
-        struct harness h = simple(state, body_absent, n);
-        h.without_ctx = true;
-        assert_int_equal(harness_run_both(h), 0);
+    for (int i = 0; i < 4; i++) {
+        struct shared *s = *state;
+        double deadline;
+        HARNESS_PATIENCE(deadline, 0.5)
+        {
+            struct harness h = simple(state, body_absent, 2 + i / 2);
+            h.mode = i % 2 == 0 ? HARNESS_PROCESSES : HARNESS_THREADS;
+            h.without_ctx = true;
+            s->deadline = deadline;
+            if (harness_run(&h) == 0)
+                break;
+        }
+        assert_true(deadline <= HARNESS_SOON);
     }
 }
 
@@ -458,7 +468,11 @@ static int body_leaks(symm_ctx *ctx, void *arg)
     }
     CHECK_MESSAGE(count_entries("/proc/self/fd") == fds, "%d descriptors, then %d", fds,
                   count_entries("/proc/self/fd"));
-    CHECK_MESSAGE(count_entries("/proc/self/task") == threads, "%d threads, then %d",
+    /* A thread that has been joined is listed for a moment more. */
+    for (double end = harness_now() + HARNESS_SOON;
+         count_entries("/proc/self/task") > threads && harness_now() < end;)
+        harness_sleep(1e-3);
+    CHECK_MESSAGE(count_entries("/proc/self/task") <= threads, "%d threads, then %d",
                   threads, count_entries("/proc/self/task"));
     CHECK_MESSAGE(HARNESS_SLOW || count_lines("/proc/self/maps") <= maps + 4,
                   "%d mappings, then %d", maps, count_lines("/proc/self/maps"));

@@ -2,7 +2,6 @@
 /*
  * test_host_meet_fault.c - meetings with ranks that are killed, at every call, and with
  * calls that fail: the others are told, and the next job finds and leaves all in order.
- * ctest: serial
  *
  * Every test has a runtime directory of its own, which is empty afterwards. The system
  * calls that a meeting makes are defined here, so that the k-th of them can fail or be
@@ -26,7 +25,6 @@ FAULTY(int, accept4, (int a, struct sockaddr *b, socklen_t *c, int d), (a, b, c,
 FAULTY(int, socketpair, (int a, int b, int c, int d[2]), (a, b, c, d))
 FAULTY(int, getsockopt, (int a, int b, int c, void *d, socklen_t *e), (a, b, c, d, e))
 FAULTY(ssize_t, sendmsg, (int a, const struct msghdr *b, int c), (a, b, c))
-FAULTY(ssize_t, recvmsg, (int a, struct msghdr *b, int c), (a, b, c))
 FAULTY(ssize_t, getrandom, (void *a, size_t b, unsigned c), (a, b, c))
 FAULTY(int, flock, (int a, int b), (a, b))
 FAULTY(int, fstat, (int a, struct stat *b), (a, b))
@@ -51,6 +49,21 @@ int open(const char *path, int flags, ...)
     return fault() ? -1 : next.call(path, flags, mode);
 }
 
+static atomic_int
+    *received; /* messages, by all processes of a test; NULL: not counted */
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    union {
+        void *address;
+        ssize_t (*call)(int, struct msghdr *, int);
+    } next = {.address = fault_next("recvmsg")};
+    ssize_t got = fault() ? -1 : next.call(fd, message, flags);
+    if (got > 0 && received != NULL)
+        atomic_fetch_add(received, 1);
+    return got;
+}
+
 /* ---- Kills ----------------------------------------------------------------------- */
 
 static int entries(const char *path)
@@ -64,12 +77,16 @@ static int entries(const char *path)
     return count;
 }
 
-static void kill_hub(struct job *job, const char *key)
+static void kill_hub(struct job *job, const char *key, const char *dir)
 {
     job->key = key;
     int hub = plane_start(&job->plane, body_meet, 0, job);
     wait_for_socket(job);
-    symm__sleep(0.1); /* it has cleaned up behind others now */
+    /* Until it has removed what others have left. */
+    for (double until = symm__now() + HARNESS_AMPLE; entries(dir) > 1;) {
+        assert_true(symm__now() < until);
+        symm__sleep(0.001);
+    }
     assert_int_equal(kill(job->plane.pids[hub], SIGKILL), 0);
     assert_int_equal(plane_wait(&job->plane), 0);
 }
@@ -92,10 +109,10 @@ static void test_stale(void **state)
     (void)state;
     job_open(&job, 2);
     meeting_dir(&job, dir, sizeof(dir));
-    kill_hub(&job, "another job");
+    kill_hub(&job, "another job", dir);
     assert_int_equal(entries(dir), 1);
-    kill_hub(&job, "this job");
-    assert_int_equal(entries(dir), 1); /* the second has removed what the first left */
+    kill_hub(&job, "this job", dir);
+    assert_int_equal(entries(dir), 1);
     leave_socket(dir, "t-0123456789abcdef");
     leave_socket(dir, "t-00000000000000aa");
     leave_socket(dir, "somebody else's");
@@ -115,11 +132,11 @@ static void test_killed(void **state)
     for (int kind = 0; kind < 2; kind++) {
         struct job job;
         job_open(&job, 4);
-        job.deadline = 10;
+        received = job.step;
         for (int r = 0; r < 3; r++)
             plane_start(&job.plane, body_meet, r, &job);
-        wait_for_socket(&job);
-        symm__sleep(0.2);
+        assert_true(harness_until(job.step, 4)); /* two greetings, two welcomes */
+        received = NULL;
         assert_int_equal(kill(job.plane.pids[kind], SIGKILL), 0);
         assert_int_equal(plane_wait(&job.plane), 0);
         for (int r = 0; r < 3; r++) {
@@ -127,7 +144,7 @@ static void test_killed(void **state)
                 continue;
             assert_result(&job, r, SYMM_ERR_PEER_DEAD,
                           kind == 0 ? "rank 0 has ended" : "rank 1 (process");
-            assert_true(job.plane.results[r].seconds < 3);
+            assert_true(job.plane.results[r].seconds < HARNESS_SOON);
         }
         job_close(&job); /* the survivors have removed the dead hub's socket, too */
     }
@@ -153,12 +170,12 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
 }
 
 /* ... or dies before it: one name may stay, and the next job removes it at once. */
-static bool killed_at(int victim, int k, int *stayed)
+static bool killed_at(int victim, int k, double deadline, int *stayed)
 {
     struct job job;
     char dir[100];
     job_open(&job, 3);
-    job.deadline = 0.1;
+    job.deadline = deadline;
     job.kind = 2 * k + victim;
     meeting_dir(&job, dir, sizeof(dir));
     fault_kills = true;
@@ -168,7 +185,7 @@ static bool killed_at(int victim, int k, int *stayed)
     int names = entries(dir);
     assert_true(names <= 1);
     *stayed += names;
-    job.deadline = 20;
+    job.deadline = HARNESS_AMPLE;
     job.key = k % 2 == 0 ? job.key : "the next job";
     assert_int_equal(plane_run(&job.plane, 3, body_meet, &job), 0);
     assert_met(&job, 3);
@@ -176,30 +193,32 @@ static bool killed_at(int victim, int k, int *stayed)
     return killed;
 }
 
-static void test_killed_anywhere(void **state)
+/*
+ * All k. Whoever waits for the victim does so until a deadline, which is short; on a busy
+ * machine it may be too short for a meeting to get as far as it must.
+ */
+static bool killed_anywhere(double deadline)
 {
     int runs[2] = {0, 0}, stayed = 0;
-    (void)state;
     for (int victim = 0; victim < 2; victim++) {
-        for (int k = 1; k < 100 && killed_at(victim, k, &stayed); k++)
+        for (int k = 1; k < 100 && killed_at(victim, k, deadline, &stayed); k++)
             runs[victim]++;
     }
     printf("killed before %d and %d calls of rank 0 and rank 1; %d names stayed\n",
            runs[0], runs[1], stayed);
     /* Those between bind and the final name: nobody but the next hub removes that. */
-    assert_true(runs[0] > 20 && runs[1] > 12 && stayed >= 2);
+    return runs[0] > 20 && runs[1] > 12 && stayed >= 2;
 }
 
-static void test_faults(void **state)
+static bool failed_anywhere(double deadline)
 {
     int runs[2] = {0, 0}, failures = 0;
-    (void)state;
     for (int victim = 0; victim < 2; victim++) {
         int failed = 1;
         for (int k = 1; k < 100 && failed; k++) {
             struct job job;
             job_open(&job, 3);
-            job.deadline = 0.1;
+            job.deadline = deadline;
             job.kind = 2 * k + victim;
             assert_int_equal(plane_run(&job.plane, 3, body_fault, &job), 0);
             failed = job.plane.results[victim].extra;
@@ -210,7 +229,30 @@ static void test_faults(void **state)
     }
     printf("%d and %d calls of rank 0 and rank 1 failed, %d meetings with them\n",
            runs[0], runs[1], failures);
-    assert_true(runs[0] > 20 && runs[1] > 12 && failures > 25);
+    return runs[0] > 20 && runs[1] > 12 && failures > 25;
+}
+
+static void test_anywhere(bool (*all)(double deadline))
+{
+    double deadline;
+    HARNESS_PATIENCE(deadline, 0.1)
+    {
+        if (all(deadline))
+            break;
+    }
+    assert_true(deadline <= HARNESS_SOON);
+}
+
+static void test_killed_anywhere(void **state)
+{
+    (void)state;
+    test_anywhere(killed_anywhere);
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    test_anywhere(failed_anywhere);
 }
 
 int main(void)

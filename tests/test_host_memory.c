@@ -489,8 +489,9 @@ static int body_lists(symm_ctx *ctx, void *arg)
         list.registered = lies[i].registered;
         for (int k = 0; k < 3; k++)
             three[k] = last_segment(&r)->handle;
-        CHECK_OK(symm__team_exchange(r.team, "rendezvous", 10.0, SYMM_OK, &list,
-                                     lies[i].bytes, three, lies[i].fds, parcels));
+        CHECK_OK(symm__team_exchange(r.team, "rendezvous", HARNESS_AMPLE, SYMM_OK,
+                                     &list, lies[i].bytes, three, lies[i].fds,
+                                     parcels));
         symm__parcels_finish(parcels, 3);
         CHECK(count_fds() == fds);
     }
@@ -529,7 +530,8 @@ static int greet(const struct greeting *g, const symm_config *config)
     int *peer_fd = malloc(2 * sizeof(*peer_fd));
     CHECK(peer_fd != NULL);
     snprintf(key, sizeof(key), "config:%s", config->job_id);
-    struct symm_meeting meeting = {.rank = 1, .size = 2, .key = key, .deadline = 20.0};
+    struct symm_meeting meeting = {
+        .rank = 1, .size = 2, .key = key, .deadline = HARNESS_AMPLE};
     CHECK_OK(symm__meet_local(&meeting, peer_fd));
     symm__link_init(&link, 1, 2, peer_fd);
     int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_BYTES, SEALS)
@@ -540,7 +542,7 @@ static int greet(const struct greeting *g, const symm_config *config)
                                      .tag = SYMM_CONTROL_MAGIC,
                                      .members = members,
                                      .count = 2,
-                                     .deadline = 20.0,
+                                     .deadline = HARNESS_AMPLE,
                                      .bytes = &hello,
                                      .bytes_count = sizeof(hello),
                                      .fds = fds,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_team.c - teams made by split: who is in them, their memory, their
- * independence. ctest: timeout 180
+ * independence. ctest: cost 12
  *
  * Ranks follow key, then the parent's rank; a team has an address range of its own and
  * may use the parent's buffers; disjoint teams run at their own pace, and the failure

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_wrap.c - epochs that wrap at 2^32, and a long run.
- * ctest: timeout 300
+ * ctest: cost 6
  *
  * Channels begin a few steps before 2^32, and 10^5 calls cross it: every algorithm,
  * every collective, signals. The long run checks every element of every call: 2 x 10^5

@@ -5,7 +5,7 @@
  * of bench/programs, determinism, reading back, and what is refused. Every plan made here
  * is proved by the checker.
  *
- * ctest: timeout 240
+ * ctest: cost 10
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: timeout 600
+# ctest: cost 60
 #
 # symm-plan emit: what it writes is formatted, compiles without warnings, and finds every
 # result right on the ranks of its program, with and without the plan; it finds wrong ones

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: timeout 300
+# ctest: cost 15
 #
 # Installs into an empty prefix, moves the prefix, and uses what lies there: a program is
 # built by find_package (shared and static) and by pkg-config, and run. The library exports

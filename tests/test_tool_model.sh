@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: timeout 300
+# ctest: cost 15
 #
 # The model of the signal round (tests/model/rounds.pml), explored completely by Spin: no
 # error for two and three ranks, with deaths, mistakes and late ranks; an error for every
@@ -26,7 +26,7 @@ explore() {
     rm -f pan pan.*
     if ! spin -a "$@" "$model" >spin.out 2>&1 ||
         ! cc -O1 -DSAFETY -DVECTORSZ=2048 -DMEMLIM=2000 -o pan pan.c >cc.out 2>&1 ||
-        ! timeout 200 ./pan -m1000000 >pan.out 2>&1; then
+        ! timeout 500 ./pan -m1000000 >pan.out 2>&1; then
         echo "FAILED: $*: could not be explored"
         cat spin.out cc.out pan.out 2>/dev/null | head -n 20
         failed=1

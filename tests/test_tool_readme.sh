@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: timeout 180
 #
 # The documents tell the truth: every whole program of README.md and docs/guide.md is taken
 # out, and the commands of the console block behind it are run as they stand there, against
@@ -64,7 +63,7 @@ blocks() {
 commands() {
     local line
     while IFS= read -r line; do
-        timeout 60 bash -c "${line#\$ }" 2>&1 </dev/null ||
+        timeout 300 bash -c "${line#\$ }" 2>&1 </dev/null ||
             echo "exit status $? of: ${line#\$ }"
     done < <(grep '^\$ ' "$1")
 }

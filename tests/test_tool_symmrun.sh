@@ -6,6 +6,10 @@
 
 set -u
 export LC_ALL=C
+# symmrun leaves alone what it finds ignored, as nohup does with SIGHUP.
+if [ -z "${signals_are_default-}" ]; then
+    signals_are_default=1 exec env --default-signal=HUP,INT,QUIT,TERM,PIPE bash "$0" "$@"
+fi
 bin=${BUILD_DIR:-build}/bin
 symmrun=$bin/symmrun
 work=$(mktemp -d) || exit 1
@@ -44,7 +48,7 @@ begin() {
     rm -f out err
     "$symmrun" -n "$want" "$@" >out 2>err &
     pid=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 2000); do
         [ "$(grep -c up out 2>/dev/null)" = "$want" ] && return
         sleep 0.05
     done
@@ -66,6 +70,7 @@ same() {
     [ "$(sort "$1")" = "$(printf '%s\n' "$2" | sort)" ] ||
         { fail "$1 should be '$2', is:" && head -c 600 "$1"; }
 }
+# within LEAST MOST WHAT: milliseconds. What must not be waited for takes minutes.
 within() {
     if [ "$took" -lt "$1" ] || [ "$took" -gt "$2" ]; then
         fail "$3: took $took ms, not $1 to $2"
@@ -74,7 +79,7 @@ within() {
 
 # Nothing with our duration runs; a killed process may take a moment to be gone.
 nothing_left() {
-    for _ in $(seq 40); do
+    for _ in $(seq 1200); do
         pgrep -f "sleep $long" >/dev/null || return
         sleep 0.05
     done
@@ -195,47 +200,52 @@ has err 'see logs/rank'
 # shellcheck disable=SC2016
 run 7 -n 3 --grace 0.3 -- sh -c 'test $RANK = 1 && exit 7; sleep '$long
 has err 'rank 1 exited with status 7; the other ranks have 0.3 s'
-within 200 3000 'grace 0.3'
+within 200 60000 'grace 0.3'
 nothing_left 'after a failure'
 # shellcheck disable=SC2016
 run 137 -n 2 --grace 0.2 -- sh -c 'test $RANK = 0 && kill -KILL $$; sleep '$long
 has err 'rank 0 was killed by'
 # Ranks that end in time are not disturbed, and do not change the status.
 # shellcheck disable=SC2016
-run 4 -n 2 -- sh -c 'test $RANK = 1 && exit 4; trap "echo TERM" TERM; sleep 0.5; echo bye; exit 9'
+run 4 -n 2 --grace 60 -- sh -c 'test $RANK = 1 && exit 4; trap "echo TERM" TERM; sleep 0.5; echo bye; exit 9'
 same out '[0] bye'
-within 400 4000 'a rank that ends by itself'
+within 400 60000 'a rank that ends by itself'
 # Those that ignore SIGTERM are killed a second later.
 # shellcheck disable=SC2016
-run 5 -n 2 --grace 0 -- sh -c 'trap "" TERM; test $RANK = 1 && sleep 0.3 && exit 5; sleep '$long
+run 5 -n 2 --grace 0 -- sh -c 'trap "" TERM; touch up$RANK
+    while [ ! -e up0 ]; do sleep 0.02; done; test $RANK = 1 && exit 5; sleep '$long
 has err 'SIGKILL to rank 0'
-within 1200 5000 'SIGKILL after SIGTERM'
+within 900 60000 'SIGKILL after SIGTERM'
 nothing_left 'after SIGKILL'
 
 run 127 -n 3 -- /no/such/program
 [ "$(grep -c 'no/such/program' err)" = 1 ] || fail 'no such program: not told once'
 [ "$(wc -l <err)" = 1 ] || { fail 'no such program: more than one line' && cat err; }
-within 0 2000 'no such program'
+within 0 60000 'no such program'
 run 127 -n 2 -- /etc/passwd
 has err 'Permission denied'
 
 # What a rank leaves behind may still write a little, and is then ended.
-run 0 -n 1 -- sh -c '(sleep 0.2; echo late) & echo done'
+# For half a second: on a busy machine that may be too short.
+for _ in 1 2 3 4 5; do
+    run 0 -n 1 -- sh -c '(sleep 0.2; echo late) & echo done'
+    grep -q late out && break
+done
 same out $'[0] done\n[0] late'
 run 0 -n 2 -- sh -c "sleep $long & sleep $long >/dev/null 2>&1 & echo done"
-within 500 5000 'processes left behind'
+within 500 60000 'processes left behind'
 nothing_left 'processes left behind'
 
 # ---- Deadline --------------------------------------------------------------------------
 
 run 124 -n 2 --timeout 0.3 -- sleep $long
 has err 'timeout after 0.3 s: ending rank 0, rank 1'
-within 300 2500 timeout
-run 124 -n 2 --timeout 0.3 -- sh -c "trap '' TERM; sleep $long; sleep $long"
-within 1200 5000 'timeout, SIGTERM ignored'
+within 300 60000 timeout
+run 124 -n 2 --timeout 3 -- sh -c "trap '' TERM; sleep $long; sleep $long"
+within 3900 60000 'timeout, SIGTERM ignored'
 nothing_left timeout
-run 0 -n 2 --timeout 30 -- true
-within 0 3000 'timeout not reached'
+run 0 -n 2 --timeout 120 -- true
+within 0 60000 'timeout not reached'
 
 # ---- Signals ---------------------------------------------------------------------------
 
@@ -257,7 +267,10 @@ kill -INT "$pid"
 ended 137 'SIGINT, ignored'
 begin 2 --grace 60 -- sh -c "trap '' TERM INT; echo up; sleep $long; sleep $long"
 kill -TERM "$pid"
-sleep 0.2
+for _ in $(seq 1200); do # two signals at once would be one
+    ! grep -q 'SIGTERM: passed on' err || break
+    sleep 0.05
+done
 kill -TERM "$pid"
 ended 137 'SIGTERM twice'
 has err 'again'
@@ -269,7 +282,7 @@ keeper=$(pgrep -P "$pid" symmrun-keeper) || fail 'there is no keeper'
 kill -KILL "$pid"
 ended 137 SIGKILL
 nothing_left 'SIGKILL of symmrun'
-for _ in $(seq 40); do
+for _ in $(seq 1200); do
     grep -q '^State:.[RSD]' "/proc/${keeper:-0}/status" 2>/dev/null || break
     sleep 0.05
 done
