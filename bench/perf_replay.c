@@ -2,8 +2,11 @@
 /* perf_replay.c - see perf_replay.h. */
 #include "perf_replay.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "symm/plan.h"
 
 #include "perf_stage.h"
 
@@ -22,17 +25,73 @@ struct replay {
     struct perf_stage stage;
     double *calls, *wall;     /* of the timed periods */
     struct replay_record sum; /* the slowest rank's times; sums of the counts */
+    uint64_t plan_hash;       /* rank 0 with --plan: what will be printed */
+    size_t arena_bytes;
 };
 
-static int load_plan(const struct replay *replay)
+/* Rank 0: what the plan says of itself, and whether it is the program's. */
+static int read_plan(struct replay *replay)
 {
+    const struct perf_options *options = replay->options;
+    symm_program *program = NULL;
+    symm_plan *plan = NULL;
+    uint64_t hash = 0;
+    int result = PERF_RIGHT;
+    symm_status status = symm_plan_read(options->plan, &plan);
+
+    if (status == SYMM_OK)
+        status = symm_plan_hash(plan, &replay->plan_hash);
+    if (status == SYMM_OK)
+        status = symm_program_read(options->program, &program);
+    if (status == SYMM_OK)
+        status = symm_program_hash(program, &hash);
+    if (status != SYMM_OK) {
+        result = perf_job_failed(replay->job, status, "--plan");
+    } else if (hash != plan->program_hash) {
+        fprintf(stderr,
+                "symm-perf: --plan: %s: program_hash: found %016" PRIx64
+                " of program '%s', allowed: %016" PRIx64 ", that of %s\n",
+                options->plan, plan->program_hash, plan->program, hash,
+                options->program);
+        result = PERF_REFUSED;
+    } else {
+        replay->arena_bytes = plan->arena_bytes;
+    }
+    symm_plan_destroy(plan);
+    symm_program_destroy(program);
+    return result;
+}
+
+/* Collective: who could not load it says so, and all give up. */
+static int load_plan(struct replay *replay)
+{
+    const struct perf_job *job = replay->job;
+    int result = PERF_RIGHT, worst = PERF_RIGHT;
+    double mine, *all;
     symm_status status;
 
     if (!replay->options->plan)
         return PERF_RIGHT;
-    status = symm_plan_load(replay->job->world, replay->options->plan);
-    return status == SYMM_OK ? PERF_RIGHT
-                             : perf_job_failed(replay->job, status, "--plan");
+    all = calloc((size_t)job->size, sizeof *all);
+    if (!all) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+        return PERF_FAILED;
+    }
+    if (job->rank == 0)
+        result = read_plan(replay);
+    if (result == PERF_RIGHT) {
+        status = symm_plan_load(job->world, replay->options->plan);
+        if (status != SYMM_OK)
+            result = perf_job_failed(job, status, "--plan");
+    }
+    mine = result;
+    status = perf_job_gather(job, &mine, 1, all);
+    for (int r = 0; status == SYMM_OK && r < job->size; r++)
+        worst = (int)all[r] > worst ? (int)all[r] : worst;
+    free(all);
+    if (status != SYMM_OK)
+        return perf_job_failed(job, status, "--plan");
+    return result == PERF_RIGHT ? worst : result;
 }
 
 static int run_periods(struct replay *replay)
@@ -104,6 +163,9 @@ static void print(const struct replay *replay)
            program->group_count, program->group_count > 1 ? "s" : "");
     printf("# %-20s : %zu in %d buffers; heap committed %.0f a rank\n", "Bytes",
            buffer_bytes(program), program->buffer_count, sum->committed);
+    if (replay->options->plan)
+        printf("# %-20s : %016" PRIx64 ", arena of %zu bytes\n", "Plan",
+               replay->plan_hash, replay->arena_bytes);
     printf(
         "# %-20s : %d checked in full, %d timed (3 elements of each result checked)\n",
         "Periods", periods, periods);
@@ -123,9 +185,15 @@ static json_t *describe(const struct replay *replay)
 {
     const struct program *program = replay->program;
     const struct replay_record *sum = &replay->sum;
+    char hash[24];
 
+    snprintf(hash, sizeof hash, "%016" PRIx64, replay->plan_hash);
+    json_t *plan = replay->options->plan
+                       ? json_pack("{s:s,s:I}", "hash", hash, "arena_bytes",
+                                   (json_int_t)replay->arena_bytes)
+                       : NULL;
     return json_pack(
-        "{s:{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}}", "replay",
+        "{s:{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o,s:o*}}", "replay",
         "program", program->name, "world", program->world, "ops", program->op_count,
         "buffers", program->buffer_count, "streams", program->stream_count,
         "periods_checked", replay->options->iterations, "periods_timed",
@@ -133,7 +201,7 @@ static json_t *describe(const struct replay *replay)
         "committed_bytes", (json_int_t)sum->committed, "results_checked",
         (json_int_t)sum->results, "nwrong", (json_int_t)sum->wrong, "calls_per_period",
         perf_report_stats(&sum->calls), "wall_per_period",
-        perf_report_stats(&sum->wall));
+        perf_report_stats(&sum->wall), "plan", plan);
 }
 
 static int run(struct replay *replay)

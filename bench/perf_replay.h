@@ -5,7 +5,8 @@
  * Each period executes all ops on streams of this rank as the program orders them. K
  * periods are checked in every element of every result, K more are timed with three
  * elements of each result looked at. Without a plan each put gets an entry barrier over
- * its group.
+ * its group. With one, buffers share bytes and barriers are left out: a result in symmetric
+ * memory is looked at where the program reads it, since that is when it must be there.
  */
 #ifndef PERF_REPLAY_H
 #define PERF_REPLAY_H

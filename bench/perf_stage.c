@@ -129,13 +129,48 @@ static int make_staging(struct perf_stage *stage)
     return stage->staging ? PERF_RIGHT : no_memory(stage);
 }
 
+static bool has_buffer(const struct program_op *op, int buffer)
+{
+    for (int i = 0; i < op->buffer_count; i++)
+        if (op->buffers[i] == buffer)
+            return true;
+    return false;
+}
+
+/*
+ * Under a plan: may the result of this op be looked at when the op, or the wait for it, is
+ * over? A collective's has arrived only where the program reads it: it is looked at there.
+ * A put's has, but its bytes may be another buffer's at once if nobody reads it.
+ */
+static bool is_looked_at(const struct program *program, int index)
+{
+    const struct program_op *op = &program->ops[index];
+
+    if (op->kind != PROGRAM_WAIT)
+        return op->out < 0;
+    int buffer = program->ops[op->put].out;
+    for (int k = 1; k <= program->op_count; k++) {
+        const struct program_op *next = &program->ops[(index + k) % program->op_count];
+        if (next->kind == PROGRAM_READ || next->kind == PROGRAM_WRITE) {
+            if (has_buffer(next, buffer))
+                return next->kind == PROGRAM_READ;
+        } else if (next->kind != PROGRAM_WAIT && next->kind != PROGRAM_DEPEND) {
+            if (next->in == buffer || next->out == buffer)
+                return next->in == buffer;
+        }
+    }
+    return false;
+}
+
 int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
                     const struct perf_options *options, const struct program *program)
 {
     int result;
 
-    *stage =
-        (struct perf_stage){.job = job, .program = program, .delay = options->delay};
+    *stage = (struct perf_stage){.job = job,
+                                 .program = program,
+                                 .delay = options->delay,
+                                 .planned = options->plan != NULL};
     pthread_mutex_init(&stage->lock, NULL);
     pthread_cond_init(&stage->changed, NULL);
     if (!allocate_arrays(stage) || !allocate_private_out(stage)) {
@@ -146,6 +181,7 @@ int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
         stage->steps[i].stage = stage;
         stage->steps[i].op = i;
         stage->steps[i].random = (uint64_t)i * 1000003 + (uint64_t)job->rank + 1;
+        stage->steps[i].looks = !stage->planned || is_looked_at(program, i);
     }
     result = make_teams(stage);
     if (result == PERF_RIGHT)

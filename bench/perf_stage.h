@@ -26,12 +26,14 @@ struct perf_step {
     int op;
     uint64_t random;        /* state of --delay */
     uint64_t posted, taken; /* depend: periods that its two streams have passed */
+    bool looks;             /* what arrives in symmetric memory is looked at at once */
 };
 
 struct perf_stage {
     const struct perf_job *job;
     const struct program *program;
     double delay; /* microseconds, at most, before each communication */
+    bool planned; /* a plan keeps buffers apart, and only as the program needs it */
     struct perf_expect *expect;
     symm_team **teams; /* by group: the one this rank is in; [0] borrows */
     int *list, *place; /* by group: this rank's list, and its place in it */

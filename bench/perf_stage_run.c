@@ -230,7 +230,7 @@ static symm_status run_collective(struct perf_step *step)
     symm_status status =
         keep_work(stage, work, call_collective(stage, op, &call, work));
 
-    return status == SYMM_OK ? run_local(step, check_result) : status;
+    return status == SYMM_OK && step->looks ? run_local(step, check_result) : status;
 }
 
 static symm_status run_put(struct perf_step *step)
@@ -264,7 +264,7 @@ static symm_status run_wait(struct perf_step *step)
     int peer = (stage->place[put->group] - put->shift + size) % size;
     symm_status status = symm_signal_wait(team, peer, put->signal, &call);
 
-    return status == SYMM_OK ? run_local(step, check_put) : status;
+    return status == SYMM_OK && step->looks ? run_local(step, check_put) : status;
 }
 
 static symm_status run_step(struct perf_step *step)
@@ -321,6 +321,17 @@ static int drain(struct perf_stage *stage)
     return result;
 }
 
+/* The plan of a program that is no loop ends with it: a barrier lies between two runs. */
+static int part_runs(struct perf_stage *stage)
+{
+    symm_status status = SYMM_OK;
+
+    if (stage->planned && !stage->program->loop)
+        status = symm_barrier(stage->job->world, NULL, NULL);
+    return status == SYMM_OK ? PERF_RIGHT
+                             : perf_job_failed(stage->job, status, "symm_barrier");
+}
+
 static int run_ops(struct perf_stage *stage)
 {
     const struct program *program = stage->program;
@@ -337,7 +348,8 @@ static int run_ops(struct perf_stage *stage)
             return result;
         }
     }
-    return drain(stage);
+    int result = drain(stage);
+    return result == PERF_RIGHT ? part_runs(stage) : result;
 }
 
 int perf_stage_run(struct perf_stage *stage, uint64_t period, bool glance, double *wall,

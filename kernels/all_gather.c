@@ -36,6 +36,22 @@ symm_status symm__k_all_gather_pull(struct symm_state *state,
     return round_all(state, args);
 }
 
+symm_status symm__k_all_gather_pull_body(struct symm_state *state,
+                                         const struct symm_args *args)
+{
+    const size_t base = args->in_offset - (size_t)state->rank * args->in_step;
+
+    keep_own(state, args);
+    for (int k = 1; k < state->size; k++) {
+        int peer = round_peer(state, k);
+
+        round_copy((char *)args->out + (size_t)peer * args->bytes,
+                   state->base[peer] + base + (size_t)peer * args->in_step,
+                   args->bytes);
+    }
+    return SYMM_OK;
+}
+
 symm_status symm__k_all_gather_copy_in(struct symm_state *state,
                                        const struct symm_args *args)
 {

@@ -27,32 +27,62 @@ static void claim_peers(const struct symm_state *state, void *const *slices,
             symm_prefetch_write((const char *)slices[r] + at);
 }
 
-symm_status symm__k_all_reduce_two_shot(struct symm_state *state,
-                                        const struct symm_args *args)
-{
+/* A rank's slice of every input and output. */
+struct slices {
     const void *src[SYMM_MAX_LOCAL_RANKS];
     void *dst[SYMM_MAX_LOCAL_RANKS];
-    size_t line, slice, low;
-    symm_status status;
+    size_t count; /* elements */
+};
 
-    round_arrive(state, args); /* first: what follows is done while peers come */
-    line = LINE_BYTES / args->element;
+static inline void slices_find(const struct symm_state *state,
+                               const struct symm_args *args, struct slices *slices)
+{
+    size_t line = LINE_BYTES / args->element, slice, low;
+
     slice = (args->count + (size_t)state->size - 1) / (size_t)state->size;
     slice = (slice + line - 1) / line * line;
     low = slice * (size_t)state->rank;
     for (int r = 0; r < state->size; r++) {
-        src[r] = state->base[r] + args->in_offset + low * args->element;
-        dst[r] = state->base[r] + args->out_offset + low * args->element;
+        slices->src[r] = state->base[r] + args->in_offset + low * args->element;
+        slices->dst[r] = state->base[r] + args->out_offset + low * args->element;
     }
+    slices->count = low < args->count ? args->count - low : 0;
+    if (slices->count > slice)
+        slices->count = slice;
+}
+
+static inline void slices_reduce(const struct symm_state *state,
+                                 const struct symm_args *args,
+                                 const struct slices *slices)
+{
+    if (slices->count == 0)
+        return;
+    if (args->in_offset == args->out_offset)
+        claim_peers(state, slices->dst, slices->count * args->element);
+    args->reduce(slices->dst, state->size, slices->src, state->size, slices->count);
+}
+
+symm_status symm__k_all_reduce_two_shot(struct symm_state *state,
+                                        const struct symm_args *args)
+{
+    struct slices slices;
+    symm_status status;
+
+    round_arrive(state, args); /* first: what follows is done while peers come */
+    slices_find(state, args, &slices);
     status = round_await_all(state, args);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    if (low < args->count) {
-        size_t count = args->count - low < slice ? args->count - low : slice;
-
-        if (args->in_offset == args->out_offset)
-            claim_peers(state, dst, count * args->element);
-        args->reduce(dst, state->size, src, state->size, count);
-    }
+    slices_reduce(state, args, &slices);
     return round_all(state, args);
+}
+
+symm_status symm__k_all_reduce_two_shot_body(struct symm_state *state,
+                                             const struct symm_args *args)
+{
+    struct slices slices;
+
+    slices_find(state, args, &slices);
+    slices_reduce(state, args, &slices);
+    return SYMM_OK;
 }

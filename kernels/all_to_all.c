@@ -27,6 +27,20 @@ symm_status symm__k_all_to_all_pull(struct symm_state *state,
     return round_all(state, args);
 }
 
+symm_status symm__k_all_to_all_pull_body(struct symm_state *state,
+                                         const struct symm_args *args)
+{
+    const size_t mine = (size_t)state->rank * args->bytes;
+
+    for (int k = 0; k < state->size; k++) {
+        int peer = round_peer(state, k);
+
+        round_copy((char *)args->out + (size_t)peer * args->bytes,
+                   state->base[peer] + args->in_offset + mine, args->bytes);
+    }
+    return SYMM_OK;
+}
+
 symm_status symm__k_all_to_all_copy_in(struct symm_state *state,
                                        const struct symm_args *args)
 {

@@ -3,13 +3,14 @@
  * broadcast.c - root's input into every rank's out, pulled or staged.
  *
  * Every rank takes part in every round, so that all see a mismatch. Pull reads root's
- * symmetric out (root has put its input there first). Staged: root's chunks through its
+ * symmetric out (root has put its input there first: under a plan, too, which costs a round
+ * between that and the others' reads, whatever barriers the plan keeps). Staged: root's chunks through its
  * slots; in matters on the root alone.
  */
 #include "round.h"
 
-symm_status symm__k_broadcast_pull(struct symm_state *state,
-                                   const struct symm_args *args)
+symm_status symm__k_broadcast_pull_body(struct symm_state *state,
+                                        const struct symm_args *args)
 {
     const bool root = state->rank == args->root;
     symm_status status;
@@ -17,11 +18,17 @@ symm_status symm__k_broadcast_pull(struct symm_state *state,
     if (root && args->in != args->out)
         round_copy(args->out, args->in, args->bytes);
     status = round_all(state, args);
-    if (status != SYMM_OK)
-        return status;
-    if (!root)
+    if (status == SYMM_OK && !root)
         round_copy(args->out, state->base[args->root] + args->out_offset, args->bytes);
-    return round_all(state, args);
+    return status;
+}
+
+symm_status symm__k_broadcast_pull(struct symm_state *state,
+                                   const struct symm_args *args)
+{
+    symm_status status = symm__k_broadcast_pull_body(state, args);
+
+    return status == SYMM_OK ? round_all(state, args) : status;
 }
 
 symm_status symm__k_broadcast_copy_in(struct symm_state *state,

@@ -39,7 +39,8 @@ struct symm_cuda_args {
     int64_t in_step;    /* peer p's in_offset is mine + (p - rank) * in_step */
     uint64_t count;     /* elements of one rank's block; puts: bytes */
     uint64_t bytes;     /* count x element */
-    uint64_t multicast; /* address of the heap's multicast view, 0: none */
+    uint64_t multicast; /* plus an offset in the heap: the address of all ranks' memory
+                           there, where the question said that it has one */
     uint32_t *result;   /* of the work handle: minus the status; NULL: none */
     uint32_t tag;
     uint32_t channel, flags;

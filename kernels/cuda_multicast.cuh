@@ -8,8 +8,8 @@
  * between an access by one kind of address and one by the other (fence.proxy.alias).
  *
  * With SYMM_SIMT an address stands for the memories that are bound to it:
- * simt_multicast(address, i) gives the i-th, NULL behind the last. It is declared weak and
- * comes from whoever runs the kernels.
+ * simt_multicast(address, i, stores) gives the i-th that a load or a store reaches, NULL
+ * behind the last. It is declared weak and comes from whoever runs the kernels.
  */
 #ifndef SYMM_KERNELS_CUDA_MULTICAST_CUH
 #define SYMM_KERNELS_CUDA_MULTICAST_CUH
@@ -18,7 +18,8 @@
 
 #if defined(SYMM_SIMT)
 
-extern "C" __attribute__((weak)) void *simt_multicast(uint64_t address, unsigned index);
+extern "C" __attribute__((weak)) void *simt_multicast(uint64_t address, unsigned index,
+                                                      bool stores);
 
 SYMM_DEVICE void symm_multicast_fence(void)
 {
@@ -32,7 +33,7 @@ template <int DTYPE> SYMM_DEVICE struct symm_line symm_multicast_sum(uint64_t ad
     const void *memory;
     int n = 0;
 
-    while ((memory = simt_multicast(address, (unsigned)n)) != NULL) {
+    while ((memory = simt_multicast(address, (unsigned)n, false)) != NULL) {
         struct symm_line line = symm_port_load_line((const struct symm_line *)memory);
 
         if (n++ == 0) {
@@ -50,7 +51,7 @@ SYMM_DEVICE void symm_multicast_store(uint64_t address, struct symm_line line)
 {
     void *memory;
 
-    for (unsigned n = 0; (memory = simt_multicast(address, n)) != NULL; n++)
+    for (unsigned n = 0; (memory = simt_multicast(address, n, true)) != NULL; n++)
         symm_port_store_line((struct symm_line *)memory, line);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * launch.c - which host kernel does which collective by which algorithm, and the barrier.
+ * launch.c - which host kernel does which collective by which algorithm, the barrier, and
+ * what a plan makes of a kernel.
  */
 #include "round.h"
 
@@ -31,6 +32,24 @@ symm_kernel_fn symm__host_kernel(enum symm_kind kind, enum symm_algorithm algori
     return kernels[kind][algorithm];
 }
 
+symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorithm,
+                               size_t bytes)
+{
+    static const symm_kernel_fn pulls[SYMM_KIND_COUNT] = {
+        [SYMM_KIND_ALL_REDUCE] = symm__k_all_reduce_pull_body,
+        [SYMM_KIND_REDUCE_SCATTER] = symm__k_reduce_scatter_pull_body,
+        [SYMM_KIND_ALL_GATHER] = symm__k_all_gather_pull_body,
+        [SYMM_KIND_BROADCAST] = symm__k_broadcast_pull_body,
+        [SYMM_KIND_ALL_TO_ALL] = symm__k_all_to_all_pull_body,
+    };
+
+    if (algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL)
+        return pulls[kind];
+    if (algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE)
+        return symm__k_all_reduce_two_shot_body;
+    return symm__host_kernel(kind, algorithm, bytes); /* over the pads: no barriers */
+}
+
 const char *symm__algorithm_name(enum symm_algorithm algorithm)
 {
     static const char *const names[SYMM_ALGORITHM_COUNT] = {
@@ -59,4 +78,17 @@ const char *symm__kind_name(enum symm_kind kind)
 symm_status symm__k_barrier(struct symm_state *state, const struct symm_args *args)
 {
     return round_all(state, args);
+}
+
+symm_status symm__k_planned(struct symm_state *state, const struct symm_args *args)
+{
+    symm_status status = SYMM_OK;
+
+    if (args->barriers & SYMM_BARRIER_ENTRY)
+        status = round_all(state, args);
+    if (status == SYMM_OK && args->body)
+        status = args->body(state, args);
+    if (status == SYMM_OK && args->barriers & SYMM_BARRIER_EXIT)
+        status = round_all(state, args);
+    return status;
 }

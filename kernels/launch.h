@@ -45,6 +45,15 @@ enum symm_kind {
     SYMM_KIND_COUNT
 };
 
+/* The barriers of a call that a plan has placed; any other call has both. */
+#define SYMM_BARRIER_ENTRY 1u
+#define SYMM_BARRIER_EXIT  2u
+
+struct symm_state;
+struct symm_args;
+typedef symm_status (*symm_kernel_fn)(struct symm_state *state,
+                                      const struct symm_args *args);
+
 /* One call's arguments. Offsets count from a rank's heap base; valid where the kernel reads
  * them, that is where the algorithm uses symmetric memory. */
 struct symm_args {
@@ -59,6 +68,8 @@ struct symm_args {
     size_t bytes;   /* count x element */
     symm_reduce_fn reduce;
     int root;
+    uint32_t barriers;   /* symm__k_planned: SYMM_BARRIER_... that it keeps */
+    symm_kernel_fn body; /* symm__k_planned: what runs between them */
 };
 
 /* A channel of a team as one rank sees it. Indices are team ranks. */
@@ -76,12 +87,19 @@ struct symm_state {
     void *owner; /* of stall and rouse */
 };
 
-typedef symm_status (*symm_kernel_fn)(struct symm_state *state,
-                                      const struct symm_args *args);
-
 /* NULL: that algorithm does not do that collective. */
 symm_kernel_fn symm__host_kernel(enum symm_kind kind, enum symm_algorithm algorithm,
                                  size_t bytes);
+/*
+ * A call at a planned site: the entry barrier if args->barriers has it, args->body, the exit
+ * barrier likewise. Unlike the kernels that overlap a barrier with their copies, it touches
+ * nothing before the last peer has arrived at an entry barrier: what else lies there may be
+ * in use by a peer until then.
+ */
+symm_status symm__k_planned(struct symm_state *state, const struct symm_args *args);
+/* What the algorithm does between its barriers, given that it has a kernel for it. */
+symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorithm,
+                               size_t bytes);
 const char *symm__algorithm_name(enum symm_algorithm algorithm);
 const char *symm__kind_name(enum symm_kind kind); /* "all_reduce" */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multimem.cu - all_reduce and all_gather by multicast memory: the switch adds up or copies.
+ * multimem.cu - all_reduce and all_gather by multicast memory: the switch adds up or copies;
+ * and the kernel that proves that it does.
  *
  * args.multicast is the address of the heap's multicast view; data is at the offsets of the
  * symmetric arrays behind it. Sums are made by the switch in an order of its own: not in rank
@@ -21,8 +22,13 @@
  * Lines that are not whole or arrays that do not begin at a multiple of 16 are summed and
  * stored by the ranks' own addresses.
  *
+ * prove: one warp. A line a lane of each type, one type's lines behind the other's, is summed
+ * over all ranks from in_offset and written to `out`; the lane's own line of the first type,
+ * at `in`, is stored to all ranks at out_offset + rank x bytes. Waits for nobody: the hosts
+ * see to the order. Nothing but known numbers is near.
+ *
  * symm_all_reduce_multimem_one_shot_any, symm_all_reduce_multimem_two_shot_any,
- * symm_all_gather_multimem_one_shot_any: sm_90
+ * symm_all_gather_multimem_one_shot_any, symm_multimem_prove_any: sm_90
  */
 #include "cuda_multicast.cuh"
 #include "cuda_pull.cuh"
@@ -150,4 +156,28 @@ SYMM_KERNEL(symm_all_reduce_multimem_two_shot_any)
 SYMM_KERNEL(symm_all_gather_multimem_one_shot_any)
 {
     between(args, [&]() { gather_lines(args); });
+}
+
+template <int DTYPE>
+SYMM_DEVICE void prove_sum(const struct symm_cuda_args &args, uint64_t at)
+{
+    const struct symm_line sum =
+        symm_multicast_sum<DTYPE>(args.multicast + args.in_offset + at);
+
+    symm_port_store_line((struct symm_line *)((char *)args.out + at), sum);
+}
+
+SYMM_KERNEL(symm_multimem_prove_any)
+{
+    const uint64_t at = 16 * (uint64_t)threadIdx.x;
+
+    symm_port_dependent_wait();
+    symm_multicast_fence();
+    prove_sum<SYMM_FLOAT32>(args, at);
+    prove_sum<SYMM_BFLOAT16>(args, at + args.bytes);
+    prove_sum<SYMM_FLOAT16>(args, at + 2 * args.bytes);
+    symm_multicast_store(
+        args.multicast + args.out_offset + (uint64_t)args.team.rank * args.bytes + at,
+        symm_port_load_line((const struct symm_line *)((const char *)args.in + at)));
+    symm_multicast_fence();
 }

@@ -8,19 +8,26 @@
  */
 #include "round.h"
 
-symm_status symm__k_reduce_scatter_pull(struct symm_state *state,
-                                        const struct symm_args *args)
+symm_status symm__k_reduce_scatter_pull_body(struct symm_state *state,
+                                             const struct symm_args *args)
 {
     const void *src[SYMM_MAX_LOCAL_RANKS];
     void *dst = args->out;
-    symm_status status = round_all(state, args);
 
-    if (status != SYMM_OK)
-        return status;
     for (int r = 0; r < state->size; r++)
         src[r] = state->base[r] + args->in_offset + (size_t)state->rank * args->bytes;
     args->reduce(&dst, 1, src, state->size, args->count);
-    return round_all(state, args);
+    return SYMM_OK;
+}
+
+symm_status symm__k_reduce_scatter_pull(struct symm_state *state,
+                                        const struct symm_args *args)
+{
+    symm_status status = round_all(state, args);
+
+    if (status == SYMM_OK)
+        status = symm__k_reduce_scatter_pull_body(state, args);
+    return status == SYMM_OK ? round_all(state, args) : status;
 }
 
 symm_status symm__k_reduce_scatter_copy_in(struct symm_state *state,

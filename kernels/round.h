@@ -132,5 +132,18 @@ symm_status symm__k_all_to_all_copy_in(struct symm_state *state,
                                        const struct symm_args *args);
 symm_status symm__k_all_to_all_pull(struct symm_state *state,
                                     const struct symm_args *args);
+/* The same without entry and exit round: what lies between them. */
+symm_status symm__k_all_reduce_pull_body(struct symm_state *state,
+                                         const struct symm_args *args);
+symm_status symm__k_all_reduce_two_shot_body(struct symm_state *state,
+                                             const struct symm_args *args);
+symm_status symm__k_reduce_scatter_pull_body(struct symm_state *state,
+                                             const struct symm_args *args);
+symm_status symm__k_all_gather_pull_body(struct symm_state *state,
+                                         const struct symm_args *args);
+symm_status symm__k_broadcast_pull_body(struct symm_state *state,
+                                        const struct symm_args *args);
+symm_status symm__k_all_to_all_pull_body(struct symm_state *state,
+                                         const struct symm_args *args);
 
 #endif

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "context.h"
+#include "cuda.h"
+#include "plan_team.h"
 #include "register.h"
 #include "status.h"
 
@@ -78,6 +80,8 @@ static void buffer_remove(symm_buffer *buffer)
             (team->buffer_count - at) * sizeof(*team->buffers));
     if (buffer->registration)
         symm__register_remove(buffer);
+    else if (buffer->planned)
+        ; /* its bytes are the arena's */
     else if (!buffer->shared || symm__heap_free(&team->heap, buffer->offset) != SYMM_OK)
         symm__heap_discard(&team->heap, buffer->offset);
     free(buffer);
@@ -151,12 +155,36 @@ static symm_status hold_again(symm_buffer *buffer, size_t bytes, symm_dtype dtyp
     return SYMM_OK;
 }
 
+/* In the arena, which lies there already; two such buffers may share bytes. */
+static symm_status place_planned(symm_team *team, const symm_plan_buffer *place,
+                                 symm_buffer *buffer)
+{
+    if (buffer->bytes > place->bytes)
+        return symm__fail(
+            SYMM_ERR_MISMATCH,
+            "alloc_id %llu asks for %zu bytes of %s, and plan '%s' has %zu bytes for "
+            "it "
+            "(buffer '%s'); make the plan of this program again, or use an alloc_id "
+            "that the plan does not name",
+            (unsigned long long)buffer->alloc_id, buffer->bytes,
+            symm_dtype_name(buffer->dtype), team->plan->path, place->bytes,
+            place->name);
+    buffer->offset = team->plan->arena + place->offset;
+    buffer->planned = true;
+    buffer->shared = team->plan->agreed;
+    buffer_insert(team, buffer);
+    return SYMM_OK;
+}
+
 static symm_status place(symm_team *team, size_t bytes, symm_buffer *buffer)
 {
+    const symm_plan_buffer *planned = symm__plan_buffer(team, buffer->alloc_id);
     symm_status status = buffers_reserve(team);
 
     if (status != SYMM_OK)
         return status;
+    if (planned)
+        return place_planned(team, planned, buffer);
     status = symm__heap_alloc(&team->heap, bytes, buffer->alloc_id, &buffer->offset);
     if (status != SYMM_OK)
         return status;
@@ -373,6 +401,7 @@ void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
 
 void *symm_buffer_multicast_ptr(const symm_buffer *buffer)
 {
-    (void)buffer; /* a feature of NVLink switches: no backend of this build has it */
-    return NULL;
+    if (!buffer || buffer->registration || !buffer->shared)
+        return NULL;
+    return symm__cuda_multicast_at(buffer->team, buffer->offset, buffer->bytes);
 }

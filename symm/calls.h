@@ -40,13 +40,18 @@ struct symm_call_ops {
     bool (*registered)(symm_team *team, const void *ptr, size_t bytes, int peer,
                        void **theirs);
     /* What choose.c may look at beyond the call itself: equal on all ranks. */
-    void (*describe)(const struct symm_lane *lane, struct symm_question *question);
+    void (*describe)(const struct symm_lane *lane, const struct symm_args *args,
+                     struct symm_question *question);
     /* Makes lane->launches[index] ready for the entry, whose args are filled; on error it is
      * as before. The lane is held, also during launch. */
     symm_status (*prepare)(struct symm_lane *lane, const struct symm_cached *entry,
                            size_t index, const struct symm_question *question);
     symm_status (*launch)(struct symm_lane *lane, const struct symm_cached *entry,
                           double deadline, symm_work **work);
+    /* A handle for all that the lane's stream has got so far. */
+    symm_status (*handle)(struct symm_lane *lane, symm_work **work);
+    /* Sets bytes of this rank's memory, in the stream's order. */
+    symm_status (*fill)(symm_ctx *ctx, void *stream, void *at, int byte, size_t bytes);
     /* *path: a sentence for symm_explain. */
     symm_status (*transfer)(const struct symm_transfer *transfer, void *stream,
                             symm_work **work, const char **path);

@@ -115,3 +115,60 @@ symm_status symm__choose(const struct symm_question *q, struct symm_answer *answ
     }
     return SYMM_OK;
 }
+
+/* ---- Calls of a plan ------------------------------------------------------------------ */
+
+static struct symm_answer host_substitute(const struct symm_question *q,
+                                          enum symm_algorithm planned)
+{
+    static const char less[] =
+        "the plan's algorithm cannot do this call here; this one "
+        "touches no more memory";
+    enum symm_algorithm other = SYMM_ALGORITHM_COPY_IN;
+
+    if (!objection(q, planned))
+        return (struct symm_answer){planned, "the plan names it"};
+    if (planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT)
+        other = SYMM_ALGORITHM_ONE_SHOT_PULL;
+    else if (planned == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT)
+        other = SYMM_ALGORITHM_TWO_SHOT_INPLACE;
+    return (struct symm_answer){objection(q, other) ? SYMM_ALGORITHM_COPY_IN : other,
+                                less};
+}
+
+/* The plan's algorithm as this library's; an engine's takes memory as it is: staged. */
+static symm_status parse_planned(const char *planned, enum symm_algorithm *algorithm)
+{
+    *algorithm = SYMM_ALGORITHM_COPY_IN;
+    if (strcmp(planned, "engine") == 0)
+        return SYMM_OK;
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+        *algorithm = (enum symm_algorithm)a;
+        if (strcmp(planned, symm__algorithm_name(*algorithm)) == 0)
+            return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_INVALID,
+                      "the plan's algorithm '%s' is none of a collective", planned);
+}
+
+symm_status symm__choose_planned(const struct symm_question *q, const char *planned,
+                                 struct symm_answer *answer, uint32_t *barriers,
+                                 uint32_t *extra)
+{
+    enum symm_algorithm algorithm;
+    symm_status status = parse_planned(planned, &algorithm);
+
+    if (status != SYMM_OK)
+        return status;
+    if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
+        return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
+                          q->numerics);
+    *answer =
+        q->cuda ? symm__cuda_substitute(q, algorithm) : host_substitute(q, algorithm);
+    /* Reads of peers that a barrier in the middle would have ordered before the end. */
+    if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL &&
+        answer->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL)
+        *barriers |= SYMM_BARRIER_EXIT;
+    *extra = q->cuda ? *barriers & ~symm__cuda_barriers(q->kind, answer->algorithm) : 0;
+    return SYMM_OK;
+}

@@ -20,8 +20,9 @@ struct symm_question {
     const char *forced; /* symm_call.algorithm */
     uint32_t numerics;
     /* A device backend's: */
-    bool cuda;      /* false: nothing below is looked at */
-    bool multicast; /* the heap has a multicast view on all ranks */
+    bool cuda; /* false: nothing below is looked at */
+    /* It lies in symmetric memory that all members have bound to multicast. */
+    bool in_multicast, out_multicast;
     symm_dtype dtype;
     symm_op op;
     int size;       /* of the team */
@@ -38,6 +39,16 @@ struct symm_answer {
 symm_status symm__choose(const struct symm_question *question,
                          struct symm_answer *answer) SYMM_MUST_CHECK;
 
+/*
+ * The call is a plan's op: its algorithm, or one that touches no more of the ranks' memory
+ * where this backend or this call cannot have it. *barriers: those that the plan keeps, and
+ * what the plan's algorithm would have ordered by itself; those that the answer's kernel
+ * does not have are set in *extra. `planned` is one of the plan's names.
+ */
+symm_status symm__choose_planned(const struct symm_question *question,
+                                 const char *planned, struct symm_answer *answer,
+                                 uint32_t *barriers, uint32_t *extra) SYMM_MUST_CHECK;
+
 /* choose_cuda.c */
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
 const char *symm__cuda_objection(const struct symm_question *question,
@@ -50,6 +61,9 @@ struct symm_answer symm__cuda_choose(const struct symm_question *question);
  */
 struct symm_answer symm__cuda_substitute(const struct symm_question *question,
                                          enum symm_algorithm planned);
+/* The barriers that a kernel has, of those that a plan can leave out: what else a plan
+ * keeps is a call of its own. */
+uint32_t symm__cuda_barriers(enum symm_kind kind, enum symm_algorithm algorithm);
 /* The question as the table of kernels takes it. */
 struct symm_cuda_question symm__cuda_ask(const struct symm_question *question,
                                          enum symm_algorithm algorithm);

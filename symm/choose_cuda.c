@@ -7,15 +7,18 @@
  * (and about 0.15 us of reading), a GPU takes in 0.38 MB/us. With n ranks one-shot sends
  * (n - 1) S bytes in one hop, two-shot 2 (n - 1)/n S in two, so two-shot wins from
  * S = 0.9 us x 0.38 MB/us / ((n - 1)(1 - 2/n)) on: 64 KiB with 8 ranks. Two ranks move the
- * same bytes either way; they change over where reading both blocks costs more.
+ * same bytes either way, in one hop.
  */
 #include "choose.h"
 
 #define LL_BYTES                                                                       \
     ((size_t)64 << 10) /* one hop of lines with flags, half of what is sent */
-#define INPLACE_BYTES                                                                  \
-    ((size_t)2 << 20)                 /* no copies from here on, where memory allows */
-#define MOVE_BYTES ((size_t)64 << 10) /* all that one rank receives, by lines */
+#define PUSH_BYTES                                                                     \
+    ((size_t)2 << 20) /* below it by pushes, from it on where the data lie */
+#define ONE_ROUND_BYTES ((size_t)4 << 20)  /* up to it by a push that takes one round */
+#define MOVE_BYTES      ((size_t)64 << 10) /* all that one rank receives, by lines */
+#define MULTICAST_BYTES                                                                \
+    ((size_t)256 << 10) /* sums by the switch from here on; not measured */
 
 struct candidate {
     enum symm_algorithm algorithm;
@@ -23,7 +26,7 @@ struct candidate {
 };
 
 static const size_t two_shot_bytes[SYMM_DEVICE_RANKS + 1] = {
-    SIZE_MAX,   SIZE_MAX,   2u << 20,  384u << 10, 160u << 10,
+    SIZE_MAX,   SIZE_MAX,   SIZE_MAX,  384u << 10, 128u << 10,
     144u << 10, 104u << 10, 80u << 10, 64u << 10,
 };
 
@@ -66,6 +69,25 @@ static const char *pull_objection(const struct symm_question *q)
     return NULL;
 }
 
+/* What the switch cannot do: all_reduce in one shot or two, all_gather in one. */
+static const char *multimem_objection(const struct symm_question *q, bool two_shot)
+{
+    bool reduces = q->kind == SYMM_KIND_ALL_REDUCE;
+
+    if ((reduces && !q->in_multicast) || ((!reduces || two_shot) && !q->out_multicast))
+        return "it needs memory of the team's own heap that has multicast; "
+               "SYMM_MULTICAST=1 asks for it where the machine has it";
+    if (reduces && q->numerics == SYMM_NUMERICS_RANK_ORDER)
+        return "the switch does not add in rank order, which the call demands";
+    if (reduces && !two_shot && q->numerics == SYMM_NUMERICS_SAME_BITS)
+        return "each rank asks the switch for a sum of its own, and their bits may "
+               "differ; multimem_two_shot's are the same";
+    if (reduces && !two_shot && q->overlap)
+        return "in place a peer could add up what is a result already; "
+               "multimem_two_shot can";
+    return NULL;
+}
+
 const char *symm__cuda_objection(const struct symm_question *q,
                                  enum symm_algorithm algorithm)
 {
@@ -86,13 +108,7 @@ const char *symm__cuda_objection(const struct symm_question *q,
         break;
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
-        if (!q->multicast)
-            why = "there is no multicast memory; SYMM_MULTICAST=1 asks for it where "
-                  "the machine has it";
-        else if (!q->in_symmetric || !q->out_symmetric)
-            why = "it needs input and output in symmetric memory";
-        else if (q->numerics == SYMM_NUMERICS_RANK_ORDER)
-            why = "the switch does not add in rank order, which the call demands";
+        why = multimem_objection(q, algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT);
         break;
     default:
         break;
@@ -140,18 +156,35 @@ static const struct candidate two_pull = {
     "the input is symmetric memory, and each rank reduces its slice once for all"};
 static const struct candidate pull = {SYMM_ALGORITHM_ONE_SHOT_PULL,
                                       "peers can read it where it lies"};
+static const struct candidate two_switch = {
+    SYMM_ALGORITHM_MULTIMEM_TWO_SHOT,
+    "all ranks have multicast: the switch adds up, and stores to all at once"};
+static const struct candidate gather_switch = {
+    SYMM_ALGORITHM_MULTIMEM_ONE_SHOT,
+    "all ranks have multicast: each sends its block once, the switch copies it"};
 static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
+
+/* A sum that has kernels of one round (all_reduce_line.cu, all_reduce_two_shot_line.cu). */
+static bool common_sum(const struct symm_question *q)
+{
+    return q->op == SYMM_SUM && q->dtype >= SYMM_FLOAT32 && q->dtype <= SYMM_BFLOAT16 &&
+           (q->size == 2 || q->size == 4 || q->size == 8);
+}
 
 static struct symm_answer choose_all_reduce(const struct symm_question *q)
 {
     int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
+    bool common = common_sum(q);
+    bool one_round = common && q->bytes <= q->scratch.lamport_bytes / 6;
 
-    if (q->bytes < two_shot_bytes[n])
+    if (q->bytes >= MULTICAST_BYTES && !symm__cuda_objection(q, two_switch.algorithm))
+        return (struct symm_answer){two_switch.algorithm, two_switch.reason};
+    if (q->bytes >= (one_round ? ONE_ROUND_BYTES + 1 : PUSH_BYTES))
+        return FIRST_OF(q, inplace, two_pull, two_push, staged);
+    if (q->bytes < two_shot_bytes[n] && common == one_round)
         return FIRST_OF(q, lamport, q->bytes <= LL_BYTES ? ll : two_push, two_push,
                         inplace);
-    if (q->bytes < INPLACE_BYTES)
-        return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
-    return FIRST_OF(q, inplace, two_pull, two_push, staged);
+    return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
 }
 
 /* Where data only move: by lines while they are few, else from where they lie. */
@@ -162,7 +195,7 @@ static struct symm_answer choose_move(const struct symm_question *q)
 
     if (q->bytes <= MOVE_BYTES / peers)
         return FIRST_OF(q, ll, pull, staged);
-    return FIRST_OF(q, pull, staged, ll);
+    return FIRST_OF(q, gather_switch, pull, staged, ll);
 }
 
 static struct symm_answer choose_barrier(const struct symm_question *q)
@@ -196,7 +229,10 @@ struct symm_answer symm__cuda_substitute(const struct symm_question *q,
                            pull_two = {SYMM_ALGORITHM_TWO_SHOT_PULL, less},
                            in_place = {SYMM_ALGORITHM_TWO_SHOT_INPLACE, less};
 
-    if (!symm__cuda_objection(q, planned))
+    /* A gather by multicast writes into peers, which the plan does not know of. */
+    if (!symm__cuda_objection(q, planned) &&
+        !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
+          q->kind == SYMM_KIND_ALL_GATHER))
         return (struct symm_answer){planned, "the plan names it"};
     switch (planned) {
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT: /* peers' inputs read, their outputs written */
@@ -208,5 +244,22 @@ struct symm_answer symm__cuda_substitute(const struct symm_question *q,
         return FIRST_OF(q, pull_two, pull_one, push_two, push_ll, copy);
     default: /* own input and output, and scratch */
         return FIRST_OF(q, push_two, push_ll, copy);
+    }
+}
+
+uint32_t symm__cuda_barriers(enum symm_kind kind, enum symm_algorithm algorithm)
+{
+    switch (algorithm) {
+    case SYMM_ALGORITHM_ONE_SHOT_PULL: /* a broadcast's root writes before it arrives */
+        return kind == SYMM_KIND_BROADCAST ? SYMM_BARRIER_EXIT
+                                           : SYMM_BARRIER_ENTRY | SYMM_BARRIER_EXIT;
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+        return SYMM_BARRIER_ENTRY;
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
+        return SYMM_BARRIER_ENTRY | SYMM_BARRIER_EXIT;
+    default:
+        return 0;
     }
 }

@@ -16,6 +16,7 @@
 #include "choose.h"
 #include "context.h"
 #include "lane.h"
+#include "plan_team.h"
 #include "status.h"
 #include "work.h"
 
@@ -36,9 +37,13 @@ struct queued {
     struct symm_lane *lane;
     symm_work *work;
     symm_kernel_fn kernel;
+    const struct symm_plan_site *planned; /* NULL: none */
     double deadline;
     struct symm_args args;
 };
+
+#define PLANNED                                                                        \
+    4u /* in a tag, beside SYMM_BARRIER_...: a plan has placed the barriers */
 
 static const symm_call no_call = {.size = sizeof(symm_call)};
 
@@ -138,10 +143,10 @@ static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
 
 /* FNV-1a over everything the ranks must agree on; never 0, which means "no word yet". */
 static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
-                         const char *name)
+                         const char *name, uint32_t barriers)
 {
     const uint8_t *bytes = (const uint8_t *)site;
-    uint64_t hash = 14695981039346656037u ^ team->uid;
+    uint64_t hash = 14695981039346656037u ^ team->uid ^ (uint64_t)barriers << 32;
     uint32_t tag;
 
     for (size_t i = sizeof(site->tag); i < offsetof(struct symm_site, name); i++)
@@ -186,7 +191,8 @@ static void fill_site(const symm_team *team, struct symm_cached *entry,
                                                                     : SIZE_MAX);
     if (call->site)
         snprintf(site->name, sizeof(site->name), "%s", call->site);
-    site->tag = site_tag(team, site, call->site);
+    site->tag =
+        site_tag(team, site, call->site, entry->planned ? PLANNED | args->barriers : 0);
 }
 
 /* Types, sizes, pointers, overlap; then where the pointers lie, as choose.h asks. */
@@ -223,6 +229,90 @@ static symm_status check_request(struct symm_lane *lane, const struct request *r
     return status;
 }
 
+/* ---- Plans ---------------------------------------------------------------------------- */
+
+/* The barrier at a put's site is the put's entry barrier, a collective is the site's op. */
+static symm_status find_planned(const symm_team *team, const struct request *rq,
+                                const symm_call *call, struct symm_cached *entry)
+{
+    const struct symm_plan_site *planned = symm__plan_find(team, call->site);
+    symm_status status = SYMM_OK;
+
+    if (rq->kind == SYMM_KIND_BARRIER) {
+        entry->left_out = planned && planned->op->algorithm == SYMM_PLAN_PUT &&
+                          !planned->op->entry_barrier;
+        return SYMM_OK;
+    }
+    if (!planned) {
+        status = symm__plan_refuse(team, symm__kind_name(rq->kind), call->site,
+                                   in_matters(team, rq) ? rq->in : NULL);
+        return status == SYMM_OK ? symm__plan_refuse(team, symm__kind_name(rq->kind),
+                                                     call->site, rq->out)
+                                 : status;
+    }
+    if (planned->op->algorithm == SYMM_PLAN_PUT)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "plan '%s' has a put at '%s', and the call is %s; give each "
+                          "call site a name of its own",
+                          planned->plan->path, call->site, symm__kind_name(rq->kind));
+    if (call->algorithm &&
+        strcmp(call->algorithm, symm_plan_algorithm_name(planned->op->algorithm)) != 0)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s at '%s' forces %s, and plan '%s' relies on %s there; leave "
+            "the algorithm to the plan, or make it by symm-plan plan "
+            "--algorithm",
+            symm__kind_name(rq->kind), call->site, call->algorithm, planned->plan->path,
+            symm_plan_algorithm_name(planned->op->algorithm));
+    entry->planned = planned;
+    return SYMM_OK;
+}
+
+/* Algorithm and barriers, by the plan or by choice. */
+static symm_status choose(const symm_team *team, const struct request *rq,
+                          const symm_call *call, const struct symm_question *question,
+                          struct symm_cached *entry)
+{
+    struct symm_answer answer;
+    symm_status status = find_planned(team, rq, call, entry);
+
+    if (status != SYMM_OK)
+        return status;
+    if (entry->planned) {
+        const symm_plan_op *op = entry->planned->op;
+
+        entry->args.barriers = (op->entry_barrier ? SYMM_BARRIER_ENTRY : 0) |
+                               (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
+        status = symm__choose_planned(question, symm_plan_algorithm_name(op->algorithm),
+                                      &answer, &entry->args.barriers, &entry->extra);
+    } else {
+        status = symm__choose(question, &answer);
+    }
+    if (status != SYMM_OK)
+        return status;
+    entry->algorithm = answer.algorithm;
+    entry->reason = entry->left_out
+                        ? "the plan orders the put of this site without it: nothing ran"
+                        : answer.reason;
+    return SYMM_OK;
+}
+
+static void take_host_kernel(const symm_team *team, const struct request *rq,
+                             struct symm_cached *entry)
+{
+    struct symm_args *args = &entry->args;
+
+    args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
+    if (!entry->planned && !entry->left_out) {
+        entry->kernel = symm__host_kernel(rq->kind, entry->algorithm, args->bytes);
+        return;
+    }
+    entry->kernel = symm__k_planned;
+    args->body = entry->left_out
+                     ? NULL
+                     : symm__host_body(rq->kind, entry->algorithm, args->bytes);
+}
+
 /* Checks a call for the first time and fills the entry that serves it from then on. */
 static symm_status prepare(struct symm_lane *lane, const struct request *rq,
                            const symm_call *call, size_t index,
@@ -235,7 +325,6 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
                                      .numerics = call->numerics,
                                      .dtype = rq->dtype,
                                      .op = rq->op};
-    struct symm_answer answer;
     symm_status status;
 
     memset(entry, 0, sizeof(*entry));
@@ -243,12 +332,10 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
     if (status != SYMM_OK)
         return status;
     if (team->calls)
-        team->calls->describe(lane, &question);
-    status = symm__choose(&question, &answer);
+        team->calls->describe(lane, args, &question);
+    status = choose(team, rq, call, &question, entry);
     if (status != SYMM_OK)
         return status;
-    entry->algorithm = answer.algorithm;
-    entry->reason = answer.reason;
     args->in = rq->in;
     args->out = rq->out;
     args->count = rq->count;
@@ -263,8 +350,7 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
         if (status != SYMM_OK)
             return status;
     } else {
-        entry->kernel = symm__host_kernel(rq->kind, answer.algorithm, question.bytes);
-        args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
+        take_host_kernel(team, rq, entry);
     }
     entry->forced = call->algorithm != NULL;
     entry->numerics = call->numerics;
@@ -318,6 +404,8 @@ static void run_queued(struct symm_task *task)
     lane->deadline = queued->deadline;
     if (status == SYMM_OK)
         status = queued->kernel(&lane->state, &queued->args);
+    if (status == SYMM_OK && queued->planned)
+        symm__plan_fill(queued->planned);
     symm__work_complete(queued->work, status);
     free(queued);
 }
@@ -333,6 +421,7 @@ static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *ent
     *queued = (struct queued){.task.run = run_queued,
                               .lane = lane,
                               .kernel = entry->kernel,
+                              .planned = entry->planned,
                               .deadline = deadline,
                               .args = entry->args};
     if (work) {
@@ -353,32 +442,111 @@ static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *ent
 static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *entry,
                               double deadline)
 {
+    symm_status status;
+
     lane->deadline = deadline;
-    return entry->kernel(&lane->state, &entry->args);
+    status = entry->kernel(&lane->state, &entry->args);
+    if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
+        symm__plan_fill(entry->planned);
+    return status;
+}
+
+/* The call's entry, made now if it is a new one. */
+static inline symm_status find_entry(struct symm_lane *lane, const struct request *rq,
+                                     const symm_call *call, struct symm_cached **found)
+{
+    struct symm_cached *entry = cache_slot(lane, rq, call);
+
+    if (__builtin_expect(!is_cached(entry, lane->team->ctx, rq, call), 0)) {
+        struct symm_cached fresh;
+        symm_status status =
+            prepare(lane, rq, call, (size_t)(entry - lane->cached), &fresh);
+
+        if (status != SYMM_OK)
+            return status;
+        *entry = fresh;
+    }
+    *found = entry;
+    return SYMM_OK;
+}
+
+/* A barrier that the plan keeps and the kernel does not have: a call of its own, on the
+ * same lane. It may take the place of any entry in the lane's cache. */
+static symm_status launch_barrier(struct symm_lane *lane, double deadline)
+{
+    const struct request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
+                               SYMM_UINT8,        SYMM_SUM, 0};
+    struct symm_cached *entry;
+    symm_status status = find_entry(lane, &rq, &no_call, &entry);
+
+    if (status != SYMM_OK)
+        return status;
+    return lane->team->calls->launch(lane, entry, deadline, NULL);
+}
+
+/* A call around which the plan has more to do; the handle is for the end of it all. */
+static symm_status launch_around(struct symm_lane *lane, const struct request *rq,
+                                 const symm_call *call, struct symm_cached *entry,
+                                 double deadline, symm_work **work)
+{
+    const struct symm_call_ops *calls = lane->team->calls;
+    const struct symm_plan_site *planned = entry->planned;
+    const uint32_t extra = entry->extra;
+    symm_status status = SYMM_OK;
+    size_t bytes;
+    void *at;
+
+    if (extra & SYMM_BARRIER_ENTRY) {
+        status = launch_barrier(lane, deadline);
+        if (status == SYMM_OK)
+            status = find_entry(lane, rq, call, &entry);
+    }
+    lane->last = entry;
+    if (status == SYMM_OK && !entry->left_out)
+        status = calls->launch(lane, entry, deadline, NULL);
+    if (status == SYMM_OK && extra & SYMM_BARRIER_EXIT)
+        status = launch_barrier(lane, deadline);
+    for (int i = 0;
+         status == SYMM_OK && planned && symm__plan_freed(planned, i, &at, &bytes); i++)
+        status = calls->fill(lane->team->ctx, lane->stream, at, SYMM_PLAN_FREED, bytes);
+    return status == SYMM_OK && work ? calls->handle(lane, work) : status;
+}
+
+static symm_status launch_device(struct symm_lane *lane, const struct request *rq,
+                                 const symm_call *call, struct symm_cached *entry,
+                                 double deadline, symm_work **work)
+{
+    size_t bytes;
+    void *at;
+
+    if (entry->extra || entry->left_out ||
+        (entry->planned && symm__plan_freed(entry->planned, 0, &at, &bytes)))
+        return launch_around(lane, rq, call, entry, deadline, work);
+    return lane->team->calls->launch(lane, entry, deadline, work);
 }
 
 static symm_status launch(struct symm_lane *lane, const struct request *rq,
                           const symm_call *call, symm_work **work)
 {
     symm_team *team = lane->team;
-    struct symm_cached *entry = cache_slot(lane, rq, call);
+    struct symm_cached *entry;
     double deadline = call->deadline > 0 ? call->deadline : team->ctx->deadline;
     symm_work *inline_work = NULL;
-    symm_status status;
+    symm_status status = find_entry(lane, rq, call, &entry);
 
-    if (__builtin_expect(!is_cached(entry, team->ctx, rq, call), 0)) {
-        struct symm_cached fresh;
-
-        status = prepare(lane, rq, call, (size_t)(entry - lane->cached), &fresh);
-        if (status != SYMM_OK)
-            return status;
-        *entry = fresh;
-    }
+    if (__builtin_expect(status != SYMM_OK, 0))
+        return status;
     lane->last = entry; /* for symm_explain */
     __atomic_store_n(&team->last_lane, lane->index, __ATOMIC_RELAXED);
     __atomic_store_n(&team->last_path, NULL, __ATOMIC_RELAXED);
+    if (__builtin_expect(entry->planned != NULL, 0)) {
+        status = symm__plan_expect(entry->planned);
+        if (status != SYMM_OK)
+            return status;
+        symm__plan_advance(entry->planned);
+    }
     if (team->calls)
-        return team->calls->launch(lane, entry, deadline, work);
+        return launch_device(lane, rq, call, entry, deadline, work);
     if (lane->index != 0)
         return enqueue(lane, entry, deadline, work);
     if (work) { /* before the call: afterwards it could no longer be refused */
@@ -499,11 +667,20 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
     return SYMM_OK;
 }
 
+static const char *barriers_text(uint32_t barriers)
+{
+    static const char *const texts[] = {"no barriers", "entry barrier", "exit barrier",
+                                        "both barriers"};
+
+    return texts[barriers & 3];
+}
+
 const char *symm_explain(symm_team *team)
 {
-    static _Thread_local char explanation[256];
+    static _Thread_local char explanation[320];
     const struct symm_cached *entry;
     const char *path;
+    int used;
 
     if (symm__team_check(team) != SYMM_OK)
         return symm_last_error();
@@ -513,10 +690,16 @@ const char *symm_explain(symm_team *team)
     entry = team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)].last;
     if (!entry)
         return "no call has been made on this team";
-    snprintf(explanation, sizeof(explanation),
-             "%s of %zu bytes over %d ranks took %s on the %s backend: %s",
-             symm__kind_name((enum symm_kind)entry->args.site.kind), entry->args.bytes,
-             team->size, symm__algorithm_name(entry->algorithm), team->ctx->ops->name,
-             entry->reason);
+    used =
+        snprintf(explanation, sizeof(explanation),
+                 "%s of %zu bytes over %d ranks took %s on the %s backend: %s",
+                 symm__kind_name((enum symm_kind)entry->args.site.kind),
+                 entry->args.bytes, team->size, symm__algorithm_name(entry->algorithm),
+                 team->ctx->ops->name, entry->reason);
+    if (entry->planned && used > 0 && (size_t)used < sizeof(explanation))
+        snprintf(explanation + used, sizeof(explanation) - (size_t)used,
+                 " (planned: %s, %s)",
+                 symm_plan_algorithm_name(entry->planned->op->algorithm),
+                 barriers_text(entry->args.barriers));
     return explanation;
 }

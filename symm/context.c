@@ -203,7 +203,7 @@ static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops
     if (status != SYMM_OK)
         return status;
     ctx->ops = ops;
-    snprintf(ctx->why_backend, sizeof(ctx->why_backend), "%s", why);
+    snprintf(ctx->why_backend, sizeof(ctx->why_backend), "%.255s", why);
     symm__log(SYMM_LOG_INFO, "backend %s: %s", ops->name, why);
     return SYMM_OK;
 }

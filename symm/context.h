@@ -55,6 +55,7 @@ struct symm_buffer {
     size_t offset, bytes;
     bool held;                              /* the caller has it */
     bool shared;                            /* a rendezvous has covered it */
+    bool planned;                           /* its place is in the plan's arena */
     struct symm_registration *registration; /* NULL: memory of the heap; owned */
     symm_dtype dtype;
     int ndim;
@@ -68,6 +69,11 @@ struct symm_cached {
     bool forced; /* the caller named the algorithm */
     enum symm_algorithm algorithm;
     const char *reason; /* of the choice */
+    /* The op of a plan that the call is, and the barriers among args.barriers that its
+     * kernel does not have; NULL: none, and both barriers are made. */
+    const struct symm_plan_site *planned;
+    uint32_t extra;
+    bool left_out; /* the entry barrier of a put: the plan does without, nothing runs */
     symm_kernel_fn kernel;
     struct symm_args args;
 };
@@ -109,6 +115,7 @@ struct symm_team {
     size_t buffer_count, buffer_capacity;
     struct symm_registration *registrations; /* in order; owned */
     uint64_t registered;                     /* ever */
+    struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
     struct symm_pad *pad[SYMM_MAX_RANKS];    /* by team rank */
     struct symm_lane lane[SYMM_CHANNELS];
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
@@ -196,6 +203,8 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
 bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
                           size_t *offset);
 const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
+/* Has `big` every rank of `small`? */
+bool symm__team_contains(const symm_team *big, const symm_team *small);
 
 /* buffer.c: the anonymous buffer that begins at this rank's address; NULL: none. */
 symm_buffer *symm__buffer_at(symm_team *team, const void *ptr);

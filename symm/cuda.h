@@ -34,6 +34,17 @@ symm_status symm__cuda_reachable(const symm_ctx *ctx, const uint8_t uuid[16],
 /* Does this rank's device have multicast, and do its options want it? */
 bool symm__cuda_multicast_wanted(const symm_ctx *ctx);
 
+/*
+ * cuda_multicast.c: where all members have multicast, makes the team's memory that all share
+ * reachable by it. A member that cannot makes all go on without; an error is an exchange's.
+ * Collective.
+ */
+symm_status symm__cuda_multicast_share(symm_team *team,
+                                       double deadline) SYMM_MUST_CHECK;
+/* The address of [offset, offset + bytes) of all members' heaps; NULL: it has none, or is
+ * memory of another team. */
+void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes);
+
 /* Device memory that only this rank uses, zeroed. */
 symm_status symm__cuda_local_alloc(symm_ctx *ctx, size_t bytes,
                                    void **memory) SYMM_MUST_CHECK;

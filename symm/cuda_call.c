@@ -106,12 +106,21 @@ symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
 
 /* ---- A prepared call ----------------------------------------------------------------- */
 
-static void describe(const struct symm_lane *lane, struct symm_question *question)
+static void describe(const struct symm_lane *lane, const struct symm_args *args,
+                     struct symm_question *question)
 {
     const symm_team *team = lane->team;
+    size_t out = question->bytes;
 
+    if (question->kind == SYMM_KIND_ALL_GATHER)
+        out *= (size_t)team->size;
     question->cuda = true;
-    question->multicast = false; /* no kernel is chosen for it yet */
+    question->in_multicast =
+        question->in_symmetric &&
+        symm__cuda_multicast_at(team, args->in_offset, question->bytes) != NULL;
+    question->out_multicast =
+        question->out_symmetric &&
+        symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
     question->size = team->size;
     question->processors = team->ctx->processors;
     question->scratch = team->cuda->scratch[lane->index];
@@ -133,9 +142,11 @@ static void fill_args(const struct symm_lane *lane, const struct symm_cached *ca
         .in_step = (int64_t)from->in_step,
         .count = from->count,
         .bytes = from->bytes,
+        .multicast = team->cuda->multicast.view - team->cuda->multicast.begin,
         .tag = from->site.tag,
         .channel = (uint32_t)lane->index,
-        .flags = SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
+        .flags = cached->planned ? from->barriers
+                                 : SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
         .kind = (int32_t)question->kind,
         .dtype = (int32_t)question->dtype,
         .op = (int32_t)question->op,
@@ -265,6 +276,19 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
+static symm_status handle(struct symm_lane *lane, symm_work **made)
+{
+    struct symm_cuda_work *work;
+    uint32_t *result;
+    symm_status status =
+        symm__cuda_work_begin(lane->team, lane->stream, &work, &result);
+
+    if (status != SYMM_OK)
+        return status;
+    note_capture(lane);
+    return symm__cuda_work_end(work, SYMM_OK, made);
+}
+
 static symm_status team_device(symm_team *team, const void **device_team)
 {
     *device_team = team->cuda->device;
@@ -285,6 +309,8 @@ const struct symm_call_ops symm__cuda_calls = {
     .describe = describe,
     .prepare = prepare,
     .launch = launch,
+    .handle = handle,
+    .fill = symm__cuda_memset,
     .transfer = symm__cuda_transfer,
     .team_device = team_device,
     .stream_synchronize = symm__cuda_synchronize,

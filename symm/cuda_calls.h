@@ -13,6 +13,7 @@
 
 #include "backend_cuda.h"
 #include "calls.h"
+#include "cuda_multicast.h"
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */
@@ -38,6 +39,7 @@ struct symm_cuda_team {
     uint64_t timeout[SYMM_CHANNELS + 1];
     double withdrawn; /* when a peer was first seen to have given up without a reason */
     uintptr_t reached[SYMM_CUDA_REACHED]; /* atomic */
+    struct symm_cuda_multicast multicast;
 };
 
 struct symm_cuda_work;
@@ -137,6 +139,8 @@ symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream,
                                    double seconds) SYMM_MUST_CHECK;
 symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
                                  void *arg) SYMM_MUST_CHECK;
+symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
+                              size_t bytes) SYMM_MUST_CHECK;
 
 /* cuda_p2p.c */
 symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,

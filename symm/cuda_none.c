@@ -65,6 +65,21 @@ bool symm__cuda_multicast_wanted(const symm_ctx *ctx)
     return false;
 }
 
+symm_status symm__cuda_multicast_share(symm_team *team, double deadline)
+{
+    (void)team;
+    (void)deadline;
+    return SYMM_OK;
+}
+
+void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes)
+{
+    (void)team;
+    (void)offset;
+    (void)bytes;
+    return NULL;
+}
+
 symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
                                symm_buffer *buffer)
 {

@@ -152,3 +152,19 @@ symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *a
     symm__cuda_leave(&scope);
     return status;
 }
+
+symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
+                              size_t bytes)
+{
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(ctx->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(
+        ctx->backend->driver, cuMemsetD8Async,
+        ((CUdeviceptr)(uintptr_t)at, (unsigned char)byte, bytes, cuda_stream(stream)),
+        "filling %zu bytes at %p on stream %p", bytes, at, stream);
+    symm__cuda_leave(&scope);
+    return status;
+}

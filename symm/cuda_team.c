@@ -162,6 +162,7 @@ static void team_forget(symm_team *team)
 {
     struct symm_cuda_team *cuda = team->cuda;
 
+    symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_local_free(team->ctx, cuda->state);
     symm__cuda_local_free(team->ctx, cuda->device);
     symm__cuda_host_free(team->ctx, cuda->record);
@@ -308,6 +309,7 @@ void symm__cuda_team_close(symm_team *team)
     }
     if (*team->ctx->own_process !=
         1) { /* forked: threads and device are the parent's */
+        symm__cuda_multicast_finish(&team->cuda->multicast);
         free(team->cuda);
         team->cuda = NULL;
         return;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cuda.h"
+#include "log.h"
 #include "status.h"
 
 struct symm_hello symm__hello(const symm_ctx *ctx)
@@ -117,5 +118,8 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
     }
     ctx->processors = (int)processors;
     ctx->multicast = multicast != 0 && ctx->size > 1;
+    for (int r = 0; hellos[ctx->rank].multicast && r < ctx->size; r++)
+        if (!hellos[r].multicast)
+            symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
     return ctx->ops == &symm__backend_cuda ? check_devices(ctx, hellos) : SYMM_OK;
 }

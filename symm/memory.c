@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "context.h"
+#include "cuda.h"
 #include "register.h"
 #include "status.h"
 
@@ -329,6 +330,8 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
         symm__register_done(team);
     }
     symm__parcels_finish(parcels, team->size);
+    if (status == SYMM_OK)
+        status = symm__cuda_multicast_share(team, deadline);
     return status;
 }
 

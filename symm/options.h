@@ -34,6 +34,8 @@
     X(DEADLINE, SECONDS, "30", "how long a call waits for its peers")                  \
     X(HEAP_BYTES, BYTES, "256G", "address space that each rank reserves")              \
     X(TEAM_BYTES, BYTES, "4G", "address space of a team made by split")                \
+    X(CHECK, STRING, "",                                                               \
+      "plan: calls must come in a loaded plan's order, freed bytes become NaN")        \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
     X(ISA, STRING, "",                                                                 \

@@ -13,6 +13,7 @@
 
 #include "calls.h"
 #include "lane.h"
+#include "plan_team.h"
 #include "status.h"
 #include "work.h"
 
@@ -28,8 +29,9 @@ struct transfer {
     bool waits;
     uint32_t count, tag;
     double deadline;
-    const char *algorithm; /* the caller's; NULL: none named */
-    const char *path;      /* for symm_explain */
+    const char *algorithm;                /* the caller's; NULL: none named */
+    const char *path;                     /* for symm_explain */
+    const struct symm_plan_site *planned; /* NULL: none */
     char site[SYMM_SITE_NAME_BYTES];
 };
 
@@ -66,6 +68,9 @@ static symm_status perform(struct transfer *t)
                                  t->deadline);
     if (t->bytes > 0)
         memmove(t->dst, t->src, t->bytes); /* to oneself they may overlap */
+    /* Before the signal: who has seen it may already write to what the put has freed. */
+    if (t->planned)
+        symm__plan_fill(t->planned);
     if (t->signal >= 0)
         raise_signal(t->team, t);
     return SYMM_OK;
@@ -240,6 +245,29 @@ static void finish(const struct transfer *t, const void *stream)
         symm__default_leave(t->team->ctx);
 }
 
+/* The op that a put is in a plan. Its entry barrier is a call of its own: symm_barrier. */
+static symm_status find_planned(const char *what, struct transfer *t,
+                                const symm_call *call)
+{
+    const char *site =
+        call && call->size >= offsetof(symm_call, stream) ? call->site : NULL;
+    symm_status status;
+
+    t->planned = symm__plan_find(t->team, site);
+    if (!t->planned) {
+        status = symm__plan_refuse(t->team, what, site, t->dst);
+        return status == SYMM_OK ? symm__plan_refuse(t->team, what, site, t->src)
+                                 : status;
+    }
+    if (t->planned->op->algorithm == SYMM_PLAN_PUT)
+        return symm__plan_expect(t->planned);
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "plan '%s' has a collective at '%s', and the call is %s; give each "
+        "call site a name of its own",
+        t->planned->plan->path, site, what);
+}
+
 static symm_status put(const char *what, struct transfer *t, const symm_call *call,
                        symm_work **work)
 {
@@ -248,9 +276,13 @@ static symm_status put(const char *what, struct transfer *t, const symm_call *ca
 
     if (status != SYMM_OK)
         return status;
-    status = translate(what, t, own, &t->dst);
+    status = find_planned(what, t, call);
+    if (status == SYMM_OK)
+        status = translate(what, t, own, &t->dst);
     if (status == SYMM_OK)
         status = launch(t, what, stream, work);
+    if (status == SYMM_OK && t->planned)
+        symm__plan_advance(t->planned);
     note_path(t, "a put copies into the peer's mapping; a signal follows the data");
     finish(t, stream);
     return status;

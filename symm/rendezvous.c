@@ -6,7 +6,8 @@
  * new segments. Equal digests: segments are mapped, freed bytes may be reused. Different
  * digests: the manifests themselves are exchanged and every rank names the same first
  * differing entry and the rank that differs from most. Nothing changes then: the ranks may
- * free what is wrong and come again.
+ * free what is wrong and come again. A loaded plan is an entry, too, with its hash: it holds
+ * from the rendezvous on that has found it on all ranks.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,11 +15,14 @@
 #include <string.h>
 
 #include "context.h"
+#include "plan_team.h"
 #include "register.h"
 #include "status.h"
 
 /* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */
 #define DIFFERENT ((symm_status)1)
+
+#define PLAN_DTYPE (-1) /* of an entry that is a plan's arena; its alloc_id: the hash */
 
 /* One buffer as ranks compare it. */
 struct wire_entry {
@@ -37,7 +41,11 @@ static int entry_compare(const void *left, const void *right)
 {
     const struct wire_entry *a = left, *b = right;
 
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
+    if (a->dtype != b->dtype && (a->dtype == PLAN_DTYPE || b->dtype == PLAN_DTYPE))
+        return a->dtype == PLAN_DTYPE ? -1 : 1;
+    return a->alloc_id < b->alloc_id ? -1 : a->alloc_id > b->alloc_id;
 }
 
 static symm_status manifest_make(const symm_team *team, struct manifest *manifest)
@@ -45,7 +53,7 @@ static symm_status manifest_make(const symm_team *team, struct manifest *manifes
     const uint8_t *bytes;
 
     manifest->count = team->buffer_count;
-    manifest->entries = calloc(team->buffer_count + 1, sizeof(*manifest->entries));
+    manifest->entries = calloc(team->buffer_count + 2, sizeof(*manifest->entries));
     if (!manifest->entries)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a manifest of %zu buffers",
                           team->buffer_count);
@@ -61,6 +69,12 @@ static symm_status manifest_make(const symm_team *team, struct manifest *manifes
         memcpy(entry->shape, b->shape, sizeof(entry->shape));
         memcpy(entry->stride, b->stride, sizeof(entry->stride));
     }
+    if (team->plan)
+        manifest->entries[manifest->count++] =
+            (struct wire_entry){.alloc_id = team->plan->hash,
+                                .offset = team->plan->arena,
+                                .bytes = team->plan->plan->arena_bytes,
+                                .dtype = PLAN_DTYPE};
     qsort(manifest->entries, manifest->count, sizeof(*manifest->entries),
           entry_compare);
     manifest->digest = 14695981039346656037u; /* FNV-1a, 64 bits */
@@ -100,6 +114,13 @@ static const char *entry_text(const struct wire_entry *entry, char *text, size_t
         snprintf(text, bytes, "nothing");
         return text;
     }
+    if (entry->dtype == PLAN_DTYPE) {
+        snprintf(text, bytes,
+                 "the arena of %" PRIu64 " bytes of plan %016" PRIx64
+                 " at offset %" PRIu64,
+                 entry->bytes, entry->alloc_id, entry->offset);
+        return text;
+    }
     if (entry->offset >= SYMM_REGISTERED) {
         snprintf(text, bytes, "registration %" PRIu64 " of %" PRIu64 " bytes",
                  entry->offset - SYMM_REGISTERED, entry->bytes);
@@ -134,6 +155,79 @@ static int most_common(const struct symm_parcel *parcels, int size, size_t index
         }
     }
     return best;
+}
+
+/* ---- Plans ---------------------------------------------------------------------------- */
+
+/* The member's plan, or NULL. */
+static const struct wire_entry *plan_of(const struct symm_parcel *parcel)
+{
+    const struct wire_entry *entry;
+
+    for (size_t i = 0; (entry = entry_at(parcel, i)); i++)
+        if (entry->dtype == PLAN_DTYPE)
+            return entry;
+    return NULL;
+}
+
+static bool plans_equal(const struct symm_parcel *a, const struct symm_parcel *b)
+{
+    const struct wire_entry *x = plan_of(a), *y = plan_of(b);
+
+    return x && y ? x->alloc_id == y->alloc_id : x == y;
+}
+
+/* "ranks 0 2 have plan 0123456789abcdef, rank 1 has none" */
+static void plans_text(const symm_team *team, const struct symm_parcel *parcels,
+                       char *text, size_t bytes)
+{
+    uint64_t told = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int m = 0; m < team->size; m++) {
+        const struct wire_entry *plan = plan_of(&parcels[m]);
+        int same = 0;
+
+        for (int i = m; i < team->size; i++)
+            same += plans_equal(&parcels[m], &parcels[i]);
+        if (told >> m & 1 || used + 32 * (size_t)same + 64 > bytes)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%srank%s",
+                                 used ? ", " : "", same > 1 ? "s" : "");
+        for (int i = m; i < team->size; i++) {
+            if (!plans_equal(&parcels[m], &parcels[i]))
+                continue;
+            told |= (uint64_t)1 << i;
+            used +=
+                (size_t)snprintf(text + used, bytes - used, " %d", team->world_rank[i]);
+        }
+        used +=
+            (size_t)snprintf(text + used, bytes - used, same > 1 ? " have " : " has ");
+        if (plan)
+            used += (size_t)snprintf(text + used, bytes - used, "plan %016" PRIx64,
+                                     plan->alloc_id);
+        else
+            used += (size_t)snprintf(text + used, bytes - used, "none");
+    }
+}
+
+/* SYMM_OK: the ranks have the same plan, or none. */
+static symm_status name_plans(const symm_team *team, const struct symm_parcel *parcels)
+{
+    char text[SYMM_ERROR_BYTES - 192], name[64];
+    bool equal = true;
+
+    for (int m = 1; m < team->size; m++)
+        equal = equal && plans_equal(&parcels[0], &parcels[m]);
+    if (equal)
+        return SYMM_OK;
+    plans_text(team, parcels, text, sizeof(text));
+    return symm__fail(
+        SYMM_ERR_MISMATCH,
+        "rendezvous of %s: the ranks have loaded different plans: %s; load "
+        "the same file on every rank (symm_plan_load) and come again",
+        symm__team_name(team, name, sizeof(name)), text);
 }
 
 static symm_status name_difference(const symm_team *team,
@@ -180,6 +274,8 @@ static symm_status explain_mismatch(symm_team *team, const struct manifest *mani
         parcels);
 
     if (status == SYMM_OK)
+        status = name_plans(team, parcels);
+    if (status == SYMM_OK)
         status = name_difference(team, parcels);
     symm__parcels_finish(parcels, team->size);
     return status;
@@ -204,6 +300,8 @@ static symm_status rendezvous(symm_team *team)
     symm__heap_settle(&team->heap);
     for (size_t i = 0; i < team->buffer_count; i++)
         team->buffers[i]->shared = true;
+    if (team->plan) /* release: pairs with the acquire in symm__plan_find */
+        __atomic_store_n(&team->plan->agreed, true, __ATOMIC_RELEASE);
     __atomic_fetch_add(&team->ctx->generation, 1, __ATOMIC_RELAXED);
     return SYMM_OK;
 }

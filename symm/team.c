@@ -14,6 +14,7 @@
 #include "context.h"
 #include "cuda.h"
 #include "interop.h"
+#include "plan_team.h"
 #include "register.h"
 #include "status.h"
 
@@ -156,6 +157,7 @@ void symm__team_free(symm_team *team)
         free(team->buffers[i]);
     free(team->buffers);
     symm__cuda_team_close(team); /* its kernels have left when this returns */
+    symm__plan_close(team);
     symm__register_close(team);
     symm__memory_release(team);
     symm__heap_finish(&team->heap);
@@ -430,7 +432,7 @@ int symm_team_world_rank(const symm_team *team, int rank)
     return team && rank >= 0 && rank < team->size ? team->world_rank[rank] : -1;
 }
 
-static bool contains(const symm_team *big, const symm_team *small)
+bool symm__team_contains(const symm_team *big, const symm_team *small)
 {
     if (big == small || big->slot == 0)
         return true;
@@ -457,7 +459,7 @@ bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
         return false;
     slot = at < ctx->stride / 2 ? 0 : (at - ctx->stride / 2) / ctx->team_bytes + 1;
     owner = slot < SYMM_MAX_TEAMS ? ctx->teams[slot] : NULL;
-    if (!owner || !contains(owner, team))
+    if (!owner || !symm__team_contains(owner, team))
         return false;
     /* acquire: pairs with the release behind the mapping, of another thread's rendezvous */
     shared = __atomic_load_n(&owner->shared, __ATOMIC_ACQUIRE);

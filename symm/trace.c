@@ -143,15 +143,3 @@ symm_status symm_heap_dump(symm_ctx *ctx, const char *format, const char *path)
     pthread_mutex_unlock(&ctx->lock);
     return status;
 }
-
-symm_status symm_plan_load(symm_team *team, const char *path)
-{
-    symm_status status = symm__team_check(team);
-
-    if (status != SYMM_OK)
-        return status;
-    return symm__fail(SYMM_ERR_UNSUPPORTED,
-                      "plan '%s': libsymm %s runs without plans; every call keeps its "
-                      "barriers",
-                      path ? path : "(NULL)", SYMM_VERSION_STRING);
-}

@@ -39,6 +39,7 @@ int driver_load(struct driver *d)
            take(library, "fake_cuda_leaks", (void **)&d->leaks) |
            take(library, "fake_cuda_fail", (void **)&d->fail_call) |
            take(library, "fake_cuda_calls", (void **)&d->calls) |
+           take(library, "fake_cuda_first", (void **)&d->first) |
            take(library, "fake_cuda_multicast", (void **)&d->multicast) |
            take(library, "simt_launch", (void **)&d->simt_launch);
 }

@@ -27,6 +27,7 @@ struct driver {
     __typeof__(&fake_cuda_leaks) leaks;
     __typeof__(&fake_cuda_fail) fail_call;
     __typeof__(&fake_cuda_calls) calls;
+    __typeof__(&fake_cuda_first) first;
     __typeof__(&fake_cuda_multicast) multicast;
     void (*simt_launch)(void (*kernel)(struct symm_cuda_args),
                         const struct symm_cuda_args *args, unsigned blocks,

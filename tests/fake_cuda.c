@@ -17,6 +17,7 @@ struct fake_settings fake_settings;
 static _Atomic pid_t process; /* that called cuInit; 0: none */
 static struct fake_object *objects[FAKE_KINDS];
 static uint64_t calls, fail_at;
+static const char *called[1 << 16]; /* of calls 1, 2, ... */
 static bool fail_forever;
 static CUresult fail_result = CUDA_ERROR_UNKNOWN;
 static __thread const char *function_now = "?";
@@ -54,9 +55,11 @@ void fake_unlock(int *locked)
         pthread_mutex_unlock(&fake_mutex);
 }
 
-static bool fails_now(void)
+static bool fails_now(const char *function)
 {
     calls++;
+    if (calls < sizeof(called) / sizeof(called[0]))
+        called[calls] = function;
     return fail_at != 0 && (calls == fail_at || (fail_forever && calls > fail_at));
 }
 
@@ -65,7 +68,7 @@ CUresult fake_enter(const char *function, unsigned needs, bool *injected)
     pid_t starter = process;
 
     function_now = function;
-    *injected = fails_now();
+    *injected = fails_now(function);
     if (fake_settings.trace)
         fprintf(stderr, "fake CUDA driver: call %llu: %s%s\n",
                 (unsigned long long)calls, function, *injected ? " fails" : "");
@@ -204,6 +207,17 @@ FAKE_API uint64_t fake_cuda_calls(void)
     FAKE_LOCKED;
 
     return calls;
+}
+
+FAKE_API uint64_t fake_cuda_first(const char *prefix, uint64_t after)
+{
+    FAKE_LOCKED;
+
+    for (uint64_t k = after + 1; k <= calls && k < sizeof(called) / sizeof(called[0]);
+         k++)
+        if (strncmp(called[k], prefix, strlen(prefix)) == 0)
+            return k;
+    return 0;
 }
 
 __attribute__((constructor)) static void at_load(void)

@@ -14,6 +14,10 @@
  *  FAKE_CUDA_MEMORY=bytes     of each device, counted in each process (4 GiB)
  *  FAKE_CUDA_NO_PEER=1        no device reaches another's memory
  *  FAKE_CUDA_MULTICAST=1      devices can multicast
+ *  FAKE_CUDA_NO_MULTICAST=n   but device n of the machine cannot
+ *  FAKE_CUDA_MULTICAST_LOSES=n  its sums leave out the memory of device n; ..._DROPS=n: its
+ *                             stores do (in the processes that have the variable)
+ *  FAKE_CUDA_MULTICAST_GRANULARITY=bytes  that multicast demands (2 MiB)
  *  FAKE_CUDA_VERSION=n        of the driver (13000)
  *  FAKE_CUDA_MISSING=name     cuGetProcAddress does not know this function
  *  FAKE_CUDA_CHECK=1          what is alive at exit is listed, and the status becomes 99
@@ -39,6 +43,9 @@ int fake_cuda_leaks(FILE *out);
 void fake_cuda_fail(uint64_t k, bool forever, int result);
 /* Calls since the start or the last fake_cuda_fail; error names are not counted. */
 uint64_t fake_cuda_calls(void);
+/* The number, as fake_cuda_fail counts, of the first call behind `after` of a function whose
+ * name begins like this; 0: there was none. Of the first 65536 calls. */
+uint64_t fake_cuda_first(const char *prefix, uint64_t after);
 /* The memories that an address of a multicast mapping stands for, one for each device; 0: the
  * address lies in no multicast mapping, or nothing is bound there. For kernels. */
 #define FAKE_CUDA_MULTICAST_MAX 16

@@ -38,6 +38,13 @@ CUresult fake_devices_init(void)
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
     fake_settings.multicast = fake_env("FAKE_CUDA_MULTICAST", 0) != 0;
+    fake_settings.no_multicast = (int)fake_env("FAKE_CUDA_NO_MULTICAST", UINT64_MAX);
+    fake_settings.multicast_loses =
+        (int)fake_env("FAKE_CUDA_MULTICAST_LOSES", UINT64_MAX);
+    fake_settings.multicast_drops =
+        (int)fake_env("FAKE_CUDA_MULTICAST_DROPS", UINT64_MAX);
+    fake_settings.multicast_granularity =
+        fake_env("FAKE_CUDA_MULTICAST_GRANULARITY", FAKE_GRANULARITY);
     return count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
@@ -154,7 +161,7 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
     };
 
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
-        return fake_settings.multicast;
+        return fake_settings.multicast && physical != fake_settings.no_multicast;
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
         return 0xf0 - physical;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

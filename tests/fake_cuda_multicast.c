@@ -4,7 +4,8 @@
  * memories, shared by the processes that import it. A bound memory is named by process and
  * descriptor; who looks an address up maps it through /proc. The order is checked: create,
  * add every device, bind, map; whoever breaks it ends the program, since a real machine
- * would wait or corrupt memory.
+ * would wait or corrupt memory. So does a kernel that uses an address which not all devices
+ * have bound, or for which it has no access.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,7 +13,7 @@
 
 #include "fake_cuda_private.h"
 
-#define BINDINGS 64
+#define BINDINGS 256
 
 struct bound {
     uint64_t id; /* 0: free */
@@ -111,7 +112,7 @@ FAKE_API CUresult CUDAAPI cuMulticastGetGranularity(size_t *bytes,
     if (!prop || prop->numDevices == 0 ||
         (unsigned)option > CU_MULTICAST_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
-    *bytes = FAKE_GRANULARITY;
+    *bytes = fake_settings.multicast_granularity;
     return CUDA_SUCCESS;
 }
 
@@ -286,12 +287,34 @@ static void *view(struct fake_multicast *members, int slot)
     return memory;
 }
 
-/* In the devices' order, whoever has bound first. */
+/* By physical device, NULL where nothing is bound; returns how many there are. */
+static int look_up(struct fake_multicast *members, size_t offset,
+                   void *memories[FAKE_DEVICES])
+{
+    struct shared *shared = members->shared;
+    int count = 0;
+
+    memset(memories, 0, FAKE_DEVICES * sizeof(*memories));
+    shared_lock(shared);
+    for (int i = 0; i < BINDINGS; i++) {
+        const struct bound *bound = &shared->bound[i];
+
+        if (bound->id == 0 || offset < bound->offset ||
+            offset - bound->offset >= bound->bytes)
+            continue;
+        memories[bound->physical] = (char *)view(members, i) + (offset - bound->offset);
+        count++;
+    }
+    shared_unlock(shared);
+    return count;
+}
+
+/* In the devices' order. */
 FAKE_API int fake_cuda_multicast(const void *address,
                                  void *memories[FAKE_CUDA_MULTICAST_MAX])
 {
+    void *found[FAKE_DEVICES];
     struct fake_memory *memory;
-    struct shared *shared;
     size_t offset;
     int count = 0;
     FAKE_LOCKED;
@@ -299,28 +322,40 @@ FAKE_API int fake_cuda_multicast(const void *address,
     if (!fake_memory_at((CUdeviceptr)(uintptr_t)address, &memory, &offset) ||
         !memory->members)
         return 0;
-    shared = memory->members->shared;
-    shared_lock(shared);
-    for (int i = 0; i < FAKE_DEVICES * BINDINGS; i++) {
-        const struct bound *bound = &shared->bound[i % BINDINGS];
-
-        if (bound->id == 0 || bound->physical != i / BINDINGS ||
-            offset < bound->offset || offset - bound->offset >= bound->bytes)
-            continue;
-        memories[count++] =
-            (char *)view(memory->members, i % BINDINGS) + (offset - bound->offset);
-    }
-    shared_unlock(shared);
+    look_up(memory->members, offset, found);
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        if (found[i])
+            memories[count++] = found[i];
     return count;
 }
 
-void *simt_multicast(uint64_t address, unsigned index);
+void *simt_multicast(uint64_t address, unsigned index, bool stores);
 
-/* The same for kernels, one by one; NULL behind the last. */
-FAKE_API void *simt_multicast(uint64_t address, unsigned index)
+/* For kernels, one by one; NULL behind the last. A fabric that does not do its part leaves
+ * out a device. */
+FAKE_API void *simt_multicast(uint64_t address, unsigned index, bool stores)
 {
-    void *memories[FAKE_CUDA_MULTICAST_MAX];
-    int count = fake_cuda_multicast((const void *)(uintptr_t)address, memories);
+    int left_out =
+        stores ? fake_settings.multicast_drops : fake_settings.multicast_loses;
+    void *found[FAKE_DEVICES];
+    struct fake_memory *memory;
+    struct fake_place place;
+    size_t offset;
+    FAKE_LOCKED;
 
-    return index < (unsigned)count ? memories[index] : NULL;
+    if (!fake_memory_at((CUdeviceptr)address, &memory, &offset) || !memory->members)
+        fake_die("a kernel uses %#llx, which is no multicast memory",
+                 (unsigned long long)address);
+    if (!fake_mapping_at((CUdeviceptr)address, &place) || place.access == 0)
+        fake_die("a kernel has no access to the multicast memory at %#llx",
+                 (unsigned long long)address);
+    if (look_up(memory->members, offset, found) !=
+        (int)memory->members->shared->devices)
+        fake_die("a kernel uses multicast memory at offset %zu that not all %u devices "
+                 "have bound",
+                 offset, memory->members->shared->devices);
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        if (found[i] && i != left_out && index-- == 0)
+            return found[i];
+    return NULL;
 }

@@ -115,6 +115,8 @@ struct fake_settings {
     int devices, version;
     size_t memory;
     bool peer, multicast, trace, check;
+    int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */
+    size_t multicast_granularity;
     const char *missing;
 };
 

@@ -2,7 +2,7 @@
 /*
  * test_driver_calls.c - the public collectives on the CUDA backend: over the fake driver, or
  * on GPUs with SYMM_TEST_GPU=1.
- * ctest: timeout 300
+ * ctest: cost 15
  *
  * Results are compared bit for bit with the reference, on the NULL stream and on streams that
  * are made here, in symmetric and in private memory, aligned and not, in place and out of
@@ -533,10 +533,59 @@ static void test_substitutes(void **state)
         }
 }
 
+static const char *objection(struct symm_question q, const char *name,
+                             uint32_t numerics)
+{
+    struct symm_answer answer;
+
+    q.forced = name;
+    q.numerics = numerics;
+    return symm__choose(&q, &answer) == SYMM_OK ? NULL : symm_last_error();
+}
+
+/* What the switch can do, and what it is taken for. */
+static void test_multicast_choice(void **state)
+{
+    struct symm_question reduce = question(SYMM_KIND_ALL_REDUCE, 1u << 20, 4);
+    static const char one[] = "multimem_one_shot", two[] = "multimem_two_shot";
+    struct symm_question q;
+    struct symm_answer answer;
+
+    (void)state;
+    reduce.in_symmetric = reduce.out_symmetric = true;
+    reduce.in_multicast = reduce.out_multicast = true;
+    q = reduce;
+    assert_null(objection(q, one, SYMM_NUMERICS_ANY));
+    assert_null(objection(q, two, SYMM_NUMERICS_SAME_BITS));
+    assert_non_null(strstr(objection(q, one, SYMM_NUMERICS_SAME_BITS), "may differ"));
+    assert_non_null(strstr(objection(q, two, SYMM_NUMERICS_RANK_ORDER), "rank order"));
+    assert_int_equal(symm__cuda_choose(&q).algorithm, SYMM_ALGORITHM_MULTIMEM_TWO_SHOT);
+    q.numerics = SYMM_NUMERICS_RANK_ORDER;
+    answer = symm__cuda_choose(&q);
+    assert_true(answer.algorithm != SYMM_ALGORITHM_MULTIMEM_TWO_SHOT);
+    q = reduce;
+    q.overlap = true;
+    assert_null(objection(q, two, SYMM_NUMERICS_ANY));
+    assert_non_null(strstr(objection(q, one, SYMM_NUMERICS_ANY), "in place"));
+    q.op = SYMM_MAX;
+    assert_non_null(strstr(objection(q, two, SYMM_NUMERICS_ANY), "no such kernel"));
+    q = reduce;
+    q.out_multicast = false;
+    assert_null(objection(q, one, SYMM_NUMERICS_ANY));
+    assert_non_null(strstr(objection(q, two, SYMM_NUMERICS_ANY), "SYMM_MULTICAST"));
+    q.kind = SYMM_KIND_ALL_GATHER;
+    assert_non_null(strstr(objection(q, one, SYMM_NUMERICS_ANY), "SYMM_MULTICAST"));
+    q.out_multicast = true;
+    q.in_multicast = q.in_symmetric = false;
+    assert_null(objection(q, one, SYMM_NUMERICS_RANK_ORDER)); /* nothing is added up */
+    assert_int_equal(symm__cuda_choose(&q).algorithm, SYMM_ALGORITHM_MULTIMEM_ONE_SHOT);
+}
+
 int main(void)
 {
     const struct CMUnitTest pure[] = {cmocka_unit_test(test_choice),
-                                      cmocka_unit_test(test_substitutes)};
+                                      cmocka_unit_test(test_substitutes),
+                                      cmocka_unit_test(test_multicast_choice)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_wraps),    cmocka_unit_test(test_by_name),

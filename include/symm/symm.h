@@ -231,7 +231,8 @@ SYMM_API symm_status symm_team_device(symm_team *team,
  * same calls get the same offsets; symm_rendezvous then checks that they did and maps the
  * memory into every peer. The pointer is usable at once, peer pointers after rendezvous.
  * Errors: SYMM_ERR_IN_USE if the alloc_id is held; SYMM_ERR_MISMATCH if its size or dtype
- * differs from the first call's; SYMM_ERR_OVERFLOW; SYMM_ERR_NOMEM.
+ * differs from the first call's, or is more than a loaded plan has for it;
+ * SYMM_ERR_OVERFLOW; SYMM_ERR_NOMEM.
  */
 SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
                                             const int64_t *shape, const int64_t *stride,
@@ -383,7 +384,29 @@ SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowe
 
 /* ---- Plans, explanations, traces ------------------------------------------------- */
 
-/* Host runtime of this version: SYMM_ERR_UNSUPPORTED. */
+/*
+ * Loads a plan (symm-plan/1, docs/planner.md) for the team, which has as many ranks as the
+ * plan's world; once in the team's life, before its alloc_ids are placed. Local: every rank
+ * loads the same file. The arena is reserved in the team's heap, and from then on
+ * symm_empty_strided_p2p answers an alloc_id of the plan with its place there: buffers may
+ * share bytes. Other alloc_ids go on as before. The next symm_rendezvous compares the plans:
+ * if they differ, SYMM_ERR_MISMATCH names ranks and hashes and nothing has changed (a plan
+ * that no rendezvous has covered can be replaced by loading another one, once its alloc_ids
+ * are freed). From that rendezvous on calls obey the plan.
+ *
+ * A call is the op whose site has the name symm_call.site, on this team and on every team of
+ * some of its ranks. A collective takes the plan's algorithm, or one that touches no more
+ * (symm_explain says which), and makes the barriers that the plan keeps. The entry barrier
+ * of a put is the caller's own symm_barrier with the put's site in front of it: it does
+ * nothing where the plan leaves it out. Calls without a site, or at others, are made as
+ * without a plan. To force another algorithm than the plan's is SYMM_ERR_INVALID. Calls of
+ * the plan are in the program's order on each stream, and what the plan orders (stream,
+ * depend, wait) is really done: SYMM_CHECK=plan checks what can be checked, see symm_env(7).
+ *
+ * Errors leave the team as it was: SYMM_ERR_INVALID names file and field of what is damaged
+ * or does not fit, SYMM_ERR_IN_USE, SYMM_ERR_NOMEM; SYMM_ERR_UNSUPPORTED: a build without
+ * jansson reads no plans.
+ */
 SYMM_API symm_status symm_plan_load(symm_team *team, const char *path) SYMM_MUST_CHECK;
 /* Why the team's last call took its path; valid until the thread's next call of it. */
 SYMM_API const char *symm_explain(symm_team *team);

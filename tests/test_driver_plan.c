@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_plan.c - plans at run time on the CUDA backend: over the fake driver, or on
+ * GPUs with SYMM_TEST_GPU=1. Planned algorithms and those that stand in for them give right
+ * sums with the barriers of the plan, barriers that no kernel has are launches of their own,
+ * freed bytes are NaN, and a put's barrier that the plan leaves out waits for nobody.
+ */
+#include "device.h"
+#include "plan_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BUFFERS 3
+
+struct bench {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area out; /* private */
+    symm_buffer *buffers[BUFFERS];
+    void *stream;
+    float host[PLAN_RUN_WORDS];
+};
+
+static int bench_open(struct bench *b, symm_ctx *ctx)
+{
+    b->ctx = ctx;
+    b->team = symm_team_world(ctx);
+    b->gpu = device_open(ctx);
+    CHECK(b->gpu != NULL);
+    CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL, PLAN_RUN_BYTES));
+    CHECK_OK(plan_run_load(b->team, "plan"));
+    CHECK_ZERO(plan_run_place_all(b->team, b->buffers, BUFFERS));
+    CHECK_OK(symm_rendezvous(b->team));
+    CHECK_OK(symm_stream_create(ctx, &b->stream));
+    return 0;
+}
+
+static int bench_close(struct bench *b)
+{
+    CHECK_OK(symm_barrier(b->team, NULL, NULL));
+    symm_stream_destroy(b->ctx, b->stream);
+    for (int i = 0; i < BUFFERS; i++)
+        symm_buffer_release(b->buffers[i]);
+    device_area_close(&b->out);
+    perf_gpu_close(b->gpu);
+    return 0;
+}
+
+/* One op of the cycle; a handle every other time. */
+static int step(struct bench *b, int k)
+{
+    const char *const sites[BUFFERS] = {"s0", "s1", "s2"};
+    const symm_call call = {
+        .size = sizeof(call), .site = sites[k % BUFFERS], .stream = b->stream};
+    int rank = symm_team_rank(b->team), size = symm_team_size(b->team);
+    void *in = symm_buffer_ptr(b->buffers[k % BUFFERS]);
+    symm_work *work = NULL;
+    float sum = 0;
+
+    for (int i = 0; i < PLAN_RUN_WORDS; i++)
+        b->host[i] = plan_run_value(rank, k % BUFFERS, k);
+    for (int r = 0; r < size; r++)
+        sum += plan_run_value(r, k % BUFFERS, k);
+    CHECK_ZERO(perf_gpu_copy(b->gpu, in, b->host, PLAN_RUN_BYTES));
+    CHECK_OK(symm_all_reduce(b->team, in, b->out.device, PLAN_RUN_WORDS, SYMM_FLOAT32,
+                             SYMM_SUM, &call, k % 2 ? &work : NULL));
+    if (work) {
+        CHECK_OK(symm_work_synchronize(work, 0));
+        symm_work_release(work);
+    } else {
+        CHECK_OK(symm_stream_synchronize(b->ctx, b->stream, 0));
+    }
+    CHECK_ZERO(perf_gpu_copy(b->gpu, b->host, b->out.device, PLAN_RUN_BYTES));
+    CHECK_MESSAGE(plan_run_wrong(b->host, sum) == 0, "period %d: %d wrong words",
+                  k / BUFFERS, plan_run_wrong(b->host, sum));
+    return 0;
+}
+
+/* arg: the planned algorithm. */
+static int body_right(symm_ctx *ctx, void *arg)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    char planned[64];
+    int result = 1;
+
+    CHECK(b != NULL);
+    result = bench_open(b, ctx);
+    for (int k = 0; k < 4 * BUFFERS && result == 0; k++)
+        result = step(b, k);
+    snprintf(planned, sizeof(planned), "(planned: %s,", (const char *)arg);
+    if (result == 0 && !strstr(symm_explain(b->team), planned))
+        result = harness_fail(__FILE__, __LINE__, "%s", symm_explain(b->team));
+    if (result == 0)
+        result = bench_close(b);
+    free(b);
+    return result;
+}
+
+static void keep_both(symm_plan *plan)
+{
+    for (int i = 0; i < plan->op_count; i++)
+        plan->ops[i].entry_barrier = plan->ops[i].exit_barrier = true;
+}
+
+static void run(harness_body body, const char *algorithm,
+                void (*change)(symm_plan *plan))
+{
+    struct harness h = {.ranks = 2,
+                        .body = body,
+                        .arg = (void *)(uintptr_t)algorithm,
+                        .team_bytes = (size_t)128 << 20};
+
+    plan_run_write(plan_run_cycle(2, BUFFERS), algorithm, "plan", change);
+    assert_int_equal(harness_run(&h), 0);
+}
+
+static void planned(void **state)
+{
+    (void)state;
+    setenv("SYMM_CHECK", "plan", 1);
+    run(body_right, "one_shot_pull", NULL);
+    run(body_right, "two_shot_pull", NULL);
+    run(body_right, "ll_push", NULL);
+    run(body_right, "multimem_one_shot", NULL); /* stands for: two_shot_pull */
+    run(body_right, "engine", NULL);
+    run(body_right, "one_shot_pull", keep_both);
+    run(body_right, "ll_push", keep_both); /* launches of their own */
+    run(body_right, "two_shot_pull", keep_both);
+    unsetenv("SYMM_CHECK");
+}
+
+/* s1 has freed b0, and not b1. */
+static int body_freed(symm_ctx *ctx, void *arg)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    unsigned char bytes[4] = {0};
+    int result = 1;
+
+    (void)arg;
+    CHECK(b != NULL);
+    result = bench_open(b, ctx);
+    for (int k = 0; k < 2 && result == 0; k++)
+        result = step(b, k);
+    CHECK_ZERO(result);
+    for (int i = 0; i < 2; i++) {
+        CHECK_ZERO(perf_gpu_copy(b->gpu, bytes, symm_buffer_ptr(b->buffers[i]), 4));
+        CHECK_MESSAGE((bytes[0] == 0xff && bytes[3] == 0xff) == (i == 0),
+                      "b%d begins with %02x", i, bytes[0]);
+    }
+    result = bench_close(b);
+    free(b);
+    return result;
+}
+
+static void freed(void **state)
+{
+    (void)state;
+    setenv("SYMM_CHECK", "plan", 1);
+    run(body_freed, "one_shot_pull", NULL);
+    unsetenv("SYMM_CHECK");
+}
+
+static void drop_put_barrier(symm_plan *plan)
+{
+    plan->ops[0].entry_barrier = false;
+}
+
+static int body_left_out(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    const symm_call call = {.size = sizeof(call), .site = "hop0"};
+    symm_work *work;
+
+    (void)arg;
+    CHECK_OK(plan_run_load(team, "plan"));
+    CHECK_OK(symm_rendezvous(team));
+    if (symm_team_rank(team) == 0) {
+        CHECK_OK(symm_barrier(team, &call, &work));
+        CHECK_OK(symm_work_synchronize(work, 5));
+        symm_work_release(work);
+        CHECK_MESSAGE(strstr(symm_explain(team), "nothing ran"), "%s",
+                      symm_explain(team));
+    }
+    return 0;
+}
+
+static void put_barrier_left_out(void **state)
+{
+    struct harness h = {
+        .ranks = 2, .body = body_left_out, .team_bytes = (size_t)128 << 20};
+
+    (void)state;
+    plan_run_write(plan_run_ring(2), NULL, "plan", drop_put_barrier);
+    assert_int_equal(harness_run(&h), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
+                                       cmocka_unit_test(freed),
+                                       cmocka_unit_test(put_barrier_left_out)};
+
+    device_suite();
+    return cmocka_run_group_tests(tests, plan_run_set_up, plan_run_tear_down);
+}

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# ctest: cost 30
+#
+# symm-perf replay --plan: the programs of bench/programs and one of every op run on plans
+# with SYMM_CHECK=plan and random delays, under each algorithm the planner knows, and every
+# result is right; plans with a planted mistake are refused or give wrong results.
+# SYMM_TEST_LONG=1 adds the two programs that take minutes.
+
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+source_dir=${SOURCE_DIR:-$here/..}
+build=${BUILD_DIR:-$source_dir/build}
+perf=$build/bin/symm-perf
+planner=$build/bin/symm-plan
+programs=$source_dir/bench/programs
+every=$here/data/programs/every-op.json
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+[ -x "$perf" ] && [ -x "$planner" ] || { echo "symm-perf was not built: skipped"; exit 77; }
+
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# plan WHAT PROGRAM ARG...: makes $work/plan.
+plan() {
+    local what=$1
+    shift
+    "$planner" plan "$@" -o "$work/plan" >"$work/out" 2>"$work/err" && return
+    fail "$what: no plan"
+    head -n 3 "$work/err"
+    return 1
+}
+
+# replay STATUS WHAT PROGRAM ARG...: on $work/plan, checked; output in $work/out and err.
+replay() {
+    local wanted=$1 what=$2 status
+    shift 2
+    SYMM_CHECK=plan timeout 300 "$perf" replay "$@" --plan "$work/plan" \
+        >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    [ "$status" = "$wanted" ] && return
+    fail "$what: exit status $status instead of $wanted"
+    head -n 3 "$work/err"
+    return 1
+}
+
+# right WHAT PROGRAM ARG...
+right() {
+    replay 0 "$@" || return
+    grep -qF "Out of bounds values : 0 OK" "$work/out" || fail "$1: no result was checked"
+    grep -q "^# Results checked *: [1-9]" "$work/out" || fail "$1: no result was checked"
+}
+
+# ---- Every program ------------------------------------------------------------------
+
+for program in odd-cycle-3 ring-pipeline-4 llama3-8b-tp2-decode-b1 llama3-8b-tp4-decode-b1 \
+    tp2-dp2-two-streams moe-8x-tp8 llama3-70b-tp8-decode-b32; do
+    iterations=1
+    [ "$program" = odd-cycle-3 ] && iterations=100
+    plan "$program" "$programs/$program.json" &&
+        right "$program" "$programs/$program.json" --iterations $iterations --delay 50
+done
+for program in ${SYMM_TEST_LONG:+llama3-70b-tp8-prefill-8192 llama3-70b-tp8-serve-family}; do
+    plan "$program" "$programs/$program.json" &&
+        right "$program" "$programs/$program.json" --iterations 1 -T 300
+done
+
+# The arena is what is reserved, not the sum of the buffers.
+plan "bytes" "$programs/llama3-8b-tp4-decode-b1.json"
+right "bytes" "$programs/llama3-8b-tp4-decode-b1.json" --iterations 1 -J "$work/json"
+jq -e --slurpfile plan "$work/plan" \
+    '.replay.plan == {hash: $plan[0].plan_hash, arena_bytes: $plan[0].arena_bytes}
+     and .replay.plan.arena_bytes < .replay.buffer_bytes' "$work/json" >/dev/null ||
+    fail "the JSON of a replay with a plan"
+
+# ---- Every algorithm ----------------------------------------------------------------
+
+for algorithm in ll_push lamport_push copy_in engine; do
+    plan "every op by $algorithm" "$every" --algorithm $algorithm &&
+        right "every op by $algorithm" "$every" --iterations 10 --delay 50
+done
+
+# costs NAME ALGORITHM...: a table in which the first is the cheapest, copy_in the last.
+costs() {
+    local us=1 rows=
+    for algorithm in "${@:2}"; do
+        rows="$rows\"$algorithm\": {\"latency_us\": $us, \"bytes_per_us\": 300000}, "
+        us=$((us + 5))
+    done
+    echo "{\"format\": \"symm-costs/1\", \"barrier_us\": 1.5, \"memory_us_per_gib\": 16,
+        \"algorithms\": {$rows \"copy_in\": {\"latency_us\": 1000, \"bytes_per_us\": 300}}}" \
+        >"$work/costs-$1"
+}
+costs pull one_shot_pull two_shot_inplace
+costs two two_shot_pull one_shot_pull two_shot_inplace
+costs engine copy_engine two_shot_inplace one_shot_pull
+costs switch multimem_one_shot multimem_two_shot one_shot_pull
+for name in pull two engine switch; do
+    plan "every op by $name" "$every" --table "$work/costs-$name" || continue
+    right "every op by $name" "$every" --iterations 10 --delay 50
+done
+jq -e '[.ops[].algorithm] | contains(["multimem_one_shot", "multimem_two_shot"])' \
+    "$work/plan" >/dev/null || fail "no op by the switch"
+
+# ---- Planted mistakes ---------------------------------------------------------------
+
+odd=$programs/odd-cycle-3.json
+plan "odd" "$odd" --algorithm one_shot_pull && cp "$work/plan" "$work/good"
+right "odd by pull" "$odd" --iterations 100 --delay 50
+
+# planted STATUS WHAT FILTER: the good plan, changed, its hash taken away.
+planted() {
+    jq "($3) | del(.plan_hash)" "$work/good" >"$work/plan"
+    replay "$1" "$2" "$odd" --iterations 50 --delay 200
+}
+planted 0 "no mistake" .
+planted 1 "a barrier dropped" '.ops[1].entry_barrier = false'
+planted 1 "two buffers that a peer still reads on one place" \
+    '.buffers[1].offset = .buffers[0].offset | .certificate += [{"before": "b0@s0",
+     "after": "b1@write", "ordered_by": "s1.entry", "next_period": "s0.entry"}]'
+planted 2 "an overlap without a word" '.buffers[1].offset = .buffers[0].offset' &&
+    { grep -qF "buffers 'b0' and 'b1' share bytes" "$work/err" || fail "which buffers?"; }
+planted 2 "another world" '.world = 3' &&
+    { grep -qF "world: found 3, allowed: 4" "$work/err" || fail "which world?"; }
+planted 2 "ops out of turn" '.ops |= [.[1], .[0], .[2]]' &&
+    { grep -qF "calls 's0' where the plan has 's1' next" "$work/err" || fail "which op?"; }
+jq '.ops[1].entry_barrier = false' "$work/good" >"$work/plan"
+replay 2 "a wrong hash" "$odd" --iterations 1 &&
+    { grep -qF "plan_hash: found" "$work/err" || fail "which hash?"; }
+head -c 300 "$work/good" >"$work/plan"
+replay 2 "a cut plan" "$odd" --iterations 1
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
+echo "plans run: all right"
