@@ -74,6 +74,30 @@ symm_hop_fold(const struct symm_cuda_args &args,
     return result;
 }
 
+/*
+ * What a lane knows before the counters are read, where a group of a block is SIZE warps, one
+ * for each member, and a lane has one line: lines 32 x (block x groups + group) + lane. `to` is
+ * in the member's scratch, `from` in the own one, both in slot 0 and of phase 0 of `phases`.
+ */
+template <class LINES, int SIZE> struct symm_hop_lane {
+    uint32_t warp, member, j, room; /* room: lines of a sender in a phase */
+    struct symm_line *to, *from;
+
+    SYMM_DEVICE symm_hop_lane(const struct symm_cuda_args &args, uint32_t phases)
+        : warp(threadIdx.x / SYMM_WARP), member(warp % SIZE),
+          j((blockIdx.x * (blockDim.x / (SYMM_WARP * SIZE)) + warp / SIZE) * SYMM_WARP +
+            threadIdx.x % SYMM_WARP),
+          room(symm_slot_lines<LINES>(args) / (phases * SIZE))
+    {
+        const uint32_t rank = (uint32_t)args.team.rank;
+
+        to = symm_slot_of<LINES>(args, member, 0) + rank * room + j;
+        from = symm_slot_of<LINES>(args, rank, 0) + member * room + j;
+        symm_port_settle(to);
+        symm_port_settle(from);
+    }
+};
+
 /* in_stride: from what goes to one member to what goes to the next, in bytes. */
 template <class LINES, int DTYPE, int OP, int SIZE>
 SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_stride)

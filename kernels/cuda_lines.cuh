@@ -191,14 +191,20 @@ SYMM_DEVICE uint32_t symm_slot_lines(const struct symm_cuda_args &args)
     return (uint32_t)(LINES::region_bytes(args) / 16) / LINES::slots;
 }
 
+/* Lines before the slot of a round. */
+template <class LINES>
+SYMM_DEVICE uint64_t symm_slot_begin(const struct symm_cuda_args &args, uint32_t round)
+{
+    return (uint64_t)(round % LINES::slots) * symm_slot_lines<LINES>(args);
+}
+
 /* The slot of a round in a member's scratch. */
 template <class LINES>
 SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
                                            uint32_t member, uint32_t round)
 {
-    uint64_t slot = (uint64_t)(round % LINES::slots) * symm_slot_lines<LINES>(args);
-
-    return (struct symm_line *)(args.team.base[member] + LINES::region(args)) + slot;
+    return (struct symm_line *)(args.team.base[member] + LINES::region(args)) +
+           symm_slot_begin<LINES>(args, round);
 }
 
 /* Waits for one line from `member`. False: the wait has failed. */

@@ -24,7 +24,7 @@
 #include "cuda_launch.h"
 
 #define SYMM_DEVICE    __device__ __forceinline__
-#define SYMM_MAX_BLOCK 512 /* threads of a block at most; always a multiple of 32 */
+#define SYMM_MAX_BLOCK 512 /* threads of a block that take data; a multiple of 32 */
 #define SYMM_WARP      32  /* lanes */
 #define SYMM_FULL_WARP 0xffffffffu
 
@@ -157,6 +157,8 @@ SYMM_DEVICE void symm_port_dependent_wait(void) {}
 
 SYMM_DEVICE void symm_port_dependent_launch(void) {}
 
+template <class T> SYMM_DEVICE void symm_port_settle(T &) {}
+
 #else
 
 /* Addresses are generic: memory of the device, of a peer, of the host. */
@@ -270,6 +272,15 @@ SYMM_DEVICE void symm_port_dependent_launch(void)
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+/* The value (of 32 or 64 bits) has been computed here: before a wait, not behind it. */
+template <class T> SYMM_DEVICE void symm_port_settle(T &value)
+{
+    if constexpr (sizeof(T) == 8)
+        asm volatile("" : "+l"(value));
+    else
+        asm volatile("" : "+r"(value));
 }
 
 #endif

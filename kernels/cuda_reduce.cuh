@@ -374,6 +374,27 @@ SYMM_DEVICE void symm_word_scatter(char *to, uint64_t bytes, uint32_t element,
     }
 }
 
+/* The same for lines and units at `from` that are not whole or not aligned: rare, and kept
+ * out of the kernels' straight way. `bytes`: from `from` to the array's end, at least 1. */
+SYMM_COLD struct symm_line symm_line_gather_rest(const char *from, uint64_t bytes,
+                                                 uint32_t element)
+{
+    struct symm_line line;
+
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        line.word[k] = symm_word_gather(from, bytes, element, k);
+    return line;
+}
+
+SYMM_COLD void symm_line_scatter_rest(char *to, uint64_t bytes, uint32_t element,
+                                      struct symm_line line)
+{
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        symm_word_scatter(to, bytes, element, k, line.word[k]);
+}
+
 /*
  * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
  * behind its end. `aligned`: the array begins at a multiple of 16.
@@ -383,15 +404,12 @@ SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
                                               bool aligned)
 {
     const char *from = (const char *)array + first;
-    struct symm_line line;
 
     if (aligned && first + 16 <= bytes)
         return *(const struct symm_line *)from;
-    SYMM_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-        line.word[k] =
-            first < bytes ? symm_word_gather(from, bytes - first, element, k) : 0;
-    return line;
+    if (first >= bytes)
+        return {};
+    return symm_line_gather_rest(from, bytes - first, element);
 }
 
 SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
@@ -400,15 +418,10 @@ SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
 {
     char *to = (char *)array + first;
 
-    if (aligned && first + 16 <= bytes) {
+    if (aligned && first + 16 <= bytes)
         *(struct symm_line *)to = line;
-        return;
-    }
-    if (first >= bytes)
-        return;
-    SYMM_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-        symm_word_scatter(to, bytes - first, element, k, line.word[k]);
+    else if (first < bytes)
+        symm_line_scatter_rest(to, bytes - first, element, line);
 }
 
 /* The same for the 8 bytes that one LL line carries; aligned: to a multiple of 8. */

@@ -182,17 +182,21 @@ SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call
 /* Loads of the inputs may be issued before: but not under dependent launch. */
 SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 {
+    const uint64_t *block =
+        (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x];
+    const uint32_t *channel = symm_failed_of(args);
     struct symm_round round;
     uint64_t counters;
     uint32_t failed;
 
+    symm_port_settle(block);
+    symm_port_settle(channel);
     if (args.flags & SYMM_CUDA_DEPENDENT) {
         symm_port_dependent_launch();
         symm_port_dependent_wait();
     }
-    counters = symm_port_load64_relaxed(
-        (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x]);
-    failed = symm_port_load32_relaxed(symm_failed_of(args));
+    counters = symm_port_load64_relaxed(block);
+    failed = symm_port_load32_relaxed(channel);
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     round.ok = failed == 0;
@@ -201,14 +205,20 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     return round;
 }
 
+/* Tells member m that this rank has begun the call. */
+SYMM_DEVICE void symm_round_say(const struct symm_cuda_args &args,
+                                const struct symm_round &round, uint32_t m)
+{
+    symm_port_store64_relaxed(
+        &symm_channel_of(args, m)->call[round.call & 1][args.team.rank],
+        symm_word(args.tag, round.call));
+}
+
 SYMM_DEVICE void symm_round_announce(const struct symm_cuda_args &args,
                                      const struct symm_round *round)
 {
-    if (blockIdx.x != 0 || threadIdx.x >= (uint32_t)args.team.size || !round->ok)
-        return;
-    symm_port_store64_relaxed(
-        &symm_channel_of(args, threadIdx.x)->call[round->call & 1][args.team.rank],
-        symm_word(args.tag, round->call));
+    if (blockIdx.x == 0 && threadIdx.x < (uint32_t)args.team.size && round->ok)
+        symm_round_say(args, *round, threadIdx.x);
 }
 
 /* Begins a round; the same number in every block and on every rank. */
@@ -246,23 +256,56 @@ SYMM_DEVICE void symm_round_agree(struct symm_round *round)
     round->ok = !symm_port_sync_any(!round->ok);
 }
 
+/* Own block's counters, by one thread behind a __syncthreads that follows every open. */
+SYMM_DEVICE void symm_round_leave(const struct symm_cuda_args &args,
+                                  const struct symm_round &round)
+{
+    struct symm_device_block next = {round.round, round.call};
+
+    if (round.ok)
+        args.team.state->block[args.channel][blockIdx.x] = next;
+}
+
+/* Those of the blocks that were not launched, by `step` threads of block 0: at any time from
+ * the call's last round on, since nobody reads them. */
+SYMM_DEVICE void symm_round_skip(const struct symm_cuda_args &args,
+                                 const struct symm_round &round, uint32_t thread,
+                                 uint32_t step)
+{
+    struct symm_device_block *block = args.team.state->block[args.channel];
+    struct symm_device_block next = {round.round, round.call};
+
+    if (blockIdx.x != 0 || !round.ok)
+        return;
+    SYMM_NO_UNROLL
+    for (uint32_t b = gridDim.x + thread; b < SYMM_DEVICE_BLOCKS; b += step)
+        block[b] = next;
+}
+
 /* The end, after a __syncthreads behind every thread's open. */
 SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
                                   const struct symm_round *round)
 {
-    struct symm_device_block *block = args.team.state->block[args.channel];
-    struct symm_device_block next = {round->round, round->call};
-
-    if (!round->ok)
-        return;
     if (threadIdx.x == 0)
-        block[blockIdx.x] = next;
-    if (blockIdx.x == 0) {
-        SYMM_NO_UNROLL
-        for (uint32_t b = gridDim.x + threadIdx.x; b < SYMM_DEVICE_BLOCKS;
-             b += blockDim.x)
-            block[b] = next;
-    }
+        symm_round_leave(args, *round);
+    symm_round_skip(args, *round, threadIdx.x, blockDim.x);
+}
+
+/*
+ * All that a call of one round does beside its data, by warp `warp` of block 0 while the data
+ * are in flight: announce, skip, meet. In other blocks nothing. Only symm_round_leave remains.
+ */
+SYMM_DEVICE void symm_round_words(const struct symm_cuda_args &args,
+                                  struct symm_round *round, uint32_t warp)
+{
+    uint32_t lane = threadIdx.x - SYMM_WARP * warp;
+
+    if (blockIdx.x != 0)
+        return;
+    if (lane < (uint32_t)args.team.size && round->ok)
+        symm_round_say(args, *round, lane);
+    symm_round_skip(args, *round, lane, SYMM_WARP);
+    symm_round_meet(args, round, warp);
 }
 
 /*

@@ -18,22 +18,25 @@
 #define LINE             16u
 #define WARP             32u
 #define MOST_THREADS     512u
-#define TWO_SHOT_THREADS 256u        /* a block at most: they need registers */
-#define HOP_BLOCKS       128u        /* warp a peer: at most */
-#define LAMPORT_HOP      (32u << 10) /* bytes up to which a warp a peer is faster */
-#define WIDE_BLOCKS      128u        /* every thread all peers: at most */
-#define WIDE_THREADS     128u        /* a block, until there are WIDE_BLOCKS of them */
-#define PULL_BLOCKS      128u        /* kernels that read peers: at most */
-#define PULL_LINES       512u        /* lines for which they get a block more */
-#define LATE_BLOCKS      36u /* of them, while a barrier costs more than bytes */
+#define TWO_SHOT_THREADS 256u /* a block at most: they need registers */
+#define HOP_BLOCKS       128u /* warp a peer: at most */
+#define WIDE_BLOCKS      128u /* every thread all peers: at most */
+#define WIDE_THREADS     128u /* a block, until there are WIDE_BLOCKS of them */
+#define LINE_BLOCKS      128u /* a warp a peer, a lane a line: at most */
+#define PULL_BLOCKS      128u /* kernels that read peers: at most */
+#define PULL_LINES       512u /* lines for which they get a block more */
+#define LATE_BLOCKS      36u  /* of them, while a barrier costs more than bytes */
 #define LATE_BYTES       (512u << 10) /* of one rank's block, until then */
 #define COPY_BLOCKS      32u          /* of a put at most */
 #define COPY_LINES       2048u        /* lines for which a put gets a block more */
 
 /* How a kernel divides its work, see the heads of the .cu files. */
 enum way {
+    WAY_LINE, /* 32 x size x groups threads, a lane for each line; slot = [sender] */
+    WAY_PAIR, /* one round; a warp more than those that take lines */
+    WAY_TWO_LINE, /* the same, a lane for each line of a segment; slot = [phase][sender] */
+    WAY_TWO_PAIR,  /* as WAY_PAIR, a thread takes lines of each segment */
     WAY_HOP,       /* 32 x size threads; a block takes 32 lines at once */
-    WAY_WIDE,      /* a thread takes a line; slot = [sender] */
     WAY_TWO_SHOT,  /* a thread takes a line of each segment; slot = [phase][sender] */
     WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
     WAY_PULL,      /* any shape */
@@ -106,15 +109,30 @@ struct entry {
         }                                                                              \
     }
 
+#define PAIR(DTYPE, dtype)                                                             \
+    EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, 0, "all_reduce_line",                \
+          "all_reduce_lamport_pair", DTYPE, dtype, 2)
+#define WIDE_TWO(DTYPE, dtype)                                                         \
+    EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_PAIR, 16, 0, "all_reduce_two_shot_line",  \
+          "all_reduce_two_shot_wide", DTYPE, dtype, 4),                                \
+        EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_PAIR, 16, 0,                          \
+              "all_reduce_two_shot_line", "all_reduce_two_shot_wide", DTYPE, dtype, 8)
+
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
     ANY(ALL_REDUCE, LL_PUSH, WAY_HOP, 8, "all_reduce_ll", "all_reduce_ll_push"),
-    HOT(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, LAMPORT_HOP, "all_reduce_lamport",
-        "all_reduce_lamport_push"),
-    HOT(ALL_REDUCE, LAMPORT_PUSH, WAY_WIDE, 16, 0, "all_reduce_lamport",
-        "all_reduce_lamport_wide"),
+    HOT(ALL_REDUCE, LAMPORT_PUSH, WAY_LINE, 16, 0, "all_reduce_line",
+        "all_reduce_lamport_line"),
+    PAIR(BFLOAT16, bfloat16),
+    PAIR(FLOAT16, float16),
+    PAIR(FLOAT32, float32),
     FLOATS(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, "all_reduce_lamport",
            "symm_all_reduce_lamport_push_any"),
+    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_LINE, 16, 0, "all_reduce_two_shot_line",
+        "all_reduce_two_shot_line"),
+    WIDE_TWO(BFLOAT16, bfloat16),
+    WIDE_TWO(FLOAT16, float16),
+    WIDE_TWO(FLOAT32, float32),
     HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, 0, "all_reduce_two_shot_push",
         "all_reduce_two_shot_push"),
     FLOATS(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
@@ -183,6 +201,12 @@ static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t l
     return blocks > 0 ? (uint32_t)blocks : 1;
 }
 
+static bool has_segments(const struct entry *entry)
+{
+    return entry->way == WAY_TWO_SHOT || entry->way == WAY_TWO_LINE ||
+           entry->way == WAY_TWO_PAIR;
+}
+
 /* Lines of one sender that a slot has room for; as symm_slot_lines in the kernels. */
 static uint64_t room_of(const struct symm_cuda_question *question,
                         const struct entry *entry)
@@ -192,7 +216,56 @@ static uint64_t room_of(const struct symm_cuda_question *question,
 
     if (entry->way == WAY_BROADCAST)
         return slot;
-    return slot / (unsigned)question->size / (entry->way == WAY_TWO_SHOT ? 2 : 1);
+    return slot / (unsigned)question->size / (has_segments(entry) ? 2 : 1);
+}
+
+/* The lines of one sender, at least one; false: they need more than one round. */
+static bool one_round(const struct symm_cuda_question *question,
+                      const struct entry *entry, uint64_t *lines)
+{
+    *lines = divide_up(question->bytes, LINE);
+    if (*lines == 0)
+        *lines = 1;
+    if (has_segments(entry))
+        *lines = divide_up(*lines, (unsigned)question->size);
+    return *lines <= room_of(question, entry);
+}
+
+/* Groups of `size` warps, as many as it takes to have a lane for each line. */
+static bool shape_of_line(const struct symm_cuda_question *question,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    const uint32_t group = WARP * (uint32_t)question->size;
+    const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, LINE_BLOCKS);
+    uint64_t lines, groups;
+
+    if (!one_round(question, entry, &lines))
+        return false;
+    groups = divide_up(lines, (uint64_t)WARP * blocks);
+    if (groups > MOST_THREADS / group)
+        return false;
+    shape->threads = group * (uint32_t)groups;
+    shape->blocks = blocks_for(question, lines, WARP * (uint32_t)groups, blocks);
+    return true;
+}
+
+/* One warp more than take lines. */
+static bool shape_of_pair(const struct symm_cuda_question *question,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS);
+    uint32_t threads = WIDE_THREADS;
+    uint64_t lines;
+
+    if (!one_round(question, entry, &lines))
+        return false;
+    while (threads < MOST_THREADS && lines > (uint64_t)threads * blocks)
+        threads *= 2;
+    if (entry->way == WAY_TWO_PAIR && threads == MOST_THREADS)
+        threads -= WARP;
+    shape->threads = threads + WARP;
+    shape->blocks = blocks_for(question, lines, threads, blocks);
+    return true;
 }
 
 static bool shape_of_hop(const struct symm_cuda_question *question,
@@ -208,18 +281,16 @@ static bool shape_of_hop(const struct symm_cuda_question *question,
     return true;
 }
 
-static bool shape_of_wide(const struct symm_cuda_question *question,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
+static bool shape_of_two_shot(const struct symm_cuda_question *question,
+                              const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    uint64_t lines = divide_up(question->bytes, entry->payload);
+    uint64_t lines =
+        divide_up(divide_up(question->bytes, entry->payload), (unsigned)question->size);
     uint64_t room = room_of(question, entry);
     uint32_t threads = WIDE_THREADS;
 
-    if (entry->way == WAY_TWO_SHOT)
-        lines = divide_up(lines, (unsigned)question->size);
-    while (threads < (entry->way == WAY_TWO_SHOT ? TWO_SHOT_THREADS : MOST_THREADS) &&
-           lines > (uint64_t)threads * blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS))
-        threads *= 2;
+    if (lines > (uint64_t)threads * blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS))
+        threads = TWO_SHOT_THREADS;
     while (threads > WARP && (threads > room || threads / 2 >= lines))
         threads /= 2;
     if (threads > room)
@@ -251,12 +322,17 @@ static bool shape_of(const struct symm_cuda_question *question,
                      const struct entry *entry, struct symm_cuda_shape *shape)
 {
     switch (entry->way) {
+    case WAY_LINE:
+    case WAY_TWO_LINE:
+        return shape_of_line(question, entry, shape);
+    case WAY_PAIR:
+    case WAY_TWO_PAIR:
+        return shape_of_pair(question, entry, shape);
     case WAY_HOP:
     case WAY_BROADCAST:
         return shape_of_hop(question, entry, shape);
-    case WAY_WIDE:
     case WAY_TWO_SHOT:
-        return shape_of_wide(question, entry, shape);
+        return shape_of_two_shot(question, entry, shape);
     case WAY_PULL:
     case WAY_STAGE:
         return shape_of_pull(question, entry, shape);
@@ -337,13 +413,13 @@ uint64_t symm__cuda_scratch_layout(uint64_t begin,
     uint64_t end = divide_up(begin, page) * page;
 
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        uint64_t unit = c == 1 ? 8 * mega : mega;
+        uint64_t unit = c == 1 ? 8 * mega : 3 * mega / 4;
         struct symm_cuda_scratch *regions = &scratch[c];
 
         regions->ll = end;
         regions->ll_bytes = unit;
         regions->lamport = regions->ll + regions->ll_bytes;
-        regions->lamport_bytes = 2 * unit;
+        regions->lamport_bytes = c == 1 ? 24 * mega : 2 * unit; /* 4 MiB in one round */
         regions->stage = regions->lamport + regions->lamport_bytes;
         regions->stage_bytes = unit;
         end = regions->stage + regions->stage_bytes;

@@ -26,14 +26,14 @@
 
 #include "fake_cuda.h" /* fake_cuda_multicast, for the twins of multimem instructions */
 
-#define SIMT_MAX_THREADS 512 /* of a block */
+#define SIMT_MAX_THREADS 544 /* of a block */
 #define SIMT_WARP        32
 
 struct symm_cuda_args;
 
 extern "C" {
 /* Runs all blocks of the grid; returns when the last has ended. `threads` is a multiple of
- * 32 up to 512. One launch at a time on an operating system's thread. */
+ * 32 up to 544. One launch at a time on an operating system's thread. */
 void simt_launch(void (*kernel)(struct symm_cuda_args),
                  const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
 /* One poll of a spin loop is over: other threads of the block run, and other ranks. */
