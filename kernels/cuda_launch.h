@@ -24,10 +24,10 @@ struct symm_cuda_scratch {
     uint64_t ll_bytes, lamport_bytes, stage_bytes; /* of the whole region; x 4096 */
 };
 
-#define SYMM_CUDA_ENTRY_BARRIER                                                        \
-    1u /* flags: pull kernels, as a plan or the default says */
-#define SYMM_CUDA_EXIT_BARRIER 2u
-#define SYMM_CUDA_DEPENDENT    4u /* launched with programmatic dependent launch */
+/* Flags: those of launch.h for pull kernels, as a plan or the default says. */
+#define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
+#define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
+#define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 
 struct symm_cuda_args {
     struct symm_device_team team;

@@ -165,6 +165,7 @@ struct symm_ctx {
     struct symm_opened *opened; /* peers' registered memory */
     symm_team *meeting;         /* in a rendezvous now: its failure ends the exchange */
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
+    bool planned; /* atomic: a team has loaded a plan at some time */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
     const struct symm_call_ops *calls; /* as in the teams */
     struct symm_cuda_calls *launcher;  /* what they share; goes with the last team */

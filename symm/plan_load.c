@@ -445,6 +445,8 @@ symm_status symm_plan_load(symm_team *team, const char *path)
     if (status == SYMM_OK) {
         pthread_mutex_lock(&team->ctx->lock);
         status = plan_place(team, plan);
+        if (status == SYMM_OK) /* release: pairs with the acquires in plan_site.c */
+            __atomic_store_n(&team->ctx->planned, true, __ATOMIC_RELEASE);
         pthread_mutex_unlock(&team->ctx->lock);
     }
     if (status != SYMM_OK)

@@ -25,12 +25,20 @@ static const struct symm_plan_site *site_find(const struct symm_team_plan *plan,
     return NULL;
 }
 
+/* Puts ask each time: no plan at all must cost them nothing. */
+static bool has_plans(const symm_ctx *ctx)
+{
+    return __atomic_load_n(&ctx->planned, __ATOMIC_ACQUIRE);
+}
+
 /* The team's own plan comes first, then that of a team that it is a part of. */
 const struct symm_plan_site *symm__plan_find(const symm_team *team, const char *site)
 {
     const symm_ctx *ctx = team->ctx;
 
-    for (int s = -1; site && s < SYMM_MAX_TEAMS; s++) {
+    if (!site || !has_plans(ctx))
+        return NULL;
+    for (int s = -1; s < SYMM_MAX_TEAMS; s++) {
         const symm_team *owner = s < 0 ? team : ctx->teams[s];
         const struct symm_plan_site *found;
 
@@ -87,7 +95,9 @@ static char *arena_of(const struct symm_team_plan *plan)
 symm_status symm__plan_refuse(const symm_team *team, const char *what, const char *site,
                               const void *ptr)
 {
-    for (int s = 0; ptr && s < SYMM_MAX_TEAMS; s++) {
+    if (!ptr || !has_plans(team->ctx))
+        return SYMM_OK;
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++) {
         const symm_team *owner = team->ctx->teams[s];
         const struct symm_team_plan *plan = owner ? owner->plan : NULL;
 
