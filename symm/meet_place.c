@@ -47,9 +47,13 @@ static bool place_set(struct symm_meet_place *place, const char *base)
                        (unsigned)geteuid());
     if (dir < 0 || (size_t)dir >= sizeof(place->dir))
         return false;
-    int path =
-        snprintf(place->path, sizeof(place->path), "%s/%s", place->dir, place->name);
-    return path > 0 && (size_t)path < sizeof(place->path);
+    size_t name = strlen(place->name);
+    if ((size_t)dir + 1 + name >= sizeof(place->path))
+        return false;
+    memcpy(place->path, place->dir, (size_t)dir);
+    place->path[dir] = '/';
+    memcpy(place->path + dir + 1, place->name, name + 1);
+    return true;
 }
 
 /* A variable inherited from a login of another user, or of one that has ended, is

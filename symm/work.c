@@ -65,7 +65,7 @@ symm_status symm__work_create(symm_ctx *ctx, bool running, symm_work **work)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&w->completed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    *work = &w->head;
+    *work = (symm_work *)w; /* not &w->head: the handle is the whole of it */
     return SYMM_OK;
 }
 

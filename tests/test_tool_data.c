@@ -76,8 +76,8 @@ static void test_round_trip(void **state)
     (void)state;
     for (size_t d = 0; d < sizeof narrow / sizeof *narrow; d++) {
         uint32_t codes = symm_dtype_size(narrow[d]) == 1 ? 256 : 65536;
-        for (uint32_t code = 0; code < codes; code++) {
-            uint32_t back = 0;
+        for (uint64_t code = 0; code < codes; code++) {
+            uint64_t back = 0;
             double value = perf_decode(narrow[d], &code);
             if (isnan(value) || isinf(value))
                 continue;
