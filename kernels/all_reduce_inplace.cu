@@ -2,7 +2,7 @@
 /*
  * all_reduce_inplace.cu - two-shot all-reduce over symmetric memory on both sides.
  *
- * The array is cut into one slice of whole lines for each rank. A rank sums its slice of all
+ * The array is cut into one slice of whole lines of 128 bytes for each rank. A rank sums its slice of all
  * inputs and stores the result into that slice of every rank's output: each rank reads and
  * writes (n - 1) / n of the bytes over its links, and nothing is staged.
  *
@@ -56,7 +56,7 @@ template <int N> struct to_all {
 template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_args &args)
 {
     const uint64_t lines = symm_lines(args.bytes);
-    const uint64_t slice = symm_ceil(lines, ranks<N>(args));
+    const uint64_t slice = 8 * symm_ceil(symm_ceil(lines, 8), ranks<N>(args));
     const uint64_t low = slice * (uint32_t)args.team.rank;
     const struct to_all<N> out = {
         args, symm_element_size(args.dtype)

@@ -28,21 +28,23 @@
 
 typedef struct symm_lamport::value line_value;
 
-template <int DTYPE, int SIZE> SYMM_DEVICE void line(const struct symm_cuda_args &args)
+/* ALIGNED: in and out both begin at a multiple of 16. The other case has code of its own,
+ * so that nothing of it stands in the way. */
+template <int DTYPE, int SIZE, bool ALIGNED>
+SYMM_DEVICE void line(const struct symm_cuda_args &args)
 {
-    __shared__ line_value hop[SYMM_MAX_BLOCK / SYMM_WARP][SYMM_WARP];
+    line_value(*const hop)[SYMM_WARP] = symm_hop_space();
     const symm_hop_lane<symm_lamport, SIZE> at(args, 1);
     const uint32_t j = at.j;
     const uint32_t element = symm_element_size(DTYPE);
     const bool mine = j < symm_lines_of<symm_lamport>(args.bytes);
-    const bool in_aligned = symm_aligned(args.in), out_aligned = symm_aligned(args.out);
     struct symm_round round = symm_round_open(args);
     const uint64_t slot = symm_slot_begin<symm_lamport>(args, symm_round_next(&round));
     line_value v = {};
 
     if (mine)
         v = symm_lamport::clean(
-            symm_lamport::gather(args.in, j, args.bytes, element, in_aligned));
+            symm_lamport::gather(args.in, j, args.bytes, element, ALIGNED));
     if (at.member != (uint32_t)args.team.rank) {
         if (mine && round.ok) {
             symm_lamport::send(at.to + slot, v, round.round);
@@ -56,13 +58,14 @@ template <int DTYPE, int SIZE> SYMM_DEVICE void line(const struct symm_cuda_args
     __syncthreads(); /* after a failure of others `out` is of no use: no need to agree */
     if (at.member == 0 && mine && round.ok)
         symm_lamport::scatter(
-            args.out, j, args.bytes, element, out_aligned,
+            args.out, j, args.bytes, element, ALIGNED,
             symm_hop_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE>(args, &hop[at.warp]));
     if (threadIdx.x == SYMM_WARP)
         symm_round_leave(args, round);
 }
 
-template <int DTYPE> SYMM_DEVICE void pair(const struct symm_cuda_args &args)
+template <int DTYPE, bool ALIGNED>
+SYMM_DEVICE void pair(const struct symm_cuda_args &args)
 {
     const uint32_t rank = (uint32_t)args.team.rank, peer = 1 - rank;
     const uint32_t room = symm_slot_lines<symm_lamport>(args) / 2;
@@ -70,7 +73,6 @@ template <int DTYPE> SYMM_DEVICE void pair(const struct symm_cuda_args &args)
     const uint32_t begin = blockIdx.x * width + threadIdx.x;
     const uint32_t lines = (uint32_t)symm_lines_of<symm_lamport>(args.bytes);
     const uint32_t element = symm_element_size(DTYPE);
-    const bool in_aligned = symm_aligned(args.in), out_aligned = symm_aligned(args.out);
     struct symm_round round = symm_round_open(args);
     struct symm_line *to, *from;
 
@@ -83,18 +85,18 @@ template <int DTYPE> SYMM_DEVICE void pair(const struct symm_cuda_args &args)
         for (uint32_t j = begin; j < lines && round.ok; j += step)
             symm_lamport::send(to + j,
                                symm_lamport::clean(symm_lamport::gather(
-                                   args.in, j, args.bytes, element, in_aligned)),
+                                   args.in, j, args.bytes, element, ALIGNED)),
                                round.round);
         for (uint32_t j = begin; j < lines && round.ok; j += step) {
             line_value own = symm_lamport::clean(
-                symm_lamport::gather(args.in, j, args.bytes, element, in_aligned));
+                symm_lamport::gather(args.in, j, args.bytes, element, ALIGNED));
             line_value value[2] = {own, own};
 
             round.ok = symm_lines_wait<symm_lamport, 2, 2>(args, &round, from + j, 0, 2,
                                                            rank, value);
             if (round.ok)
                 symm_lamport::scatter(
-                    args.out, j, args.bytes, element, out_aligned,
+                    args.out, j, args.bytes, element, ALIGNED,
                     symm_value_fold<symm_lamport, DTYPE, SYMM_SUM, 2, 2>(args, 2,
                                                                          value));
         }
@@ -107,12 +109,18 @@ template <int DTYPE> SYMM_DEVICE void pair(const struct symm_cuda_args &args)
 #define SYMM_LINE(name, dtype, size)                                                   \
     SYMM_KERNEL(symm_all_reduce_lamport_line_##name)                                   \
     {                                                                                  \
-        line<dtype, size>(args);                                                       \
+        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+            line<dtype, size, true>(args);                                             \
+        else                                                                           \
+            line<dtype, size, false>(args);                                            \
     }
 #define SYMM_PAIR(name, dtype)                                                         \
     SYMM_KERNEL_OF(symm_all_reduce_lamport_pair_##name, SYMM_MAX_BLOCK + SYMM_WARP)    \
     {                                                                                  \
-        pair<dtype>(args);                                                             \
+        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+            pair<dtype, true>(args);                                                   \
+        else                                                                           \
+            pair<dtype, false>(args);                                                  \
     }
 SYMM_LINE(bfloat16_n2, SYMM_BFLOAT16, 2)
 SYMM_LINE(bfloat16_n4, SYMM_BFLOAT16, 4)

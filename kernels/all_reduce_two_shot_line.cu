@@ -38,16 +38,17 @@ template <int SIZE> SYMM_DEVICE uint32_t symm_segment(const struct symm_cuda_arg
     return (uint32_t)((symm_lines_of<symm_lamport>(args.bytes) + SIZE - 1) / SIZE);
 }
 
-template <int DTYPE, int SIZE> SYMM_DEVICE void line(const struct symm_cuda_args &args)
+/* ALIGNED: in and out both begin at a multiple of 16. */
+template <int DTYPE, int SIZE, bool ALIGNED>
+SYMM_DEVICE void line(const struct symm_cuda_args &args)
 {
-    __shared__ line_value hop[SYMM_MAX_BLOCK / SYMM_WARP][SYMM_WARP];
+    line_value(*const hop)[SYMM_WARP] = symm_hop_space();
     const symm_hop_lane<symm_lamport, SIZE> at(args, 2);
     const uint32_t rank = (uint32_t)args.team.rank, lane = threadIdx.x % SYMM_WARP;
     const uint32_t segment = symm_segment<SIZE>(args),
                    element = symm_element_size(DTYPE);
     const uint32_t place = at.member * segment + at.j; /* of p's line, in and out */
     const bool mine = at.j < segment, peer = at.member != rank;
-    const bool in_aligned = symm_aligned(args.in), out_aligned = symm_aligned(args.out);
     struct symm_round round = symm_round_open(args);
     const uint64_t first = symm_slot_begin<symm_lamport>(args, symm_round_next(&round));
     const uint64_t second = first + SIZE * at.room;
@@ -55,7 +56,7 @@ template <int DTYPE, int SIZE> SYMM_DEVICE void line(const struct symm_cuda_args
 
     if (mine)
         v = symm_lamport::clean(
-            symm_lamport::gather(args.in, place, args.bytes, element, in_aligned));
+            symm_lamport::gather(args.in, place, args.bytes, element, ALIGNED));
     if (mine && peer && round.ok)
         symm_lamport::send(at.to + first, v, round.round);
     symm_round_announce(args, &round);
@@ -73,7 +74,7 @@ template <int DTYPE, int SIZE> SYMM_DEVICE void line(const struct symm_cuda_args
                                                     at.member, &v);
         }
         if (round.ok)
-            symm_lamport::scatter(args.out, place, args.bytes, element, out_aligned, v);
+            symm_lamport::scatter(args.out, place, args.bytes, element, ALIGNED, v);
     }
     if (at.warp == rank) {
         symm_round_skip(args, round, lane, SYMM_WARP);
@@ -84,16 +85,14 @@ template <int DTYPE, int SIZE> SYMM_DEVICE void line(const struct symm_cuda_args
 }
 
 /* Where a thread of `wide` finds things. */
-template <int SIZE> struct wide_place {
+template <int SIZE, bool ALIGNED> struct wide_place {
     uint32_t rank, room, segment, begin, step;
-    bool in_aligned, out_aligned;
 
     SYMM_DEVICE wide_place(const struct symm_cuda_args &args, uint32_t width)
         : rank((uint32_t)args.team.rank),
           room(symm_slot_lines<symm_lamport>(args) / (2 * SIZE)),
           segment(symm_segment<SIZE>(args)), begin(blockIdx.x * width + threadIdx.x),
-          step(gridDim.x * width), in_aligned(symm_aligned(args.in)),
-          out_aligned(symm_aligned(args.out))
+          step(gridDim.x * width)
     {
     }
 
@@ -103,7 +102,7 @@ template <int SIZE> struct wide_place {
                                 uint32_t j) const
     {
         return symm_lamport::gather(args.in, m * segment + j, args.bytes,
-                                    symm_element_size(DTYPE), in_aligned);
+                                    symm_element_size(DTYPE), ALIGNED);
     }
 
     template <int DTYPE>
@@ -111,7 +110,7 @@ template <int SIZE> struct wide_place {
                            line_value v) const
     {
         symm_lamport::scatter(args.out, m * segment + j, args.bytes,
-                              symm_element_size(DTYPE), out_aligned, v);
+                              symm_element_size(DTYPE), ALIGNED, v);
     }
 
     SYMM_DEVICE uint32_t member(uint32_t i) const /* i places behind mine */
@@ -128,9 +127,9 @@ template <int SIZE> struct wide_place {
 };
 
 /* Line j of every segment to its owner. */
-template <int DTYPE, int SIZE>
+template <int DTYPE, int SIZE, bool ALIGNED>
 SYMM_DEVICE void wide_scatter(const struct symm_cuda_args &args, uint32_t round,
-                              const wide_place<SIZE> &place, uint32_t j)
+                              const wide_place<SIZE, ALIGNED> &place, uint32_t j)
 {
     line_value v[SIZE];
 
@@ -144,10 +143,10 @@ SYMM_DEVICE void wide_scatter(const struct symm_cuda_args &args, uint32_t round,
 }
 
 /* Line j of the own segment: sum, send, keep. */
-template <int DTYPE, int SIZE>
+template <int DTYPE, int SIZE, bool ALIGNED>
 SYMM_DEVICE bool wide_reduce(const struct symm_cuda_args &args,
                              const struct symm_round &round,
-                             const wide_place<SIZE> &place, uint32_t j)
+                             const wide_place<SIZE, ALIGNED> &place, uint32_t j)
 {
     line_value v[SIZE] = {};
     line_value own =
@@ -171,10 +170,10 @@ SYMM_DEVICE bool wide_reduce(const struct symm_cuda_args &args,
 }
 
 /* Line j of everybody's segment. */
-template <int DTYPE, int SIZE>
+template <int DTYPE, int SIZE, bool ALIGNED>
 SYMM_DEVICE bool wide_gather(const struct symm_cuda_args &args,
                              const struct symm_round &round,
-                             const wide_place<SIZE> &place, uint32_t j)
+                             const wide_place<SIZE, ALIGNED> &place, uint32_t j)
 {
     line_value v[SIZE] = {};
 
@@ -191,10 +190,11 @@ SYMM_DEVICE bool wide_gather(const struct symm_cuda_args &args,
     return true;
 }
 
-template <int DTYPE, int SIZE> SYMM_DEVICE void wide(const struct symm_cuda_args &args)
+template <int DTYPE, int SIZE, bool ALIGNED>
+SYMM_DEVICE void wide(const struct symm_cuda_args &args)
 {
     const uint32_t width = blockDim.x - SYMM_WARP;
-    const wide_place<SIZE> place(args, width);
+    const wide_place<SIZE, ALIGNED> place(args, width);
     struct symm_round round = symm_round_open(args);
 
     symm_round_next(&round);
@@ -216,13 +216,19 @@ template <int DTYPE, int SIZE> SYMM_DEVICE void wide(const struct symm_cuda_args
 #define SYMM_LINE(name, dtype, size)                                                   \
     SYMM_KERNEL(symm_all_reduce_two_shot_line_##name)                                  \
     {                                                                                  \
-        line<dtype, size>(args);                                                       \
+        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+            line<dtype, size, true>(args);                                             \
+        else                                                                           \
+            line<dtype, size, false>(args);                                            \
     }
 #define SYMM_BOTH(name, dtype, size)                                                   \
     SYMM_LINE(name, dtype, size)                                                       \
     SYMM_KERNEL(symm_all_reduce_two_shot_wide_##name)                                  \
     {                                                                                  \
-        wide<dtype, size>(args);                                                       \
+        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+            wide<dtype, size, true>(args);                                             \
+        else                                                                           \
+            wide<dtype, size, false>(args);                                            \
     }
 SYMM_LINE(bfloat16_n2, SYMM_BFLOAT16, 2)
 SYMM_BOTH(bfloat16_n4, SYMM_BFLOAT16, 4)

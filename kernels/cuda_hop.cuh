@@ -98,6 +98,15 @@ template <class LINES, int SIZE> struct symm_hop_lane {
     }
 };
 
+/* Where Lamport lines hop: a line for each thread of a block. The same memory for all
+ * instances of a kernel's template. */
+SYMM_DEVICE struct symm_lamport::value (*symm_hop_space(void))[SYMM_WARP]
+{
+    __shared__ struct symm_lamport::value hop[SYMM_MAX_BLOCK / SYMM_WARP][SYMM_WARP];
+
+    return hop;
+}
+
 /* in_stride: from what goes to one member to what goes to the next, in bytes. */
 template <class LINES, int DTYPE, int OP, int SIZE>
 SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_stride)

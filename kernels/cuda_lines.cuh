@@ -207,19 +207,34 @@ SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
            symm_slot_begin<LINES>(args, round);
 }
 
-/* Waits for one line from `member`. False: the wait has failed. */
+/*
+ * Waits for one line from `member`. False: the wait has failed. Three loads are on their way,
+ * a third of a load's time apart: a line is seen that much sooner after it has come (0.02 to
+ * 0.05 us of a call).
+ */
 template <class LINES>
 SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
                                 const struct symm_round *round, struct symm_line *from,
                                 uint32_t member, typename LINES::value *value)
 {
+    struct symm_line line, at[3];
     struct symm_wait wait = {};
-    struct symm_line line;
 
-    for (;;) {
-        line = symm_port_load_line(from);
-        if (LINES::arrived(line, round->round))
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 3; k++) {
+        at[k] = symm_port_load_line(from);
+        symm_port_apart();
+    }
+    for (;;) { /* each load has its own registers: a move would wait for it */
+        if (LINES::arrived(line = at[0], round->round))
             break;
+        at[0] = symm_port_load_line(from);
+        if (LINES::arrived(line = at[1], round->round))
+            break;
+        at[1] = symm_port_load_line(from);
+        if (LINES::arrived(line = at[2], round->round))
+            break;
+        at[2] = symm_port_load_line(from);
         if (!symm_wait_more(args, round->call, &wait, 1u << member))
             return false;
     }

@@ -278,7 +278,9 @@ SYMM_DEVICE void symm_copy_full(uint32_t rows, uint32_t width, uint64_t first,
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++) {
             uint64_t j = i + u * step;
-            uint32_t row = end >> 32 ? (uint32_t)(j / width) : (uint32_t)j / width;
+            uint32_t row = rows == 1   ? 0
+                           : end >> 32 ? (uint32_t)(j / width)
+                                       : (uint32_t)j / width;
 
             at[u] = NULL;
             if (j >= end || (j -= (uint64_t)row * width) >= size(row) / 16)
@@ -318,13 +320,14 @@ SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
     }
     SYMM_NO_UNROLL
     for (uint64_t i = first; i < rows * width; i += step) {
-        uint32_t row = (uint32_t)(i / width), word = symm_granule(places | sizes);
+        uint32_t row = rows == 1 ? 0 : (uint32_t)(i / width);
+        uint32_t word = symm_granule(places | sizes);
         uint64_t j = i - row * width;
 
         if (j >= symm_full_lines(places, size(row)) && 16 * j < size(row))
             symm_line_scatter(
-                to(row), 16 * j, size(row), word, false,
-                symm_line_gather(from(row), 16 * j, size(row), word, false));
+                to(row), 16 * j, size(row), word, places % 16 == 0,
+                symm_line_gather(from(row), 16 * j, size(row), word, places % 16 == 0));
     }
 }
 

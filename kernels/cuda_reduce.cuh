@@ -374,8 +374,8 @@ SYMM_DEVICE void symm_word_scatter(char *to, uint64_t bytes, uint32_t element,
     }
 }
 
-/* The same for lines and units at `from` that are not whole or not aligned: rare, and kept
- * out of the kernels' straight way. `bytes`: from `from` to the array's end, at least 1. */
+/* The same for lines and units at `from` that are not aligned: rare, and kept out of the
+ * kernels' straight way. `bytes`: from `from` to the array's end, at least 1. */
 SYMM_COLD struct symm_line symm_line_gather_rest(const char *from, uint64_t bytes,
                                                  uint32_t element)
 {
@@ -395,6 +395,52 @@ SYMM_COLD void symm_line_scatter_rest(char *to, uint64_t bytes, uint32_t element
         symm_word_scatter(to, bytes, element, k, line.word[k]);
 }
 
+/* The last line of an array that begins at a multiple of 16: its first `rest` < 16 bytes, in
+ * a few loads that are under way together; nothing behind the end is touched. */
+SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t rest)
+{
+    struct symm_line line = {};
+    uint32_t low = 0, high = 0;
+
+    if (rest & 8) {
+        line.word[0] = ((const uint32_t *)from)[0];
+        line.word[1] = ((const uint32_t *)from)[1];
+    }
+    if (rest & 4)
+        low = *(const uint32_t *)(from + (rest & 8));
+    if (rest & 2)
+        high = *(const uint16_t *)(from + (rest & 12));
+    if (rest & 1)
+        high |= (uint32_t) * (const uint8_t *)(from + (rest & 14)) << (8 * (rest & 2));
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+        if (rest & 4 && k == (rest & 8) / 4)
+            line.word[k] = low;
+        if (rest & 3 && k == (rest & 12) / 4)
+            line.word[k] = high;
+    }
+    return line;
+}
+
+SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, struct symm_line line)
+{
+    uint32_t low = rest & 8 ? line.word[2] : line.word[0], high = 0;
+
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        high = k == (rest & 12) / 4 ? line.word[k] : high;
+    if (rest & 8) {
+        ((uint32_t *)to)[0] = line.word[0];
+        ((uint32_t *)to)[1] = line.word[1];
+    }
+    if (rest & 4)
+        *(uint32_t *)(to + (rest & 8)) = low;
+    if (rest & 2)
+        *(uint16_t *)(to + (rest & 12)) = (uint16_t)high;
+    if (rest & 1)
+        *(uint8_t *)(to + (rest & 14)) = (uint8_t)(high >> (8 * (rest & 2)));
+}
+
 /*
  * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
  * behind its end. `aligned`: the array begins at a multiple of 16.
@@ -409,6 +455,8 @@ SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
         return *(const struct symm_line *)from;
     if (first >= bytes)
         return {};
+    if (aligned)
+        return symm_line_gather_tail(from, (uint32_t)(bytes - first));
     return symm_line_gather_rest(from, bytes - first, element);
 }
 
@@ -420,6 +468,8 @@ SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
 
     if (aligned && first + 16 <= bytes)
         *(struct symm_line *)to = line;
+    else if (first < bytes && aligned)
+        symm_line_scatter_tail(to, (uint32_t)(bytes - first), line);
     else if (first < bytes)
         symm_line_scatter_rest(to, bytes - first, element, line);
 }

@@ -23,12 +23,14 @@
 #define WIDE_BLOCKS      128u /* every thread all peers: at most */
 #define WIDE_THREADS     128u /* a block, until there are WIDE_BLOCKS of them */
 #define LINE_BLOCKS      128u /* a warp a peer, a lane a line: at most */
-#define PULL_BLOCKS      128u /* kernels that read peers: at most */
+#define STAGE_BLOCKS     128u /* kernels that stage: at most; a power of two divides well */
 #define PULL_LINES       512u /* lines for which they get a block more */
 #define LATE_BLOCKS      36u  /* of them, while a barrier costs more than bytes */
 #define LATE_BYTES       (512u << 10) /* of one rank's block, until then */
-#define COPY_BLOCKS      32u          /* of a put at most */
-#define COPY_LINES       2048u        /* lines for which a put gets a block more */
+#define STREAM_BYTES     (24u << 20) /* of one rank's block: by stores alone from here on */
+#define STREAM_STAGE     (4u << 20) /* bytes of the stage that pay for its barriers */
+#define COPY_BLOCKS      32u        /* of a put at most */
+#define COPY_LINES       2048u      /* lines for which a put gets a block more */
 
 /* How a kernel divides its work, see the heads of the .cu files. */
 enum way {
@@ -41,6 +43,7 @@ enum way {
     WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
     WAY_PULL,      /* any shape */
     WAY_STAGE,     /* the same, through the stage */
+    WAY_STREAM,    /* the same, for much data */
     WAY_ONE        /* one block of one warp */
 };
 
@@ -147,6 +150,8 @@ static const struct entry entries[] = {
         "all_reduce_two_shot_pull"),
     ANY(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
         "all_reduce_two_shot_pull"),
+    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_STREAM, 16, 0, "all_reduce_stream",
+        "all_reduce_stream"),
     HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, 0, "all_reduce_inplace",
         "all_reduce_two_shot_inplace"),
     ANY(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
@@ -306,8 +311,10 @@ static bool shape_of_pull(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     uint64_t lines = divide_up(question->bytes, LINE);
-    uint64_t most = question->bytes <= LATE_BYTES ? LATE_BLOCKS : PULL_BLOCKS;
+    uint64_t most = question->bytes <= LATE_BYTES ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
 
+    if (entry->way != WAY_PULL)
+        most = least(most, STAGE_BLOCKS);
     if (entry->way == WAY_STAGE)
         most = least(most, question->scratch.stage_bytes /
                                (2 * LINE * (unsigned)question->size));
@@ -316,6 +323,14 @@ static bool shape_of_pull(const struct symm_cuda_question *question,
     shape->threads = MOST_THREADS;
     shape->blocks = blocks_for(question, lines, PULL_LINES, most);
     return true;
+}
+
+static bool shape_of_stream(const struct symm_cuda_question *question,
+                            const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    return question->bytes >= STREAM_BYTES &&
+           question->scratch.stage_bytes >= STREAM_STAGE &&
+           shape_of_pull(question, entry, shape);
 }
 
 static bool shape_of(const struct symm_cuda_question *question,
@@ -336,6 +351,8 @@ static bool shape_of(const struct symm_cuda_question *question,
     case WAY_PULL:
     case WAY_STAGE:
         return shape_of_pull(question, entry, shape);
+    case WAY_STREAM:
+        return shape_of_stream(question, entry, shape);
     case WAY_ONE:
         break;
     }

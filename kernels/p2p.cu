@@ -24,8 +24,10 @@
  */
 #include "cuda_pull.cuh"
 
-/* 0, or why the channel has failed; every thread of the block gets the same. */
-SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args)
+/* 0, or why the channel has failed; every thread of the block gets the same. The counter's
+ * value comes with it: one load's time for both. */
+SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
+                           uint32_t *count)
 {
     uint32_t failed;
 
@@ -34,6 +36,7 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args)
         symm_port_dependent_wait();
     }
     failed = symm_port_load32_relaxed(symm_failed_of(args));
+    *count = counter ? symm_port_load32_relaxed(counter) : 0;
     if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
         symm_port_store32_relaxed(args.result, failed);
     return failed;
@@ -41,7 +44,10 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args)
 
 SYMM_KERNEL(symm_p2p_put)
 {
-    const uint32_t failed = begin(args);
+    const bool signals = args.signal >= 0;
+    uint32_t count;
+    const uint32_t failed = begin(
+        args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
 
     if (failed == 0)
         symm_copy_rows(
@@ -51,30 +57,34 @@ SYMM_KERNEL(symm_p2p_put)
             [&](uint32_t) { return (char *)args.out; },
             [&](uint32_t) { return args.bytes; });
     __syncthreads();
-    if (failed == 0 && args.signal >= 0 && threadIdx.x == 0) {
+    if (failed == 0 && signals && threadIdx.x == 0) {
         uint32_t *done = &args.team.state->done[args.peer][args.signal];
 
         if (gridDim.x == 1 || symm_port_add32(done, 1) == gridDim.x - 1) {
             symm_port_store32_relaxed(done, 0);
-            symm_device_signal(&args.team, args.peer, args.signal, args.tag);
+            symm__device_raise(&args.team, args.peer, args.signal, args.tag, count + 1);
         }
     }
 }
 
 SYMM_KERNEL(symm_p2p_signal)
 {
-    if (begin(args) == 0 && threadIdx.x == 0)
-        symm_device_signal(&args.team, args.peer, args.signal, args.tag);
+    uint32_t count;
+
+    if (begin(args, &args.team.state->sent[args.peer][args.signal], &count) == 0 &&
+        threadIdx.x == 0)
+        symm__device_raise(&args.team, args.peer, args.signal, args.tag, count + 1);
 }
 
 SYMM_KERNEL(symm_p2p_signal_wait)
 {
-    uint32_t why = begin(args);
+    uint32_t count,
+        why = begin(args, &args.team.state->awaited[args.peer][args.signal], &count);
 
     if (why != 0 || threadIdx.x != 0)
         return;
-    why =
-        (uint32_t)symm_device_signal_wait(&args.team, args.peer, args.signal, args.tag);
+    why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
+                                       count + 1);
     if (why == 0)
         return;
     symm_port_store32_relaxed(symm_failed_of(args), why);

@@ -37,7 +37,7 @@ struct call {
     int root;
     uint32_t seed, flags;
     unsigned blocks, threads;
-    bool in_place, generic;
+    bool in_place, generic, stream;
     size_t shift; /* elements that symmetric arrays are moved by */
 };
 
@@ -164,13 +164,17 @@ static bool launch(struct heaps *heaps, const struct call *call,
     if (!symm__cuda_kernel_find(&question, &kernel, &shape))
         return false;
     snprintf(name, sizeof(name), "%s", kernel.name);
-    if (call->generic) /* ..._bfloat16_n8 -> ..._any */
-        for (int d = 0; d < REFERENCE_DTYPES; d++) {
-            char *at = strstr(name, symm_dtype_name((symm_dtype)d));
+    if (call->generic) { /* ..._bfloat16_n8 -> ..._any */
+        char ending[32];
 
-            if (at)
-                strcpy(at, "any");
-        }
+        snprintf(ending, sizeof(ending), "_%s_n%d", symm_dtype_name(call->dtype),
+                 heaps->size);
+        if (strstr(name, ending))
+            strcpy(strstr(name, ending), "_any");
+    }
+    if (call->stream) /* the kernel of much data, with little */
+        snprintf(name, sizeof(name), "symm_all_reduce_stream_%s_n%d",
+                 symm_dtype_name(call->dtype), heaps->size);
     if (call->kind != SYMM_KIND_BARRIER)
         shape = (struct symm_cuda_shape){call->blocks, call->threads};
     if (!heaps_find(name))
@@ -376,6 +380,33 @@ static void test_hot(void **unused)
     }
 }
 
+/* all_reduce_stream.cu between calls that use the stage otherwise. */
+static void test_stream(void **unused)
+{
+    static const symm_dtype dtypes[] = {SYMM_BFLOAT16, SYMM_FLOAT16, SYMM_FLOAT32};
+    struct call calls[72];
+
+    (void)unused;
+    for (int size = 2; size <= SYMM_DEVICE_RANKS; size *= 2) {
+        struct heaps *heaps = open_heaps(size, 0, 0, 0);
+        uint32_t random = 55u + (uint32_t)size;
+
+        for (int i = 0; i < 72; i++) {
+            bool stream = i % 3 != 2;
+
+            calls[i] =
+                some_call(&random, size, stream ? 2 : (int)(next(&random) % WAYS),
+                          dtypes[i / 3 % 3], SYMM_SUM);
+            calls[i].stream = stream;
+            calls[i].generic = !stream;
+            if (stream && i % 4 == 0)
+                calls[i].count = 9000 + 1003 * (size_t)i;
+        }
+        run_well(heaps, calls, 72);
+        heaps_destroy(heaps);
+    }
+}
+
 /* All ops of a dtype at a size for which kernels are generic anyway. */
 static void test_ops(void **unused)
 {
@@ -509,10 +540,10 @@ static void test_plant_exit(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),        cmocka_unit_test(test_hot),
-        cmocka_unit_test(test_ops),        cmocka_unit_test(test_torture),
-        cmocka_unit_test(test_dead),       cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_plant_exit),
+        cmocka_unit_test(test_all),      cmocka_unit_test(test_hot),
+        cmocka_unit_test(test_stream),   cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_torture),  cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_plant_exit),
     };
 
     reference_init();

@@ -352,6 +352,15 @@ SYMM_DEVICE_FN uint32_t symm__device_look(const struct symm_device_team *team,
     return now - *begin >= team->timeout ? SYMM_DEVICE_TIMEOUT : 0;
 }
 
+/* Raises `signal` for the count-th time; the caller keeps the count. */
+SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int peer,
+                                       int signal, uint32_t tag, uint32_t count)
+{
+    team->state->sent[peer][signal] = count;
+    symm_word_store(&symm_device_pad(team, peer)->signals[team->rank][signal],
+                    symm_word(tag, count));
+}
+
 /*
  * Raises `signal` at the peer: all that this thread has done, and what the block's other
  * threads did before the barrier ahead of this call, is visible to who waits for it. The
@@ -360,23 +369,33 @@ SYMM_DEVICE_FN uint32_t symm__device_look(const struct symm_device_team *team,
 SYMM_DEVICE_FN void symm_device_signal(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag)
 {
-    uint32_t count = ++team->state->sent[peer][signal];
-
-    symm_word_store(&symm_device_pad(team, peer)->signals[team->rank][signal],
-                    symm_word(tag, count));
+    symm__device_raise(team, peer, signal, tag, team->state->sent[peer][signal] + 1);
 }
 
-/*
- * Waits for the peer's next raising of `signal`: the k-th wait for the k-th signal. Bounded
- * by the team's timeout. SYMM_DEVICE_MISMATCH: it was raised with another tag.
- */
-SYMM_DEVICE_FN int symm_device_signal_wait(const struct symm_device_team *team,
-                                           int peer, int signal, uint32_t tag)
+/* A wait that has ended without its signal: the record. */
+SYMM_DEVICE_FN void symm__device_unmet(const struct symm_device_team *team, int peer,
+                                       int signal, uint32_t tag, uint32_t count,
+                                       uint64_t seen, uint32_t why)
 {
     struct symm_device_record *record = team->record;
-    uint32_t *awaited = &team->state->awaited[peer][signal];
+
+    if (symm__device_swap(&record->claimed, 1) != 0)
+        return;
+    record->channel = SYMM_CHANNELS;
+    record->tag = tag;
+    record->counter = count;
+    record->missing = 1u << peer;
+    record->signal = (uint32_t)signal;
+    record->seen[peer] = seen;
+    symm__device_store(&record->state, why);
+}
+
+/* Waits for the count-th raising of `signal`; the caller has kept the count. */
+SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int peer,
+                                      int signal, uint32_t tag, uint32_t count)
+{
     const uint64_t *word = &symm_device_pad(team, team->rank)->signals[peer][signal];
-    uint32_t count = *awaited + 1, polls = 0, why = 0, theirs;
+    uint32_t polls = 0, why = 0, theirs;
     uint64_t seen, begin = 0;
 
     while (!symm_epoch_reached((uint32_t)(seen = symm_word_load(word)), count) &&
@@ -389,20 +408,22 @@ SYMM_DEVICE_FN int symm_device_signal_wait(const struct symm_device_team *team,
     /* a later signal has overwritten the awaited one's tag: then there is none to compare */
     if (why == 0 && (uint32_t)seen == count && tag != 0 && theirs != 0 && theirs != tag)
         why = SYMM_DEVICE_MISMATCH;
-    if (why == 0) {
-        *awaited = count;
-        return 0;
-    }
-    if (symm__device_swap(&record->claimed, 1) == 0) {
-        record->channel = SYMM_CHANNELS;
-        record->tag = tag;
-        record->counter = count;
-        record->missing = 1u << peer;
-        record->signal = (uint32_t)signal;
-        record->seen[peer] = seen;
-        symm__device_store(&record->state, why);
-    }
+    if (why == 0)
+        team->state->awaited[peer][signal] = count;
+    else
+        symm__device_unmet(team, peer, signal, tag, count, seen, why);
     return (int)why;
+}
+
+/*
+ * Waits for the peer's next raising of `signal`: the k-th wait for the k-th signal. Bounded
+ * by the team's timeout. SYMM_DEVICE_MISMATCH: it was raised with another tag.
+ */
+SYMM_DEVICE_FN int symm_device_signal_wait(const struct symm_device_team *team,
+                                           int peer, int signal, uint32_t tag)
+{
+    return symm__device_await(team, peer, signal, tag,
+                              team->state->awaited[peer][signal] + 1);
 }
 
 /* One poll over all members: which have not arrived at `word`; *why: 0, or what is wrong. */
