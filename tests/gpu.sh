@@ -63,7 +63,7 @@ done
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
 
 check info 60 "$bin/symm-info" --probe
-for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,work}; do
+for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,plan,register,work}; do
     [ -x "$suite" ] || continue
     check "$(basename "$suite")" 300 "$suite"
 done

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_register.c - memory of the caller that peers map, over the fake driver: of
- * cuMemAlloc, of cuMemCreate, of several allocations side by side; one mapping for all that
- * lies in one allocation; what is refused; nothing left.
+ * test_driver_register.c - memory of the caller that peers map, over the fake driver, or on
+ * GPUs with SYMM_TEST_GPU=1: of cuMemAlloc, of cuMemCreate, of several allocations side by
+ * side; one mapping for all that lies in one allocation; what is refused; nothing left.
  */
 #include "backend_cuda.h"
-#include "harness.h"
-#include "images.h"
+#include "device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,8 +34,11 @@ static int run(struct harness h)
     pid_t child;
     fflush(NULL);
     child = fork();
-    if (child == 0)
-        exit(harness_run(&h));
+    if (child == 0) {
+        int failed = harness_run(&h);
+        fflush(NULL);
+        _exit(failed);
+    }
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     return status;
@@ -150,10 +152,11 @@ static int body_legacy(symm_ctx *ctx, void *arg)
 
 static void legacy(void **state)
 {
-    struct harness h = {.ranks = 2, .body = body_legacy, .configure = on_cuda};
+    struct harness h = {
+        .ranks = device_ranks(2), .body = body_legacy, .configure = on_cuda};
     (void)state;
     assert_int_equal(run(h), 0);
-    h.ranks = 3;
+    h.ranks = device_ranks(3);
     assert_int_equal(run(h), 0);
 }
 
@@ -185,7 +188,8 @@ static int body_vmm(symm_ctx *ctx, void *arg)
 
 static void vmm(void **state)
 {
-    struct harness h = {.ranks = 2, .body = body_vmm, .configure = on_cuda};
+    struct harness h = {
+        .ranks = device_ranks(2), .body = body_vmm, .configure = on_cuda};
     (void)state;
     assert_int_equal(run(h), 0);
     h.mode = HARNESS_THREADS;
@@ -227,11 +231,14 @@ static int body_refused(symm_ctx *ctx, void *arg)
 
 static void refused(void **state)
 {
-    struct harness h = {.ranks = 2, .body = body_refused, .configure = on_cuda};
+    struct harness h = {
+        .ranks = device_ranks(2), .body = body_refused, .configure = on_cuda};
     (void)state;
+    const char *check = getenv("FAKE_CUDA_CHECK");
     setenv("FAKE_CUDA_CHECK", "0", 1); /* the caller's memory is left */
     int failed = run(h);
-    setenv("FAKE_CUDA_CHECK", "1", 1);
+    if (check)
+        setenv("FAKE_CUDA_CHECK", "1", 1);
     assert_int_equal(failed, 0);
 }
 
@@ -250,7 +257,7 @@ static int body_threads(symm_ctx *ctx, void *arg)
 
 static void threads(void **state)
 {
-    struct harness h = {.ranks = 2,
+    struct harness h = {.ranks = device_ranks(2),
                         .body = body_threads,
                         .configure = on_cuda,
                         .mode = HARNESS_THREADS};
@@ -266,13 +273,10 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(threads),
     };
-    harness_clear_environment();
-    setenv("SYMM_CUDA_LIBRARY", SYMM_FAKE_CUDA, 1);
-    setenv("FAKE_CUDA_CHECK", "1", 1);
-    unsetenv("SYMM_BACKEND");
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    images_provide();
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    images_remove();
-    return failed;
+    device_suite();
+    if (device_ranks(2) < 2)
+        return 77;
+    if (!device_real())
+        setenv("FAKE_CUDA_CHECK", "1", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
