@@ -16,8 +16,8 @@ export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=bench/setup.sh
 . "$here/setup.sh"
-# shellcheck source=bench/compare.sh
-. "$here/compare.sh"
+# shellcheck source=bench/compare_common.sh
+. "$here/compare_common.sh"
 usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 
 build=$compare_root/build strict=0

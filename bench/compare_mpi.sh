@@ -3,29 +3,30 @@
 #
 # compare_mpi.sh - all_reduce of libsymm beside Open MPI and MPICH, as a table and a plot.
 #
-#   bench/compare_mpi.sh [--repetitions R] [--scale X] [--build DIR]
+#   bench/compare_mpi.sh [--repetitions R] [--scale X] [--build DIR] [--figures FILE]
 #
 # Two ranks, one bound to a core each, float32 sum; every rank rewrites its input before each
 # call; median and p99 of the slowest rank, best of R interleaved repetitions (5). --scale
 # multiplies the numbers of calls. The table (Markdown) goes to stdout, the plot to
-# DIR/plots/compare_mpi.svg. An MPI that is not installed is left out, and said so.
+# DIR/plots/compare_mpi.svg; with --figures the figures go to FILE and nothing else is made. An MPI that is not installed is left out, and said so.
 
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=bench/setup.sh
 . "$here/setup.sh"
-# shellcheck source=bench/compare.sh
-. "$here/compare.sh"
+# shellcheck source=bench/compare_common.sh
+. "$here/compare_common.sh"
 usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 
-build=$compare_root/build
+build=$compare_root/build keep=
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
     --repetitions) compare_repetitions=$2 ;;
     --scale) compare_scale=$2 ;;
     --build) build=$2 ;;
+    --figures) keep=$2 ;;
     *) usage ;;
     esac
     shift 2
@@ -83,6 +84,10 @@ for ((repetition = 1; repetition <= compare_repetitions; repetition++)); do
     done
 done
 compare_best < "$figures" > "$figures.best"
+if [ -n "$keep" ]; then
+    mv "$figures.best" "$keep"
+    exit 0
+fi
 
 echo "all_reduce, float32 sum, $compare_ranks ranks; microseconds, median / p99 of the slowest"
 echo "rank, best of $compare_repetitions repetitions. $(compare_machine)"

@@ -10,6 +10,8 @@
 
 #define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
 #define RELAXED      2  /* CU_STREAM_CAPTURE_MODE_RELAXED */
+#define P2P_ACCESS   2  /* CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED */
+#define P2P_ATOMICS  3  /* CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED */
 
 /* X(member, symbol, arguments): the functions used, in the driver's binary interface. */
 #define GPU_CALLS(X)                                                                   \
@@ -19,6 +21,7 @@
     X(device_count, "cuDeviceGetCount", (int *))                                       \
     X(device_get, "cuDeviceGet", (int *, int))                                         \
     X(device_name, "cuDeviceGetName", (char *, int, int))                              \
+    X(p2p, "cuDeviceGetP2PAttribute", (int *, int, int, int))                          \
     X(retain, "cuDevicePrimaryCtxRetain", (void **, int))                              \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int))                                  \
     X(set_current, "cuCtxSetCurrent", (void *))                                        \
@@ -134,6 +137,18 @@ const char *perf_gpu_name(const struct perf_gpu *gpu)
 int perf_gpu_driver(const struct perf_gpu *gpu)
 {
     return gpu->version;
+}
+
+char perf_gpu_link(const struct perf_gpu *gpu, int from, int to)
+{
+    int access = 0, atomics = 0, devices[2];
+
+    if (from == to || gpu->device_get(&devices[0], from) ||
+        gpu->device_get(&devices[1], to) ||
+        gpu->p2p(&access, P2P_ACCESS, devices[0], devices[1]) ||
+        gpu->p2p(&atomics, P2P_ATOMICS, devices[0], devices[1]))
+        return '-';
+    return atomics ? 'A' : access ? 'P' : '-';
 }
 
 /* ---- Memory ---------------------------------------------------------------------- */

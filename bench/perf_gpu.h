@@ -20,6 +20,8 @@ struct perf_gpu *perf_gpu_open(int local_rank);
 void perf_gpu_close(struct perf_gpu *gpu);             /* NULL is allowed */
 const char *perf_gpu_name(const struct perf_gpu *gpu); /* "NVIDIA H200" */
 int perf_gpu_driver(const struct perf_gpu *gpu);       /* 13000 */
+/* How device `from` reaches `to`: 'A' with atomics (NVLink), 'P' without, '-' not at all. */
+char perf_gpu_link(const struct perf_gpu *gpu, int from, int to);
 
 /* Zeroed device memory; NULL after a message. */
 void *perf_gpu_alloc(struct perf_gpu *gpu, size_t bytes);

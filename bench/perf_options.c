@@ -12,6 +12,8 @@
 const char perf_usage[] =
     "usage: symm-perf OP [options]\n"
     "       symm-perf replay PROGRAM.json [options]\n"
+    "       symm-perf [OP] --tune [-o FILE] [options]\n"
+    "       symm-perf [OP] --regret [options]\n"
     "\n"
     "OP: all_reduce reduce_scatter all_gather broadcast all_to_all\n"
     "    put get put_signal signal barrier\n"
@@ -28,6 +30,7 @@ const char perf_usage[] =
     "ranks      --ranks N  start N ranks here      --no-pin  leave them unbound\n"
     "choices    --backend host|cuda  --algorithm NAME  --compare nccl,nccl-window\n"
     "replay     --iterations K (20)  --delay US  --plan PLAN.json\n"
+    "tune       -o FILE (symm-costs.json)  --budget SECONDS (60)\n"
     "           --help  --version\n";
 
 static const char *const kind_names[PERF_KINDS] = {
@@ -206,6 +209,9 @@ enum long_flag {
     FLAG_ITERATIONS,
     FLAG_DELAY,
     FLAG_PLAN,
+    FLAG_TUNE,
+    FLAG_REGRET,
+    FLAG_BUDGET,
     FLAG_VERSION
 };
 
@@ -218,6 +224,9 @@ static const struct option long_flags[] = {
     {"iterations", required_argument, NULL, FLAG_ITERATIONS},
     {"delay", required_argument, NULL, FLAG_DELAY},
     {"plan", required_argument, NULL, FLAG_PLAN},
+    {"tune", no_argument, NULL, FLAG_TUNE},
+    {"regret", no_argument, NULL, FLAG_REGRET},
+    {"budget", required_argument, NULL, FLAG_BUDGET},
     {"version", no_argument, NULL, FLAG_VERSION},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0}};
@@ -248,6 +257,14 @@ static int take_long_flag(struct parser *parser, int flag, const char *text)
     case FLAG_PLAN:
         options->plan = text;
         return 0;
+    case FLAG_TUNE:
+        options->tune = true;
+        return 0;
+    case FLAG_REGRET:
+        options->regret = true;
+        return 0;
+    case FLAG_BUDGET:
+        return parse_seconds(parser, "--budget", text, 86400, &options->budget);
     default:
         options->version = true;
         return 0;
@@ -272,9 +289,11 @@ static int take_flag(struct parser *parser, int flag, const char *text)
         options->factor = (size_t)number;
         return 0;
     case 'd':
+        options->dtype_given = true;
         return parse_dtypes(parser, text);
-    case 'o':
-        return parse_ops(parser, text);
+    case 'o': /* with --tune a file: known when all flags are */
+        options->table = text;
+        return 0;
     case 'n':
         return parse_count(parser, "-n", text, 1, &options->iterations);
     case 'w':
@@ -300,6 +319,9 @@ static int take_words(struct parser *parser, int count, char **words)
     struct perf_options *options = parser->options;
     int kind = 0;
 
+    options->every_kind = count < 1 && (options->tune || options->regret);
+    if (options->every_kind)
+        return 0;
     if (count < 1)
         return refuse(parser, "no OP given; 'symm-perf --help' lists them");
     while (kind < PERF_KINDS && strcmp(words[0], kind_names[kind]) != 0)
@@ -318,6 +340,32 @@ static int take_words(struct parser *parser, int count, char **words)
     if (count > (kind == PERF_REPLAY ? 2 : 1))
         return refuse(parser, "found '%.40s' behind the last argument",
                       words[kind == PERF_REPLAY ? 2 : 1]);
+    return 0;
+}
+
+/* --tune and --regret measure what has several algorithms, and -o is a file of --tune. */
+static int check_tune(struct parser *parser)
+{
+    struct perf_options *options = parser->options;
+
+    if (options->tune && options->regret)
+        return refuse(parser, "--tune and --regret are two runs: the second one with "
+                              "SYMM_COSTS naming the table of the first");
+    if (options->kind > PERF_ALL_TO_ALL)
+        return refuse(parser,
+                      "OP: found '%s', allowed with --tune and --regret: "
+                      "all_reduce reduce_scatter all_gather broadcast all_to_all",
+                      kind_names[options->kind]);
+    if (options->nccl || options->nccl_window || options->json || options->algorithm)
+        return refuse(parser,
+                      "--compare, --algorithm and -J do not belong to --tune and "
+                      "--regret");
+    if (options->budget <= 0)
+        options->budget = 60;
+    if (options->deadline <= 0) /* who is not in a team waits for those who are */
+        options->deadline = options->tune ? 60 + 2 * options->budget : 600;
+    if (options->tune && !options->table)
+        options->table = "symm-costs.json";
     return 0;
 }
 
@@ -380,7 +428,13 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
     }
     if (options->version)
         return 0;
+    if (options->table && !options->tune && parse_ops(&parser, options->table))
+        return 2;
     if (take_words(&parser, argc - optind, argv + optind))
         return 2;
+    if ((options->tune || options->regret) && check_tune(&parser))
+        return 2;
+    if (options->budget > 0 && !options->tune && !options->regret)
+        return refuse(&parser, "--budget belongs to --tune");
     return check_together(&parser);
 }

@@ -50,6 +50,11 @@ struct perf_options {
     bool nccl, nccl_window;     /* --compare */
     const char *program, *plan; /* replay */
     double delay;               /* replay: microseconds */
+    bool tune, regret;          /* instead of a table */
+    bool every_kind;            /* tune, regret: no OP was given */
+    bool dtype_given;           /* -d */
+    double budget;              /* tune: seconds */
+    const char *table;          /* tune: -o, the file to write */
     bool help, version;
 };
 

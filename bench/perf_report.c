@@ -356,6 +356,17 @@ static json_t *config_json(const struct perf_options *options,
     return config;
 }
 
+/* What was measured beside libsymm. */
+static void add_versions(json_t *whole, int nccl)
+{
+    char text[32];
+
+    if (nccl == 0)
+        return;
+    snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
+    json_object_set_new(whole, "versions", json_pack("{s:s}", "NCCL", text));
+}
+
 static json_t *whole_json(struct perf_report *report, const struct perf_job *job,
                           int argc, char **argv)
 {
@@ -381,6 +392,7 @@ int perf_report_write(struct perf_report *report, const struct perf_job *job, in
         return PERF_RIGHT;
     }
     whole = whole_json(report, job, argc, argv);
+    add_versions(whole, report->nccl_version);
     if (extra)
         json_object_update(whole, extra);
     json_decref(extra);

@@ -42,6 +42,7 @@ struct perf_report {
     bool prints;           /* rank 0 */
     double wrong, bus_sum; /* over the rows */
     int bus_cells;
+    int nccl_version; /* 22809; 0: not beside */
     char start_time[32];
 };
 

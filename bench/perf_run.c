@@ -427,6 +427,7 @@ static int prepare_gpu(struct runner *runner, size_t capacity)
         runner->others[i] = perf_nccl_open(job, i == 1, capacity);
         if (!runner->others[i])
             return PERF_REFUSED;
+        runner->report->nccl_version = perf_nccl_version(runner->others[i]);
     }
     return PERF_RIGHT;
 }

@@ -11,6 +11,7 @@
 
 #include "perf_replay.h"
 #include "perf_run.h"
+#include "perf_tune.h"
 
 struct main_args {
     int argc;
@@ -45,7 +46,12 @@ static int run_rank(void *arg, const struct perf_place *place)
 
     if (result != PERF_RIGHT)
         return result;
-    result = run_job(&job, args);
+    if (args->options.tune)
+        result = perf_tune(&job, &args->options);
+    else if (args->options.regret)
+        result = perf_regret(&job, &args->options);
+    else
+        result = run_job(&job, args);
     perf_job_close(&job);
     return result;
 }

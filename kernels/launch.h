@@ -26,7 +26,8 @@
     X(TWO_SHOT_PUSH, "two_shot_push")                                                  \
     X(COPY_ENGINE, "copy_engine")                                                      \
     X(MULTIMEM_ONE_SHOT, "multimem_one_shot")                                          \
-    X(MULTIMEM_TWO_SHOT, "multimem_two_shot")
+    X(MULTIMEM_TWO_SHOT, "multimem_two_shot")                                          \
+    X(ENGINE, "engine")
 
 enum symm_algorithm {
 #define SYMM_ALGORITHM_ENUM(id, name) SYMM_ALGORITHM_##id,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "program_private.h"
+#include "status.h"
 
 const struct symm_costs symm__costs_built_in = {
     .barrier_us = 1.5,
@@ -25,7 +26,36 @@ const struct symm_costs symm__costs_built_in = {
 
 void symm_costs_destroy(symm_costs *costs)
 {
+    if (!costs)
+        return;
+    for (int m = 0; costs->machines[m]; m++)
+        free(costs->machines[m]);
+    free(costs->curves);
+    free(costs->points);
     free(costs);
+}
+
+symm_status symm_costs_curve_at(const symm_costs *costs, int index,
+                                symm_costs_curve *curve)
+{
+    if (!costs || !curve || curve->size < sizeof(*curve))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_costs_curve_at: costs or curve is NULL, or curve->size "
+                          "is not sizeof(symm_costs_curve)");
+    if (index < 0 || index >= costs->curve_count)
+        return symm__fail_quiet(SYMM_ERR_NOT_FOUND, "no curve has this index");
+    *curve = costs->curves[index];
+    return SYMM_OK;
+}
+
+const char *const *symm_costs_machines(const symm_costs *costs)
+{
+    return (const char *const *)costs->machines;
+}
+
+uint64_t symm_costs_hash(const symm_costs *costs)
+{
+    return costs->hash;
 }
 
 /* Bytes that a rank receives. */

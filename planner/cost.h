@@ -4,7 +4,8 @@
  * built-in model, and the choice of an algorithm by it.
  *
  * A call takes latency_us + bytes moved / bytes_per_us: an affine model, one line for each
- * algorithm. docs/planner.md says how many bytes each algorithm moves.
+ * algorithm. docs/planner.md says how many bytes each algorithm moves. The curves that a
+ * table may have beside are kept for who asks (symm_costs_curve_at).
  */
 #ifndef SYMM_PLANNER_COST_H
 #define SYMM_PLANNER_COST_H
@@ -16,10 +17,18 @@ struct cost_line {
     double latency_us, bytes_per_us;
 };
 
+#define COST_MACHINES 8 /* of one table, at most */
+
 struct symm_costs {
     double barrier_us;
     double memory_us_per_gib; /* what a GiB of arena is worth, per period */
     struct cost_line lines[SYMM_PLAN_ALGORITHMS];
+    /* What was measured, for the runtime; the planner goes by the lines. */
+    uint64_t hash;
+    char *machines[COST_MACHINES + 1]; /* owned; NULL behind the last */
+    symm_costs_curve *curves;          /* owned, as is points */
+    symm_costs_point *points;
+    int curve_count;
 };
 
 extern const struct symm_costs symm__costs_built_in;

@@ -3,7 +3,7 @@
  * cost_json.c - reads a "symm-costs/1" document:
  *   {"format": "symm-costs/1", "barrier_us": 1.5, "memory_us_per_gib": 16,
  *    "algorithms": {"ll_push": {"latency_us": 2.0, "bytes_per_us": 330000}, ...}}
- * Only algorithms that it names are chosen. All numbers are finite and not negative,
+ * and, in cost_curves_json.c, curves. Only algorithms that it names are chosen. All numbers are finite and not negative,
  * bytes_per_us is positive.
  */
 #include <math.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cost.h"
+#include "cost_curves.h"
 #include "json_read.h"
 #include "status.h"
 
@@ -83,9 +84,13 @@ static symm_status make_costs(json_t *root, const char *name, symm_costs **costs
         status = symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", name);
     else
         status = read_costs(&reader, root, made);
+    if (status == SYMM_OK)
+        status = symm__cost_curves_read(&reader, root, made);
+    if (status == SYMM_OK)
+        status = symm__json_value_hash(root, name, &made->hash);
     json_decref(root);
     if (status != SYMM_OK) {
-        free(made);
+        symm_costs_destroy(made);
         return status;
     }
     *costs = made;

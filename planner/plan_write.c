@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "hash.h"
@@ -176,20 +177,24 @@ symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
     return SYMM_OK;
 }
 
+/* A device or a pipe is written to; only a file is replaced. */
 static symm_status write_beside(const char *path, const char *beside, const char *text,
                                 size_t length)
 {
-    FILE *file = fopen(beside, "we");
-    bool good;
+    struct stat is;
+    bool special = stat(path, &is) == 0 && !S_ISREG(is.st_mode), good;
+    FILE *file = fopen(special ? path : beside, "we");
 
     if (!file)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be created",
-                                beside);
+                                special ? path : beside);
     good = fwrite(text, 1, length, file) == length;
     good = fclose(file) == 0 && good;
-    if (!good || rename(beside, path) != 0) {
+    if (!good || (!special && rename(beside, path) != 0)) {
         int error = errno;
-        unlink(beside);
+
+        if (!special)
+            unlink(beside);
         return symm__fail_errno(SYMM_ERR_SYSTEM, error, "%s: cannot be written", path);
     }
     return SYMM_OK;

@@ -390,7 +390,8 @@ size_t symm_buffer_offset(const symm_buffer *buffer)
 
 void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
 {
-    if (!buffer || peer < 0 || peer >= buffer->team->size)
+    if (!buffer || peer < 0 || peer >= buffer->team->size ||
+        symm__is_far(buffer->team->ctx, buffer->team->world_rank[peer]))
         return NULL;
     if (buffer->registration)
         return symm__register_ptr(buffer, peer);

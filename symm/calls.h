@@ -12,6 +12,7 @@
 
 #include "choose.h"
 #include "context.h"
+#include "engine.h"
 
 /* A put, a get, a signal or a wait, with the peer's address where it is needed. */
 struct symm_transfer {
@@ -26,6 +27,16 @@ struct symm_transfer {
     double deadline;
     const char *algorithm; /* the caller's, NULL: the library chooses */
     char site[SYMM_SITE_NAME_BYTES];
+};
+
+/* Operations of one group that go to an engine. */
+struct symm_engine_call {
+    symm_team *team;
+    struct symm_engine_comm *comm;
+    const struct symm_engine_request *requests;
+    int count;
+    double deadline;
+    const char *what, *site; /* for sentences */
 };
 
 struct symm_call_ops {
@@ -55,6 +66,10 @@ struct symm_call_ops {
     /* *path: a sentence for symm_explain. */
     symm_status (*transfer)(const struct symm_transfer *transfer, void *stream,
                             symm_work **work, const char **path);
+
+    /* Queues an engine's operations on the stream; a failure has become the team's. */
+    symm_status (*engine)(const struct symm_engine_call *call, void *stream,
+                          symm_work **work);
 
     symm_status (*team_device)(symm_team *team, const void **device_team);
 

@@ -2,7 +2,7 @@
 /*
  * choose.c - see choose.h; choose_cuda.c has the CUDA backend's part. The host backend's
  * thresholds are measured: below TWO_SHOT_BYTES one round with a copy beats two rounds
- * without, above it moving fewer bytes wins.
+ * without, above it moving fewer bytes wins. Where a cost table knows the machine, it decides.
  */
 #include "choose.h"
 
@@ -19,6 +19,8 @@ static const char *objection(const struct symm_question *q,
 {
     bool reads_in = q->kind != SYMM_KIND_BROADCAST;
 
+    if (algorithm == SYMM_ALGORITHM_ENGINE)
+        return symm__engine_objection(q);
     if (q->cuda)
         return symm__cuda_objection(q, algorithm);
     if (!symm__host_kernel(q->kind, algorithm, q->bytes))
@@ -91,28 +93,108 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
                                 "for so few bytes one round with a copy is faster"};
 }
 
+static struct symm_answer choose_by_threshold(const struct symm_question *q)
+{
+    if (q->cuda)
+        return symm__cuda_choose(q);
+    if (q->kind == SYMM_KIND_ALL_REDUCE)
+        return choose_all_reduce(q);
+    if (q->kind == SYMM_KIND_BARRIER)
+        return (struct symm_answer){SYMM_ALGORITHM_COPY_IN, "one signal round"};
+    if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
+        return (struct symm_answer){SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                    "peers can read it where it lies"};
+    return (struct symm_answer){
+        SYMM_ALGORITHM_COPY_IN,
+        q->bytes < PULL_BYTES ? "for so few bytes one round with a copy is faster"
+                              : "it is staged: not symmetric memory, or in place"};
+}
+
+/* ---- Costs ---------------------------------------------------------------------------- */
+
+/* Can it do the call, and does the table have it? */
+static bool is_candidate(const struct symm_question *q, enum symm_algorithm algorithm)
+{
+    return symm__cost_reach(q, algorithm) >= 0 && !objection(q, algorithm) &&
+           !(algorithm == SYMM_ALGORITHM_ENGINE && q->engine_deviation);
+}
+
+/* The cheapest by the table but for `but`; false: it has none that can do the call. Those
+ * whose curves end before others' are not extended: they were too slow to be measured. */
+static bool cheapest(const struct symm_question *q, int but, enum symm_algorithm *best,
+                     double *least)
+{
+    bool candidate[SYMM_ALGORITHM_COUNT], found = false;
+    double reach = 0, us;
+
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+        candidate[a] = a != but && is_candidate(q, (enum symm_algorithm)a);
+        if (candidate[a] && symm__cost_reach(q, (enum symm_algorithm)a) > reach)
+            reach = symm__cost_reach(q, (enum symm_algorithm)a);
+    }
+    if (reach > (double)q->bytes)
+        reach = (double)q->bytes;
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+        enum symm_algorithm algorithm = (enum symm_algorithm)a;
+
+        if (!candidate[a] || symm__cost_reach(q, algorithm) < reach ||
+            !symm__cost_measured(q, algorithm, &us) || (found && us >= *least))
+            continue;
+        *best = algorithm;
+        *least = us;
+        found = true;
+    }
+    return found;
+}
+
+/* The least by the model but for `but`. */
+static void least_by_model(const struct symm_question *q, enum symm_algorithm but,
+                           struct symm_estimate *estimate)
+{
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+        enum symm_algorithm algorithm = (enum symm_algorithm)a;
+        double us = symm__cost_model(q, algorithm);
+
+        if (algorithm == but || (estimate->next_us > 0 && us >= estimate->next_us) ||
+            objection(q, algorithm))
+            continue;
+        estimate->next = algorithm;
+        estimate->next_us = us;
+    }
+}
+
+struct symm_estimate symm__estimate(const struct symm_question *q,
+                                    enum symm_algorithm chosen)
+{
+    struct symm_estimate estimate = {.measured = false};
+
+    if (q->forced || q->kind == SYMM_KIND_BARRIER || q->size < 2)
+        return estimate;
+    estimate.measured = symm__cost_measured(q, chosen, &estimate.us);
+    if (estimate.measured) {
+        (void)cheapest(q, (int)chosen, &estimate.next, &estimate.next_us);
+    } else {
+        estimate.us = symm__cost_model(q, chosen);
+        least_by_model(q, chosen, &estimate);
+    }
+    return estimate;
+}
+
 symm_status symm__choose(const struct symm_question *q, struct symm_answer *answer)
 {
+    double us;
+
     if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
         return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
                           q->numerics);
     if (q->forced)
         return choose_forced(q, answer);
-    if (q->cuda) {
-        *answer = symm__cuda_choose(q);
-    } else if (q->kind == SYMM_KIND_ALL_REDUCE) {
-        *answer = choose_all_reduce(q);
-    } else if (q->kind == SYMM_KIND_BARRIER) {
-        *answer = (struct symm_answer){SYMM_ALGORITHM_COPY_IN, "one signal round"};
-    } else if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL)) {
-        *answer = (struct symm_answer){SYMM_ALGORITHM_ONE_SHOT_PULL,
-                                       "peers can read it where it lies"};
-    } else {
-        *answer = (struct symm_answer){
-            SYMM_ALGORITHM_COPY_IN,
-            q->bytes < PULL_BYTES ? "for so few bytes one round with a copy is faster"
-                                  : "it is staged: not symmetric memory, or in place"};
-    }
+    if (q->costs && cheapest(q, -1, &answer->algorithm, &us))
+        answer->reason = "the cheapest by the cost table";
+    else
+        *answer = choose_by_threshold(q);
+    if (!q->costs || !symm__cost_measured(q, SYMM_ALGORITHM_ENGINE, &us))
+        *answer = symm__engine_or(q, *answer);
     return SYMM_OK;
 }
 
@@ -136,12 +218,9 @@ static struct symm_answer host_substitute(const struct symm_question *q,
                                 less};
 }
 
-/* The plan's algorithm as this library's; an engine's takes memory as it is: staged. */
+/* The plan's algorithm as this library's. */
 static symm_status parse_planned(const char *planned, enum symm_algorithm *algorithm)
 {
-    *algorithm = SYMM_ALGORITHM_COPY_IN;
-    if (strcmp(planned, "engine") == 0)
-        return SYMM_OK;
     for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
         *algorithm = (enum symm_algorithm)a;
         if (strcmp(planned, symm__algorithm_name(*algorithm)) == 0)
@@ -163,8 +242,12 @@ symm_status symm__choose_planned(const struct symm_question *q, const char *plan
     if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
         return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
                           q->numerics);
-    *answer =
-        q->cuda ? symm__cuda_substitute(q, algorithm) : host_substitute(q, algorithm);
+    if (algorithm == SYMM_ALGORITHM_ENGINE && !symm__engine_objection(q))
+        *answer = (struct symm_answer){algorithm, "the plan names it"};
+    else if (q->cuda)
+        *answer = symm__cuda_substitute(q, algorithm);
+    else
+        *answer = host_substitute(q, algorithm);
     /* Reads of peers that a barrier in the middle would have ordered before the end. */
     if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL &&
         answer->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL)

@@ -9,6 +9,7 @@
 #ifndef SYMM_CHOOSE_H
 #define SYMM_CHOOSE_H
 
+#include "costs.h"
 #include "cuda_launch.h"
 #include "launch.h"
 
@@ -19,13 +20,17 @@ struct symm_question {
     bool overlap;       /* in and out share bytes: in place */
     const char *forced; /* symm_call.algorithm */
     uint32_t numerics;
+    symm_dtype dtype;
+    symm_op op;
+    int size;                            /* of the team */
+    const struct symm_cost_table *costs; /* NULL: none for this machine */
+    /* The team has an engine (engine.h); why it cannot do this, what its result differs in. */
+    bool engine;
+    const char *engine_objection, *engine_deviation;
     /* A device backend's: */
     bool cuda; /* false: nothing below is looked at */
     /* It lies in symmetric memory that all members have bound to multicast. */
     bool in_multicast, out_multicast;
-    symm_dtype dtype;
-    symm_op op;
-    int size;       /* of the team */
     int processors; /* multiprocessors, the fewest of all ranks' devices */
     struct symm_cuda_scratch scratch; /* of the call's channel */
 };
@@ -35,9 +40,17 @@ struct symm_answer {
     const char *reason; /* one clause, static */
 };
 
-/* SYMM_ERR_INVALID for a forced algorithm that does not exist or would be wrong here. */
+/*
+ * The cheapest by the question's table, among those that can do the call and are in it; by
+ * thresholds where the table has none of them. SYMM_ERR_INVALID for a forced algorithm that
+ * does not exist or would be wrong here.
+ */
 symm_status symm__choose(const struct symm_question *question,
                          struct symm_answer *answer) SYMM_MUST_CHECK;
+
+/* What a choice that no one has forced is taken to cost: for symm_explain. */
+struct symm_estimate symm__estimate(const struct symm_question *question,
+                                    enum symm_algorithm chosen);
 
 /*
  * The call is a plan's op: its algorithm, or one that touches no more of the ranks' memory
@@ -48,6 +61,13 @@ symm_status symm__choose(const struct symm_question *question,
 symm_status symm__choose_planned(const struct symm_question *question,
                                  const char *planned, struct symm_answer *answer,
                                  uint32_t *barriers, uint32_t *extra) SYMM_MUST_CHECK;
+
+/* choose_engine.c */
+/* Why the engine cannot do this call; NULL: it can. */
+const char *symm__engine_objection(const struct symm_question *question);
+/* The answer, or the engine where that is better off or alone can do it. */
+struct symm_answer symm__engine_or(const struct symm_question *question,
+                                   struct symm_answer answer);
 
 /* choose_cuda.c */
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */

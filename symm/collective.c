@@ -15,9 +15,11 @@
 #include "calls.h"
 #include "choose.h"
 #include "context.h"
+#include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "status.h"
+#include "wide.h"
 #include "work.h"
 
 /* A call as the caller made it. */
@@ -287,6 +289,8 @@ static symm_status choose(const symm_team *team, const struct request *rq,
                                       &answer, &entry->args.barriers, &entry->extra);
     } else {
         status = symm__choose(question, &answer);
+        if (status == SYMM_OK)
+            entry->estimate = symm__estimate(question, answer.algorithm);
     }
     if (status != SYMM_OK)
         return status;
@@ -303,6 +307,11 @@ static void take_host_kernel(const symm_team *team, const struct request *rq,
     struct symm_args *args = &entry->args;
 
     args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
+    if (entry->algorithm == SYMM_ALGORITHM_ENGINE) {
+        entry->kernel = entry->planned ? symm__k_planned : symm__k_engine;
+        args->body = symm__k_engine;
+        return;
+    }
     if (!entry->planned && !entry->left_out) {
         entry->kernel = symm__host_kernel(rq->kind, entry->algorithm, args->bytes);
         return;
@@ -311,6 +320,30 @@ static void take_host_kernel(const symm_team *team, const struct request *rq,
     args->body = entry->left_out
                      ? NULL
                      : symm__host_body(rq->kind, entry->algorithm, args->bytes);
+}
+
+/* What is launched for the entry; in front of an engine's operation a barrier with the
+ * call's own tag, by which ranks find out who else comes. */
+static symm_status take_launch(struct symm_lane *lane, const struct symm_cached *entry,
+                               size_t index, const struct symm_question *question)
+{
+    struct symm_question barrier = *question;
+    struct symm_cached announced = *entry;
+    struct symm_answer answer;
+    symm_status status;
+
+    if (entry->algorithm != SYMM_ALGORITHM_ENGINE)
+        return lane->team->calls->prepare(lane, entry, index, question);
+    barrier.kind = SYMM_KIND_BARRIER;
+    barrier.bytes = 0;
+    barrier.forced = NULL;
+    status = symm__choose(&barrier, &answer);
+    if (status != SYMM_OK)
+        return status;
+    announced.algorithm = answer.algorithm;
+    announced.args.count = announced.args.bytes = 0;
+    announced.args.in = announced.args.out = NULL;
+    return lane->team->calls->prepare(lane, &announced, index, &barrier);
 }
 
 /* Checks a call for the first time and fills the entry that serves it from then on. */
@@ -324,7 +357,9 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
                                      .forced = call->algorithm,
                                      .numerics = call->numerics,
                                      .dtype = rq->dtype,
-                                     .op = rq->op};
+                                     .op = rq->op,
+                                     .size = team->size,
+                                     .costs = team->ctx->costs};
     symm_status status;
 
     memset(entry, 0, sizeof(*entry));
@@ -333,7 +368,9 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
         return status;
     if (team->calls)
         team->calls->describe(lane, args, &question);
-    status = choose(team, rq, call, &question, entry);
+    symm__engine_describe(team, rq->root, &question);
+    status = team->wide ? symm__wide_choose(team, &question, entry)
+                        : choose(team, rq, call, &question, entry);
     if (status != SYMM_OK)
         return status;
     args->in = rq->in;
@@ -345,8 +382,10 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
     args->in_step =
         rq->kind == SYMM_KIND_ALL_GATHER && question.overlap ? args->bytes : 0;
     fill_site(team, entry, rq, call);
-    if (team->calls) {
-        status = team->calls->prepare(lane, entry, index, &question);
+    if (team->wide) {
+        entry->kernel = symm__k_wide;
+    } else if (team->calls) {
+        status = take_launch(lane, entry, index, &question);
         if (status != SYMM_OK)
             return status;
     } else {
@@ -432,6 +471,8 @@ static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *ent
             return status;
         }
     }
+    if (lane->team->wide)
+        queued->args.out_offset = symm__wide_ticket(lane->team);
     if (work) /* before the push: afterwards the worker may have let go of it */
         *work = queued->work;
     ctx->ops->stream_push(ctx->backend, lane->stream, &queued->task);
@@ -484,6 +525,32 @@ static symm_status launch_barrier(struct symm_lane *lane, double deadline)
     return lane->team->calls->launch(lane, entry, deadline, NULL);
 }
 
+static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached *entry,
+                                double deadline, symm_work **work)
+{
+    symm_team *team = lane->team;
+    struct symm_engine_request request;
+    struct symm_engine_call call;
+    symm_status status;
+
+    if (__builtin_expect(team->wide != NULL, 0))
+        return symm__wide_launch(lane, entry, deadline, work);
+    if (__builtin_expect(entry->algorithm != SYMM_ALGORITHM_ENGINE, 1))
+        return team->calls->launch(lane, entry, deadline, work);
+    status = team->calls->launch(lane, entry, deadline, NULL); /* announces it */
+    if (status != SYMM_OK)
+        return status;
+    request = symm__engine_request(&entry->args);
+    call = (struct symm_engine_call){.team = team,
+                                     .comm = team->engine->comm,
+                                     .requests = &request,
+                                     .count = 1,
+                                     .deadline = deadline,
+                                     .what = symm__kind_name(request.kind),
+                                     .site = entry->args.site.name};
+    return team->calls->engine(&call, lane->stream, work);
+}
+
 /* A call around which the plan has more to do; the handle is for the end of it all. */
 static symm_status launch_around(struct symm_lane *lane, const struct request *rq,
                                  const symm_call *call, struct symm_cached *entry,
@@ -503,7 +570,7 @@ static symm_status launch_around(struct symm_lane *lane, const struct request *r
     }
     lane->last = entry;
     if (status == SYMM_OK && !entry->left_out)
-        status = calls->launch(lane, entry, deadline, NULL);
+        status = launch_entry(lane, entry, deadline, NULL);
     if (status == SYMM_OK && extra & SYMM_BARRIER_EXIT)
         status = launch_barrier(lane, deadline);
     for (int i = 0;
@@ -522,7 +589,7 @@ static symm_status launch_device(struct symm_lane *lane, const struct request *r
     if (entry->extra || entry->left_out ||
         (entry->planned && symm__plan_freed(entry->planned, 0, &at, &bytes)))
         return launch_around(lane, rq, call, entry, deadline, work);
-    return lane->team->calls->launch(lane, entry, deadline, work);
+    return launch_entry(lane, entry, deadline, work);
 }
 
 static symm_status launch(struct symm_lane *lane, const struct request *rq,
@@ -561,6 +628,26 @@ static symm_status launch(struct symm_lane *lane, const struct request *rq,
     else if (work)
         *work = inline_work;
     return status;
+}
+
+symm_status symm__collective_run(struct symm_lane *lane,
+                                 const struct symm_engine_request *step,
+                                 const char *site, double deadline)
+{
+    const struct request rq = {step->kind,  step->in, step->out, step->count,
+                               step->dtype, step->op, step->root};
+    const symm_call call = {.size = sizeof(call), .site = *site ? site : NULL};
+    struct symm_cached *entry;
+    symm_status status = symm__team_failed(lane->team);
+
+    if (status == SYMM_OK)
+        status = symm__lane_cache(lane);
+    if (status == SYMM_OK)
+        status = find_entry(lane, &rq, &call, &entry);
+    if (status != SYMM_OK)
+        return status;
+    return lane->team->calls ? lane->team->calls->launch(lane, entry, deadline, NULL)
+                             : run_inline(lane, entry, deadline);
 }
 
 static symm_status collective(symm_team *team, const struct request *rq,
@@ -653,6 +740,12 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
         return status;
     if (!device_team)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_device: device_team is NULL");
+    if (team->wide)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "symm_team_device: the team's ranks are on %d hosts, and device "
+            "code reaches those of one; split it by host",
+            team->wide->hosts);
     if (team->calls)
         return team->calls->team_device(team, device_team);
     if (team->size > SYMM_DEVICE_RANKS)
@@ -665,41 +758,4 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
     pthread_mutex_unlock(&team->ctx->lock);
     *device_team = &team->device;
     return SYMM_OK;
-}
-
-static const char *barriers_text(uint32_t barriers)
-{
-    static const char *const texts[] = {"no barriers", "entry barrier", "exit barrier",
-                                        "both barriers"};
-
-    return texts[barriers & 3];
-}
-
-const char *symm_explain(symm_team *team)
-{
-    static _Thread_local char explanation[320];
-    const struct symm_cached *entry;
-    const char *path;
-    int used;
-
-    if (symm__team_check(team) != SYMM_OK)
-        return symm_last_error();
-    path = __atomic_load_n(&team->last_path, __ATOMIC_RELAXED);
-    if (path)
-        return path;
-    entry = team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)].last;
-    if (!entry)
-        return "no call has been made on this team";
-    used =
-        snprintf(explanation, sizeof(explanation),
-                 "%s of %zu bytes over %d ranks took %s on the %s backend: %s",
-                 symm__kind_name((enum symm_kind)entry->args.site.kind),
-                 entry->args.bytes, team->size, symm__algorithm_name(entry->algorithm),
-                 team->ctx->ops->name, entry->reason);
-    if (entry->planned && used > 0 && (size_t)used < sizeof(explanation))
-        snprintf(explanation + used, sizeof(explanation) - (size_t)used,
-                 " (planned: %s, %s)",
-                 symm_plan_algorithm_name(entry->planned->op->algorithm),
-                 barriers_text(entry->args.barriers));
-    return explanation;
 }

@@ -19,7 +19,9 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "costs.h"
 #include "cuda.h"
+#include "engine_team.h"
 #include "greeting.h"
 #include "log.h"
 #include "meet.h"
@@ -107,12 +109,6 @@ static symm_status check_job(const struct symm_job *job)
     if (job->size > SYMM_MAX_RANKS)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
                           job->size, SYMM_MAX_RANKS);
-    if (job->local_size < job->size)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "the job has %d ranks of which %d are on this host; this version "
-            "needs all ranks on one host",
-            job->size, job->local_size);
     return SYMM_OK;
 }
 
@@ -250,9 +246,48 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     return use_backend(ctx, &symm__backend_cuda, why);
 }
 
+/* Ranks of several hosts: by symmrun's store, or the way that the engine has. */
+static symm_status meet_hosts(symm_ctx *ctx, const struct symm_meeting *meeting,
+                              int *peer_fd)
+{
+    const struct symm_engine_use *use = ctx->engine;
+    symm_bootstrap bootstrap = {.size = sizeof(bootstrap)};
+
+    if (ctx->job.store[0] != '\0')
+        return symm__meet_store(meeting, ctx->job.store, peer_fd);
+    if (use && use->ops && use->ops->bootstrap(use->engine, &bootstrap) == SYMM_OK)
+        return symm__meet_bootstrap(meeting, &bootstrap, peer_fd);
+    return symm__fail(
+        SYMM_ERR_UNSUPPORTED,
+        "the job has %d ranks of which %d are on this host, and no way for "
+        "ranks of several hosts to meet: start it by symmrun --nnodes, or "
+        "by mpirun with SYMM_ENGINE=mpi, or set symm_config.bootstrap",
+        ctx->job.size, ctx->job.local_size);
+}
+
+static symm_status meet_any(symm_ctx *ctx, const symm_config *config,
+                            const struct symm_meeting *meeting, int *peer_fd)
+{
+    const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
+
+    if (config->group)
+        return symm__group_join(config->group, ctx, peer_fd);
+    if (config->bootstrap)
+        return symm__meet_bootstrap(meeting, config->bootstrap, peer_fd);
+    if (how && strcmp(how, "store") == 0)
+        return symm__meet_store(meeting, ctx->job.store, peer_fd);
+    if (how && strcmp(how, "local") != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "SYMM_BOOTSTRAP '%s' is neither local nor store", how);
+    if (ctx->job.local_size < ctx->job.size)
+        return meet_hosts(ctx, meeting, peer_fd);
+    return symm__meet_local(meeting, peer_fd);
+}
+
 /* Sockets to all peers; link.peer_fd is set on success. */
 static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadline)
 {
+    struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
     struct symm_meeting meeting = {
         .rank = ctx->rank,
         .size = ctx->size,
@@ -260,31 +295,30 @@ static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadlin
         .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
         .deadline = deadline,
     };
-    const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
     int *peer_fd = malloc((size_t)ctx->size * sizeof(*peer_fd));
     symm_status status;
 
-    if (!peer_fd)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for %d sockets", ctx->size);
+    if (!peer_fd || !tcp) {
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d sockets", ctx->size);
+        goto err_memory;
+    }
+    meeting.tcp = tcp;
     for (int r = 0; r < ctx->size; r++)
         peer_fd[r] = -1;
-    if (config->group)
-        status = symm__group_join(config->group, ctx, peer_fd);
-    else if (config->bootstrap)
-        status = symm__meet_bootstrap(&meeting, config->bootstrap, peer_fd);
-    else if (how && strcmp(how, "store") == 0)
-        status = symm__meet_store(&meeting, ctx->job.store, peer_fd);
-    else if (how && strcmp(how, "local") != 0)
-        status = symm__fail(SYMM_ERR_INVALID,
-                            "SYMM_BOOTSTRAP '%s' is neither local nor store", how);
-    else
-        status = symm__meet_local(&meeting, peer_fd);
-    if (status != SYMM_OK) {
-        free(peer_fd);
-        return status;
-    }
+    status = meet_any(ctx, config, &meeting, peer_fd);
+    if (status != SYMM_OK)
+        goto err_memory;
     symm__link_init(&ctx->link, ctx->rank, ctx->size, peer_fd);
+    ctx->link.tcp = tcp;
+    for (int r = 0; r < ctx->size; r++)
+        if (tcp[r])
+            ctx->link.far |= (uint64_t)1 << r;
     return SYMM_OK;
+
+err_memory:
+    free(tcp);
+    free(peer_fd);
+    return status;
 }
 
 static struct symm_control *control_of(const symm_ctx *ctx, int rank)
@@ -362,13 +396,16 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
 /* Will this rank still take part in the exchange? */
 static bool link_alive(void *arg, int rank)
 {
-    const symm_ctx *ctx = arg;
+    symm_ctx *ctx = arg;
     const char *why;
 
     for (int m = 0; ctx->meeting && m < ctx->meeting->size; m++)
         if (ctx->meeting->world_rank[m] == rank &&
             symm__team_record_of(ctx->meeting, m) != SYMM_OK)
             return false;
+    if (symm__is_far(ctx, rank))
+        return symm__link_look(&ctx->link, rank) &&
+               !(ctx->meeting && symm__link_told(&ctx->link, ctx->meeting->uid));
 
     return !ctx->control[rank] ||
            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
@@ -413,7 +450,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double deadline,
     if (status == SYMM_OK)
         status = symm__hello_check(ctx, parcels);
     for (int r = 0; status == SYMM_OK && *adopted == SYMM_OK && r < ctx->size; r++)
-        if (r != ctx->rank) {
+        if (r != ctx->rank && !symm__is_far(ctx, r)) {
             *adopted = symm__hello_reach(ctx, &parcels[r], r);
             if (*adopted == SYMM_OK)
                 *adopted = adopt_peer(ctx, &parcels[r], r);
@@ -428,11 +465,12 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double deadline,
 /* Everything behind the meeting; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
-    symm_status status = meet(ctx, config, until - symm__now()), adopted = SYMM_OK;
+    symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK;
+    symm_status status = meet(ctx, config, until - symm__now());
 
     if (status != SYMM_OK)
         return status;
-    status = open_space(ctx);
+    status = loaded == SYMM_OK ? open_space(ctx) : loaded;
     if (status == SYMM_OK)
         status = open_control(ctx);
     status = greet(ctx, status, until - symm__now(), &adopted);
@@ -440,7 +478,9 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
         return status;
     ctx->link.alive = link_alive;
     ctx->link.alive_arg = ctx;
+    pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
     status = symm__team_create_world(ctx, adopted, until - symm__now());
+    pthread_mutex_unlock(&ctx->lock);
     symm__backend_host.handle_close(NULL, ctx->control_handle);
     ctx->control_handle = -1;
     return status;
@@ -461,6 +501,8 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     pthread_mutex_init(&c->registry, NULL);
     status = own_process_create(c);
     if (status == SYMM_OK)
+        status = symm__host_identify(&c->own_host);
+    if (status == SYMM_OK)
         status = take_job(c, config);
     if (status == SYMM_OK)
         status = check_job(&c->job);
@@ -474,6 +516,8 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
         c->granularity = c->ops->granularity(c->backend);
         status = take_settings(c, config);
     }
+    if (status == SYMM_OK)
+        status = symm__costs_take(c);
     if (status != SYMM_OK) {
         symm_finalize(c);
         return status;
@@ -563,9 +607,15 @@ void symm_finalize(symm_ctx *ctx)
             __atomic_store_n(&ctx->streams[i], NULL, __ATOMIC_RELAXED);
         }
     symm__keeper_destroy(ctx->keeper);
-    symm__link_finish(&ctx->link);
+    if (!forked)
+        symm__link_leave(&ctx->link);
+    if (ctx->hosts <= 1)
+        symm__link_finish(&ctx->link); /* else teams are watched by it until they go */
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
-        symm__team_free(ctx->teams[s]);
+        if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
+            symm__team_free(ctx->teams[s]);
+    symm__link_finish(&ctx->link);
+    symm__engine_unload(ctx);
     symm__backend_host.handle_close(NULL, ctx->control_handle);
     for (int r = 0; r < SYMM_MAX_RANKS; r++)
         if (ctx->process[r].pidfd >= 0)
@@ -577,6 +627,7 @@ void symm_finalize(symm_ctx *ctx)
                                    (size_t)ctx->size * SYMM_CONTROL_BYTES);
     if (ctx->ops)
         ctx->ops->close(ctx->backend);
+    symm__costs_drop(ctx);
     free(ctx->hooks);
     own_process_destroy(ctx);
     pthread_mutex_destroy(&ctx->registry);
@@ -605,7 +656,10 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
                        .isa = symm__isa_name(ctx->isa),
                        .heap_bytes = ctx->stride,
                        .granularity = ctx->granularity,
-                       .why_backend = ctx->why_backend};
+                       .why_backend = ctx->why_backend,
+                       .machine = ctx->machine,
+                       .hosts = ctx->hosts,
+                       .host = ctx->host_name[ctx->host_of[ctx->rank]]};
     full.committed_bytes = SYMM_CONTROL_BYTES;
     pthread_mutex_lock(&ctx->lock);
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)

@@ -18,6 +18,7 @@
 #include "backend.h"
 #include "control.h"
 #include "heap.h"
+#include "hosts.h"
 #include "job.h"
 #include "keeper.h"
 #include "link.h"
@@ -62,6 +63,14 @@ struct symm_buffer {
     int64_t shape[16], stride[16];
 };
 
+/* What the chosen algorithm and the next best are taken to cost; 0: nothing is known, or
+ * there is no other. */
+struct symm_estimate {
+    bool measured; /* by a table, else by the model */
+    double us, next_us;
+    enum symm_algorithm next;
+};
+
 /* A call that was checked once: the same arguments again take the short way. */
 struct symm_cached {
     uint32_t generation; /* of the context; 0 = empty */
@@ -69,6 +78,7 @@ struct symm_cached {
     bool forced; /* the caller named the algorithm */
     enum symm_algorithm algorithm;
     const char *reason; /* of the choice */
+    struct symm_estimate estimate;
     /* The op of a plan that the call is, and the barriers among args.barriers that its
      * kernel does not have; NULL: none, and both barriers are made. */
     const struct symm_plan_site *planned;
@@ -101,9 +111,14 @@ struct symm_team {
     uint32_t uid;
     int slot; /* index of its records in control pages; 0: the world */
     int rank, size;
-    int *world_rank;   /* [size]; owned */
-    uint32_t sequence; /* of exchanges */
-    size_t begin, end; /* its range: pad first, scratch, then the heap */
+    int *world_rank;    /* [size]; owned */
+    uint32_t sequence;  /* of exchanges */
+    uint64_t before;    /* tag of the exchange that the next one follows; 0: its own */
+    bool agreed;        /* all members are known to come to the next exchange */
+    uint32_t board;     /* where its agreement on survivors is (team_shrink.c) */
+    uint32_t shrinks;   /* attempts to shrink it that are over, */
+    uint64_t survivors; /* and by bits of team ranks who was left; 0: no attempt yet */
+    size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;
     struct symm_heap heap;
     size_t extent
@@ -116,7 +131,9 @@ struct symm_team {
     struct symm_registration *registrations; /* in order; owned */
     uint64_t registered;                     /* ever */
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
-    struct symm_pad *pad[SYMM_MAX_RANKS];    /* by team rank */
+    struct symm_pad *pad[SYMM_MAX_RANKS];    /* by team rank; NULL: on another host */
+    struct symm_wide *wide; /* its ranks are on several hosts; NULL: on one; owned */
+    bool inner;             /* the part on this host of a wide team, which owns it */
     struct symm_lane lane[SYMM_CHANNELS];
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
     int32_t failing;          /* atomic: somebody writes the record */
@@ -125,6 +142,7 @@ struct symm_team {
     char failure[SYMM_RECORD_BYTES];
     const char *last_path; /* what a one-sided call did; NULL: see lane */
     int last_lane;
+    struct symm_team_engine *engine;   /* NULL: calls go to no engine; owned */
     struct symm_cuda_team *cuda;       /* of the CUDA backend; NULL on the host's */
     const struct symm_call_ops *calls; /* NULL: kernels run on the host */
     struct symm_device_team device;    /* as device code sees the team */
@@ -149,15 +167,23 @@ struct symm_ctx {
     uint32_t epoch_start;
     struct symm_job job;
     struct symm_link link;
-    symm_group *group; /* NULL: ranks are processes */
+    struct symm_host own_host;
+    int hosts; /* that the ranks are on, numbered by their lowest rank */
+    uint8_t host_of[SYMM_MAX_RANKS];                /* by rank */
+    char host_name[SYMM_MAX_RANKS][SYMM_HOST_NAME]; /* by host; printable */
+    symm_group *group;                              /* NULL: ranks are processes */
     char *base;
     char *control_base; /* rank r's page is at r * SYMM_CONTROL_BYTES */
     size_t stride, team_bytes, granularity;
     char why_backend[256]; /* it was taken */
     bool multicast;        /* all ranks have it and want it */
     int processors;        /* CUDA: the fewest multiprocessors of all ranks' devices */
-    struct symm_control *control[SYMM_MAX_RANKS];
+    char machine[160];     /* as cost tables name it */
+    struct symm_cost_file *costs_file;   /* of SYMM_COSTS; NULL: not set; owned */
+    const struct symm_cost_table *costs; /* that all ranks use; NULL: the model */
+    struct symm_control *control[SYMM_MAX_RANKS]; /* NULL: on another host */
     int control_handle;
+    uint32_t boards; /* given to teams, ever */
     struct symm_keeper *keeper;
     struct symm_process process[SYMM_MAX_RANKS];
     pthread_mutex_t lock;
@@ -167,12 +193,18 @@ struct symm_ctx {
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
     bool planned; /* atomic: a team has loaded a plan at some time */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
+    struct symm_engine_use *engine;    /* what SYMM_ENGINE gave; NULL: not loaded */
     const struct symm_call_ops *calls; /* as in the teams */
     struct symm_cuda_calls *launcher;  /* what they share; goes with the last team */
     struct symm_hook *hooks;           /* owned */
     size_t hook_count;
     int hook_next;
 };
+
+static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
+{
+    return ctx->host_of[world_rank] != ctx->host_of[ctx->rank];
+}
 
 /* context.c */
 symm_status symm__ctx_check(const symm_ctx *ctx) SYMM_MUST_CHECK; /* NULL, forked */
@@ -206,6 +238,23 @@ bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
 const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
 /* Has `big` every rank of `small`? */
 bool symm__team_contains(const symm_team *big, const symm_team *small);
+/* An object for up to `most` ranks, without memory or a place in the heap. */
+symm_status symm__team_create(symm_ctx *ctx, int most,
+                              symm_team **team) SYMM_MUST_CHECK;
+/* Gives it members and place, and opens it with them. Collective; with the context locked.
+ * On error the caller frees it. */
+symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
+                              const int *world_rank, int size,
+                              double deadline) SYMM_MUST_CHECK;
+/* The name of a team that comes of `parent`: step and part tell it from the others. */
+uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part);
+uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here */
+
+/* team_shrink.c: where a new team's agreement on survivors will be, before its start; only
+ * what its first member says counts. */
+uint64_t symm__shrink_prepare(symm_team *team);
+/* What that was: by team rank. */
+symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards) SYMM_MUST_CHECK;
 
 /* buffer.c: the anonymous buffer that begins at this rank's address; NULL: none. */
 symm_buffer *symm__buffer_at(symm_team *team, const void *ptr);
@@ -227,6 +276,10 @@ void symm__memory_release(
 size_t symm__memory_committed(const symm_team *team); /* own end */
 
 /* trace.c */
+/* As symm_trace_attach and _detach, with the context locked. */
+symm_status symm__trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *arg,
+                               int *id) SYMM_MUST_CHECK;
+void symm__trace_detach(symm_ctx *ctx, int id);
 void symm__trace_segment(symm_ctx *ctx, symm_trace_event event, void *ptr,
                          size_t bytes);
 

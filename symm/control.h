@@ -3,8 +3,9 @@
  * control.h - the page that each rank shows to its peers: is it alive, where does it wait,
  * has it failed, at which call sites has it been.
  *
- * A rank writes its own page only; peers map it and read. Nothing read from a peer's page is
- * trusted: a value is copied once, then checked; none is an index, a length or a pointer.
+ * A rank writes its own page only (but for one word, see symm_agreement); peers map it and
+ * read. Nothing read from a peer's page is trusted: a value is copied once, then checked;
+ * none is an index, a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
  */
 #ifndef SYMM_CONTROL_H
@@ -30,6 +31,22 @@ struct symm_record {
     char text[SYMM_RECORD_BYTES - 8];
 };
 
+/*
+ * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
+ * first member, `board[n]`, where n is told when the team starts. It is the one thing that
+ * peers write, by compare-and-swap: uid of the team, attempt, who proposed, phase. What
+ * follows is the owner's: who it is, for each team.
+ */
+#define SYMM_BOARDS 2048
+
+struct symm_agreement {
+    uint64_t joined, opened; /* uid << 32 | attempt */
+    uint64_t taken;          /* bit s: slot s is taken here */
+    uint64_t set[2];         /* what it proposes in attempts of even and odd number: */
+    uint32_t slot[2];        /* who survives (bits of team ranks), and the new slot */
+    uint64_t reserved[2];
+};
+
 struct symm_control {
     uint64_t magic;
     uint32_t layout; /* SYMM_DEVICE_LAYOUT */
@@ -44,6 +61,8 @@ struct symm_control {
     /* CUDA: the call sites that words of this rank name by their tag (cuda_site.c). Each
      * is written before the first launch with its tag: the tag is stored last (release). */
     struct symm_site site[SYMM_CONTROL_SITES];
+    struct symm_agreement agreement[SYMM_MAX_TEAMS];
+    uint64_t board[SYMM_BOARDS];
 };
 
 #define SYMM_CONTROL_BYTES 262144 /* what is mapped: whole pages for any page size */

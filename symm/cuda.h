@@ -74,6 +74,12 @@ bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int p
 bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
                            void **theirs);
 
+/* Ends the team's kernels with that status, once it has failed. */
+void symm__cuda_abort(symm_team *team, symm_status status);
+/* cuda_engine.c: calls fn with the rank's device current; `last`: as symm__cuda_enter_last. */
+symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
+                              void *arg);
+
 /* ---- call side: cuda_team.c, cuda_call.c, cuda_record.c, cuda_work.c ------------- */
 
 /* Once the team's own pad and scratch are committed and before any peer can reach them:

@@ -312,6 +312,7 @@ const struct symm_call_ops symm__cuda_calls = {
     .handle = handle,
     .fill = symm__cuda_memset,
     .transfer = symm__cuda_transfer,
+    .engine = symm__cuda_engine_run,
     .team_device = team_device,
     .stream_synchronize = symm__cuda_synchronize,
     .stream_call = symm__cuda_host_call,

@@ -82,7 +82,6 @@ symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHEC
 /* As symm__cuda_team_poll, for the watcher: SYMM_OK also while a reason is still missing. */
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
 /* Ends what the team's kernels wait for. */
-void symm__cuda_abort(symm_team *team, symm_status status);
 /* The call sites of tags: published by their rank, found by all. */
 void symm__cuda_site_publish(struct symm_cuda_calls *calls,
                              const struct symm_site *site);
@@ -105,6 +104,9 @@ struct symm_cuda_wait {
     int peer, signal;
     bool receives, ended;
     char site[SYMM_SITE_NAME_BYTES];
+    /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
+    struct symm_engine_comm *comm;
+    char what[64];
 };
 void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait);
 /* All of the team's waits end now. */
@@ -141,6 +143,14 @@ symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *a
                                  void *arg) SYMM_MUST_CHECK;
 symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
                               size_t bytes) SYMM_MUST_CHECK;
+
+/* cuda_engine.c */
+symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
+                                  symm_work **handle) SYMM_MUST_CHECK;
+/* For the watcher: aborts it; it has taken too long; has it failed? */
+void symm__cuda_engine_end(struct symm_cuda_wait *wait);
+symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
+symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait);
 
 /* cuda_p2p.c */
 symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,

@@ -72,6 +72,19 @@ symm_status symm__cuda_multicast_share(symm_team *team, double deadline)
     return SYMM_OK;
 }
 
+void symm__cuda_abort(symm_team *team, symm_status status)
+{
+    (void)team, (void)status;
+}
+
+symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
+                              void *arg)
+{
+    (void)ctx;
+    (void)last;
+    return fn(arg);
+}
+
 void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes)
 {
     (void)team;

@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "cuda_calls.h"
 #include "status.h"
+#include "wide.h"
 
 #define REASON_SECONDS                                                                 \
     1.0 /* a peer that gave up tells why within this time, or never */
@@ -154,9 +155,10 @@ static bool has_dead(const symm_team *team)
 
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
-        const uint32_t *live = &ctx->control[rank]->live;
+        const struct symm_control *control = ctx->control[rank];
+        const uint32_t *live = control ? &control->live : NULL;
 
-        if (m != team->rank &&
+        if (m != team->rank && control && /* else it is on another host */
             __atomic_load_n(live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED &&
             symm__process_check(&ctx->process[rank], live, &why) != SYMM_OK)
             return true;
@@ -173,11 +175,12 @@ static symm_status look_for_dead(symm_team *team, const struct facts *facts,
 
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
-        const uint32_t *live = &ctx->control[rank]->live;
+        const struct symm_control *control = ctx->control[rank];
+        const uint32_t *live = control ? &control->live : NULL;
         const char *why;
         symm_status status;
 
-        if (m == team->rank)
+        if (m == team->rank || !control)
             continue;
         if (!finished && __atomic_load_n(live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED)
             continue;
@@ -370,6 +373,8 @@ static symm_status look_ahead(symm_team *team, const struct facts *facts)
     double now = symm__now();
     symm_status status = take_over(team);
 
+    if (status == SYMM_OK)
+        status = symm__wide_look(team);
     if (status != SYMM_OK || !has_dead(team))
         return status;
     symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);

@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "cuda_calls.h"
+#include "engine_team.h"
 #include "log.h"
 #include "status.h"
 
@@ -299,6 +300,7 @@ void symm__cuda_team_close(symm_team *team)
 {
     struct symm_cuda_calls *calls;
     uint32_t counters[SYMM_CHANNELS] = {0};
+    bool drained;
 
     if (!team->cuda)
         return;
@@ -314,7 +316,11 @@ void symm__cuda_team_close(symm_team *team)
         team->cuda = NULL;
         return;
     }
-    if (drain(team, counters))
+    if (symm__team_failed(team) != SYMM_OK)
+        symm__engine_team_abort(team); /* what it has begun might never end */
+    drained = drain(team, counters);
+    symm__engine_team_close(team); /* its operations have ended, the memory is there */
+    if (drained)
         say_goodbye(team, counters);
     symm__cuda_waits_end(calls, team);
     symm__cuda_work_settle(calls, team);

@@ -10,7 +10,8 @@
  *
  * A stream's wait has no deadline of its own. One that lies between two events, the first of
  * which is done and the second not, is ended after its time by writing the awaited word.
- * Waits in a graph are not seen: its replays leave no event to look at.
+ * Waits in a graph are not seen: its replays leave no event to look at. An engine's operation
+ * lies between two events likewise, and is ended by aborting its communicator.
  *
  * The lock is held while teams are looked at, so a team that is taken off the list is not
  * in use any more.
@@ -22,6 +23,7 @@
 
 #include "clock.h"
 #include "cuda_calls.h"
+#include "engine_team.h"
 #include "log.h"
 #include "status.h"
 
@@ -33,16 +35,21 @@ static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
     if (wait->ended)
         return;
     wait->ended = true;
-    if (calls->driver->cuStreamWriteValue32(calls->stream, wait->word, 1, 0) !=
-        CUDA_SUCCESS)
+    if (wait->comm)
+        symm__cuda_engine_end(wait);
+    else if (calls->driver->cuStreamWriteValue32(calls->stream, wait->word, 1, 0) !=
+             CUDA_SUCCESS)
         symm__log(SYMM_LOG_DEBUG, "cannot end a stream's wait: the device has failed");
 }
 
 static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 {
     symm_team *team = wait->team;
-    int peer = team->world_rank[wait->peer];
+    int peer;
 
+    if (wait->comm)
+        return symm__cuda_engine_late(wait);
+    peer = team->world_rank[wait->peer];
     if (wait->receives)
         return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                "rank %d did not raise signal %d by copy engine within "
@@ -74,6 +81,11 @@ static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait
     } else if (now - wait->began >= wait->deadline) {
         symm__cuda_abort(wait->team, wait_timeout(wait));
         wait_end(calls, wait);
+    } else if (wait->comm) {
+        symm_status status = symm__cuda_engine_look(wait);
+
+        if (status != SYMM_OK)
+            symm__cuda_abort(wait->team, status);
     }
     return false;
 }
@@ -119,7 +131,7 @@ static void *watch(void *arg)
         pthread_cond_timedwait(&calls->leave, &calls->lock, &until);
         for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving; t = t->next)
             if (symm__cuda_diagnose(t->team, false) != SYMM_OK)
-                continue; /* logged, recorded, and told to the kernels */
+                symm__engine_team_abort(t->team); /* the kernels have been told */
         look_at_waits(calls);
     }
     pthread_mutex_unlock(&calls->lock);

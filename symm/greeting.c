@@ -12,9 +12,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "costs.h"
 #include "cuda.h"
 #include "log.h"
 #include "status.h"
+
+static uint64_t text_hash(const char *text)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+    for (; *text; text++)
+        hash = (hash ^ (uint8_t)*text) * 1099511628211u;
+    return hash;
+}
 
 struct symm_hello symm__hello(const symm_ctx *ctx)
 {
@@ -23,6 +33,9 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
                                .stride = ctx->stride,
                                .team_bytes = ctx->team_bytes,
                                .granularity = ctx->granularity,
+                               .machine = text_hash(ctx->machine),
+                               .costs = ctx->costs_file ? ctx->costs_file->hash : 0,
+                               .host = ctx->own_host,
                                .version = SYMM_VERSION_STRING};
     const struct symm_cuda_device *device = symm__cuda_device(ctx);
 
@@ -33,6 +46,7 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
         hello.processors = (uint32_t)device->processors;
         hello.multicast = symm__cuda_multicast_wanted(ctx);
     }
+    symm__engine_hello(ctx, &hello.engine);
     return hello;
 }
 
@@ -61,6 +75,13 @@ static symm_status check_settings(const struct symm_hello *a, int first,
             second, (unsigned long long)b->stride, (unsigned long long)b->team_bytes,
             b->epoch_start, first, (unsigned long long)a->stride,
             (unsigned long long)a->team_bytes, a->epoch_start);
+    if (a->costs != b->costs)
+        return symm__fail(
+            SYMM_ERR_MISMATCH,
+            "rank %d has %s cost table by SYMM_COSTS, rank %d %s; choices would "
+            "differ: name one file on all ranks",
+            second, b->costs ? a->costs ? "another" : "a" : "no", first,
+            a->costs ? "has one" : "has none");
     return SYMM_OK;
 }
 
@@ -90,13 +111,52 @@ symm_status symm__hello_reach(const symm_ctx *ctx, const struct symm_parcel *par
     return symm__cuda_reachable(ctx, hello.uuid, hello.bus, rank);
 }
 
+static symm_status agree_engine(symm_ctx *ctx, const struct symm_hello *hellos)
+{
+    struct symm_engine_hello engines[SYMM_MAX_RANKS];
+
+    for (int r = 0; r < ctx->size; r++)
+        engines[r] = hellos[r].engine;
+    return symm__engine_agree(ctx, engines, ctx->size);
+}
+
+/* Numbers the hosts by their lowest ranks; descriptors go to the own host's from here on. */
+static void take_hosts(symm_ctx *ctx, struct symm_hello *hellos)
+{
+    uint64_t id[SYMM_MAX_RANKS];
+
+    ctx->hosts = 0;
+    for (int r = 0; r < ctx->size; r++) {
+        char *name = ctx->host_name[ctx->hosts];
+        int host = 0;
+
+        while (host < ctx->hosts && id[host] != hellos[r].host.id)
+            host++;
+        ctx->host_of[r] = (uint8_t)host;
+        if (host < ctx->hosts)
+            continue;
+        id[ctx->hosts++] = hellos[r].host.id;
+        memcpy(name, hellos[r].host.name, SYMM_HOST_NAME - 1);
+        for (char *c = name; *c; c++)
+            if (*c < ' ' || *c > '~')
+                *c = '?';
+    }
+    for (int r = 0; r < ctx->size; r++)
+        if (symm__is_far(ctx, r))
+            ctx->link.far |= (uint64_t)1 << r;
+    if (ctx->hosts > 1 && ctx->rank == 0)
+        symm__log(SYMM_LOG_INFO, "%d ranks on %d hosts", ctx->size, ctx->hosts);
+}
+
 symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
 {
     struct symm_hello hellos[SYMM_MAX_RANKS];
     uint32_t processors = 0, multicast = 1;
+    bool alike = true;
 
     for (int r = 0; r < ctx->size; r++) {
-        int fds = ctx->group || r == ctx->rank ? 0 : 2;
+        bool none = ctx->group || r == ctx->rank || (ctx->link.far >> r & 1) != 0;
+        int fds = none ? 0 : 2;
 
         if (parcels[r].bytes_count != sizeof(*hellos) || parcels[r].fds_count != fds)
             return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed greeting", r);
@@ -113,13 +173,22 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
         if (status != SYMM_OK)
             return status;
         multicast &= hellos[r].multicast;
+        alike = alike && hellos[r].machine == hellos[0].machine;
         if (processors == 0 || hellos[r].processors < processors)
             processors = hellos[r].processors;
     }
+    take_hosts(ctx, hellos);
     ctx->processors = (int)processors;
+    symm__costs_settle(ctx, alike);
     ctx->multicast = multicast != 0 && ctx->size > 1;
     for (int r = 0; hellos[ctx->rank].multicast && r < ctx->size; r++)
         if (!hellos[r].multicast)
             symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
-    return ctx->ops == &symm__backend_cuda ? check_devices(ctx, hellos) : SYMM_OK;
+    if (ctx->ops == &symm__backend_cuda) {
+        symm_status status = check_devices(ctx, hellos);
+
+        if (status != SYMM_OK)
+            return status;
+    }
+    return agree_engine(ctx, hellos);
 }

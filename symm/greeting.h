@@ -5,9 +5,10 @@
 #ifndef SYMM_GREETING_H
 #define SYMM_GREETING_H
 
-#include "context.h"
+#include "engine_team.h"
 
-/* Sent with two descriptors, control page and pidfd, where ranks are processes. */
+/* Sent with two descriptors, control page and pidfd, where ranks are processes (and no TCP
+ * connection lies between them). */
 struct symm_hello {
     uint32_t layout;
     uint32_t epoch_start;
@@ -18,6 +19,10 @@ struct symm_hello {
     char bus[16];     /* of the device, for errors */
     uint32_t processors;
     uint32_t multicast; /* 1: this rank's device can, and its options want it */
+    uint64_t costs;     /* hash of what SYMM_COSTS names; 0: it is not set */
+    uint64_t machine;   /* hash of the machine's name in cost tables */
+    struct symm_host host;
+    struct symm_engine_hello engine;
 };
 
 struct symm_hello symm__hello(const symm_ctx *ctx);

@@ -44,7 +44,7 @@ symm_status symm__stream_check(const symm_ctx *ctx, const void *stream)
                       stream);
 }
 
-static symm_status lane_cache(struct symm_lane *lane)
+symm_status symm__lane_cache(struct symm_lane *lane)
 {
     if (__builtin_expect(lane->cached != NULL, 1))
         return SYMM_OK;
@@ -89,7 +89,7 @@ static symm_status lane_lock(symm_team *team, void *stream, struct symm_lane **l
     pthread_mutex_lock(&team->lanes);
     status = lane_of_stream(team, stream, lane);
     if (status == SYMM_OK)
-        status = lane_cache(*lane);
+        status = symm__lane_cache(*lane);
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->lanes);
     return status; /* locked: two threads may queue on one stream, one after the other */
@@ -102,7 +102,7 @@ static symm_status lane_default(symm_team *team, struct symm_lane **lane)
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
     *lane = &team->lane[0];
-    status = lane_cache(*lane);
+    status = symm__lane_cache(*lane);
     if (__builtin_expect(status != SYMM_OK, 0))
         symm__default_leave(team->ctx);
     return status;

@@ -19,6 +19,7 @@
 
 #include "clock.h"
 #include "link_peer.h"
+#include "link_tcp.h"
 #include "ranks.h"
 #include "status.h"
 #include "wire.h"
@@ -38,6 +39,10 @@ void symm__link_finish(struct symm_link *link)
         symm__wire_close(link->peer_fd, link->size);
     free(link->peer_fd);
     link->peer_fd = NULL;
+    for (int r = 0; link->tcp != NULL && r < link->size; r++)
+        symm__tcp_destroy(link->tcp[r]);
+    free(link->tcp);
+    link->tcp = NULL;
 }
 
 void symm__parcels_finish(struct symm_parcel *parcels, int count)
@@ -153,7 +158,8 @@ static bool exchange_has_all(const struct symm_link_run *run)
 static bool exchange_complete(const struct symm_link_run *run)
 {
     for (int i = 0; i < run->exchange->count; i++) {
-        if (!run->peers[i].told || !run->peers[i].done)
+        if (!run->peers[i].told || !run->peers[i].done ||
+            symm__link_unsent(run, &run->peers[i]))
             return false;
     }
     return true;
@@ -165,7 +171,8 @@ static symm_status exchange_move(struct symm_link_run *run, bool *progress)
     symm_status status = SYMM_OK;
     for (int i = 0; i < run->exchange->count; i++) {
         struct symm_link_peer *peer = &run->peers[i];
-        if (!peer->can_send || !symm__link_owes(run, peer))
+        if (!peer->can_send ||
+            (!symm__link_owes(run, peer) && !symm__link_unsent(run, peer)))
             continue;
         status = symm__link_send(run, peer, progress);
         if (status != SYMM_OK)
@@ -234,8 +241,13 @@ static symm_status exchange_ask(struct symm_link_run *run)
     for (int i = 0; i < run->exchange->count; i++) {
         struct symm_link_peer *peer = &run->peers[i];
         bool progress;
-        if ((peer->told && peer->done) || link->alive(link->alive_arg, peer->rank))
+        if (peer->told && peer->done)
             continue;
+        if (link->alive(link->alive_arg, peer->rank)) {
+            /* It may have looked into a connection, and what it saw left the socket. */
+            peer->can_recv = peer->can_recv || (link->far >> peer->rank & 1) != 0;
+            continue;
+        }
         do {
             progress = false;
             peer->can_recv = true;
@@ -258,7 +270,10 @@ static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls
     for (int i = 0; i < run->exchange->count; i++) {
         const struct symm_link_peer *peer = &run->peers[i];
         short events = peer->settled ? 0 : POLLIN;
-        if (symm__link_owes(run, peer) && !peer->crowded)
+        if (!peer->settled && peer->can_recv)
+            pause = 0;
+        if ((symm__link_owes(run, peer) && !peer->crowded) ||
+            symm__link_unsent(run, peer))
             events |= POLLOUT;
         if (peer->crowded && pause > LINK_CROWDED_SECONDS)
             pause = LINK_CROWDED_SECONDS;

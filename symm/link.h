@@ -13,6 +13,11 @@
  * Refuses: messages of another exchange (other tag or sequence): SYMM_ERR_MISMATCH on all
  * members, naming the rank and both steps.
  * One exchange at a time runs on a link: the caller sees to that.
+ *
+ * Ranks of other hosts (`far`) are members as any other, but descriptors go to the own host's
+ * only; their sockets are TCP connections (link_tcp.h) unless one machine plays several hosts.
+ * A rank tells far members that a team has failed by a notice, which is found between
+ * exchanges and in them.
  */
 #ifndef SYMM_LINK_H
 #define SYMM_LINK_H
@@ -25,9 +30,16 @@
 #define SYMM_LINK_PAST          8           /* failed exchanges that are remembered */
 #define SYMM_LINK_SENTENCE      512         /* SYMM_ERROR_BYTES */
 
+#define SYMM_LINK_NOTICES 8 /* of different teams that are remembered */
+
+struct symm_tcp;
+
 struct symm_link {
     int rank, size; /* in the world */
     int *peer_fd;   /* by world rank; -1 for the own rank; owned */
+    struct symm_tcp *
+        *tcp;     /* [size] by world rank; NULL: a local socket; NULL: all; owned */
+    uint64_t far; /* bit r: rank r is on another host: it gets no descriptors */
     /* NULL, or: is this world rank's process still alive? Polled while waiting. */
     bool (*alive)(void *arg, int rank);
     void *alive_arg;
@@ -43,12 +55,36 @@ struct symm_link {
         char sentence[SYMM_LINK_SENTENCE];
     } past[SYMM_LINK_PAST];
     unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_LINK_PAST */
+    /* What far ranks have told of their teams: one for each team, the first one. */
+    struct symm_link_notice {
+        uint64_t tag;
+        symm_status status;
+        int rank; /* who said so */
+        char sentence[SYMM_LINK_SENTENCE];
+    } notice[SYMM_LINK_NOTICES];
+    unsigned notice_count; /* ever */
+    uint64_t left;         /* bit r: rank r has said that it goes */
 };
 
 /* Takes peer_fd (an array of malloc); size <= SYMM_LINK_MAX. */
 void symm__link_init(struct symm_link *link, int rank, int size, int *peer_fd);
 void symm__link_finish(
     struct symm_link *link); /* closes the sockets: peers see a hang-up */
+
+/*
+ * Tells far ranks that the team `tag` has failed: at once or never, so it may be said under
+ * any lock. From any thread.
+ */
+void symm__link_notify(struct symm_link *link, const int *ranks, int count,
+                       uint64_t tag, symm_status status, const char *sentence);
+/* To all far ranks: this one goes, and has not failed. */
+void symm__link_leave(struct symm_link *link);
+/* Between exchanges: takes notices that have come from the rank. False: it has hung up (and
+ * has no more to say). Like an exchange, one at a time. */
+bool symm__link_look(struct symm_link *link, int rank);
+/* What has been told of a team; NULL: nothing. */
+const struct symm_link_notice *symm__link_told(const struct symm_link *link,
+                                               uint64_t tag);
 
 struct symm_exchange {
     const char
@@ -58,6 +94,11 @@ struct symm_exchange {
     const int *members; /* world ranks, the own one too; borrows */
     int count;          /* of members */
     double deadline;    /* seconds from the call */
+    uint64_t before;    /* != 0: tag of the exchange that led to this one: who failed
+                           there, and so cannot come, is a failure here */
+    bool
+        agreed; /* all members are known to come to this one: packets of others are old,
+                    and are thrown away */
     symm_status
         status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
                             sent along, and every member's exchange fails with my status */

@@ -14,15 +14,61 @@
 #include <string.h>
 
 #include "clock.h"
+#include "link_tcp.h"
 #include "ranks.h"
 #include "wire.h"
 
 #define LINK_MAGIC        0x4c4d5953u /* "SYML" */
 #define LINK_VERSION      1u
 #define LINK_BURST        8 /* packets to or from one peer before the next one's turn */
-#define LINK_TELL_SECONDS 0.02 /* for all members to take a FAIL */
+#define LINK_LEAVING      UINT64_MAX /* tag of a NOTICE that is of no team */
+#define LINK_TELL_SECONDS 0.02       /* for all members to take a FAIL */
 
-enum link_kind { LINK_DATA = 1, LINK_DONE = 2, LINK_FAIL = 3 };
+enum link_kind { LINK_DATA = 1, LINK_DONE = 2, LINK_FAIL = 3, LINK_NOTICE = 4 };
+
+/* ---- Both kinds of sockets ------------------------------------------------------- */
+
+static struct symm_tcp *link_tcp(const struct symm_link *link, int rank)
+{
+    return link->tcp != NULL ? link->tcp[rank] : NULL;
+}
+
+static enum symm_wire link_out(const struct symm_link *link, int rank,
+                               const struct iovec *parts, int parts_count,
+                               const int *fds, int fds_count, double until)
+{
+    struct symm_tcp *tcp = link_tcp(link, rank);
+    return tcp != NULL ? symm__tcp_send(tcp, parts, parts_count, until)
+                       : symm__wire_send(link->peer_fd[rank], parts, parts_count, fds,
+                                         fds_count, until);
+}
+
+static enum symm_wire link_in(const struct symm_link *link, int rank,
+                              const struct iovec *parts, int parts_count, size_t *bytes,
+                              int *fds, int *fds_count)
+{
+    struct symm_tcp *tcp = link_tcp(link, rank);
+    *fds_count = 0;
+    return tcp != NULL ? symm__tcp_recv(tcp, parts, parts_count, bytes)
+                       : symm__wire_recv(link->peer_fd[rank], parts, parts_count, bytes,
+                                         fds, SYMM_WIRE_MAX_FDS, fds_count, 0);
+}
+
+static enum symm_wire link_peek(const struct symm_link *link, int rank,
+                                struct symm_link_head *head, size_t *bytes)
+{
+    struct symm_tcp *tcp = link_tcp(link, rank);
+    return tcp != NULL
+               ? symm__tcp_peek(tcp, head, sizeof(*head), bytes)
+               : symm__wire_peek(link->peer_fd[rank], head, sizeof(*head), bytes);
+}
+
+bool symm__link_unsent(const struct symm_link_run *run,
+                       const struct symm_link_peer *peer)
+{
+    struct symm_tcp *tcp = peer->fd >= 0 ? link_tcp(run->link, peer->rank) : NULL;
+    return tcp != NULL && symm__tcp_owes(tcp);
+}
 
 /* ---- Out ------------------------------------------------------------------------- */
 
@@ -56,8 +102,7 @@ static enum symm_wire link_tell(const struct symm_link_run *run,
     head.bytes_total = head.bytes_here;
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
                              symm__wire_part(past->sentence, head.bytes_here)};
-    enum symm_wire wire =
-        symm__wire_send(run->link->peer_fd[rank], parts, 2, NULL, 0, until);
+    enum symm_wire wire = link_out(run->link, rank, parts, 2, NULL, 0, until);
     if (wire == SYMM_WIRE_OK)
         past->untold &= ~bit;
     return wire;
@@ -79,17 +124,23 @@ symm_status symm__link_dead(const struct symm_link_run *run,
                       run->exchange->what);
 }
 
+/* Descriptors of my part that the peer gets. */
+static int link_fds(const struct symm_link_run *run, const struct symm_link_peer *peer)
+{
+    return (run->link->far >> peer->rank & 1) != 0 ? 0 : run->fds_count;
+}
+
 /* The next packet for the peer: older news first, then of my part, or DONE. */
 static enum symm_wire link_send_packet(const struct symm_link_run *run,
                                        struct symm_link_peer *peer)
 {
     struct symm_link_head head = link_head(run, LINK_DATA, run->mine);
     size_t bytes = run->bytes_count - peer->sent_bytes;
-    int fds = run->fds_count - peer->sent_fds;
+    int fds_count = link_fds(run, peer), fds = fds_count - peer->sent_fds;
     if (peer->sent) {
         head = link_head(run, LINK_DONE, SYMM_OK);
         struct iovec done = symm__wire_part(&head, sizeof(head));
-        enum symm_wire said = symm__wire_send(peer->fd, &done, 1, NULL, 0, 0);
+        enum symm_wire said = link_out(run->link, peer->rank, &done, 1, NULL, 0, 0);
         peer->told = said == SYMM_WIRE_OK;
         return said;
     }
@@ -99,20 +150,19 @@ static enum symm_wire link_send_packet(const struct symm_link_run *run,
     bytes = bytes < SYMM_LINK_CHUNK ? bytes : SYMM_LINK_CHUNK;
     fds = fds < SYMM_WIRE_MAX_FDS ? fds : SYMM_WIRE_MAX_FDS;
     head.bytes_total = run->bytes_count;
-    head.fds_total = (uint32_t)run->fds_count;
+    head.fds_total = (uint32_t)fds_count;
     head.bytes_here = (uint32_t)bytes;
     head.fds_here = (uint32_t)fds;
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head))};
     if (bytes > 0)
         parts[1] = symm__wire_part((const char *)run->bytes + peer->sent_bytes, bytes);
-    wire = symm__wire_send(peer->fd, parts, bytes > 0 ? 2 : 1,
-                           fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
+    wire = link_out(run->link, peer->rank, parts, bytes > 0 ? 2 : 1,
+                    fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
     if (wire != SYMM_WIRE_OK)
         return wire;
     peer->sent_bytes += bytes;
     peer->sent_fds += fds;
-    peer->sent =
-        peer->sent_bytes == run->bytes_count && peer->sent_fds == run->fds_count;
+    peer->sent = peer->sent_bytes == run->bytes_count && peer->sent_fds == fds_count;
     return wire;
 }
 
@@ -124,9 +174,12 @@ bool symm__link_owes(const struct symm_link_run *run, const struct symm_link_pee
 symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
                             bool *progress)
 {
-    for (int i = 0; i < LINK_BURST && symm__link_owes(run, peer) && peer->can_send;
-         i++) {
-        switch (link_send_packet(run, peer)) {
+    for (int i = 0; i < LINK_BURST && peer->can_send; i++) {
+        bool unsent = symm__link_unsent(run, peer);
+        if (!unsent && !symm__link_owes(run, peer))
+            break;
+        switch (unsent ? symm__tcp_flush(link_tcp(run->link, peer->rank))
+                       : link_send_packet(run, peer)) {
         case SYMM_WIRE_OK:
             *progress = true;
             break;
@@ -295,10 +348,37 @@ static symm_status link_mismatch(struct symm_link_run *run,
                       run->exchange->what, run->exchange->sequence);
 }
 
+/* A team has failed on that rank's host. `text` may hold anything. */
+static void link_note(struct symm_link *link, const struct symm_link_head *head,
+                      const char *text)
+{
+    struct symm_link_notice *notice;
+    size_t bytes = head->bytes_here;
+    if (head->tag == LINK_LEAVING)
+        link->left |= UINT64_C(1) << head->rank;
+    if (head->tag == LINK_LEAVING || symm__link_told(link, head->tag) != NULL)
+        return;
+    notice = &link->notice[link->notice_count++ % SYMM_LINK_NOTICES];
+    bytes = bytes < sizeof(notice->sentence) - 1 ? bytes : sizeof(notice->sentence) - 1;
+    notice->tag = head->tag;
+    notice->rank = head->rank;
+    notice->status = symm__peer_status(head->status);
+    memcpy(notice->sentence, text, bytes);
+    notice->sentence[bytes] = '\0';
+    for (char *c = notice->sentence; *c != '\0'; c++) {
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    }
+}
+
 static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *peer,
                              const struct symm_link_head *head, const int *fds,
                              bool *taken)
 {
+    if (head->kind == LINK_NOTICE) { /* `alive` takes it from there */
+        link_note(run->link, head, run->scratch);
+        return SYMM_OK;
+    }
     if (link_is_current(run, head)) {
         if (head->kind == LINK_DATA && !peer->got)
             return link_take(run, peer, head, fds, taken);
@@ -307,12 +387,15 @@ static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *p
         return head->kind == LINK_DONE ? link_done(run, peer, head)
                                        : link_relay(run, head);
     }
-    if (link_is_past(run->link, head))
+    if (run->exchange->agreed || link_is_past(run->link, head))
         return SYMM_OK;
     if (head->kind != LINK_FAIL)
         return link_mismatch(run, peer, head);
-    /* It has failed in an earlier step of the same team: it won't come to this one. */
-    return head->tag == run->exchange->tag ? link_relay(run, head) : SYMM_OK;
+    /* It has failed in a step on the way to this one, and won't come. */
+    if (head->tag == run->exchange->tag ||
+        (run->exchange->before != 0 && head->tag == run->exchange->before))
+        return link_relay(run, head);
+    return SYMM_OK;
 }
 
 static bool link_head_check(struct symm_link_head *head,
@@ -322,7 +405,7 @@ static bool link_head_check(struct symm_link_head *head,
     head->what[sizeof(head->what) - 1] = '\0';
     return bytes >= sizeof(*head) && head->magic == LINK_MAGIC &&
            head->version == LINK_VERSION && head->rank == peer->rank &&
-           head->kind >= LINK_DATA && head->kind <= LINK_FAIL &&
+           head->kind >= LINK_DATA && head->kind <= LINK_NOTICE &&
            head->bytes_here == bytes - sizeof(*head) &&
            head->fds_here == (uint32_t)fds_count;
 }
@@ -337,8 +420,7 @@ static symm_status link_recv_packet(struct symm_link_run *run,
     size_t bytes;
     bool taken = false;
     memset(&head, 0, sizeof(head));
-    switch (symm__wire_recv(peer->fd, parts, 2, &bytes, fds, SYMM_WIRE_MAX_FDS,
-                            &fds_count, 0)) {
+    switch (link_in(run->link, peer->rank, parts, 2, &bytes, fds, &fds_count)) {
     case SYMM_WIRE_OK:
         break;
     case SYMM_WIRE_AGAIN:
@@ -353,7 +435,7 @@ static symm_status link_recv_packet(struct symm_link_run *run,
             "(ulimit -n limits those of a process)",
             run->link->rank, peer->rank, run->exchange->what);
     case SYMM_WIRE_CUT:
-        return link_damaged(run, peer, "its packet is too long");
+        return link_damaged(run, peer, "its packet is too long, or altered");
     case SYMM_WIRE_ERROR:
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "rank %d receiving from rank %d in %s", run->link->rank,
@@ -377,13 +459,14 @@ static symm_status link_look(struct symm_link_run *run, struct symm_link_peer *p
 {
     struct symm_link_head head;
     size_t bytes;
-    enum symm_wire wire = symm__wire_peek(peer->fd, &head, sizeof(head), &bytes);
+    enum symm_wire wire = link_peek(run->link, peer->rank, &head, &bytes);
     if (wire == SYMM_WIRE_AGAIN) {
         peer->can_recv = false;
         return SYMM_OK;
     }
-    if (wire == SYMM_WIRE_OK && bytes == sizeof(head) && head.kind == LINK_FAIL &&
-        link_is_current(run, &head))
+    if (wire == SYMM_WIRE_OK && bytes == sizeof(head) &&
+        (head.kind == LINK_NOTICE ||
+         (head.kind == LINK_FAIL && link_is_current(run, &head))))
         return link_recv_packet(run, peer, progress);
     peer->settled = true;
     return SYMM_OK;
@@ -399,4 +482,68 @@ symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *pe
             return status;
     }
     return SYMM_OK;
+}
+
+/* ---- Between exchanges ----------------------------------------------------------- */
+
+void symm__link_notify(struct symm_link *link, const int *ranks, int count,
+                       uint64_t tag, symm_status status, const char *sentence)
+{
+    struct symm_link_head head = {.magic = LINK_MAGIC,
+                                  .version = LINK_VERSION,
+                                  .kind = LINK_NOTICE,
+                                  .tag = tag,
+                                  .rank = link->rank,
+                                  .status = status,
+                                  .what = "a team's failure"};
+    size_t bytes = strnlen(sentence, SYMM_LINK_SENTENCE - 1);
+    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
+                             symm__wire_part(sentence, bytes)};
+    head.bytes_here = (uint32_t)bytes;
+    head.bytes_total = bytes;
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] != link->rank && link->peer_fd[ranks[i]] >= 0 &&
+            (link->far >> ranks[i] & 1) != 0)
+            (void)link_out(link, ranks[i], parts, bytes > 0 ? 2 : 1, NULL, 0, 0);
+    }
+}
+
+void symm__link_leave(struct symm_link *link)
+{
+    for (int r = 0; r < link->size && link->peer_fd != NULL; r++)
+        symm__link_notify(link, &r, 1, LINK_LEAVING, SYMM_OK, "");
+}
+
+bool symm__link_look(struct symm_link *link, int rank)
+{
+    for (int i = 0; i < LINK_BURST; i++) {
+        struct symm_link_head head;
+        char text[SYMM_LINK_SENTENCE];
+        struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof(head)},
+                                 {.iov_base = text, .iov_len = sizeof(text)}};
+        struct symm_link_peer peer = {.rank = rank};
+        int fds[SYMM_WIRE_MAX_FDS], fds_count = 0;
+        size_t bytes = 0;
+        enum symm_wire wire = link_peek(link, rank, &head, &bytes);
+        if (wire != SYMM_WIRE_OK)
+            return wire == SYMM_WIRE_AGAIN;
+        if (bytes < sizeof(head) || head.kind != LINK_NOTICE)
+            return true; /* of an exchange to come */
+        wire = link_in(link, rank, parts, 2, &bytes, fds, &fds_count);
+        if (wire == SYMM_WIRE_OK && link_head_check(&head, &peer, bytes, fds_count))
+            link_note(link, &head, text);
+        if (wire == SYMM_WIRE_OK)
+            symm__wire_close(fds, fds_count);
+    }
+    return true;
+}
+
+const struct symm_link_notice *symm__link_told(const struct symm_link *link,
+                                               uint64_t tag)
+{
+    for (unsigned i = 0; i < SYMM_LINK_NOTICES && i < link->notice_count; i++) {
+        if (link->notice[i].tag == tag)
+            return &link->notice[i];
+    }
+    return NULL;
 }

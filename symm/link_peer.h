@@ -7,7 +7,8 @@
  * A member's part travels as DATA packets, the first of which also carries its status.
  * A member that has all parts says DONE; one that has everybody's DONE leaves, so that
  * a failure to receive is everybody's failure too. A member whose exchange fails says
- * FAIL, its last packet of that exchange, with the reason.
+ * FAIL, its last packet of that exchange, with the reason. A NOTICE belongs to no
+ * exchange: a team of that tag has failed on a rank of another host.
  */
 #ifndef SYMM_LINK_PEER_H
 #define SYMM_LINK_PEER_H
@@ -77,6 +78,9 @@ struct symm_link_run {
  */
 symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
                             bool *progress);
+/* Has a packet been taken for sending, but not left yet? */
+bool symm__link_unsent(const struct symm_link_run *run,
+                       const struct symm_link_peer *peer);
 /* Is there something to send to it now? */
 bool symm__link_owes(const struct symm_link_run *run,
                      const struct symm_link_peer *peer);

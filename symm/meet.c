@@ -2,7 +2,8 @@
 /*
  * meet.c - the ways to meet, and what hub and joiners share (meet_wire.h).
  *
- * Bootstrap and store agree on a random key and secret of rank 0; the entries that the
+ * Bootstrap and store agree on a random key of rank 0 (and, by the caller's allgather, a
+ * secret); the entries that the
  * ranks exchange for that also show whether the caller's allgather keeps the order of
  * ranks.
  */
@@ -15,8 +16,10 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "clock.h"
+#include "hosts.h"
 #include "meet_place.h"
 #include "meet_wire.h"
 #include "status.h"
@@ -109,42 +112,66 @@ void symm__meet_close(int *peer_fd, int size)
 struct meet_entry {
     uint32_t magic;
     uint16_t protocol;
-    uint16_t failed; /* rank 0 could not make a key */
+    uint16_t failed; /* the rank could not make its part */
     int32_t rank;
     int32_t size;
     uint8_t key[MEET_KEY_BYTES];
-    uint8_t secret[SYMM_SECRET_BYTES];
+    uint8_t secret[SYMM_SECRET_BYTES]; /* zeros by the store: the job has one */
+    struct symm_host_place place;
 };
-static_assert(sizeof(struct meet_entry) == 48, "the entry's layout is fixed");
+static_assert(sizeof(struct meet_entry) == 112, "the entry's layout is fixed");
 
-static symm_status entry_make(const struct symm_meeting *meeting,
-                              struct meet_entry *entry)
+/* The meeting by entries: by what they travel, and what that leads to. */
+struct gathering {
+    const struct symm_meeting *meeting;
+    const char *prefix, *what; /* of the key; for sentences */
+    const char *store;         /* its address; NULL: the caller's allgather */
+    double until;
+    int listener;               /* for ranks of other hosts; -1: none */
+    struct meet_entry *entries; /* [size]; owned */
+};
+
+static symm_status entry_key(struct meet_entry *entry, bool secret)
 {
     uint8_t random[MEET_KEY_BYTES + SYMM_SECRET_BYTES];
+    symm_status status = symm__meet_random(random, sizeof(random));
+    if (status != SYMM_OK)
+        return status;
+    memcpy(entry->key, random, MEET_KEY_BYTES);
+    if (secret)
+        memcpy(entry->secret, random + MEET_KEY_BYTES, SYMM_SECRET_BYTES);
+    return SYMM_OK;
+}
+
+static symm_status entry_make(struct gathering *gathering, struct meet_entry *entry)
+{
+    const struct symm_meeting *meeting = gathering->meeting;
+    symm_status status;
     *entry = (struct meet_entry){
         .magic = SYMM_MEET_MAGIC,
         .protocol = SYMM_MEET_PROTOCOL,
         .rank = meeting->rank,
         .size = meeting->size,
     };
-    if (meeting->rank != 0)
-        return SYMM_OK;
-    symm_status status = symm__meet_random(random, sizeof(random));
-    if (status != SYMM_OK) {
-        entry->failed = 1; /* the others wait in the allgather: they must be told */
-        return status;
-    }
-    memcpy(entry->key, random, MEET_KEY_BYTES);
-    memcpy(entry->secret, random + MEET_KEY_BYTES, SYMM_SECRET_BYTES);
-    return SYMM_OK;
+    status = symm__host_identify(&entry->place.host);
+    if (status == SYMM_OK && meeting->tcp != NULL)
+        status =
+            symm__hosts_listen(gathering->store, &entry->place, &gathering->listener);
+    if (status == SYMM_OK && meeting->rank == 0)
+        status = entry_key(entry, gathering->store == NULL);
+    /* The others wait in the allgather: they must be told. */
+    entry->failed = status != SYMM_OK;
+    return status;
 }
 
 /* Entry r must be what rank r of this very job has given. */
-static symm_status entries_check(const struct symm_meeting *meeting,
-                                 const struct meet_entry *entries, const char *what)
+static symm_status entries_check(const struct gathering *gathering)
 {
+    const struct symm_meeting *meeting = gathering->meeting;
+    const char *what = gathering->what;
     for (int r = 0; r < meeting->size; r++) {
-        const struct meet_entry *entry = &entries[r];
+        struct meet_entry *entry = &gathering->entries[r];
+        char *name = entry->place.host.name;
         if (entry->magic != SYMM_MEET_MAGIC || entry->protocol != SYMM_MEET_PROTOCOL)
             return symm__fail(
                 SYMM_ERR_JOB,
@@ -160,37 +187,177 @@ static symm_status entries_check(const struct symm_meeting *meeting,
             return symm__fail(SYMM_ERR_JOB,
                               "rank %d says that the job has %d ranks, rank %d says %d",
                               r, entry->size, meeting->rank, meeting->size);
+        name[SYMM_HOST_NAME - 1] = '\0';
     }
-    if (entries[0].failed != 0)
-        return symm__fail(SYMM_ERR_ABORTED,
-                          "rank 0 could not make a key for the meeting");
+    for (int r = 0; r < meeting->size; r++) {
+        if (gathering->entries[r].failed == 0)
+            continue;
+        return r == 0 ? symm__fail(SYMM_ERR_ABORTED,
+                                   "rank 0 could not make a key for the meeting")
+                      : symm__fail(SYMM_ERR_ABORTED,
+                                   "rank %d could not prepare for the meeting", r);
+    }
     return SYMM_OK;
 }
 
-/* The meeting itself, by the key and secret that rank 0 has made. */
-static symm_status entries_meet(const struct symm_meeting *meeting,
-                                const struct meet_entry *first, const char *prefix,
-                                double until, int *peer_fd)
+/* Ranks on my host, in order; *mine: my place among them. Returns how many. */
+static int entries_local(const struct gathering *gathering, int *ranks, int *mine)
 {
-    char key[64];
+    const struct symm_meeting *meeting = gathering->meeting;
+    uint64_t host = gathering->entries[meeting->rank].place.host.id;
+    int count = 0;
+    for (int r = 0; r < meeting->size; r++) {
+        if (gathering->entries[r].place.host.id != host)
+            continue;
+        if (r == meeting->rank)
+            *mine = count;
+        ranks[count++] = r;
+    }
+    return count;
+}
+
+/* The meeting on this host, by the key and secret that all have. */
+static symm_status entries_meet(const struct gathering *gathering,
+                                const uint8_t *secret, int *peer_fd)
+{
+    const struct symm_meeting *meeting = gathering->meeting;
+    const struct meet_entry *entry = &gathering->entries[meeting->rank];
+    char key[96], sentence[SYMM_ERROR_BYTES];
     uint64_t high, low;
-    uint8_t secret[SYMM_SECRET_BYTES];
-    memcpy(&high, first->key, sizeof(high));
-    memcpy(&low, first->key + sizeof(high), sizeof(low));
-    memcpy(secret, first->secret, sizeof(secret));
-    (void)snprintf(key, sizeof(key), "%s:%016" PRIx64 "%016" PRIx64, prefix, high, low);
+    int ranks[SYMM_MEET_MAX], local_fd[SYMM_MEET_MAX], mine = 0;
     struct symm_meeting fresh = *meeting;
+    fresh.size = entries_local(gathering, ranks, &mine);
+    fresh.rank = mine;
+    memcpy(&high, gathering->entries[0].key, sizeof(high));
+    memcpy(&low, gathering->entries[0].key + sizeof(high), sizeof(low));
+    /* One machine may play several hosts, in one directory. */
+    (void)snprintf(key, sizeof(key), "%s:%016" PRIx64 "%016" PRIx64 ":%016" PRIx64,
+                   gathering->prefix, high, low, entry->place.host.id);
     fresh.key = key;
     fresh.secret = secret;
-    fresh.deadline = until - symm__now();
-    return symm__meet_local(&fresh, peer_fd);
+    fresh.deadline = gathering->until - symm__now();
+    symm_status status = symm__meet_local(&fresh, local_fd);
+    if (status != SYMM_OK && fresh.size < meeting->size) {
+        /* It counts the ranks of this host only. */
+        (void)snprintf(sentence, sizeof(sentence),
+                       "on host %s, whose rank %d is rank %d of the job: %.380s",
+                       entry->place.host.name, mine, meeting->rank, symm_last_error());
+        return symm__fail_quiet(status, sentence);
+    }
+    for (int i = 0; status == SYMM_OK && i < fresh.size; i++)
+        peer_fd[ranks[i]] = local_fd[i];
+    return status;
+}
+
+static bool entries_far(const struct gathering *gathering)
+{
+    bool far = false;
+    for (int r = 1; r < gathering->meeting->size; r++)
+        far = far || gathering->entries[r].place.host.id !=
+                         gathering->entries[0].place.host.id;
+    return far;
+}
+
+/* All entries are here: sockets on this host, connections to the others. */
+static symm_status entries_connect(const struct gathering *gathering, int *peer_fd)
+{
+    const struct symm_meeting *meeting = gathering->meeting;
+    struct symm_host_place places[SYMM_MEET_MAX];
+    uint8_t secret[SYMM_SECRET_BYTES];
+    bool far = entries_far(gathering);
+    memcpy(secret,
+           gathering->store != NULL ? meeting->secret : gathering->entries[0].secret,
+           sizeof(secret));
+    for (int r = 0; r < meeting->size; r++) {
+        places[r] = gathering->entries[r].place;
+        peer_fd[r] = -1;
+    }
+    if (far && meeting->tcp == NULL)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "the job's ranks are on several hosts, which this way to meet "
+            "does not serve");
+    symm_status status = entries_meet(gathering, secret, peer_fd);
+    if (status == SYMM_OK && far)
+        status = symm__hosts_connect(meeting->rank, meeting->size, places,
+                                     gathering->listener, secret, gathering->until,
+                                     peer_fd, meeting->tcp);
+    if (status != SYMM_OK)
+        symm__meet_close(peer_fd, meeting->size);
+    for (int r = 0; status != SYMM_OK && meeting->tcp != NULL && r < meeting->size;
+         r++) {
+        symm__tcp_destroy(meeting->tcp[r]);
+        meeting->tcp[r] = NULL;
+    }
+    return status;
+}
+
+static symm_status gather_bootstrap(const struct gathering *gathering,
+                                    const symm_bootstrap *bootstrap,
+                                    const struct meet_entry *mine)
+{
+    int result =
+        bootstrap->allgather(bootstrap->arg, mine, sizeof(*mine), gathering->entries);
+    return result == 0
+               ? SYMM_OK
+               : symm__fail(SYMM_ERR_JOB,
+                            "the caller's allgather failed on rank %d: it returned %d",
+                            gathering->meeting->rank, result);
+}
+
+static symm_status gather_store(const struct gathering *gathering,
+                                const struct meet_entry *mine)
+{
+    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_store_exchange exchange = {
+        .address = gathering->store,
+        .secret = meeting->secret,
+        .rank = meeting->rank,
+        .size = meeting->size,
+        .in = mine,
+        .bytes = sizeof(*mine),
+        .out = gathering->entries,
+        .deadline = gathering->until - symm__now(),
+    };
+    return symm__store_allgather(&exchange);
+}
+
+/* bootstrap NULL: by the store. */
+static symm_status gather(struct gathering *gathering, const symm_bootstrap *bootstrap,
+                          int *peer_fd)
+{
+    const struct symm_meeting *meeting = gathering->meeting;
+    struct meet_entry mine;
+    char sentence[SYMM_ERROR_BYTES] = "";
+    gathering->until = symm__now() + meeting->deadline;
+    gathering->listener = -1;
+    gathering->entries = calloc((size_t)meeting->size, sizeof(*gathering->entries));
+    if (gathering->entries == NULL)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the entries of %d ranks",
+                          meeting->size);
+    symm_status made = entry_make(gathering, &mine);
+    if (made != SYMM_OK)
+        (void)snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    symm_status status = bootstrap != NULL
+                             ? gather_bootstrap(gathering, bootstrap, &mine)
+                             : gather_store(gathering, &mine);
+    if (made != SYMM_OK)
+        status = symm__fail_quiet(made, sentence);
+    if (status == SYMM_OK)
+        status = entries_check(gathering);
+    if (status == SYMM_OK)
+        status = entries_connect(gathering, peer_fd);
+    if (gathering->listener >= 0)
+        (void)close(gathering->listener);
+    free(gathering->entries);
+    return status;
 }
 
 symm_status symm__meet_bootstrap(const struct symm_meeting *meeting,
                                  const symm_bootstrap *bootstrap, int *peer_fd)
 {
-    struct meet_entry mine;
-    double until = symm__now() + meeting->deadline;
+    struct gathering gathering = {
+        .meeting = meeting, .prefix = "bootstrap", .what = "the caller's allgather"};
     symm_status status = meet_check(meeting);
     if (status != SYMM_OK)
         return status;
@@ -198,31 +365,16 @@ symm_status symm__meet_bootstrap(const struct symm_meeting *meeting,
         return symm__fail(SYMM_ERR_INVALID, "symm_bootstrap has no allgather function");
     if (meeting->size == 1)
         return symm__meet_local(meeting, peer_fd);
-    struct meet_entry *entries = calloc((size_t)meeting->size, sizeof(*entries));
-    if (entries == NULL)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the entries of %d ranks",
-                          meeting->size);
-    symm_status made = entry_make(meeting, &mine);
-    int result = bootstrap->allgather(bootstrap->arg, &mine, sizeof(mine), entries);
-    if (made != SYMM_OK)
-        status = made;
-    else if (result != 0)
-        status = symm__fail(SYMM_ERR_JOB,
-                            "the caller's allgather failed on rank %d: it returned %d",
-                            meeting->rank, result);
-    else
-        status = entries_check(meeting, entries, "the caller's allgather");
-    if (status == SYMM_OK)
-        status = entries_meet(meeting, &entries[0], "bootstrap", until, peer_fd);
-    free(entries);
-    return status;
+    return gather(&gathering, bootstrap, peer_fd);
 }
 
 symm_status symm__meet_store(const struct symm_meeting *meeting, const char *address,
                              int *peer_fd)
 {
-    struct meet_entry mine;
-    double until = symm__now() + meeting->deadline;
+    struct gathering gathering = {.meeting = meeting,
+                                  .prefix = "store",
+                                  .what = "the job's store",
+                                  .store = address};
     symm_status status = meet_check(meeting);
     if (status != SYMM_OK)
         return status;
@@ -233,30 +385,7 @@ symm_status symm__meet_store(const struct symm_meeting *meeting, const char *add
                           address);
     if (meeting->size == 1)
         return symm__meet_local(meeting, peer_fd);
-    struct meet_entry *entries = calloc((size_t)meeting->size, sizeof(*entries));
-    if (entries == NULL)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the entries of %d ranks",
-                          meeting->size);
-    symm_status made = entry_make(meeting, &mine);
-    const struct symm_store_exchange exchange = {
-        .address = address,
-        .secret = meeting->secret,
-        .rank = meeting->rank,
-        .size = meeting->size,
-        .in = &mine,
-        .bytes = sizeof(mine),
-        .out = entries,
-        .deadline = until - symm__now(),
-    };
-    status = symm__store_allgather(&exchange);
-    if (made != SYMM_OK)
-        status = made;
-    else if (status == SYMM_OK)
-        status = entries_check(meeting, entries, "the job's store");
-    if (status == SYMM_OK)
-        status = entries_meet(meeting, &entries[0], "store", until, peer_fd);
-    free(entries);
-    return status;
+    return gather(&gathering, NULL, peer_fd);
 }
 
 /* ---- As threads ------------------------------------------------------------------ */

@@ -10,6 +10,10 @@
  * allgather or symmrun's store (which agree on a fresh key, then meet by it), or as threads
  * of one process (socket pairs).
  *
+ * Ranks of a job over several hosts meet likewise on each host, and get TCP connections to
+ * those of the other hosts (hosts.h), whose addresses go through the allgather: with
+ * `meeting->tcp` set, by allgather or store only.
+ *
  * Guarantees: bounded by `deadline`; a late or missing rank is named on every rank that
  * did come; nothing is left in the file system on success, error or a kill after the meeting.
  * Refuses: other users, wrong secret, rank or size, duplicate ranks, damaged messages.
@@ -19,6 +23,8 @@
 
 #include "job.h"
 
+struct symm_tcp;
+
 #define SYMM_MEET_MAX 64 /* ranks of one meeting */
 
 struct symm_meeting {
@@ -26,6 +32,9 @@ struct symm_meeting {
     const char *key;       /* the job's key: borrows */
     const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
     double deadline;       /* seconds from the call */
+    struct symm_tcp *
+        *tcp; /* [size]: gets the connections to other hosts; NULL: the ranks
+                              are on one host */
 };
 
 /*

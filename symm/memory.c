@@ -6,6 +6,7 @@
  * carries all new segments of all ranks, then one that tells whether every rank could map
  * them: a rank that could not makes all go back. (If the second exchange itself ends
  * differently on two ranks, by a death or the deadline, the next sharing is refused.)
+ * Members on other hosts take part: where their memory would be, nothing is mapped.
  * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
  * that rank shared before.
  */
@@ -18,6 +19,7 @@
 #include "cuda.h"
 #include "register.h"
 #include "status.h"
+#include "wide.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what
  * cuda_register.c says of memory that was registered. Descriptors come in the same order. */
@@ -169,6 +171,7 @@ static symm_status unpack(const symm_team *team, int member,
             head->registered <= SYMM_EXCHANGE_MAX_BYTES &&
             parcel->bytes_count == sizeof(*head) + segments + head->registered &&
             (team->ctx->group || member == team->rank ||
+             symm__is_far(team->ctx, team->world_rank[member]) ||
              (head->registered > 0 ? (uint64_t)parcel->fds_count >= head->segments
                                    : (uint64_t)parcel->fds_count == head->segments)))
             return SYMM_OK;
@@ -208,7 +211,7 @@ static symm_status import_one(symm_team *team, int member, struct symm_parcel *p
             "at %zu was expected",
             team->world_rank[member], (unsigned long long)wire.offset,
             (unsigned long long)wire.bytes, team->extent[member]);
-    if (member != team->rank) {
+    if (member != team->rank && !symm__is_far(ctx, team->world_rank[member])) {
         char *at = own_address(team, member, wire.offset);
 
         status = ctx->group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
@@ -244,7 +247,8 @@ static symm_status import_all(symm_team *team, struct symm_parcel *parcels)
 
         for (size_t i = 0; status == SYMM_OK && i < head.segments; i++)
             status = import_one(team, m, &parcels[m], i);
-        if (status == SYMM_OK && head.registered > 0)
+        if (status == SYMM_OK && head.registered > 0 &&
+            !symm__is_far(team->ctx, team->world_rank[m]))
             status = map_registered(team, m, &parcels[m], &head);
         if (status != SYMM_OK)
             return status;
@@ -257,7 +261,8 @@ static void import_undo(symm_team *team, const size_t *before)
     symm_ctx *ctx = team->ctx;
 
     for (int m = 0; m < team->size; m++) {
-        if (!ctx->group && m != team->rank && team->extent[m] > before[m])
+        if (!ctx->group && m != team->rank && team->extent[m] > before[m] &&
+            !symm__is_far(ctx, team->world_rank[m]))
             ctx->ops->unmap(ctx->backend, own_address(team, m, before[m]),
                             team->extent[m] - before[m]);
         team->extent[m] = before[m];
@@ -330,7 +335,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
         symm__register_done(team);
     }
     symm__parcels_finish(parcels, team->size);
-    if (status == SYMM_OK)
+    if (status == SYMM_OK && !symm__team_spans(team))
         status = symm__cuda_multicast_share(team, deadline);
     return status;
 }
@@ -349,6 +354,8 @@ void symm__memory_release(symm_team *team)
     }
     /* Threads share one mapping that a peer may still read: it goes with the group. */
     for (int m = 0; !ctx->group && m < team->size; m++) {
+        if (symm__is_far(ctx, team->world_rank[m]))
+            continue;
         size_t end = m == team->rank ? symm__memory_committed(team) : team->extent[m];
 
         if (end > team->begin)

@@ -18,6 +18,15 @@
       "folder with MODULE.fatbin files, used instead of the built-in CUDA kernels")    \
     X(MULTICAST, INTEGER, "0",                                                         \
       "1: CUDA teams use NVLink multicast where all their devices have it")            \
+    X(ENGINE, STRING, "auto",                                                          \
+      "what moves data that symmetric memory does not reach: auto, none, nccl, mpi, "  \
+      "or the path of a plug-in")                                                      \
+    X(NCCL_LIB, STRING, "libnccl.so.2", "NCCL's library, a name or a path")            \
+    X(NCCL_REGISTER, INTEGER, "1", "0: NCCL is not told of symmetric memory")          \
+    X(NCCL_WINDOW, INTEGER, "0",                                                       \
+      "1: a rendezvous makes symmetric memory a window of NCCL")                       \
+    X(P2P_PAIRS, INTEGER, "0",                                                         \
+      "1: two ranks that send and receive get a communicator of their own")            \
     X(RANK, INTEGER, "", "this process's rank; with SYMM_WORLD_SIZE and SYMM_JOB_ID")  \
     X(WORLD_SIZE, INTEGER, "", "number of ranks of the job")                           \
     X(LOCAL_RANK, INTEGER, "", "this process's rank on its host")                      \
@@ -26,6 +35,10 @@
     X(SECRET, STRING, "", "32 hex digits that every rank of the job must show")        \
     X(STORE, STRING, "",                                                               \
       "host:port of symmrun's store, used where SYMM_BOOTSTRAP asks")                  \
+    X(HOST_ID, STRING, "",                                                             \
+      "names the host that this rank counts as being on; default the system's own")    \
+    X(HOST_ADDRESS, STRING, "",                                                        \
+      "this host's numeric address, by which ranks of other hosts reach this one")     \
     X(BOOTSTRAP, STRING, "local", "how ranks meet: local (by job key) or store")       \
     X(RUNTIME_DIR, STRING, "",                                                         \
       "where the meeting's socket lies; default "                                      \
@@ -38,6 +51,8 @@
       "plan: calls must come in a loaded plan's order, freed bytes become NaN")        \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
+    X(COSTS, STRING, "",                                                               \
+      "cost table of symm-perf --tune, by which algorithms are chosen")                \
     X(ISA, STRING, "",                                                                 \
       "reductions' instruction set: c, avx2 or avx512; default the best")              \
     X(SPIN, INTEGER, "200", "polls of a wait before it yields its core")               \

@@ -15,6 +15,7 @@
 #include "lane.h"
 #include "plan_team.h"
 #include "status.h"
+#include "wide.h"
 #include "work.h"
 
 /* One call: a copy, a signal, both, or a wait. */
@@ -213,6 +214,8 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
         status = symm__team_failed(t->team);
     if (status == SYMM_OK)
         status = check_peer(what, t);
+    if (status == SYMM_OK)
+        status = symm__wide_reach(what, t->team, t->peer);
     if (status != SYMM_OK)
         return status;
     t->deadline = call.deadline > 0 ? call.deadline : t->team->ctx->deadline;
@@ -373,36 +376,4 @@ symm_status symm_signal_wait(symm_team *team, int peer, int signal,
     struct transfer t = {.team = team, .peer = peer, .signal = signal, .waits = true};
 
     return signal_call("symm_signal_wait", &t, call);
-}
-
-/* ---- Two-sided: for memory that symmetric memory does not reach --------------------- */
-
-static symm_status two_sided(const char *what, symm_team *team, int peer)
-{
-    const struct transfer t = {.team = team, .peer = peer, .signal = -1};
-    symm_status status = symm__team_check(team);
-
-    if (status == SYMM_OK)
-        status = check_peer(what, &t);
-    if (status != SYMM_OK)
-        return status;
-    return symm__fail(
-        SYMM_ERR_UNSUPPORTED,
-        "%s needs an engine (NCCL or MPI), which this build does not have; "
-        "symm_put_signal and symm_signal_wait do it over symmetric memory",
-        what);
-}
-
-symm_status symm_send(symm_team *team, const void *ptr, size_t count, symm_dtype dtype,
-                      int peer, const symm_call *call, symm_work **work)
-{
-    (void)ptr, (void)count, (void)dtype, (void)call, (void)work;
-    return two_sided("symm_send", team, peer);
-}
-
-symm_status symm_recv(symm_team *team, void *ptr, size_t count, symm_dtype dtype,
-                      int peer, const symm_call *call, symm_work **work)
-{
-    (void)ptr, (void)count, (void)dtype, (void)call, (void)work;
-    return two_sided("symm_recv", team, peer);
 }

@@ -441,6 +441,10 @@ symm_status symm_plan_load(symm_team *team, const char *path)
         return status;
     if (!path)
         return symm__fail(SYMM_ERR_INVALID, "symm_plan_load: path is NULL");
+    if (team->wide)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "symm_plan_load: the team's ranks are on several hosts; load "
+                          "plans for teams of one host's ranks");
     status = plan_read(team, path, &plan);
     if (status == SYMM_OK) {
         pthread_mutex_lock(&team->ctx->lock);

@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "engine_team.h"
 #include "plan_team.h"
 #include "register.h"
 #include "status.h"
+#include "wide.h"
 
 /* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */
 #define DIFFERENT ((symm_status)1)
@@ -320,11 +321,13 @@ static symm_status peer_failure(symm_team *team, symm_status status)
     for (int m = 0; m < team->size; m++)
         if (m != team->rank && symm__team_record_of(team, m) != SYMM_OK)
             return symm__team_failed(team);
+    if (symm__wide_look(team) != SYMM_OK)
+        return symm__team_failed(team);
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
-        const uint32_t *live = &ctx->control[rank]->live;
+        const uint32_t *live = ctx->control[rank] ? &ctx->control[rank]->live : NULL;
 
-        if (m != team->rank &&
+        if (m != team->rank && ctx->control[rank] &&
             __atomic_load_n(live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED &&
             symm__process_check(&ctx->process[rank], live, &why) == SYMM_ERR_PEER_DEAD)
             return symm__team_fail(team, SYMM_ERR_PEER_DEAD,
@@ -344,6 +347,8 @@ symm_status symm_rendezvous(symm_team *team)
     pthread_mutex_lock(&team->ctx->lock);
     team->ctx->meeting = team;
     status = rendezvous(team);
+    if (status == SYMM_OK)
+        status = symm__engine_windows(team);
     team->ctx->meeting = NULL;
     pthread_mutex_unlock(&team->ctx->lock);
     if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)

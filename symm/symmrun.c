@@ -9,7 +9,7 @@
  * need not use the library. Refuses to go on with half a job: if a rank cannot be
  * started, all end.
  */
-#include "symmrun.h"
+#include "symmrun_nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -166,7 +166,8 @@ static size_t watch_all(struct symmrun *run, struct pollfd *fds, size_t *store_c
             .fd = symmrun_queue_full(stream->to) ? -1 : stream->fd, .events = POLLIN};
     }
     symmrun_store_watch(run->store, fds + STREAMS_AT + streams, store_count);
-    return STREAMS_AT + streams + *store_count;
+    symmrun_nodes_watch(run->nodes, fds + STREAMS_AT + streams + *store_count);
+    return STREAMS_AT + streams + *store_count + symmrun_nodes_most(run->nodes);
 }
 
 /* Milliseconds until something is due, rounded up; -1: nothing is. */
@@ -224,6 +225,7 @@ static void serve_all(struct symmrun *run, const struct pollfd *fds, size_t stor
         read_signals(run);
     symmrun_watch_clock(run);
     symmrun_store_serve(run->store, fds + STREAMS_AT + streams, store_count);
+    symmrun_nodes_serve(run->nodes, fds + STREAMS_AT + streams + store_count);
     for (int i = 0; i < 2; i++)
         symmrun_queue_flush(&run->queues[i]);
     check_output(run);
@@ -236,7 +238,8 @@ static void loop(struct symmrun *run)
     struct pollfd *fds = NULL;
 
     while (run->phase != SYMMRUN_OVER) {
-        size_t wanted = own + symmrun_store_most(run->store);
+        size_t wanted =
+            own + symmrun_store_most(run->store) + symmrun_nodes_most(run->nodes);
         size_t count;
 
         if (wanted > capacity) {
@@ -290,6 +293,7 @@ static void finish(struct symmrun *run)
     symmrun_keeper_dismiss(&run->keeper);
     for (size_t i = 0; i < 2 * (size_t)run->options.ranks; i++)
         symmrun_stream_close(stream_at(run, i));
+    symmrun_nodes_destroy(run->nodes);
     symmrun_store_destroy(run->store);
     for (int i = 0; i < 2; i++) {
         symmrun_queue_flush(&run->queues[i]);
@@ -318,6 +322,7 @@ int main(int argc, char **argv)
     if (!run.ranks || !symmrun_prepare(&run)) {
         fprintf(stderr, "symmrun: cannot start: %s\n", strerror(errno));
         symmrun_keeper_dismiss(&run.keeper);
+        symmrun_nodes_destroy(run.nodes);
         symmrun_store_destroy(run.store);
         free(run.ranks);
         return 1;
@@ -327,6 +332,8 @@ int main(int argc, char **argv)
         run.phase = SYMMRUN_DRAINING;
     loop(&run);
     status = symmrun_watch_status(&run);
+    if (status != 0)
+        symmrun_nodes_failed(run.nodes, status);
     finish(&run);
     return status;
 }

@@ -26,8 +26,10 @@ double symmrun_now(void);
 /* ---- Options: symmrun_options.c -------------------------------------------------- */
 
 struct symmrun_options {
-    int ranks;
-    const char *log_dir; /* NULL: print */
+    int ranks;              /* of this node */
+    int nodes, node;        /* how many, and which is this one */
+    const char *rendezvous; /* HOST:PORT of node 0; NULL: one node */
+    const char *log_dir;    /* NULL: print */
     bool tee;
     double timeout; /* seconds; 0: none */
     double grace;   /* seconds */
@@ -73,9 +75,15 @@ void symmrun_stream_close(
 
 struct symmrun_store;
 
-/* NULL: errno. Listens on 127.0.0.1. */
-struct symmrun_store *symmrun_store_create(int ranks,
-                                           const uint8_t secret[SYMMRUN_SECRET_BYTES]);
+struct symmrun_nodes;
+
+/* NULL: errno. Listens on 127.0.0.1. Serves ranks first .. first + ranks - 1 of `world`;
+ * nodes != NULL has the other ones' blocks. */
+struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
+                                           const uint8_t secret[SYMMRUN_SECRET_BYTES],
+                                           struct symmrun_nodes *nodes);
+/* All blocks of the world, in rank order, for the round that waits. */
+void symmrun_store_fulfil(struct symmrun_store *store, const void *data, size_t bytes);
 void symmrun_store_destroy(struct symmrun_store *store);
 int symmrun_store_port(const struct symmrun_store *store);
 /* The descriptors to poll; *count <= symmrun_store_most. */
@@ -108,10 +116,12 @@ void symmrun_keeper_dismiss(
 /* What all ranks are started with. */
 struct symmrun_job {
     const struct symmrun_options *options;
-    char id[33];     /* SYMM_JOB_ID */
-    char secret[33]; /* SYMM_SECRET */
-    char store[32];  /* SYMM_STORE */
+    char id[33];      /* SYMM_JOB_ID */
+    char secret[33];  /* SYMM_SECRET */
+    char store[32];   /* SYMM_STORE */
     char port[16];    /* MASTER_PORT */
+    char master[64];  /* MASTER_ADDR */
+    char address[64]; /* SYMM_HOST_ADDRESS; "": one node */
     bool bind;
     sigset_t signals; /* as symmrun was started with */
     struct sigaction pipe_action;
@@ -166,6 +176,8 @@ struct symmrun {
     int signal_fd, failure_fd;
     struct symmrun_keeper keeper;
     struct symmrun_store *store;
+    struct symmrun_nodes *nodes;    /* NULL: one node */
+    int node_status;                /* of another node that has failed; 0: none */
     struct symmrun_queue queues[2]; /* stdout, stderr */
 };
 
@@ -181,7 +193,9 @@ void symmrun_say(struct symmrun *run, const char *format, ...)
 void symmrun_watch_signal(struct symmrun *run, int signal_number);
 void symmrun_watch_children(struct symmrun *run); /* which ranks have ended? */
 void symmrun_watch_failure(struct symmrun *run);  /* reads failure_fd */
-void symmrun_watch_clock(struct symmrun *run);    /* ends phases whose time is over */
+/* Another node's job has failed, with that status. */
+void symmrun_watch_node(struct symmrun *run, int node, int status);
+void symmrun_watch_clock(struct symmrun *run); /* ends phases whose time is over */
 /* Something in symmrun has gone wrong, and was said: ends the job at once. */
 void symmrun_watch_break(struct symmrun *run);
 int symmrun_watch_status(const struct symmrun *run); /* what symmrun exits with */

@@ -20,6 +20,11 @@ static const char usage[] =
     "them.\n"
     "\n"
     "  -n, --nproc-per-node N  number of ranks (1 to 4096)\n"
+    "      --nnodes K          the job has K nodes with N ranks each (1)\n"
+    "      --node-rank I       which of them this is, from 0\n"
+    "      --rendezvous H:P    where node 0 listens (also --rdzv-endpoint); "
+    "SYMM_SECRET\n"
+    "                          must be alike on all nodes\n"
     "      --log-dir DIR       write DIR/rank3.out, DIR/rank3.err instead of printing\n"
     "      --tee               with --log-dir: print, too\n"
     "      --timeout S         end the job after S seconds, with exit status 124\n"
@@ -36,10 +41,25 @@ static const char usage[] =
     "if\n"
     "symmrun itself fails.\n";
 
-enum { LOG_DIR = 256, TEE, TIMEOUT, GRACE, BIND, NO_PREFIX, NPROC };
+enum {
+    LOG_DIR = 256,
+    TEE,
+    TIMEOUT,
+    GRACE,
+    BIND,
+    NO_PREFIX,
+    NPROC,
+    NNODES,
+    NODE_RANK,
+    RENDEZVOUS
+};
 
 static const struct option long_options[] = {
     {"nproc-per-node", required_argument, NULL, NPROC},
+    {"nnodes", required_argument, NULL, NNODES},
+    {"node-rank", required_argument, NULL, NODE_RANK},
+    {"rendezvous", required_argument, NULL, RENDEZVOUS},
+    {"rdzv-endpoint", required_argument, NULL, RENDEZVOUS},
     {"log-dir", required_argument, NULL, LOG_DIR},
     {"tee", no_argument, NULL, TEE},
     {"timeout", required_argument, NULL, TIMEOUT},
@@ -110,9 +130,66 @@ static int parse_bind(const char *text, bool *bind)
     return -1;
 }
 
+static int parse_number(const char *option, const char *text, int low, int high,
+                        int *number)
+{
+    int value = 0;
+    const char *c = text;
+    char form[48];
+
+    for (; *c >= '0' && *c <= '9' && value <= high; c++)
+        value = 10 * value + (*c - '0');
+    snprintf(form, sizeof(form), "a number from %d to %d", low, high);
+    if (*c != '\0' || c == text || value < low || value > high)
+        return refuse(option, text, form);
+    *number = value;
+    return -1;
+}
+
+/* 32 hex digits, if there are any. */
+static bool is_secret(const char *text)
+{
+    return !text || !*text ||
+           (strlen(text) == 2 * SYMMRUN_SECRET_BYTES &&
+            strspn(text, "0123456789abcdefABCDEF") == 2 * SYMMRUN_SECRET_BYTES);
+}
+
+/* -1: what is said of nodes makes sense together. */
+static int check_nodes(const struct symmrun_options *options)
+{
+    const char *secret = getenv("SYMM_SECRET"), *wrong = NULL;
+
+    if (options->nodes == 1 && options->node < 0 && !options->rendezvous)
+        return -1;
+    if (options->node < 0)
+        wrong = "--node-rank is missing: which of the nodes is this?";
+    else if (options->node >= options->nodes)
+        wrong = "--node-rank must be below --nnodes";
+    else if (options->nodes > 1 && !options->rendezvous)
+        wrong = "--rendezvous is missing: at which HOST:PORT does node 0 listen?";
+    else if (options->nodes > SYMMRUN_RANKS_MAX / options->ranks)
+        wrong = "more than 4096 ranks over all nodes";
+    else if (options->nodes > 1 && !is_secret(secret))
+        wrong = "SYMM_SECRET (not shown) must be 32 hex digits";
+    else if (options->nodes > 1 && options->node > 0 && (!secret || !*secret))
+        wrong = "SYMM_SECRET is missing: set it alike on all nodes, or to what node 0 "
+                "shows";
+    if (!wrong)
+        return -1;
+    fprintf(stderr, "symmrun: %s\n", wrong);
+    return 2;
+}
+
 static int parse_one(struct symmrun_options *options, int option)
 {
     switch (option) {
+    case NNODES:
+        return parse_number("--nnodes", optarg, 1, 1024, &options->nodes);
+    case NODE_RANK:
+        return parse_number("--node-rank", optarg, 0, 1023, &options->node);
+    case RENDEZVOUS:
+        options->rendezvous = optarg;
+        return strrchr(optarg, ':') ? -1 : refuse("--rendezvous", optarg, "HOST:PORT");
     case 'n':
         return parse_ranks("-n", optarg, &options->ranks);
     case NPROC:
@@ -151,7 +228,8 @@ int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv
     static char name[] = "symmrun";
     int option;
 
-    *options = (struct symmrun_options){.grace = 5, .bind = true, .prefix = true};
+    *options = (struct symmrun_options){
+        .grace = 5, .bind = true, .prefix = true, .nodes = 1, .node = -1};
     if (argc > 0)
         argv[0] = name; /* getopt begins its messages with it */
     while ((option = getopt_long(argc, argv, "+n:vhV", long_options, NULL)) != -1) {
@@ -174,5 +252,9 @@ int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv
         return 2;
     }
     options->program = argv + optind;
+    if (check_nodes(options) >= 0)
+        return 2;
+    if (options->nodes == 1)
+        options->node = 0;
     return -1;
 }

@@ -6,13 +6,14 @@
  * Random numbers come from the kernel. What fails leaves errno; nothing has been
  * started.
  */
-#include "symmrun.h"
+#include "symmrun_nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
@@ -111,12 +112,30 @@ static bool should_bind(struct symmrun *run)
     return run->options.ranks <= cpus;
 }
 
+/* Over several nodes: what the user gives to all of them, or node 0 shows. */
+static bool take_secret(struct symmrun *run)
+{
+    const char *given = getenv("SYMM_SECRET");
+
+    if (run->options.nodes == 1 || !given || !*given) {
+        if (!random_hex(run->job.secret))
+            return false;
+        if (run->options.nodes > 1)
+            symmrun_say(run, "give the other nodes SYMM_SECRET=%s", run->job.secret);
+        symmrun_queue_flush(&run->queues[1]);
+        return true;
+    }
+    snprintf(run->job.secret, sizeof(run->job.secret), "%s", given); /* was checked */
+    return true;
+}
+
 static bool name_job(struct symmrun *run)
 {
     uint8_t secret[SYMMRUN_SECRET_BYTES];
+    const struct symmrun_options *options = &run->options;
     int port = free_port();
 
-    if (port < 0 || !random_hex(run->job.id) || !random_hex(run->job.secret))
+    if (port < 0 || !random_hex(run->job.id) || !take_secret(run))
         return false;
     for (size_t i = 0; i < sizeof(secret); i++) {
         unsigned byte = 0;
@@ -124,10 +143,15 @@ static bool name_job(struct symmrun *run)
         if (sscanf(run->job.secret + 2 * i, "%2x", &byte) == 1)
             secret[i] = (uint8_t)byte;
     }
-    run->store = symmrun_store_create(run->options.ranks, secret);
+    snprintf(run->job.port, sizeof(run->job.port), "%d", port);
+    snprintf(run->job.master, sizeof(run->job.master), "127.0.0.1");
+    if (options->nodes > 1 && !symmrun_nodes_join(run, secret))
+        run->broken = true; /* it has said why */
+    run->store =
+        symmrun_store_create(options->node * options->ranks, options->ranks,
+                             options->nodes * options->ranks, secret, run->nodes);
     if (!run->store)
         return false;
-    snprintf(run->job.port, sizeof(run->job.port), "%d", port);
     snprintf(run->job.store, sizeof(run->job.store), "127.0.0.1:%d",
              symmrun_store_port(run->store));
     return true;

@@ -53,17 +53,23 @@ static bool set_environment(const struct symmrun_job *job, int rank)
 
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++)
         done = unsetenv(strangers[i]) == 0 && done;
-    for (size_t i = 0; i < 3; i++) {
-        done = set_number(rank_names[i], rank) && done;
-        done = set_number(size_names[i], job->options->ranks) && done;
+    const int local = job->options->ranks, first = job->options->node * local;
+
+    for (size_t i = 0; i < 3; i++) { /* the second of them is of this node */
+        done = set_number(rank_names[i], i == 1 ? rank : first + rank) && done;
+        done =
+            set_number(size_names[i], i == 1 ? local : job->options->nodes * local) &&
+            done;
     }
-    done = set_number("GROUP_RANK", 0) && done;
-    done = set_number("GROUP_WORLD_SIZE", 1) && done;
+    done = set_number("GROUP_RANK", job->options->node) && done;
+    done = set_number("GROUP_WORLD_SIZE", job->options->nodes) && done;
     done = set_number("TORCHELASTIC_RESTART_COUNT", 0) && done;
     done = set_number("TORCHELASTIC_MAX_RESTARTS", 0) && done;
     done = setenv("ROLE_NAME", "default", 1) == 0 && done;
     done = setenv("TORCHELASTIC_RUN_ID", job->id, 1) == 0 && done;
-    done = setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 && done;
+    done = setenv("MASTER_ADDR", job->master, 1) == 0 && done;
+    if (job->address[0] != '\0' && done) /* the user's own wins */
+        done = setenv("SYMM_HOST_ADDRESS", job->address, 0) == 0;
     done = setenv("MASTER_PORT", job->port, 1) == 0 && done;
     done = setenv("SYMM_JOB_ID", job->id, 1) == 0 && done;
     done = setenv("SYMM_SECRET", job->secret, 1) == 0 && done;

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "store.h"
-#include "symmrun.h"
+#include "symmrun_nodes.h"
 
 #define REQUEST_SECONDS 2.0
 #define ANSWER_SECONDS  5.0
@@ -45,9 +45,9 @@ struct connection {
     struct connection *next; /* newest first */
     int fd;
     enum stage stage;
-    double until; /* ASKING, ANSWERED: closed then; WAITING: the round ends then */
-    size_t used;  /* ASKING: received; ANSWERED: sent */
-    uint32_t rank;
+    double until;  /* ASKING, ANSWERED: closed then; WAITING: the round ends then */
+    size_t used;   /* ASKING: received; ANSWERED: sent */
+    uint32_t rank; /* among this node's */
     struct answer *answer;
     struct symm_store_request request; /* in host order once it is complete */
     unsigned char block[SYMM_STORE_BLOCK_MAX];
@@ -57,7 +57,10 @@ struct symmrun_store {
     int fd;
     int port;
     double accept_at; /* no accept before: there are no descriptors left */
-    uint32_t ranks;
+    uint32_t first, ranks, world;
+    struct symmrun_nodes
+        *nodes; /* where other ranks' blocks come from; NULL: no others */
+    bool away;  /* the round's blocks are on their way to other nodes */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct connection *connections;
     size_t count;
@@ -65,8 +68,9 @@ struct symmrun_store {
     struct connection **round; /* [ranks]: who waits, by rank */
 };
 
-struct symmrun_store *symmrun_store_create(int ranks,
-                                           const uint8_t secret[SYMMRUN_SECRET_BYTES])
+struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
+                                           const uint8_t secret[SYMMRUN_SECRET_BYTES],
+                                           struct symmrun_nodes *nodes)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t length = sizeof(address);
@@ -75,7 +79,10 @@ struct symmrun_store *symmrun_store_create(int ranks,
 
     if (!store)
         return NULL;
+    store->first = (uint32_t)first;
     store->ranks = (uint32_t)ranks;
+    store->world = (uint32_t)world;
+    store->nodes = nodes;
     memcpy(store->secret, secret, sizeof(store->secret));
     store->round = calloc((size_t)ranks, sizeof(struct connection *));
     store->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -214,15 +221,40 @@ static void finish_round(struct symmrun_store *store)
     for (uint32_t rank = 0; answer && rank < store->ranks; rank++)
         memcpy(answer->data + sizeof(struct symm_store_reply) + rank * bytes,
                store->round[rank]->block, bytes);
+    if (!store->nodes || !answer) {
+        answer_all(store, answer);
+        return;
+    }
+    store->away = true;
+    symmrun_nodes_blocks(store->nodes, answer->data + sizeof(struct symm_store_reply),
+                         store->ranks * bytes);
+    drop_answer(answer);
+}
+
+void symmrun_store_fulfil(struct symmrun_store *store, const void *data, size_t bytes)
+{
+    struct answer *answer;
+
+    /* A round that has ended meanwhile, by the deadline, is not this one. */
+    if (!store || !store->away || store->came != store->ranks ||
+        bytes != store->world * (size_t)store->round[0]->request.bytes)
+        return;
+    store->away = false;
+    answer = make_answer(SYMM_STORE_REPLY_OK, bytes);
+    if (answer)
+        memcpy(answer->data + sizeof(struct symm_store_reply), data, bytes);
     answer_all(store, answer);
 }
 
 static void time_out_round(struct symmrun_store *store)
 {
-    struct answer *answer = make_answer(SYMM_STORE_REPLY_TIMEOUT, store->ranks);
+    struct answer *answer = make_answer(SYMM_STORE_REPLY_TIMEOUT, store->world);
 
+    store->away = false;
+    if (answer) /* of other nodes it is not known */
+        memset(answer->data + sizeof(struct symm_store_reply), 0, store->world);
     for (uint32_t rank = 0; answer && rank < store->ranks; rank++)
-        answer->data[sizeof(struct symm_store_reply) + rank] =
+        answer->data[sizeof(struct symm_store_reply) + store->first + rank] =
             store->round[rank] != NULL;
     answer_all(store, answer);
 }
@@ -249,7 +281,8 @@ static void drop_absent(struct symmrun_store *store)
 static void join_round(struct symmrun_store *store, struct connection *connection)
 {
     const struct symm_store_request *request = &connection->request;
-    struct connection *holder = store->round[request->rank];
+    const uint32_t place = request->rank - store->first;
+    struct connection *holder = store->round[place];
 
     if (holder && has_gone(holder)) {
         hang_up(store, holder);
@@ -259,10 +292,10 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
         refuse(store, connection, SYMM_STORE_REPLY_DUPLICATE);
         return;
     }
-    connection->rank = request->rank;
+    connection->rank = place;
     connection->stage = WAITING;
     connection->until = symmrun_now() + 1e-3 * request->deadline_ms;
-    store->round[request->rank] = connection;
+    store->round[place] = connection;
     store->came++;
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
         if (store->round[rank] && store->round[rank]->request.bytes != request->bytes) {
@@ -304,9 +337,10 @@ static bool check_head(struct symmrun_store *store, struct connection *connectio
     request->deadline_ms = ntohl(request->deadline_ms);
     if (request->version != SYMM_STORE_VERSION)
         refuse(store, connection, SYMM_STORE_REPLY_VERSION);
-    else if (request->size != store->ranks)
+    else if (request->size != store->world)
         refuse(store, connection, SYMM_STORE_REPLY_SIZE);
-    else if (request->rank >= store->ranks)
+    else if (request->rank < store->first ||
+             request->rank - store->first >= store->ranks)
         refuse(store, connection, SYMM_STORE_REPLY_RANK);
     else if (request->bytes > SYMM_STORE_BLOCK_MAX)
         refuse(store, connection, SYMM_STORE_REPLY_BYTES);

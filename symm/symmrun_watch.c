@@ -7,7 +7,7 @@
  * what the rank has left behind or nobody. Every phase ends by itself, so that the job
  * does.
  */
-#include "symmrun.h"
+#include "symmrun_nodes.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -193,8 +193,22 @@ void symmrun_watch_children(struct symmrun *run)
         if (run->phase == SYMMRUN_RUNNING)
             enter(run, SYMMRUN_ASKED, run->not_run ? 0 : run->options.grace);
     }
+    if (run->phase != SYMMRUN_RUNNING && run->phase < SYMMRUN_DRAINING)
+        symmrun_nodes_failed(run->nodes, symmrun_watch_status(run));
     if (run->running == 0 && run->phase < SYMMRUN_DRAINING)
         enter(run, SYMMRUN_DRAINING, DRAIN_SECONDS);
+}
+
+void symmrun_watch_node(struct symmrun *run, int node, int status)
+{
+    if (run->first_failed >= 0 || run->node_status != 0)
+        return;
+    run->node_status = status > 0 ? status : 1;
+    if (run->running > 0 && run->phase == SYMMRUN_RUNNING)
+        symmrun_say(run, "node %d has failed; the ranks of node %d have %g s to end",
+                    node, run->options.node, run->options.grace);
+    if (run->phase == SYMMRUN_RUNNING)
+        enter(run, SYMMRUN_ASKED, run->options.grace);
 }
 
 void symmrun_watch_failure(struct symmrun *run)
@@ -267,6 +281,8 @@ int symmrun_watch_status(const struct symmrun *run)
         return 127;
     if (run->broken)
         return 1;
+    if (run->node_status != 0)
+        return run->node_status;
     if (run->first_failed >= 0) {
         const struct symmrun_rank *failed = &run->ranks[run->first_failed];
 

@@ -13,10 +13,12 @@
 
 #include "context.h"
 #include "cuda.h"
+#include "engine_team.h"
 #include "interop.h"
 #include "plan_team.h"
 #include "register.h"
 #include "status.h"
+#include "wide.h"
 
 #define WORLD_UID 0x776f726cu
 
@@ -75,7 +77,7 @@ static void team_range(const symm_ctx *ctx, int slot, size_t *begin, size_t *end
     }
 }
 
-static uint64_t slots_taken(const symm_ctx *ctx)
+uint64_t symm__team_slots(const symm_ctx *ctx)
 {
     uint64_t taken = 0;
 
@@ -89,8 +91,7 @@ static uint64_t slots_taken(const symm_ctx *ctx)
     return taken | (ctx->group ? symm__group_held(ctx->group, ctx->rank) : 0);
 }
 
-/* An object for up to `most` ranks, without memory or a place in the heap. */
-static symm_status team_create(symm_ctx *ctx, int most, symm_team **team)
+symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
 {
     symm_team *t = calloc(1, sizeof(*t));
 
@@ -157,6 +158,8 @@ void symm__team_free(symm_team *team)
         free(team->buffers[i]);
     free(team->buffers);
     symm__cuda_team_close(team); /* its kernels have left when this returns */
+    symm__engine_team_close(team);
+    symm__wide_close(team);
     symm__plan_close(team);
     symm__register_close(team);
     symm__memory_release(team);
@@ -181,6 +184,8 @@ static void lane_init(struct symm_lane *lane)
     state->rank = team->rank;
     state->size = team->size;
     for (int m = 0; m < team->size; m++) {
+        if (!team->pad[m]) /* on another host: kernels run on the parts of hosts */
+            continue;
         state->slots[m] = team->pad[m]->channel[lane->index].slot;
         state->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
     }
@@ -219,20 +224,25 @@ static symm_status team_open(symm_team *team, symm_status mine, double deadline)
 {
     symm_ctx *ctx = team->ctx;
     struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
+    uint64_t board;
     symm_status status;
 
     /* An earlier team's failure in this slot: nobody of this team has looked yet. */
     __atomic_store_n(&record->state, SYMM_OK, __ATOMIC_RELAXED);
     __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
+    board = symm__shrink_prepare(team);
     status = mine == SYMM_OK ? team_memory(team) : mine;
-    status = symm__memory_share(team, "the start of a team", deadline, status, 0, NULL);
+    status = symm__memory_share(team, "the start of a team", deadline, status, board,
+                                symm__shrink_adopt);
     if (status != SYMM_OK)
         return status;
     for (int m = 0; m < team->size; m++)
-        team->pad[m] =
-            (struct symm_pad *)(void *)(ctx->base +
-                                        (size_t)team->world_rank[m] * ctx->stride +
-                                        team->begin);
+        team->pad[m] = symm__is_far(ctx, team->world_rank[m])
+                           ? NULL
+                           : (struct symm_pad *)(void *)(ctx->base +
+                                                         (size_t)team->world_rank[m] *
+                                                             ctx->stride +
+                                                         team->begin);
     for (int i = 0; i < SYMM_CHANNELS; i++)
         lane_init(&team->lane[i]);
     return SYMM_OK;
@@ -241,20 +251,28 @@ static symm_status team_open(symm_team *team, symm_status mine, double deadline)
 symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double deadline)
 {
     symm_team *team;
-    symm_status status = team_create(ctx, ctx->size, &team);
+    symm_status status = symm__team_create(ctx, ctx->size, &team);
 
     if (status != SYMM_OK)
         return status;
     team_place(team, WORLD_UID, 0, ctx->rank, ctx->size);
     for (int r = 0; r < ctx->size; r++)
         team->world_rank[r] = r;
+    team->before = SYMM_CONTROL_MAGIC;
     status = team_open(team, mine, deadline);
     if (status != SYMM_OK) {
         symm__team_free(team);
         return status;
     }
     ctx->teams[0] = team;
-    return SYMM_OK;
+    status = symm__engine_team_open(team, deadline);
+    if (status == SYMM_OK)
+        status = symm__wide_open(team, deadline);
+    if (status != SYMM_OK) {
+        ctx->teams[0] = NULL;
+        symm__team_free(team);
+    }
+    return status;
 }
 
 symm_status symm__team_exchange(symm_team *team, const char *what, double deadline,
@@ -267,6 +285,8 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
         .what = step,
         .tag = team->uid,
         .sequence = team->sequence++,
+        .agreed = team->agreed,
+        .before = team->before,
         .members = team->world_rank,
         .count = team->size,
         .deadline = deadline,
@@ -277,6 +297,8 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
         .fds_count = mine == SYMM_OK ? fds_count : 0,
     };
 
+    team->agreed = false;
+    team->before = 0;
     snprintf(step, sizeof(step), "%s (%s)", what,
              symm__team_name(team, name, sizeof(name)));
     return symm__exchange(&team->ctx->link, &exchange, parcels);
@@ -315,15 +337,46 @@ static symm_status split_members(const symm_team *parent,
     return SYMM_OK;
 }
 
+uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
+{
+    uint32_t uid = mix(mix(mix(2166136261u, parent->uid), step), part);
+
+    return uid ? uid : 1;
+}
+
+symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
+                              const int *world_rank, int size, double deadline)
+{
+    symm_ctx *ctx = made->ctx;
+    int rank = 0;
+    symm_status status;
+
+    while (world_rank[rank] != ctx->rank)
+        rank++;
+    team_place(made, uid, slot, rank, size);
+    memcpy(made->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
+    if (ctx->group)
+        symm__group_hold(made, 1);
+    status = team_open(made, SYMM_OK, deadline);
+    if (status != SYMM_OK)
+        return status;
+    ctx->teams[slot] = made;
+    __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
+    status = symm__engine_team_open(made, deadline);
+    if (status == SYMM_OK)
+        status = symm__wide_open(made, deadline);
+    if (status != SYMM_OK)
+        ctx->teams[slot] = NULL;
+    return status;
+}
+
 /* Gives the prepared team its place and opens it with its members. */
 static symm_status split_open(symm_team *parent, symm_team *made, int color,
                               const struct place *places, int size, uint64_t taken)
 {
     symm_ctx *ctx = parent->ctx;
-    uint32_t uid =
-        mix(mix(mix(2166136261u, parent->uid), parent->sequence), (uint32_t)color);
-    int slot = 0, rank = 0;
-    symm_status status;
+    uint32_t uid = symm__team_uid(parent, parent->sequence, (uint32_t)color);
+    int slot = 0, world_rank[SYMM_MAX_RANKS];
 
     while (slot < SYMM_MAX_TEAMS && (taken >> slot & 1))
         slot++;
@@ -333,19 +386,10 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
             "no address range of %zu bytes is free on all %d ranks; destroy "
             "teams, or lower SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
             ctx->team_bytes, size);
-    while (places[rank].parent_rank != parent->rank)
-        rank++;
-    team_place(made, uid ? uid : 1, slot, rank, size);
     for (int m = 0; m < size; m++)
-        made->world_rank[m] = parent->world_rank[places[m].parent_rank];
-    if (ctx->group)
-        symm__group_hold(made, 1);
-    status = team_open(made, SYMM_OK, ctx->deadline);
-    if (status != SYMM_OK)
-        return status;
-    ctx->teams[slot] = made;
-    __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
-    return SYMM_OK;
+        world_rank[m] = parent->world_rank[places[m].parent_rank];
+    made->before = parent->uid;
+    return symm__team_settle(made, uid, slot, world_rank, size, ctx->deadline);
 }
 
 /* With the context locked. *team: the new one, or NULL for color < 0. */
@@ -353,13 +397,14 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
     struct place places[SYMM_MAX_RANKS];
-    struct wire_split wire = {
-        .slots = slots_taken(parent->ctx), .color = color < 0 ? -1 : color, .key = key};
+    struct wire_split wire = {.slots = symm__team_slots(parent->ctx),
+                              .color = color < 0 ? -1 : color,
+                              .key = key};
     symm_team *made = NULL;
     uint64_t taken;
     int size;
     /* What can fail here fails before the exchange, so that everybody learns of it. */
-    symm_status status = team_create(parent->ctx, parent->size, &made);
+    symm_status status = symm__team_create(parent->ctx, parent->size, &made);
 
     status = symm__team_exchange(parent, "split", parent->ctx->deadline, status, &wire,
                                  sizeof(wire), NULL, 0, parcels);

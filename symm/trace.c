@@ -34,10 +34,35 @@ static void show_snapshot(const symm_ctx *ctx, symm_trace_fn fn, void *arg)
     }
 }
 
+symm_status symm__trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *arg, int *id)
+{
+    struct symm_hook *grown =
+        realloc(ctx->hooks, (ctx->hook_count + 1) * sizeof(*grown));
+
+    if (!grown)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a trace hook");
+    ctx->hooks = grown;
+    grown[ctx->hook_count++] =
+        (struct symm_hook){.id = ++ctx->hook_next, .fn = fn, .arg = arg};
+    show_snapshot(ctx, fn, arg);
+    *id = ctx->hook_next;
+    return SYMM_OK;
+}
+
+void symm__trace_detach(symm_ctx *ctx, int id)
+{
+    for (size_t i = 0; i < ctx->hook_count; i++)
+        if (ctx->hooks[i].id == id) {
+            memmove(&ctx->hooks[i], &ctx->hooks[i + 1],
+                    (ctx->hook_count - i - 1) * sizeof(*ctx->hooks));
+            ctx->hook_count--;
+            break;
+        }
+}
+
 symm_status symm_trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *arg, int *id)
 {
     symm_status status = symm__ctx_check(ctx);
-    struct symm_hook *grown;
 
     if (status != SYMM_OK)
         return status;
@@ -45,16 +70,7 @@ symm_status symm_trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *arg, int *i
         return symm__fail(SYMM_ERR_INVALID, "symm_trace_attach: %s is NULL",
                           fn ? "id" : "fn");
     pthread_mutex_lock(&ctx->lock);
-    grown = realloc(ctx->hooks, (ctx->hook_count + 1) * sizeof(*grown));
-    if (!grown) {
-        status = symm__fail(SYMM_ERR_NOMEM, "no memory for a trace hook");
-    } else {
-        ctx->hooks = grown;
-        grown[ctx->hook_count++] =
-            (struct symm_hook){.id = ++ctx->hook_next, .fn = fn, .arg = arg};
-        show_snapshot(ctx, fn, arg);
-        *id = ctx->hook_next;
-    }
+    status = symm__trace_attach(ctx, fn, arg, id);
     pthread_mutex_unlock(&ctx->lock);
     return status;
 }
@@ -64,13 +80,7 @@ void symm_trace_detach(symm_ctx *ctx, int id)
     if (symm__ctx_check(ctx) != SYMM_OK)
         return;
     pthread_mutex_lock(&ctx->lock);
-    for (size_t i = 0; i < ctx->hook_count; i++)
-        if (ctx->hooks[i].id == id) {
-            memmove(&ctx->hooks[i], &ctx->hooks[i + 1],
-                    (ctx->hook_count - i - 1) * sizeof(*ctx->hooks));
-            ctx->hook_count--;
-            break;
-        }
+    symm__trace_detach(ctx, id);
     pthread_mutex_unlock(&ctx->lock);
 }
 

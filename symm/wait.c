@@ -23,6 +23,7 @@
 #include "clock.h"
 #include "context.h"
 #include "status.h"
+#include "wide.h"
 
 #define YIELD_SECONDS   0.002 /* before the first sleep */
 #define SLICE_SECONDS   0.001 /* the longest sleep: bounds a missed wake */
@@ -94,6 +95,8 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
         __atomic_store_n(&record->state, (int32_t)status, __ATOMIC_RELEASE);
         /* release: pairs with the acquire in symm__team_failed */
         __atomic_store_n(&team->failed, (int32_t)status, __ATOMIC_RELEASE);
+        if (team->wide)
+            symm__wide_tell(team);
     } else {
         while (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
             sched_yield(); /* another stream's worker is writing the record */
@@ -124,12 +127,15 @@ static void make_printable(char *text, size_t bytes)
 
 symm_status symm__team_record_of(symm_team *team, int member)
 {
-    const struct symm_record *record =
-        &team->ctx->control[team->world_rank[member]]->record[team->slot];
+    const struct symm_control *control = team->ctx->control[team->world_rank[member]];
+    const struct symm_record *record = control ? &control->record[team->slot] : NULL;
     char text[sizeof(record->text)];
-    /* acquire: pairs with the release in team_mark of that rank */
-    int32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
+    int32_t state;
 
+    if (!record) /* on another host: see symm__wide_look */
+        return SYMM_OK;
+    /* acquire: pairs with the release in team_mark of that rank */
+    state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
     if (state == SYMM_OK ||
         __atomic_load_n(&record->team_uid, __ATOMIC_RELAXED) != team->uid)
         return SYMM_OK;

@@ -6,10 +6,11 @@
 #   tests/gpu.sh [--build DIR] [--calls N] [--log DIR]
 #
 # Runs the cuda_ suites with all numbers of ranks that the machine has GPUs for, as processes
-# and as threads; replays the shipped programs; the torture program under symmrun (N calls,
-# default 100000); the planted bugs, which it must see; compute-sanitizer on a small run;
-# PyTorch and Triton where python3 has them. DIR must hold a build for this machine (default
-# build). The last line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
+# and as threads, and NCCL as the engine; replays the shipped programs; the torture program
+# under symmrun (N calls, default 100000); the planted bugs, which it must see;
+# compute-sanitizer on a small run; PyTorch and Triton where python3 has them. DIR must hold a
+# build for this machine (default build). The last line is "N passed, N failed, N skipped".
+# Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,6 +38,7 @@ fi
 mkdir -p "$log"
 bin=$build/bin
 export SYMM_TEST_GPU=1 PYTHONUNBUFFERED=1
+export SYMM_ENGINE=none # but where an engine is the subject
 passed=0 failed=0 skipped=0
 
 # check NAME SECONDS COMMAND...: one line for each; the output of a failure is shown.
@@ -66,6 +68,11 @@ check info 60 "$bin/symm-info" --probe
 for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,plan,register,work}; do
     [ -x "$suite" ] || continue
     check "$(basename "$suite")" 300 "$suite"
+done
+# Each of these makes many communicators of NCCL, which take their time.
+for suite in "$build"/tests/test_engine_nccl_{calls,p2p}; do
+    [ -x "$suite" ] && [ "$gpus" -gt 1 ] || continue
+    check "$(basename "$suite")" 300 env SYMM_ENGINE=nccl "$suite"
 done
 for n in $sizes; do
     for algorithm in '' copy_in one_shot_pull two_shot_pull two_shot_inplace ll_push \

@@ -177,6 +177,47 @@ int harness_entries(const char *path, bool print)
     return walk(path, print ? visit_print : visit_nothing);
 }
 
+static int count_lines_with(const char *path, const char *text)
+{
+    char line[1024];
+    int count = 0;
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), file) != NULL)
+        count += strstr(line, text) != NULL;
+    fclose(file);
+    return count;
+}
+
+static int count_names_with(const char *folder, const char *text)
+{
+    int count = 0;
+    DIR *dir = opendir(folder);
+    if (dir == NULL)
+        return 0;
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        count += strstr(e->d_name, text) != NULL;
+    closedir(dir);
+    return count;
+}
+
+/* The kernel may close sockets that were under way a little later. */
+int harness_leftovers(const char *directory)
+{
+    int sockets, segments = count_names_with("/dev/shm", "symm");
+    int entries = harness_entries(directory, true);
+    for (double end = harness_now() + HARNESS_SOON;; harness_sleep(1e-3)) {
+        sockets = count_lines_with("/proc/net/unix", directory);
+        if (sockets == 0 || harness_now() > end)
+            break;
+    }
+    if (sockets + segments > 0)
+        fprintf(stderr, "left behind: %d sockets, %d entries of /dev/shm\n", sockets,
+                segments);
+    return sockets + segments + entries;
+}
+
 void harness_clear_environment(void)
 {
     static const char *const families[] = {"OMPI_", "PMIX_", "PMI_",  "SLURM_",

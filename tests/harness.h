@@ -124,6 +124,8 @@ void harness_directory(char *path, size_t bytes);
 void harness_remove(const char *path);
 /* Files, sockets and folders below a directory (itself not counted). */
 int harness_entries(const char *path, bool print);
+/* Entries in the runtime folder, sockets and shared memory of ours that still exist: 0. */
+int harness_leftovers(const char *directory);
 /* Removes launchers' variables from the environment. */
 void harness_clear_environment(void);
 

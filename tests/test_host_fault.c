@@ -13,7 +13,6 @@
  */
 #include "harness.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -177,46 +176,9 @@ static struct harness faulty(struct shared *s, int ranks)
 
 /* ---- What may be left ------------------------------------------------------------ */
 
-static int count_lines_with(const char *path, const char *text)
-{
-    char line[1024];
-    int count = 0;
-    FILE *file = fopen(path, "r");
-    if (file == NULL)
-        return 0;
-    while (fgets(line, sizeof(line), file) != NULL)
-        count += strstr(line, text) != NULL;
-    fclose(file);
-    return count;
-}
-
-static int count_names_with(const char *folder, const char *text)
-{
-    int count = 0;
-    DIR *dir = opendir(folder);
-    if (dir == NULL)
-        return 0;
-    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
-        count += strstr(e->d_name, text) != NULL;
-    closedir(dir);
-    return count;
-}
-
-/* Entries in the runtime folder, sockets and shared memory of ours that still exist. The
- * kernel may close sockets that were under way a little later. */
 static int leftovers(const struct shared *s)
 {
-    int sockets, segments = count_names_with("/dev/shm", "symm");
-    int entries = harness_entries(s->directory, true);
-    for (double end = harness_now() + HARNESS_SOON;; harness_sleep(1e-3)) {
-        sockets = count_lines_with("/proc/net/unix", s->directory);
-        if (sockets == 0 || harness_now() > end)
-            break;
-    }
-    if (sockets + segments > 0)
-        fprintf(stderr, "left behind: %d sockets, %d entries of /dev/shm\n", sockets,
-                segments);
-    return sockets + segments + entries;
+    return harness_leftovers(s->directory);
 }
 
 /* ---- Kills ----------------------------------------------------------------------- */

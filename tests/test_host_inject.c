@@ -73,7 +73,7 @@ struct job {
     char key[64], runtime[96], dumps[96];
     struct {
         _Atomic unsigned arrived;
-        char given[MAX_RANKS][64];
+        char given[MAX_RANKS][128];
     } exchange;
     struct seen seen[MAX_RANKS];
 };

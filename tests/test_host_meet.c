@@ -458,7 +458,7 @@ static void test_arguments(void **state)
 struct gather {
     struct job *job;
     pthread_barrier_t barrier;
-    unsigned char data[8][64];
+    unsigned char data[8][128];
     int kind;
 };
 

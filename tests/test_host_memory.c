@@ -523,6 +523,7 @@ static int greet(const struct greeting *g, const symm_config *config)
                                .granularity = GRANULE,
                                .version = SYMM_VERSION_STRING,
                                .backend = "host"};
+    CHECK_OK(symm__host_identify(&hello.host));
     struct symm_parcel parcels[2];
     struct symm_link link;
     const int members[2] = {0, 1};

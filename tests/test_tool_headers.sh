@@ -71,11 +71,14 @@ if [ -n "$nvcc" ]; then
 fi
 # The toolkit's cuda.h comes before symm/, which has a cuda.h too.
 toolkit=$(sed -n 's/^SYMM_CUDA_INCLUDE:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
+mpi=$(sed -n 's/^MPI_C_HEADER_DIR:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 for path in "$root"/symm/*.h "$root"/kernels/launch.h "$root"/kernels/reduce.h; do
     case $path in
     */cuda_driver.h | */cuda_calls.h | */backend_cuda.h) [ -n "$toolkit" ] || continue ;;
+    */engine_mpi.h) [ -n "$mpi" ] || continue ;;
     esac
-    alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} -std=gnu11 -D_GNU_SOURCE \
+    alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} ${mpi:+-I"$mpi"} -std=gnu11 \
+        -D_GNU_SOURCE \
         -I"$root" -I"$root/symm" -I"$root/kernels" -x c
 done
 [ "$bad" = 0 ] && echo "$tried compilations of headers alone, all clean"

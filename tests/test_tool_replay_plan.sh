@@ -37,6 +37,14 @@ plan() {
     return 1
 }
 
+# What is no file is written to, not replaced.
+mkfifo "$work/pipe"
+cat "$work/pipe" >"$work/piped" &
+"$planner" plan "$every" -o "$work/pipe" >"$work/out" 2>&1 || fail "a plan to a pipe"
+wait
+[ -p "$work/pipe" ] || fail "a pipe was replaced by a file"
+grep -q '"certificate"' "$work/piped" || fail "no plan came through the pipe"
+
 # replay STATUS WHAT PROGRAM ARG...: on $work/plan, checked; output in $work/out and err.
 replay() {
     local wanted=$1 what=$2 status

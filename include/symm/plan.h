@@ -194,6 +194,31 @@ SYMM_API symm_status symm_costs_parse(const char *text, size_t length, const cha
                                       symm_costs **costs) SYMM_MUST_CHECK;
 SYMM_API void symm_costs_destroy(symm_costs *costs); /* NULL is allowed */
 
+typedef struct symm_costs_point {
+    double bytes, us; /* bytes of one rank's block, as the call counts */
+} symm_costs_point;
+
+/* Times of one algorithm that symm-perf --tune has measured; docs/performance.md. */
+typedef struct symm_costs_curve {
+    size_t size;
+    symm_program_kind collective;
+    symm_plan_algorithm algorithm;
+    const char
+        *data; /* "float32", "half", "float", "other"; "any": nothing is reduced */
+    bool in_place;
+    int ranks;
+    const symm_costs_point *points; /* bytes ascend */
+    int count;                      /* 1 or more */
+} symm_costs_curve;
+
+/* SYMM_ERR_NOT_FOUND behind the last one; a table may have none. */
+SYMM_API symm_status symm_costs_curve_at(const symm_costs *costs, int index,
+                                         symm_costs_curve *curve) SYMM_MUST_CHECK;
+/* The machines that the curves are for (symm_info.machine); ends with NULL. */
+SYMM_API const char *const *symm_costs_machines(const symm_costs *costs);
+/* FNV-1a 64 of the document, keys sorted and without white space; 0: not from a file. */
+SYMM_API uint64_t symm_costs_hash(const symm_costs *costs);
+
 /* ---- Plans ----------------------------------------------------------------------- */
 
 typedef struct symm_plan_buffer {

@@ -18,7 +18,8 @@
  *  - After an error that concerns a peer (SYMM_ERR_PEER_DEAD, _TIMEOUT, _MISMATCH, _DAMAGED)
  *    the team has failed: later calls on it return the same status and sentence at once, and
  *    what outputs hold is undefined. Other teams that do not contain the culprit go on. A
- *    failed team can still be split, if its ranks are alive. A manifest that differs at a
+ *    failed team can still be split, if its ranks are alive; if not, symm_team_shrink makes
+ *    one of the survivors. A manifest that differs at a
  *    rendezvous leaves the team as it was, and so does a split that fails.
  *  - "collective" means: every rank of the team makes the call, in the same order. Splits and
  *    rendezvous are made in one order over all teams of a context.
@@ -193,6 +194,9 @@ typedef struct symm_info {
     size_t granularity;      /* bytes of the smallest segment */
     size_t scratch_bytes;    /* of committed_bytes: what the teams' CUDA kernels use */
     const char *why_backend; /* "SYMM_BACKEND", or why the better one was not taken */
+    const char *machine;     /* as cost tables name it: backend, processors */
+    int hosts;               /* that the ranks are on */
+    const char *host;        /* this rank's: SYMM_HOST_ID, or the system's name */
 } symm_info;
 
 SYMM_API symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info) SYMM_MUST_CHECK;
@@ -207,6 +211,19 @@ SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as
  */
 SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
                                      symm_team **team) SYMM_MUST_CHECK;
+/*
+ * The ranks of a failed team that are alive make a new one, in the order of their ranks;
+ * nobody says before who they are. Collective over those that can: every rank that has seen
+ * the team fail calls it (a healthy team can be shrunk, too). Who is dead or has finalized is
+ * left out at once, who is alive but does not come, after one deadline; making the team may
+ * take one more. All ranks that return SYMM_OK have the same team. If one dies meanwhile, it
+ * is left out as well, or it is a member and the new team's first call names it. A rank that
+ * comes when the others have gone on gets SYMM_ERR_TIMEOUT, and is left out for good.
+ * The failed team stays failed, and can be destroyed. The new team has an address range of
+ * its own, as after a split: buffers are allocated anew.
+ */
+SYMM_API symm_status symm_team_shrink(symm_team *team,
+                                      symm_team **survivors) SYMM_MUST_CHECK;
 /* Not collective. What streams have queued for it runs first. Its buffers go with it. */
 SYMM_API void symm_team_destroy(symm_team *team);
 SYMM_API int symm_team_rank(const symm_team *team);
@@ -312,13 +329,34 @@ SYMM_API symm_status symm_all_to_all(symm_team *team, const void *in, void *out,
                                      symm_work **work) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_barrier(symm_team *team, const symm_call *call,
                                   symm_work **work) SYMM_MUST_CHECK;
-/* Two-sided, any memory, by an engine (NCCL, MPI); without one SYMM_ERR_UNSUPPORTED. */
+/*
+ * Two-sided, any memory, by an engine (NCCL, MPI; SYMM_ENGINE); without one
+ * SYMM_ERR_UNSUPPORTED. The k-th send from one rank to another meets the k-th receive there,
+ * which has the same count and dtype. Two ranks that both send first may wait for each other
+ * until the deadline: give such calls to symm_p2p_batch.
+ */
 SYMM_API symm_status symm_send(symm_team *team, const void *ptr, size_t count,
                                symm_dtype dtype, int peer, const symm_call *call,
                                symm_work **work) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_recv(symm_team *team, void *ptr, size_t count,
                                symm_dtype dtype, int peer, const symm_call *call,
                                symm_work **work) SYMM_MUST_CHECK;
+
+typedef struct symm_p2p {
+    size_t size;   /* sizeof(symm_p2p), the same in all of a batch */
+    bool receives; /* false: sends */
+    void *ptr;     /* what is sent is only read */
+    size_t count;
+    symm_dtype dtype;
+    int peer; /* may be the caller's own rank */
+} symm_p2p;
+/*
+ * Sends and receives as one group: they may stand in any order on each rank, and peers may
+ * differ from one to the next. `ops` is copied. The work is done when all of them are.
+ */
+SYMM_API symm_status symm_p2p_batch(symm_team *team, const symm_p2p *ops, int count,
+                                    const symm_call *call,
+                                    symm_work **work) SYMM_MUST_CHECK;
 
 /* ---- One-sided ------------------------------------------------------------------- */
 

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * choose_engine.c - which calls go to an engine: those that no kernel can do, and on CUDA
+ * large ones over memory that peers cannot reach, which would be staged.
+ *
+ * ENGINE_BYTES is where NCCL's own staging is taken to win over copies through the pads; not
+ * measured. A sum of an engine is in an order of its own, so a call that demands the same
+ * bits on all ranks never goes there. On the host a copy through shared memory is what an
+ * engine would do as well: it gets no call that a kernel can do.
+ */
+#include "choose.h"
+
+#define ENGINE_BYTES ((size_t)8 << 20)
+
+static bool reduces(const struct symm_question *q)
+{
+    return q->kind == SYMM_KIND_ALL_REDUCE || q->kind == SYMM_KIND_REDUCE_SCATTER;
+}
+
+const char *symm__engine_objection(const struct symm_question *q)
+{
+    if (!q->engine)
+        return "the team has no engine (NCCL, MPI); see SYMM_ENGINE in symm_env(7)";
+    if (q->kind == SYMM_KIND_BARRIER)
+        return "a barrier needs no engine: symmetric memory reaches all ranks";
+    if (q->engine_objection)
+        return q->engine_objection;
+    if (reduces(q) && q->numerics != SYMM_NUMERICS_ANY)
+        return "an engine reduces in an order of its own, and the call demands "
+               "SYMM_NUMERICS_SAME_BITS or more";
+    return NULL;
+}
+
+/* Algorithms that copy the data through pads or scratch. */
+static bool is_staged(enum symm_algorithm algorithm)
+{
+    return algorithm == SYMM_ALGORITHM_COPY_IN || algorithm == SYMM_ALGORITHM_LL_PUSH ||
+           algorithm == SYMM_ALGORITHM_LAMPORT_PUSH ||
+           algorithm == SYMM_ALGORITHM_TWO_SHOT_PUSH;
+}
+
+struct symm_answer symm__engine_or(const struct symm_question *q,
+                                   struct symm_answer answer)
+{
+    if (!q->engine || !q->cuda || symm__engine_objection(q) || q->engine_deviation)
+        return answer;
+    if (symm__cuda_objection(q, answer.algorithm))
+        return (struct symm_answer){SYMM_ALGORITHM_ENGINE,
+                                    "the cuda backend has no kernel for it"};
+    if (q->bytes >= ENGINE_BYTES && is_staged(answer.algorithm))
+        return (struct symm_answer){
+            SYMM_ALGORITHM_ENGINE,
+            "the memory is out of the peers' reach, and too large to be staged"};
+    return answer;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_memory.c - what a team's communicator knows of this rank's memory.
+ *
+ * A trace hook registers segments as they appear (those that exist come first, by the
+ * snapshot that a new hook gets) and deregisters them before they go. An address is
+ * registered once; memory that cannot be is left alone, with one line.
+ *
+ * Windows are collective. After a rendezvous the members compare their new segments and
+ * register them in order of offset; if one fails on a member, all give back what they got
+ * and use no windows any more.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_team.h"
+#include "log.h"
+#include "status.h"
+
+/* A call on one piece of memory. */
+struct piece {
+    const struct symm_team_engine *te;
+    struct symm_engine_memory *memory;
+    bool window;
+};
+
+static symm_status piece_register(void *arg)
+{
+    const struct piece *piece = arg;
+    const struct symm_engine_ops *ops = piece->te->team->ctx->engine->ops;
+    struct symm_engine_memory *memory = piece->memory;
+
+    if (piece->window)
+        return ops->window_register(piece->te->comm, memory->at, memory->bytes,
+                                    &memory->handle);
+    return ops->memory_register(piece->te->comm, memory->at, memory->bytes,
+                                &memory->handle);
+}
+
+static symm_status piece_deregister(void *arg)
+{
+    const struct piece *piece = arg;
+    const struct symm_engine_ops *ops = piece->te->team->ctx->engine->ops;
+
+    if (piece->window)
+        ops->window_deregister(piece->te->comm, piece->memory->handle);
+    else
+        ops->memory_deregister(piece->te->comm, piece->memory->handle);
+    return SYMM_OK;
+}
+
+static void piece_drop(const struct symm_team_engine *te,
+                       struct symm_engine_memory *memory, bool window)
+{
+    struct piece piece = {te, memory, window};
+
+    if (memory->handle &&
+        symm__engine_within(te->team->ctx, true, piece_deregister, &piece) != SYMM_OK)
+        symm__log(SYMM_LOG_DEBUG, "memory stays registered: %s", symm_last_error());
+    memory->handle = NULL;
+}
+
+static symm_status reserve(struct symm_engine_memory **list, size_t count,
+                           size_t *capacity)
+{
+    size_t wanted = *capacity ? 2 * *capacity : 8;
+    struct symm_engine_memory *grown;
+
+    if (count < *capacity)
+        return SYMM_OK;
+    grown = realloc(*list, wanted * sizeof(*grown));
+    if (!grown)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a list of %zu segments",
+                          wanted);
+    *list = grown;
+    *capacity = wanted;
+    return SYMM_OK;
+}
+
+static size_t find(const struct symm_engine_memory *list, size_t count, const void *at)
+{
+    size_t i = 0;
+
+    while (i < count && list[i].at != at)
+        i++;
+    return i;
+}
+
+/* ---- Segments, by the hook: with te->lock ---------------------------------------------------- */
+
+static void appeared(struct symm_team_engine *te, char *at, size_t bytes)
+{
+    struct symm_engine_memory *memory;
+    struct piece piece = {.te = te};
+    symm_status status;
+
+    if (find(te->memory, te->memory_count, at) < te->memory_count)
+        return;
+    status = reserve(&te->memory, te->memory_count, &te->memory_capacity);
+    if (status == SYMM_OK) {
+        memory = &te->memory[te->memory_count++];
+        *memory = (struct symm_engine_memory){at, bytes, NULL};
+        piece.memory = memory;
+        status = symm__engine_within(te->team->ctx, false, piece_register, &piece);
+    }
+    if (status != SYMM_OK) {
+        status = symm__engine_said(te->team->ctx, status, "");
+        symm__log(SYMM_LOG_INFO,
+                  "rank %d: [%p, +%zu) is not registered with %s (%s) and serves "
+                  "without",
+                  te->team->ctx->rank, (void *)at, bytes,
+                  te->team->ctx->engine->version, symm_last_error());
+    }
+}
+
+static void went(struct symm_team_engine *te, const char *at)
+{
+    size_t i = find(te->window, te->window_count, at);
+
+    if (i < te->window_count) {
+        piece_drop(te, &te->window[i], true);
+        te->window[i] = te->window[--te->window_count];
+    }
+    i = find(te->memory, te->memory_count, at);
+    if (i < te->memory_count) {
+        piece_drop(te, &te->memory[i], false);
+        te->memory[i] = te->memory[--te->memory_count];
+    }
+}
+
+static void on_segment(void *arg, symm_trace_event event, void *ptr, size_t bytes)
+{
+    struct symm_team_engine *te = arg;
+
+    pthread_mutex_lock(&te->lock);
+    if (!te->ended && event == SYMM_TRACE_ALLOC && te->team->ctx->engine->registers)
+        appeared(te, ptr, bytes);
+    else if (!te->ended && event == SYMM_TRACE_FREE)
+        went(te, ptr);
+    pthread_mutex_unlock(&te->lock);
+}
+
+void symm__engine_memory_open(struct symm_team_engine *te)
+{
+    te->hooked =
+        symm__trace_attach(te->team->ctx, on_segment, te, &te->hook) == SYMM_OK;
+    if (!te->hooked)
+        symm__log(SYMM_LOG_WARN, "rank %d: memory is not registered: %s",
+                  te->team->ctx->rank, symm_last_error());
+}
+
+void symm__engine_memory_close(struct symm_team_engine *te)
+{
+    if (te->hooked)
+        symm__trace_detach(te->team->ctx, te->hook);
+    te->hooked = false;
+}
+
+void symm__engine_memory_drop(struct symm_team_engine *te)
+{
+    while (te->window_count > 0)
+        piece_drop(te, &te->window[--te->window_count], true);
+    while (te->memory_count > 0)
+        piece_drop(te, &te->memory[--te->memory_count], false);
+}
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+static char *segment_address(const symm_team *team, const struct symm_segment *segment)
+{
+    return team->ctx->base + (size_t)team->ctx->rank * team->ctx->stride +
+           segment->offset;
+}
+
+/* FNV-1a over offset and size of the segments from `first` on. */
+static uint64_t digest(const symm_team *team, size_t first)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (size_t i = first; i < team->segment_count; i++) {
+        hash = (hash ^ team->segments[i].offset) * 1099511628211u;
+        hash = (hash ^ team->segments[i].bytes) * 1099511628211u;
+    }
+    return (hash ^ first) * 1099511628211u;
+}
+
+/* Do all members say the same? *same is equal on all. */
+static symm_status compare(symm_team *team, const char *what, uint64_t mine, bool *same)
+{
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    symm_status status = symm__team_exchange(team, what, team->ctx->deadline, SYMM_OK,
+                                             &mine, sizeof(mine), NULL, 0, parcels);
+
+    *same = true;
+    for (int m = 0; status == SYMM_OK && m < team->size; m++)
+        *same = *same && parcels[m].bytes_count == sizeof(mine) &&
+                memcmp(parcels[m].bytes, parcels[0].bytes, sizeof(mine)) == 0;
+    symm__parcels_finish(parcels, team->size);
+    return status;
+}
+
+/* Registers the segments from `first` on; how many came through. */
+static symm_status register_from(struct symm_team_engine *te, size_t first)
+{
+    const symm_team *team = te->team;
+    symm_status status = SYMM_OK;
+
+    pthread_mutex_lock(&te->lock);
+    for (size_t i = first; status == SYMM_OK && i < team->segment_count; i++) {
+        struct piece piece = {.te = te, .window = true};
+
+        status = te->ended
+                     ? SYMM_ERR_ABORTED
+                     : reserve(&te->window, te->window_count, &te->window_capacity);
+        if (status != SYMM_OK)
+            break;
+        piece.memory = &te->window[te->window_count];
+        *piece.memory = (struct symm_engine_memory){
+            segment_address(team, &team->segments[i]), team->segments[i].bytes, NULL};
+        status = symm__engine_within(team->ctx, false, piece_register, &piece);
+        if (status == SYMM_OK)
+            te->window_count++;
+    }
+    pthread_mutex_unlock(&te->lock);
+    return status == SYMM_OK ? SYMM_OK : symm__engine_said(team->ctx, status, "");
+}
+
+static void windows_end(struct symm_team_engine *te, const char *why)
+{
+    pthread_mutex_lock(&te->lock);
+    while (te->window_count > 0)
+        piece_drop(te, &te->window[--te->window_count], true);
+    te->windows = false;
+    pthread_mutex_unlock(&te->lock);
+    symm__log(SYMM_LOG_WARN, "rank %d: no windows of %s any more: %s",
+              te->team->ctx->rank, te->team->ctx->engine->version, why);
+}
+
+symm_status symm__engine_windows(symm_team *team)
+{
+    struct symm_team_engine *te = team->engine;
+    char why[SYMM_ERROR_BYTES] = "the members' segments differ";
+    size_t first;
+    bool same;
+    symm_status status, mine;
+
+    if (!te || !te->windows)
+        return SYMM_OK; /* the same on all members */
+    first = te->window_count;
+    status = compare(team, "windows of new memory", digest(team, first), &same);
+    if (status != SYMM_OK)
+        return status;
+    if (same && first == team->segment_count)
+        return SYMM_OK;
+    if (same) {
+        mine = register_from(te, first);
+        strncpy(why,
+                mine == SYMM_OK ? "a peer's registration failed" : symm_last_error(),
+                sizeof(why) - 1);
+        status = compare(team, "windows were made",
+                         mine == SYMM_OK ? 0 : 1 + (uint64_t)team->rank, &same);
+        if (status != SYMM_OK)
+            return status;
+        same = same && mine == SYMM_OK;
+    }
+    if (!same)
+        windows_end(te, why);
+    return SYMM_OK;
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_p2p.c - sends and receives, of any memory, by the team's engine.
+ *
+ * A batch is one group: its operations do not wait for each other's turn, whatever their
+ * order. With SYMM_P2P_PAIRS=1 each pair of ranks has a communicator of its own, made at its
+ * first use by both ends; a batch makes and uses them in ascending order of the pairs, so
+ * batches cannot wait for each other in a circle.
+ *
+ * There is no signal round in front of these calls: two ranks that do not match find out at
+ * the deadline.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "clock.h"
+#include "engine_team.h"
+#include "lane.h"
+#include "plan_team.h"
+#include "status.h"
+#include "work.h"
+
+#define MOST_OPERATIONS 4096 /* of one batch */
+
+/* One batch; on the host's streams it is a task with a copy of all this. */
+struct batch {
+    struct symm_task task;
+    symm_team *team;
+    symm_work *work;
+    double deadline;
+    const char *what;
+    char site[SYMM_SITE_NAME_BYTES];
+    int count;
+    /* In the order of peers, as the pairs need it. */
+    struct symm_engine_request requests[];
+};
+
+/* ---- The argument -------------------------------------------------------------------------- */
+
+static const symm_p2p *operation(const symm_p2p *ops, int index)
+{
+    return (const symm_p2p *)(const void *)((const char *)ops +
+                                            (size_t)index * ops->size);
+}
+
+static symm_status check_one(const char *what, symm_team *team, const symm_p2p *op,
+                             int index)
+{
+    size_t element = symm_dtype_size(op->dtype), bytes;
+    const char *which = op->receives ? "a receive" : "a send";
+
+    if (element == 0)
+        return symm__fail(SYMM_ERR_INVALID, "%s: operation %d: dtype %d is unknown",
+                          what, index, (int)op->dtype);
+    if (__builtin_mul_overflow(op->count, element, &bytes) || bytes > PTRDIFF_MAX)
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "%s: operation %d: %zu elements of %s do not fit in memory",
+                          what, index, op->count, symm_dtype_name(op->dtype));
+    if ((!op->ptr && op->count > 0) || (uintptr_t)op->ptr % element != 0)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: operation %d: %s of %zu elements at %p, which is NULL or "
+            "not aligned to %zu bytes",
+            what, index, which, op->count, op->ptr, element);
+    if (team->calls && bytes > 0)
+        return team->calls->reach(team, what, op->receives ? "recv" : "send", op->ptr,
+                                  bytes);
+    return SYMM_OK;
+}
+
+static symm_status check_list(const char *what, const symm_team *team,
+                              const symm_p2p *ops, int count)
+{
+    if (count < 1 || count > MOST_OPERATIONS || !ops)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: %d operations at %p; a batch has 1 to %d", what, count,
+                          (const void *)ops, MOST_OPERATIONS);
+    if (ops->size < sizeof(*ops) || ops->size > 4096 ||
+        ops->size % _Alignof(symm_p2p) != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: symm_p2p.size is %zu; set it to sizeof(symm_p2p), %zu",
+                          what, ops->size, sizeof(*ops));
+    for (int i = 0; i < count; i++) {
+        const symm_p2p *op = operation(ops, i);
+
+        if (op->size != ops->size)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "%s: operation %d has size %zu, the first has %zu", what,
+                              i, op->size, ops->size);
+        if (op->peer < 0 || op->peer >= team->size)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "%s: operation %d: peer %d; the team has ranks 0 to %d",
+                              what, i, op->peer, team->size - 1);
+    }
+    return SYMM_OK;
+}
+
+static struct symm_engine_request request_of(const symm_p2p *op)
+{
+    return (struct symm_engine_request){.what = op->receives ? SYMM_ENGINE_RECV
+                                                             : SYMM_ENGINE_SEND,
+                                        .in = op->receives ? NULL : op->ptr,
+                                        .out = op->receives ? op->ptr : NULL,
+                                        .count = op->count,
+                                        .dtype = op->dtype,
+                                        .peer = op->peer};
+}
+
+/* Stable by peer: the k-th send to a rank stays the k-th. */
+static void sort_by_peer(struct symm_engine_request *requests, int count)
+{
+    for (int i = 1; i < count; i++) {
+        struct symm_engine_request moved = requests[i];
+        int at = i;
+
+        for (; at > 0 && requests[at - 1].peer > moved.peer; at--)
+            requests[at] = requests[at - 1];
+        requests[at] = moved;
+    }
+}
+
+static symm_status make(const char *what, symm_team *team, const symm_p2p *ops,
+                        int count, const char *site, struct batch **made)
+{
+    const struct symm_engine_use *use = team->ctx->engine;
+    struct batch *batch;
+    symm_status status = SYMM_OK;
+
+    for (int i = 0; i < count && status == SYMM_OK; i++) {
+        struct symm_engine_request request = request_of(operation(ops, i));
+        const char *why;
+
+        status = check_one(what, team, operation(ops, i), i);
+        if (status == SYMM_OK)
+            status = symm__plan_refuse(team, what, site, operation(ops, i)->ptr);
+        if (status != SYMM_OK)
+            break;
+        why = use->ops->objection(use->engine, &request);
+        if (why)
+            status =
+                symm__fail(SYMM_ERR_UNSUPPORTED, "%s: operation %d: %s", what, i, why);
+    }
+    if (status != SYMM_OK)
+        return status;
+    batch = calloc(1, sizeof(*batch) + (size_t)count * sizeof(*batch->requests));
+    if (!batch)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s of %d operations", what,
+                          count);
+    batch->team = team;
+    batch->what = what;
+    batch->count = count;
+    for (int i = 0; i < count; i++)
+        batch->requests[i] = request_of(operation(ops, i));
+    sort_by_peer(batch->requests, count);
+    *made = batch;
+    return SYMM_OK;
+}
+
+/* ---- Running it ------------------------------------------------------------------------------ */
+
+/* "symm_recv with rank 3", "symm_p2p_batch with rank 1, rank 2". */
+static void describe(const struct batch *batch, const struct symm_engine_request *first,
+                     int count, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%s", batch->what);
+    int last = -1;
+
+    for (int i = 0; i < count && used + 12 < bytes; i++) {
+        if (first[i].peer == last)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
+                                 last < 0 ? " with " : ", ",
+                                 batch->team->world_rank[first[i].peer]);
+        last = first[i].peer;
+    }
+}
+
+static symm_status run_part(const struct batch *batch, struct symm_engine_comm *comm,
+                            const struct symm_engine_request *first, int count,
+                            void *stream, symm_work **work)
+{
+    symm_team *team = batch->team;
+    char what[64];
+    struct symm_engine_call call = {.team = team,
+                                    .comm = comm,
+                                    .requests = first,
+                                    .count = count,
+                                    .deadline = batch->deadline,
+                                    .what = what,
+                                    .site = batch->site};
+
+    describe(batch, first, count, what, sizeof(what));
+    if (team->calls)
+        return team->calls->engine(&call, stream, work);
+    return symm__engine_run_host(team, comm, first, count, batch->deadline, what,
+                                 batch->site);
+}
+
+/* The team's own communicator, or one for each pair: there ranks are 0 and 1. */
+static symm_status run(struct batch *batch, void *stream, symm_work **work)
+{
+    symm_team *team = batch->team;
+    struct symm_engine_comm *comm = team->engine->comm;
+    double until = symm__now() + batch->deadline;
+    symm_status status = SYMM_OK;
+
+    if (!team->ctx->engine->pairs)
+        return run_part(batch, comm, batch->requests, batch->count, stream, work);
+    for (int i = 0, count; i < batch->count && status == SYMM_OK; i += count) {
+        struct symm_engine_request *first = &batch->requests[i];
+        int peer = first->peer;
+
+        for (count = 0; i + count < batch->count && first[count].peer == peer;)
+            count++;
+        if (peer == team->rank) {
+            status = run_part(batch, team->engine->comm, first, count, stream,
+                              i + count == batch->count ? work : NULL);
+            continue;
+        }
+        status = symm__engine_pair(team, peer, until, &comm);
+        if (status != SYMM_OK)
+            return symm__engine_failed(team, status, batch->what, batch->site);
+        for (int k = 0; k < count; k++)
+            first[k].peer = peer > team->rank;
+        status = run_part(batch, comm, first, count, stream,
+                          i + count == batch->count ? work : NULL);
+    }
+    return status;
+}
+
+static void run_queued(struct symm_task *task)
+{
+    struct batch *batch = (struct batch *)task;
+
+    symm__work_complete(batch->work, run(batch, NULL, NULL));
+    free(batch);
+}
+
+/* On the host: now, or by the stream's worker. Takes the batch. */
+static symm_status launch_host(struct batch *batch, void *stream, symm_work **work)
+{
+    symm_ctx *ctx = batch->team->ctx;
+    symm_status status;
+
+    if (work) {
+        status = symm__work_create(ctx, true, &batch->work);
+        if (status != SYMM_OK) {
+            free(batch);
+            return status;
+        }
+        *work = batch->work;
+    }
+    batch->task.run = run_queued;
+    if (stream) {
+        ctx->ops->stream_push(ctx->backend, stream, &batch->task);
+        return SYMM_OK;
+    }
+    status = run(batch, NULL, NULL);
+    symm__work_complete(batch->work, status);
+    if (status != SYMM_OK && work) {
+        symm_work_release(*work);
+        *work = NULL;
+    }
+    free(batch);
+    return status;
+}
+
+static symm_status launch(struct batch *batch, void *stream, symm_work **work)
+{
+    symm_status status;
+
+    if (!batch->team->calls)
+        return launch_host(batch, stream, work);
+    status = run(batch, stream, work);
+    free(batch);
+    return status;
+}
+
+/* ---- The calls -------------------------------------------------------------------------------- */
+
+static symm_status enter(symm_team *team, void **stream)
+{
+    symm_status status = SYMM_OK;
+
+    if (team->calls)
+        status = team->calls->stream_check(team->ctx, stream);
+    else if (*stream)
+        status = symm__stream_check(team->ctx, *stream);
+    return status == SYMM_OK && !*stream ? symm__default_enter(team->ctx) : status;
+}
+
+static symm_status begin(const char *what, symm_team *team, const symm_call *given,
+                         symm_call *call)
+{
+    symm_status status = symm__team_check(team);
+
+    *call = (symm_call){.size = sizeof(*call)};
+    if (status == SYMM_OK && given)
+        status = symm__call_copy(given, call);
+    if (status == SYMM_OK)
+        status = team->calls ? team->calls->poll(team) : symm__team_failed(team);
+    if (status != SYMM_OK)
+        return status;
+    if (call->algorithm &&
+        strcmp(call->algorithm, symm__algorithm_name(SYMM_ALGORITHM_ENGINE)) != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: algorithm '%s'; two-sided calls go to an engine", what,
+                          call->algorithm);
+    return SYMM_OK;
+}
+
+static symm_status check_engine(const char *what, const symm_team *team)
+{
+    if (!team->engine)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s needs an engine (NCCL or MPI), which this team does not have (%s); "
+            "symm_put_signal and symm_signal_wait do it over symmetric memory",
+            what,
+            team->ctx->engine && *team->ctx->engine->why ? team->ctx->engine->why
+                                                         : "see SYMM_ENGINE");
+    return SYMM_OK;
+}
+
+static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *ops,
+                             int count, const symm_call *given, symm_work **work)
+{
+    struct batch *batch = NULL;
+    symm_work *made = NULL;
+    symm_call call;
+    symm_status status = begin(what, team, given, &call);
+
+    if (status == SYMM_OK)
+        status = check_list(what, team, ops, count);
+    if (status == SYMM_OK)
+        status = check_engine(what, team);
+    if (status == SYMM_OK)
+        status = make(what, team, ops, count, call.site, &batch);
+    if (status != SYMM_OK)
+        return status;
+    batch->deadline = call.deadline > 0 ? call.deadline : team->ctx->deadline;
+    if (call.site)
+        snprintf(batch->site, sizeof(batch->site), "%s", call.site);
+    status = enter(team, &call.stream);
+    if (status != SYMM_OK) {
+        free(batch);
+        return status;
+    }
+    status = launch(batch, call.stream, work ? &made : NULL);
+    __atomic_store_n(&team->last_path,
+                     "the team's engine sends and receives: it reaches any memory",
+                     __ATOMIC_RELAXED);
+    if (!call.stream)
+        symm__default_leave(team->ctx);
+    if (status == SYMM_OK && work)
+        *work = made;
+    return status;
+}
+
+symm_status symm_p2p_batch(symm_team *team, const symm_p2p *ops, int count,
+                           const symm_call *call, symm_work **work)
+{
+    return run_batch("symm_p2p_batch", team, ops, count, call, work);
+}
+
+symm_status symm_send(symm_team *team, const void *ptr, size_t count, symm_dtype dtype,
+                      int peer, const symm_call *call, symm_work **work)
+{
+    const symm_p2p op = {.size = sizeof(op),
+                         .ptr = (void *)(uintptr_t)ptr,
+                         .count = count,
+                         .dtype = dtype,
+                         .peer = peer};
+
+    return run_batch("symm_send", team, &op, 1, call, work);
+}
+
+symm_status symm_recv(symm_team *team, void *ptr, size_t count, symm_dtype dtype,
+                      int peer, const symm_call *call, symm_work **work)
+{
+    const symm_p2p op = {.size = sizeof(op),
+                         .receives = true,
+                         .ptr = ptr,
+                         .count = count,
+                         .dtype = dtype,
+                         .peer = peer};
+
+    return run_batch("symm_recv", team, &op, 1, call, work);
+}

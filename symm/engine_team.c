@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_team.c - a team's communicators: made when the team is, ended when it fails or
+ * goes.
+ *
+ * Making one takes two exchanges: the first member of a group gives the id, and all tell
+ * how it went. A member that could not makes all do without (or all fail, where the engine
+ * was asked for by name). Every step ends at the deadline, or when a member has died.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "cuda.h"
+#include "engine_team.h"
+#include "log.h"
+#include "status.h"
+#include "wide.h"
+
+#define CREATE_PART   0.75 /* of the deadline; the rest is for telling how it went */
+#define ALONE_SECONDS 3.0  /* that a rank goes on without one that has given up */
+
+/* What members tell each other before and after. */
+struct wire_made {
+    int32_t status;
+    char sentence[384];
+    struct symm_engine_id id;
+};
+
+/* One communicator in the making. */
+struct making {
+    symm_team *team;
+    const int *members; /* team ranks, ascending */
+    int count, index;   /* of the own rank among them */
+    struct symm_engine_id id;
+    double until;
+    double alone; /* when a member was first seen to have gone on; 0: not yet */
+    struct symm_engine_comm *comm;
+};
+
+static struct wire_made wire_of(symm_status status, const struct symm_engine_id *id)
+{
+    struct wire_made wire = {.status = status};
+
+    if (status != SYMM_OK)
+        snprintf(wire.sentence, sizeof(wire.sentence), "%s", symm_last_error());
+    else if (id)
+        wire.id = *id;
+    return wire;
+}
+
+/* Has every member gone well? The sentence of the first that has not. */
+static symm_status all_well(const symm_team *team, const struct symm_parcel *parcels)
+{
+    for (int m = 0; m < team->size; m++) {
+        struct wire_made wire;
+        char sentence[SYMM_ERROR_BYTES];
+
+        if (parcels[m].bytes_count != sizeof(wire))
+            return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed id",
+                              team->world_rank[m]);
+        memcpy(&wire, parcels[m].bytes, sizeof(wire));
+        wire.sentence[sizeof(wire.sentence) - 1] = '\0';
+        if (wire.status == SYMM_OK)
+            continue;
+        snprintf(sentence, sizeof(sentence), "rank %d: %s", team->world_rank[m],
+                 wire.sentence);
+        return symm__fail_quiet(wire.status >= SYMM_ERR_FORKED && wire.status < SYMM_OK
+                                    ? (symm_status)wire.status
+                                    : SYMM_ERR_REFUSED,
+                                sentence);
+    }
+    return SYMM_OK;
+}
+
+static symm_status create_id(void *arg)
+{
+    struct making *making = arg;
+    const struct symm_engine_use *use = making->team->ctx->engine;
+
+    return use->ops->id_create(use->engine, &making->id);
+}
+
+/* Has this member sent the next step's message already? */
+static bool has_gone_on(const symm_ctx *ctx, int rank)
+{
+    struct pollfd poll_fd = {.fd = ctx->link.peer_fd[rank], .events = POLLIN};
+
+    return !(ctx->link.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
+}
+
+/* A member that has died will not come, nor one that is done with it since a while. */
+static symm_status making_stop(void *arg)
+{
+    struct making *making = arg;
+    const symm_ctx *ctx = making->team->ctx;
+    double now = symm__now();
+
+    for (int i = 0; i < making->count && ctx->link.alive; i++) {
+        int rank = making->team->world_rank[making->members[i]];
+
+        if (rank == ctx->rank)
+            continue;
+        if (!ctx->link.alive(ctx->link.alive_arg, rank))
+            return symm__fail(SYMM_ERR_PEER_DEAD,
+                              "rank %d has died or left while a communicator was made",
+                              rank);
+        if (!has_gone_on(ctx, rank))
+            continue;
+        if (making->alone == 0)
+            making->alone = now;
+        if (now - making->alone > ALONE_SECONDS)
+            return symm__fail(SYMM_ERR_ABORTED,
+                              "rank %d has given up making a communicator", rank);
+    }
+    return SYMM_OK;
+}
+
+static symm_status create_comm(void *arg)
+{
+    struct making *making = arg;
+    const symm_team *team = making->team;
+    const struct symm_engine_use *use = team->ctx->engine;
+    const struct symm_engine_wait wait = {
+        .until = making->until, .stop = making_stop, .stop_arg = making};
+    int world_rank[SYMM_MAX_RANKS];
+
+    for (int i = 0; i < making->count; i++)
+        world_rank[i] = team->world_rank[making->members[i]];
+    return use->ops->comm_create(use->engine, &making->id, making->index, making->count,
+                                 world_rank, &wait, &making->comm);
+}
+
+struct ending {
+    const struct symm_engine_ops *ops;
+    struct symm_engine_comm *comm;
+    bool abort;
+};
+
+static symm_status end_comm(void *arg)
+{
+    const struct ending *ending = arg;
+
+    if (ending->abort)
+        ending->ops->comm_abort(ending->comm);
+    else
+        ending->ops->comm_destroy(ending->comm);
+    return SYMM_OK;
+}
+
+static void comm_end(const symm_team *team, struct symm_engine_comm *comm, bool abort)
+{
+    struct ending ending = {team->ctx->engine->ops, comm, abort};
+
+    if (comm && symm__engine_within(team->ctx, true, end_comm, &ending) != SYMM_OK)
+        symm__log(SYMM_LOG_DEBUG, "a communicator is left: %s", symm_last_error());
+}
+
+/* The step that all members take part in; `id`: the leader's, to all of its group. */
+static symm_status tell(struct making *making, const char *what, double deadline,
+                        symm_status mine, bool with_id, bool *told)
+{
+    symm_team *team = making->team;
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL);
+    symm_status status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire,
+                                             sizeof(wire), NULL, 0, parcels);
+
+    *told = status == SYMM_OK;
+    if (status == SYMM_OK)
+        status = all_well(team, parcels);
+    if (status == SYMM_OK && with_id)
+        memcpy(&making->id,
+               (const char *)parcels[making->members[0]].bytes +
+                   offsetof(struct wire_made, id),
+               sizeof(making->id));
+    symm__parcels_finish(parcels, team->size);
+    return status;
+}
+
+/* *told: an error is one of making it, which all members know; else one of the team. */
+static symm_status make_among(symm_team *team, const int *members, int count,
+                              double deadline, struct symm_engine_comm **comm,
+                              bool *told)
+{
+    symm_ctx *ctx = team->ctx;
+    double begin = symm__now();
+    struct making making = {.team = team,
+                            .members = members,
+                            .count = count,
+                            .until = begin + CREATE_PART * deadline};
+    symm_status status = SYMM_OK;
+
+    while (making.index < count && members[making.index] != team->rank)
+        making.index++;
+    if (making.index == 0) {
+        status = symm__engine_within(ctx, false, create_id, &making);
+        if (status != SYMM_OK)
+            status = symm__engine_said(ctx, status, "no id for a communicator");
+    }
+    status = tell(&making, "a communicator's id", deadline, status, true, told);
+    if (status != SYMM_OK)
+        return status;
+    status = symm__engine_within(ctx, false, create_comm, &making);
+    if (status != SYMM_OK)
+        status = symm__engine_said(ctx, status, "no communicator");
+    status = tell(&making, "a communicator", begin + deadline - symm__now(), status,
+                  false, told);
+    if (status != SYMM_OK) {
+        comm_end(team, making.comm, true);
+        comm_end(team, making.comm, false);
+        return status;
+    }
+    *comm = making.comm;
+    return SYMM_OK;
+}
+
+symm_status symm__engine_comm_among(symm_team *team, const int *members, int count,
+                                    double deadline, struct symm_engine_comm **comm)
+{
+    bool told;
+
+    return make_among(team, members, count, deadline, comm, &told);
+}
+
+/* ---- A team's own -------------------------------------------------------------------------- */
+
+static symm_status team_engine_create(symm_team *team, struct symm_team_engine **made)
+{
+    struct symm_team_engine *te = calloc(1, sizeof(*te));
+
+    if (te)
+        te->pairs = calloc((size_t)team->size, sizeof(*te->pairs));
+    if (!te || !te->pairs) {
+        free(te);
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's communicators");
+    }
+    te->team = team;
+    te->windows = team->ctx->engine->windows;
+    pthread_mutex_init(&te->lock, NULL);
+    *made = te;
+    return SYMM_OK;
+}
+
+static void team_engine_destroy(struct symm_team_engine *te)
+{
+    pthread_mutex_destroy(&te->lock);
+    free(te->memory);
+    free(te->window);
+    free(te->pairs);
+    free(te);
+}
+
+static symm_status open_comm(symm_team *team, struct symm_team_engine *te,
+                             double deadline, bool *told)
+{
+    int members[SYMM_MAX_RANKS];
+    symm_status status;
+
+    for (int m = 0; m < team->size; m++)
+        members[m] = m;
+    status = make_among(team, members, team->size, deadline, &te->comm, told);
+    if (status == SYMM_OK)
+        symm__engine_memory_open(te);
+    return status;
+}
+
+symm_status symm__engine_team_open(symm_team *team, double deadline)
+{
+    const struct symm_engine_use *use = team->ctx->engine;
+    struct symm_team_engine *te = NULL;
+    symm_status status;
+    bool told = false;
+    char name[64];
+
+    if (!use || !use->ops || (team->size == 1 && !use->asked) || team->inner)
+        return SYMM_OK; /* the same on all members */
+    status = team_engine_create(team, &te);
+    if (status != SYMM_OK)
+        return status;
+    status = open_comm(team, te, deadline, &told);
+    if (status == SYMM_OK) {
+        team->engine = te;
+        return SYMM_OK;
+    }
+    team_engine_destroy(te);
+    if (use->asked || !told)
+        return status;
+    if (team->rank == 0)
+        symm__log(SYMM_LOG_WARN, "%s goes on without %s: %s",
+                  symm__team_name(team, name, sizeof(name)), use->version,
+                  symm_last_error());
+    return SYMM_OK;
+}
+
+/* With te->lock. */
+static void abort_all(struct symm_team_engine *te)
+{
+    if (te->ended)
+        return;
+    te->ended = true;
+    symm__engine_memory_drop(te);
+    comm_end(te->team, te->comm, true);
+    comm_end(te->team, te->rail, true);
+    for (int m = 0; m < te->team->size; m++)
+        comm_end(te->team, te->pairs[m], true);
+}
+
+void symm__engine_team_abort(symm_team *team)
+{
+    struct symm_team_engine *te = team->engine;
+
+    if (!te)
+        return;
+    pthread_mutex_lock(&te->lock);
+    abort_all(te);
+    pthread_mutex_unlock(&te->lock);
+}
+
+void symm__engine_team_close(symm_team *team)
+{
+    struct symm_team_engine *te = team->engine;
+
+    if (!te)
+        return;
+    if (*team->ctx->own_process == 1) { /* else the parent's threads have it */
+        symm__engine_memory_close(te);
+        pthread_mutex_lock(&te->lock);
+        if (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
+            abort_all(te);
+        if (!te->ended)
+            symm__engine_memory_drop(te);
+        te->ended = true;
+        for (int m = 0; m < team->size; m++)
+            comm_end(team, te->pairs[m], false);
+        comm_end(team, te->rail, false);
+        comm_end(team, te->comm, false);
+        pthread_mutex_unlock(&te->lock);
+    }
+    team->engine = NULL;
+    team_engine_destroy(te);
+}
+
+/* ---- Pairs --------------------------------------------------------------------------------- */
+
+static uint64_t pair_tag(const symm_team *team, int peer)
+{
+    uint32_t low = (uint32_t)(team->rank < peer ? team->rank : peer);
+    uint32_t high = (uint32_t)(team->rank < peer ? peer : team->rank);
+
+    return (uint64_t)(0x70000000u | low << 8 | high) << 32 | team->uid;
+}
+
+/* The id goes from the lower rank to the higher, over their own socket. */
+static symm_status pair_id(struct making *making, double deadline)
+{
+    symm_team *team = making->team;
+    struct symm_parcel parcels[2] = {0};
+    struct wire_made wire;
+    int world[2] = {team->world_rank[making->members[0]],
+                    team->world_rank[making->members[1]]};
+    symm_status mine = SYMM_OK, status;
+    char step[96];
+
+    if (making->index == 0) {
+        mine = symm__engine_within(team->ctx, false, create_id, making);
+        if (mine != SYMM_OK)
+            mine = symm__engine_said(team->ctx, mine, "no id for a communicator");
+    }
+    wire = wire_of(mine, &making->id);
+    snprintf(step, sizeof(step), "the first message between ranks %d and %d", world[0],
+             world[1]);
+    const struct symm_exchange exchange = {
+        .what = step,
+        .tag = pair_tag(team, making->members[1 - making->index]),
+        .members = world,
+        .count = 2,
+        .deadline = deadline,
+        .status = mine,
+        .bytes = &wire,
+        .bytes_count = sizeof(wire)};
+
+    status = symm__exchange(&team->ctx->link, &exchange, parcels);
+    if (status == SYMM_OK && parcels[0].bytes_count != sizeof(wire))
+        status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed id", world[0]);
+    if (status == SYMM_OK)
+        memcpy(&making->id,
+               (const char *)parcels[0].bytes + offsetof(struct wire_made, id),
+               sizeof(making->id));
+    symm__parcels_finish(parcels, 2);
+    return status;
+}
+
+symm_status symm__engine_pair(symm_team *team, int peer, double until,
+                              struct symm_engine_comm **comm)
+{
+    struct symm_team_engine *te = team->engine;
+    int members[2] = {team->rank < peer ? team->rank : peer,
+                      team->rank < peer ? peer : team->rank};
+    struct making making = {.team = team,
+                            .members = members,
+                            .count = 2,
+                            .index = team->rank > peer,
+                            .until = until};
+    symm_status status = SYMM_OK;
+
+    pthread_mutex_lock(&team->ctx->lock);
+    if (!te->pairs[peer]) {
+        status = pair_id(&making, until - symm__now());
+        if (status == SYMM_OK) {
+            status = symm__engine_within(team->ctx, false, create_comm, &making);
+            if (status != SYMM_OK)
+                status = symm__engine_said(team->ctx, status, "no communicator");
+        }
+        if (status == SYMM_OK) {
+            pthread_mutex_lock(&te->lock);
+            te->pairs[peer] = making.comm;
+            pthread_mutex_unlock(&te->lock);
+        }
+    }
+    pthread_mutex_unlock(&team->ctx->lock);
+    *comm = te->pairs[peer];
+    return status;
+}
+
+symm_status symm__engine_stop(void *arg)
+{
+    symm_team *team = arg;
+    symm_status status = symm__team_failed(team);
+
+    for (int m = 0; m < team->size && status == SYMM_OK; m++) {
+        int rank = team->world_rank[m];
+        const symm_ctx *ctx = team->ctx;
+        const char *why;
+
+        if (m == team->rank || !ctx->control[rank]) /* not of this host */
+            continue;
+        status = symm__team_record_of(team, m);
+        if (status != SYMM_OK ||
+            __atomic_load_n(&ctx->control[rank]->live, __ATOMIC_ACQUIRE) ==
+                SYMM_LIVE_FINISHED)
+            continue;
+        if (symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
+            SYMM_ERR_PEER_DEAD)
+            status = symm__team_fail(team, SYMM_ERR_PEER_DEAD,
+                                     "rank %d %s during an operation of %s", rank, why,
+                                     ctx->engine->version);
+    }
+    if (status == SYMM_OK && team->wide)
+        status = symm__wide_look(team);
+    return status;
+}

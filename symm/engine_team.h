@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_team.h - the runtime's side of engines (engine.h): what a context has loaded, the
+ * communicators of its teams, and calls that go there.
+ *
+ * A context has an engine only if all its ranks have the same one. A team has communicators
+ * only if all its members could make them; else it goes on without, and with an engine that
+ * was asked for by name it does not begin at all.
+ *
+ * A collective that goes to an engine is announced in the lane first, by a signal round with
+ * the call's own tag: ranks that make another call, are late or dead are found there, with
+ * the sentences of any other call, before the engine waits for them.
+ */
+#ifndef SYMM_ENGINE_TEAM_H
+#define SYMM_ENGINE_TEAM_H
+
+#include "choose.h"
+#include "context.h"
+#include "engine.h"
+
+/* ctx->engine: what was loaded; NULL: calls go to no engine. */
+struct symm_engine_use {
+    const struct symm_engine_ops *ops;
+    struct symm_engine *engine;
+    bool asked;     /* by name: what fails is an error, not a warning */
+    bool registers; /* memory, as segments come and go */
+    bool windows;   /* at each rendezvous */
+    bool pairs;     /* two ranks that send have a communicator of their own */
+    uint32_t state; /* enum engine_state in engine.c */
+    char version[64];
+    char why[192]; /* none is in use */
+};
+
+/* Memory that a communicator knows; guarded by symm_team_engine.lock. */
+struct symm_engine_memory {
+    char *at;
+    size_t bytes;
+    void *handle; /* NULL: it could not be registered */
+};
+
+/* team->engine: the communicators of one team. */
+struct symm_team_engine {
+    symm_team *team;
+    struct symm_engine_comm *comm;
+    struct symm_engine_comm *rail;   /* of a team over several hosts, see wide.h */
+    struct symm_engine_comm **pairs; /* [size]; NULL: not made; owned */
+    pthread_mutex_t lock;
+    bool ended; /* aborted: nothing may be called */
+    bool hooked, windows;
+    int hook;
+    struct symm_engine_memory *memory, *window; /* owned */
+    size_t memory_count, memory_capacity, window_count, window_capacity;
+};
+
+/* What a rank tells of its engine in the greeting. */
+struct symm_engine_hello {
+    uint32_t state, flags;
+    char name[16], version[64], why[192];
+};
+
+/* ---- engine.c: loading ----------------------------------------------------------------- */
+
+/* Local. An error only if an engine was asked for by name, or an option is malformed. */
+symm_status symm__engine_load(symm_ctx *ctx) SYMM_MUST_CHECK;
+void symm__engine_unload(symm_ctx *ctx); /* behind the last team */
+void symm__engine_hello(const symm_ctx *ctx, struct symm_engine_hello *hello);
+/* From all ranks' greetings: one engine for all, or none; an error where it was asked for. */
+symm_status symm__engine_agree(symm_ctx *ctx, const struct symm_engine_hello *hellos,
+                               int count) SYMM_MUST_CHECK;
+/* An engine's own failure as this thread's last error, with `what` in front. */
+symm_status symm__engine_said(const symm_ctx *ctx, symm_status status,
+                              const char *what);
+/* Calls fn with the rank's device current, if the engine wants it; `last`: to give something
+ * back, even where the device refuses. */
+symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
+                                void *arg);
+
+/* ---- engine_team.c: communicators -------------------------------------------------------- */
+
+/* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
+ * team goes on without. */
+symm_status symm__engine_team_open(symm_team *team, double deadline) SYMM_MUST_CHECK;
+/* Not collective. Behind the team's last operation, before its memory goes. */
+void symm__engine_team_close(symm_team *team);
+/* Ends all that the team's communicators have begun; they are of no use then. */
+void symm__engine_team_abort(symm_team *team);
+/*
+ * A communicator among some members: each member gives its own group, team ranks in
+ * ascending order, and groups are disjoint. Collective over the team: if one member fails,
+ * all do. The caller destroys it (ops->comm_destroy) before the team goes.
+ */
+symm_status symm__engine_comm_among(symm_team *team, const int *members, int count,
+                                    double deadline,
+                                    struct symm_engine_comm **comm) SYMM_MUST_CHECK;
+/* The communicator of this rank and `peer` alone, made at its first use by both; `until` as
+ * symm__now() counts. */
+symm_status symm__engine_pair(symm_team *team, int peer, double until,
+                              struct symm_engine_comm **comm) SYMM_MUST_CHECK;
+/* Why an operation of this team must stop: it has failed, or a member has died. */
+symm_status symm__engine_stop(void *team);
+
+/* ---- engine_memory.c: registration ------------------------------------------------------- */
+
+void symm__engine_memory_open(struct symm_team_engine *te);
+/* All of it, before an abort or the end; with te->lock. */
+void symm__engine_memory_drop(struct symm_team_engine *te);
+void symm__engine_memory_close(struct symm_team_engine *te); /* drops the hook */
+/* Inside symm_rendezvous, once memory is shared: windows of new segments. Collective. */
+symm_status symm__engine_windows(symm_team *team) SYMM_MUST_CHECK;
+
+/* ---- engine_call.c: calls ------------------------------------------------------------------ */
+
+/* What the chooser may look at: equal on all ranks. */
+void symm__engine_describe(const symm_team *team, int root,
+                           struct symm_question *question);
+/* A host engine's collective, as a kernel: the round, then the engine. */
+symm_status symm__k_engine(struct symm_state *state, const struct symm_args *args);
+struct symm_engine_request symm__engine_request(const struct symm_args *args);
+/* Runs on memory of the host, now. `what`: "symm_send", for sentences. */
+symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm,
+                                  const struct symm_engine_request *requests, int count,
+                                  double deadline, const char *what, const char *site);
+/* An operation has failed here: the team has, and its communicators are aborted. */
+symm_status symm__engine_failed(symm_team *team, symm_status status, const char *what,
+                                const char *site);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * explain.c - symm_explain: in one sentence, which path a team's last call took, and why.
+ */
+#include <stdio.h>
+
+#include "choose.h"
+#include "context.h"
+#include "engine_team.h"
+#include "plan_team.h"
+#include "status.h"
+
+static const char *barriers_text(uint32_t barriers)
+{
+    static const char *const texts[] = {"no barriers", "entry barrier", "exit barrier",
+                                        "both barriers"};
+
+    return texts[barriers & 3];
+}
+
+/* " (2.1 us by the table, two_shot_push 2.9 us)" behind the reason. */
+static void explain_costs(const struct symm_estimate *estimate, char *text,
+                          size_t bytes)
+{
+    char next[64] = "";
+
+    if (estimate->next_us > 0)
+        snprintf(next, sizeof(next), ", %s %.3g us",
+                 symm__algorithm_name(estimate->next), estimate->next_us);
+    snprintf(text, bytes, " (%.3g us by the %s%s)", estimate->us,
+             estimate->measured ? "table" : "model", next);
+}
+
+const char *symm_explain(symm_team *team)
+{
+    static _Thread_local char explanation[320];
+    const struct symm_cached *entry;
+    const char *path;
+    int used;
+
+    if (symm__team_check(team) != SYMM_OK)
+        return symm_last_error();
+    path = __atomic_load_n(&team->last_path, __ATOMIC_RELAXED);
+    if (path)
+        return path;
+    entry = team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)].last;
+    if (!entry)
+        return "no call has been made on this team";
+    used =
+        snprintf(explanation, sizeof(explanation),
+                 "%s of %zu bytes over %d ranks took %s on the %s backend: %s",
+                 symm__kind_name((enum symm_kind)entry->args.site.kind),
+                 entry->args.bytes, team->size, symm__algorithm_name(entry->algorithm),
+                 team->ctx->ops->name, entry->reason);
+    if (entry->algorithm == SYMM_ALGORITHM_ENGINE && used > 0 &&
+        (size_t)used < sizeof(explanation))
+        used += snprintf(explanation + used, sizeof(explanation) - (size_t)used,
+                         " (%s)", team->ctx->engine->version);
+    if (entry->estimate.us > 0 && used > 0 && (size_t)used < sizeof(explanation))
+        explain_costs(&entry->estimate, explanation + used,
+                      sizeof(explanation) - (size_t)used);
+    if (entry->planned && used > 0 && (size_t)used < sizeof(explanation))
+        snprintf(explanation + used, sizeof(explanation) - (size_t)used,
+                 " (planned: %s, %s)",
+                 symm_plan_algorithm_name(entry->planned->op->algorithm),
+                 barriers_text(entry->args.barriers));
+    return explanation;
+}

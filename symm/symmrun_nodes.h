@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* symmrun_nodes.h - one job over several nodes, see symmrun_nodes.c. */
+#ifndef SYMM_SYMMRUN_NODES_H
+#define SYMM_SYMMRUN_NODES_H
+
+#include "symmrun.h"
+
+/* Waits for all nodes; sets the job's id, ports and addresses. False: said why. */
+bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret);
+void symmrun_nodes_destroy(struct symmrun_nodes *nodes); /* NULL allowed */
+/* All blocks of this node's ranks have come to the store. */
+void symmrun_nodes_blocks(struct symmrun_nodes *nodes, const void *data, size_t bytes);
+/* This node's job has failed; NULL allowed. */
+void symmrun_nodes_failed(struct symmrun_nodes *nodes, int status);
+size_t symmrun_nodes_most(const struct symmrun_nodes *nodes);
+void symmrun_nodes_watch(const struct symmrun_nodes *nodes, struct pollfd *fds);
+void symmrun_nodes_serve(struct symmrun_nodes *nodes, const struct pollfd *fds);
+
+#endif

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * team_shrink.c - the survivors of a team agree on who they are, and make a team of their
+ * own. Nobody knows before who that is: ranks may be dead, late, or die meanwhile.
+ *
+ * The agreement is one word for each team, in the control page of the team's first member
+ * (symm_control.board; it is used for another team only when the others were). Every member has that page mapped, and it outlives its owner. The word changes by
+ * compare-and-swap only, so that all ranks see one sequence of steps, whoever dies between
+ * two of them:
+ *
+ *     GATHER(k)          ranks announce themselves in their own pages
+ *     DECIDED(k, who)    one rank has proposed a set: those who have come
+ *     DONE(k)            all of the set have made the new team
+ *     FAILED(k)          some could not, or not in time: all of them return an error
+ *     GATHER(k + 1)      one of the set has died before it had: once more, without it
+ *
+ * Agreement: of all proposals of an attempt only the first changes the word; all read the
+ * set from the page of who made it, and look at the word again before they use it (a
+ * proposer writes the next set of the same place two attempts later). That all return the
+ * same is decided by one change as well: DONE needs a mark in the page of each of the set,
+ * which a rank sets once the new team stands there, and a rank that sees DONE returns
+ * success. So ranks that return SYMM_OK have the same team, and a rank of the set that
+ * returns an error proves that none returns success. A rank that dies after its mark is in
+ * the team, as if it had died a moment later; the team's first call then says so.
+ * Validity: only ranks that came to this call are in a set, and the dead are not, as far as
+ * is known then. End: a wait lasts for one deadline at most, and GATHER(k + 1) needs a death.
+ * Sets only shrink, so a rank that was left out once stays left out.
+ *
+ * Bounded: one deadline for ranks that are alive but do not come, one for making the team;
+ * a death in between begins anew. Refuses: teams with ranks on other hosts.
+ */
+#include <stdio.h>
+
+#include "clock.h"
+#include "context.h"
+#include "ranks.h"
+#include "status.h"
+
+#define LOOK_SECONDS 2e-4        /* between two looks at the others */
+#define LAST_ATTEMPT 0xfff0u     /* they are counted in 16 bits */
+#define SPLIT_NEVER  0x80000000u /* no colour of a split: part of the new team's uid */
+#define NO_SLOT      SYMM_MAX_TEAMS
+
+enum phase { GATHER, DECIDED, DONE, FAILED, PHASES };
+
+/* The word, taken apart. GATHER names the proposer of the attempt before. */
+struct step {
+    uint64_t word;
+    uint32_t attempt;
+    int proposer; /* team rank */
+    enum phase phase;
+};
+
+struct shrink {
+    symm_team *team, *made;
+    struct symm_agreement *own;
+    uint64_t *board; /* the word */
+    uint32_t attempt;
+    uint64_t among; /* who may be a survivor still, by bits of team ranks */
+    uint64_t set;   /* who is, in this attempt */
+    int slot;       /* of the new team; NO_SLOT: none is free */
+};
+
+/* ---- The word ------------------------------------------------------------------------ */
+
+static uint64_t word_of(const symm_team *team, uint32_t attempt, int proposer,
+                        enum phase phase)
+{
+    return (uint64_t)team->uid << 32 | (uint64_t)attempt << 16 |
+           (uint64_t)proposer << 8 | (uint64_t)phase;
+}
+
+static struct symm_agreement *page_of(const symm_team *team, int member)
+{
+    return &team->ctx->control[team->world_rank[member]]->agreement[team->slot];
+}
+
+/* Does a live team of mine use it, or is it one that was shrunk? */
+static bool is_used(const symm_ctx *ctx, uint32_t board, bool shrunk)
+{
+    uint64_t word =
+        __atomic_load_n(&ctx->control[ctx->rank]->board[board], __ATOMIC_RELAXED);
+
+    for (int t = 0; t < SYMM_MAX_TEAMS; t++)
+        if (ctx->teams[t] && ctx->teams[t]->rank == 0 && ctx->teams[t]->board == board)
+            return true;
+    return !shrunk && (word >> 16 & 0xffff) != 0;
+}
+
+uint64_t symm__shrink_prepare(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+    uint32_t board = 0, tries = 0;
+
+    if (team->rank != 0)
+        return 0;
+    do
+        board = ctx->boards++ % SYMM_BOARDS;
+    while (is_used(ctx, board, tries++ > SYMM_BOARDS));
+    team->board = board;
+    /* Nobody joins before the exchange that follows. */
+    __atomic_store_n(&ctx->control[ctx->rank]->board[board], word_of(team, 0, 0, DONE),
+                     __ATOMIC_RELEASE);
+    return board;
+}
+
+symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards)
+{
+    if (boards[0] >= SYMM_BOARDS)
+        return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed start of a team",
+                          team->world_rank[0]);
+    team->board = (uint32_t)boards[0];
+    return SYMM_OK;
+}
+
+static symm_status left_out(const struct shrink *s)
+{
+    symm_team *team = s->team;
+    char name[64];
+
+    team->survivors = ~(UINT64_C(1) << team->rank); /* for good */
+    symm__team_name(team, name, sizeof(name));
+    if (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
+        (void)symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                              "rank %d was not among the ranks that came to "
+                              "symm_team_shrink of %s in time",
+                              team->ctx->rank, name);
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "rank %d came too late to symm_team_shrink of %s: the other ranks "
+        "have gone on without it; raise SYMM_DEADLINE if it is only slow",
+        team->ctx->rank, name);
+}
+
+static symm_status damaged(const struct shrink *s, uint64_t word)
+{
+    return symm__fail(
+        SYMM_ERR_DAMAGED,
+        "the control page of rank %d is damaged: the agreement on survivors "
+        "holds 0x%016llx",
+        s->team->world_rank[0], (unsigned long long)word);
+}
+
+/* How far the agreement is. */
+static symm_status look(const struct shrink *s, struct step *step)
+{
+    const symm_team *team = s->team;
+    /* acquire: pairs with the release of who moved it */
+    uint64_t word = __atomic_load_n(s->board, __ATOMIC_ACQUIRE);
+
+    if (word >> 32 != team->uid)
+        return left_out(s); /* so long ago that the place has a newer team */
+    *step = (struct step){.word = word,
+                          .attempt = (uint32_t)(word >> 16) & 0xffff,
+                          .proposer = (int)(word >> 8 & 0xff),
+                          .phase = (enum phase)(word & 0xff)};
+    if (step->proposer >= team->size || step->phase >= PHASES ||
+        step->attempt + 1 < s->attempt)
+        return damaged(s, word);
+    return SYMM_OK;
+}
+
+/* Moves the word on, unless somebody has. */
+static void move(const struct shrink *s, const struct step *from, uint32_t attempt,
+                 int proposer, enum phase phase)
+{
+    uint64_t expected = from->word;
+
+    (void)__atomic_compare_exchange_n(s->board, &expected,
+                                      word_of(s->team, attempt, proposer, phase), false,
+                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* ---- Members ------------------------------------------------------------------------- */
+
+static uint64_t mark_of(const struct shrink *s)
+{
+    return (uint64_t)s->team->uid << 32 | s->attempt;
+}
+
+static bool is_in(uint64_t set, int member)
+{
+    return set >> member & 1;
+}
+
+static bool has_come(const struct shrink *s, int member)
+{
+    /* acquire: pairs with the release in announce; `taken` is older */
+    return __atomic_load_n(&page_of(s->team, member)->joined, __ATOMIC_ACQUIRE) ==
+           mark_of(s);
+}
+
+static bool has_opened(const struct shrink *s, int member)
+{
+    return __atomic_load_n(&page_of(s->team, member)->opened, __ATOMIC_ACQUIRE) ==
+           mark_of(s);
+}
+
+static bool is_dead(const symm_team *team, int member)
+{
+    int rank = team->world_rank[member];
+    const char *why;
+
+    return member != team->rank && symm__process_check(&team->ctx->process[rank],
+                                                       &team->ctx->control[rank]->live,
+                                                       &why) == SYMM_ERR_PEER_DEAD;
+}
+
+static void announce(const struct shrink *s)
+{
+    __atomic_store_n(&s->own->taken, symm__team_slots(s->team->ctx), __ATOMIC_RELAXED);
+    /* release: pairs with the acquire in has_come */
+    __atomic_store_n(&s->own->joined, mark_of(s), __ATOMIC_RELEASE);
+}
+
+/* ---- Who survives -------------------------------------------------------------------- */
+
+/* Who has come and lives. *waiting: somebody else may still come. */
+static uint64_t gathered(const struct shrink *s, bool *waiting)
+{
+    uint64_t set = 0;
+
+    *waiting = false;
+    for (int m = 0; m < s->team->size; m++) {
+        if (!is_in(s->among, m) || is_dead(s->team, m))
+            continue;
+        if (has_come(s, m))
+            set |= UINT64_C(1) << m;
+        else
+            *waiting = true;
+    }
+    return set;
+}
+
+static int free_slot(const struct shrink *s, uint64_t set)
+{
+    uint64_t taken = 0;
+    int slot = 0;
+
+    for (int m = 0; m < s->team->size; m++)
+        if (is_in(set, m))
+            taken |= __atomic_load_n(&page_of(s->team, m)->taken, __ATOMIC_RELAXED);
+    while (slot < SYMM_MAX_TEAMS && (taken >> slot & 1))
+        slot++;
+    return slot;
+}
+
+static void propose(const struct shrink *s, const struct step *at, uint64_t set)
+{
+    int place = s->attempt & 1;
+
+    /* release: who reads what is written here finds the word of this attempt, not that of
+     * two attempts ago, whose set lay here */
+    __atomic_store_n(&s->own->set[place], set, __ATOMIC_RELEASE);
+    __atomic_store_n(&s->own->slot[place], (uint32_t)free_slot(s, set),
+                     __ATOMIC_RELEASE);
+    move(s, at, s->attempt, s->team->rank, DECIDED);
+}
+
+/* The set of this attempt, if the word is still as it was; *mine: I am in it. */
+static symm_status read_set(struct shrink *s, const struct step *at, bool *current,
+                            bool *mine)
+{
+    const struct symm_agreement *page = page_of(s->team, at->proposer);
+    int place = s->attempt & 1;
+    /* acquire: pairs with the release in propose */
+    uint64_t set = __atomic_load_n(&page->set[place], __ATOMIC_ACQUIRE);
+    uint32_t slot = __atomic_load_n(&page->slot[place], __ATOMIC_ACQUIRE);
+
+    *current = __atomic_load_n(s->board, __ATOMIC_ACQUIRE) == at->word;
+    if (!*current)
+        return SYMM_OK;
+    *mine = is_in(set, s->team->rank);
+    if (*mine && ((set & ~s->among) || !is_in(set, at->proposer) || slot > NO_SLOT ||
+                  (slot < NO_SLOT && s->team->ctx->teams[slot])))
+        return symm__fail(
+            SYMM_ERR_DAMAGED,
+            "the control page of rank %d is damaged: it proposes survivors "
+            "0x%llx and slot %u",
+            s->team->world_rank[at->proposer], (unsigned long long)set, slot);
+    s->set = set;
+    s->slot = (int)slot;
+    return SYMM_OK;
+}
+
+static symm_status not_made(const struct shrink *s)
+{
+    char name[64];
+
+    if (s->slot == NO_SLOT)
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "no address range of %zu bytes is free on all survivors; "
+                          "destroy teams, or lower SYMM_TEAM_BYTES or raise "
+                          "SYMM_HEAP_BYTES",
+                          s->team->ctx->team_bytes);
+    return symm__fail(
+        SYMM_ERR_ABORTED,
+        "the survivors of %s have no team: one of them could not make it, "
+        "or not before the deadline; symm_team_shrink can be called again",
+        symm__team_name(s->team, name, sizeof(name)));
+}
+
+/* The attempt has been decided or is over: is it mine? *again: the next one is. */
+static symm_status follow(struct shrink *s, const struct step *at, bool *decided)
+{
+    bool next = at->attempt == s->attempt + 1 && at->phase == GATHER;
+    bool current, mine;
+    symm_status status;
+
+    if (at->attempt != s->attempt && !next)
+        return left_out(s);
+    status = read_set(s, at, &current, &mine);
+    if (status != SYMM_OK || !current)
+        return status;
+    if (!mine || at->phase == DONE) /* DONE would have needed me */
+        return left_out(s);
+    if (next) {
+        s->among = s->set;
+        s->attempt++;
+        return SYMM_OK;
+    }
+    if (at->phase == FAILED)
+        return not_made(s);
+    *decided = true;
+    return SYMM_OK;
+}
+
+/* Until the attempt has a set. */
+static symm_status gather(struct shrink *s)
+{
+    double until = 0;
+    uint32_t joined = 0;
+    bool decided = false;
+
+    while (!decided) {
+        struct step at;
+        bool waiting;
+        symm_status status = look(s, &at);
+
+        if (joined != s->attempt) {
+            announce(s);
+            until = symm__now() + s->team->ctx->deadline;
+            joined = s->attempt;
+        }
+        if (status == SYMM_OK && (at.phase != GATHER || at.attempt != s->attempt)) {
+            status = follow(s, &at, &decided);
+        } else if (status == SYMM_OK) {
+            uint64_t set = gathered(s, &waiting);
+
+            if (!waiting || symm__now() >= until)
+                propose(s, &at, set);
+            else
+                symm__sleep(LOOK_SECONDS);
+        }
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+/* Opens the attempt, unless somebody has. */
+static symm_status begin(struct shrink *s)
+{
+    for (;;) {
+        struct step at;
+        symm_status status = look(s, &at);
+
+        if (status != SYMM_OK || at.attempt == s->attempt)
+            return status;
+        if (at.attempt > s->attempt)
+            return left_out(s);
+        if (at.phase != DONE && at.phase != FAILED) /* I was there when it ended */
+            return damaged(s, at.word);
+        if (s->attempt > LAST_ATTEMPT)
+            return symm__fail(SYMM_ERR_OVERFLOW,
+                              "a team was shrunk %u times; shrink the team that "
+                              "symm_team_shrink has made",
+                              s->attempt);
+        move(s, &at, s->attempt, at.proposer, GATHER);
+    }
+}
+
+/* ---- Their team ---------------------------------------------------------------------- */
+
+static symm_status make(struct shrink *s)
+{
+    symm_ctx *ctx = s->team->ctx;
+    int world_rank[SYMM_MAX_RANKS], size = 0;
+    symm_status status;
+
+    if (s->slot == NO_SLOT)
+        return not_made(s);
+    status = symm__team_create(ctx, s->team->size, &s->made);
+    if (status != SYMM_OK)
+        return status;
+    for (int m = 0; m < s->team->size; m++)
+        if (is_in(s->set, m))
+            world_rank[size++] = s->team->world_rank[m];
+    s->made->agreed = true;
+    return symm__team_settle(s->made, symm__team_uid(s->team, s->attempt, SPLIT_NEVER),
+                             s->slot, world_rank, size, ctx->deadline);
+}
+
+static void unmake(struct shrink *s)
+{
+    symm_ctx *ctx = s->team->ctx;
+
+    if (s->made && ctx->teams[s->slot] == s->made) {
+        ctx->teams[s->slot] = NULL;
+        __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
+    }
+    symm__team_free(s->made);
+    s->made = NULL;
+}
+
+/* What is to become of the attempt, as far as I can see; DECIDED: that is not known yet. */
+static enum phase verdict(const struct shrink *s, bool opened, bool late)
+{
+    bool all = opened;
+
+    for (int m = 0; m < s->team->size; m++) {
+        if (!is_in(s->set, m) || has_opened(s, m))
+            continue;
+        if (is_dead(s->team, m) && !has_opened(s, m))
+            return GATHER;
+        all = false;
+    }
+    return all ? DONE : !opened || late ? FAILED : DECIDED;
+}
+
+/* Until it is decided how the attempt ends, the same for all. */
+static symm_status conclude(const struct shrink *s, bool opened, enum phase *end)
+{
+    double until = symm__now() + s->team->ctx->deadline;
+
+    if (opened) /* release: pairs with the acquire in has_opened */
+        __atomic_store_n(&s->own->opened, mark_of(s), __ATOMIC_RELEASE);
+    for (;;) {
+        struct step at;
+        symm_status status = look(s, &at);
+        enum phase want;
+
+        if (status != SYMM_OK)
+            return status;
+        if (at.attempt != s->attempt || at.phase != DECIDED) {
+            *end = at.attempt == s->attempt ? at.phase : GATHER;
+            return SYMM_OK;
+        }
+        want = verdict(s, opened, symm__now() >= until);
+        if (want == DECIDED)
+            symm__sleep(LOOK_SECONDS);
+        else
+            move(s, &at, want == GATHER ? s->attempt + 1 : s->attempt, at.proposer,
+                 want);
+    }
+}
+
+/* One attempt. *end: how it ended for all, if the status is SYMM_OK. */
+static symm_status attempt(struct shrink *s, enum phase *end)
+{
+    char sentence[SYMM_ERROR_BYTES];
+    symm_status status = gather(s), made;
+
+    if (status != SYMM_OK)
+        return status;
+    made = make(s);
+    snprintf(sentence, sizeof(sentence), "%s",
+             made == SYMM_OK ? "" : symm_last_error());
+    status = conclude(s, made == SYMM_OK, end);
+    if (status == SYMM_OK && *end == FAILED)
+        status = made == SYMM_OK ? not_made(s) : symm__fail_quiet(made, sentence);
+    if (status != SYMM_OK || *end != DONE)
+        unmake(s);
+    return status;
+}
+
+/* A team without all of its ranks has failed, if nobody has noticed yet. */
+static void mark_failed(symm_team *team, uint64_t set)
+{
+    int missing[SYMM_MAX_RANKS], count = 0;
+    char names[200], name[64];
+    bool dead = false;
+
+    for (int m = 0; m < team->size; m++)
+        if (!is_in(set, m)) {
+            missing[count++] = team->world_rank[m];
+            dead = dead || is_dead(team, m);
+        }
+    if (count == 0 || __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
+        return;
+    symm__ranks_text(missing, count, names, sizeof(names));
+    (void)symm__team_fail(team, dead ? SYMM_ERR_PEER_DEAD : SYMM_ERR_TIMEOUT,
+                          "%s did not come to symm_team_shrink of %s", names,
+                          symm__team_name(team, name, sizeof(name)));
+}
+
+/* With the context locked. */
+static symm_status shrink(symm_team *team, symm_team **survivors)
+{
+    uint64_t all = ~UINT64_C(0) >> (64 - team->size);
+    struct shrink s = {.team = team,
+                       .own = page_of(team, team->rank),
+                       .board =
+                           &team->ctx->control[team->world_rank[0]]->board[team->board],
+                       .attempt = team->shrinks + 1,
+                       .among = team->survivors ? team->survivors & all : all};
+    enum phase end = GATHER;
+    symm_status status = SYMM_OK;
+
+    if (!is_in(s.among, team->rank))
+        return left_out(&s);
+    while (status == SYMM_OK && end == GATHER) {
+        status = begin(&s);
+        if (status == SYMM_OK)
+            status = attempt(&s, &end);
+        if (status == SYMM_OK && end == GATHER) {
+            s.among = s.set;
+            s.attempt++;
+        }
+    }
+    /* left_out has said so in the team; else the next call begins behind this one. */
+    if (is_in(team->survivors ? team->survivors : all, team->rank)) {
+        team->shrinks = s.attempt;
+        team->survivors = s.set ? s.set : s.among;
+    }
+    if (status != SYMM_OK)
+        return status;
+    mark_failed(team, s.set);
+    *survivors = s.made;
+    return SYMM_OK;
+}
+
+symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!survivors)
+        return symm__fail(SYMM_ERR_INVALID, "symm_team_shrink: survivors is NULL");
+    for (int m = 0; m < team->size; m++)
+        if (!team->ctx->control[team->world_rank[m]])
+            return symm__fail(SYMM_ERR_UNSUPPORTED,
+                              "symm_team_shrink: rank %d is on another host; shrink a "
+                              "team of one host's ranks",
+                              team->world_rank[m]);
+    pthread_mutex_lock(&team->ctx->lock);
+    status = shrink(team, survivors);
+    pthread_mutex_unlock(&team->ctx->lock);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wide.h - teams whose ranks are on several hosts.
+ *
+ * A wide team has the part of its ranks that are on this host as a team of its own (`node`),
+ * and, by its engine, a communicator of all its ranks and one of its rail: the ranks with
+ * the same place on each host, if all hosts have equally many; else the first rank of each.
+ * A collective is steps of both: kernels over symmetric memory on each host, the engine
+ * between them.
+ *
+ * What is promised: all_reduce adds on each host in rank order, then the hosts' sums by the
+ * engine; each element is summed between hosts by one rail, and its sum copied to the other
+ * ranks of each host. So all ranks of a host have the same bits, and all ranks of the team
+ * if the engine gives all ranks of a communicator the same (MPI's usual algorithms and NCCL
+ * do). The order of ranks over the whole team is not kept: SYMM_NUMERICS_RANK_ORDER is
+ * refused. float16, bfloat16 and float8 are rounded once on each host and once by the engine.
+ *
+ * Calls run in the order in which they are made, on whichever streams: all ranks make them in
+ * the same order over all streams of a wide team.
+ *
+ * Without an engine a wide team serves splits, rendezvous, and one-sided calls within the
+ * host; its collectives are SYMM_ERR_UNSUPPORTED.
+ */
+#ifndef SYMM_WIDE_H
+#define SYMM_WIDE_H
+
+#include "engine_team.h"
+
+struct symm_wide {
+    symm_team *node; /* the ranks on this host, in order; owned */
+    int hosts;
+    int host[SYMM_MAX_RANKS];   /* by team rank, numbered by their lowest rank */
+    int local[SYMM_MAX_RANKS];  /* by team rank: its rank in its host's part */
+    int sizes[SYMM_MAX_RANKS];  /* by host */
+    int leader[SYMM_MAX_RANKS]; /* by host: team rank of its first */
+    int at, here;               /* own host, own rank in its part */
+    bool equal;                 /* hosts have equally many ranks, */
+    bool regular;               /* and rank = host x size + place there */
+    int rail_count;
+    int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
+    double looked;            /* at the ranks of other hosts; with the context locked */
+    void *scratch[SYMM_CHANNELS]; /* of each lane; owned */
+    size_t scratch_bytes[SYMM_CHANNELS];
+    void **outgrown; /* device memory that kernels may still use; owned */
+    size_t outgrown_count;
+    uint64_t tickets, served; /* calls that were made, that have run */
+    pthread_mutex_t turn;
+    pthread_cond_t turns;
+};
+
+/* wide.c */
+bool symm__team_spans(const symm_team *team); /* are its ranks on several hosts? */
+/* Once the team is open, and has its engine. Collective, with the context locked. */
+symm_status symm__wide_open(symm_team *team, double deadline) SYMM_MUST_CHECK;
+void symm__wide_close(symm_team *team); /* with its node's part */
+/* Has a rank of another host died, or told that the team has failed? Then it has, here. */
+symm_status symm__wide_look(symm_team *team);
+/* The engine has failed, but not by the deadline: a member may know better why, and tell. */
+void symm__wide_reason(symm_team *team, symm_status status);
+/* Tells the members on other hosts. */
+void symm__wide_tell(symm_team *team);
+/* A one-sided call needs memory that is mapped here. */
+symm_status symm__wide_reach(const char *what, const symm_team *team,
+                             int peer) SYMM_MUST_CHECK;
+
+/* wide_call.c */
+symm_status symm__wide_choose(const symm_team *team,
+                              const struct symm_question *question,
+                              struct symm_cached *entry) SYMM_MUST_CHECK;
+/* A call's place among all of the team, when it is made. */
+uint64_t symm__wide_ticket(symm_team *team);
+symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args);
+/* On a device: queues all steps on the lane's stream. */
+symm_status symm__wide_launch(struct symm_lane *lane, const struct symm_cached *entry,
+                              double deadline, symm_work **work) SYMM_MUST_CHECK;
+
+/* collective.c: one collective of the node's part, on the lane of the same number. */
+symm_status symm__collective_run(struct symm_lane *lane,
+                                 const struct symm_engine_request *request,
+                                 const char *site, double deadline) SYMM_MUST_CHECK;
+
+#endif

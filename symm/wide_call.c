@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * wide_call.c - collectives of a wide team (wide.h), as steps on each host and between them.
+ *
+ *   all_reduce      rails: reduce_scatter on the host, all_reduce on the rail, all_gather on
+ *                   the host; what does not divide by the host's ranks, and hosts of unequal
+ *                   size: all_reduce on the host, then among leaders, broadcast on the host
+ *   reduce_scatter  rails: one on the host for each host's blocks, then one on the rail
+ *   all_gather      rails: one on the rail, then one on the host for each host's blocks
+ *   broadcast       to the root's host where its leader is not the root, along the rail, on
+ *                   the other hosts
+ *   barrier         on the host, among leaders, on the host
+ *   all_to_all, and what rails cannot do: the engine over all ranks
+ *
+ * Rails need hosts of equal size (and ranks in the order of hosts, but for all_reduce). An
+ * average of integers is not made in two steps, since each would round.
+ *
+ * On the host backend a step of the engine is announced to its ranks on other hosts by the
+ * call's tag, so ranks that make different calls see it. (On CUDA only ranks of one host do,
+ * by their kernels.) The lane of the node's team with the same number is used, by this lane
+ * alone. Communicators want one order on all ranks: calls take a ticket when they are made,
+ * and run in the order of tickets, on whichever streams they are.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "clock.h"
+#include "cuda.h"
+#include "ranks.h"
+#include "status.h"
+#include "wide.h"
+
+enum way { RAILS, LEADERS, FLAT };
+
+/* A call in the making. */
+struct run {
+    symm_team *team;
+    struct symm_wide *wide;
+    struct symm_team_engine *engine;
+    struct symm_lane *lane;
+    const struct symm_args *args;
+    size_t element;
+    double until;
+};
+
+/* ---- Which way -------------------------------------------------------------------- */
+
+static bool reduces(enum symm_kind kind)
+{
+    return kind == SYMM_KIND_ALL_REDUCE || kind == SYMM_KIND_REDUCE_SCATTER;
+}
+
+static bool is_integer(symm_dtype dtype)
+{
+    return dtype >= SYMM_INT64;
+}
+
+/* An average of averages is the average only of equal parts, and of what does not round to
+ * whole numbers. */
+static bool in_steps(const struct symm_wide *wide, symm_dtype dtype, symm_op op)
+{
+    return op != SYMM_AVG || (wide->equal && !is_integer(dtype));
+}
+
+static enum way way_of(const struct symm_wide *wide, enum symm_kind kind,
+                       symm_dtype dtype, symm_op op)
+{
+    switch (kind) {
+    case SYMM_KIND_BARRIER:
+    case SYMM_KIND_BROADCAST:
+        return LEADERS;
+    case SYMM_KIND_ALL_REDUCE:
+        if (!in_steps(wide, dtype, op))
+            return FLAT;
+        return wide->equal ? RAILS : LEADERS;
+    case SYMM_KIND_REDUCE_SCATTER:
+        return wide->regular && in_steps(wide, dtype, op) ? RAILS : FLAT;
+    case SYMM_KIND_ALL_GATHER:
+        return wide->regular ? RAILS : FLAT;
+    default:
+        return FLAT;
+    }
+}
+
+static symm_status refuse_forced(const struct symm_question *q)
+{
+    return symm__fail(
+        SYMM_ERR_UNSUPPORTED,
+        "%s over several hosts: %s is not for ranks of other hosts; give no "
+        "algorithm, or engine",
+        symm__kind_name(q->kind), q->forced);
+}
+
+symm_status symm__wide_choose(const symm_team *team, const struct symm_question *q,
+                              struct symm_cached *entry)
+{
+    static const char *const reasons[] = {
+        "kernels on each host, the engine along rails between them",
+        "kernels on each host, the engine among the hosts' leaders",
+        "the engine over all ranks"};
+    bool flat = q->forced && strcmp(q->forced, "engine") == 0;
+    enum way way = flat ? FLAT : way_of(team->wide, q->kind, q->dtype, q->op);
+    char name[64];
+
+    if (!team->engine)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s: %s is on %d hosts, which needs an engine: MPI on the host "
+            "backend (SYMM_ENGINE=mpi), NCCL on cuda (SYMM_NCCL_LIB); or "
+            "split it by host",
+            symm__kind_name(q->kind), symm__team_name(team, name, sizeof(name)),
+            team->wide->hosts);
+    if (q->forced && !flat)
+        return refuse_forced(q);
+    if (q->engine_objection && q->kind != SYMM_KIND_BARRIER)
+        return symm__fail(SYMM_ERR_UNSUPPORTED, "%s over several hosts: %s",
+                          symm__kind_name(q->kind), q->engine_objection);
+    if (reduces(q->kind) && q->numerics == SYMM_NUMERICS_RANK_ORDER)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s over %d hosts is not made in the order of all ranks: each "
+            "host's ranks come first; ask for SYMM_NUMERICS_SAME_BITS, or "
+            "split the team by host",
+            symm__kind_name(q->kind), team->wide->hosts);
+    if (q->kind == SYMM_KIND_ALL_REDUCE && way == FLAT &&
+        q->numerics != SYMM_NUMERICS_ANY)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "all_reduce %s of %s over these hosts is the engine's, which "
+                          "does not promise the same bits on all ranks",
+                          symm_op_name(q->op), symm_dtype_name(q->dtype));
+    entry->algorithm = SYMM_ALGORITHM_ENGINE;
+    entry->args.barriers = (uint32_t)way;
+    entry->args.out_offset = 0; /* the ticket, once it is queued */
+    entry->reason = reasons[way];
+    return SYMM_OK;
+}
+
+/* ---- Steps ------------------------------------------------------------------------ */
+
+static const char *site_of(const struct run *run)
+{
+    return run->args->site.name;
+}
+
+static struct symm_engine_request step_of(const struct run *run, enum symm_kind kind,
+                                          const void *in, void *out, size_t count,
+                                          int root)
+{
+    return (struct symm_engine_request){.what = SYMM_ENGINE_COLLECTIVE,
+                                        .kind = kind,
+                                        .in = in,
+                                        .out = out,
+                                        .count = count,
+                                        .dtype = (symm_dtype)run->args->site.dtype,
+                                        .op = (symm_op)run->args->site.op,
+                                        .root = root,
+                                        .peer = -1};
+}
+
+static symm_status on_host(struct run *run, enum symm_kind kind, const void *in,
+                           void *out, size_t count, int root)
+{
+    const struct symm_engine_request step = step_of(run, kind, in, out, count, root);
+    symm_team *node = run->wide->node;
+    struct symm_lane *lane = &node->lane[run->lane->index];
+
+    lane->stream = run->lane->stream;
+    return symm__collective_run(lane, &step, site_of(run), run->until - symm__now());
+}
+
+static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
+                              const struct symm_engine_request *request)
+{
+    symm_team *team = run->team;
+    const struct symm_engine_call call = {
+        .team = team,
+        .comm = comm,
+        .requests = request,
+        .count = 1,
+        .deadline = run->until - symm__now(),
+        .what = symm__kind_name((enum symm_kind)run->args->site.kind),
+        .site = site_of(run)};
+
+    if (team->calls)
+        return team->calls->engine(&call, run->lane->stream, NULL);
+    return symm__engine_run_host(team, comm, request, 1, call.deadline, call.what,
+                                 call.site);
+}
+
+/* Do all ranks of the communicator make this call? */
+static symm_status announce(struct run *run, struct symm_engine_comm *comm,
+                            const int *ranks, int count)
+{
+    const symm_team *team = run->team;
+    uint64_t mine = run->args->site.tag, tags[SYMM_MAX_RANKS];
+    struct symm_engine_request step =
+        step_of(run, SYMM_KIND_ALL_GATHER, &mine, tags, 1, 0);
+    char text[176];
+    symm_status status;
+
+    if (team->calls)
+        return SYMM_OK;
+    step.dtype = SYMM_UINT64;
+    status = engine_run(run, comm, &step);
+    for (int i = 0; status == SYMM_OK && i < count; i++) {
+        int rank = team->world_rank[ranks ? ranks[i] : i];
+
+        if (tags[i] == mine)
+            continue;
+        status = symm__team_fail(
+            run->team, SYMM_ERR_MISMATCH,
+            "rank %d on host %s makes another call than rank %d, which is at %s: all "
+            "ranks of a team must make the same calls in the same order",
+            rank, team->ctx->host_name[team->ctx->host_of[rank]], team->ctx->rank,
+            symm__site_text(&run->args->site, 0, text, sizeof(text)));
+    }
+    return status;
+}
+
+static symm_status between(struct run *run, enum symm_kind kind, const void *in,
+                           void *out, size_t count, int root)
+{
+    const struct symm_engine_request step = step_of(run, kind, in, out, count, root);
+    symm_status status =
+        announce(run, run->engine->rail, run->wide->rail, run->wide->rail_count);
+
+    return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
+}
+
+/* At least that much memory of this lane's own. */
+static symm_status scratch(struct run *run, size_t bytes, char **at)
+{
+    struct symm_wide *wide = run->wide;
+    int lane = run->lane->index;
+    size_t wanted = wide->scratch_bytes[lane] ? 2 * wide->scratch_bytes[lane] : 65536;
+    void *fresh = NULL, **list;
+    symm_status status = SYMM_OK;
+
+    wanted = wanted > bytes ? wanted : bytes;
+    if (wide->scratch_bytes[lane] < bytes && !run->team->calls) {
+        fresh = aligned_alloc(64, (wanted + 63) / 64 * 64);
+        if (!fresh)
+            return symm__fail(SYMM_ERR_NOMEM, "no memory for %zu bytes between hosts",
+                              bytes);
+        free(wide->scratch[lane]);
+    } else if (wide->scratch_bytes[lane] < bytes) {
+        /* What kernels still use stays until the team goes: at most as much again. */
+        list = realloc(wide->outgrown, (wide->outgrown_count + 1) * sizeof(*list));
+        if (!list)
+            return symm__fail(SYMM_ERR_NOMEM, "no memory for a list");
+        wide->outgrown = list;
+        status = symm__cuda_local_alloc(run->team->ctx, wanted, &fresh);
+        if (status != SYMM_OK)
+            return status;
+        if (wide->scratch[lane])
+            wide->outgrown[wide->outgrown_count++] = wide->scratch[lane];
+    }
+    if (fresh) {
+        wide->scratch[lane] = fresh;
+        wide->scratch_bytes[lane] = wanted;
+    }
+    *at = wide->scratch[lane];
+    return SYMM_OK;
+}
+
+/* ---- Collectives ------------------------------------------------------------------- */
+
+/* Few elements, or hosts of unequal size. */
+static symm_status reduce_leaders(struct run *run, const char *in, char *out,
+                                  size_t count)
+{
+    symm_status status = on_host(run, SYMM_KIND_ALL_REDUCE, in, out, count, 0);
+
+    if (status == SYMM_OK && run->wide->here == 0)
+        status = between(run, SYMM_KIND_ALL_REDUCE, out, out, count, 0);
+    if (status == SYMM_OK)
+        status = on_host(run, SYMM_KIND_BROADCAST, out, out, count, 0);
+    return status;
+}
+
+static symm_status all_reduce(struct run *run)
+{
+    const struct symm_args *args = run->args;
+    size_t places = (size_t)run->wide->sizes[run->wide->at];
+    size_t part = (enum way)args->barriers == RAILS ? args->count / places : 0;
+    size_t most = part * places * run->element;
+    const char *in = args->in;
+    char *out = args->out, *own = out + (size_t)run->wide->here * part * run->element;
+    symm_status status = SYMM_OK;
+
+    if (part > 0)
+        status = on_host(run, SYMM_KIND_REDUCE_SCATTER, in, own, part, 0);
+    if (status == SYMM_OK && part > 0)
+        status = between(run, SYMM_KIND_ALL_REDUCE, own, own, part, 0);
+    if (status == SYMM_OK && part > 0)
+        status = on_host(run, SYMM_KIND_ALL_GATHER, own, out, part, 0);
+    if (status == SYMM_OK && part * places < args->count)
+        status =
+            reduce_leaders(run, in + most, out + most, args->count - part * places);
+    return status;
+}
+
+static symm_status reduce_scatter(struct run *run)
+{
+    const struct symm_args *args = run->args;
+    size_t block = args->count * run->element;
+    size_t places = (size_t)run->wide->sizes[0];
+    char *sums;
+    symm_status status = scratch(run, (size_t)run->wide->hosts * block, &sums);
+
+    for (int h = 0; status == SYMM_OK && h < run->wide->hosts; h++)
+        status = on_host(run, SYMM_KIND_REDUCE_SCATTER,
+                         (const char *)args->in + (size_t)h * places * block,
+                         sums + (size_t)h * block, args->count, 0);
+    return status == SYMM_OK
+               ? between(run, SYMM_KIND_REDUCE_SCATTER, sums, args->out, args->count, 0)
+               : status;
+}
+
+static symm_status all_gather(struct run *run)
+{
+    const struct symm_args *args = run->args;
+    size_t block = args->count * run->element;
+    size_t places = (size_t)run->wide->sizes[0];
+    char *parts;
+    symm_status status = scratch(run, (size_t)run->wide->hosts * block, &parts);
+
+    if (status == SYMM_OK)
+        status = between(run, SYMM_KIND_ALL_GATHER, args->in, parts, args->count, 0);
+    for (int h = 0; status == SYMM_OK && h < run->wide->hosts; h++)
+        status =
+            on_host(run, SYMM_KIND_ALL_GATHER, parts + (size_t)h * block,
+                    (char *)args->out + (size_t)h * places * block, args->count, 0);
+    return status;
+}
+
+/* The rail's rank of the member on that host. */
+static int rail_rank(const struct symm_wide *wide, int host)
+{
+    int i = 0;
+
+    while (i + 1 < wide->rail_count && wide->host[wide->rail[i]] != host)
+        i++;
+    return i;
+}
+
+static symm_status broadcast(struct run *run)
+{
+    const struct symm_args *args = run->args;
+    const struct symm_wide *wide = run->wide;
+    int host = wide->host[args->root], local = wide->local[args->root];
+    int relay = wide->equal ? local : 0; /* the place on each host that gets it first */
+    bool there = wide->at == host;
+    const void *from = wide->here == local && there ? args->in : args->out;
+    symm_status status = SYMM_OK;
+
+    if (there)
+        status = on_host(run, SYMM_KIND_BROADCAST, from, args->out, args->count, local);
+    if (status == SYMM_OK && wide->here == relay)
+        status = between(run, SYMM_KIND_BROADCAST, args->out, args->out, args->count,
+                         rail_rank(wide, host));
+    if (status == SYMM_OK && !there)
+        status =
+            on_host(run, SYMM_KIND_BROADCAST, args->out, args->out, args->count, relay);
+    return status;
+}
+
+/* On a device the engine may have no barrier: a sum of one number is one. */
+static symm_status leaders_meet(struct run *run)
+{
+    struct symm_engine_request step;
+    char *number;
+    symm_status status;
+
+    if (!run->team->calls)
+        return announce(run, run->engine->rail, run->wide->rail, run->wide->rail_count);
+    status = scratch(run, sizeof(uint64_t), &number);
+    step = step_of(run, SYMM_KIND_ALL_REDUCE, number, number, 1, 0);
+    step.dtype = SYMM_INT32;
+    step.op = SYMM_MAX;
+    return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
+}
+
+static symm_status barrier(struct run *run)
+{
+    symm_status status = on_host(run, SYMM_KIND_BARRIER, NULL, NULL, 0, 0);
+
+    if (status == SYMM_OK && run->wide->here == 0)
+        status = leaders_meet(run);
+    if (status == SYMM_OK)
+        status = on_host(run, SYMM_KIND_BARRIER, NULL, NULL, 0, 0);
+    return status;
+}
+
+static symm_status flat(struct run *run)
+{
+    const struct symm_engine_request step = symm__engine_request(run->args);
+    symm_status status = announce(run, run->engine->comm, NULL, run->team->size);
+
+    return status == SYMM_OK ? engine_run(run, run->engine->comm, &step) : status;
+}
+
+static symm_status steps(struct run *run)
+{
+    enum symm_kind kind = (enum symm_kind)run->args->site.kind;
+
+    if (run->args->count == 0) /* nothing to move, but it synchronises */
+        return barrier(run);
+    if ((enum way)run->args->barriers == FLAT)
+        return flat(run);
+    switch (kind) {
+    case SYMM_KIND_ALL_REDUCE:
+        return all_reduce(run);
+    case SYMM_KIND_REDUCE_SCATTER:
+        return reduce_scatter(run);
+    case SYMM_KIND_ALL_GATHER:
+        return all_gather(run);
+    case SYMM_KIND_BROADCAST:
+        return broadcast(run);
+    default:
+        return barrier(run);
+    }
+}
+
+/* ---- Running ----------------------------------------------------------------------- */
+
+/* The team and its part on this host fail together: whoever waits in either learns it. */
+static symm_status fail_both(struct run *run, symm_status status)
+{
+    symm_team *team = run->team, *node = run->wide->node;
+    char sentence[SYMM_ERROR_BYTES];
+    bool node_first = symm__team_failed(node) != SYMM_OK;
+
+    if (symm__team_failed(team) == SYMM_OK && !node_first)
+        return status; /* an argument, or memory: nothing has begun, or all have refused */
+    snprintf(sentence, sizeof(sentence), "%s",
+             symm__team_failed(team) != SYMM_OK ? team->failure : node->failure);
+    status = (symm_status)(team->failed != SYMM_OK ? team->failed : node->failed);
+    if (team->failed == SYMM_OK)
+        (void)symm__team_fail(team, status, "%s", sentence);
+    if (!node_first)
+        (void)symm__team_fail(node, status, "%s", sentence);
+    if (team->calls)
+        symm__cuda_abort(node, status);
+    symm__engine_team_abort(team);
+    return symm__team_failed(team);
+}
+
+uint64_t symm__wide_ticket(symm_team *team)
+{
+    return __atomic_add_fetch(&team->wide->tickets, 1, __ATOMIC_RELAXED);
+}
+
+/* Until all calls that were made before have run: each is bounded by itself. */
+static symm_status await_turn(symm_team *team, uint64_t ticket)
+{
+    struct symm_wide *wide = team->wide;
+
+    pthread_mutex_lock(&wide->turn);
+    while (wide->served + 1 != ticket && symm__team_failed(team) == SYMM_OK)
+        pthread_cond_wait(&wide->turns, &wide->turn);
+    pthread_mutex_unlock(&wide->turn);
+    return symm__team_failed(team);
+}
+
+static void pass_turn(symm_team *team, uint64_t ticket)
+{
+    struct symm_wide *wide = team->wide;
+
+    pthread_mutex_lock(&wide->turn);
+    wide->served = ticket > wide->served ? ticket : wide->served;
+    pthread_cond_broadcast(&wide->turns);
+    pthread_mutex_unlock(&wide->turn);
+}
+
+static symm_status run_steps(struct symm_lane *lane, const struct symm_args *args,
+                             uint64_t ticket, double deadline)
+{
+    symm_team *team = lane->team;
+    symm_status status = await_turn(team, ticket);
+    struct run run = {.team = team,
+                      .wide = team->wide,
+                      .engine = team->engine,
+                      .lane = lane,
+                      .args = args,
+                      .element = symm_dtype_size((symm_dtype)args->site.dtype),
+                      .until = symm__now() + deadline};
+
+    if (status == SYMM_OK)
+        status = steps(&run);
+    if (status != SYMM_OK)
+        status = fail_both(&run, status);
+    pass_turn(team, ticket);
+    return status;
+}
+
+symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args)
+{
+    struct symm_lane *lane = state->owner;
+
+    /* A queued call has taken its ticket when it was made. */
+    return run_steps(
+        lane, args, args->out_offset ? args->out_offset : symm__wide_ticket(lane->team),
+        lane->deadline);
+}
+
+symm_status symm__wide_launch(struct symm_lane *lane, const struct symm_cached *entry,
+                              double deadline, symm_work **work)
+{
+    symm_status status =
+        run_steps(lane, &entry->args, symm__wide_ticket(lane->team), deadline);
+
+    return status == SYMM_OK && work ? lane->team->calls->handle(lane, work) : status;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_stage.h - what suites of the NCCL engine share: the environment, and a rank's
+ * memory. They run over the fake driver and the stand-in for NCCL, or with SYMM_TEST_GPU=1
+ * on GPUs with NCCL itself, as far as they do not ask the stand-in.
+ */
+#ifndef SYMM_TESTS_ENGINE_STAGE_H
+#define SYMM_TESTS_ENGINE_STAGE_H
+
+#include "device.h"
+
+#define ENGINE_BYTES ((size_t)1 << 20)
+
+struct engine_stage {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area in, out, heap; /* heap: symmetric */
+    void *stream;
+    int rank, n;
+};
+
+/* device_suite(), the stand-in, and SYMM_ENGINE=nccl. */
+void engine_suite(void);
+/* 0, or 1: said why. */
+int engine_open(struct engine_stage *s, symm_ctx *ctx);
+void engine_close(struct engine_stage *s);
+/* Number of calls of a function of NCCL, in this process; 0 on GPUs. */
+uint64_t engine_calls(const char *symbol);
+int engine_registered(void);
+int engine_windows(void);
+
+/* Runs the body on `ranks` ranks with NAME=VALUE settings in their environment (NULL: none);
+ * does nothing in a mode that is not `pass`. */
+extern enum harness_mode engine_pass;
+int engine_run(harness_body body, int ranks, enum harness_mode mode, void *arg,
+               const char *const *settings, double deadline);
+
+#endif

@@ -1,0 +1,723 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fake_nccl.c - see fake_nccl.h: NCCL's functions, and the rules of their use.
+ *
+ * What ends the program: a communicator that is used after its end, or while a call of it is
+ * in progress; memory registered twice, or freed before it is deregistered, or left
+ * registered at the end of a communicator; windows that the ranks make in different order; a
+ * group that ends before it begins, or holds a communicator's end; a configuration that
+ * blocks; no current device; transfers of which the two ends say different things.
+ */
+#include "fake_nccl.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SYSTEM_ERROR 2
+#define SECONDS      60 /* that anything is waited for here */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct fake_comm *comms;
+static struct {
+    char name[32];
+    uint64_t calls;
+} counts[32];
+
+static _Thread_local int depth; /* of groups */
+static _Thread_local struct {
+    struct fake_comm *comm;
+    void *stream;
+    struct fake_work *work;
+} grouped[64];
+static _Thread_local int grouped_count;
+
+void fake_nccl_die(const char *format, ...)
+{
+    char text[256];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    fprintf(stderr, "fake NCCL: %s\n", text);
+    abort();
+}
+
+/* ---- Bookkeeping --------------------------------------------------------------------------- */
+
+static void count_call(const char *symbol)
+{
+    size_t i = 0;
+
+    pthread_mutex_lock(&mutex);
+    while (i < 31 && counts[i].name[0] && strcmp(counts[i].name, symbol) != 0)
+        i++;
+    snprintf(counts[i].name, sizeof(counts[i].name), "%s", symbol);
+    counts[i].calls++;
+    pthread_mutex_unlock(&mutex);
+}
+
+uint64_t fake_nccl_calls(const char *symbol)
+{
+    uint64_t calls = 0;
+
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < 32; i++)
+        if (strcmp(counts[i].name, symbol) == 0)
+            calls = counts[i].calls;
+    pthread_mutex_unlock(&mutex);
+    return calls;
+}
+
+static int count_pieces(const struct fake_piece *piece)
+{
+    int count = 0;
+
+    for (; piece; piece = piece->next)
+        count++;
+    return count;
+}
+
+int fake_nccl_registered(void)
+{
+    int count = 0;
+
+    pthread_mutex_lock(&mutex);
+    for (struct fake_comm *c = comms; c; c = c->next)
+        count += count_pieces(c->registered);
+    pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+int fake_nccl_windows(void)
+{
+    int count = 0;
+
+    pthread_mutex_lock(&mutex);
+    for (struct fake_comm *c = comms; c; c = c->next)
+        count += count_pieces(c->windows);
+    pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+    for (struct fake_comm *c = comms; c; c = c->next)
+        if (c->state < FAKE_ABORTED) {
+            fprintf(stderr, "fake NCCL: rank %d leaves a communicator of %d\n", c->rank,
+                    c->size);
+            _exit(98);
+        }
+}
+
+/* Does the variable name this function, for this rank? */
+static bool is_named(const char *variable, const char *symbol, int rank)
+{
+    const char *value = getenv(variable), *at;
+    size_t length = strlen(symbol);
+
+    if (!value || strncmp(value, symbol, length) != 0)
+        return false;
+    at = value + length;
+    return *at == '\0' || (*at == '@' && atoi(at + 1) == rank);
+}
+
+/* What every call on a communicator begins with. */
+static struct fake_comm *use(void *given, const char *symbol)
+{
+    struct fake_comm *comm = given, *c;
+
+    count_call(symbol);
+    pthread_mutex_lock(&mutex);
+    for (c = comms; c && c != comm; c = c->next)
+        ;
+    pthread_mutex_unlock(&mutex);
+    if (!c)
+        fake_nccl_die("%s: %p is no communicator", symbol, given);
+    if (comm->state == FAKE_ABORTED || comm->state == FAKE_DESTROYED)
+        fake_nccl_die("%s on a communicator that was %s", symbol,
+                      comm->state == FAKE_ABORTED ? "aborted" : "destroyed");
+    return comm;
+}
+
+static struct fake_comm *use_ready(void *given, const char *symbol)
+{
+    struct fake_comm *comm = use(given, symbol);
+
+    if (comm->state != FAKE_READY)
+        fake_nccl_die("%s on a communicator that is %s", symbol,
+                      comm->state == FAKE_INIT ? "not ready" : "finalized");
+    if (atomic_load(&comm->progress) > 0 && depth == 0)
+        fake_nccl_die("%s while a call is in progress", symbol);
+    return comm;
+}
+
+/* ---- The driver ------------------------------------------------------------------------------ */
+
+static void *driver(const char *name)
+{
+    static _Atomic(void *) library;
+    const char *path = getenv("SYMM_CUDA_LIBRARY");
+    void *found = NULL;
+
+    if (!library)
+        library = dlopen(path ? path : "libfake_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        found = dlsym(library, name);
+    if (!found)
+        fake_nccl_die("the fake CUDA driver is not loaded, or lacks %s", name);
+    return found;
+}
+
+static bool has_device(void)
+{
+    int (*current)(void **) = (int (*)(void **))driver("cuCtxGetCurrent");
+    void *context = NULL;
+
+    return current(&context) == 0 && context;
+}
+
+static bool is_capturing(void *stream)
+{
+    int (*ask)(void *, int *) = (int (*)(void *, int *))driver("cuStreamIsCapturing");
+    int capture = 0;
+
+    return ask(stream, &capture) == 0 && capture != 0;
+}
+
+static int launch(void *stream, struct fake_work *work)
+{
+    int (*queue)(void *, void (*)(void *), void *) =
+        (int (*)(void *, void (*)(void *), void *))driver("cuLaunchHostFunc");
+    struct fake_comm *comm = work->comm;
+
+    if (!has_device())
+        fake_nccl_die("an operation with no current device");
+    work->captured = is_capturing(stream);
+    pthread_mutex_lock(&comm->lock);
+    if (!work->captured) {
+        atomic_fetch_add(&comm->flight, 1);
+        work->ticketed = true;
+        work->ticket = comm->tickets++;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    if (queue(stream, fake_work_run, work) != 0)
+        fake_nccl_die("the stream takes no operation");
+    atomic_store(&comm->looked, 0);
+    atomic_store(&comm->progress, 2);
+    return SYMM_NCCL_IN_PROGRESS;
+}
+
+/* ---- Version, id, communicators -------------------------------------------------------------- */
+
+FAKE_API int ncclGetVersion(int *version);
+FAKE_API int ncclGetVersion(int *version)
+{
+    const char *value = getenv("FAKE_NCCL_VERSION");
+
+    *version = value ? atoi(value) : 22809;
+    return 0;
+}
+
+FAKE_API const char *ncclGetErrorString(int result);
+FAKE_API const char *ncclGetErrorString(int result)
+{
+    return result == SYSTEM_ERROR ? "unhandled system error" : "an error";
+}
+
+FAKE_API const char *ncclGetLastError(void *comm);
+FAKE_API const char *ncclGetLastError(void *comm)
+{
+    (void)comm;
+    return "as FAKE_NCCL_FAIL asks";
+}
+
+FAKE_API int ncclGetUniqueId(struct symm_nccl_id *id);
+FAKE_API int ncclGetUniqueId(struct symm_nccl_id *id)
+{
+    int fd;
+
+    count_call("ncclGetUniqueId");
+    if (is_named("FAKE_NCCL_FAIL", "ncclGetUniqueId", -1))
+        return SYSTEM_ERROR;
+    fd = memfd_create("fake_nccl",
+                      MFD_CLOEXEC); /* stays open: peers find it by its path */
+    if (fd < 0 || ftruncate(fd, (off_t)sizeof(struct fake_shared)) != 0)
+        fake_nccl_die("no memory for an id");
+    memset(id, 0, sizeof(*id));
+    snprintf(id->bytes, sizeof(id->bytes), "/proc/%d/fd/%d", (int)getpid(), fd);
+    return 0;
+}
+
+static void check_config(const struct symm_nccl_config *config, int size, int rank)
+{
+    if (config->magic != 0xcafebeef || config->size < sizeof(*config) ||
+        config->version < 21800)
+        fake_nccl_die("ncclCommInitRankConfig: a damaged configuration");
+    if (config->blocking != 0)
+        fake_nccl_die("ncclCommInitRankConfig: a communicator that blocks");
+    if (size < 1 || size > FAKE_RANKS || rank < 0 || rank >= size)
+        fake_nccl_die("ncclCommInitRankConfig: rank %d of %d", rank, size);
+    if (depth > 0)
+        fake_nccl_die("ncclCommInitRankConfig in a group");
+    if (!has_device())
+        fake_nccl_die("ncclCommInitRankConfig with no current device");
+}
+
+FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id id,
+                                    int rank, struct symm_nccl_config *config);
+FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id id,
+                                    int rank, struct symm_nccl_config *config)
+{
+    struct fake_comm *comm;
+    int fd;
+
+    count_call("ncclCommInitRankConfig");
+    check_config(config, size, rank);
+    if (is_named("FAKE_NCCL_FAIL", "ncclCommInitRankConfig", rank))
+        return SYSTEM_ERROR;
+    comm = calloc(1, sizeof(*comm));
+    fd = open(id.bytes, O_RDWR | O_CLOEXEC);
+    if (!comm || fd < 0) {
+        free(comm);
+        return SYSTEM_ERROR;
+    }
+    comm->shared =
+        mmap(NULL, sizeof(*comm->shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (comm->shared == MAP_FAILED)
+        fake_nccl_die("an id cannot be mapped");
+    comm->rank = rank;
+    comm->size = size;
+    comm->hangs = is_named("FAKE_NCCL_HANG", "ncclCommInitRankConfig", rank);
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_cond_init(&comm->turn, NULL);
+    pthread_mutex_lock(&mutex);
+    comm->next = comms;
+    comms = comm;
+    pthread_mutex_unlock(&mutex);
+    if (!comm->hangs)
+        atomic_fetch_add(&comm->shared->attached, 1);
+    *made = comm;
+    return SYMM_NCCL_IN_PROGRESS;
+}
+
+FAKE_API int ncclCommGetAsyncError(void *given, int *state);
+FAKE_API int ncclCommGetAsyncError(void *given, int *state)
+{
+    struct fake_comm *comm = use(given, "ncclCommGetAsyncError");
+
+    if (comm->state == FAKE_INIT &&
+        atomic_load(&comm->shared->attached) == comm->size && !comm->hangs)
+        comm->state = FAKE_READY;
+    *state = comm->state == FAKE_INIT ? SYMM_NCCL_IN_PROGRESS : 0;
+    if (atomic_load(&comm->progress) > 0) {
+        atomic_fetch_sub(&comm->progress, 1);
+        *state = SYMM_NCCL_IN_PROGRESS;
+    } else if (is_named("FAKE_NCCL_FAIL", "ncclCommGetAsyncError", comm->rank) &&
+               atomic_load(&comm->flight) > 0 &&
+               atomic_fetch_add(&comm->looked, 1) > 0) {
+        *state = SYSTEM_ERROR; /* not at once: the call itself has gone well */
+    }
+    return 0;
+}
+
+static void wait_for_none(atomic_int *count, const char *symbol)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    for (int i = 0; atomic_load(count) > 0; i++) {
+        if (i > 1000 * SECONDS)
+            fake_nccl_die("%s: operations do not end", symbol);
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void end(struct fake_comm *comm, const char *symbol, enum fake_state state)
+{
+    if (depth > 0)
+        fake_nccl_die("%s in a group", symbol);
+    if (comm->registered || comm->windows)
+        fake_nccl_die("%s of a communicator with memory registered", symbol);
+    comm->state = state;
+    /* The box stays mapped: what a graph holds may still run, and finds the end. */
+}
+
+FAKE_API int ncclCommFinalize(void *given);
+FAKE_API int ncclCommFinalize(void *given)
+{
+    struct fake_comm *comm = use_ready(given, "ncclCommFinalize");
+
+    if (is_named("FAKE_NCCL_FAIL", "ncclCommFinalize", comm->rank))
+        return SYSTEM_ERROR;
+    wait_for_none(&comm->flight, "ncclCommFinalize");
+    comm->state = FAKE_FINALIZED;
+    atomic_store(&comm->progress, 1);
+    return SYMM_NCCL_IN_PROGRESS;
+}
+
+FAKE_API int ncclCommDestroy(void *given);
+FAKE_API int ncclCommDestroy(void *given)
+{
+    struct fake_comm *comm = use(given, "ncclCommDestroy");
+
+    if (atomic_load(&comm->flight) > 0)
+        fake_nccl_die("ncclCommDestroy of a communicator with operations under way");
+    end(comm, "ncclCommDestroy", FAKE_DESTROYED);
+    return 0;
+}
+
+FAKE_API int ncclCommAbort(void *given);
+FAKE_API int ncclCommAbort(void *given)
+{
+    struct fake_comm *comm = use(given, "ncclCommAbort");
+
+    /* Operations that are queued behind others' see the end when it is their turn. */
+    atomic_store(&comm->abort, true);
+    wait_for_none(&comm->running, "ncclCommAbort");
+    end(comm, "ncclCommAbort", FAKE_ABORTED);
+    return 0;
+}
+
+/* ---- Registration ------------------------------------------------------------------------------ */
+
+static struct fake_piece *piece_add(struct fake_piece **list, void *at, size_t bytes,
+                                    const char *symbol)
+{
+    struct fake_piece *piece;
+
+    for (piece = *list; piece; piece = piece->next)
+        if ((char *)at < piece->at + piece->bytes && piece->at < (char *)at + bytes)
+            fake_nccl_die("%s: [%p, +%zu) is registered already", symbol, at, bytes);
+    piece = calloc(1, sizeof(*piece));
+    if (!piece)
+        fake_nccl_die("no memory");
+    piece->at = at;
+    piece->bytes = bytes;
+    piece->next = *list;
+    *list = piece;
+    return piece;
+}
+
+/* Memory that is gone cannot be read by the kernel either. */
+static bool is_there(const char *at)
+{
+    int ends[2];
+    bool there;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        fake_nccl_die("no pipe");
+    there = write(ends[1], at, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return there;
+}
+
+static void piece_remove(struct fake_piece **list, void *handle, const char *symbol)
+{
+    struct fake_piece *piece;
+
+    while (*list && *list != handle)
+        list = &(*list)->next;
+    piece = *list;
+    if (!piece)
+        fake_nccl_die("%s: %p is not registered", symbol, handle);
+    if (!is_there(piece->at))
+        fake_nccl_die("%s: [%p, +%zu) was freed before", symbol, (void *)piece->at,
+                      piece->bytes);
+    *list = piece->next;
+    free(piece);
+}
+
+FAKE_API int ncclCommRegister(void *given, void *at, size_t bytes, void **handle);
+FAKE_API int ncclCommRegister(void *given, void *at, size_t bytes, void **handle)
+{
+    struct fake_comm *comm = use_ready(given, "ncclCommRegister");
+
+    if (is_named("FAKE_NCCL_FAIL", "ncclCommRegister", comm->rank))
+        return SYSTEM_ERROR;
+    pthread_mutex_lock(&mutex);
+    *handle = piece_add(&comm->registered, at, bytes, "ncclCommRegister");
+    pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+FAKE_API int ncclCommDeregister(void *given, void *handle);
+FAKE_API int ncclCommDeregister(void *given, void *handle)
+{
+    struct fake_comm *comm = use(given, "ncclCommDeregister");
+
+    pthread_mutex_lock(&mutex);
+    piece_remove(&comm->registered, handle, "ncclCommDeregister");
+    pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+/* Waits for the peers' registration with the same number. */
+static void meet_window(struct fake_comm *comm, size_t bytes)
+{
+    const struct timespec moment = {.tv_nsec = 100000};
+    struct fake_shared *shared = comm->shared;
+    uint64_t number = atomic_load(&shared->window[comm->rank].made) + 1;
+
+    shared->window[comm->rank].bytes = bytes;
+    atomic_store(&shared->window[comm->rank].made, number);
+    for (int r = 0; r < comm->size; r++) {
+        for (int i = 0; atomic_load(&shared->window[r].made) < number; i++) {
+            if (i > 10000 * SECONDS || atomic_load(&comm->abort))
+                fake_nccl_die("ncclCommWindowRegister: rank %d does not come", r);
+            nanosleep(&moment, NULL);
+        }
+        if (atomic_load(&shared->window[r].made) == number &&
+            shared->window[r].bytes != bytes)
+            fake_nccl_die(
+                "ncclCommWindowRegister: window %llu has %zu bytes on rank %d "
+                "and %llu on rank %d: not the same order",
+                (unsigned long long)number, bytes, comm->rank,
+                (unsigned long long)shared->window[r].bytes, r);
+    }
+}
+
+FAKE_API int ncclCommWindowRegister(void *given, void *at, size_t bytes, void **handle,
+                                    int flags);
+FAKE_API int ncclCommWindowRegister(void *given, void *at, size_t bytes, void **handle,
+                                    int flags)
+{
+    struct fake_comm *comm = use_ready(given, "ncclCommWindowRegister");
+
+    if (flags != SYMM_NCCL_SYMMETRIC)
+        fake_nccl_die("ncclCommWindowRegister: flags %d", flags);
+    meet_window(comm, bytes);
+    if (is_named("FAKE_NCCL_FAIL", "ncclCommWindowRegister", comm->rank))
+        return SYSTEM_ERROR;
+    pthread_mutex_lock(&mutex);
+    *handle = piece_add(&comm->windows, at, bytes, "ncclCommWindowRegister");
+    pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+FAKE_API int ncclCommWindowDeregister(void *given, void *handle);
+FAKE_API int ncclCommWindowDeregister(void *given, void *handle)
+{
+    struct fake_comm *comm = use(given, "ncclCommWindowDeregister");
+
+    pthread_mutex_lock(&mutex);
+    piece_remove(&comm->windows, handle, "ncclCommWindowDeregister");
+    pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+/* ---- Operations ---------------------------------------------------------------------------------- */
+
+FAKE_API int ncclGroupStart(void);
+FAKE_API int ncclGroupStart(void)
+{
+    count_call("ncclGroupStart");
+    depth++;
+    return 0;
+}
+
+FAKE_API int ncclGroupEnd(void);
+FAKE_API int ncclGroupEnd(void)
+{
+    int result = 0;
+
+    count_call("ncclGroupEnd");
+    if (depth == 0)
+        fake_nccl_die("ncclGroupEnd without ncclGroupStart");
+    if (--depth > 0)
+        return 0;
+    for (int i = 0; i < grouped_count; i++)
+        result = launch(grouped[i].stream, grouped[i].work);
+    grouped_count = 0;
+    return result;
+}
+
+/* The group's work on this communicator and stream, or one of its own. */
+static struct fake_work *work_of(struct fake_comm *comm, void *stream,
+                                 const char *symbol)
+{
+    struct fake_work *work;
+
+    for (int i = 0; i < grouped_count; i++)
+        if (grouped[i].comm == comm && grouped[i].stream == stream)
+            return grouped[i].work;
+    work = calloc(1, sizeof(*work));
+    if (!work || grouped_count == 64)
+        fake_nccl_die("no memory");
+    work->comm = comm;
+    work->hangs = is_named("FAKE_NCCL_HANG", symbol, comm->rank);
+    if (depth > 0) {
+        grouped[grouped_count].comm = comm;
+        grouped[grouped_count].stream = stream;
+        grouped[grouped_count++].work = work;
+    }
+    return work;
+}
+
+static const symm_dtype dtypes[] = {SYMM_INT8,     SYMM_UINT8,       SYMM_INT32,
+                                    SYMM_UINT32,   SYMM_INT64,       SYMM_UINT64,
+                                    SYMM_FLOAT16,  SYMM_FLOAT32,     SYMM_FLOAT64,
+                                    SYMM_BFLOAT16, SYMM_FLOAT8_E4M3, SYMM_FLOAT8_E5M2};
+static const symm_op ops[] = {SYMM_SUM, SYMM_PROD, SYMM_MAX, SYMM_MIN, SYMM_AVG};
+
+static size_t size_of(int type)
+{
+    if (type < 0 || type > 11)
+        fake_nccl_die("data type %d", type);
+    return symm_dtype_size(dtypes[type]);
+}
+
+static struct fake_transfer transfer(bool sends, int peer, const void *at, size_t count,
+                                     int type, const char *symbol)
+{
+    struct fake_transfer t = {.sends = sends,
+                              .peer = peer,
+                              .at = (char *)(uintptr_t)at,
+                              .bytes = count * size_of(type)};
+
+    t.head.type = type;
+    t.head.count = count;
+    for (; *symbol; symbol++)
+        t.head.call = t.head.call * 31 + (uint8_t)*symbol;
+    return t;
+}
+
+static int one_sided(void *given, bool sends, const void *at, size_t count, int type,
+                     int peer, void *stream)
+{
+    const char *symbol = sends ? "ncclSend" : "ncclRecv";
+    struct fake_comm *comm = use_ready(given, symbol);
+    struct fake_work *work;
+
+    if (peer < 0 || peer >= comm->size)
+        fake_nccl_die("%s: peer %d of %d", symbol, peer, comm->size);
+    if (is_named("FAKE_NCCL_FAIL", symbol, comm->rank))
+        return SYSTEM_ERROR;
+    work = work_of(comm, stream, symbol);
+    fake_work_add(work, transfer(sends, peer, at, count, type, "p2p"));
+    return depth > 0 ? 0 : launch(stream, work);
+}
+
+FAKE_API int ncclSend(const void *at, size_t count, int type, int peer, void *comm,
+                      void *stream);
+FAKE_API int ncclSend(const void *at, size_t count, int type, int peer, void *comm,
+                      void *stream)
+{
+    return one_sided(comm, true, at, count, type, peer, stream);
+}
+
+FAKE_API int ncclRecv(void *at, size_t count, int type, int peer, void *comm,
+                      void *stream);
+FAKE_API int ncclRecv(void *at, size_t count, int type, int peer, void *comm,
+                      void *stream)
+{
+    return one_sided(comm, false, at, count, type, peer, stream);
+}
+
+/* Collectives come alone here, never in a group. */
+static struct fake_work *collective(void *given, const char *symbol, void *stream)
+{
+    if (depth > 0)
+        fake_nccl_die("%s in a group", symbol);
+    return work_of(use_ready(given, symbol), stream, symbol);
+}
+
+/* Each rank's part comes to a place of its own; then they are reduced. */
+static void stage(struct fake_work *work, void *out, size_t count, int type, int op,
+                  const char *symbol)
+{
+    int size = work->comm->size;
+
+    if (op < 0 || op > 4)
+        fake_nccl_die("%s: reduction %d", symbol, op);
+    work->element = size_of(type);
+    work->elements = count;
+    work->out = out;
+    work->reduce = symm__reduce_find(SYMM_ISA_C, dtypes[type], ops[op]);
+    work->staged = calloc((size_t)size * count + 1, work->element);
+    if (!work->staged)
+        fake_nccl_die("no memory");
+    for (int r = 0; r < size; r++)
+        fake_work_add(work, transfer(false, r,
+                                     work->staged + (size_t)r * count * work->element,
+                                     count, type, symbol));
+}
+
+static int end_collective(struct fake_work *work, const char *symbol, void *stream)
+{
+    if (!is_named("FAKE_NCCL_FAIL", symbol, work->comm->rank))
+        return launch(stream, work);
+    fake_work_free(work);
+    return SYSTEM_ERROR;
+}
+
+FAKE_API int ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
+                           void *comm, void *stream);
+FAKE_API int ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
+                           void *comm, void *stream)
+{
+    static const char symbol[] = "ncclAllReduce";
+    struct fake_work *work = collective(comm, symbol, stream);
+
+    stage(work, out, count, type, op, symbol);
+    for (int r = 0; r < work->comm->size; r++)
+        fake_work_add(work, transfer(true, r, in, count, type, symbol));
+    return end_collective(work, symbol, stream);
+}
+
+FAKE_API int ncclReduceScatter(const void *in, void *out, size_t count, int type,
+                               int op, void *comm, void *stream);
+FAKE_API int ncclReduceScatter(const void *in, void *out, size_t count, int type,
+                               int op, void *comm, void *stream)
+{
+    static const char symbol[] = "ncclReduceScatter";
+    struct fake_work *work = collective(comm, symbol, stream);
+
+    stage(work, out, count, type, op, symbol);
+    for (int r = 0; r < work->comm->size; r++)
+        fake_work_add(work,
+                      transfer(true, r,
+                               (const char *)in + (size_t)r * count * size_of(type),
+                               count, type, symbol));
+    return end_collective(work, symbol, stream);
+}
+
+FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
+                           void *comm, void *stream);
+FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
+                           void *comm, void *stream)
+{
+    static const char symbol[] = "ncclAllGather";
+    struct fake_work *work = collective(comm, symbol, stream);
+
+    for (int r = 0; r < work->comm->size; r++) {
+        char *block = (char *)out + (size_t)r * count * size_of(type);
+
+        fake_work_add(work, transfer(true, r, in, count, type, symbol));
+        fake_work_add(work, transfer(false, r, block, count, type, symbol));
+    }
+    return end_collective(work, symbol, stream);
+}
+
+FAKE_API int ncclBroadcast(const void *in, void *out, size_t count, int type, int root,
+                           void *comm, void *stream);
+FAKE_API int ncclBroadcast(const void *in, void *out, size_t count, int type, int root,
+                           void *comm, void *stream)
+{
+    static const char symbol[] = "ncclBroadcast";
+    struct fake_work *work = collective(comm, symbol, stream);
+
+    for (int r = 0; r < work->comm->size && work->comm->rank == root; r++)
+        fake_work_add(work, transfer(true, r, in, count, type, symbol));
+    fake_work_add(work, transfer(false, root, out, count, type, symbol));
+    return end_collective(work, symbol, stream);
+}

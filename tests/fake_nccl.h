@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fake_nccl.h - what tests ask of the stand-in for NCCL, lib/libfake_nccl.so, and what its
+ * two files share.
+ *
+ * SYMM_NCCL_LIB=<build>/lib/libfake_nccl.so (SYMM_FAKE_NCCL in suites) makes the engine use
+ * it, over the fake CUDA driver: operations run as host functions of its streams and move
+ * data through memory that the ranks share, reductions by the library's own code in rank
+ * order. A broken rule of use ends the program with a sentence on stderr; a communicator
+ * that is alive at the end of a process makes its status 98.
+ *
+ * Environment, read at each call:
+ *  FAKE_NCCL_VERSION=n       22809 by default
+ *  FAKE_NCCL_FAIL=symbol     this function fails (ncclSystemError); symbol@r: on rank r only
+ *  FAKE_NCCL_HANG=symbol     likewise: it stays in progress (ncclCommInitRankConfig), or its
+ *                            operation does not begin
+ */
+#ifndef SYMM_TESTS_FAKE_NCCL_H
+#define SYMM_TESTS_FAKE_NCCL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine_nccl_table.h"
+#include "reduce.h"
+
+#define FAKE_API       __attribute__((visibility("default")))
+#define FAKE_RANKS     16
+#define FAKE_BOX_BYTES 16384
+
+/* Calls of this function in this process so far. */
+FAKE_API uint64_t fake_nccl_calls(const char *symbol);
+/* Memory and windows that are registered now, in this process. */
+FAKE_API int fake_nccl_registered(void);
+FAKE_API int fake_nccl_windows(void);
+
+/* ---- Shared by the ranks of a communicator ---------------------------------------------- */
+
+/* What a message says of itself; both ends must say the same. */
+struct fake_head {
+    uint32_t call; /* hash of the function's name; sends and receives alike */
+    int32_t type;
+    uint64_t count;
+};
+
+/* On its way from one rank to another. */
+struct fake_box {
+    _Atomic uint32_t full;
+    uint32_t bytes;
+    struct fake_head head;
+    char data[FAKE_BOX_BYTES];
+};
+
+struct fake_shared {
+    _Atomic int attached;
+    struct {
+        _Atomic uint64_t made; /* windows so far */
+        uint64_t bytes;
+    } window[FAKE_RANKS];
+    struct fake_box box[FAKE_RANKS][FAKE_RANKS]; /* [from][to] */
+};
+
+enum fake_state { FAKE_INIT, FAKE_READY, FAKE_FINALIZED, FAKE_ABORTED, FAKE_DESTROYED };
+
+struct fake_piece {
+    struct fake_piece *next;
+    char *at;
+    size_t bytes;
+};
+
+/* One rank's communicator; never freed, so that a use after its end is seen. */
+struct fake_comm {
+    struct fake_comm *next;
+    struct fake_shared *shared;
+    int rank, size;
+    enum fake_state state;
+    atomic_bool abort;
+    bool hangs;
+    atomic_int looked;   /* since the last operation was taken */
+    atomic_int progress; /* polls until the last call is no more in progress */
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    uint64_t tickets, serving; /* operations run in the order they were queued */
+    atomic_int flight;         /* operations that were queued and have not ended */
+    atomic_int running;        /* those that move data now */
+    struct fake_piece *registered, *windows;
+};
+
+/* ---- fake_nccl_data.c: moving data ---------------------------------------------------------- */
+
+struct fake_transfer {
+    bool sends, begun;
+    int peer;
+    char *at;
+    size_t bytes, done;
+    struct fake_head head;
+};
+
+/* A group of transfers, then perhaps a reduction of what has come. */
+struct fake_work {
+    struct fake_comm *comm;
+    bool ticketed, captured, hangs;
+    uint64_t ticket;
+    struct fake_transfer *transfers; /* owned */
+    int count, capacity;
+    char *staged; /* [size][count]; owned; NULL: nothing is reduced */
+    void *out;
+    size_t elements;
+    symm_reduce_fn reduce;
+    size_t element;
+};
+
+void fake_work_add(struct fake_work *work, struct fake_transfer transfer);
+void fake_work_run(void *work); /* frees it, unless it was captured */
+void fake_work_free(struct fake_work *work);
+/* "fake NCCL: ...", then abort. */
+_Noreturn void fake_nccl_die(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+#endif

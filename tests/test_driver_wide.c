@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_wide.c - teams over several hosts on the CUDA backend: collectives by kernels
+ * on each host and NCCL between them, over the fake driver and the stand-in for NCCL. One
+ * machine plays the hosts by SYMM_HOST_ID.
+ */
+/* ctest: cost 10 */
+#include "engine_stage.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT 1001
+
+static void configure(symm_config *config, int rank, void *arg)
+{
+    const char *hosts = arg;
+    char host[2] = {hosts[rank], '\0'};
+
+    (void)config;
+    setenv("SYMM_HOST_ID", host, 1);
+}
+
+/* What rank r has at place i. */
+static int32_t value(int r, size_t i)
+{
+    return (int32_t)(i * 5 + (size_t)r * 1000003);
+}
+
+static int32_t *host_of(struct device_area *area)
+{
+    return (int32_t *)(void *)area->host;
+}
+
+static int give(struct engine_stage *s, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        host_of(&s->in)[i] = value(s->rank, i);
+    return device_put(&s->in, 0, count * sizeof(int32_t));
+}
+
+static int take(struct engine_stage *s, size_t count)
+{
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
+    return device_get(&s->out, 0, count * sizeof(int32_t));
+}
+
+static int check_sums(struct engine_stage *s, const symm_call *call)
+{
+    size_t all = COUNT * (size_t)s->n;
+
+    CHECK_ZERO(give(s, all));
+    CHECK_OK(symm_all_reduce(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                             SYMM_SUM, call, NULL));
+    CHECK_ZERO(take(s, COUNT));
+    for (size_t i = 0; i < COUNT; i++) {
+        int32_t sum = 0;
+
+        for (int r = 0; r < s->n; r++)
+            sum += value(r, i);
+        CHECK_MESSAGE(host_of(&s->out)[i] == sum, "all_reduce at %zu", i);
+    }
+    CHECK_OK(symm_reduce_scatter(s->team, s->in.device, s->out.device, COUNT,
+                                 SYMM_INT32, SYMM_MAX, call, NULL));
+    CHECK_ZERO(take(s, COUNT));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_MESSAGE(host_of(&s->out)[i] ==
+                          value(s->n - 1, (size_t)s->rank * COUNT + i),
+                      "reduce_scatter at %zu", i);
+    return 0;
+}
+
+static int check_moves(struct engine_stage *s, const symm_call *call)
+{
+    symm_work *work;
+
+    CHECK_OK(symm_all_gather(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                             call, &work));
+    CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
+    symm_work_release(work);
+    CHECK_ZERO(take(s, COUNT * (size_t)s->n));
+    for (size_t i = 0; i < COUNT * (size_t)s->n; i++)
+        CHECK_MESSAGE(host_of(&s->out)[i] == value((int)(i / COUNT), i % COUNT),
+                      "all_gather at %zu", i);
+    for (int root = 0; root < s->n; root++) {
+        CHECK_OK(symm_broadcast(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                                root, call, NULL));
+        CHECK_ZERO(take(s, COUNT));
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK_MESSAGE(host_of(&s->out)[i] == value(root, i),
+                          "broadcast of %d at %zu", root, i);
+    }
+    CHECK_OK(symm_all_to_all(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                             call, NULL));
+    CHECK_ZERO(take(s, COUNT * (size_t)s->n));
+    for (size_t i = 0; i < COUNT * (size_t)s->n; i++)
+        CHECK_MESSAGE(host_of(&s->out)[i] ==
+                          value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
+                      "all_to_all at %zu", i);
+    CHECK_OK(symm_barrier(s->team, call, NULL));
+    return 0;
+}
+
+static int body(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    symm_info info = {.size = sizeof(info)};
+    int failed;
+
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_OK(symm_ctx_info(ctx, &info));
+    CHECK(strcmp(info.backend, "cuda") == 0 && info.host[0] == ((char *)arg)[s.rank]);
+    const symm_call call = {.size = sizeof(call), .stream = s.stream, .site = "wide"};
+
+    failed = check_sums(&s, &call) || check_moves(&s, &call) ||
+             check_sums(&s, &call); /* prepared by now */
+    engine_close(&s);
+    return failed;
+}
+
+static void test_hosts(void **state)
+{
+    static char layouts[][8] = {"aabb", "abb", "abab"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct harness h = {.ranks = (int)strlen(layouts[i]),
+                            .body = body,
+                            .arg = layouts[i],
+                            .configure = configure};
+
+        assert_int_equal(harness_run(&h), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts)};
+
+    engine_suite();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_choose.c - cost tables: curves between, before and behind their points; the
+ * choice by a table and without one; files that are damaged, for another machine, or not the
+ * same on all ranks.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "choose.h"
+#include "costs.h"
+#include "harness.h"
+#include "symm/plan.h"
+
+/* ---- Curves ------------------------------------------------------------------------- */
+
+static const struct symm_cost_point points[] = {
+    {8, 2},     {1000, 2},  {3000, 6},            /* 0: copy_in, flat, then a slope */
+    {8, 4},     {2000, 4},  {4000, 5},            /* 3: two_shot_inplace */
+    {8, 3},     {100, 1.5}, {2000, 3}, {4000, 2}, /* 6: one_shot_pull, ends downwards */
+    {1000, 10},                                   /* 10: one point: a rate */
+};
+static const struct symm_cost_curve curves[] = {
+    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_FLOAT32, false, 2, 0, 3},
+    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_COST_FLOAT32, false, 2,
+     3, 3},
+    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_COST_FLOAT32, false, 2, 6,
+     4},
+    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_COST_FLOAT32, true, 2,
+     10, 1},
+    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_LL_PUSH, SYMM_COST_FLOAT32, false, 2, 6, 2},
+};
+static const char *const machines[] = {"here", NULL};
+static const struct symm_cost_table table = {"test", machines, curves, 5, points};
+
+static void expect_us(int curve, size_t bytes, double wanted)
+{
+    double us = symm__cost_at(&table, &curves[curve], bytes);
+
+    if (!(fabs(us - wanted) < 1e-9))
+        fail_msg("curve %d at %zu bytes: %.9g us, not %.9g", curve, bytes, us, wanted);
+}
+
+static void test_curves(void **state)
+{
+    (void)state;
+    expect_us(0, 8, 2);
+    expect_us(0, 1, 2); /* before the first */
+    expect_us(0, 0, 2);
+    expect_us(0, 1000, 2);
+    expect_us(0, 1500, 3); /* between */
+    expect_us(0, 3000, 6);
+    expect_us(0, 4000, 8); /* behind the last, as its last piece */
+    expect_us(2, 1050, 1.5 + 1.5 * 950 / 1900);
+    expect_us(2, 8000, 2); /* that falls: no further */
+    expect_us(3, 2000, 20);
+    expect_us(3, 10, 10);
+}
+
+static void test_data(void **state)
+{
+    static const struct {
+        enum symm_kind kind;
+        symm_dtype dtype;
+        symm_op op;
+        enum symm_cost_data data;
+    } cases[] = {
+        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT32, SYMM_SUM, SYMM_COST_FLOAT32},
+        {SYMM_KIND_ALL_REDUCE, SYMM_BFLOAT16, SYMM_SUM, SYMM_COST_HALF},
+        {SYMM_KIND_REDUCE_SCATTER, SYMM_FLOAT16, SYMM_SUM, SYMM_COST_HALF},
+        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT16, SYMM_MAX, SYMM_COST_FLOAT},
+        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT32, SYMM_AVG, SYMM_COST_FLOAT},
+        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT8_E4M3, SYMM_SUM, SYMM_COST_FLOAT},
+        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT64, SYMM_SUM, SYMM_COST_OTHER},
+        {SYMM_KIND_ALL_REDUCE, SYMM_INT32, SYMM_SUM, SYMM_COST_OTHER},
+        {SYMM_KIND_ALL_GATHER, SYMM_FLOAT32, SYMM_SUM, SYMM_COST_ANY},
+        {SYMM_KIND_ALL_TO_ALL, SYMM_INT8, SYMM_MAX, SYMM_COST_ANY},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_int_equal(symm__cost_data(cases[i].kind, cases[i].dtype, cases[i].op),
+                         cases[i].data);
+}
+
+/* ---- Choices ------------------------------------------------------------------------ */
+
+static struct symm_question question(size_t bytes, bool in_place)
+{
+    return (struct symm_question){.kind = SYMM_KIND_ALL_REDUCE,
+                                  .bytes = bytes,
+                                  .in_symmetric = true,
+                                  .out_symmetric = true,
+                                  .overlap = in_place,
+                                  .dtype = SYMM_FLOAT32,
+                                  .op = SYMM_SUM,
+                                  .size = 2,
+                                  .costs = &table};
+}
+
+static void expect_choice(const struct symm_question *q, enum symm_algorithm wanted,
+                          bool by_table)
+{
+    struct symm_answer answer;
+    bool told;
+
+    assert_int_equal(symm__choose(q, &answer), SYMM_OK);
+    told = strcmp(answer.reason, "the cheapest by the cost table") == 0;
+    if (answer.algorithm != wanted || told != by_table)
+        fail_msg("%zu bytes%s: %s by %s, not %s", q->bytes,
+                 q->overlap ? " in place" : "", symm__algorithm_name(answer.algorithm),
+                 answer.reason, symm__algorithm_name(wanted));
+    assert_int_equal(symm__estimate(q, answer.algorithm).measured, by_table);
+}
+
+static void test_choice(void **state)
+{
+    struct symm_question q = question(8, false);
+    struct symm_estimate estimate;
+
+    (void)state;
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN,
+                  true); /* ll_push is cheaper, and not here */
+    estimate = symm__estimate(&q, SYMM_ALGORITHM_COPY_IN);
+    assert_int_equal(estimate.next, SYMM_ALGORITHM_ONE_SHOT_PULL);
+    assert_true(fabs(estimate.us - 2) < 1e-9 && fabs(estimate.next_us - 3) < 1e-9);
+    q = question(200, false);
+    expect_choice(&q, SYMM_ALGORITHM_ONE_SHOT_PULL, true);
+    q.in_symmetric = false; /* what can do it */
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+    q = question(3900, false);
+    expect_choice(&q, SYMM_ALGORITHM_ONE_SHOT_PULL, true);
+    q.overlap = true; /* copy_in has no curve in place: its other one, 7.8 against 39 */
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+    q = question(100, true);
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+}
+
+/* An algorithm that was given up at 1000 bytes looks cheap behind them, and is not taken. */
+static void test_given_up(void **state)
+{
+    static const struct symm_cost_point ends[] = {{8, 1}, {1000, 1}, {8, 5}, {4000, 9}};
+    static const struct symm_cost_curve two[] = {
+        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_FLOAT32, true, 2, 0,
+         2},
+        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_COST_FLOAT32, true,
+         2, 2, 2},
+    };
+    static const struct symm_cost_table given_up = {"test", machines, two, 2, ends};
+    struct symm_question q = question(1000, true);
+
+    (void)state;
+    q.costs = &given_up;
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+    q.bytes = 1001;
+    expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, true);
+    q.bytes = 1 << 20;
+    expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, true);
+    q.out_symmetric = false; /* nothing else can */
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+}
+
+static void test_thresholds(void **state)
+{
+    struct symm_question q = question(3900, true);
+    struct symm_estimate estimate;
+
+    (void)state;
+    q.costs = NULL;
+    expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, false);
+    estimate = symm__estimate(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE);
+    assert_int_equal(estimate.next, SYMM_ALGORITHM_COPY_IN);
+    assert_true(estimate.us > 0 && estimate.next_us > 0);
+    q = question(3900, true);
+    q.size = 3; /* not in the table */
+    expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, false);
+    q = question(3900, true);
+    q.op = SYMM_MAX;
+    expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, false);
+    q = question(3900, true);
+    q.forced = "copy_in";
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, false);
+    assert_true(symm__estimate(&q, SYMM_ALGORITHM_COPY_IN).us == 0); /* nobody chose */
+}
+
+/* What is faster by the model is so at the sizes where it was measured to be. */
+static void test_model(void **state)
+{
+    struct symm_question q = {.kind = SYMM_KIND_ALL_REDUCE, .cuda = true, .size = 8};
+    double one, two;
+
+    (void)state;
+    for (q.bytes = 1024; q.bytes <= (size_t)16 << 20; q.bytes *= 16) {
+        one = symm__cost_model(&q, SYMM_ALGORITHM_LAMPORT_PUSH);
+        two = symm__cost_model(&q, SYMM_ALGORITHM_TWO_SHOT_PUSH);
+        assert_true((one < two) == (q.bytes < (size_t)64 << 10));
+    }
+    q.bytes = 16;
+    assert_true(symm__cost_model(&q, SYMM_ALGORITHM_LAMPORT_PUSH) < 1.5);
+    assert_true(symm__cost_model(&q, SYMM_ALGORITHM_ONE_SHOT_PULL) > 3);
+}
+
+/* ---- Files -------------------------------------------------------------------------- */
+
+#define TABLE(rest)                                                                    \
+    "{\"format\": \"symm-costs/1\", \"barrier_us\": 1, \"algorithms\": {}" rest "}"
+#define MACHINE ", \"machine\": {\"key\": \"%s\", \"also\": [\"another\"]}"
+#define CURVE(us)                                                                      \
+    "{\"collective\": \"all_reduce\", \"algorithm\": \"copy_in\", "                    \
+    "\"data\": \"float32\", \"in_place\": true, \"ranks\": 2, "                        \
+    "\"points\": [[8, 1], [4096, " us "]]}"
+#define SLOWER                                                                         \
+    "{\"collective\": \"all_reduce\", \"algorithm\": \"two_shot_inplace\", "           \
+    "\"data\": \"float32\", \"in_place\": true, \"ranks\": 2, "                        \
+    "\"points\": [[8, 5], [4096, 9]]}"
+
+static const struct {
+    const char *text, *said;
+} damaged[] = {
+    {"{", "line 1"},
+    {"[1]", "format: found"},
+    {TABLE(""), "measured: found nothing"},
+    {TABLE(", \"measured\": []"), "machine: found nothing"},
+    {TABLE(", \"measured\": 3"), "measured: found 3"},
+    {TABLE(MACHINE ", \"measured\": []"), "measured: found nothing"},
+    {TABLE(", \"machine\": {\"key\": 1}, \"measured\": []"), "machine.key: found 1"},
+    {TABLE(", \"machine\": {\"key\": \"a\", \"also\": [2]}, \"measured\": []"),
+     "machine.also[0]: found 2"},
+    {TABLE(MACHINE ", \"measured\": [7]"), "measured[0]: found 7"},
+    {TABLE(MACHINE ", \"measured\": [{\"collective\": \"put\"}]"),
+     "measured[0].collective: found \"put\", allowed: all_reduce"},
+    {TABLE(MACHINE ", \"measured\": [{\"collective\": \"all_gather\", "
+                   "\"algorithm\": \"put\"}]"),
+     "measured[0].algorithm: found \"put\""},
+    {TABLE(MACHINE ", \"measured\": [{\"collective\": \"all_gather\", "
+                   "\"algorithm\": \"copy_in\", \"data\": \"half\"}]"),
+     "measured[0].data: found \"half\", allowed: any"},
+    {TABLE(MACHINE ", \"measured\": [{\"collective\": \"all_gather\", "
+                   "\"algorithm\": \"copy_in\", \"data\": \"any\", \"ranks\": 1}]"),
+     "measured[0].ranks: found 1"},
+    {TABLE(MACHINE ", \"measured\": [{\"collective\": \"all_gather\", "
+                   "\"algorithm\": \"copy_in\", \"data\": \"any\", \"ranks\": 2, "
+                   "\"points\": []}]"),
+     "measured[0].points: found []"},
+    {TABLE(MACHINE ", \"measured\": [" CURVE("0") "]"),
+     "measured[0].points[1]: found [4096,0]"},
+    {TABLE(MACHINE ", \"measured\": [" CURVE("2") ", " SLOWER ", " CURVE("3") "]"),
+     "one curve of each kind; measured[0] is of this one"},
+};
+
+struct story {
+    char folder[64], path[2][96];
+    bool two; /* rank 1 has the other file */
+    symm_status wanted;
+    const char *said, *explained;
+};
+
+static void write_file(const char *path, const char *format, const char *machine)
+{
+    FILE *file = fopen(path, "we");
+
+    assert_non_null(file);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    fprintf(file, format, machine);
+#pragma GCC diagnostic pop
+    assert_int_equal(fclose(file), 0);
+}
+
+static int init(symm_ctx *none, void *arg)
+{
+    const struct story *story = arg;
+    symm_config config = harness_config();
+    int rank = harness_rank();
+    const int64_t count = 1024, step = 1;
+    symm_buffer *buffer;
+    symm_ctx *ctx = NULL;
+    symm_status status;
+
+    (void)none;
+    setenv("SYMM_COSTS", story->path[story->two && rank == 1], 1);
+    status = symm_init(&config, &ctx);
+    CHECK_STATUS(status, story->wanted);
+    if (story->said)
+        CHECK_ERROR(story->said);
+    if (status != SYMM_OK)
+        return 0;
+    CHECK_OK(symm_empty_strided_p2p(symm_team_world(ctx), 1, &count, &step,
+                                    SYMM_FLOAT32, 1, &buffer));
+    CHECK_OK(symm_rendezvous(symm_team_world(ctx)));
+    CHECK_OK(symm_all_reduce(symm_team_world(ctx), symm_buffer_ptr(buffer),
+                             symm_buffer_ptr(buffer), 1024, SYMM_FLOAT32, SYMM_SUM,
+                             NULL, NULL));
+    if (!strstr(symm_explain(symm_team_world(ctx)), story->explained))
+        return harness_fail(__FILE__, __LINE__, "explained: %s",
+                            symm_explain(symm_team_world(ctx)));
+    symm_finalize(ctx);
+    return 0;
+}
+
+static void run(struct story *story)
+{
+    const struct harness h = {
+        .ranks = 2, .body = init, .arg = story, .without_ctx = true};
+
+    if (harness_run(&h))
+        fail_msg("%s", story->said ? story->said : story->explained);
+}
+
+static void open_story(struct story *story)
+{
+    *story = (struct story){.wanted = SYMM_OK};
+    harness_directory(story->folder, sizeof(story->folder));
+    for (int i = 0; i < 2; i++)
+        snprintf(story->path[i], sizeof(story->path[i]), "%s/%d.json", story->folder,
+                 i);
+}
+
+/* A library without jansson reads no tables. */
+static void need_json(void)
+{
+    symm_costs *costs = NULL;
+
+    if (symm_costs_parse("{}", 2, "text", &costs) == SYMM_ERR_UNSUPPORTED)
+        skip();
+}
+
+static void test_damaged(void **state)
+{
+    struct story story;
+
+    (void)state;
+    need_json();
+    open_story(&story);
+    for (size_t i = 0; i < sizeof(damaged) / sizeof(damaged[0]); i++) {
+        char said[256];
+
+        write_file(story.path[0], damaged[i].text, "here");
+        snprintf(said, sizeof(said), "0.json: %s", damaged[i].said);
+        if (strncmp(damaged[i].said, "one", 3) == 0)
+            snprintf(said, sizeof(said), "%s", damaged[i].said);
+        story.wanted = SYMM_ERR_INVALID;
+        story.said = said;
+        run(&story);
+    }
+    unlink(story.path[0]);
+    story.wanted = SYMM_ERR_SYSTEM;
+    story.said = "0.json: cannot be opened";
+    run(&story);
+    harness_remove(story.folder);
+}
+
+static int name_machine(symm_ctx *ctx, void *arg)
+{
+    symm_info info = {.size = sizeof(info)};
+
+    CHECK_OK(symm_ctx_info(ctx, &info));
+    if (info.rank == 0)
+        snprintf(arg, 160, "%s", info.machine);
+    return 0;
+}
+
+static void test_tables(void **state)
+{
+    char *machine = harness_shared(160);
+    const struct harness h = {.ranks = 1, .body = name_machine, .arg = machine};
+    struct story story;
+
+    (void)state;
+    need_json();
+    assert_int_equal(harness_run(&h), 0);
+    assert_memory_equal(machine, "host: ", 6);
+    open_story(&story);
+    write_file(story.path[0],
+               TABLE(MACHINE ", \"measured\": [" CURVE("2") ", " SLOWER "]"), machine);
+    story.explained =
+        "took copy_in on the host backend: the cheapest by the cost table (2 "
+        "us by the table, two_shot_inplace 9 us)";
+    run(&story);
+    write_file(story.path[1],
+               TABLE(MACHINE ", \"measured\": [" CURVE("9.5") ", " SLOWER "]"),
+               machine);
+    story.two = true;
+    story.wanted = SYMM_ERR_MISMATCH;
+    story.said = "cost table by SYMM_COSTS";
+    run(&story);
+    story.path[1][0] = '\0'; /* unset: it has none */
+    run(&story);
+    story.two = false;
+    story.wanted = SYMM_OK;
+    story.said = NULL;
+    write_file(story.path[0],
+               TABLE(MACHINE ", \"measured\": [" CURVE("2") ", " SLOWER "]"),
+               "elsewhere");
+    story.explained = "took two_shot_inplace on the host backend: input and output";
+    run(&story);
+    harness_remove(story.folder);
+    harness_shared_free(machine, 160);
+}
+
+/* "also": a table for several machines. */
+static void test_also(void **state)
+{
+    static const char text[] = TABLE(
+        ", \"machine\": {\"key\": \"a\", \"also\": [\"b\"]}, \"measured\": [" CURVE(
+            "2") "]");
+    symm_costs_curve curve = {.size = sizeof(curve)};
+    symm_costs *costs = NULL;
+
+    (void)state;
+    need_json();
+    assert_int_equal(symm_costs_parse(text, strlen(text), "text", &costs), SYMM_OK);
+    assert_string_equal(symm_costs_machines(costs)[0], "a");
+    assert_string_equal(symm_costs_machines(costs)[1], "b");
+    assert_null(symm_costs_machines(costs)[2]);
+    assert_true(symm_costs_hash(costs) != 0);
+    assert_int_equal(symm_costs_curve_at(costs, 0, &curve), SYMM_OK);
+    assert_int_equal(curve.collective, SYMM_PROGRAM_ALL_REDUCE);
+    assert_int_equal(curve.algorithm, SYMM_PLAN_COPY_IN);
+    assert_string_equal(curve.data, "float32");
+    assert_true(curve.in_place && curve.ranks == 2 && curve.count == 2);
+    assert_true(curve.points[1].bytes == 4096 && curve.points[1].us == 2);
+    assert_int_equal(symm_costs_curve_at(costs, 1, &curve), SYMM_ERR_NOT_FOUND);
+    assert_int_equal(symm_costs_curve_at(costs, -1, &curve), SYMM_ERR_NOT_FOUND);
+    curve.size = 8;
+    assert_int_equal(symm_costs_curve_at(costs, 0, &curve), SYMM_ERR_INVALID);
+    symm_costs_destroy(costs);
+}
+
+/* What is built in holds together. */
+static void test_built_in(void **state)
+{
+    (void)state;
+    for (const struct symm_cost_table *t = symm__cost_tables; t->name; t++) {
+        assert_non_null(t->machines[0]);
+        for (int c = 0; c < t->curve_count; c++) {
+            const struct symm_cost_point *p = &t->points[t->curves[c].first];
+
+            assert_true(t->curves[c].count > 0 && t->curves[c].ranks >= 2);
+            for (int i = 0; i < t->curves[c].count; i++)
+                assert_true(p[i].us > 0 && (i == 0 || p[i].bytes > p[i - 1].bytes));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_curves),   cmocka_unit_test(test_data),
+        cmocka_unit_test(test_choice),   cmocka_unit_test(test_thresholds),
+        cmocka_unit_test(test_given_up), cmocka_unit_test(test_model),
+        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_also),     cmocka_unit_test(test_built_in),
+    };
+
+    return cmocka_run_group_tests_name("host_choose", tests, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_wide_link.c - connections between hosts: the keyed hash, packets over a stream,
+ * damaged ones, and the proof of the job's secret in both directions.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <sys/socket.h>
+
+#include "hosts.h"
+#include "link_tcp.h"
+#include "meet.h"
+#include "plane.h"
+#include "wire.h"
+
+#include <cmocka.h>
+
+static const uint8_t good_key[SYMM_SIPHASH_KEY] = "0123456789abcde";
+static const uint8_t bad_key[SYMM_SIPHASH_KEY] = "0123456789abcdX";
+
+/* The vectors of SipHash's authors: key 00 01 .. 0f, input 00 01 .. */
+static void test_hash(void **state)
+{
+    static const struct {
+        size_t bytes;
+        uint64_t hash;
+    } vectors[] = {{0, 0x726fdb47dd0e0e31u},
+                   {1, 0x74f839c593dc67fdu},
+                   {8, 0x93f5f5799a932462u},
+                   {15, 0xa129ca6149be45e5u}};
+    uint8_t key[16], data[64];
+
+    (void)state;
+    for (uint8_t i = 0; i < 64; i++)
+        data[i] = i;
+    memcpy(key, data, sizeof(key));
+    for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
+        struct symm_siphash hash = symm__siphash_begin(key);
+
+        assert_true(symm__siphash(key, data, vectors[i].bytes) == vectors[i].hash);
+        for (size_t b = 0; b < vectors[i].bytes; b++) /* in parts it is the same */
+            symm__siphash_add(&hash, data + b, 1);
+        assert_true(symm__siphash_end(&hash) == vectors[i].hash);
+    }
+}
+
+/* ---- Packets -------------------------------------------------------------------------- */
+
+static void pair_open(int fd[2], struct symm_tcp *tcp[2])
+{
+    assert_int_equal(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(symm__tcp_create(fd[i], good_key, i == 1, &tcp[i]), SYMM_OK);
+}
+
+static void pair_close(int fd[2], struct symm_tcp *tcp[2])
+{
+    for (int i = 0; i < 2; i++) {
+        symm__tcp_destroy(tcp[i]);
+        close(fd[i]);
+    }
+}
+
+static enum symm_wire send_one(struct symm_tcp *tcp, const uint8_t *data, size_t bytes)
+{
+    struct iovec parts[2] = {symm__wire_part(data, bytes / 3),
+                             symm__wire_part(data + bytes / 3, bytes - bytes / 3)};
+
+    return symm__tcp_send(tcp, parts, 2, 0);
+}
+
+static enum symm_wire recv_one(struct symm_tcp *tcp, uint8_t *data, size_t *bytes)
+{
+    struct iovec part = {data, SYMM_TCP_PACKET};
+
+    return symm__tcp_recv(tcp, &part, 1, bytes);
+}
+
+/* Packets of all sizes come whole and in order, however full the socket is. */
+static void test_packets(void **state)
+{
+    static uint8_t data[SYMM_TCP_PACKET], got[SYMM_TCP_PACKET];
+    struct symm_tcp *tcp[2];
+    uint64_t random = 1, sent = 0, received = 0;
+    size_t sizes[64], bytes;
+    int fd[2];
+
+    (void)state;
+    pair_open(fd, tcp);
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 7);
+    while (received < 3000) {
+        enum symm_wire wire;
+
+        if (sent < 3000 && sent - received < 64 && !symm__tcp_owes(tcp[0])) {
+            bytes = harness_random(&random) %
+                    (harness_random(&random) % 4 ? 300 : SYMM_TCP_PACKET);
+            wire = send_one(tcp[0], data, bytes);
+            assert_true(wire == SYMM_WIRE_OK);
+            sizes[sent++ % 64] = bytes;
+            continue;
+        }
+        (void)symm__tcp_flush(tcp[0]);
+        if (harness_random(&random) % 2)
+            (void)symm__tcp_peek(tcp[1], got, 5, &bytes);
+        wire = recv_one(tcp[1], got, &bytes);
+        if (wire == SYMM_WIRE_AGAIN)
+            continue;
+        assert_int_equal(wire, SYMM_WIRE_OK);
+        assert_int_equal(bytes, sizes[received++ % 64]);
+        assert_memory_equal(got, data, bytes);
+    }
+    /* Too large is refused, not cut. */
+    struct iovec large = symm__wire_part(data, SYMM_TCP_PACKET);
+    struct iovec both[2] = {large, large};
+    assert_int_equal(symm__tcp_send(tcp[0], both, 2, 0), SYMM_WIRE_ERROR);
+    symm__tcp_destroy(tcp[0]);
+    close(fd[0]);
+    assert_int_equal(recv_one(tcp[1], got, &bytes), SYMM_WIRE_CLOSED);
+    symm__tcp_destroy(tcp[1]);
+    close(fd[1]);
+}
+
+/* A byte that is altered, left out, doubled or made up never passes as a packet. */
+static void test_damage(void **state)
+{
+    uint8_t data[200], wire_bytes[2000], got[SYMM_TCP_PACKET];
+    uint64_t random = 7;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)i;
+    for (int round = 0; round < 3000; round++) {
+        struct symm_tcp *tcp[2];
+        int fd[2], intact = 0;
+        size_t bytes, at, length;
+        ssize_t all;
+        enum symm_wire wire;
+
+        pair_open(fd, tcp);
+        for (int p = 0; p < 3; p++)
+            assert_int_equal(send_one(tcp[0], data, 20 + (size_t)p), SYMM_WIRE_OK);
+        all = recv(fd[1], wire_bytes, sizeof(wire_bytes), 0);
+        assert_int_equal(all, 3 * sizeof(struct symm_tcp_head) + 63);
+        length = (size_t)all;
+        at = harness_random(&random) % length;
+        switch (round % 4) {
+        case 0:
+            wire_bytes[at] ^= (uint8_t)(1u << harness_random(&random) % 8);
+            break;
+        case 1: /* left out */
+            memmove(wire_bytes + at, wire_bytes + at + 1, length - at - 1);
+            length--;
+            break;
+        case 2: /* the first packet again, in place of the second */
+            at = sizeof(struct symm_tcp_head) + 20;
+            memcpy(wire_bytes + at, wire_bytes, at);
+            break;
+        default: /* noise from there on */
+            for (size_t i = at; i < length; i++)
+                wire_bytes[i] ^= (uint8_t)(1 + harness_random(&random) % 255);
+        }
+        assert_int_equal(send(fd[0], wire_bytes, length, 0), length);
+        shutdown(fd[0], SHUT_WR);
+        while ((wire = recv_one(tcp[1], got, &bytes)) == SYMM_WIRE_OK) {
+            assert_int_equal(bytes, 20 + intact);
+            assert_memory_equal(got, data, bytes);
+            intact++;
+        }
+        assert_true(intact < 3);
+        assert_true(wire == SYMM_WIRE_CUT || wire == SYMM_WIRE_CLOSED);
+        if (wire == SYMM_WIRE_CUT) /* for good */
+            assert_int_equal(recv_one(tcp[1], got, &bytes), SYMM_WIRE_CUT);
+        pair_close(fd, tcp);
+    }
+}
+
+/* ---- Meeting ----------------------------------------------------------------------------- */
+
+struct meeting {
+    int size, listeners[4];
+    struct symm_host_place places[4];
+    int odd;         /* the rank whose key differs; -1: none */
+    double deadline; /* of all */
+    bool strangers;  /* connect to rank 0 meanwhile */
+};
+
+static void strangers_come(const struct meeting *meeting)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = meeting->places[0].port};
+    static const char noise[200] = "GET / HTTP/1.0\r\n\r\n";
+
+    memcpy(&to.sin_addr, meeting->places[0].address, 4);
+    for (int i = 0; i < 100; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        (void)!connect(fd, (struct sockaddr *)&to, sizeof(to));
+        symm__sleep(0.0005);
+        if (i % 3 != 0)
+            (void)!send(fd, noise, i % 3 == 1 ? sizeof(noise) : 7, MSG_NOSIGNAL);
+        if (i % 2 == 0)
+            close(fd); /* the others go with this process */
+    }
+}
+
+static int body_connect(int rank, struct plane_result *result, void *arg)
+{
+    struct meeting *meeting = arg;
+    int fds[4] = {-1, -1, -1, -1};
+    struct symm_tcp *tcp[4] = {NULL};
+    uint8_t byte = (uint8_t)rank, theirs;
+    size_t bytes;
+    symm_status status;
+
+    if (rank >= meeting->size) {
+        strangers_come(meeting);
+        result->ended = true;
+        _exit(0); /* its sockets go with it */
+    }
+    status = symm__hosts_connect(rank, meeting->size, meeting->places,
+                                 meeting->listeners[rank],
+                                 rank == meeting->odd ? bad_key : good_key,
+                                 symm__now() + meeting->deadline, fds, tcp);
+    plane_note(result, status);
+    for (int r = 0; r < meeting->size && status == SYMM_OK; r++) {
+        bool far = meeting->places[r].host.id != meeting->places[rank].host.id;
+        struct iovec part = {&theirs, 1}, mine = {&byte, 1};
+
+        PLANE_CHECK((tcp[r] != NULL) == far && (fds[r] >= 0) == far);
+        PLANE_CHECK(!far || symm__tcp_send(tcp[r], &mine, 1, 0) == SYMM_WIRE_OK);
+        while (far && symm__tcp_recv(tcp[r], &part, 1, &bytes) != SYMM_WIRE_OK)
+            PLANE_CHECK(symm__wire_wait(fds[r], POLLIN, symm__now() + HARNESS_AMPLE) ==
+                        SYMM_WIRE_OK);
+        PLANE_CHECK(!far || theirs == r);
+    }
+    for (int r = 0; r < meeting->size; r++)
+        symm__tcp_destroy(tcp[r]);
+    symm__wire_close(fds, 4);
+    return 0;
+}
+
+static void meeting_run(struct meeting *meeting, struct plane *plane, const char *hosts)
+{
+    meeting->size = (int)strlen(hosts);
+    plane_open(plane);
+    setenv("SYMM_HOST_ADDRESS", "127.0.0.1", 1);
+    for (int r = 0; r < meeting->size; r++) {
+        meeting->places[r].host.id = (uint64_t)hosts[r];
+        snprintf(meeting->places[r].host.name, SYMM_HOST_NAME, "host-%c", hosts[r]);
+        assert_int_equal(
+            symm__hosts_listen(NULL, &meeting->places[r], &meeting->listeners[r]),
+            SYMM_OK);
+    }
+    for (int r = 0; r < meeting->size + meeting->strangers; r++)
+        plane_start(plane, body_connect, r, meeting);
+    assert_int_equal(plane_wait(plane), 0);
+    symm__wire_close(meeting->listeners, meeting->size);
+}
+
+static void test_connect(void **state)
+{
+    static const char *const hosts[] = {"ab", "abcd", "aabb", "abab"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct meeting meeting = {
+            .odd = -1, .deadline = HARNESS_AMPLE, .strangers = i > 1};
+        struct plane plane;
+
+        meeting_run(&meeting, &plane, hosts[i]);
+        for (int r = 0; r < meeting.size; r++)
+            assert_int_equal(plane.results[r].status, SYMM_OK);
+        plane_close(&plane);
+    }
+}
+
+static void test_wrong_secret(void **state)
+{
+    struct meeting meeting = {.odd = 1, .deadline = 1};
+    struct plane plane;
+
+    (void)state;
+    meeting_run(&meeting, &plane, "ab");
+    assert_int_equal(plane.results[1].status, SYMM_ERR_REFUSED);
+    assert_non_null(strstr(plane.results[1].error,
+                           "rank 0 on host host-a does not know the job's"));
+    assert_int_equal(plane.results[0].status, SYMM_ERR_TIMEOUT);
+    assert_non_null(strstr(plane.results[0].error, "rank 1 (host host-b) did not"));
+    assert_non_null(strstr(plane.results[0].error, "1 connections were refused"));
+    plane_close(&plane);
+}
+
+static void test_bad_address(void **state)
+{
+    struct symm_host_place place = {0};
+    int listener;
+
+    (void)state;
+    setenv("SYMM_HOST_ADDRESS", "no.such.host", 1);
+    assert_int_equal(symm__hosts_listen(NULL, &place, &listener), SYMM_ERR_INVALID);
+    assert_non_null(strstr(symm_last_error(), "numeric address"));
+    setenv("SYMM_HOST_ADDRESS", "192.0.2.77", 1);
+    assert_int_equal(symm__hosts_listen(NULL, &place, &listener), SYMM_ERR_SYSTEM);
+    assert_non_null(strstr(symm_last_error(), "192.0.2.77"));
+    unsetenv("SYMM_HOST_ADDRESS");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hash),         cmocka_unit_test(test_packets),
+        cmocka_unit_test(test_damage),       cmocka_unit_test(test_connect),
+        cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_bad_address),
+    };
+
+    symm_log_sink(plane_quiet, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
