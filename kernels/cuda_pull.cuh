@@ -326,8 +326,8 @@ SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
 
         if (j >= symm_full_lines(places, size(row)) && 16 * j < size(row))
             symm_line_scatter(
-                to(row), 16 * j, size(row), word, places % 16 == 0,
-                symm_line_gather(from(row), 16 * j, size(row), word, places % 16 == 0));
+                to(row), 16 * j, size(row), word, false,
+                symm_line_gather(from(row), 16 * j, size(row), word, false));
     }
 }
 

@@ -42,6 +42,22 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     return failed;
 }
 
+/* The bytes of a put; the last line of an aligned one, if it is not whole, by one thread. */
+SYMM_DEVICE void copy(const struct symm_cuda_args &args)
+{
+    const bool aligned = symm_aligned(args.in) && symm_aligned(args.out);
+    const uint64_t bytes = aligned ? args.bytes / 16 * 16 : args.bytes;
+
+    symm_copy_rows(
+        1, symm_lines(bytes), (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
+        (uint64_t)gridDim.x * blockDim.x,
+        [&](uint32_t) { return (const char *)args.in; },
+        [&](uint32_t) { return (char *)args.out; }, [&](uint32_t) { return bytes; });
+    if (bytes != args.bytes && blockIdx.x == 0 && threadIdx.x == 0)
+        symm_line_scatter(args.out, bytes, args.bytes, 1, true,
+                          symm_line_gather(args.in, bytes, args.bytes, 1, true));
+}
+
 SYMM_KERNEL(symm_p2p_put)
 {
     const bool signals = args.signal >= 0;
@@ -50,12 +66,7 @@ SYMM_KERNEL(symm_p2p_put)
         args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
 
     if (failed == 0)
-        symm_copy_rows(
-            1, symm_lines(args.bytes), (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
-            (uint64_t)gridDim.x * blockDim.x,
-            [&](uint32_t) { return (const char *)args.in; },
-            [&](uint32_t) { return (char *)args.out; },
-            [&](uint32_t) { return args.bytes; });
+        copy(args);
     __syncthreads();
     if (failed == 0 && signals && threadIdx.x == 0) {
         uint32_t *done = &args.team.state->done[args.peer][args.signal];

@@ -198,7 +198,7 @@ static void test_collectives(void **state)
 
 /* ---- What goes there by itself --------------------------------------------------------------- */
 
-#define LARGE ((size_t)9 << 20)
+#define LARGE ((size_t)33 << 20)
 
 static int by_itself(symm_ctx *ctx, void *arg)
 {

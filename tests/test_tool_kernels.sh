@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What nvcc made of kernels/*.cu: every file for every target, no registers spilled, no stack
-# in all-reduce kernels, every kernel that the table names; and libsymm.so needs neither the
-# CUDA runtime nor a C++ library.
+# What nvcc made of kernels/*.cu: every file for every target, no registers spilled, nothing
+# on the stack of all-reduce kernels but the line or two that a call of a rare path passes,
+# every kernel that the table names; and libsymm.so needs neither the CUDA runtime nor a C++
+# library.
 
 set -u
 folder=${BUILD_DIR:?}/kernels
@@ -44,8 +45,8 @@ for source in "$sources"/*.cu; do
                 print file ": " function_name " spills:" $0
                 bad = 1
             }
-            if ($1 != 0 && function_name ~ /^symm_all_reduce_.*(push|wide|pull|inplace)/) {
-                print file ": " function_name " has a stack:" $0
+            if ($1 > 32 && function_name ~ /^symm_all_reduce_.*(push|wide|pull|inplace)/) {
+                print file ": " function_name " has an array on the stack:" $0
                 bad = 1
             }
         }
@@ -53,7 +54,7 @@ for source in "$sources"/*.cu; do
 done
 
 # Names as cuda_table.c writes them; those of the hot kernels are made by the preprocessor.
-strings -n 6 "$library" | grep -E '^symm_[a-z0-9_]+_(any|float|bfloat16_n[248]|float16_n[248]|float32_n[248])$|^symm_p2p_[a-z_]+$' |
+strings -n 6 "$library" | grep -E '^symm_[a-z0-9_]+_(any|float|bfloat16_n[248]|float16_n[248]|float32_n[248])$|^symm_p2p_(put|signal|signal_wait)$' |
     sort -u >"$folder/names"
 [ "$(wc -l <"$folder/names")" -ge 60 ] || fail "the table has only $(wc -l <"$folder/names") names"
 while read -r kernel; do
