@@ -31,33 +31,39 @@
 /* One block's share of the call. */
 template <int DTYPE, int N> struct stream {
     const struct symm_cuda_args &args;
-    const uint64_t lines, slice; /* of the array, of a slice */
-    uint64_t begin, end;         /* this block's lines of each slice */
+    const uint32_t lines, slice; /* of the array, of a slice; below 2^31 */
+    uint32_t begin, end;         /* this block's lines of each slice */
     uint32_t room, rounds;       /* lines in a row of the stage */
     static constexpr uint32_t slots = 2, sums = 8 / N; /* lines summed at once */
 
     SYMM_DEVICE stream(const struct symm_cuda_args &a)
-        : args(a), lines(symm_lines(a.bytes)), slice(whole_warps(symm_ceil(lines, N)))
+        : args(a), lines((uint32_t)symm_lines(a.bytes)),
+          slice(whole_warps((lines + N - 1) / N))
     {
-        const uint64_t share = whole_warps(symm_ceil(slice, gridDim.x));
+        const uint32_t share = whole_warps((slice + gridDim.x - 1) / gridDim.x);
 
-        begin = symm_least(blockIdx.x * share, slice);
-        end = symm_least(begin + share, slice);
+        begin = least(blockIdx.x * share, slice);
+        end = least(begin + share, slice);
         room =
             (uint32_t)(args.scratch.stage_bytes / 16) / (slots * gridDim.x * (N - 1));
         room -= room > SYMM_WARP ? room % SYMM_WARP : 0;
-        rounds = (uint32_t)symm_ceil(share, room);
+        rounds = (share + room - 1) / room;
     }
 
-    static SYMM_DEVICE uint64_t whole_warps(uint64_t count)
+    static SYMM_DEVICE uint32_t least(uint32_t a, uint32_t b)
+    {
+        return a < b ? a : b;
+    }
+
+    static SYMM_DEVICE uint32_t whole_warps(uint32_t count)
     {
         return (count + SYMM_WARP - 1) / SYMM_WARP * SYMM_WARP;
     }
 
     /* Part c of a slice begins here. */
-    SYMM_DEVICE uint64_t low(uint32_t c) const
+    SYMM_DEVICE uint32_t low(uint32_t c) const
     {
-        return symm_least(begin + (uint64_t)c * room, end);
+        return least(begin + c * room, end);
     }
 
     /* Row `row` of part c in every stage. */
@@ -72,20 +78,20 @@ template <int DTYPE, int N> struct stream {
      * rank N - k places behind itself. */
     SYMM_DEVICE void send(uint32_t c) const
     {
-        const uint64_t first = low(c), last = low(c + 1);
+        const uint32_t first = low(c), last = low(c + 1);
 
         symm_copy_rows(
             N - 1, last - first, threadIdx.x, blockDim.x,
             [&](uint32_t row) {
                 return (const char *)args.in +
-                       16 * (symm_peer_after(args, row + 1) * slice + first);
+                       (uint64_t)16 * (symm_peer_after(args, row + 1) * slice + first);
             },
             [&](uint32_t row) {
                 return args.team.base[symm_peer_after(args, row + 1)] +
                        stage(c, N - 2 - row);
             },
             [&](uint32_t row) {
-                uint64_t at = symm_peer_after(args, row + 1) * slice;
+                uint32_t at = symm_peer_after(args, row + 1) * slice;
 
                 return symm_bytes_within(args.bytes, at + first, at + last);
             });
@@ -93,7 +99,7 @@ template <int DTYPE, int N> struct stream {
 
     /* Line j of part c of every rank's input, in rank order: the own one is given, the
      * others are in the stage. */
-    SYMM_DEVICE void load(uint32_t c, uint64_t j, const struct symm_line &own,
+    SYMM_DEVICE void load(uint32_t c, uint32_t j, const struct symm_line &own,
                           struct symm_line (&line)[N]) const
     {
         const uint32_t rank = (uint32_t)args.team.rank;
@@ -117,11 +123,11 @@ template <int DTYPE, int N> struct stream {
 
     /* Part c of the own slice: lines j, j + step, ... below `whole`, all of them full ones
      * and aligned on both sides. Returns the next j. */
-    SYMM_DEVICE uint64_t sum_full(uint32_t c, uint64_t first, uint64_t whole) const
+    SYMM_DEVICE uint32_t sum_full(uint32_t c, uint32_t first, uint32_t whole) const
     {
         const struct symm_line *in = (const struct symm_line *)args.in + first;
-        const uint64_t step = blockDim.x;
-        uint64_t j = threadIdx.x;
+        const uint32_t step = blockDim.x;
+        uint32_t j = threadIdx.x;
 
         SYMM_NO_UNROLL
         for (; j + (sums - 1) * step < whole; j += sums * step) {
@@ -146,28 +152,28 @@ template <int DTYPE, int N> struct stream {
     /* The same of any lines. */
     SYMM_DEVICE void sum(uint32_t c) const
     {
-        const uint64_t first = slice * (uint32_t)args.team.rank + low(c);
-        const uint64_t count =
-            symm_least(low(c + 1) - low(c), first < lines ? lines - first : 0);
+        const uint32_t first = slice * (uint32_t)args.team.rank + low(c);
+        const uint32_t count =
+            least(low(c + 1) - low(c), first < lines ? lines - first : 0);
         const bool in_aligned = symm_aligned(args.in),
                    out_aligned = args.out_offset % 16 == 0;
-        uint64_t whole = 0, j;
+        uint32_t whole = 0, j;
 
         if (in_aligned && out_aligned && first < args.bytes / 16)
-            whole = symm_least(count, args.bytes / 16 - first);
+            whole = least(count, (uint32_t)(args.bytes / 16) - first);
         j = sum_full(c, first, whole);
         SYMM_NO_UNROLL
         for (; j < count; j += blockDim.x) {
             struct symm_line line[N], sum;
 
             load(c, j,
-                 symm_line_gather(args.in, 16 * (first + j), args.bytes,
+                 symm_line_gather(args.in, (uint64_t)16 * (first + j), args.bytes,
                                   symm_element_size(DTYPE), in_aligned),
                  line);
             sum = symm_pull_sum<DTYPE, N>::combine(line);
             SYMM_NO_UNROLL
             for (uint32_t k = 1; k <= N; k++)
-                symm_line_scatter(out(k), 16 * (first + j), args.bytes,
+                symm_line_scatter(out(k), (uint64_t)16 * (first + j), args.bytes,
                                   symm_element_size(DTYPE), out_aligned, sum);
         }
     }

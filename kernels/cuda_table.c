@@ -28,6 +28,7 @@
 #define LATE_BLOCKS      36u  /* of them, while a barrier costs more than bytes */
 #define LATE_BYTES       (512u << 10) /* of one rank's block, until then */
 #define STREAM_BYTES     (24u << 20) /* of one rank's block: by stores alone from here on */
+#define STREAM_LIMIT     ((uint64_t)16 << 30) /* its lines are counted in 31 bits */
 #define STREAM_STAGE     (4u << 20) /* bytes of the stage that pay for its barriers */
 #define COPY_BLOCKS      32u        /* of a put at most */
 #define COPY_LINES       2048u      /* lines for which a put gets a block more */
@@ -328,7 +329,7 @@ static bool shape_of_pull(const struct symm_cuda_question *question,
 static bool shape_of_stream(const struct symm_cuda_question *question,
                             const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    return question->bytes >= STREAM_BYTES &&
+    return question->bytes >= STREAM_BYTES && question->bytes < STREAM_LIMIT &&
            question->scratch.stage_bytes >= STREAM_STAGE &&
            shape_of_pull(question, entry, shape);
 }

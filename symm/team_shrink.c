@@ -4,9 +4,9 @@
  * own. Nobody knows before who that is: ranks may be dead, late, or die meanwhile.
  *
  * The agreement is one word for each team, in the control page of the team's first member
- * (symm_control.board; it is used for another team only when the others were). Every member has that page mapped, and it outlives its owner. The word changes by
- * compare-and-swap only, so that all ranks see one sequence of steps, whoever dies between
- * two of them:
+ * (symm_control.board; it is used for another team only when the others were). Every member
+ * has that page mapped, and it outlives its owner. The word changes by compare-and-swap only,
+ * so that all ranks see one sequence of steps, whoever dies between two of them:
  *
  *     GATHER(k)          ranks announce themselves in their own pages
  *     DECIDED(k, who)    one rank has proposed a set: those who have come

@@ -416,6 +416,8 @@ static int body_meeting(symm_ctx *ctx, void *arg)
     s->status[me] = symm_init(&config, &ctx);
     s->ended[me] = harness_now();
     CHECK(s->status[me] != SYMM_OK && ctx == NULL);
+    if (s->victim < 0) /* has seen another's death: its own is on the way */
+        harness_sleep(ASLEEP);
     atomic_store(&s->finished, 1);
     CHECK(symm_last_error()[0] != '\0');
     return 0;
