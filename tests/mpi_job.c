@@ -100,3 +100,21 @@ void mpi_suite(void)
     }
     harness_clear_environment();
 }
+
+double mpi_wanted(const struct mpi_trial *t, int root, size_t i)
+{
+    bool whole = t->dtype >= SYMM_INT64;
+    size_t n = t->count, me = (size_t)t->me;
+    switch (t->kind) {
+    case SYMM_KIND_ALL_REDUCE:
+        return mpi_combined(t->op, t->ranks, i, whole);
+    case SYMM_KIND_REDUCE_SCATTER:
+        return mpi_combined(t->op, t->ranks, me * n + i, whole);
+    case SYMM_KIND_ALL_GATHER:
+        return mpi_given((int)(i / n), i % n);
+    case SYMM_KIND_BROADCAST:
+        return mpi_given(root, i);
+    default:
+        return mpi_given((int)(i / n), me * n + i % n);
+    }
+}

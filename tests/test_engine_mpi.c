@@ -82,38 +82,7 @@ static int make_world(struct symm_engine_comm **comm)
 
 /* ---- Collectives --------------------------------------------------------------------- */
 
-struct trial {
-    struct symm_engine_comm *comm;
-    int me, ranks; /* in it */
-    enum symm_kind kind;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-    bool in_place;
-};
-
-static const char *const kind_names[] = {"barrier",    "all_reduce", "reduce_scatter",
-                                         "all_gather", "broadcast",  "all_to_all"};
-
-static double wanted_at(const struct trial *t, int root, size_t i)
-{
-    bool whole = t->dtype >= SYMM_INT64;
-    size_t n = t->count, me = (size_t)t->me;
-    switch (t->kind) {
-    case SYMM_KIND_ALL_REDUCE:
-        return mpi_combined(t->op, t->ranks, i, whole);
-    case SYMM_KIND_REDUCE_SCATTER:
-        return mpi_combined(t->op, t->ranks, me * n + i, whole);
-    case SYMM_KIND_ALL_GATHER:
-        return mpi_given((int)(i / n), i % n);
-    case SYMM_KIND_BROADCAST:
-        return mpi_given(root, i);
-    default:
-        return mpi_given((int)(i / n), me * n + i % n);
-    }
-}
-
-static int run_trial(const struct trial *t)
+static int run_trial(const struct mpi_trial *t)
 {
     const struct symm_engine_wait wait = ample();
     size_t n = (size_t)t->ranks, bytes = symm_dtype_size(t->dtype), count = t->count;
@@ -141,13 +110,13 @@ static int run_trial(const struct trial *t)
     CHECK(ops->objection(engine, &request) == NULL);
     CHECK_MPI(ops->run(t->comm, &request, 1, NULL, &wait));
     for (size_t i = 0; i < outs && t->kind != SYMM_KIND_BARRIER; i++)
-        CHECK_ZERO(mpi_check(out, i, t->dtype, wanted_at(t, request.root, i),
-                             kind_names[t->kind]));
+        CHECK_ZERO(mpi_check(out, i, t->dtype, mpi_wanted(t, request.root, i),
+                             symm__kind_name(t->kind)));
     free(memory);
     return 0;
 }
 
-static bool is_exact(const struct trial *t)
+static bool is_exact(const struct mpi_trial *t)
 {
     return t->op != SYMM_AVG || t->dtype >= SYMM_INT64 ||
            (t->ranks & (t->ranks - 1)) == 0;
@@ -157,7 +126,7 @@ static int try_comm(struct symm_engine_comm *comm, int me, int ranks)
 {
     /* The last two take several pieces, with a rest. */
     static const size_t counts[] = {0, 1, 7, 4099, 9001, 1200007};
-    struct trial t = {.comm = comm, .me = me, .ranks = ranks};
+    struct mpi_trial t = {.comm = comm, .me = me, .ranks = ranks};
     for (t.kind = SYMM_KIND_BARRIER; t.kind < SYMM_KIND_COUNT; t.kind++)
         for (t.dtype = SYMM_FLOAT64; t.dtype <= SYMM_UINT8; t.dtype++)
             for (t.op = SYMM_SUM; t.op <= SYMM_MAX; t.op++)
@@ -219,14 +188,14 @@ static int rank_parts(void)
         CHECK_ZERO(make(odd, odds, &comm[1]));
         CHECK_ZERO(make(back, size, &comm[2]));
         for (int k = 0; k < 3; k++) {
-            struct trial t = {.comm = comm[k],
-                              .kind = SYMM_KIND_ALL_TO_ALL,
-                              .dtype = SYMM_INT32,
-                              .count = 1000,
-                              .me = k == 2 ? size - 1 - rank : rank / 2,
-                              .ranks = k == 0   ? evens
-                                       : k == 1 ? odds
-                                                : size};
+            struct mpi_trial t = {.comm = comm[k],
+                                  .kind = SYMM_KIND_ALL_TO_ALL,
+                                  .dtype = SYMM_INT32,
+                                  .count = 1000,
+                                  .me = k == 2 ? size - 1 - rank : rank / 2,
+                                  .ranks = k == 0   ? evens
+                                           : k == 1 ? odds
+                                                    : size};
             if (k < 2 && rank % 2 != k)
                 continue;
             CHECK_ZERO(run_trial(&t));
@@ -414,12 +383,12 @@ static int rank_late(void)
         CHECK(carry.allgather(carry.arg, &mine, 1, nothing) == 0);
         /* Others are as good as ever. */
         CHECK_ZERO(make_world(&next));
-        struct trial t = {.comm = next,
-                          .me = rank,
-                          .ranks = size,
-                          .kind = SYMM_KIND_ALL_REDUCE,
-                          .dtype = SYMM_INT32,
-                          .count = 100000};
+        struct mpi_trial t = {.comm = next,
+                              .me = rank,
+                              .ranks = size,
+                              .kind = SYMM_KIND_ALL_REDUCE,
+                              .dtype = SYMM_INT32,
+                              .count = 100000};
         CHECK_ZERO(run_trial(&t));
         ops->comm_destroy(next);
     }
@@ -462,12 +431,12 @@ static int rank_absent(void)
                      SYMM_ERR_TIMEOUT);
         CHECK(comm == NULL);
     }
-    struct trial t = {.comm = world,
-                      .me = rank,
-                      .ranks = size,
-                      .kind = SYMM_KIND_BARRIER,
-                      .dtype = SYMM_INT32,
-                      .count = 1};
+    struct mpi_trial t = {.comm = world,
+                          .me = rank,
+                          .ranks = size,
+                          .kind = SYMM_KIND_BARRIER,
+                          .dtype = SYMM_INT32,
+                          .count = 1};
     CHECK_ZERO(run_trial(&t));
     members[0] = rank; /* not who MPI says */
     members[1] = size;

@@ -17,41 +17,12 @@
 
 #include <cmocka.h>
 
-struct trial {
-    int me, ranks; /* in it */
-    enum symm_kind kind;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-};
-
-static const char *const kind_names[] = {"barrier",    "all_reduce", "reduce_scatter",
-                                         "all_gather", "broadcast",  "all_to_all"};
-
-static double wanted_at(const struct trial *t, int root, size_t i)
-{
-    bool whole = t->dtype >= SYMM_INT64;
-    size_t n = t->count, me = (size_t)t->me;
-    switch (t->kind) {
-    case SYMM_KIND_ALL_REDUCE:
-        return mpi_combined(t->op, t->ranks, i, whole);
-    case SYMM_KIND_REDUCE_SCATTER:
-        return mpi_combined(t->op, t->ranks, me * n + i, whole);
-    case SYMM_KIND_ALL_GATHER:
-        return mpi_given((int)(i / n), i % n);
-    case SYMM_KIND_BROADCAST:
-        return mpi_given(root, i);
-    default:
-        return mpi_given((int)(i / n), me * n + i % n);
-    }
-}
-
 /* All collectives on a team, in two types; on one host the engine is asked for by name. */
 static int check_team(symm_team *team, bool by_name)
 {
     const symm_call named = {.size = sizeof(named), .algorithm = "engine"};
     const symm_call *call = by_name ? &named : NULL;
-    struct trial t = {.me = symm_team_rank(team), .ranks = symm_team_size(team)};
+    struct mpi_trial t = {.me = symm_team_rank(team), .ranks = symm_team_size(team)};
     static const size_t counts[] = {1, 1000, 100003};
     size_t most = 100003 * (size_t)t.ranks;
     char *in = malloc(most * 4), *out = malloc(most * 4);
@@ -83,8 +54,8 @@ static int check_team(symm_team *team, bool by_name)
         if (by_name)
             CHECK(strstr(symm_explain(team), "engine") != NULL);
         for (size_t i = 0; i < (gather ? t.count * (size_t)t.ranks : t.count); i++)
-            CHECK_ZERO(mpi_check(out, i, t.dtype, wanted_at(&t, t.ranks - 1, i),
-                                 kind_names[t.kind]));
+            CHECK_ZERO(mpi_check(out, i, t.dtype, mpi_wanted(&t, t.ranks - 1, i),
+                                 symm__kind_name(t.kind)));
         CHECK_OK(symm_barrier(team, NULL, NULL));
     }
     free(in);
