@@ -578,7 +578,7 @@ static void levels_of_threads(void **state)
 {
     (void)state;
     for (int level = 0; level <= 3; level++) {
-        char mode[16];
+        char mode[32];
         snprintf(mode, sizeof(mode), "level%d", level);
         assert_int_equal(mpi_start(2, mode), 0);
     }
