@@ -8,7 +8,8 @@
 # Two ranks, one bound to a core each, float32 sum; every rank rewrites its input before each
 # call; median and p99 of the slowest rank, best of R interleaved repetitions (5). --scale
 # multiplies the numbers of calls. The table (Markdown) goes to stdout, the plot to
-# DIR/plots/compare_mpi.svg; with --figures the figures go to FILE and nothing else is made. An MPI that is not installed is left out, and said so.
+# DIR/plots/compare_mpi.svg; with --figures the figures go to FILE and nothing else is made.
+# An MPI that is not installed is left out, and said so.
 
 set -euo pipefail
 export LC_ALL=C

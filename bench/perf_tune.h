@@ -6,8 +6,8 @@
  * Measured are teams of 2 to all ranks, the collectives, kinds of data that have kernels of
  * their own, and sizes from few to many bytes: for teams of all ranks and of powers of two,
  * then for the others, first a coarse grid, then finer ones, until the budget is spent; then
- * all of it twice more, if it lasts, and the least time of a point counts. The first rank's clock decides, so that all ranks stop
- * together. What was left out is told.
+ * all of it twice more, if it lasts, and the least time of a point counts. The first
+ * rank's clock decides, so that all ranks stop together. What was left out is told.
  */
 #ifndef PERF_TUNE_H
 #define PERF_TUNE_H

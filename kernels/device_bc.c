@@ -9,7 +9,8 @@
  * device.h says, in particular who may call: one thread of a block, between two barriers of
  * the block. The symm_dev_block_ functions are for generators that write code for a whole
  * block and name no thread (Triton): all threads of the block call them with equal
- * arguments, the first one acts, all get its result; each is a barrier of the block. Results other than 0 are minus a symm_status: write no more and end.
+ * arguments, the first one acts, all get its result; each is a barrier of the block.
+ * Results other than 0 are minus a symm_status: write no more and end.
  *
  * No global variables, nothing to initialise, no function that it does not define; needs
  * sm_70 or later. The names begin with symm_dev_ and stay as they are for one

@@ -3,8 +3,8 @@
  * cost_json.c - reads a "symm-costs/1" document:
  *   {"format": "symm-costs/1", "barrier_us": 1.5, "memory_us_per_gib": 16,
  *    "algorithms": {"ll_push": {"latency_us": 2.0, "bytes_per_us": 330000}, ...}}
- * and, in cost_curves_json.c, curves. Only algorithms that it names are chosen. All numbers are finite and not negative,
- * bytes_per_us is positive.
+ * and, in cost_curves_json.c, curves. Only algorithms that it names are chosen. All
+ * numbers are finite and not negative, bytes_per_us is positive.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -4,9 +4,10 @@
  * large ones over memory that peers cannot reach, which would be staged.
  *
  * ENGINE_BYTES is where NCCL's own staging catches up with copies through the pads: all_reduce
- * on 2 H200 takes 69 us for 16 MiB (NCCL 77), 135 for 32 MiB (136), 256 for 64 MiB (246). A sum of an engine is in an order of its own, so a call that demands the same
- * bits on all ranks never goes there. On the host a copy through shared memory is what an
- * engine would do as well: it gets no call that a kernel can do.
+ * on 2 H200 takes 69 us for 16 MiB (NCCL 77), 135 for 32 MiB (136), 256 for 64 MiB
+ * (246). A sum of an engine is in an order of its own, so a call that demands the same
+ * bits on all ranks never goes there. On the host a copy through shared memory is what
+ * an engine would do as well: it gets no call that a kernel can do.
  */
 #include "choose.h"
 

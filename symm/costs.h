@@ -7,8 +7,8 @@
  * number of ranks: microseconds by bytes. Between two points a curve is a straight line in
  * bytes, since a call takes a latency and bytes over a bandwidth; before the first it is
  * flat, behind the last it goes on as its last piece. Where one curve ends and another goes on,
- * the first was given up as hopeless, and is no candidate from there on. Everything but symm__costs_take is a
- * pure function of its arguments.
+ * the first was given up as hopeless, and is no candidate from there on. Everything but
+ * symm__costs_take is a pure function of its arguments.
  *
  * Refuses a file that is damaged, or has no curves (symm_init fails); does not use one that
  * is for another machine, and says so once. All ranks use one table or none.

@@ -144,7 +144,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
-/* ---- The watcher's part: with its lock and a scope ------------------------------------------ */
+/* ---- The watcher's part: with its lock and a scope ------------------------------- */
 
 void symm__cuda_engine_end(struct symm_cuda_wait *wait)
 {

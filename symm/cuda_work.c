@@ -166,7 +166,7 @@ static void reap(struct symm_cuda_calls *calls)
     }
 }
 
-/* ---- Making one ---------------------------------------------------------------------------- */
+/* ---- Making one ------------------------------------------------------------------ */
 
 static struct symm_cuda_work *cuda_work(symm_work *work)
 {
@@ -412,7 +412,7 @@ void symm__cuda_work_release(symm_work *handle)
     symm__cuda_leave(&scope);
 }
 
-/* ---- Order --------------------------------------------------------------------------------- */
+/* ---- Order ----------------------------------------------------------------------- */
 
 static symm_status order(struct symm_cuda_work *work, CUstream stream)
 {
@@ -498,7 +498,7 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
     return follow(work, stream, next);
 }
 
-/* ---- The team's end ------------------------------------------------------------------------ */
+/* ---- The team's end -------------------------------------------------------------- */
 
 /* The team's kernels have ended: the event behind one is done in a moment. */
 static bool is_recorded(struct symm_cuda_calls *calls, CUevent event)

@@ -86,7 +86,7 @@ static size_t find(const struct symm_engine_memory *list, size_t count, const vo
     return i;
 }
 
-/* ---- Segments, by the hook: with te->lock ---------------------------------------------------- */
+/* ---- Segments, by the hook: with te->lock ---------------------------------------- */
 
 static void appeared(struct symm_team_engine *te, char *at, size_t bytes)
 {
@@ -164,7 +164,7 @@ void symm__engine_memory_drop(struct symm_team_engine *te)
         piece_drop(te, &te->memory[--te->memory_count], false);
 }
 
-/* ---- Windows --------------------------------------------------------------------------------- */
+/* ---- Windows --------------------------------------------------------------------- */
 
 static char *segment_address(const symm_team *team, const struct symm_segment *segment)
 {

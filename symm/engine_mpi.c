@@ -514,7 +514,7 @@ static symm_status mpi_comm_error(struct symm_engine_comm *comm)
     return SYMM_OK;
 }
 
-/* ---- What MPI does not need: all goes through the engine's own memory ---------------------------------------------------------- */
+/* ---- What MPI does not need: all goes through the engine's own memory ------------ */
 
 static symm_status mpi_memory_register(struct symm_engine_comm *comm, void *ptr,
                                        size_t bytes, void **handle)

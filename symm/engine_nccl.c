@@ -31,7 +31,7 @@
 #define ABORT_SECONDS 1.0 /* that an abort waits for a call under way */
 #define END_SECONDS   2.0 /* that a destruction waits for the peers' quiet */
 
-/* ---- Loading ------------------------------------------------------------------------------- */
+/* ---- Loading --------------------------------------------------------------------- */
 
 static const char *find_functions(struct symm_nccl *nccl, void *library)
 {
@@ -103,7 +103,7 @@ static const char *nccl_version(const struct symm_engine *engine)
     return engine->nccl.name;
 }
 
-/* ---- Answers ------------------------------------------------------------------------------- */
+/* ---- Answers --------------------------------------------------------------------- */
 
 symm_status symm__nccl_check(const struct symm_nccl *nccl, void *comm, int result,
                              const char *what)
@@ -163,7 +163,7 @@ symm_status symm__nccl_settle(struct symm_engine_comm *comm, int result,
     return wait_ready(comm->nccl, comm->comm, &comm->aborting, wait, what);
 }
 
-/* ---- Communicators --------------------------------------------------------------------------- */
+/* ---- Communicators --------------------------------------------------------------- */
 
 static symm_status nccl_id(struct symm_engine *engine, struct symm_engine_id *id)
 {
@@ -259,7 +259,7 @@ static symm_status nccl_error(struct symm_engine_comm *comm)
         comm->nccl, NULL, result == SYMM_NCCL_SUCCESS ? state : result, "an operation");
 }
 
-/* ---- Memory ---------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------- */
 
 static symm_status nccl_register(struct symm_engine_comm *comm, void *ptr, size_t bytes,
                                  void **handle)

@@ -37,7 +37,7 @@ struct batch {
     struct symm_engine_request requests[];
 };
 
-/* ---- The argument -------------------------------------------------------------------------- */
+/* ---- The argument ---------------------------------------------------------------- */
 
 static const symm_p2p *operation(const symm_p2p *ops, int index)
 {
@@ -158,7 +158,7 @@ static symm_status make(const char *what, symm_team *team, const symm_p2p *ops,
     return SYMM_OK;
 }
 
-/* ---- Running it ------------------------------------------------------------------------------ */
+/* ---- Running it ------------------------------------------------------------------ */
 
 /* "symm_recv with rank 3", "symm_p2p_batch with rank 1, rank 2". */
 static void describe(const struct batch *batch, const struct symm_engine_request *first,
@@ -278,7 +278,7 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
     return status;
 }
 
-/* ---- The calls -------------------------------------------------------------------------------- */
+/* ---- The calls ------------------------------------------------------------------- */
 
 static symm_status enter(symm_team *team, void **stream)
 {

@@ -225,7 +225,7 @@ symm_status symm__engine_comm_among(symm_team *team, const int *members, int cou
     return make_among(team, members, count, deadline, comm, &told);
 }
 
-/* ---- A team's own -------------------------------------------------------------------------- */
+/* ---- A team's own ---------------------------------------------------------------- */
 
 static symm_status team_engine_create(symm_team *team, struct symm_team_engine **made)
 {
@@ -343,7 +343,7 @@ void symm__engine_team_close(symm_team *team)
     team_engine_destroy(te);
 }
 
-/* ---- Pairs --------------------------------------------------------------------------------- */
+/* ---- Pairs ----------------------------------------------------------------------- */
 
 static uint64_t pair_tag(const symm_team *team, int peer)
 {

@@ -108,7 +108,7 @@ void symm__engine_memory_close(struct symm_team_engine *te); /* drops the hook *
 /* Inside symm_rendezvous, once memory is shared: windows of new segments. Collective. */
 symm_status symm__engine_windows(symm_team *team) SYMM_MUST_CHECK;
 
-/* ---- engine_call.c: calls ------------------------------------------------------------------ */
+/* ---- engine_call.c: calls -------------------------------------------------------- */
 
 /* What the chooser may look at: equal on all ranks. */
 void symm__engine_describe(const symm_team *team, int root,

@@ -7,17 +7,12 @@
  * never on the path of a collective.
  *
  * Guarantees: bounded by a deadline; every member learns of a member's failure (its status
- * travels with its message) or death (hang-up, or `alive` says so); descriptors arrive CLOEXEC, exactly as
- * many as announced, or are closed; nothing is leaked on any path. After a failed exchange
- * the sockets serve exchanges of other teams as before.
+ * travels with its message) or death (hang-up, or `alive` says so); descriptors arrive
+ * CLOEXEC, exactly as many as announced, or are closed; nothing is leaked on any path.
+ * After a failed exchange the sockets serve exchanges of other teams as before.
  * Refuses: messages of another exchange (other tag or sequence): SYMM_ERR_MISMATCH on all
  * members, naming the rank and both steps.
  * One exchange at a time runs on a link: the caller sees to that.
- *
- * Ranks of other hosts (`far`) are members as any other, but descriptors go to the own host's
- * only; their sockets are TCP connections (link_tcp.h) unless one machine plays several hosts.
- * A rank tells far members that a team has failed by a notice, which is found between
- * exchanges and in them.
  */
 #ifndef SYMM_LINK_H
 #define SYMM_LINK_H

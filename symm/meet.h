@@ -3,8 +3,8 @@
  * meet.h - how the ranks of one host find each other, once, at start.
  *
  * Every way of meeting ends the same: each rank holds one connected SOCK_SEQPACKET socket
- * (CLOEXEC, non-blocking) to each other rank. What follows (descriptors, manifests) goes over these
- * sockets (link.h) and needs no name in any file system.
+ * (CLOEXEC, non-blocking) to each other rank. What follows (descriptors, manifests) goes
+ * over these sockets (link.h) and needs no name in any file system.
  *
  * Ways: by the job's key (a socket in a 0700 directory of the user), by the caller's own
  * allgather or symmrun's store (which agree on a fresh key, then meet by it), or as threads

@@ -51,7 +51,7 @@ void fake_nccl_die(const char *format, ...)
     abort();
 }
 
-/* ---- Bookkeeping --------------------------------------------------------------------------- */
+/* ---- Bookkeeping ----------------------------------------------------------------- */
 
 static void count_call(const char *symbol)
 {
@@ -160,7 +160,7 @@ static struct fake_comm *use_ready(void *given, const char *symbol)
     return comm;
 }
 
-/* ---- The driver ------------------------------------------------------------------------------ */
+/* ---- The driver ------------------------------------------------------------------ */
 
 static void *driver(const char *name)
 {
@@ -216,7 +216,7 @@ static int launch(void *stream, struct fake_work *work)
     return SYMM_NCCL_IN_PROGRESS;
 }
 
-/* ---- Version, id, communicators -------------------------------------------------------------- */
+/* ---- Version, id, communicators -------------------------------------------------- */
 
 FAKE_API int ncclGetVersion(int *version);
 FAKE_API int ncclGetVersion(int *version)
@@ -387,7 +387,7 @@ FAKE_API int ncclCommAbort(void *given)
     return 0;
 }
 
-/* ---- Registration ------------------------------------------------------------------------------ */
+/* ---- Registration ---------------------------------------------------------------- */
 
 static struct fake_piece *piece_add(struct fake_piece **list, void *at, size_t bytes,
                                     const char *symbol)
@@ -515,7 +515,7 @@ FAKE_API int ncclCommWindowDeregister(void *given, void *handle)
     return 0;
 }
 
-/* ---- Operations ---------------------------------------------------------------------------------- */
+/* ---- Operations ------------------------------------------------------------------ */
 
 FAKE_API int ncclGroupStart(void);
 FAKE_API int ncclGroupStart(void)

@@ -89,7 +89,7 @@ struct fake_comm {
     struct fake_piece *registered, *windows;
 };
 
-/* ---- fake_nccl_data.c: moving data ---------------------------------------------------------- */
+/* ---- fake_nccl_data.c: moving data ----------------------------------------------- */
 
 struct fake_transfer {
     bool sends, begun;

@@ -196,7 +196,7 @@ static void test_collectives(void **state)
     assert_int_equal(engine_run(collectives, 4, HARNESS_THREADS, NULL, NULL, 0), 0);
 }
 
-/* ---- What goes there by itself --------------------------------------------------------------- */
+/* ---- What goes there by itself --------------------------------------------------- */
 
 #define LARGE ((size_t)33 << 20)
 
@@ -251,7 +251,7 @@ static void test_by_itself(void **state)
     assert_int_equal(engine_run(by_itself, 3, HARNESS_THREADS, NULL, NULL, 0), 0);
 }
 
-/* ---- Teams, handles, graphs -------------------------------------------------------------------- */
+/* ---- Teams, handles, graphs ------------------------------------------------------ */
 
 static int in_teams(symm_ctx *ctx, void *arg)
 {

@@ -234,7 +234,7 @@ static void test_plants(void **state)
     }
 }
 
-/* ---- Between ranks: as threads, so that one death is seen --------------------------------------- */
+/* ---- Between ranks: as threads, so that one death is seen ------------------------ */
 
 struct pair {
     struct plant *plant;

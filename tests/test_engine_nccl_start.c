@@ -138,7 +138,7 @@ static void test_communicators(void **state)
     run(not_at_all, (struct ranks){ALL(stuck), "ncclCommInitRankConfig", 4});
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------- */
 
 static int segments(symm_ctx *ctx, void *arg)
 {

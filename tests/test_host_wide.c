@@ -416,7 +416,7 @@ static void test_streams(void **state)
     assert_int_equal(run(&layouts[2], false, true, body_streams), 0);
 }
 
-/* ---- Refused ------------------------------------------------------------------------------ */
+/* ---- Refused --------------------------------------------------------------------- */
 
 static int body_refused(symm_ctx *ctx, void *arg)
 {

@@ -208,7 +208,7 @@ static void test_mismatch(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
-/* ---- Leaving ------------------------------------------------------------------------------ */
+/* ---- Leaving --------------------------------------------------------------------- */
 
 /* Who finalizes has not died: ranks of the other host that are still busy go on. */
 static int body_leave(symm_ctx *ctx, void *arg)
@@ -231,7 +231,7 @@ static void test_leave(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
-/* ---- Not starting ------------------------------------------------------------------------- */
+/* ---- Not starting ---------------------------------------------------------------- */
 
 /* Rank 3 dies in the middle of symm_init: behind the allgather. */
 static int dying_allgather(void *arg, const void *in, size_t bytes, void *out)
