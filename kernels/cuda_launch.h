@@ -29,6 +29,9 @@ struct symm_cuda_scratch {
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 
+#define SYMM_PAIR_AHEAD                                                                \
+    2 /* all_reduce_pair.cu: lines sent before the first is summed */
+
 struct symm_cuda_args {
     struct symm_device_team team;
     struct symm_cuda_scratch scratch; /* of `channel` */

@@ -30,6 +30,10 @@
  *      behind its round r and sends r + 1 and r + 2 behind that; the writer executes one
  *      behind hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
  *      have no fence: a kernel's end is one.
+ *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
+ *      second one only after it has heard of the peer in this call, c, by an acquiring load:
+ *      who has begun c has ended c - 1, a kernel's end is a fence, and the second round's
+ *      slot was last used in c - 1 or before. The slot that call c + 1 begins with, too: (1).
  * A line's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the line
  * was not written in between.
  */
@@ -207,37 +211,18 @@ SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
            symm_slot_begin<LINES>(args, round);
 }
 
-/*
- * Waits for one line from `member`. False: the wait has failed. Three loads are on their way,
- * a third of a load's time apart: a line is seen that much sooner after it has come (0.02 to
- * 0.05 us of a call).
- */
+/* Waits for one line from `member`. False: the wait has failed. */
 template <class LINES>
 SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
                                 const struct symm_round *round, struct symm_line *from,
                                 uint32_t member, typename LINES::value *value)
 {
-    struct symm_line line, at[3];
     struct symm_wait wait = {};
+    struct symm_line line;
 
-    SYMM_UNROLL
-    for (uint32_t k = 0; k < 3; k++) {
-        at[k] = symm_port_load_line(from);
-        symm_port_apart();
-    }
-    for (;;) { /* each load has its own registers: a move would wait for it */
-        if (LINES::arrived(line = at[0], round->round))
-            break;
-        at[0] = symm_port_load_line(from);
-        if (LINES::arrived(line = at[1], round->round))
-            break;
-        at[1] = symm_port_load_line(from);
-        if (LINES::arrived(line = at[2], round->round))
-            break;
-        at[2] = symm_port_load_line(from);
+    while (!LINES::arrived(line = symm_port_load_line(from), round->round))
         if (!symm_wait_more(args, round->call, &wait, 1u << member))
             return false;
-    }
     *value = LINES::open(line);
     LINES::consumed(from);
     return true;

@@ -107,6 +107,11 @@ SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line lin
     __atomic_store_n((uint64_t *)to + 1, half[1], __ATOMIC_RELAXED);
 }
 
+SYMM_DEVICE struct symm_line symm_port_line_if(bool when, const void *from)
+{
+    return when ? *(const struct symm_line *)from : symm_line{};
+}
+
 SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
 {
     return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
@@ -127,8 +132,6 @@ SYMM_DEVICE void symm_port_relax(void)
 {
     simt_relax();
 }
-
-SYMM_DEVICE void symm_port_apart(void) {}
 
 /* Whether any thread of the block says so; a __syncthreads besides. */
 SYMM_DEVICE bool symm_port_sync_any(bool mine)
@@ -215,6 +218,28 @@ SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line v)
                  : "memory");
 }
 
+/* A line of the caller's memory, or zeros; without a branch, so that a load behind it is not
+ * held up by it, nor it by that load. */
+SYMM_DEVICE struct symm_line symm_port_line_if(bool when, const void *from)
+{
+    struct symm_line v;
+
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.u32 p, %5, 0;\n"
+                 "mov.u32 %0, 0;\n"
+                 "mov.u32 %1, 0;\n"
+                 "mov.u32 %2, 0;\n"
+                 "mov.u32 %3, 0;\n"
+                 "@p ld.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "=&r"(v.word[0]), "=&r"(v.word[1]), "=&r"(v.word[2]),
+                   "=&r"(v.word[3])
+                 : "l"(from), "r"((uint32_t)when)
+                 : "memory");
+    return v;
+}
+
 SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
 {
     uint32_t old;
@@ -241,13 +266,6 @@ SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
 SYMM_DEVICE void symm_port_fence(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
-
-/* About a third of the time that a load of own memory takes. */
-SYMM_DEVICE void symm_port_apart(void)
-{
-    for (uint32_t begin = clock(); clock() - begin < 100;)
-        ;
 }
 
 SYMM_DEVICE void symm_port_relax(void) {}

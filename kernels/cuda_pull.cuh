@@ -20,8 +20,7 @@
 #include "cuda_reduce.cuh"
 #include "cuda_round.cuh"
 
-#define SYMM_DTYPE_ANY  (-1) /* known at run time only, with op and size */
-#define SYMM_COPY_LINES 4    /* that a thread loads before it stores the first */
+#define SYMM_COPY_LINES 4 /* that a thread loads before it stores the first */
 
 /* Lines of `bytes` bytes; the last may be partial. */
 SYMM_DEVICE uint64_t symm_lines(uint64_t bytes)

@@ -17,6 +17,8 @@
 
 #include "cuda_port.cuh"
 
+#define SYMM_DTYPE_ANY (-1) /* known at run time only, with op and size */
+
 template <bool CHOICE, class A, class B> struct symm_pick {
     typedef A type;
 };
@@ -397,7 +399,8 @@ SYMM_COLD void symm_line_scatter_rest(char *to, uint64_t bytes, uint32_t element
 
 /* The last line of an array that begins at a multiple of 16: its first `rest` < 16 bytes, in
  * a few loads that are under way together; nothing behind the end is touched. */
-SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t rest)
+SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t rest,
+                                                   uint32_t element)
 {
     struct symm_line line = {};
     uint32_t low = 0, high = 0;
@@ -406,11 +409,11 @@ SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t re
         line.word[0] = ((const uint32_t *)from)[0];
         line.word[1] = ((const uint32_t *)from)[1];
     }
-    if (rest & 4)
+    if (element <= 4 && rest & 4)
         low = *(const uint32_t *)(from + (rest & 8));
-    if (rest & 2)
+    if (element <= 2 && rest & 2)
         high = *(const uint16_t *)(from + (rest & 12));
-    if (rest & 1)
+    if (element == 1 && rest & 1)
         high |= (uint32_t) * (const uint8_t *)(from + (rest & 14)) << (8 * (rest & 2));
     SYMM_UNROLL
     for (uint32_t k = 0; k < 4; k++) {
@@ -422,7 +425,8 @@ SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t re
     return line;
 }
 
-SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, struct symm_line line)
+SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, uint32_t element,
+                                        struct symm_line line)
 {
     uint32_t low = rest & 8 ? line.word[2] : line.word[0], high = 0;
 
@@ -433,11 +437,11 @@ SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, struct symm_lin
         ((uint32_t *)to)[0] = line.word[0];
         ((uint32_t *)to)[1] = line.word[1];
     }
-    if (rest & 4)
+    if (element <= 4 && rest & 4)
         *(uint32_t *)(to + (rest & 8)) = low;
-    if (rest & 2)
+    if (element <= 2 && rest & 2)
         *(uint16_t *)(to + (rest & 12)) = (uint16_t)high;
-    if (rest & 1)
+    if (element == 1 && rest & 1)
         *(uint8_t *)(to + (rest & 14)) = (uint8_t)(high >> (8 * (rest & 2)));
 }
 
@@ -450,13 +454,16 @@ SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
                                               bool aligned)
 {
     const char *from = (const char *)array + first;
+    struct symm_line line;
 
-    if (aligned && first + 16 <= bytes)
-        return *(const struct symm_line *)from;
+    if (aligned) { /* whole lines of a warp are under way before its last one is looked at */
+        line = symm_port_line_if(first + 16 <= bytes, from);
+        if (first < bytes && first + 16 > bytes)
+            line = symm_line_gather_tail(from, (uint32_t)(bytes - first), element);
+        return line;
+    }
     if (first >= bytes)
         return {};
-    if (aligned)
-        return symm_line_gather_tail(from, (uint32_t)(bytes - first));
     return symm_line_gather_rest(from, bytes - first, element);
 }
 
@@ -469,7 +476,7 @@ SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
     if (aligned && first + 16 <= bytes)
         *(struct symm_line *)to = line;
     else if (first < bytes && aligned)
-        symm_line_scatter_tail(to, (uint32_t)(bytes - first), line);
+        symm_line_scatter_tail(to, (uint32_t)(bytes - first), element, line);
     else if (first < bytes)
         symm_line_scatter_rest(to, bytes - first, element, line);
 }

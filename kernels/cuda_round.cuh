@@ -214,11 +214,18 @@ SYMM_DEVICE void symm_round_say(const struct symm_cuda_args &args,
         symm_word(args.tag, round.call));
 }
 
+/* Tells all members, by `size` threads of block 0, from `thread` 0 on. */
+SYMM_DEVICE void symm_round_tell(const struct symm_cuda_args &args,
+                                 const struct symm_round &round, uint32_t thread)
+{
+    if (blockIdx.x == 0 && thread < (uint32_t)args.team.size && round.ok)
+        symm_round_say(args, round, thread);
+}
+
 SYMM_DEVICE void symm_round_announce(const struct symm_cuda_args &args,
                                      const struct symm_round *round)
 {
-    if (blockIdx.x == 0 && threadIdx.x < (uint32_t)args.team.size && round->ok)
-        symm_round_say(args, *round, threadIdx.x);
+    symm_round_tell(args, *round, threadIdx.x);
 }
 
 /* Begins a round; the same number in every block and on every rank. */
@@ -302,8 +309,7 @@ SYMM_DEVICE void symm_round_words(const struct symm_cuda_args &args,
 
     if (blockIdx.x != 0)
         return;
-    if (lane < (uint32_t)args.team.size && round->ok)
-        symm_round_say(args, *round, lane);
+    symm_round_tell(args, *round, lane);
     symm_round_skip(args, *round, lane, SYMM_WARP);
     symm_round_meet(args, round, warp);
 }

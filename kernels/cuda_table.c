@@ -22,6 +22,7 @@
 #define HOP_BLOCKS       128u /* warp a peer: at most */
 #define WIDE_BLOCKS      128u /* every thread all peers: at most */
 #define WIDE_THREADS     128u /* a block, until there are WIDE_BLOCKS of them */
+#define PAIR_THREADS     512u /* a block, a line each: at most */
 #define LINE_BLOCKS      128u /* a warp a peer, a lane a line: at most */
 #define STAGE_BLOCKS     128u /* kernels that stage: at most; a power of two divides well */
 #define PULL_LINES       512u /* lines for which they get a block more */
@@ -31,14 +32,15 @@
 #define STREAM_LIMIT     ((uint64_t)16 << 30) /* its lines are counted in 31 bits */
 #define STREAM_STAGE     (4u << 20) /* bytes of the stage that pay for its barriers */
 #define COPY_BLOCKS      32u        /* of a put at most */
-#define COPY_LINES       2048u      /* lines for which a put gets a block more */
+#define COPY_LINES       512u       /* lines for which a put gets a block more */
 
 /* How a kernel divides its work, see the heads of the .cu files. */
 enum way {
     WAY_LINE, /* 32 x size x groups threads, a lane for each line; slot = [sender] */
-    WAY_PAIR, /* one round; a warp more than those that take lines */
-    WAY_TWO_LINE, /* the same, a lane for each line of a segment; slot = [phase][sender] */
-    WAY_TWO_PAIR,  /* as WAY_PAIR, a thread takes lines of each segment */
+    WAY_PAIR, /* a thread for each line, and a warp more */
+    WAY_MANY, /* the same, with any number of lines; two slots at most */
+    WAY_TWO_LINE,  /* as WAY_LINE, lines of a segment; slot = [phase][sender] */
+    WAY_TWO_WIDE,  /* one round; a thread takes lines of each segment; a warp more */
     WAY_HOP,       /* 32 x size threads; a block takes 32 lines at once */
     WAY_TWO_SHOT,  /* a thread takes a line of each segment; slot = [phase][sender] */
     WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
@@ -114,19 +116,33 @@ struct entry {
     }
 
 #define PAIR(DTYPE, dtype)                                                             \
-    EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, 0, "all_reduce_line",                \
-          "all_reduce_lamport_pair", DTYPE, dtype, 2)
+    EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, 0, "all_reduce_pair",                \
+          "all_reduce_pair", DTYPE, dtype, 2),                                         \
+        EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_MANY, 16, 0, "all_reduce_pair",            \
+              "all_reduce_pair_many", DTYPE, dtype, 2),                                \
+        EXACT(REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, 0, "all_reduce_pair",        \
+              "reduce_scatter_pair", DTYPE, dtype, 2)
+#define LINE_OF(KIND, name, DTYPE, dtype)                                              \
+    EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, 0, "all_reduce_line", name, DTYPE, dtype,  \
+          4),                                                                          \
+        EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, 0, "all_reduce_line", name, DTYPE,     \
+              dtype, 8)
+#define LINE_SIZES(DTYPE, dtype)                                                       \
+    LINE_OF(ALL_REDUCE, "all_reduce_lamport_line", DTYPE, dtype),                      \
+        LINE_OF(REDUCE_SCATTER, "reduce_scatter_lamport_line", DTYPE, dtype)
 #define WIDE_TWO(DTYPE, dtype)                                                         \
-    EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_PAIR, 16, 0, "all_reduce_two_shot_line",  \
+    EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, 0, "all_reduce_two_shot_line",  \
           "all_reduce_two_shot_wide", DTYPE, dtype, 4),                                \
-        EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_PAIR, 16, 0,                          \
+        EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, 0,                          \
               "all_reduce_two_shot_line", "all_reduce_two_shot_wide", DTYPE, dtype, 8)
 
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
+    ANY(ALL_REDUCE, LL_PUSH, WAY_PAIR, 8, "all_reduce_pair", "all_reduce_ll_pair"),
     ANY(ALL_REDUCE, LL_PUSH, WAY_HOP, 8, "all_reduce_ll", "all_reduce_ll_push"),
-    HOT(ALL_REDUCE, LAMPORT_PUSH, WAY_LINE, 16, 0, "all_reduce_line",
-        "all_reduce_lamport_line"),
+    LINE_SIZES(BFLOAT16, bfloat16),
+    LINE_SIZES(FLOAT16, float16),
+    LINE_SIZES(FLOAT32, float32),
     PAIR(BFLOAT16, bfloat16),
     PAIR(FLOAT16, float16),
     PAIR(FLOAT32, float32),
@@ -164,13 +180,16 @@ static const struct entry entries[] = {
     ANY(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
     ANY(REDUCE_SCATTER, COPY_IN, WAY_STAGE, 16, "copy_in", "reduce_scatter_copy_in"),
+    ANY(ALL_GATHER, LL_PUSH, WAY_LINE, 8, "move_line", "all_gather_ll_line"),
     ANY(ALL_GATHER, LL_PUSH, WAY_HOP, 8, "move_ll", "all_gather_ll_push"),
     ANY(ALL_GATHER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "all_gather_one_shot_pull"),
     ANY(ALL_GATHER, COPY_IN, WAY_STAGE, 16, "copy_in", "all_gather_copy_in"),
+    ANY(BROADCAST, LL_PUSH, WAY_LINE, 8, "move_line", "broadcast_ll_line"),
     ANY(BROADCAST, LL_PUSH, WAY_BROADCAST, 8, "move_ll", "broadcast_ll_push"),
     ANY(BROADCAST, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull", "broadcast_one_shot_pull"),
     ANY(BROADCAST, COPY_IN, WAY_STAGE, 16, "copy_in", "broadcast_copy_in"),
+    ANY(ALL_TO_ALL, LL_PUSH, WAY_LINE, 8, "move_line", "all_to_all_ll_line"),
     ANY(ALL_TO_ALL, LL_PUSH, WAY_HOP, 8, "move_ll", "all_to_all_ll_push"),
     ANY(ALL_TO_ALL, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "all_to_all_one_shot_pull"),
@@ -210,7 +229,7 @@ static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t l
 static bool has_segments(const struct entry *entry)
 {
     return entry->way == WAY_TWO_SHOT || entry->way == WAY_TWO_LINE ||
-           entry->way == WAY_TWO_PAIR;
+           entry->way == WAY_TWO_WIDE;
 }
 
 /* Lines of one sender that a slot has room for; as symm_slot_lines in the kernels. */
@@ -220,8 +239,8 @@ static uint64_t room_of(const struct symm_cuda_question *question,
     uint64_t slot = entry->payload == 8 ? question->scratch.ll_bytes / LINE / 2
                                         : question->scratch.lamport_bytes / LINE / 3;
 
-    if (entry->way == WAY_BROADCAST)
-        return slot;
+    if (entry->way == WAY_BROADCAST || entry->way == WAY_PAIR || entry->way == WAY_MANY)
+        return slot; /* of the one sender */
     return slot / (unsigned)question->size / (has_segments(entry) ? 2 : 1);
 }
 
@@ -229,7 +248,7 @@ static uint64_t room_of(const struct symm_cuda_question *question,
 static bool one_round(const struct symm_cuda_question *question,
                       const struct entry *entry, uint64_t *lines)
 {
-    *lines = divide_up(question->bytes, LINE);
+    *lines = divide_up(question->bytes, entry->payload);
     if (*lines == 0)
         *lines = 1;
     if (has_segments(entry))
@@ -255,8 +274,44 @@ static bool shape_of_line(const struct symm_cuda_question *question,
     return true;
 }
 
-/* One warp more than take lines. */
+/* One warp more than take lines, here and below. */
 static bool shape_of_pair(const struct symm_cuda_question *question,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, LINE_BLOCKS);
+    uint32_t threads = 2 * WARP;
+    uint64_t lines;
+
+    if (question->size != 2 || !one_round(question, entry, &lines))
+        return false;
+    while (threads < PAIR_THREADS && lines > (uint64_t)threads * blocks)
+        threads *= 2;
+    if (lines > (uint64_t)threads * blocks)
+        return false;
+    shape->threads = threads + WARP;
+    shape->blocks = blocks_for(question, lines, threads, blocks);
+    return true;
+}
+
+/* More than SYMM_PAIR_AHEAD lines of all threads have room in a slot, the call in two. */
+static bool shape_of_many(const struct symm_cuda_question *question,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    const uint64_t lines = divide_up(question->bytes, LINE);
+    const uint64_t room = room_of(question, entry);
+    const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS);
+    uint32_t threads = MOST_THREADS;
+
+    while (threads > WARP && SYMM_PAIR_AHEAD >= room / (threads * blocks))
+        threads /= 2;
+    if (SYMM_PAIR_AHEAD >= room / (threads * blocks) ||
+        lines > 2 * (room - room % (threads * blocks)))
+        return false;
+    *shape = (struct symm_cuda_shape){blocks, threads + WARP};
+    return true;
+}
+
+static bool shape_of_wide(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS);
@@ -267,7 +322,7 @@ static bool shape_of_pair(const struct symm_cuda_question *question,
         return false;
     while (threads < MOST_THREADS && lines > (uint64_t)threads * blocks)
         threads *= 2;
-    if (entry->way == WAY_TWO_PAIR && threads == MOST_THREADS)
+    if (threads == MOST_THREADS)
         threads -= WARP;
     shape->threads = threads + WARP;
     shape->blocks = blocks_for(question, lines, threads, blocks);
@@ -342,8 +397,11 @@ static bool shape_of(const struct symm_cuda_question *question,
     case WAY_TWO_LINE:
         return shape_of_line(question, entry, shape);
     case WAY_PAIR:
-    case WAY_TWO_PAIR:
         return shape_of_pair(question, entry, shape);
+    case WAY_MANY:
+        return shape_of_many(question, entry, shape);
+    case WAY_TWO_WIDE:
+        return shape_of_wide(question, entry, shape);
     case WAY_HOP:
     case WAY_BROADCAST:
         return shape_of_hop(question, entry, shape);
@@ -417,7 +475,8 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
     *shape = (struct symm_cuda_shape){1, WARP};
     if (call != SYMM_CUDA_PUT)
         return;
-    shape->threads = MOST_THREADS;
+    while (shape->threads < MOST_THREADS && bytes > LINE * shape->threads)
+        shape->threads *= 2;
     shape->blocks =
         blocks_for(&question, divide_up(bytes, LINE), COPY_LINES, COPY_BLOCKS);
 }

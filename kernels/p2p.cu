@@ -24,6 +24,15 @@
  */
 #include "cuda_pull.cuh"
 
+/* What the kernels before have done is seen from here on. */
+SYMM_DEVICE void depend(const struct symm_cuda_args &args)
+{
+    if (args.flags & SYMM_CUDA_DEPENDENT) {
+        symm_port_dependent_launch();
+        symm_port_dependent_wait();
+    }
+}
+
 /* 0, or why the channel has failed; every thread of the block gets the same. The counter's
  * value comes with it: one load's time for both. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
@@ -31,10 +40,6 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
 {
     uint32_t failed;
 
-    if (args.flags & SYMM_CUDA_DEPENDENT) {
-        symm_port_dependent_launch();
-        symm_port_dependent_wait();
-    }
     failed = symm_port_load32_relaxed(symm_failed_of(args));
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
     if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
@@ -61,11 +66,20 @@ SYMM_DEVICE void copy(const struct symm_cuda_args &args)
 SYMM_KERNEL(symm_p2p_put)
 {
     const bool signals = args.signal >= 0;
-    uint32_t count;
-    const uint32_t failed = begin(
-        args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
+    const bool few = gridDim.x == 1 && args.bytes <= (uint64_t)16 * blockDim.x &&
+                     symm_aligned(args.in) && symm_aligned(args.out);
+    const uint64_t first = (uint64_t)16 * threadIdx.x;
+    struct symm_line line = {};
+    uint32_t count, failed;
 
-    if (failed == 0)
+    depend(args);
+    if (few) /* on its way while the counters are */
+        line = symm_line_gather(args.in, first, args.bytes, 1, true);
+    failed = begin(
+        args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
+    if (failed == 0 && few)
+        symm_line_scatter(args.out, first, args.bytes, 1, true, line);
+    else if (failed == 0)
         copy(args);
     __syncthreads();
     if (failed == 0 && signals && threadIdx.x == 0) {
@@ -82,6 +96,7 @@ SYMM_KERNEL(symm_p2p_signal)
 {
     uint32_t count;
 
+    depend(args);
     if (begin(args, &args.team.state->sent[args.peer][args.signal], &count) == 0 &&
         threadIdx.x == 0)
         symm__device_raise(&args.team, args.peer, args.signal, args.tag, count + 1);
@@ -89,13 +104,19 @@ SYMM_KERNEL(symm_p2p_signal)
 
 SYMM_KERNEL(symm_p2p_signal_wait)
 {
-    uint32_t count,
-        why = begin(args, &args.team.state->awaited[args.peer][args.signal], &count);
+    const uint32_t *counter = &args.team.state->awaited[args.peer][args.signal];
+    uint32_t count, why;
+    uint64_t seen;
 
-    if (why != 0 || threadIdx.x != 0)
+    if (threadIdx.x != 0)
         return;
-    why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
-                                       count + 1);
+    depend(args);
+    why = symm_port_load32_relaxed(symm_failed_of(args)); /* all three are under way */
+    count = symm_port_load32_relaxed(counter);
+    seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));
+    if (why == 0)
+        why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
+                                           count + 1, seen);
     if (why == 0)
         return;
     symm_port_store32_relaxed(symm_failed_of(args), why);

@@ -7,7 +7,7 @@
  * (and about 0.15 us of reading), a GPU takes in 0.38 MB/us. With n ranks one-shot sends
  * (n - 1) S bytes in one hop, two-shot 2 (n - 1)/n S in two, so two-shot wins from
  * S = 0.9 us x 0.38 MB/us / ((n - 1)(1 - 2/n)) on: 64 KiB with 8 ranks. Two ranks move the
- * same bytes either way, in one hop.
+ * same bytes either way, in one hop: as long as scratch takes it all (all_reduce_pair.cu).
  */
 #include "choose.h"
 
@@ -164,7 +164,7 @@ static const struct candidate gather_switch = {
     "all ranks have multicast: each sends its block once, the switch copies it"};
 static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
 
-/* A sum that has kernels of one round (all_reduce_line.cu, all_reduce_two_shot_line.cu). */
+/* A sum that has kernels of one round (all_reduce_{line,pair,two_shot_line}.cu). */
 static bool common_sum(const struct symm_question *q)
 {
     return q->op == SYMM_SUM && q->dtype >= SYMM_FLOAT32 && q->dtype <= SYMM_BFLOAT16 &&
@@ -176,9 +176,12 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
     int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
     bool common = common_sum(q);
     bool one_round = common && q->bytes <= q->scratch.lamport_bytes / 6;
+    bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 3 * 2;
 
     if (q->bytes >= MULTICAST_BYTES && !symm__cuda_objection(q, two_switch.algorithm))
         return (struct symm_answer){two_switch.algorithm, two_switch.reason};
+    if (pair)
+        return FIRST_OF(q, lamport, inplace, staged);
     if (q->bytes >= (one_round ? ONE_ROUND_BYTES + 1 : PUSH_BYTES))
         return FIRST_OF(q, inplace, two_pull, two_push, staged);
     if (q->bytes < two_shot_bytes[n] && common == one_round)
@@ -193,6 +196,8 @@ static struct symm_answer choose_move(const struct symm_question *q)
     size_t peers =
         q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
 
+    if (q->bytes <= MOVE_BYTES / peers && common_sum(q))
+        return FIRST_OF(q, lamport, ll, pull, staged);
     if (q->bytes <= MOVE_BYTES / peers)
         return FIRST_OF(q, ll, pull, staged);
     return FIRST_OF(q, gather_switch, pull, staged, ll);

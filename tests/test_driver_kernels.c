@@ -242,15 +242,18 @@ bad(struct rank *rank, const struct call *call, const char *format, ...)
 static struct {
     const char *name;
     atomic_int launches;
-} fast[] = {{"all_reduce_lamport_line_", 0},
-            {"all_reduce_lamport_pair_", 0},
-            {"all_reduce_two_shot_line_", 0},
+} fast[] = {{"all_reduce_lamport_line_", 0},     {"all_reduce_pair_float", 0},
+            {"all_reduce_pair_many_", 0},        {"all_reduce_ll_pair_", 0},
+            {"reduce_scatter_lamport_line_", 0}, {"reduce_scatter_pair_", 0},
+            {"all_gather_ll_line_", 0},          {"all_to_all_ll_line_", 0},
+            {"broadcast_ll_line_", 0},           {"all_reduce_two_shot_line_", 0},
             {"all_reduce_two_shot_wide_", 0}};
 
 /* Whether a lane of this kernel takes one line: then the blocks may not be fewer. */
 static bool one_line(const char *kernel)
 {
-    return strstr(kernel, "_line_") != NULL;
+    return strstr(kernel, "_line_") ||
+           (strstr(kernel, "_pair_") && !strstr(kernel, "many"));
 }
 
 static void launch(struct rank *rank, const struct call *call, void *in, void *out)
@@ -478,7 +481,7 @@ static int moves(struct call *calls, int size, uint32_t seed)
 {
     int count = 0;
 
-    for (int i = 0; i < 4 * REFERENCE_DTYPES; i++) {
+    for (int i = 0; i < 8 * REFERENCE_DTYPES; i++) {
         static const enum symm_kind kinds[] = {
             SYMM_KIND_ALL_GATHER, SYMM_KIND_ALL_TO_ALL, SYMM_KIND_BROADCAST,
             SYMM_KIND_REDUCE_SCATTER};
@@ -486,7 +489,7 @@ static int moves(struct call *calls, int size, uint32_t seed)
 
         *call = (struct call){.kind = kinds[i % 4],
                               .algorithm = SYMM_ALGORITHM_LL_PUSH,
-                              .dtype = (symm_dtype)(i / 4),
+                              .dtype = (symm_dtype)(i / 8),
                               .op = (symm_op)(i % REFERENCE_OPS),
                               .root = (int)(next(&seed) % (unsigned)size),
                               .seed = next(&seed),
@@ -495,6 +498,12 @@ static int moves(struct call *calls, int size, uint32_t seed)
         call->blocks = next(&seed) % 4;
         call->in_place = next(&seed) % 4 == 0;
         call->raw = call->kind != SYMM_KIND_REDUCE_SCATTER;
+        if (i % 8 == 7 && (size == 2 || size == 4 || size == 8)) {
+            call->algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
+            call->dtype = (symm_dtype)(SYMM_FLOAT32 + i / 8 % 3);
+            call->op = SYMM_SUM;
+            call->count = (1 + next(&seed) % 250) * 2; /* a lane each */
+        }
     }
     return count;
 }

@@ -356,9 +356,10 @@ SYMM_DEVICE_FN uint32_t symm__device_look(const struct symm_device_team *team,
 SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count)
 {
-    team->state->sent[peer][signal] = count;
     symm_word_store(&symm_device_pad(team, peer)->signals[team->rank][signal],
                     symm_word(tag, count));
+    team->state->sent[peer][signal] =
+        count; /* not before: the release would wait for it */
 }
 
 /*
@@ -390,19 +391,27 @@ SYMM_DEVICE_FN void symm__device_unmet(const struct symm_device_team *team, int 
     symm__device_store(&record->state, why);
 }
 
-/* Waits for the count-th raising of `signal`; the caller has kept the count. */
-SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int peer,
-                                      int signal, uint32_t tag, uint32_t count)
+/* Where the peer's raisings of `signal` are counted. */
+SYMM_DEVICE_FN const uint64_t *symm__device_word(const struct symm_device_team *team,
+                                                 int peer, int signal)
 {
-    const uint64_t *word = &symm_device_pad(team, team->rank)->signals[peer][signal];
-    uint32_t polls = 0, why = 0, theirs;
-    uint64_t seen, begin = 0;
+    return &symm_device_pad(team, team->rank)->signals[peer][signal];
+}
 
-    while (!symm_epoch_reached((uint32_t)(seen = symm_word_load(word)), count) &&
-           why == 0) {
+/* Waits for the count-th raising of `signal`; the caller has kept the count, and has just
+ * loaded the word: `seen`. */
+SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int peer,
+                                      int signal, uint32_t tag, uint32_t count,
+                                      uint64_t seen)
+{
+    uint32_t polls = 0, why = 0, theirs;
+    uint64_t begin = 0;
+
+    while (!symm_epoch_reached((uint32_t)seen, count) && why == 0) {
         symm_pause();
         if (++polls % SYMM_DEVICE_POLLS == 0)
             why = symm__device_look(team, &begin);
+        seen = symm_word_load(symm__device_word(team, peer, signal));
     }
     theirs = (uint32_t)(seen >> 32);
     /* a later signal has overwritten the awaited one's tag: then there is none to compare */
@@ -423,7 +432,8 @@ SYMM_DEVICE_FN int symm_device_signal_wait(const struct symm_device_team *team,
                                            int peer, int signal, uint32_t tag)
 {
     return symm__device_await(team, peer, signal, tag,
-                              team->state->awaited[peer][signal] + 1);
+                              team->state->awaited[peer][signal] + 1,
+                              symm_word_load(symm__device_word(team, peer, signal)));
 }
 
 /* One poll over all members: which have not arrived at `word`; *why: 0, or what is wrong. */

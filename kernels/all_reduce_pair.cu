@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by lines: both send
+ * all that the other needs and each sums for itself, in one hop. For all_reduce that is the
+ * same bytes as in two shots, so it does for every size, out of any memory. The first rank's
+ * data come first in each operation: the same bits on both.
+ *
+ * A thread sends its lines to the thread of its number on the other rank, and reduces what
+ * that one sends: nothing hops between threads, and the block meets once, while the data are
+ * in flight, for the counters' sake. The last warp of each block takes no lines: it writes the
+ * counters, and in block 0 it says and reads the call words and counts for the blocks that
+ * were not launched. Nobody but the peer sends here: a slot has room for as many lines of one
+ * sender.
+ *
+ * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a line a thread, one
+ * round.
+ * symm_all_reduce_pair_many_...: any number of lines a thread, SYMM_PAIR_AHEAD of them sent
+ * before the first is summed; one round, or two if a slot is too small. A slot has room for
+ * more than SYMM_PAIR_AHEAD lines of each thread, so that it has heard of the peer before it
+ * sends the second round's.
+ *
+ * Why slots may be used again: cuda_lines.cuh, (1) and (4). in == out is fine (all_reduce): a
+ * line of both is read and then written by one thread.
+ * Launch: 32 more threads than take lines. pair: a thread for every line, in a slot; many: as
+ * said, and the array in two slots, each rounded down to whole lines of all threads.
+ *
+ * Lamport lines, SUM: symm_{all_reduce,reduce_scatter}_pair_{bfloat16,float16,float32}_n2,
+ * symm_all_reduce_pair_many_{bfloat16,float16,float32}_n2
+ * LL lines: symm_all_reduce_ll_pair_any
+ */
+#include "cuda_lines.cuh"
+
+/* What a thread knows before the counters are read. */
+template <class LINES> struct pair_place {
+    uint32_t width, step;        /* lines of a block at a time, of all blocks */
+    uint32_t begin, lines;       /* this thread's first, those of the array */
+    struct symm_line *to, *from; /* line `begin` in slot 0: the peer's, the own one */
+
+    SYMM_DEVICE pair_place(const struct symm_cuda_args &args)
+        : width(blockDim.x - SYMM_WARP), step(gridDim.x * width),
+          begin(blockIdx.x * width + threadIdx.x),
+          lines((uint32_t)symm_lines_of<LINES>(args.bytes))
+    {
+        const uint32_t rank = (uint32_t)args.team.rank;
+
+        to = symm_slot_of<LINES>(args, 1 - rank, 0) + begin;
+        from = symm_slot_of<LINES>(args, rank, 0) + begin;
+        symm_port_settle(to);
+        symm_port_settle(from);
+    }
+
+    SYMM_DEVICE bool takes(void) const
+    {
+        return threadIdx.x < width;
+    }
+};
+
+/* Behind the __syncthreads that follows every open: the last warp's part of the call. */
+SYMM_DEVICE void pair_words(const struct symm_cuda_args &args, struct symm_round *round)
+{
+    const uint32_t first = blockDim.x - SYMM_WARP;
+
+    if (threadIdx.x == first)
+        symm_round_leave(args, *round);
+    symm_round_skip(args, *round, threadIdx.x - first, SYMM_WARP);
+    symm_round_meet(args, round, first / SYMM_WARP);
+}
+
+/* DTYPE SYMM_DTYPE_ANY: what args says; else a sum, whose order does not matter. */
+template <class LINES, int DTYPE>
+SYMM_DEVICE typename LINES::value pair_reduce(const struct symm_cuda_args &args,
+                                              const typename LINES::value &own,
+                                              const typename LINES::value &other)
+{
+    typename LINES::value result;
+
+    SYMM_UNROLL
+    for (uint32_t u = 0; u < LINES::units; u++) {
+        if constexpr (DTYPE == SYMM_DTYPE_ANY) {
+            result.unit[u] = symm_fold_any(args.dtype, args.op, 2, [&](int r) {
+                return r == args.team.rank ? own.unit[u] : other.unit[u];
+            });
+        } else {
+            symm_fold<DTYPE, SYMM_SUM> fold;
+
+            fold.first(own.unit[u]);
+            fold.next(other.unit[u]);
+            result.unit[u] = fold.done(2);
+        }
+    }
+    return result;
+}
+
+/* in_stride: from what goes to rank 0 to what goes to rank 1, in bytes. aligned: all blocks
+ * of in and out begin at a multiple of a line's payload; where it is a constant, the other
+ * case has code of its own, so that nothing of it stands in the way. */
+template <class LINES, int DTYPE>
+SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
+                      bool aligned)
+{
+    const struct pair_place<LINES> place(args);
+    const uint32_t element =
+        symm_element_size(DTYPE == SYMM_DTYPE_ANY ? args.dtype : DTYPE);
+    const uint32_t rank = (uint32_t)args.team.rank, peer = 1 - rank;
+    const bool mine = place.takes() && place.begin < place.lines;
+    struct symm_round round = symm_round_open(args);
+    const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
+    typename LINES::value own = {}, sent, other;
+
+    if (mine && round.ok) {
+        sent = LINES::gather((const char *)args.in + peer * in_stride, place.begin,
+                             args.bytes, element, aligned);
+        own = in_stride == 0 ? sent
+                             : LINES::gather((const char *)args.in + rank * in_stride,
+                                             place.begin, args.bytes, element, aligned);
+        LINES::send(place.to + slot, LINES::clean(sent), round.round);
+    } else if (!place.takes()) {
+        symm_round_tell(args, round, threadIdx.x - place.width);
+    }
+    __syncthreads();
+    if (!place.takes())
+        pair_words(args, &round);
+    else if (mine && round.ok &&
+             symm_line_wait<LINES>(args, &round, place.from + slot, peer, &other))
+        LINES::scatter(args.out, place.begin, args.bytes, element, aligned,
+                       pair_reduce<LINES, DTYPE>(args, LINES::clean(own), other));
+}
+
+/* ---- Many lines ------------------------------------------------------------------ */
+
+/* A thread's view of the call; its lines are place.begin, and on by place.step. */
+template <int DTYPE, bool ALIGNED> struct pair_many {
+    const struct symm_cuda_args &args;
+    const struct pair_place<symm_lamport> place;
+    const uint32_t share; /* lines of a round */
+    struct symm_round round;
+    int64_t slot[2]; /* from a line's number to its place, by round */
+
+    SYMM_DEVICE pair_many(const struct symm_cuda_args &a)
+        : args(a), place(a),
+          share(symm_slot_lines<symm_lamport>(a) / place.step * place.step),
+          round(symm_round_open(a))
+    {
+        struct symm_round second;
+
+        symm_round_next(&round);
+        second = round;
+        symm_round_next(&second);
+        slot[0] = (int64_t)symm_slot_begin<symm_lamport>(args, round.round);
+        slot[1] = (int64_t)symm_slot_begin<symm_lamport>(args, second.round) - share;
+    }
+
+    /* From the thread's first line of slot 0 to line j. */
+    SYMM_DEVICE int64_t offset(uint32_t j) const
+    {
+        return (j < share ? slot[0] : slot[1]) + j - place.begin;
+    }
+
+    SYMM_DEVICE symm_lamport::value load(uint32_t j) const
+    {
+        return symm_lamport::gather(args.in, j, args.bytes, symm_element_size(DTYPE),
+                                    ALIGNED);
+    }
+
+    SYMM_DEVICE void send(uint32_t j) const
+    {
+        if (j < place.lines && round.ok)
+            symm_lamport::send(place.to + offset(j), symm_lamport::clean(load(j)),
+                               round.round);
+    }
+
+    SYMM_DEVICE void receive(uint32_t j)
+    {
+        struct symm_line *from = place.from + offset(j), line;
+        struct symm_wait wait = {};
+        const symm_lamport::value own = load(j); /* under way together */
+
+        while (!symm_lamport::arrived(line = symm_port_load_line(from), round.round)) {
+            if (!symm_wait_more(args, round.call, &wait, 2u >> args.team.rank)) {
+                round.ok = false;
+                return;
+            }
+        }
+        /* What is sent from here on comes behind what this line says of the peer. */
+        if (j == place.begin)
+            symm_port_load32_acquire(&from->word[0]);
+        symm_lamport::consumed(from);
+        symm_lamport::scatter(
+            args.out, j, args.bytes, symm_element_size(DTYPE), ALIGNED,
+            pair_reduce<symm_lamport, DTYPE>(args, symm_lamport::clean(own),
+                                             symm_lamport::open(line)));
+    }
+
+    SYMM_DEVICE void run(void)
+    {
+        if (place.takes()) {
+            SYMM_UNROLL
+            for (uint32_t k = 0; k < SYMM_PAIR_AHEAD; k++)
+                send(place.begin + k * place.step);
+        } else {
+            symm_round_tell(args, round, threadIdx.x - place.width);
+        }
+        __syncthreads();
+        if (!place.takes()) {
+            if (place.lines > share)
+                symm_round_next(&round);
+            pair_words(args, &round);
+            return;
+        }
+        for (uint32_t j = place.begin; j < place.lines && round.ok; j += place.step) {
+            send(j + SYMM_PAIR_AHEAD * place.step);
+            receive(j);
+        }
+    }
+};
+
+/* The hot types: a kernel for arrays that begin at multiples of 16, another for others. */
+#define SYMM_PAIR(name, dtype)                                                         \
+    SYMM_KERNEL_OF(symm_all_reduce_pair_##name##_n2, SYMM_MAX_BLOCK + SYMM_WARP)       \
+    {                                                                                  \
+        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+            pair<symm_lamport, dtype>(args, 0, true);                                  \
+        else                                                                           \
+            pair<symm_lamport, dtype>(args, 0, false);                                 \
+    }                                                                                  \
+    SYMM_KERNEL_OF(symm_reduce_scatter_pair_##name##_n2, SYMM_MAX_BLOCK + SYMM_WARP)   \
+    {                                                                                  \
+        if (symm_aligned(args.in) && symm_aligned(args.out) && args.bytes % 16 == 0)   \
+            pair<symm_lamport, dtype>(args, args.bytes, true);                         \
+        else                                                                           \
+            pair<symm_lamport, dtype>(args, args.bytes, false);                        \
+    }                                                                                  \
+    SYMM_KERNEL_OF(symm_all_reduce_pair_many_##name##_n2, SYMM_MAX_BLOCK + SYMM_WARP)  \
+    {                                                                                  \
+        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+            pair_many<dtype, true>(args).run();                                        \
+        else                                                                           \
+            pair_many<dtype, false>(args).run();                                       \
+    }
+SYMM_PAIR(bfloat16, SYMM_BFLOAT16)
+SYMM_PAIR(float16, SYMM_FLOAT16)
+SYMM_PAIR(float32, SYMM_FLOAT32)
+
+SYMM_KERNEL_OF(symm_all_reduce_ll_pair_any, SYMM_MAX_BLOCK + SYMM_WARP)
+{
+    pair<symm_ll, SYMM_DTYPE_ANY>(
+        args, 0, (((uintptr_t)args.in | (uintptr_t)args.out) & 7) == 0);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * move_line.cu - ll_push (move_ll.cu) of all_gather, all_to_all and broadcast where there is a
+ * lane for every line, so in one round: any bits, any team, any memory.
+ *
+ * A warp a peer. A group is `size` warps, a block has one or more; group g of block b has the
+ * lines 32 x (b x groups + g) + lane. Warp p of a group sends to member p and takes what comes
+ * from there straight to its place: the block meets once, while the data are in flight, for
+ * the counters' sake. The warp of the own rank copies the own block, if it is not in place; in
+ * group 0 of block 0 it says and reads the call words and counts for the blocks that were not
+ * launched. broadcast: the root's warps send, and elsewhere those of the root take.
+ *
+ * Why slots may be used again: cuda_lines.cuh; a call is one round. Slot = [sender][line]. In
+ * place is fine: a line of a block is read and then written by one thread.
+ * Launch: 32 x size x groups threads, a lane for every line.
+ *
+ * symm_{all_gather,all_to_all,broadcast}_ll_line_any
+ */
+#include "cuda_lines.cuh"
+
+/* What a lane knows before the counters are read. */
+struct move_lane {
+    uint32_t warp, member, j; /* of the block, of the team, of a block of the array */
+    struct symm_line *to, *from; /* in slot 0 */
+
+    SYMM_DEVICE move_lane(const struct symm_cuda_args &args)
+    {
+        const uint32_t size = (uint32_t)args.team.size, rank = (uint32_t)args.team.rank;
+        const uint32_t room = symm_slot_lines<symm_ll>(args) / size;
+        const uint32_t groups = blockDim.x / (SYMM_WARP * size);
+
+        warp = threadIdx.x / SYMM_WARP;
+        member = warp % size;
+        j = (blockIdx.x * groups + warp / size) * SYMM_WARP + threadIdx.x % SYMM_WARP;
+        to = symm_slot_of<symm_ll>(args, member, 0) + rank * room + j;
+        from = symm_slot_of<symm_ll>(args, rank, 0) + member * room + j;
+        symm_port_settle(to);
+        symm_port_settle(from);
+    }
+};
+
+/* Behind the __syncthreads that follows every open: by the own rank's warp of group 0. */
+SYMM_DEVICE void words(const struct symm_cuda_args &args, const struct move_lane &at,
+                       struct symm_round *round)
+{
+    const uint32_t lane = threadIdx.x % SYMM_WARP;
+
+    if (lane == 0)
+        symm_round_leave(args, *round);
+    symm_round_skip(args, *round, lane, SYMM_WARP);
+    symm_round_meet(args, round, at.warp);
+}
+
+/* in + p x in_stride goes to member p; what p sends comes to out + p x out_stride. ROOTED:
+ * only what args.root sends. */
+template <bool ROOTED>
+SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
+                      uint64_t out_stride)
+{
+    const struct move_lane at(args);
+    const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;
+    const char *in = (const char *)args.in + at.member * in_stride;
+    char *out = (char *)args.out + at.member * out_stride;
+    const bool in_aligned = ((uintptr_t)in & 7) == 0, own = at.member == rank;
+    const bool out_aligned = ((uintptr_t)out & 7) == 0;
+    const bool mine = at.j < symm_lines_of<symm_ll>(args.bytes);
+    const bool sends = mine && (!ROOTED || rank == root);
+    const bool takes = mine && (!ROOTED || at.member == root);
+    const uint32_t element = symm_element_size(args.dtype);
+    struct symm_round round = symm_round_open(args);
+    const uint64_t slot = symm_slot_begin<symm_ll>(args, symm_round_next(&round));
+    symm_ll::value v = {};
+
+    if (sends)
+        v = symm_ll::gather(in, at.j, args.bytes, element, in_aligned);
+    if (sends && !own && round.ok)
+        symm_ll::send(at.to + slot, v, round.round);
+    if (at.warp == rank)
+        symm_round_tell(args, round, threadIdx.x % SYMM_WARP);
+    __syncthreads();
+    if (takes && round.ok && !(own && in == out)) {
+        if (!own)
+            round.ok =
+                symm_line_wait<symm_ll>(args, &round, at.from + slot, at.member, &v);
+        if (round.ok)
+            symm_ll::scatter(out, at.j, args.bytes, element, out_aligned, v);
+    }
+    if (at.warp == rank)
+        words(args, at, &round);
+}
+
+SYMM_KERNEL(symm_all_gather_ll_line_any)
+{
+    move<false>(args, 0, args.bytes);
+}
+
+SYMM_KERNEL(symm_all_to_all_ll_line_any)
+{
+    move<false>(args, args.bytes, args.bytes);
+}
+
+SYMM_KERNEL(symm_broadcast_ll_line_any)
+{
+    move<true>(args, 0, 0);
+}
