@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "backend_cuda.h"
+#include "bind.h"
 #include "cuda_report.h"
 #include "options.h"
 #include "status.h"
@@ -46,6 +47,9 @@ static symm_status look_at(const struct symm_cuda_driver *d, int ordinal, int co
     if (status != SYMM_OK)
         return status;
     out->memory = memory;
+    out->node = -1;
+    if (!symm__gpu_place("", out->device.bus, out->cpus, sizeof(out->cpus), &out->node))
+        out->cpus[0] = '\0';
     out->posix = has(d, ordinal,
                      CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
     out->fabric = has(d, ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);

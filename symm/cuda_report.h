@@ -19,6 +19,8 @@ struct symm_cuda_report {
     struct symm_cuda_reported {
         struct symm_cuda_device device;
         uint64_t memory; /* bytes */
+        char cpus[256];  /* near it, "0-31,64-95"; "": not known */
+        int node;        /* its NUMA node; -1: not known */
         bool posix, fabric, multicast;
         bool peer[SYMM_CUDA_REPORT_DEVICES]; /* reaches that device's memory */
     } device[SYMM_CUDA_REPORT_DEVICES];

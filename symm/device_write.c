@@ -21,6 +21,11 @@ static void text_device(FILE *file, const struct symm_cuda_report *report, int i
             r->device.processors, (double)r->memory / (double)(1 << 30), r->device.bus,
             r->posix ? "" : "; NO POSIX handles", r->fabric ? "; fabric" : "",
             r->multicast ? "; multicast" : "");
+    if (r->node >= 0)
+        fprintf(file, "  %-12s NUMA node %d, PUs %s\n", "  near", r->node, r->cpus);
+    else
+        fprintf(file, "  %-12s %s%s\n", "  near", r->cpus[0] ? "PUs " : "not known",
+                r->cpus);
 }
 
 /* Which devices reach which: a row for each. */
@@ -82,6 +87,16 @@ static void json_device(FILE *file, const struct symm_cuda_report *report, int i
     json_string(file, r->device.name);
     fprintf(file, ", \"bus\": ");
     json_string(file, r->device.bus);
+    fprintf(file, ", \"numa_node\": ");
+    if (r->node >= 0)
+        fprintf(file, "%d", r->node);
+    else
+        fprintf(file, "null");
+    fprintf(file, ", \"pus\": ");
+    if (r->cpus[0])
+        json_string(file, r->cpus);
+    else
+        fprintf(file, "null");
     fprintf(file,
             ", \"capability\": \"%d.%d\", \"multiprocessors\": %d, \"memory\": %llu, "
             "\"posix_handles\": %s, \"fabric_attribute\": %s, "

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * topology.c - the machine as hwloc sees it, and each rank's share of it.
+ * topology.c - the machine as hwloc sees it.
  *
  * The one file that knows hwloc (2.x; nothing is used that 3.0 changes). Without it, in
  * the build or when it fails at run time, /sys is read instead. Whatever hwloc says,
- * what a process may run on is its affinity, and binding is sched_setaffinity: so both
- * readers bind alike.
- *
- * Guarantees: symm_bind_self never takes a CPU that the process had not; ranks of one
- * host with equal affinity get disjoint, contiguous cores whose numbers differ by one
- * at most. Memory policy is left alone: pages go where they are touched first.
+ * what a process may run on is its affinity. Devices are not asked of hwloc: it finds
+ * them with plug-ins that start the drivers of GPUs (see bind_gpus.c).
  */
 #include "topology.h"
 
@@ -113,7 +109,7 @@ size_t symm__topology_count(const struct symm_topology *topology,
 
 /* ---- CPU sets -------------------------------------------------------------------- */
 
-static symm_status cpus_create(struct symm_cpus *cpus, size_t count)
+symm_status symm__cpus_create(struct symm_cpus *cpus, size_t count)
 {
     cpu_set_t *set = CPU_ALLOC(count);
 
@@ -138,7 +134,7 @@ symm_status symm__cpus_read(struct symm_cpus *cpus)
     /* The kernel refuses sets smaller than its own, and doesn't say how large. */
     for (size_t count = 1024; count <= (size_t)1 << 20; count *= 2) {
         struct symm_cpus read = {0};
-        symm_status status = cpus_create(&read, count);
+        symm_status status = symm__cpus_create(&read, count);
         if (status != SYMM_OK)
             return status;
         if (sched_getaffinity(0, read.bytes, read.set) == 0) {
@@ -243,7 +239,7 @@ static symm_status read_described(hwloc_topology_t handle, struct symm_cpus *cpu
 {
     hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(handle);
     int last = hwloc_bitmap_last(allowed);
-    symm_status status = cpus_create(cpus, (size_t)(last < 0 ? 0 : last) + 1);
+    symm_status status = symm__cpus_create(cpus, (size_t)(last < 0 ? 0 : last) + 1);
 
     if (status != SYMM_OK)
         return status;
@@ -321,152 +317,7 @@ symm_status symm__topology_read(struct symm_topology *topology)
     return SYMM_OK;
 }
 
-/* ---- Shares ---------------------------------------------------------------------- */
-
-static int compare_unsigned(const void *a, const void *b)
-{
-    unsigned left = *(const unsigned *)a, right = *(const unsigned *)b;
-
-    return (left > right) - (left < right);
-}
-
-/* Appends "name 3" or "names 0-3,8" to text; sorts values. */
-static void append_list(char *text, size_t bytes, const char *name, unsigned *values,
-                        size_t count)
-{
-    size_t unique = 0;
-
-    qsort(values, count, sizeof(*values), compare_unsigned);
-    for (size_t i = 0; i < count; i++) {
-        if (unique == 0 || values[i] != values[unique - 1])
-            values[unique++] = values[i];
-    }
-    size_t used = strlen(text);
-    used += (size_t)snprintf(text + used, bytes - used, "%s%s", name,
-                             unique > 1 ? "s" : "");
-    for (size_t i = 0; i < unique && used < bytes;) {
-        size_t last = i;
-        while (last + 1 < unique && values[last + 1] == values[last] + 1)
-            last++;
-        used += (size_t)snprintf(text + used, bytes - used, i == 0 ? " %u" : ",%u",
-                                 values[i]);
-        if (last > i && used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "-%u", values[last]);
-        i = last + 1;
-    }
-}
-
-/* What a share is made of; each array has room for all places. */
-struct gathered {
-    unsigned *cores, *nodes, *pus;
-    size_t core_count, node_count, pu_count;
-    unsigned pu_max;
-};
-
-/* Gathers the allowed cores first..last-1, counted in the order of the tree. */
-static void gather(const struct symm_topology *topology, size_t first, size_t last,
-                   struct gathered *g)
-{
-    size_t core = 0; /* allowed cores so far */
-
-    for (size_t i = 0; i < topology->count; i++) {
-        const struct symm_place *place = &topology->places[i];
-        if (!place->allowed)
-            continue;
-        if (place->kind == SYMM_PLACE_CORE) {
-            if (core >= first && core < last)
-                g->cores[g->core_count++] = place->index;
-            core++;
-        } else if (place->kind == SYMM_PLACE_PU && core > first && core <= last) {
-            g->pus[g->pu_count++] = place->os_index;
-            if (place->os_index > g->pu_max)
-                g->pu_max = place->os_index;
-            if (place->node >= 0)
-                g->nodes[g->node_count++] = (unsigned)place->node;
-        }
-    }
-}
-
-static void describe_share(struct gathered *g, char *where, size_t where_bytes)
-{
-    char text[512] = "";
-
-    append_list(text, sizeof(text), "core", g->cores, g->core_count);
-    size_t used = strlen(text);
-    if (g->node_count > 0 && used + 2 < sizeof(text)) {
-        memcpy(text + used, ", ", 3);
-        append_list(text, sizeof(text), "NUMA node", g->nodes, g->node_count);
-    }
-    snprintf(where, where_bytes, "%s", text);
-}
-
-symm_status symm__topology_share(const struct symm_topology *topology, int local_rank,
-                                 int local_size, struct symm_cpus *cpus, char *where,
-                                 size_t where_bytes)
-{
-    struct gathered g = {0};
-
-    if (local_size < 1 || local_rank < 0 || local_rank >= local_size)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "bind: no local rank %d among %d; ranks count from 0",
-                          local_rank, local_size);
-    size_t cores = symm__topology_count(topology, SYMM_PLACE_CORE, true);
-    size_t rank = (size_t)local_rank, size = (size_t)local_size;
-    size_t first = rank * cores / size, last = (rank + 1) * cores / size;
-    if (last == first) /* more ranks than cores: neighbours share one */
-        last = first + 1;
-    unsigned *values = calloc(topology->count, 3 * sizeof(*values));
-    if (values == NULL)
-        return symm__fail(SYMM_ERR_NOMEM, "bind: no memory for %zu places",
-                          topology->count);
-    g.cores = values;
-    g.nodes = values + topology->count;
-    g.pus = values + 2 * topology->count;
-    gather(topology, first, last, &g);
-    symm_status status = cpus_create(cpus, (size_t)g.pu_max + 1);
-    if (status == SYMM_OK) {
-        for (size_t i = 0; i < g.pu_count; i++)
-            CPU_SET_S(g.pus[i], cpus->bytes, cpus->set);
-        describe_share(&g, where, where_bytes);
-    }
-    free(values);
-    return status;
-}
-
-/* ---- The public calls ------------------------------------------------------------ */
-
-symm_status symm_bind_self(int local_rank, int local_size, char *where,
-                           size_t where_bytes)
-{
-    struct symm_topology topology = {0};
-    struct symm_cpus cpus = {0};
-    char text[512] = "";
-
-    symm_status status = symm__topology_read(&topology);
-    if (status == SYMM_OK && !topology.own) {
-        /* A described machine's CPU numbers mean nothing here. */
-        symm__topology_finish(&topology);
-        struct symm_cpus allowed = {0};
-        status = symm__topology_read_sys(&topology, "/sys");
-        if (status == SYMM_OK)
-            status = symm__cpus_read(&allowed);
-        if (status == SYMM_OK)
-            symm__topology_mark(&topology, &allowed);
-        symm__cpus_finish(&allowed);
-    }
-    if (status == SYMM_OK)
-        status = symm__topology_share(&topology, local_rank, local_size, &cpus, text,
-                                      sizeof(text));
-    if (status == SYMM_OK && sched_setaffinity(0, cpus.bytes, cpus.set) != 0)
-        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                  "bind: sched_setaffinity of local rank %d to %s",
-                                  local_rank, text);
-    if (status == SYMM_OK && where != NULL && where_bytes > 0)
-        snprintf(where, where_bytes, "%s", text);
-    symm__cpus_finish(&cpus);
-    symm__topology_finish(&topology);
-    return status;
-}
+/* ---- The public call ------------------------------------------------------------- */
 
 static int write_all(int fd, const char *text, size_t bytes)
 {

@@ -3,7 +3,7 @@
  * topology.h - the machine as plain data: a tree of places, flat and in preorder.
  *
  * Two readers fill the same structure: hwloc (topology.c) and /sys (topology_sys.c).
- * What is drawn and how ranks share the cores then depends on the data alone.
+ * What is drawn and how ranks share the cores (bind.h) then depends on the data alone.
  *
  * Invariants (symm__topology_check): places[0] is the machine, at depth 0; a place is
  * at most one deeper than the one before it; every PU lies under a CORE; NODEs, which
@@ -69,20 +69,18 @@ size_t symm__topology_count(const struct symm_topology *topology,
 
 /* The calling thread's affinity. */
 symm_status symm__cpus_read(struct symm_cpus *cpus) SYMM_MUST_CHECK;
+/* An empty set with room for CPUs 0..count-1. */
+symm_status symm__cpus_create(struct symm_cpus *cpus, size_t count) SYMM_MUST_CHECK;
 void symm__cpus_finish(struct symm_cpus *cpus);
-
-/*
- * The share of rank `local_rank` of `local_size`: the PUs of its part of the allowed
- * cores, split evenly in the order of the tree; with more ranks than cores
- * neighbours share a core. `where` says it in words.
- */
-symm_status symm__topology_share(const struct symm_topology *topology, int local_rank,
-                                 int local_size, struct symm_cpus *cpus, char *where,
-                                 size_t where_bytes) SYMM_MUST_CHECK;
 
 /* topology_sys.c: sys is "/sys", or a copy of its layout. */
 symm_status symm__topology_read_sys(struct symm_topology *topology,
                                     const char *sys) SYMM_MUST_CHECK;
+/* Reads a small file whose name is given by format; false: it can't be, or is empty. */
+bool symm__sys_read(char *text, size_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The next range of a list as "0-3,8"; false at its end, or where it is none. */
+bool symm__sys_range(const char **text, unsigned *first, unsigned *last);
 
 /* topology_draw.c */
 void symm__topology_draw_text(const struct symm_topology *topology, FILE *file);

@@ -35,9 +35,7 @@ struct cpu {
 
 /* ---- Files ----------------------------------------------------------------------- */
 
-/* Reads a small file whose name is given by format; false if that can't be. */
-__attribute__((format(printf, 3, 4))) static bool read_file(char *text, size_t bytes,
-                                                            const char *format, ...)
+bool symm__sys_read(char *text, size_t bytes, const char *format, ...)
 {
     char path[512];
     va_list args;
@@ -77,8 +75,7 @@ static bool take_number(const char **text, unsigned *value)
     return true;
 }
 
-/* The next range of a list as "0-3,8"; false at its end, or where it is none. */
-static bool take_range(const char **text, unsigned *first, unsigned *last)
+bool symm__sys_range(const char **text, unsigned *first, unsigned *last)
 {
     if (**text == ',')
         (*text)++;
@@ -96,7 +93,7 @@ static unsigned lowest(const char *list, unsigned fallback)
 {
     unsigned first, last;
 
-    return take_range(&list, &first, &last) ? first : fallback;
+    return symm__sys_range(&list, &first, &last) ? first : fallback;
 }
 
 /* "32768K", "1M" */
@@ -126,19 +123,19 @@ static void read_caches(struct cpu *cpu, const char *sys, char *text, size_t byt
                               "%s/devices/system/cpu/cpu%u/cache/index%d", sys,
                               cpu->number, index);
         if (length < 0 || (size_t)length >= sizeof(folder) ||
-            !read_file(text, bytes, "%s/level", folder))
+            !symm__sys_read(text, bytes, "%s/level", folder))
             return;
         long level = strtol(text, NULL, 10);
         if (level < 1 || level >= LEVELS)
             continue;
-        if (read_file(text, bytes, "%s/type", folder) &&
+        if (symm__sys_read(text, bytes, "%s/type", folder) &&
             strncmp(text, "Instruction", strlen("Instruction")) == 0)
             continue;
-        if (!read_file(text, bytes, "%s/size", folder))
+        if (!symm__sys_read(text, bytes, "%s/size", folder))
             continue;
         cpu->bytes[level] = parse_cache_size(text);
         cpu->cache[level] = cpu->number;
-        if (read_file(text, bytes, "%s/shared_cpu_list", folder))
+        if (symm__sys_read(text, bytes, "%s/shared_cpu_list", folder))
             cpu->cache[level] = lowest(text, cpu->number);
     }
 }
@@ -148,13 +145,13 @@ static void read_cpu(struct cpu *cpu, unsigned number, const char *sys, char *te
 {
     *cpu = (struct cpu){.number = number, .node = -1, .core = number};
     /* Some machines say -1, which is one package. */
-    if (read_file(text, bytes,
-                  "%s/devices/system/cpu/cpu%u/topology/physical_package_id", sys,
-                  number))
+    if (symm__sys_read(text, bytes,
+                       "%s/devices/system/cpu/cpu%u/topology/physical_package_id", sys,
+                       number))
         cpu->package = lowest(text, 0);
-    if (read_file(text, bytes,
-                  "%s/devices/system/cpu/cpu%u/topology/thread_siblings_list", sys,
-                  number))
+    if (symm__sys_read(text, bytes,
+                       "%s/devices/system/cpu/cpu%u/topology/thread_siblings_list", sys,
+                       number))
         cpu->core = lowest(text, number);
     read_caches(cpu, sys, text, bytes);
 }
@@ -197,11 +194,11 @@ static symm_status read_cpus(struct machine *machine, const char *sys, char *tex
     unsigned first, last;
     size_t count = 0;
 
-    if (!read_file(text, bytes, "%s/devices/system/cpu/online", sys))
+    if (!symm__sys_read(text, bytes, "%s/devices/system/cpu/online", sys))
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "topology: can't read %s/devices/system/cpu/online",
                                 sys);
-    for (const char *list = text; take_range(&list, &first, &last);)
+    for (const char *list = text; symm__sys_range(&list, &first, &last);)
         count += last - first + 1;
     if (count == 0 || count > MAX_CPUS)
         return symm__fail(SYMM_ERR_SYSTEM,
@@ -212,7 +209,7 @@ static symm_status read_cpus(struct machine *machine, const char *sys, char *tex
         free(online);
         return symm__fail(SYMM_ERR_NOMEM, "topology: no memory for %zu CPUs", count);
     }
-    for (const char *list = online; take_range(&list, &first, &last);) {
+    for (const char *list = online; symm__sys_range(&list, &first, &last);) {
         for (unsigned number = first; number <= last && machine->count < count;
              number++)
             read_cpu(&machine->cpus[machine->count++], number, sys, text, bytes);
@@ -226,16 +223,16 @@ static void read_node(struct machine *machine, struct node *node, const char *sy
 {
     unsigned first, last;
 
-    if (read_file(text, bytes, "%s/devices/system/node/node%u/meminfo", sys,
-                  node->number)) {
+    if (symm__sys_read(text, bytes, "%s/devices/system/node/node%u/meminfo", sys,
+                       node->number)) {
         const char *total = strstr(text, "MemTotal:");
         if (total != NULL)
             node->bytes = strtoull(total + strlen("MemTotal:"), NULL, 10) << 10;
     }
-    if (!read_file(text, bytes, "%s/devices/system/node/node%u/cpulist", sys,
-                   node->number))
+    if (!symm__sys_read(text, bytes, "%s/devices/system/node/node%u/cpulist", sys,
+                        node->number))
         return;
-    for (const char *list = text; take_range(&list, &first, &last);) {
+    for (const char *list = text; symm__sys_range(&list, &first, &last);) {
         for (size_t i = 0; i < machine->count; i++) {
             if (machine->cpus[i].number >= first && machine->cpus[i].number <= last) {
                 machine->cpus[i].node = (int)node->number;
@@ -252,9 +249,9 @@ static symm_status read_nodes(struct machine *machine, const char *sys, char *te
     unsigned first, last;
     size_t count = 0;
 
-    if (!read_file(text, bytes, "%s/devices/system/node/online", sys))
+    if (!symm__sys_read(text, bytes, "%s/devices/system/node/online", sys))
         return SYMM_OK;
-    for (const char *list = text; take_range(&list, &first, &last);)
+    for (const char *list = text; symm__sys_range(&list, &first, &last);)
         count += last - first + 1;
     if (count == 0 || count > MAX_CPUS)
         return SYMM_OK;
@@ -262,7 +259,7 @@ static symm_status read_nodes(struct machine *machine, const char *sys, char *te
     if (machine->nodes == NULL)
         return symm__fail(SYMM_ERR_NOMEM, "topology: no memory for %zu NUMA nodes",
                           count);
-    for (const char *list = text; take_range(&list, &first, &last);) {
+    for (const char *list = text; symm__sys_range(&list, &first, &last);) {
         for (unsigned number = first; number <= last && machine->node_count < count;
              number++)
             machine->nodes[machine->node_count++].number = number;

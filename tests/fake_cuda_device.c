@@ -35,6 +35,7 @@ CUresult fake_devices_init(void)
     for (int i = 0; i < count; i++)
         fake_contexts[i].ordinal = i;
     fake_settings.devices = count;
+    fake_settings.bus = (int)fake_env("FAKE_CUDA_BUS", 0xa0);
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
     fake_settings.multicast = fake_env("FAKE_CUDA_MULTICAST", 0) != 0;
@@ -118,7 +119,7 @@ FAKE_API CUresult CUDAAPI cuDeviceGetPCIBusId(char *id, int length, CUdevice dev
     if (length < 13)
         return CUDA_ERROR_INVALID_VALUE;
     snprintf(id, (size_t)length, "0000:%02X:00.0",
-             0xf0 - fake_contexts[device].physical);
+             fake_settings.bus + fake_contexts[device].physical);
     return CUDA_SUCCESS;
 }
 
@@ -163,7 +164,7 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
         return fake_settings.multicast && physical != fake_settings.no_multicast;
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
-        return 0xf0 - physical;
+        return fake_settings.bus + physical;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (known[i].attribute == attribute)
             return known[i].value;

@@ -112,7 +112,7 @@ struct CUctx_st {
 };
 
 struct fake_settings {
-    int devices, version;
+    int devices, version, bus; /* bus: that of device 0 of the machine */
     size_t memory;
     bool peer, multicast, trace, check;
     int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */

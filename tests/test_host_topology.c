@@ -8,8 +8,8 @@
  * even and contiguous. The machine that the test runs on is read by both readers, which
  * must agree.
  */
+#include "bind.h"
 #include "harness.h"
-#include "topology.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -263,16 +263,15 @@ static void test_check_finds_damage(void **state)
 static void assert_share(const struct symm_topology *topology, int rank, int size,
                          const char *cpus, const char *where)
 {
-    struct symm_cpus got = {0}, wanted = make_cpus(cpus);
-    char text[128] = "";
+    struct symm_cpus wanted = make_cpus(cpus);
+    struct symm_share share = {0};
 
-    assert_int_equal(
-        symm__topology_share(topology, rank, size, &got, text, sizeof(text)), SYMM_OK);
-    assert_string_equal(text, where);
+    assert_int_equal(symm__bind_share(topology, NULL, rank, size, &share), SYMM_OK);
+    assert_string_equal(share.where, where);
     for (size_t cpu = 0; cpu < 64; cpu++)
-        assert_int_equal(CPU_ISSET_S(cpu, got.bytes, got.set) != 0,
+        assert_int_equal(CPU_ISSET_S(cpu, share.cpus.bytes, share.cpus.set) != 0,
                          CPU_ISSET_S(cpu, wanted.bytes, wanted.set) != 0);
-    symm__cpus_finish(&got);
+    symm__cpus_finish(&share.cpus);
     symm__cpus_finish(&wanted);
 }
 
@@ -313,11 +312,10 @@ static void test_shares_are_even(void **state)
     for (int size = 1; size <= 60; size++) {
         int next = 0;
         for (int rank = 0; rank < size; rank++) {
-            struct symm_cpus cpus = {0};
-            char where[16]; /* too short for most: cut, never overrun */
-            assert_int_equal(symm__topology_share(&topology, rank, size, &cpus, where,
-                                                  sizeof(where)),
+            struct symm_share share = {0};
+            assert_int_equal(symm__bind_share(&topology, NULL, rank, size, &share),
                              SYMM_OK);
+            struct symm_cpus cpus = share.cpus;
             int count = CPU_COUNT_S(cpus.bytes, cpus.set);
             assert_true(count == 60 / size || count == 60 / size + 1);
             for (int i = 0; i < count; i++, next++)

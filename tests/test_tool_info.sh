@@ -139,6 +139,27 @@ if [ -e "$cuda" ] && [ -z "${ASAN_OPTIONS-}" ]; then
     holds '.cuda | .usable and .error == null and .driver > 12000 and
            [.devices[].reaches] == [[1, 2], [0, 2], [0, 1]]'
     holds '[.cuda.devices[] | .memory > 0 and .multiprocessors > 0] | all'
+    # Devices where no machine has any, and one at the place of most machines' first.
+    fake=(SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=1 FAKE_CUDA_BUS=4096)
+    expect 0 "${fake[@]}" "$tool" --json --cuda
+    holds '.cuda.devices[0] | .numa_node == null and .pus == null'
+    expect 0 "${fake[@]}" "$tool" --cuda
+    has "at 0000:1000:00.0" "near       not known"
+    real=/sys/bus/pci/devices/0000:00:00.0
+    if [ -e $real/local_cpulist ]; then
+        near=$(cat $real/local_cpulist) node=$(cat $real/numa_node 2>/dev/null || echo -1)
+        for list in /sys/devices/system/node/node*/cpulist; do
+            number=${list%/cpulist}
+            if [ "$node" = -1 ] && [ "$(cat "$list" 2>/dev/null)" = "$near" ]; then
+                node=${number##*node}
+            fi
+        done
+        fake=(SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=1 FAKE_CUDA_BUS=0)
+        expect 0 "${fake[@]}" "$tool" --json --cuda
+        holds ".cuda.devices[0] | .pus == \"$near\" and (.numa_node // -1) == $node"
+        expect 0 "${fake[@]}" "$tool" --cuda
+        has "PUs $near"
+    fi
     expect 0 SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=0 "$tool"
     has "backend      host (no CUDA: " "not usable"
     expect 0 SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=3 FAKE_CUDA_CHECK=1 "$tool" --probe
