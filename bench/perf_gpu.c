@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
+#define NO_TIMING    2u /* CU_EVENT_DISABLE_TIMING */
 #define RELAXED      2  /* CU_STREAM_CAPTURE_MODE_RELAXED */
 #define P2P_ACCESS   2  /* CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED */
 #define P2P_ATOMICS  3  /* CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED */
@@ -97,7 +98,7 @@ static bool take_device(struct perf_gpu *gpu, int local_rank)
         gpu->stream_create(&gpu->stream, NON_BLOCKING, 0) == 0 &&
         gpu->event_create(&gpu->marks[0], 0) == 0 &&
         gpu->event_create(&gpu->marks[1], 0) == 0 &&
-        gpu->event_create(&gpu->order, 0) == 0)
+        gpu->event_create(&gpu->order, NO_TIMING) == 0)
         return true;
     gpu->release(gpu->device);
     return false;
@@ -172,24 +173,36 @@ void perf_gpu_free(struct perf_gpu *gpu, void *memory)
         gpu->free_memory((uintptr_t)memory);
 }
 
-int perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes)
+int perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes,
+                        void *stream)
 {
     if (bytes == 0)
         return 0;
-    if (failed(gpu, gpu->copy((uintptr_t)dst, (uintptr_t)src, bytes, gpu->stream),
-               "cuMemcpyAsync"))
+    return failed(gpu, gpu->copy((uintptr_t)dst, (uintptr_t)src, bytes, stream),
+                  "cuMemcpyAsync");
+}
+
+int perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
+                        void *stream)
+{
+    if (bytes == 0)
+        return 0;
+    return failed(gpu, gpu->fill((uintptr_t)dst, (unsigned char)byte, bytes, stream),
+                  "cuMemsetD8Async");
+}
+
+int perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes)
+{
+    if (perf_gpu_copy_later(gpu, dst, src, bytes, gpu->stream))
         return -1;
-    return perf_gpu_wait(gpu, gpu->stream);
+    return bytes ? perf_gpu_wait(gpu, gpu->stream) : 0;
 }
 
 int perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes)
 {
-    if (bytes == 0)
-        return 0;
-    if (failed(gpu, gpu->fill((uintptr_t)dst, (unsigned char)byte, bytes, gpu->stream),
-               "cuMemsetD8Async"))
+    if (perf_gpu_fill_later(gpu, dst, byte, bytes, gpu->stream))
         return -1;
-    return perf_gpu_wait(gpu, gpu->stream);
+    return bytes ? perf_gpu_wait(gpu, gpu->stream) : 0;
 }
 
 /* ---- Streams, graphs, marks ------------------------------------------------------ */
@@ -197,6 +210,17 @@ int perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes)
 int perf_gpu_wait(struct perf_gpu *gpu, void *stream)
 {
     return failed(gpu, gpu->synchronize(stream), "cuStreamSynchronize");
+}
+
+int perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after, int count)
+{
+    if (failed(gpu, gpu->event_record(gpu->order, before), "cuEventRecord"))
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (after[i] &&
+            failed(gpu, gpu->wait_event(after[i], gpu->order, 0), "cuStreamWaitEvent"))
+            return -1;
+    return 0;
 }
 
 int perf_gpu_order(struct perf_gpu *gpu, void *before, void *after)

@@ -31,8 +31,16 @@ int perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes
 int perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes);
 int perf_gpu_wait(struct perf_gpu *gpu, void *stream); /* until the stream is idle */
 
+/* The same, but only queued. */
+int perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes,
+                        void *stream);
+int perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
+                        void *stream);
+
 /* Later work of `after` waits for what `before` holds now. */
 int perf_gpu_order(struct perf_gpu *gpu, void *before, void *after);
+/* The same for several streams by one event; NULL among them is left out. */
+int perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after, int count);
 
 /* What is called between begin and end on the stream goes into a graph. */
 int perf_gpu_capture(struct perf_gpu *gpu, void *stream);

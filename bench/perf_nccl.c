@@ -261,3 +261,24 @@ int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *s
     }
     return failed(nccl, result, "a call of NCCL");
 }
+
+int perf_nccl_sum(struct perf_nccl *nccl, const void *in, void *out, size_t count,
+                  void *stream)
+{
+    return failed(nccl,
+                  nccl->all_reduce(in, out, count, type_of(SYMM_FLOAT32),
+                                   op_of(SYMM_SUM), nccl->comm, stream),
+                  "ncclAllReduce");
+}
+
+int perf_nccl_exchange(struct perf_nccl *nccl, const void *out, int to, void *in,
+                       int from, size_t bytes, void *stream)
+{
+    int type = type_of(SYMM_UINT8), result = nccl->group_start();
+
+    if (result == 0)
+        result = nccl->send(out, bytes, type, to, nccl->comm, stream);
+    if (result == 0)
+        result = nccl->receive(in, bytes, type, from, nccl->comm, stream);
+    return failed(nccl, result ? result : nccl->group_end(), "a send and a receive");
+}

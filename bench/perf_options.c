@@ -16,7 +16,7 @@ const char perf_usage[] =
     "       symm-perf [OP] --regret [options]\n"
     "\n"
     "OP: all_reduce reduce_scatter all_gather broadcast all_to_all\n"
-    "    put get put_signal signal barrier\n"
+    "    put get put_signal signal barrier overlap chain\n"
     "\n"
     "sizes      -b BYTES   smallest (8)            -e BYTES  largest (64M); K, M, G\n"
     "           -f FACTOR  multiply by (2)         -i BYTES  or add\n"
@@ -35,7 +35,8 @@ const char perf_usage[] =
 
 static const char *const kind_names[PERF_KINDS] = {
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "put",
-    "get",        "put_signal",     "signal",     "barrier",   "replay"};
+    "get",        "put_signal",     "signal",     "barrier",   "replay",     "overlap",
+    "chain"};
 
 const char *perf_kind_name(enum perf_kind kind)
 {
@@ -330,7 +331,7 @@ static int take_words(struct parser *parser, int count, char **words)
         return refuse(parser,
                       "OP: found '%.40s', allowed: all_reduce reduce_scatter "
                       "all_gather broadcast all_to_all put get put_signal signal "
-                      "barrier replay",
+                      "barrier replay overlap chain",
                       words[0]);
     options->kind = (enum perf_kind)kind;
     if (kind == PERF_REPLAY && count < 2)
@@ -369,6 +370,26 @@ static int check_tune(struct parser *parser)
     return 0;
 }
 
+/* overlap and chain have data and reductions of their own, of elements of 4 bytes. */
+static int check_streams(struct parser *parser)
+{
+    const struct perf_options *options = parser->options;
+    const char *name = kind_names[options->kind];
+
+    if (options->dtype_given || options->table)
+        return refuse(parser, "-d and -o do not belong to 'symm-perf %s'", name);
+    if (options->begin < 4)
+        return refuse(parser, "-b: found %zu, allowed with %s: 4 or more",
+                      options->begin, name);
+    if (options->nccl_window)
+        return refuse(parser, "--compare: found nccl-window, allowed with %s: nccl",
+                      name);
+    if (options->kind == PERF_CHAIN && options->graph)
+        return refuse(parser, "-G does not belong to 'symm-perf chain', which measures "
+                              "the host's part of a call");
+    return 0;
+}
+
 static int check_together(struct parser *parser)
 {
     struct perf_options *options = parser->options;
@@ -379,7 +400,8 @@ static int check_together(struct parser *parser)
     if (options->kind == PERF_REPLAY &&
         (options->graph || options->nccl || options->nccl_window))
         return refuse(parser, "-G and --compare do not belong to 'symm-perf replay'");
-    if (options->kind > PERF_ALL_TO_ALL && (options->nccl || options->nccl_window))
+    if (options->kind > PERF_ALL_TO_ALL && options->kind != PERF_OVERLAP &&
+        (options->nccl || options->nccl_window))
         return refuse(parser, "--compare: NCCL has no %s", kind_names[options->kind]);
     if ((options->graph || options->nccl || options->nccl_window) && options->backend &&
         strcmp(options->backend, "host") == 0)
@@ -389,7 +411,57 @@ static int check_together(struct parser *parser)
     if (options->kind == PERF_REPLAY && options->iterations == PERF_AUTO)
         return refuse(parser,
                       "-n: found 'auto', allowed with replay: an integer above 0");
-    return 0;
+    return options->kind > PERF_REPLAY ? check_streams(parser) : 0;
+}
+
+/* What was not given: a chain is long and its messages are small. */
+static void fill_defaults(struct perf_options *options)
+{
+    bool chain = options->kind == PERF_CHAIN && !options->every_kind;
+
+    if (options->end == SIZE_MAX)
+        options->end = (size_t)64 << (chain ? 10 : 20);
+    if (options->iterations == 0)
+        options->iterations = chain ? 10000 : 20;
+}
+
+bool perf_options_next(const struct perf_options *options, size_t *bytes)
+{
+    size_t next;
+    bool over = options->step ? __builtin_add_overflow(*bytes, options->step, &next)
+                              : __builtin_mul_overflow(*bytes, options->factor, &next);
+
+    if (over || next <= *bytes || next > options->end)
+        return false;
+    *bytes = next;
+    return true;
+}
+
+/* -n auto: as bench/floor.c counts, so that both see the same machine. */
+static int auto_iterations(size_t bytes)
+{
+    static const struct {
+        size_t bytes;
+        int iterations;
+    } steps[] = {{8192, 20000}, {65536, 8000}, {524288, 2000}, {4194304, 300}};
+
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (bytes <= steps[i].bytes)
+            return steps[i].iterations;
+    return 30;
+}
+
+int perf_options_iterations(const struct perf_options *options, size_t bytes)
+{
+    return options->iterations == PERF_AUTO ? auto_iterations(bytes)
+                                            : options->iterations;
+}
+
+int perf_options_warmup(const struct perf_options *options, size_t bytes)
+{
+    return options->warmup == PERF_AUTO
+               ? perf_options_iterations(options, bytes) / 10 + 5
+               : options->warmup;
 }
 
 int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
@@ -400,13 +472,12 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
     int flag;
 
     *options = (struct perf_options){.begin = 8,
-                                     .end = (size_t)64 << 20,
+                                     .end = SIZE_MAX, /* not given */
                                      .factor = 2,
                                      .dtypes = {SYMM_FLOAT32},
                                      .dtype_count = 1,
                                      .ops = {SYMM_SUM},
                                      .op_count = 1,
-                                     .iterations = 20,
                                      .warmup = 5,
                                      .checks = 1,
                                      .pin = true};
@@ -432,6 +503,7 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         return 2;
     if (take_words(&parser, argc - optind, argv + optind))
         return 2;
+    fill_defaults(options);
     if ((options->tune || options->regret) && check_tune(&parser))
         return 2;
     if (options->budget > 0 && !options->tune && !options->regret)

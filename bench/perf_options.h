@@ -22,6 +22,8 @@ enum perf_kind {
     PERF_SIGNAL,
     PERF_BARRIER,
     PERF_REPLAY,
+    PERF_OVERLAP,
+    PERF_CHAIN,
     PERF_KINDS
 };
 
@@ -62,6 +64,11 @@ struct perf_options {
 int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
                        size_t error_bytes);
 const char *perf_kind_name(enum perf_kind kind);
+/* The next size of the table; false: there is none. */
+bool perf_options_next(const struct perf_options *options, size_t *bytes);
+/* Timed calls of a size, and those before them: as given, or by size. */
+int perf_options_iterations(const struct perf_options *options, size_t bytes);
+int perf_options_warmup(const struct perf_options *options, size_t bytes);
 extern const char perf_usage[];
 
 #endif

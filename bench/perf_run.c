@@ -34,32 +34,6 @@ struct cell_record {
 
 #define CELL_DOUBLES (sizeof(struct cell_record) / sizeof(double))
 
-/* -n auto: as bench/floor.c counts, so that both see the same machine. */
-static int auto_iterations(size_t bytes)
-{
-    static const struct {
-        size_t bytes;
-        int iterations;
-    } steps[] = {{8192, 20000}, {65536, 8000}, {524288, 2000}, {4194304, 300}};
-
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (bytes <= steps[i].bytes)
-            return steps[i].iterations;
-    return 30;
-}
-
-static int iterations_for(const struct perf_options *options, size_t bytes)
-{
-    return options->iterations == PERF_AUTO ? auto_iterations(bytes)
-                                            : options->iterations;
-}
-
-static int warmup_for(const struct perf_options *options, size_t bytes)
-{
-    return options->warmup == PERF_AUTO ? iterations_for(options, bytes) / 10 + 5
-                                        : options->warmup;
-}
-
 /* ---- One cell -------------------------------------------------------------------- */
 
 /* On a GPU a call is over when its stream is idle. */
@@ -268,8 +242,8 @@ static symm_status run_cell(struct runner *runner, bool in_place,
     struct cell_record mine = {.wrong = 0};
     symm_status status;
 
-    cell->iterations = iterations_for(runner->options, test->size);
-    cell->warmup = warmup_for(runner->options, test->size);
+    cell->iterations = perf_options_iterations(runner->options, test->size);
+    cell->warmup = perf_options_warmup(runner->options, test->size);
     status = run_checks(runner, in_place, &mine.wrong);
     if (status == SYMM_OK && runner->options->graph)
         status =
@@ -304,8 +278,8 @@ static symm_status run_other(struct runner *runner, int other, struct perf_cell 
     symm_status status = SYMM_OK;
     void *input = perf_nccl_input(subject.nccl);
 
-    cell->iterations = iterations_for(runner->options, test->size);
-    cell->warmup = warmup_for(runner->options, test->size);
+    cell->iterations = perf_options_iterations(runner->options, test->size);
+    cell->warmup = perf_options_warmup(runner->options, test->size);
     perf_case_fill(test, false, 0);
     if (input && perf_job_copy(runner->job, input, test->send, test->in_bytes))
         return SYMM_ERR_SYSTEM;
@@ -366,18 +340,12 @@ static int run_sizes(struct runner *runner)
 
     if (!perf_kind_has_size(options->kind))
         return run_row(runner, 0);
-    for (;;) {
-        size_t next;
+    do {
         int result = run_row(runner, bytes);
         if (result != PERF_RIGHT)
             return result;
-        bool over = options->step
-                        ? __builtin_add_overflow(bytes, options->step, &next)
-                        : __builtin_mul_overflow(bytes, options->factor, &next);
-        if (over || next <= bytes || next > options->end)
-            return PERF_RIGHT;
-        bytes = next;
-    }
+    } while (perf_options_next(options, &bytes));
+    return PERF_RIGHT;
 }
 
 static int run_kinds_of_data(struct runner *runner)
@@ -438,7 +406,7 @@ static int allocate(struct runner *runner)
     /* Blocks are parts of a size, so that nothing exceeds the largest. */
     size_t capacity = runner->options->end < 4096 ? 4096 : runner->options->end;
     const int64_t shape = (int64_t)capacity, stride = 1;
-    int most = iterations_for(runner->options, 0);
+    int most = perf_options_iterations(runner->options, 0);
     symm_status status = SYMM_OK;
 
     runner->times = calloc((size_t)most, sizeof *runner->times);

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "perf_chain.h"
+#include "perf_overlap.h"
 #include "perf_replay.h"
 #include "perf_run.h"
 #include "perf_tune.h"
@@ -28,6 +30,10 @@ static int run_job(const struct perf_job *job, const struct main_args *args)
 
     if (result == PERF_RIGHT && args->program)
         result = perf_replay(job, &args->options, args->program, &report, &extra);
+    else if (result == PERF_RIGHT && args->options.kind == PERF_OVERLAP)
+        result = perf_overlap(job, &args->options, &report);
+    else if (result == PERF_RIGHT && args->options.kind == PERF_CHAIN)
+        result = perf_chain(job, &args->options, &report, &extra);
     else if (result == PERF_RIGHT)
         result = perf_run(job, &args->options, &report);
     if (result == PERF_RIGHT || result == PERF_WRONG) {

@@ -266,7 +266,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
             symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
         if (status != SYMM_OK)
             return status;
-        note_capture(lane);
+        lane->captured |= symm__cuda_work_captured(work);
     }
     status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
                               &entry->args, lane->stream,
@@ -285,7 +285,7 @@ static symm_status handle(struct symm_lane *lane, symm_work **made)
 
     if (status != SYMM_OK)
         return status;
-    note_capture(lane);
+    lane->captured |= symm__cuda_work_captured(work);
     return symm__cuda_work_end(work, SYMM_OK, made);
 }
 

@@ -65,7 +65,8 @@ struct symm_cuda_calls {
     uint16_t result_free[SYMM_CUDA_RESULTS];
     uint16_t result_holders[SYMM_CUDA_RESULTS];
     int result_count;             /* free ones */
-    struct symm_cuda_work *works; /* all that have an event */
+    struct symm_cuda_work *works; /* that have an event and an owner */
+    struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
 };
 
 extern const struct symm_call_ops symm__cuda_calls; /* cuda_call.c */
@@ -122,6 +123,8 @@ void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event);
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
                                   uint32_t **result) SYMM_MUST_CHECK;
+/* Is its stream captured, so that a graph may replay the call? */
+bool symm__cuda_work_captured(const struct symm_cuda_work *work);
 /* Behind it: records the event. On error, also one given, the handle is gone. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;

@@ -4,10 +4,14 @@
  * writes if it fails.
  *
  * Making a handle takes an event and a word from pools, and waits for nothing. A handle may
- * be released while its call runs: its word then stays taken until the event is done, which
- * a later call finds out. Every query of an event is made in relaxed capture mode, so that
- * captures of other threads go on. A handle that is made during a capture has no outcome of
- * its own: its event is part of the graph, and the call runs at each replay, or never.
+ * be released while its call runs: its word and its event then stay taken, and a later call
+ * which finds the pools empty looks whether the oldest such events are done. Beside its
+ * launch a call with a handle costs two calls of the driver: is the stream captured, and the
+ * event's record. Both are made in whatever context is current, as the launch is, and in the
+ * rank's own where that is another one. Every query of an event is made in relaxed capture
+ * mode, so that captures of other threads go on. A handle that is made during a capture has
+ * no outcome of its own: its event is part of the graph, and the call runs at each replay, or
+ * never.
  *
  * The pool's lock guards lists and fields; it is never held while a failure is explained.
  */
@@ -23,14 +27,15 @@
 #define SPIN_SECONDS   0.0002 /* yields before the first sleep */
 #define SLEEP_SECONDS  0.00005
 #define SETTLE_SECONDS 1.0
-#define REAP_AT_ONCE   4 /* released handles that a new one looks at */
+#define REAP_AT_ONCE   8 /* released handles that a new one frees */
+#define EVENTS_AT_ONCE 8 /* that are made where the pool has none */
 
 struct symm_cuda_work {
     struct symm_work head;
     struct symm_cuda_calls *calls; /* NULL: settled, nothing is left of the device */
     symm_team *team;
     CUstream stream;
-    struct symm_cuda_work *next, **link; /* launcher->works */
+    struct symm_cuda_work *next, **link; /* launcher->works, or launcher->released */
     CUevent event;
     int result; /* index of its word; -1: none */
     bool captured, released;
@@ -53,6 +58,7 @@ symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls)
     for (int i = 0; i < SYMM_CUDA_RESULTS; i++)
         calls->result_free[i] = (uint16_t)(SYMM_CUDA_RESULTS - 1 - i);
     calls->result_count = SYMM_CUDA_RESULTS;
+    calls->released_end = &calls->released;
     return SYMM_OK;
 }
 
@@ -89,6 +95,9 @@ static void result_drop(struct symm_cuda_calls *calls, int index)
 
 symm_status symm__cuda_event_take(struct symm_cuda_calls *calls, CUevent *event)
 {
+    struct symm_cuda_scope scope;
+    symm_status status;
+
     pthread_mutex_lock(&calls->pool);
     if (calls->event_count > 0) {
         *event = calls->events[--calls->event_count];
@@ -96,8 +105,13 @@ symm_status symm__cuda_event_take(struct symm_cuda_calls *calls, CUevent *event)
         return SYMM_OK;
     }
     pthread_mutex_unlock(&calls->pool);
-    return SYMM_CUDA_CALL(calls->driver, cuEventCreate,
-                          (event, CU_EVENT_DISABLE_TIMING), "an event");
+    status = symm__cuda_enter(calls->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(calls->driver, cuEventCreate,
+                            (event, CU_EVENT_DISABLE_TIMING), "an event");
+    symm__cuda_leave(&scope);
+    return status;
 }
 
 /* With the lock held; an event that does not fit is destroyed, done or not. */
@@ -133,14 +147,30 @@ static void link_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work
     calls->works = work;
 }
 
+static void unlink_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
+{
+    *work->link = work->next;
+    if (work->next)
+        work->next->link = work->link;
+    else if (calls->released_end == &work->next)
+        calls->released_end = work->link;
+}
+
+/* The newest of the released ones. */
+static void link_released(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
+{
+    work->link = calls->released_end;
+    work->next = NULL;
+    *work->link = work;
+    calls->released_end = &work->next;
+}
+
 /* Gives back what the handle has of the device; frees it if the caller has let go. */
 static void detach(struct symm_cuda_work *work)
 {
     struct symm_cuda_calls *calls = work->calls;
 
-    *work->link = work->next;
-    if (work->next)
-        work->next->link = work->link;
+    unlink_work(calls, work);
     event_give(calls, work->event);
     result_drop(calls, work->result);
     work->calls = NULL;
@@ -149,21 +179,109 @@ static void detach(struct symm_cuda_work *work)
         free(work);
 }
 
-/* Frees released handles whose calls are done: a few, from the newest on. In a scope. */
+/* Frees released handles whose calls are done: a few, the oldest first. The first whose call
+ * still runs ends it and goes to the end, so that it hides no others. In a scope. */
 static void reap(struct symm_cuda_calls *calls)
 {
-    struct symm_cuda_work *work = calls->works;
+    for (int i = 0; i < REAP_AT_ONCE && calls->released; i++) {
+        struct symm_cuda_work *work = calls->released;
 
-    for (int looked = 0; work && looked < REAP_AT_ONCE;) {
-        struct symm_cuda_work *next = work->next;
-
-        if (work->released) {
-            looked++;
-            if (calls->driver->cuEventQuery(work->event) != CUDA_ERROR_NOT_READY)
-                detach(work);
+        if (calls->driver->cuEventQuery(work->event) == CUDA_ERROR_NOT_READY) {
+            unlink_work(calls, work);
+            link_released(calls, work);
+            return;
         }
-        work = next;
+        detach(work);
     }
+}
+
+/* Several at a time, so that few calls look and make. In a scope; who finds none says so. */
+static void make_events(struct symm_cuda_calls *calls)
+{
+    CUevent event;
+
+    for (int i = 0; i < EVENTS_AT_ONCE; i++) {
+        if (calls->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
+            CUDA_SUCCESS)
+            return;
+        event_give(calls, event);
+    }
+}
+
+/* Where a pool is empty: what released handles no longer need comes back, or events are
+ * made. */
+static void refill(struct symm_cuda_calls *calls, bool own_result)
+{
+    struct symm_cuda_scope scope;
+    bool empty;
+
+    pthread_mutex_lock(&calls->pool);
+    empty = calls->event_count == 0 ||
+            (own_result && calls->result_count == 0 && calls->released);
+    pthread_mutex_unlock(&calls->pool);
+    if (!empty || symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return;
+    pthread_mutex_lock(&calls->pool);
+    reap(calls);
+    if (calls->event_count == 0)
+        make_events(calls);
+    pthread_mutex_unlock(&calls->pool);
+    symm__cuda_leave(&scope);
+}
+
+/* ---- The driver's calls for each handle ------------------------------------------------- */
+
+/*
+ * As for a launch, any context will do that knows the stream; if the current one does not,
+ * the rank's own. The default stream is the current context's, so it always takes that.
+ */
+static bool try_own(struct symm_cuda_calls *calls, CUresult result,
+                    struct symm_cuda_scope *scope)
+{
+    return symm__cuda_elsewhere(result) &&
+           symm__cuda_enter(calls->backend, scope) == SYMM_OK;
+}
+
+static CUresult record_event(struct symm_cuda_calls *calls, CUevent event,
+                             CUstream stream)
+{
+    CUresult result = stream ? calls->driver->cuEventRecord(event, stream)
+                             : CUDA_ERROR_INVALID_CONTEXT;
+    struct symm_cuda_scope scope;
+
+    if (try_own(calls, result, &scope)) {
+        result = calls->driver->cuEventRecord(event, stream);
+        symm__cuda_leave(&scope);
+    }
+    return result;
+}
+
+static CUresult await_event(struct symm_cuda_calls *calls, CUevent event,
+                            CUstream stream)
+{
+    CUresult result = stream ? calls->driver->cuStreamWaitEvent(stream, event, 0)
+                             : CUDA_ERROR_INVALID_CONTEXT;
+    struct symm_cuda_scope scope;
+
+    if (try_own(calls, result, &scope)) {
+        result = calls->driver->cuStreamWaitEvent(stream, event, 0);
+        symm__cuda_leave(&scope);
+    }
+    return result;
+}
+
+static bool is_captured(struct symm_cuda_calls *calls, CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = stream ? calls->driver->cuStreamIsCapturing(stream, &capture)
+                             : CUDA_ERROR_INVALID_CONTEXT;
+    struct symm_cuda_scope scope;
+
+    if (try_own(calls, result, &scope)) {
+        result = calls->driver->cuStreamIsCapturing(stream, &capture);
+        symm__cuda_leave(&scope);
+    }
+    return result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /* ---- Making one ------------------------------------------------------------------ */
@@ -189,20 +307,18 @@ static symm_status work_create(symm_team *team, CUstream stream,
     return SYMM_OK;
 }
 
-/* With the scope entered. */
 static symm_status begin(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
                          bool own_result)
 {
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    symm_status status = symm__cuda_event_take(calls, &work->event);
+    symm_status status;
 
+    work->captured = is_captured(calls, work->stream);
+    if (!work->captured)
+        refill(calls, own_result);
+    status = symm__cuda_event_take(calls, &work->event);
     if (status != SYMM_OK)
         return status;
-    if (calls->driver->cuStreamIsCapturing(work->stream, &capture) == CUDA_SUCCESS)
-        work->captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
     pthread_mutex_lock(&calls->pool);
-    if (!work->captured)
-        reap(calls);
     if (own_result && !work->captured) /* a replay must not write where others look */
         work->result = result_take(calls);
     work->calls = calls;
@@ -216,16 +332,11 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 {
     struct symm_cuda_calls *calls = team->ctx->launcher;
     struct symm_cuda_work *made = NULL;
-    struct symm_cuda_scope scope;
     symm_status status = work_create(team, (CUstream)stream, &made);
 
     if (status != SYMM_OK)
         return status;
-    status = symm__cuda_enter(calls->backend, &scope);
-    if (status == SYMM_OK) {
-        status = begin(calls, made, result != NULL);
-        symm__cuda_leave(&scope);
-    }
+    status = begin(calls, made, result != NULL);
     if (status != SYMM_OK) {
         free(made);
         return status;
@@ -240,16 +351,11 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle)
 {
     struct symm_cuda_calls *calls = work->calls;
-    struct symm_cuda_scope scope;
 
     if (status == SYMM_OK)
-        status = symm__cuda_enter(calls->backend, &scope);
-    if (status == SYMM_OK) {
-        status =
-            SYMM_CUDA_CALL(calls->driver, cuEventRecord, (work->event, work->stream),
-                           "the end of a call on stream %p", (void *)work->stream);
-        symm__cuda_leave(&scope);
-    }
+        status = symm__cuda_check(
+            calls->driver, record_event(calls, work->event, work->stream),
+            "cuEventRecord", "the end of a call on stream %p", (void *)work->stream);
     if (status == SYMM_OK) {
         *handle = &work->head;
         return SYMM_OK;
@@ -259,6 +365,11 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
     detach(work);
     pthread_mutex_unlock(&calls->pool);
     return status;
+}
+
+bool symm__cuda_work_captured(const struct symm_cuda_work *work)
+{
+    return work->captured;
 }
 
 /* ---- What became of it ------------------------------------------------------------------- */
@@ -395,43 +506,35 @@ void symm__cuda_work_release(symm_work *handle)
 {
     struct symm_cuda_work *work = cuda_work(handle);
     struct symm_cuda_calls *calls = work->calls;
-    struct symm_cuda_scope scope;
 
     if (!calls || symm__ctx_check(work->head.ctx) != SYMM_OK) {
         free(work); /* settled, or in a forked child */
         return;
     }
-    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
-        return; /* the device is gone; the pool frees it with the team */
     pthread_mutex_lock(&calls->pool);
     work->released = true;
-    if (work->captured || is_done(work) ||
-        calls->driver->cuEventQuery(work->event) != CUDA_ERROR_NOT_READY)
+    if (work->captured || is_done(work)) {
         detach(work);
+    } else {
+        unlink_work(calls, work);
+        link_released(calls, work);
+    }
     pthread_mutex_unlock(&calls->pool);
-    symm__cuda_leave(&scope);
 }
 
 /* ---- Order ----------------------------------------------------------------------- */
 
 static symm_status order(struct symm_cuda_work *work, CUstream stream)
 {
-    struct symm_cuda_scope scope;
-    symm_status status;
-
     if (is_done(work))
         return SYMM_OK;
     if (!work->calls) /* captured, and its team is gone */
         return refuse_captured("symm_work_wait");
-    status = symm__cuda_enter(work->calls->backend, &scope);
-    if (status != SYMM_OK)
-        return status;
-    status = SYMM_CUDA_CALL(
-        work->calls->driver, cuStreamWaitEvent, (stream, work->event, 0),
-        "ordering stream %p behind a call on stream %p%s", (void *)stream,
-        (void *)work->stream, work->captured ? ", which was captured" : "");
-    symm__cuda_leave(&scope);
-    return status;
+    return symm__cuda_check(
+        work->calls->driver, await_event(work->calls, work->event, stream),
+        "cuStreamWaitEvent", "ordering stream %p behind a call on stream %p%s",
+        (void *)stream, (void *)work->stream,
+        work->captured ? ", which was captured" : "");
 }
 
 symm_status symm__cuda_work_wait(symm_work *handle, void *stream)
@@ -533,26 +636,31 @@ static void settle(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
     detach(work);
 }
 
+static void settle_all(struct symm_cuda_calls *calls, struct symm_cuda_work *first,
+                       const symm_team *team, symm_status failure, const char *sentence)
+{
+    while (first) {
+        struct symm_cuda_work *next = first->next;
+
+        if (first->team == team)
+            settle(calls, first, failure, sentence);
+        first = next;
+    }
+}
+
 void symm__cuda_work_settle(struct symm_cuda_calls *calls, symm_team *team)
 {
     char sentence[SYMM_ERROR_BYTES] = "";
     struct symm_cuda_scope scope;
     symm_status failure = symm__cuda_team_poll(team);
-    struct symm_cuda_work *work;
 
     if (failure != SYMM_OK)
         strncpy(sentence, symm_last_error(), sizeof(sentence) - 1);
     if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
         return;
     pthread_mutex_lock(&calls->pool);
-    work = calls->works;
-    while (work) {
-        struct symm_cuda_work *next = work->next;
-
-        if (work->team == team)
-            settle(calls, work, failure, sentence);
-        work = next;
-    }
+    settle_all(calls, calls->works, team, failure, sentence);
+    settle_all(calls, calls->released, team, failure, sentence);
     pthread_mutex_unlock(&calls->pool);
     symm__cuda_leave(&scope);
 }

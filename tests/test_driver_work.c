@@ -3,11 +3,14 @@
  * test_driver_work.c - work handles and one-sided calls on the CUDA backend.
  *
  * Handles in all orders: asked, waited for by another stream, followed, released before and
- * after completion, more of them than there are result words, outliving their team. Puts and
- * signals by kernel and by copy engine, and a copy-engine wait that nobody meets.
+ * after completion, more of them than there are result words, outliving their team; what they
+ * cost in calls of the driver, and from a thread that has no context. Puts and signals by
+ * kernel and by copy engine, and a copy-engine wait that nobody meets.
  */
 #include "device.h"
+#include "driver.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -172,6 +175,108 @@ static int handles(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* ---- What a handle costs --------------------------------------------------------------- */
+
+static void wait_gate(void *gate)
+{
+    (void)harness_until(gate, 1);
+}
+
+/* 100 handles that are released while their stream still waits. */
+static int held_back(struct stage *s)
+{
+    atomic_int gate = 0;
+
+    CHECK_OK(symm_stream_call(s->ctx, s->streams[0], wait_gate, &gate));
+    for (int i = 0; i < 100; i++) {
+        symm_work *work = NULL;
+
+        CHECK_OK(reduce(s->team, s->in.device, s->out.device, s->streams[0], &work));
+        symm_work_release(work);
+    }
+    atomic_store(&gate, 1);
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->streams[0], SECONDS));
+    return 0;
+}
+
+/* Beside the launch: is the stream captured, and the event's record. What handles that were
+ * released early held is used again. The watcher calls the driver, too: now and then. */
+static int cheap(symm_ctx *ctx, void *arg)
+{
+    uint64_t least = UINT64_MAX;
+    struct driver driver;
+    struct stage s;
+    int alive;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(driver_load(&driver));
+    for (int i = 0; i < 100; i++) {
+        uint64_t before = driver.calls(), now;
+        symm_work *work = NULL;
+
+        CHECK_OK(reduce(s.team, s.in.device, s.out.device, s.streams[0], &work));
+        now = driver.calls() - before;
+        least = now < least ? now : least;
+        CHECK_OK(symm_work_synchronize(work, SECONDS));
+        symm_work_release(work);
+    }
+    CHECK_MESSAGE(least <= 3, "%d calls of the driver", (int)least);
+    CHECK_ZERO(held_back(&s));
+    alive = driver.leaks(NULL);
+    for (int i = 0; i < 4; i++)
+        CHECK_ZERO(held_back(&s));
+    CHECK_MESSAGE(driver.leaks(NULL) < alive + 50, "%d objects, then %d", alive,
+                  driver.leaks(NULL));
+    stage_close(&s);
+    return 0;
+}
+
+struct visitor {
+    struct stage *stage;
+    int failed;
+};
+
+static int visit(struct stage *s)
+{
+    void *const streams[] = {s->streams[0], s->streams[1], NULL};
+    symm_work *work = NULL, *next = NULL;
+
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(reduce(s->team, s->in.device, s->out.device, streams[i], &work));
+        CHECK_OK(symm_work_wait(work, streams[(i + 1) % 3]));
+        CHECK_OK(symm_work_then(work, streams[(i + 2) % 3], again, s, &next));
+        CHECK_OK(symm_work_synchronize(next, SECONDS));
+        symm_work_release(work);
+        symm_work_release(next);
+    }
+    return 0;
+}
+
+static void *visiting(void *arg)
+{
+    struct visitor *visitor = arg;
+
+    visitor->failed = visit(visitor->stage);
+    return NULL;
+}
+
+/* A new thread has no context current. */
+static int contextless(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    struct visitor visitor = {&s, 1};
+    pthread_t thread;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK(pthread_create(&thread, NULL, visiting, &visitor) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_ZERO(visitor.failed);
+    stage_close(&s);
+    return 0;
+}
+
 /* ---- One-sided ------------------------------------------------------------------------ */
 
 /* Around the ring, several times on the same signal: each waits for its left neighbour. */
@@ -280,6 +385,13 @@ static void test_handles(void **state)
     run(handles, 2, false);
 }
 
+static void test_cost(void **state)
+{
+    (void)state;
+    run(cheap, 1, false);
+    run(contextless, 2, false);
+}
+
 static void test_one_sided(void **state)
 {
     (void)state;
@@ -296,9 +408,9 @@ static void test_unmet(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles),
-                                       cmocka_unit_test(test_one_sided),
-                                       cmocka_unit_test(test_unmet)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_handles), cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_one_sided), cmocka_unit_test(test_unmet)};
     int failed;
 
     device_suite();
