@@ -614,6 +614,9 @@ void symm_finalize(symm_ctx *ctx)
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
         if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
             symm__team_free(ctx->teams[s]);
+    /* release: what the teams have told is there */
+    if (!forked && ctx->control[ctx->rank])
+        __atomic_store_n(&ctx->control[ctx->rank]->left, 1, __ATOMIC_RELEASE);
     symm__link_finish(&ctx->link);
     symm__engine_unload(ctx);
     symm__backend_host.handle_close(NULL, ctx->control_handle);

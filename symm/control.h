@@ -53,7 +53,8 @@ struct symm_control {
     int32_t rank;
     uint32_t reserved0[12];
     uint32_t live;
-    uint32_t reserved1[15];
+    uint32_t left; /* finalized, and its teams have told peers' kernels (cuda_team.c) */
+    uint32_t reserved1[14];
     /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
     uint64_t waiting;
     uint32_t reserved2[14];

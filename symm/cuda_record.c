@@ -147,6 +147,19 @@ static symm_status report_gone(symm_team *team, const struct facts *facts, int m
         name);
 }
 
+/* Has it finalized? Not if it died meanwhile, before its teams said goodbye. */
+static bool has_left(const symm_ctx *ctx, int rank)
+{
+    const struct symm_control *control = ctx->control[rank];
+
+    if (__atomic_load_n(&control->live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED)
+        return false;
+    if (__atomic_load_n(&control->left, __ATOMIC_ACQUIRE) ||
+        !symm__process_ending(&ctx->process[rank]))
+        return true;
+    return __atomic_load_n(&control->left, __ATOMIC_ACQUIRE); /* now it is final */
+}
+
 /* Is a member dead (not: finalized)? */
 static bool has_dead(const symm_team *team)
 {
@@ -155,12 +168,11 @@ static bool has_dead(const symm_team *team)
 
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
-        const struct symm_control *control = ctx->control[rank];
-        const uint32_t *live = control ? &control->live : NULL;
 
-        if (m != team->rank && control && /* else it is on another host */
-            __atomic_load_n(live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED &&
-            symm__process_check(&ctx->process[rank], live, &why) != SYMM_OK)
+        if (m != team->rank && ctx->control[rank] && /* else it is on another host */
+            !has_left(ctx, rank) &&
+            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
+                SYMM_OK)
             return true;
     }
     return false;
@@ -182,7 +194,7 @@ static symm_status look_for_dead(symm_team *team, const struct facts *facts,
 
         if (m == team->rank || !control)
             continue;
-        if (!finished && __atomic_load_n(live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED)
+        if (!finished && has_left(ctx, rank))
             continue;
         status = symm__process_check(&ctx->process[rank], live, &why);
         if (status == SYMM_OK)

@@ -6,10 +6,11 @@
 #   tests/gpu.sh [--build DIR] [--calls N] [--log DIR]
 #
 # Runs the cuda_ suites with all numbers of ranks that the machine has GPUs for, as processes
-# and as threads, and NCCL as the engine; replays the shipped programs; the torture program
-# under symmrun (N calls, default 100000); the planted bugs, which it must see;
-# compute-sanitizer on a small run; PyTorch and Triton where python3 has them. DIR must hold a
-# build for this machine (default build). The last line is "N passed, N failed, N skipped".
+# and as threads, and NCCL as the engine; kills ranks in all phases of a job; replays the
+# shipped programs; the torture program under symmrun (N calls, default 100000); the planted
+# bugs, which it must see; compute-sanitizer on a small run; PyTorch and Triton where python3
+# has them. DIR must hold a build for this machine (default build). The last line is
+# "N passed, N failed, N skipped".
 # Exit status 77 without a GPU.
 
 set -u
@@ -65,12 +66,13 @@ done
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
 
 check info 60 "$bin/symm-info" --probe
-for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,plan,register,work}; do
+for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,plan,register,shrink,work}; do
     [ -x "$suite" ] || continue
     check "$(basename "$suite")" 300 "$suite"
 done
-# Each of these makes many communicators of NCCL, which take their time.
-for suite in "$build"/tests/test_engine_nccl_{calls,p2p}; do
+# Each of these makes many communicators of NCCL, which take their time. The kills are real:
+# the driver cleans up after processes whose kernels run.
+for suite in "$build"/tests/test_engine_nccl_{calls,p2p} "$build"/tests/test_driver_kill; do
     [ -x "$suite" ] && [ "$gpus" -gt 1 ] || continue
     check "$(basename "$suite")" 300 env SYMM_ENGINE=nccl "$suite"
 done
