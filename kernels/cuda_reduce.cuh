@@ -330,29 +330,35 @@ SYMM_DEVICE bool symm_aligned(const void *pointer)
     return ((uintptr_t)pointer & 15) == 0;
 }
 
-/* Word k of the 16 or 8 bytes at `from`, of which `bytes` are there; zeros behind. The
- * pointer is aligned to the element. */
-SYMM_DEVICE uint32_t symm_word_gather(const char *from, uint64_t bytes,
-                                      uint32_t element, uint32_t k)
+/* The 16 or 8 bytes at `from`, of which `bytes` are there; zeros behind. The pointer is
+ * aligned to the element. All loads are under way before the first is used. */
+template <int WORDS>
+SYMM_DEVICE void symm_words_gather(const char *from, uint64_t bytes, uint32_t element,
+                                   uint32_t (&word)[WORDS])
 {
-    uint32_t word = 0;
+    const uint32_t there = bytes < 4 * WORDS ? (uint32_t)bytes : 4 * WORDS;
+    uint32_t part[4 * WORDS];
 
-    from += 4 * k;
-    if (4 * k >= bytes)
-        return 0;
-    if (element >= 4)
-        return *(const uint32_t *)from;
-    bytes -= 4 * k;
-    if (element == 2) {
-        word = *(const uint16_t *)from;
-        return bytes < 4 ? word
-                         : word | (uint32_t) * (const uint16_t *)(from + 2) << 16;
+    if (element >= 4) {
+        SYMM_UNROLL
+        for (uint32_t k = 0; k < WORDS; k++)
+            word[k] = 4 * k < there ? ((const uint32_t *)from)[k] : 0;
+    } else if (element == 2) {
+        SYMM_UNROLL
+        for (uint32_t k = 0; k < 2 * WORDS; k++)
+            part[k] = 2 * k < there ? ((const uint16_t *)from)[k] : 0u;
+        SYMM_UNROLL
+        for (uint32_t k = 0; k < WORDS; k++)
+            word[k] = part[2 * k] | part[2 * k + 1] << 16;
+    } else {
+        SYMM_UNROLL
+        for (uint32_t k = 0; k < 4 * WORDS; k++)
+            part[k] = k < there ? ((const uint8_t *)from)[k] : 0u;
+        SYMM_UNROLL
+        for (uint32_t k = 0; k < WORDS; k++)
+            word[k] = part[4 * k] | part[4 * k + 1] << 8 | part[4 * k + 2] << 16 |
+                      part[4 * k + 3] << 24;
     }
-    SYMM_UNROLL
-    for (uint32_t b = 0; b < 4; b++)
-        if (b < bytes)
-            word |= (uint32_t) * (const uint8_t *)(from + b) << (8 * b);
-    return word;
 }
 
 SYMM_DEVICE void symm_word_scatter(char *to, uint64_t bytes, uint32_t element,
@@ -383,9 +389,7 @@ SYMM_COLD struct symm_line symm_line_gather_rest(const char *from, uint64_t byte
 {
     struct symm_line line;
 
-    SYMM_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-        line.word[k] = symm_word_gather(from, bytes, element, k);
+    symm_words_gather(from, bytes, element, line.word);
     return line;
 }
 
@@ -486,13 +490,14 @@ SYMM_DEVICE uint64_t symm_unit_gather(const void *array, uint64_t first, uint64_
                                       uint32_t element, bool aligned)
 {
     const char *from = (const char *)array + first;
+    uint32_t word[2];
 
     if (first >= bytes)
         return 0;
     if (aligned && first + 8 <= bytes)
         return *(const uint64_t *)from;
-    return symm_word_gather(from, bytes - first, element, 0) |
-           (uint64_t)symm_word_gather(from, bytes - first, element, 1) << 32;
+    symm_words_gather(from, bytes - first, element, word);
+    return word[0] | (uint64_t)word[1] << 32;
 }
 
 SYMM_DEVICE void symm_unit_scatter(void *array, uint64_t first, uint64_t bytes,

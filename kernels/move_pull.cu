@@ -9,9 +9,10 @@
  * equal on all ranks).
  *
  * Broadcast is different: the root's own kernel puts its input into its out first, from where
- * the peers read it, so the entry barrier is always there. Which line of an array a block
- * moves depends on the line's number alone, the same on all ranks: block b reads what the
- * root's block b has written before it arrived.
+ * the peers read it, so the entry barrier is always there. Much data go in parts, with a
+ * barrier for each, so that the root copies one while the peers read the one before. Which
+ * line of a part a block moves depends on the line's number alone, the same on all ranks:
+ * block b reads what the root's block b has written before it arrived.
  *
  * reduce_scatter and all_to_all: out must not overlap the input. all_gather: in place
  * (in == out + rank x count) the own block is left where it is, and with args.in_step peers'
@@ -21,6 +22,13 @@
  * symm_reduce_scatter_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM
  */
 #include "cuda_pull.cuh"
+
+#define SYMM_PARTS 4u
+#if defined(SYMM_SIMT)
+#define SYMM_PARTED 8192u
+#else
+#define SYMM_PARTED (4u << 20) /* bytes of a broadcast that goes in parts */
+#endif
 
 /* This thread among all of the kernel's. */
 SYMM_DEVICE uint64_t place(void)
@@ -115,20 +123,26 @@ SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
     const bool root = args.team.rank == args.root;
     const char *from =
         root ? (const char *)args.in : args.team.base[args.root] + args.out_offset;
+    const uint64_t lines = symm_lines(args.bytes);
+    const uint32_t parts = args.bytes < SYMM_PARTED ? 1 : SYMM_PARTS;
+    const uint64_t step = lines / parts / SYMM_WARP * SYMM_WARP;
     struct symm_round round = symm_round_open(args);
 
     symm_round_announce(args, &round);
     SYMM_NO_UNROLL
-    for (int turn = 0; turn < 2;
-         turn++) { /* the root's copy, the barrier, the others' */
-        if (turn == 1)
+    for (uint32_t turn = 0; turn <= parts; turn++) {
+        /* the root's copy of a part, the barrier, the others' */
+        const uint32_t part = root ? turn : turn - 1;
+        const uint64_t low = step * part, high = part + 1 == parts ? lines : low + step;
+
+        if (turn > 0)
             symm_round_barrier(args, &round);
-        if (round.ok && root == (turn == 0) && from != args.out)
+        if (round.ok && part < parts && from != args.out)
             symm_copy_rows(
-                1, symm_lines(args.bytes), place(), places(),
-                [&](uint32_t) { return from; },
-                [&](uint32_t) { return (char *)args.out; },
-                [&](uint32_t) { return args.bytes; });
+                1, high - low, place(), places(),
+                [&](uint32_t) { return from + 16 * low; },
+                [&](uint32_t) { return (char *)args.out + 16 * low; },
+                [&](uint32_t) { return symm_bytes_within(args.bytes, low, high); });
     }
     leave(args, &round);
 }

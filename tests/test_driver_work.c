@@ -388,7 +388,8 @@ static void test_handles(void **state)
 static void test_cost(void **state)
 {
     (void)state;
-    run(cheap, 1, false);
+    if (!device_real()) /* it asks the fake driver for its count */
+        run(cheap, 1, false);
     run(contextless, 2, false);
 }
 
