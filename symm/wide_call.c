@@ -12,8 +12,9 @@
  *   barrier         on the host, among leaders, on the host
  *   all_to_all, and what rails cannot do: the engine over all ranks
  *
- * Rails need hosts of equal size (and ranks in the order of hosts, but for all_reduce). An
- * average of integers is not made in two steps, since each would round.
+ * Rails need hosts of equal size (and ranks in the order of hosts, but for all_reduce); with
+ * one rank on each host they are all there is. An average of integers is not made in two
+ * steps, since each would round.
  *
  * On the host backend a step of the engine is announced to its ranks on other hosts by the
  * call's tag, so ranks that make different calls see it. (On CUDA only ranks of one host do,
@@ -410,6 +411,8 @@ static symm_status steps(struct run *run)
         return barrier(run);
     if ((enum way)run->args->barriers == FLAT)
         return flat(run);
+    if ((enum way)run->args->barriers == RAILS && run->wide->sizes[0] == 1)
+        return between(run, kind, run->args->in, run->args->out, run->args->count, 0);
     switch (kind) {
     case SYMM_KIND_ALL_REDUCE:
         return all_reduce(run);
