@@ -2,20 +2,20 @@
 /*
  * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by lines: both send
  * all that the other needs and each sums for itself, in one hop. For all_reduce that is the
- * same bytes as in two shots, so it does for every size, out of any memory. The first rank's
- * data come first in each operation: the same bits on both.
+ * same bytes as in two shots, so it does for all sizes that scratch takes, out of any memory.
+ * The same bits on both: a sum of two is the same either way, and what is not a sum is made in
+ * rank order.
  *
  * A thread sends its lines to the thread of its number on the other rank, and reduces what
- * that one sends: nothing hops between threads, and the block meets once, while the data are
- * in flight, for the counters' sake. The last warp of each block takes no lines: it writes the
- * counters, and in block 0 it says and reads the call words and counts for the blocks that
- * were not launched. Nobody but the peer sends here: a slot has room for as many lines of one
- * sender.
+ * that one sends: nothing hops between threads, and the block meets at its end only. The last
+ * warp of each block takes no lines: in block 0 it says and reads the call words and counts for
+ * the blocks that were not launched. Nobody but the peer sends here: a slot has room for as
+ * many lines of one sender.
  *
  * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a line a thread, one
  * round.
  * symm_all_reduce_pair_many_...: any number of lines a thread, SYMM_PAIR_AHEAD of them sent
- * before the first is summed; one round, or two if a slot is too small. A slot has room for
+ * ahead of the one that is summed; one round, or two if a slot is too small. A slot has room for
  * more than SYMM_PAIR_AHEAD lines of each thread, so that it has heard of the peer before it
  * sends the second round's.
  *
@@ -55,15 +55,12 @@ template <class LINES> struct pair_place {
     }
 };
 
-/* Behind the __syncthreads that follows every open: the last warp's part of the call. */
-SYMM_DEVICE void pair_words(const struct symm_cuda_args &args, struct symm_round *round)
+/* The end: a block has ended its call when it says so, not before. */
+SYMM_DEVICE void pair_leave(const struct symm_cuda_args &args, struct symm_round *round)
 {
-    const uint32_t first = blockDim.x - SYMM_WARP;
-
-    if (threadIdx.x == first)
+    symm_round_agree(round);
+    if (threadIdx.x == 0)
         symm_round_leave(args, *round);
-    symm_round_skip(args, *round, threadIdx.x - first, SYMM_WARP);
-    symm_round_meet(args, round, first / SYMM_WARP);
 }
 
 /* DTYPE SYMM_DTYPE_ANY: what args says; else a sum, whose order does not matter. */
@@ -107,23 +104,21 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
     const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
     typename LINES::value own = {}, sent, other;
 
-    if (mine && round.ok) {
+    if (!place.takes()) {
+        symm_round_words(args, &round, place.width / SYMM_WARP);
+    } else if (mine && round.ok) {
         sent = LINES::gather((const char *)args.in + peer * in_stride, place.begin,
                              args.bytes, element, aligned);
         own = in_stride == 0 ? sent
                              : LINES::gather((const char *)args.in + rank * in_stride,
                                              place.begin, args.bytes, element, aligned);
         LINES::send(place.to + slot, LINES::clean(sent), round.round);
-    } else if (!place.takes()) {
-        symm_round_tell(args, round, threadIdx.x - place.width);
+        round.ok = symm_line_wait<LINES>(args, &round, place.from + slot, peer, &other);
+        if (round.ok)
+            LINES::scatter(args.out, place.begin, args.bytes, element, aligned,
+                           pair_reduce<LINES, DTYPE>(args, LINES::clean(own), other));
     }
-    __syncthreads();
-    if (!place.takes())
-        pair_words(args, &round);
-    else if (mine && round.ok &&
-             symm_line_wait<LINES>(args, &round, place.from + slot, peer, &other))
-        LINES::scatter(args.out, place.begin, args.bytes, element, aligned,
-                       pair_reduce<LINES, DTYPE>(args, LINES::clean(own), other));
+    pair_leave(args, &round);
 }
 
 /* ---- Many lines ------------------------------------------------------------------ */
@@ -182,7 +177,7 @@ template <int DTYPE, bool ALIGNED> struct pair_many {
             }
         }
         /* What is sent from here on comes behind what this line says of the peer. */
-        if (j == place.begin)
+        if (j == place.begin && place.lines > share)
             symm_port_load32_acquire(&from->word[0]);
         symm_lamport::consumed(from);
         symm_lamport::scatter(
@@ -193,24 +188,23 @@ template <int DTYPE, bool ALIGNED> struct pair_many {
 
     SYMM_DEVICE void run(void)
     {
-        if (place.takes()) {
+        const bool twice = place.lines > share;
+
+        if (!place.takes()) {
+            symm_round_words(args, &round, place.width / SYMM_WARP, twice);
+        } else {
             SYMM_UNROLL
             for (uint32_t k = 0; k < SYMM_PAIR_AHEAD; k++)
                 send(place.begin + k * place.step);
-        } else {
-            symm_round_tell(args, round, threadIdx.x - place.width);
+            for (uint32_t j = place.begin; j < place.lines && round.ok;
+                 j += place.step) {
+                send(j + SYMM_PAIR_AHEAD * place.step);
+                receive(j);
+            }
         }
-        __syncthreads();
-        if (!place.takes()) {
-            if (place.lines > share)
-                symm_round_next(&round);
-            pair_words(args, &round);
-            return;
-        }
-        for (uint32_t j = place.begin; j < place.lines && round.ok; j += place.step) {
-            send(j + SYMM_PAIR_AHEAD * place.step);
-            receive(j);
-        }
+        if (twice)
+            symm_round_next(&round);
+        pair_leave(args, &round);
     }
 };
 

@@ -30,7 +30,7 @@ struct symm_cuda_scratch {
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 
 #define SYMM_PAIR_AHEAD                                                                \
-    2 /* all_reduce_pair.cu: lines sent before the first is summed */
+    2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */
 
 struct symm_cuda_args {
     struct symm_device_team team;

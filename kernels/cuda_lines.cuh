@@ -18,7 +18,7 @@
  *  (1) Nobody ends call c before everybody has begun it (symm_round_meet), hence ended c - 1.
  *      So all lines of c - 1 are consumed, and clean, once I am in c + 1; and those of c
  *      once I have heard anything of c + 1 from the rank that I write to.
- *  (2) In every round but a call's only one, each thread sends to and hears from a partner on
+ *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to and hears from a partner on
  *      each peer (that is why rounds are filled up), itself or by other threads of its block
  *      with __syncthreads between; and it sends a round only after it (or its block) has
  *      consumed the round before from ALL members. So who has heard round r of a rank knows
@@ -32,8 +32,11 @@
  *      have no fence: a kernel's end is one.
  *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
  *      second one only after it has heard of the peer in this call, c, by an acquiring load:
- *      who has begun c has ended c - 1, a kernel's end is a fence, and the second round's
- *      slot was last used in c - 1 or before. The slot that call c + 1 begins with, too: (1).
+ *      who has begun c has ended c - 1, so its sentinels of c - 1 are in its own memory, and
+ *      the second round's slot was last used in c - 1 or before. The slot that call c + 1
+ *      begins with, too: (1).
+ * (1) and (4) take a kernel's end for a fence: what it stored, here or at a peer, is performed
+ * before the next kernel of its stream goes past its dependent wait.
  * A line's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the line
  * was not written in between.
  */

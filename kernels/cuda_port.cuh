@@ -46,7 +46,7 @@
     extern "C" __global__ void __launch_bounds__(threads, 1)                           \
         name(const __grid_constant__ struct symm_cuda_args args)
 #define SYMM_KERNEL(name) SYMM_KERNEL_OF(name, SYMM_MAX_BLOCK)
-#define SYMM_COLD         static __device__ __noinline__ /* called once a call at most */
+#define SYMM_COLD         static __device__ __noinline__ /* rare: its code is out of the way */
 #define SYMM_CONSTANT     __host__ __device__ constexpr
 #define SYMM_UNROLL       _Pragma("unroll")
 #define SYMM_NO_UNROLL    _Pragma("unroll 1")

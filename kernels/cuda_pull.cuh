@@ -263,11 +263,11 @@ SYMM_DEVICE uint64_t symm_full_lines(uint64_t places, uint64_t bytes)
 }
 
 template <class FROM, class TO, class SIZE>
-SYMM_DEVICE void symm_copy_full(uint32_t rows, uint32_t width, uint64_t first,
+SYMM_DEVICE void symm_copy_full(uint32_t rows, uint64_t width, uint64_t first,
                                 uint64_t step, const FROM &from, const TO &to,
                                 const SIZE &size)
 {
-    const uint64_t end = (uint64_t)rows * width;
+    const uint64_t end = rows * width;
 
     SYMM_NO_UNROLL
     for (uint64_t i = first; i < end; i += SYMM_COPY_LINES * step) {
@@ -279,10 +279,10 @@ SYMM_DEVICE void symm_copy_full(uint32_t rows, uint32_t width, uint64_t first,
             uint64_t j = i + u * step;
             uint32_t row = rows == 1   ? 0
                            : end >> 32 ? (uint32_t)(j / width)
-                                       : (uint32_t)j / width;
+                                       : (uint32_t)j / (uint32_t)width;
 
             at[u] = NULL;
-            if (j >= end || (j -= (uint64_t)row * width) >= size(row) / 16)
+            if (j >= end || (j -= row * width) >= size(row) / 16)
                 continue;
             lines[u] = symm_port_load_line(symm_line_at(from(row), j));
             at[u] = (struct symm_line *)to(row) + j;
@@ -313,7 +313,7 @@ SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
         sizes |= size(row);
     }
     if (places % 16 == 0) {
-        symm_copy_full(rows, (uint32_t)width, first, step, from, to, size);
+        symm_copy_full(rows, width, first, step, from, to, size);
         if (sizes % 16 == 0)
             return;
     }

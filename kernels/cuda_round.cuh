@@ -303,14 +303,19 @@ SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
  * are in flight: announce, skip, meet. In other blocks nothing. Only symm_round_leave remains.
  */
 SYMM_DEVICE void symm_round_words(const struct symm_cuda_args &args,
-                                  struct symm_round *round, uint32_t warp)
+                                  struct symm_round *round, uint32_t warp,
+                                  bool twice = false)
 {
+    struct symm_round last = *round;
+
     uint32_t lane = threadIdx.x - SYMM_WARP * warp;
 
     if (blockIdx.x != 0)
         return;
     symm_round_tell(args, *round, lane);
-    symm_round_skip(args, *round, lane, SYMM_WARP);
+    if (twice)
+        symm_round_next(&last);
+    symm_round_skip(args, last, lane, SYMM_WARP);
     symm_round_meet(args, round, warp);
 }
 

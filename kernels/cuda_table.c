@@ -65,22 +65,21 @@ struct entry {
     enum data data;
     symm_dtype dtype;
     int size;
-    uint64_t most; /* bytes of one rank's block; 0: no limit */
     struct symm_cuda_kernel kernel;
 };
 
 #define ANY(kind, algorithm, way, payload, module, name)                               \
     {                                                                                  \
         SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_ANY,          \
-            SYMM_FLOAT32, 0, 0,                                                        \
+            SYMM_FLOAT32, 0,                                                           \
         {                                                                              \
             "symm_" name "_any", module                                                \
         }                                                                              \
     }
-#define EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, size)   \
+#define EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, size)         \
     {                                                                                  \
         SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_EXACT,        \
-            SYMM_##DTYPE, size, most,                                                  \
+            SYMM_##DTYPE, size,                                                        \
         {                                                                              \
             "symm_" name "_" #dtype "_n" #size, module                                 \
         }                                                                              \
@@ -88,53 +87,49 @@ struct entry {
 #define FLOATS(kind, algorithm, way, payload, module, name)                            \
     {                                                                                  \
         SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_FLOAT,        \
-            SYMM_FLOAT32, 0, 0,                                                        \
+            SYMM_FLOAT32, 0,                                                           \
         {                                                                              \
             name, module                                                               \
         }                                                                              \
     }
-#define EXACT_SIZES(kind, algorithm, way, payload, most, module, name, DTYPE, dtype)   \
-    EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, 2),         \
-        EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, 4),     \
-        EXACT(kind, algorithm, way, payload, most, module, name, DTYPE, dtype, 8)
+#define EXACT_SIZES(kind, algorithm, way, payload, module, name, DTYPE, dtype)         \
+    EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 2),               \
+        EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 4),           \
+        EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 8)
 /* The nine hot kernels of an algorithm. */
-#define HOT(kind, algorithm, way, payload, most, module, name)                         \
-    EXACT_SIZES(kind, algorithm, way, payload, most, module, name, BFLOAT16,           \
-                bfloat16),                                                             \
-        EXACT_SIZES(kind, algorithm, way, payload, most, module, name, FLOAT16,        \
-                    float16),                                                          \
-        EXACT_SIZES(kind, algorithm, way, payload, most, module, name, FLOAT32,        \
-                    float32)
+#define HOT(kind, algorithm, way, payload, module, name)                               \
+    EXACT_SIZES(kind, algorithm, way, payload, module, name, BFLOAT16, bfloat16),      \
+        EXACT_SIZES(kind, algorithm, way, payload, module, name, FLOAT16, float16),    \
+        EXACT_SIZES(kind, algorithm, way, payload, module, name, FLOAT32, float32)
 
 #define SWITCH(kind, algorithm, name)                                                  \
     {                                                                                  \
         SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, WAY_PULL, 16, DATA_SWITCH,       \
-            SYMM_FLOAT32, 0, 0,                                                        \
+            SYMM_FLOAT32, 0,                                                           \
         {                                                                              \
             "symm_" name "_any", "multimem"                                            \
         }                                                                              \
     }
 
 #define PAIR(DTYPE, dtype)                                                             \
-    EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, 0, "all_reduce_pair",                \
+    EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",                   \
           "all_reduce_pair", DTYPE, dtype, 2),                                         \
-        EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_MANY, 16, 0, "all_reduce_pair",            \
+        EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_MANY, 16, "all_reduce_pair",               \
               "all_reduce_pair_many", DTYPE, dtype, 2),                                \
-        EXACT(REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, 0, "all_reduce_pair",        \
+        EXACT(REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",           \
               "reduce_scatter_pair", DTYPE, dtype, 2)
 #define LINE_OF(KIND, name, DTYPE, dtype)                                              \
-    EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, 0, "all_reduce_line", name, DTYPE, dtype,  \
-          4),                                                                          \
-        EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, 0, "all_reduce_line", name, DTYPE,     \
-              dtype, 8)
+    EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, "all_reduce_line", name, DTYPE, dtype, 4), \
+        EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, "all_reduce_line", name, DTYPE, dtype, \
+              8)
 #define LINE_SIZES(DTYPE, dtype)                                                       \
     LINE_OF(ALL_REDUCE, "all_reduce_lamport_line", DTYPE, dtype),                      \
         LINE_OF(REDUCE_SCATTER, "reduce_scatter_lamport_line", DTYPE, dtype)
 #define WIDE_TWO(DTYPE, dtype)                                                         \
-    EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, 0, "all_reduce_two_shot_line",  \
+    EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, "all_reduce_two_shot_line",     \
           "all_reduce_two_shot_wide", DTYPE, dtype, 4),                                \
-        EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, 0,                          \
-              "all_reduce_two_shot_line", "all_reduce_two_shot_wide", DTYPE, dtype, 8)
+        EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, "all_reduce_two_shot_line", \
+              "all_reduce_two_shot_wide", DTYPE, dtype, 8)
 
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
@@ -148,34 +143,34 @@ static const struct entry entries[] = {
     PAIR(FLOAT32, float32),
     FLOATS(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, "all_reduce_lamport",
            "symm_all_reduce_lamport_push_any"),
-    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_LINE, 16, 0, "all_reduce_two_shot_line",
+    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_LINE, 16, "all_reduce_two_shot_line",
         "all_reduce_two_shot_line"),
     WIDE_TWO(BFLOAT16, bfloat16),
     WIDE_TWO(FLOAT16, float16),
     WIDE_TWO(FLOAT32, float32),
-    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, 0, "all_reduce_two_shot_push",
+    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
         "all_reduce_two_shot_push"),
     FLOATS(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
            "symm_all_reduce_two_shot_push_float"),
     ANY(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 8, "all_reduce_two_shot_push",
         "all_reduce_two_shot_push"),
-    HOT(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, 0, "all_reduce_pull",
+    HOT(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
         "all_reduce_one_shot_pull"),
     ANY(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
         "all_reduce_one_shot_pull"),
-    HOT(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, 0, "all_reduce_two_shot_pull",
+    HOT(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
         "all_reduce_two_shot_pull"),
     ANY(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
         "all_reduce_two_shot_pull"),
-    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_STREAM, 16, 0, "all_reduce_stream",
+    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_STREAM, 16, "all_reduce_stream",
         "all_reduce_stream"),
-    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, 0, "all_reduce_inplace",
+    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
         "all_reduce_two_shot_inplace"),
     ANY(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
         "all_reduce_two_shot_inplace"),
     ANY(ALL_REDUCE, COPY_IN, WAY_STAGE, 16, "copy_in", "all_reduce_copy_in"),
     ANY(REDUCE_SCATTER, LL_PUSH, WAY_HOP, 8, "move_ll", "reduce_scatter_ll_push"),
-    HOT(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, 0, "move_pull",
+    HOT(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
     ANY(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
@@ -451,7 +446,6 @@ bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
         const struct entry *entry = &entries[i];
 
         if (entry->kind != question->kind || entry->algorithm != question->algorithm ||
-            (entry->most != 0 && question->bytes > entry->most) ||
             !carries(entry, question) || !shape_of(question, entry, &found))
             continue;
         *kernel = entry->kernel;

@@ -47,6 +47,13 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     return failed;
 }
 
+/* The count-th raising of the call's signal; nobody looks at the count before the next kernel. */
+SYMM_DEVICE void raise(const struct symm_cuda_args &args, uint32_t count)
+{
+    symm__device_raise(&args.team, args.peer, args.signal, args.tag, count);
+    args.team.state->sent[args.peer][args.signal] = count;
+}
+
 /* The bytes of a put; the last line of an aligned one, if it is not whole, by one thread. */
 SYMM_DEVICE void copy(const struct symm_cuda_args &args)
 {
@@ -85,9 +92,11 @@ SYMM_KERNEL(symm_p2p_put)
     if (failed == 0 && signals && threadIdx.x == 0) {
         uint32_t *done = &args.team.state->done[args.peer][args.signal];
 
-        if (gridDim.x == 1 || symm_port_add32(done, 1) == gridDim.x - 1) {
+        if (gridDim.x == 1) {
+            raise(args, count + 1);
+        } else if (symm_port_add32(done, 1) == gridDim.x - 1) {
+            raise(args, count + 1);
             symm_port_store32_relaxed(done, 0);
-            symm__device_raise(&args.team, args.peer, args.signal, args.tag, count + 1);
         }
     }
 }
@@ -99,7 +108,7 @@ SYMM_KERNEL(symm_p2p_signal)
     depend(args);
     if (begin(args, &args.team.state->sent[args.peer][args.signal], &count) == 0 &&
         threadIdx.x == 0)
-        symm__device_raise(&args.team, args.peer, args.signal, args.tag, count + 1);
+        raise(args, count + 1);
 }
 
 SYMM_KERNEL(symm_p2p_signal_wait)

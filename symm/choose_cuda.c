@@ -176,7 +176,7 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
     int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
     bool common = common_sum(q);
     bool one_round = common && q->bytes <= q->scratch.lamport_bytes / 6;
-    bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 3 * 2;
+    bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
     if (q->bytes >= MULTICAST_BYTES && !symm__cuda_objection(q, two_switch.algorithm))
         return (struct symm_answer){two_switch.algorithm, two_switch.reason};
@@ -196,10 +196,9 @@ static struct symm_answer choose_move(const struct symm_question *q)
     size_t peers =
         q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
 
-    if (q->bytes <= MOVE_BYTES / peers && common_sum(q))
+    if (q->bytes <=
+        MOVE_BYTES / peers) /* by Lamport lines the sums that they can carry */
         return FIRST_OF(q, lamport, ll, pull, staged);
-    if (q->bytes <= MOVE_BYTES / peers)
-        return FIRST_OF(q, ll, pull, staged);
     return FIRST_OF(q, gather_switch, pull, staged, ll);
 }
 

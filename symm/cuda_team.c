@@ -249,7 +249,7 @@ static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 
     if (!healthy)
         symm__cuda_abort(team, (symm_status)team->failed);
-    if (is_quiet(team, calls))
+    if (is_quiet(team, calls) && healthy)
         return true;
     /* Calls in flight, replays of a graph, or a failure: the device knows when it is done. */
     if (symm__cuda_enter(team->ctx->backend, &scope) != SYMM_OK)

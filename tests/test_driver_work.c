@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -142,19 +143,30 @@ static int many(struct stage *s)
     return 0;
 }
 
-/* A handle keeps its outcome when its team goes. */
-static int outlive(struct stage *s)
+/* A handle keeps its outcome when its team goes; late: the others wait for rank 1 in their
+ * kernels by then, and the team goes when that is over. Few elements: one block, which has
+ * much time to say too early that it has ended. */
+static int outlive(struct stage *s, bool late)
 {
+    const struct timespec begin = {2, 0}, nap = {0, 300000000};
+    symm_call call = {.size = sizeof(call), .site = "last", .stream = s->streams[0]};
     symm_team *team = NULL;
     symm_work *work = NULL;
     bool done = false;
 
     CHECK_OK(symm_team_split(s->team, 0, s->rank, &team));
-    CHECK_OK(reduce(team, s->in.device, s->out.device, s->streams[0], &work));
+    if (late && s->rank == 1)
+        nanosleep(&begin, NULL);
+    CHECK_OK(symm_all_reduce(team, s->in.device, s->out.device, 8, SYMM_INT32, SYMM_SUM,
+                             &call, &work));
+    if (late) /* the kernel has begun */
+        nanosleep(&nap, NULL);
     symm_team_destroy(team);
     CHECK_OK(symm_work_query(work, &done));
     CHECK(done);
     symm_work_release(work);
+    CHECK_ZERO(device_get(&s->out, 0, 8 * sizeof(int)));
+    CHECK(((int *)(void *)s->out.host)[7] == s->n * (s->n + 1) / 2);
     return 0;
 }
 
@@ -167,7 +179,8 @@ static int handles(symm_ctx *ctx, void *arg)
     CHECK_ZERO(stage_open(&s, ctx));
     CHECK_ZERO(orders(&s));
     CHECK_ZERO(many(&s));
-    CHECK_ZERO(outlive(&s));
+    CHECK_ZERO(outlive(&s, false));
+    CHECK_ZERO(outlive(&s, true));
     CHECK_OK(reduce(s.team, s.in.device, s.out.device, NULL, &left));
     CHECK_OK(symm_work_synchronize(left, SECONDS));
     symm_work_release(left);

@@ -352,14 +352,13 @@ SYMM_DEVICE_FN uint32_t symm__device_look(const struct symm_device_team *team,
     return now - *begin >= team->timeout ? SYMM_DEVICE_TIMEOUT : 0;
 }
 
-/* Raises `signal` for the count-th time; the caller keeps the count. */
+/* Raises `signal` for the count-th time; the caller keeps the count: before, or behind if
+ * nothing but a kernel's end comes between (the release would wait for the store). */
 SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count)
 {
     symm_word_store(&symm_device_pad(team, peer)->signals[team->rank][signal],
                     symm_word(tag, count));
-    team->state->sent[peer][signal] =
-        count; /* not before: the release would wait for it */
 }
 
 /*
@@ -370,7 +369,10 @@ SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int 
 SYMM_DEVICE_FN void symm_device_signal(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag)
 {
-    symm__device_raise(team, peer, signal, tag, team->state->sent[peer][signal] + 1);
+    uint32_t count = team->state->sent[peer][signal] + 1;
+
+    team->state->sent[peer][signal] = count;
+    symm__device_raise(team, peer, signal, tag, count);
 }
 
 /* A wait that has ended without its signal: the record. */
