@@ -59,9 +59,7 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args, uint64_t in_stride,
         symm_lamport::scatter(
             args.out, j, args.bytes, element, aligned,
             symm_hop_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE>(args, &hop[at.warp]));
-    if (blockDim.x > SIZE * SYMM_WARP) /* several groups */
-        __syncthreads();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == SYMM_WARP)
         symm_round_leave(args, round);
 }
 

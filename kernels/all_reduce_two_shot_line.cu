@@ -79,10 +79,9 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
     if (at.warp == rank) {
         symm_round_skip(args, round, lane, SYMM_WARP);
         symm_round_meet(args, &round, at.warp);
+        if (lane == 0)
+            symm_round_leave(args, round);
     }
-    symm_round_agree(&round);
-    if (threadIdx.x == 0)
-        symm_round_leave(args, round);
 }
 
 /* Where a thread of `wide` finds things. */

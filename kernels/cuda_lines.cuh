@@ -18,13 +18,14 @@
  *  (1) Nobody ends call c before everybody has begun it (symm_round_meet), hence ended c - 1.
  *      So all lines of c - 1 are consumed, and clean, once I am in c + 1; and those of c
  *      once I have heard anything of c + 1 from the rank that I write to.
- *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to and hears from a partner on
- *      each peer (that is why rounds are filled up), itself or by other threads of its block
- *      with __syncthreads between; and it sends a round only after it (or its block) has
- *      consumed the round before from ALL members. So who has heard round r of a rank knows
- *      that all of r - 1 is consumed there, whoever sent it and however slots are divided:
- *      I may write r + 1 into the slot of r - 1. That holds from the last round of a call to
- *      the first of the next too, if the call had several; if it had one, (1) says it.
+ *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to
+ *      and hears from a partner on each peer (that is why rounds are filled up), itself or
+ *      by other threads of its block with __syncthreads between; and it sends a round only
+ *      after it (or its block) has consumed the round before from ALL members. So who has
+ *      heard round r of a rank knows that all of r - 1 is consumed there, whoever sent it
+ *      and however slots are divided: I may write r + 1 into the slot of r - 1. That holds
+ *      from the last round of a call to the first of the next too, if the call had several;
+ *      if it had one, (1) says it.
  *  (3) LL needs no more: what is consumed is not read again. With Lamport lines the sentinel's
  *      store has to be performed before the next line arrives. The reader executes a fence
  *      behind its round r and sends r + 1 and r + 2 behind that; the writer executes one

@@ -10,14 +10,16 @@
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
  *     __syncthreads();                                   nobody needs the counters any more
  *     symm_round_close(args, &round);
+ * Kernels of one round close the round while their data are in flight, behind a __syncthreads.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
  * symm_round_agree makes ok false for the whole block.
  *
- * Counters: own block's {round, call}, read by every thread, written by thread 0 at the end;
- * block 0 writes those of blocks that were not launched. A channel's kernels are ordered by
- * their stream, so all slots agree between kernels.
+ * Counters: own block's {round, call}, read by every thread, then written by one; block 0
+ * writes those of blocks that were not launched. A channel's kernels are ordered by their
+ * stream, so all slots agree between kernels. That a counter is written says that the block's
+ * threads have begun, not that the call has ended.
  *
  * Call words: member m's word of call c is in call[c & 1][m] of every pad. Nobody ends call c
  * before it has seen everybody's word c: each call is a barrier of "all have begun", and by
@@ -303,19 +305,14 @@ SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
  * are in flight: announce, skip, meet. In other blocks nothing. Only symm_round_leave remains.
  */
 SYMM_DEVICE void symm_round_words(const struct symm_cuda_args &args,
-                                  struct symm_round *round, uint32_t warp,
-                                  bool twice = false)
+                                  struct symm_round *round, uint32_t warp)
 {
-    struct symm_round last = *round;
-
     uint32_t lane = threadIdx.x - SYMM_WARP * warp;
 
     if (blockIdx.x != 0)
         return;
     symm_round_tell(args, *round, lane);
-    if (twice)
-        symm_round_next(&last);
-    symm_round_skip(args, last, lane, SYMM_WARP);
+    symm_round_skip(args, *round, lane, SYMM_WARP);
     symm_round_meet(args, round, warp);
 }
 

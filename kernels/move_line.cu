@@ -5,9 +5,10 @@
  *
  * A warp a peer. A group is `size` warps, a block has one or more; group g of block b has the
  * lines 32 x (b x groups + g) + lane. Warp p of a group sends to member p and takes what comes
- * from there straight to its place: the block meets at its end only. The warp of the own rank
- * copies the own block, if it is not in place; in group 0 of block 0 it says and reads the call
- * words and counts for the blocks that were not launched. broadcast: the root's warps send, and elsewhere those of the root take.
+ * from there straight to its place: the block meets once, while the data are in flight, for
+ * the counters' sake. The warp of the own rank copies the own block, if it is not in place; in
+ * group 0 of block 0 it says and reads the call words and counts for the blocks that were not
+ * launched. broadcast: the root's warps send, and elsewhere those of the root take.
  *
  * Why slots may be used again: cuda_lines.cuh; a call is one round. Slot = [sender][line]. In
  * place is fine: a line of a block is read and then written by one thread.
@@ -38,6 +39,18 @@ struct move_lane {
     }
 };
 
+/* Behind the __syncthreads that follows every open: by the own rank's warp of group 0. */
+SYMM_DEVICE void words(const struct symm_cuda_args &args, const struct move_lane &at,
+                       struct symm_round *round)
+{
+    const uint32_t lane = threadIdx.x % SYMM_WARP;
+
+    if (lane == 0)
+        symm_round_leave(args, *round);
+    symm_round_skip(args, *round, lane, SYMM_WARP);
+    symm_round_meet(args, round, at.warp);
+}
+
 /* in + p x in_stride goes to member p; what p sends comes to out + p x out_stride. ROOTED:
  * only what args.root sends. */
 template <bool ROOTED>
@@ -46,7 +59,6 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
 {
     const struct move_lane at(args);
     const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;
-    const uint32_t lane = threadIdx.x % SYMM_WARP;
     const char *in = (const char *)args.in + at.member * in_stride;
     char *out = (char *)args.out + at.member * out_stride;
     const bool in_aligned = ((uintptr_t)in & 7) == 0, own = at.member == rank;
@@ -64,7 +76,8 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
     if (sends && !own && round.ok)
         symm_ll::send(at.to + slot, v, round.round);
     if (at.warp == rank)
-        symm_round_tell(args, round, lane);
+        symm_round_tell(args, round, threadIdx.x % SYMM_WARP);
+    __syncthreads();
     if (takes && round.ok && !(own && in == out)) {
         if (!own)
             round.ok =
@@ -72,13 +85,8 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
         if (round.ok)
             symm_ll::scatter(out, at.j, args.bytes, element, out_aligned, v);
     }
-    if (at.warp == rank) {
-        symm_round_skip(args, round, lane, SYMM_WARP);
-        symm_round_meet(args, &round, at.warp);
-    }
-    symm_round_agree(&round);
-    if (threadIdx.x == 0)
-        symm_round_leave(args, round);
+    if (at.warp == rank)
+        words(args, at, &round);
 }
 
 SYMM_KERNEL(symm_all_gather_ll_line_any)

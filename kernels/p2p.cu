@@ -47,7 +47,8 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     return failed;
 }
 
-/* The count-th raising of the call's signal; nobody looks at the count before the next kernel. */
+/* Raises the call's signal for the count-th time; nobody looks at the count before the next
+ * kernel. */
 SYMM_DEVICE void raise(const struct symm_cuda_args &args, uint32_t count)
 {
     symm__device_raise(&args.team, args.peer, args.signal, args.tag, count);

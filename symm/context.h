@@ -102,8 +102,6 @@ struct symm_lane {
     const struct symm_cached *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
-    uint32_t launched;                /* calls so far */
-    bool captured; /* a graph may replay calls that were not counted */
 };
 
 struct symm_team {

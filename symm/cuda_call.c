@@ -156,17 +156,6 @@ static void fill_args(const struct symm_lane *lane, const struct symm_cached *ca
     };
 }
 
-/* A graph may replay what is launched on this stream now: then calls cannot be counted. */
-static void note_capture(struct symm_lane *lane)
-{
-    const struct symm_cuda_calls *calls = lane->team->ctx->launcher;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    if (calls->driver->cuStreamIsCapturing(lane->stream, &capture) != CUDA_SUCCESS ||
-        capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        lane->captured = true;
-}
-
 static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cached,
                            size_t index, const struct symm_question *question)
 {
@@ -197,7 +186,7 @@ static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cac
     entry.function = function;
     entry.blocks = shape.blocks;
     entry.threads = shape.threads;
-    note_capture(lane);
+    __atomic_store_n(&lane->team->cuda->used, 1, __ATOMIC_RELAXED);
     symm__cuda_site_publish(ctx->launcher, &cached->args.site);
     lane->launches[index] = entry;
     return SYMM_OK;
@@ -266,13 +255,10 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
             symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
         if (status != SYMM_OK)
             return status;
-        lane->captured |= symm__cuda_work_captured(work);
     }
     status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
                               &entry->args, lane->stream,
                               symm__kind_name((enum symm_kind)cached->args.site.kind));
-    if (status == SYMM_OK)
-        lane->launched++;
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
@@ -285,12 +271,12 @@ static symm_status handle(struct symm_lane *lane, symm_work **made)
 
     if (status != SYMM_OK)
         return status;
-    lane->captured |= symm__cuda_work_captured(work);
     return symm__cuda_work_end(work, SYMM_OK, made);
 }
 
 static symm_status team_device(symm_team *team, const void **device_team)
 {
+    __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
     *device_team = team->cuda->device;
     return SYMM_OK;
 }

@@ -33,8 +33,7 @@ struct symm_cuda_team {
     struct symm_device_state *state;   /* device memory */
     struct symm_device_record *record; /* page-locked memory of the host */
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    uint32_t first_call; /* calls are counted from the one behind it */
-    int transfers;       /* atomic: one-sided calls that were made */
+    int used; /* atomic: something was launched for it, or may be */
     /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
     double withdrawn; /* when a peer was first seen to have given up without a reason */
@@ -123,8 +122,6 @@ void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event);
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
                                   uint32_t **result) SYMM_MUST_CHECK;
-/* Is its stream captured, so that a graph may replay the call? */
-bool symm__cuda_work_captured(const struct symm_cuda_work *work);
 /* Behind it: records the event. On error, also one given, the handle is gone. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;

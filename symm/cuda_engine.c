@@ -108,8 +108,7 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
     struct symm_cuda_wait *wait = NULL;
     symm_status status = SYMM_OK;
 
-    /* At the team's end the device is waited for: it cannot be told by counters. */
-    __atomic_store_n(&team->cuda->transfers, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
     if (!is_capturing(calls, stream))
         status = watch_begin(calls, stream, call, &wait);
     if (status != SYMM_OK)

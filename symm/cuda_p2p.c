@@ -239,7 +239,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
                   "tokens"
                 : "a kernel copies into the peer's mapping; a signal follows the data";
     publish(t);
-    __atomic_store_n(&t->team->cuda->transfers, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&t->team->cuda->used, 1, __ATOMIC_RELAXED);
     if (!engine) {
         status = by_kernel(t, (CUstream)stream, result);
     } else {

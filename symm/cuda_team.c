@@ -186,7 +186,6 @@ symm_status symm__cuda_team_open(symm_team *team)
     if (!team->cuda)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team");
     team->cuda->team = team;
-    team->cuda->first_call = call;
     status = allocate(ctx, team->cuda);
     if (status != SYMM_OK)
         goto err_team;
@@ -219,29 +218,21 @@ err_team:
 
 /* ---- The end ------------------------------------------------------------------------- */
 
-/* Have all calls that were launched here finished? *calls: the channels' counters. Each
- * block writes its own at its end, and the first one those of blocks that do not run. */
-static bool is_quiet(symm_team *team, uint32_t calls[SYMM_CHANNELS])
+/* The calls that the channels' kernels have begun. */
+static symm_status count_calls(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 {
     struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
-    bool quiet = __atomic_load_n(&team->cuda->transfers, __ATOMIC_RELAXED) == 0;
+    symm_status status =
+        symm__cuda_copy(team->ctx, block, team->cuda->state->block, sizeof(block));
 
-    if (symm__cuda_copy(team->ctx, block, team->cuda->state->block, sizeof(block)) !=
-        SYMM_OK)
-        return false;
-    for (int c = 0; c < SYMM_CHANNELS; c++) {
-        const struct symm_lane *lane = &team->lane[c];
-
+    for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++)
         calls[c] = block[c][0].call;
-        quiet = quiet && !lane->captured;
-        for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
-            quiet =
-                quiet && block[c][b].call == team->cuda->first_call + lane->launched;
-    }
-    return quiet;
+    return status;
 }
 
-/* Until no kernel uses the team's memory: each is bounded by its own deadline. */
+/* Until no kernel uses the team's memory: each is bounded by its own deadline. The counters
+ * don't say it (they tell that a call has begun), and a stream that was used may be gone: the
+ * device knows. Freeing the team's memory would wait for it, too, but peers are told before. */
 static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 {
     struct symm_cuda_scope scope;
@@ -249,16 +240,14 @@ static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 
     if (!healthy)
         symm__cuda_abort(team, (symm_status)team->failed);
-    if (is_quiet(team, calls) && healthy)
-        return true;
-    /* Calls in flight, replays of a graph, or a failure: the device knows when it is done. */
-    if (symm__cuda_enter(team->ctx->backend, &scope) != SYMM_OK)
-        return false;
-    if (team->ctx->backend->driver->cuCtxSynchronize() != CUDA_SUCCESS)
-        healthy = false;
-    symm__cuda_leave(&scope);
-    is_quiet(team, calls);
-    return healthy &&
+    if (!healthy || __atomic_load_n(&team->cuda->used, __ATOMIC_RELAXED)) {
+        if (symm__cuda_enter(team->ctx->backend, &scope) != SYMM_OK)
+            return false;
+        if (team->ctx->backend->driver->cuCtxSynchronize() != CUDA_SUCCESS)
+            healthy = false;
+        symm__cuda_leave(&scope);
+    }
+    return count_calls(team, calls) == SYMM_OK && healthy &&
            __atomic_load_n(&team->cuda->record->state, __ATOMIC_ACQUIRE) == 0;
 }
 

@@ -367,11 +367,6 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
     return status;
 }
 
-bool symm__cuda_work_captured(const struct symm_cuda_work *work)
-{
-    return work->captured;
-}
-
 /* ---- What became of it ------------------------------------------------------------------- */
 
 static bool is_done(const struct symm_cuda_work *work)

@@ -341,7 +341,8 @@ static void *abort_later(void *arg)
     return NULL;
 }
 
-/* The last rank is late: at the deadline, when waiting has lost its sense, when it is aborted. */
+/* The last rank is late: at the deadline, when waiting has lost its sense, when it is
+ * aborted. */
 static int rank_late(void)
 {
     struct symm_engine_comm *comm = NULL, *next = NULL;

@@ -115,7 +115,7 @@ struct symm_pad {
 #define SYMM_ROUND_LIMIT 3221225472u /* 3 x 2^30 */
 
 struct symm_device_block {
-    uint32_t round; /* of the last round this block has finished */
+    uint32_t round; /* of the last round in which this block has begun */
     uint32_t call;  /* of the last call */
 };
 
