@@ -398,9 +398,9 @@ static int show_failing(struct chain *c, json_t **extra)
 
     if (!c->report->prints || result == PERF_FAILED)
         return result;
-    printf("# %-20s : %s %s, called %d times; \"%s\"\n", "The next's status",
-           symm_status_name(f.behind), result == PERF_RIGHT ? "OK" : "FAILED", f.never,
-           f.sentence);
+    printf("# %-20s : %s (the one behind it was called %d times and has %s, \"%s\")\n",
+           "Failing callback", result == PERF_RIGHT ? "OK" : "FAILED", f.never,
+           symm_status_name(f.behind), f.sentence);
     if (c->options->json)
         *extra =
             json_pack("{s:{s:s,s:s,s:i,s:i,s:s,s:b}}", "failing_callback", "status",

@@ -414,22 +414,23 @@ static void print_head(const struct overlap *o)
 
     if (!o->report->prints)
         return;
-    printf("# put to rank + %d and to rank + %d, all_reduce of float32; each alone, "
-           "and all "
-           "at once on three streams\n",
-           n > 1 ? 1 : 0,
-           n > 2   ? 2
-           : n > 1 ? 1
-                   : 0);
+    printf(
+        "# two puts, %s, and an all_reduce of float32; each alone, and all at once on "
+        "three streams\n",
+        n > 2   ? "to the next two ranks"
+        : n > 1 ? "both to the other rank"
+                : "both to this rank");
     if (o->options->graph)
         printf("# time: a round in a graph of %d, median of the slowest rank\n",
                o->options->graph);
     else
         printf("# time: %s, median of the slowest rank\n",
                o->job->gpu ? "between two events" : "by the host's clock");
-    printf("# sum: of the three alone; ratio: together / the longest alone\n#\n");
-    printf("# %10s  %5s  %10s  %10s  %10s  %10s  %10s  %6s  %6s\n", "size", "by", "put",
-           "put", "all_reduce", "sum", "together", "ratio", "#wrong");
+    printf(
+        "# sum: of the three alone; ratio: together / the longest alone, 1 is perfect\n"
+        "#\n");
+    printf("# %10s  %5s  %10s  %10s  %10s  %10s  %10s  %6s  %6s\n", "size", "by",
+           "put 1", "put 2", "all_reduce", "sum", "together", "ratio", "#wrong");
     printf("# %10s  %5s  %10s  %10s  %10s  %10s  %10s\n", "(B)", "", "(us)", "(us)",
            "(us)", "(us)", "(us)");
     fflush(stdout);

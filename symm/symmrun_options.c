@@ -86,7 +86,9 @@ static int parse_ranks(const char *option, const char *text, int *ranks)
     for (; *c >= '0' && *c <= '9' && value <= SYMMRUN_RANKS_MAX; c++)
         value = 10 * value + (*c - '0');
     if (*c != '\0' || value < 1 || value > SYMMRUN_RANKS_MAX)
-        return refuse(option, text, "a number from 1 to 4096");
+        return refuse(option, text,
+                      *text == 'p' ? "a number from 1 to 4096 (-np 2 is -n 2 here)"
+                                   : "a number from 1 to 4096");
     if (*ranks != 0 && *ranks != value) {
         fprintf(stderr,
                 "symmrun: %d ranks or %d? -n and --nproc-per-node are one option\n",
