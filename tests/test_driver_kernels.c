@@ -397,6 +397,9 @@ static void run_well(struct rig *rig, const struct call *calls, int count)
 
 #define MOST_CALLS 512
 
+static const enum symm_algorithm pushes[] = {
+    SYMM_ALGORITHM_LL_PUSH, SYMM_ALGORITHM_LAMPORT_PUSH, SYMM_ALGORITHM_TWO_SHOT_PUSH};
+
 static bool carries(enum symm_algorithm algorithm, symm_dtype dtype)
 {
     return algorithm != SYMM_ALGORITHM_LAMPORT_PUSH ||
@@ -416,21 +419,32 @@ static size_t some_count(uint32_t *random, symm_dtype dtype, size_t most)
     return count;
 }
 
+/* The i-th sum of a common type, by a push in one shot or two; without a count. */
+static struct call common_sum(int i, bool raw, uint32_t *seed)
+{
+    return (struct call){.kind = SYMM_KIND_ALL_REDUCE,
+                         .algorithm = pushes[1 + i % 2],
+                         .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
+                         .op = SYMM_SUM,
+                         .seed = next(seed),
+                         .tag = 1 + next(seed) % 1000,
+                         .blocks = next(seed) % 4,
+                         .in_place = i % 5 == 0,
+                         .raw = raw};
+}
+
 static int reductions(struct call *calls, uint32_t seed)
 {
-    static const enum symm_algorithm algorithms[] = {SYMM_ALGORITHM_LL_PUSH,
-                                                     SYMM_ALGORITHM_LAMPORT_PUSH,
-                                                     SYMM_ALGORITHM_TWO_SHOT_PUSH};
     int count = 0;
 
     for (int i = 0; i < 3 * REFERENCE_DTYPES * REFERENCE_OPS; i++) {
         struct call *call = &calls[count];
         symm_dtype dtype = (symm_dtype)(i / 3 % REFERENCE_DTYPES);
 
-        if (!carries(algorithms[i % 3], dtype))
+        if (!carries(pushes[i % 3], dtype))
             continue;
         *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                              .algorithm = algorithms[i % 3],
+                              .algorithm = pushes[i % 3],
                               .dtype = dtype,
                               .op = (symm_op)(i / 3 / REFERENCE_DTYPES),
                               .seed = next(&seed),
@@ -445,15 +459,7 @@ static int reductions(struct call *calls, uint32_t seed)
     for (int i = 0; i < 12; i++) {
         struct call *call = &calls[count++];
 
-        *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                              .algorithm = algorithms[1 + i % 2],
-                              .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
-                              .op = SYMM_SUM,
-                              .seed = next(&seed),
-                              .tag = 1 + next(&seed) % 1000,
-                              .blocks = next(&seed) % 4,
-                              .in_place = i % 5 == 0,
-                              .raw = i >= 6};
+        *call = common_sum(i, i >= 6, &seed);
         call->count = (40000 + next(&seed) % 20000) / symm_dtype_size(call->dtype);
     }
     /* Whole lines of every segment and others, up to what one round takes and beyond. */
@@ -461,15 +467,7 @@ static int reductions(struct call *calls, uint32_t seed)
         static const uint32_t most[] = {40, 120, 240, 400};
         struct call *call = &calls[count++];
 
-        *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                              .algorithm = algorithms[1 + i % 2],
-                              .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
-                              .op = SYMM_SUM,
-                              .seed = next(&seed),
-                              .tag = 1 + next(&seed) % 1000,
-                              .blocks = next(&seed) % 4,
-                              .in_place = i % 5 == 0,
-                              .raw = i % 3 == 0};
+        *call = common_sum(i, i % 3 == 0, &seed);
         call->count = 128 * (size_t)(1 + next(&seed) % most[i / 2 % 4]) /
                           symm_dtype_size(call->dtype) +
                       next(&seed) % 3;
@@ -551,16 +549,13 @@ static void test_wrap(void **unused)
     (void)unused;
     for (int size = 2; size <= 3; size++) {
         for (int i = 0; i < 24; i++)
-            calls[i] =
-                (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                              .algorithm = i % 3 == 0   ? SYMM_ALGORITHM_LL_PUSH
-                                           : i % 3 == 1 ? SYMM_ALGORITHM_LAMPORT_PUSH
-                                                        : SYMM_ALGORITHM_TWO_SHOT_PUSH,
-                              .dtype = SYMM_BFLOAT16,
-                              .op = SYMM_SUM,
-                              .count = 40u + (unsigned)i,
-                              .seed = (uint32_t)i,
-                              .tag = 7};
+            calls[i] = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
+                                     .algorithm = pushes[i % 3],
+                                     .dtype = SYMM_BFLOAT16,
+                                     .op = SYMM_SUM,
+                                     .count = 40u + (unsigned)i,
+                                     .seed = (uint32_t)i,
+                                     .tag = 7};
         rig_open(&rig, size, SYMM_FAKE_CUDA, SYMM_ROUND_LIMIT - 9, UINT32_MAX - 9);
         rig.slow = true;
         run_well(&rig, calls, 24);
@@ -569,9 +564,6 @@ static void test_wrap(void **unused)
         rig_close(&rig);
     }
 }
-
-static const enum symm_algorithm pushes[] = {
-    SYMM_ALGORITHM_LL_PUSH, SYMM_ALGORITHM_LAMPORT_PUSH, SYMM_ALGORITHM_TWO_SHOT_PUSH};
 
 static struct call simple(enum symm_algorithm algorithm)
 {
