@@ -56,17 +56,6 @@ template <class LINES> struct pair_place {
     }
 };
 
-/* Behind the __syncthreads that follows every open: the last warp's part of the call. */
-SYMM_DEVICE void pair_words(const struct symm_cuda_args &args, struct symm_round *round)
-{
-    const uint32_t first = blockDim.x - SYMM_WARP;
-
-    if (threadIdx.x == first)
-        symm_round_leave(args, *round);
-    symm_round_skip(args, *round, threadIdx.x - first, SYMM_WARP);
-    symm_round_meet(args, round, first / SYMM_WARP);
-}
-
 /* DTYPE SYMM_DTYPE_ANY: what args says; else a sum, whose order does not matter. */
 template <class LINES, int DTYPE>
 SYMM_DEVICE typename LINES::value pair_reduce(const struct symm_cuda_args &args,
@@ -120,7 +109,7 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
     }
     __syncthreads();
     if (!place.takes())
-        pair_words(args, &round);
+        symm_round_finish(args, &round, place.width / SYMM_WARP);
     else if (mine && round.ok &&
              symm_line_wait<LINES>(args, &round, place.from + slot, peer, &other))
         LINES::scatter(args.out, place.begin, args.bytes, element, aligned,
@@ -205,7 +194,7 @@ template <int DTYPE, bool ALIGNED> struct pair_many {
         if (!place.takes()) {
             if (place.lines > share)
                 symm_round_next(&round);
-            pair_words(args, &round);
+            symm_round_finish(args, &round, place.width / SYMM_WARP);
             return;
         }
         for (uint32_t j = place.begin; j < place.lines && round.ok; j += place.step) {

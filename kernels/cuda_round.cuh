@@ -181,6 +181,15 @@ SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call
 
 /* ---- The frame of a call --------------------------------------------------------- */
 
+/* What the kernels before have done is seen from here on. */
+SYMM_DEVICE void symm_round_depend(const struct symm_cuda_args &args)
+{
+    if (args.flags & SYMM_CUDA_DEPENDENT) {
+        symm_port_dependent_launch();
+        symm_port_dependent_wait();
+    }
+}
+
 /* Loads of the inputs may be issued before: but not under dependent launch. */
 SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 {
@@ -193,10 +202,7 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 
     symm_port_settle(block);
     symm_port_settle(channel);
-    if (args.flags & SYMM_CUDA_DEPENDENT) {
-        symm_port_dependent_launch();
-        symm_port_dependent_wait();
-    }
+    symm_round_depend(args);
     counters = symm_port_load64_relaxed(block);
     failed = symm_port_load32_relaxed(channel);
     round.round = (uint32_t)counters;
@@ -312,6 +318,21 @@ SYMM_DEVICE void symm_round_words(const struct symm_cuda_args &args,
     if (blockIdx.x != 0)
         return;
     symm_round_tell(args, *round, lane);
+    symm_round_skip(args, *round, lane, SYMM_WARP);
+    symm_round_meet(args, round, warp);
+}
+
+/*
+ * What remains of it, but for symm_round_tell, for kernels whose blocks meet in a
+ * __syncthreads behind every open while the data are in flight: by warp `warp` of each block.
+ */
+SYMM_DEVICE void symm_round_finish(const struct symm_cuda_args &args,
+                                   struct symm_round *round, uint32_t warp)
+{
+    const uint32_t lane = threadIdx.x - SYMM_WARP * warp;
+
+    if (lane == 0)
+        symm_round_leave(args, *round);
     symm_round_skip(args, *round, lane, SYMM_WARP);
     symm_round_meet(args, round, warp);
 }

@@ -39,18 +39,6 @@ struct move_lane {
     }
 };
 
-/* Behind the __syncthreads that follows every open: by the own rank's warp of group 0. */
-SYMM_DEVICE void words(const struct symm_cuda_args &args, const struct move_lane &at,
-                       struct symm_round *round)
-{
-    const uint32_t lane = threadIdx.x % SYMM_WARP;
-
-    if (lane == 0)
-        symm_round_leave(args, *round);
-    symm_round_skip(args, *round, lane, SYMM_WARP);
-    symm_round_meet(args, round, at.warp);
-}
-
 /* in + p x in_stride goes to member p; what p sends comes to out + p x out_stride. ROOTED:
  * only what args.root sends. */
 template <bool ROOTED>
@@ -86,7 +74,7 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
             symm_ll::scatter(out, at.j, args.bytes, element, out_aligned, v);
     }
     if (at.warp == rank)
-        words(args, at, &round);
+        symm_round_finish(args, &round, at.warp);
 }
 
 SYMM_KERNEL(symm_all_gather_ll_line_any)

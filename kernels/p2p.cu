@@ -24,15 +24,6 @@
  */
 #include "cuda_pull.cuh"
 
-/* What the kernels before have done is seen from here on. */
-SYMM_DEVICE void depend(const struct symm_cuda_args &args)
-{
-    if (args.flags & SYMM_CUDA_DEPENDENT) {
-        symm_port_dependent_launch();
-        symm_port_dependent_wait();
-    }
-}
-
 /* 0, or why the channel has failed; every thread of the block gets the same. The counter's
  * value comes with it: one load's time for both. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
@@ -80,7 +71,7 @@ SYMM_KERNEL(symm_p2p_put)
     struct symm_line line = {};
     uint32_t count, failed;
 
-    depend(args);
+    symm_round_depend(args);
     if (few) /* on its way while the counters are */
         line = symm_line_gather(args.in, first, args.bytes, 1, true);
     failed = begin(
@@ -106,7 +97,7 @@ SYMM_KERNEL(symm_p2p_signal)
 {
     uint32_t count;
 
-    depend(args);
+    symm_round_depend(args);
     if (begin(args, &args.team.state->sent[args.peer][args.signal], &count) == 0 &&
         threadIdx.x == 0)
         raise(args, count + 1);
@@ -120,7 +111,7 @@ SYMM_KERNEL(symm_p2p_signal_wait)
 
     if (threadIdx.x != 0)
         return;
-    depend(args);
+    symm_round_depend(args);
     why = symm_port_load32_relaxed(symm_failed_of(args)); /* all three are under way */
     count = symm_port_load32_relaxed(counter);
     seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));

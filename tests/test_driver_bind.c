@@ -10,13 +10,13 @@
 #include "bind.h"
 #include "device.h"
 #include "driver.h"
+#include "tree.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -26,28 +26,7 @@
 static char folder[256];
 static int cpus[2];
 
-/* Writes text to folder/PATH, with the folders above it. */
-__attribute__((format(printf, 2, 3))) static void put(const char *text,
-                                                      const char *format, ...)
-{
-    char path[512];
-    va_list args;
-
-    int used = snprintf(path, sizeof(path), "%s/", folder);
-    va_start(args, format);
-    vsnprintf(path + used, sizeof(path) - (size_t)used, format, args);
-    va_end(args);
-    for (char *slash = path + strlen(folder);
-         (slash = strchr(slash + 1, '/')) != NULL;) {
-        *slash = '\0';
-        (void)mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    fprintf(file, "%s\n", text);
-    assert_int_equal(fclose(file), 0);
-}
+#define put(text, ...) tree_put(folder, text, __VA_ARGS__)
 
 /* Device d of the fake machine is near CPU 1 - d. */
 static int make_machine(void **state)

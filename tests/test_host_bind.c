@@ -9,14 +9,13 @@
  */
 #include "bind.h"
 #include "harness.h"
+#include "tree.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -297,29 +296,7 @@ static int remove_folder(void **state)
     return 0;
 }
 
-/* Writes text to folder/PATH, with the folders above it. */
-__attribute__((format(printf, 2, 3))) static void put(const char *text,
-                                                      const char *format, ...)
-{
-    char path[512];
-    va_list args;
-
-    int used = snprintf(path, sizeof(path), "%s/", folder);
-    va_start(args, format);
-    vsnprintf(path + used, sizeof(path) - (size_t)used, format, args);
-    va_end(args);
-    for (char *slash = path + strlen(folder);
-         (slash = strchr(slash + 1, '/')) != NULL;) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0)
-            assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    fprintf(file, "%s\n", text);
-    assert_int_equal(fclose(file), 0);
-}
+#define put(text, ...) tree_put(folder, text, __VA_ARGS__)
 
 /* As driver 580 writes it; a device file if `minor` is one. */
 static void put_gpu(const char *bus, const char *model, const char *uuid, int minor)

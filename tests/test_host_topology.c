@@ -10,6 +10,7 @@
  */
 #include "bind.h"
 #include "harness.h"
+#include "tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,29 +40,8 @@ static int remove_folder(void **state)
     return 0;
 }
 
-/* Writes text to folder/devices/system/PATH, with the folders above it. */
-__attribute__((format(printf, 2, 3))) static void put(const char *text,
-                                                      const char *format, ...)
-{
-    char path[512];
-    va_list args;
-
-    int used = snprintf(path, sizeof(path), "%s/devices/system/", folder);
-    va_start(args, format);
-    vsnprintf(path + used, sizeof(path) - (size_t)used, format, args);
-    va_end(args);
-    for (char *slash = path + strlen(folder);
-         (slash = strchr(slash + 1, '/')) != NULL;) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0)
-            assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    fprintf(file, "%s\n", text);
-    assert_int_equal(fclose(file), 0);
-}
+/* A file below folder/devices/system. */
+#define put(text, ...) tree_put(folder, text, "devices/system/" __VA_ARGS__)
 
 static void put_cache(unsigned cpu, int index, const char *level, const char *type,
                       const char *size, const char *shared)
