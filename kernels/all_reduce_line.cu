@@ -1,86 +1,127 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_reduce_line.cu - lamport_push of the common call, all_reduce (the others:
- * all_reduce_lamport.cu) or reduce_scatter: a sum of one of the common types over 4 or 8 ranks
- * (2: all_reduce_pair.cu), and no more than a slot takes, so in one round.
- * Nothing is left to decide while the data are in flight; what is rare (an array that is not
- * aligned to 16 bytes, a last line that is not whole) is out of the way. Sums in rank order:
- * the same bits everywhere.
+ * all_reduce_line.cu - all_reduce and reduce_scatter in one shot where there is a thread for
+ * every line, so in one round: a sum of one of the common types. Floats go by Lamport lines
+ * (between 2 ranks: all_reduce_pair.cu), int32 by LL lines. The others: all_reduce_lamport.cu,
+ * all_reduce_ll.cu, move_ll.cu. Sums in rank order: the same bits everywhere.
  *
- * A warp a peer, one line a lane. A group is `size` warps,
- * a block has one or more; group g of block b has the lines 32 x (b x groups + g) + lane.
- * Warp p of a group sends to member p and waits for p's line; the values hop through shared
- * memory to one warp that sums. The warp of the own rank has nobody to send to: in group 0
- * of block 0 it says and reads the call words and counts for the blocks that were not
- * launched, all while the data are in flight.
+ * A thread sends its line to the thread of its number on every peer, waits for theirs and
+ * sums them: nothing hops between threads, and the block meets once, while the data are in
+ * flight, for the counters' sake. The last warp of each block takes no lines: it writes the
+ * counters, and in block 0 it says and reads the call words and counts for the blocks that
+ * were not launched.
  *
- * Why slots may be used again: cuda_lines.cuh; a call is one round. in == out is fine
- * (all_reduce): a line's data have been sent and read before anybody writes it.
- * Launch: 32 x size x groups threads, a lane for every line.
+ * Why slots may be used again: cuda_lines.cuh; a call is one round. Slot = [sender][line].
+ * in == out is fine (all_reduce): a line of both is read and then written by one thread.
+ * Launch: 32 more threads than take lines, a thread for every line.
  *
  * symm_{all_reduce,reduce_scatter}_lamport_line_{bfloat16,float16,float32}_n{4,8}: SUM
+ * symm_{all_reduce,reduce_scatter}_ll_line_int32_n{2,4,8}: SUM
  */
-#include "cuda_hop.cuh"
+#include "cuda_lines.cuh"
 
-typedef struct symm_lamport::value line_value;
+/* What a thread knows before the counters are read. */
+template <class LINES, int N> struct line_place {
+    uint32_t rank, width, j, room; /* room: lines of a sender in a slot */
+    struct symm_line *to[N];       /* i: the member i places behind; in slot 0 */
+    struct symm_line *from;        /* member 0's line */
 
-/* in_stride: from what goes to one member to what goes to the next, in bytes. aligned: all
- * blocks of in and out begin at a multiple of 16; the other case has code of its own, so that
- * nothing of it stands in the way. */
-template <int DTYPE, int SIZE>
-SYMM_DEVICE void line(const struct symm_cuda_args &args, uint64_t in_stride,
-                      bool aligned)
-{
-    line_value(*const hop)[SYMM_WARP] = symm_hop_space();
-    const symm_hop_lane<symm_lamport, SIZE> at(args, 1);
-    const uint32_t j = at.j;
-    const char *in = (const char *)args.in + at.member * in_stride;
-    const uint32_t element = symm_element_size(DTYPE);
-    const bool mine = j < symm_lines_of<symm_lamport>(args.bytes);
-    struct symm_round round = symm_round_open(args);
-    const uint64_t slot = symm_slot_begin<symm_lamport>(args, symm_round_next(&round));
-    line_value v = {};
-
-    if (mine)
-        v = symm_lamport::clean(
-            symm_lamport::gather(in, j, args.bytes, element, aligned));
-    if (at.member != (uint32_t)args.team.rank) {
-        if (mine && round.ok) {
-            symm_lamport::send(at.to + slot, v, round.round);
-            round.ok = symm_line_wait<symm_lamport>(args, &round, at.from + slot,
-                                                    at.member, &v);
+    SYMM_DEVICE line_place(const struct symm_cuda_args &args)
+        : rank((uint32_t)args.team.rank), width(blockDim.x - SYMM_WARP),
+          j(blockIdx.x * width + threadIdx.x), room(symm_slot_lines<LINES>(args) / N)
+    {
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            to[i] = symm_slot_of<LINES>(args, member(i), 0) + rank * room + j;
+            symm_port_settle(to[i]);
         }
-    } else if (at.warp < SIZE) {
-        symm_round_words(args, &round, at.warp);
+        from = symm_slot_of<LINES>(args, rank, 0) + j;
+        symm_port_settle(from);
     }
-    hop[at.warp][threadIdx.x % SYMM_WARP] = v;
-    __syncthreads(); /* after a failure of others `out` is of no use: no need to agree */
-    if (at.member == 0 && mine && round.ok)
-        symm_lamport::scatter(
-            args.out, j, args.bytes, element, aligned,
-            symm_hop_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE>(args, &hop[at.warp]));
-    if (threadIdx.x == SYMM_WARP)
-        symm_round_leave(args, round);
+
+    SYMM_DEVICE uint32_t member(uint32_t i) const /* i places behind */
+    {
+        return rank + i < N ? rank + i : rank + i - N;
+    }
+
+    SYMM_DEVICE bool takes(void) const
+    {
+        return threadIdx.x < width;
+    }
+};
+
+/* SCATTER: reduce_scatter. ends: of all blocks of in and out; a constant, so that nothing of
+ * the other cases stands in the way. */
+template <int DTYPE, class LINES, int N, bool SCATTER>
+SYMM_DEVICE void line(const struct symm_cuda_args &args, uint32_t ends)
+{
+    const line_place<LINES, N> at(args);
+    const uint32_t element = symm_element_size(DTYPE);
+    const bool mine = at.takes() && at.j < symm_lines_of<LINES>(args.bytes);
+    struct symm_round round = symm_round_open(args);
+    const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
+    typename LINES::value v[N];
+
+    /* v[i]: for the member i places behind */
+    if (mine && round.ok) {
+        SYMM_UNROLL
+        for (uint32_t i = 0; i < N; i++)
+            v[i] = !SCATTER && i > 0
+                       ? v[0]
+                       : LINES::gather((const char *)args.in +
+                                           (SCATTER ? at.member(i) * args.bytes : 0),
+                                       at.j, args.bytes, element, ends);
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < N; i++)
+            LINES::send(at.to[i] + slot, LINES::clean(v[i]), round.round);
+    } else if (!at.takes()) {
+        symm_round_tell(args, round, threadIdx.x - at.width);
+    }
+    __syncthreads();
+    if (!at.takes()) {
+        symm_round_finish(args, &round, at.width / SYMM_WARP);
+    } else if (mine && round.ok) {
+        v[0] = LINES::clean(v[0]); /* the own one; and from here v[r] of rank r */
+        SYMM_UNROLL
+        for (uint32_t r = 1; r < N; r++)
+            v[r] = v[0];
+        if (symm_lines_wait<LINES, N, N>(args, &round, at.from + slot, at.room, N,
+                                         at.rank, v))
+            LINES::scatter(args.out, at.j, args.bytes, element, ends,
+                           symm_value_fold<LINES, DTYPE, SYMM_SUM, N, N>(args, N, v));
+    }
 }
 
-#define SYMM_LINE(name, dtype, size)                                                   \
-    SYMM_KERNEL(symm_all_reduce_lamport_line_##name)                                   \
+template <int DTYPE, class LINES, int N, bool SCATTER>
+SYMM_DEVICE void any(const struct symm_cuda_args &args)
+{
+    const uint64_t begin = (uintptr_t)args.in | (uintptr_t)args.out;
+
+    if ((begin | args.bytes) % LINES::bytes == 0)
+        line<DTYPE, LINES, N, SCATTER>(args, SYMM_ENDS_WHOLE);
+    else if (!SCATTER && begin % LINES::bytes == 0)
+        line<DTYPE, LINES, N, SCATTER>(args, SYMM_ENDS_ALIGNED);
+    else
+        line<DTYPE, LINES, N, SCATTER>(args, SYMM_ENDS_ANY);
+}
+
+#define SYMM_LINE(lines, name, dtype, n)                                               \
+    SYMM_KERNEL_OF(symm_all_reduce_##lines##_line_##name##_n##n,                       \
+                   SYMM_MAX_BLOCK + SYMM_WARP)                                         \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
-            line<dtype, size>(args, 0, true);                                          \
-        else                                                                           \
-            line<dtype, size>(args, 0, false);                                         \
+        any<dtype, struct symm_##lines, n, false>(args);                               \
     }                                                                                  \
-    SYMM_KERNEL(symm_reduce_scatter_lamport_line_##name)                               \
+    SYMM_KERNEL_OF(symm_reduce_scatter_##lines##_line_##name##_n##n,                   \
+                   SYMM_MAX_BLOCK + SYMM_WARP)                                         \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out) && args.bytes % 16 == 0)   \
-            line<dtype, size>(args, args.bytes, true);                                 \
-        else                                                                           \
-            line<dtype, size>(args, args.bytes, false);                                \
+        any<dtype, struct symm_##lines, n, true>(args);                                \
     }
-SYMM_LINE(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_LINE(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_LINE(float16_n4, SYMM_FLOAT16, 4)
-SYMM_LINE(float16_n8, SYMM_FLOAT16, 8)
-SYMM_LINE(float32_n4, SYMM_FLOAT32, 4)
-SYMM_LINE(float32_n8, SYMM_FLOAT32, 8)
+SYMM_LINE(lamport, bfloat16, SYMM_BFLOAT16, 4)
+SYMM_LINE(lamport, bfloat16, SYMM_BFLOAT16, 8)
+SYMM_LINE(lamport, float16, SYMM_FLOAT16, 4)
+SYMM_LINE(lamport, float16, SYMM_FLOAT16, 8)
+SYMM_LINE(lamport, float32, SYMM_FLOAT32, 4)
+SYMM_LINE(lamport, float32, SYMM_FLOAT32, 8)
+SYMM_LINE(ll, int32, SYMM_INT32, 2)
+SYMM_LINE(ll, int32, SYMM_INT32, 4)
+SYMM_LINE(ll, int32, SYMM_INT32, 8)

@@ -81,12 +81,11 @@ SYMM_DEVICE typename LINES::value pair_reduce(const struct symm_cuda_args &args,
     return result;
 }
 
-/* in_stride: from what goes to rank 0 to what goes to rank 1, in bytes. aligned: all blocks
- * of in and out begin at a multiple of a line's payload; where it is a constant, the other
- * case has code of its own, so that nothing of it stands in the way. */
+/* in_stride: from what goes to rank 0 to what goes to rank 1, in bytes. ends: of all blocks
+ * of in and out; where it is a constant, nothing of the other cases stands in the way. */
 template <class LINES, int DTYPE>
 SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
-                      bool aligned)
+                      uint32_t ends)
 {
     const struct pair_place<LINES> place(args);
     const uint32_t element =
@@ -99,10 +98,10 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
 
     if (mine && round.ok) {
         sent = LINES::gather((const char *)args.in + peer * in_stride, place.begin,
-                             args.bytes, element, aligned);
+                             args.bytes, element, ends);
         own = in_stride == 0 ? sent
                              : LINES::gather((const char *)args.in + rank * in_stride,
-                                             place.begin, args.bytes, element, aligned);
+                                             place.begin, args.bytes, element, ends);
         LINES::send(place.to + slot, LINES::clean(sent), round.round);
     } else if (!place.takes()) {
         symm_round_tell(args, round, threadIdx.x - place.width);
@@ -112,14 +111,14 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
         symm_round_finish(args, &round, place.width / SYMM_WARP);
     else if (mine && round.ok &&
              symm_line_wait<LINES>(args, &round, place.from + slot, peer, &other))
-        LINES::scatter(args.out, place.begin, args.bytes, element, aligned,
+        LINES::scatter(args.out, place.begin, args.bytes, element, ends,
                        pair_reduce<LINES, DTYPE>(args, LINES::clean(own), other));
 }
 
 /* ---- Many lines ------------------------------------------------------------------ */
 
 /* A thread's view of the call; its lines are place.begin, and on by place.step. */
-template <int DTYPE, bool ALIGNED> struct pair_many {
+template <int DTYPE, uint32_t ENDS> struct pair_many {
     const struct symm_cuda_args &args;
     const struct pair_place<symm_lamport> place;
     const uint32_t share; /* lines of a round */
@@ -149,7 +148,7 @@ template <int DTYPE, bool ALIGNED> struct pair_many {
     SYMM_DEVICE symm_lamport::value load(uint32_t j) const
     {
         return symm_lamport::gather(args.in, j, args.bytes, symm_element_size(DTYPE),
-                                    ALIGNED);
+                                    ENDS);
     }
 
     SYMM_DEVICE void send(uint32_t j) const
@@ -176,7 +175,7 @@ template <int DTYPE, bool ALIGNED> struct pair_many {
             symm_port_load32_acquire(&from->word[0]);
         symm_lamport::consumed(from);
         symm_lamport::scatter(
-            args.out, j, args.bytes, symm_element_size(DTYPE), ALIGNED,
+            args.out, j, args.bytes, symm_element_size(DTYPE), ENDS,
             pair_reduce<symm_lamport, DTYPE>(args, symm_lamport::clean(own),
                                              symm_lamport::open(line)));
     }
@@ -204,28 +203,60 @@ template <int DTYPE, bool ALIGNED> struct pair_many {
     }
 };
 
-/* The hot types: a kernel for arrays that begin at multiples of 16, another for others. */
+/* Of the hot types. */
+SYMM_DEVICE uint32_t ends_of(const struct symm_cuda_args &args)
+{
+    const uint64_t begin = (uintptr_t)args.in | (uintptr_t)args.out;
+
+    if ((begin | args.bytes) % 16 == 0)
+        return SYMM_ENDS_WHOLE;
+    return begin % 16 == 0 ? SYMM_ENDS_ALIGNED : SYMM_ENDS_ANY;
+}
+
+template <int DTYPE> SYMM_DEVICE void all_reduce(const struct symm_cuda_args &args)
+{
+    const uint32_t ends = ends_of(args);
+
+    if (ends == SYMM_ENDS_WHOLE)
+        pair<symm_lamport, DTYPE>(args, 0, SYMM_ENDS_WHOLE);
+    else if (ends == SYMM_ENDS_ALIGNED)
+        pair<symm_lamport, DTYPE>(args, 0, SYMM_ENDS_ALIGNED);
+    else
+        pair<symm_lamport, DTYPE>(args, 0, SYMM_ENDS_ANY);
+}
+
+template <int DTYPE> SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
+{
+    if (ends_of(args) == SYMM_ENDS_WHOLE)
+        pair<symm_lamport, DTYPE>(args, args.bytes, SYMM_ENDS_WHOLE);
+    else
+        pair<symm_lamport, DTYPE>(args, args.bytes, SYMM_ENDS_ANY);
+}
+
+template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
+{
+    const uint32_t ends = ends_of(args);
+
+    if (ends == SYMM_ENDS_WHOLE)
+        pair_many<DTYPE, SYMM_ENDS_WHOLE>(args).run();
+    else if (ends == SYMM_ENDS_ALIGNED)
+        pair_many<DTYPE, SYMM_ENDS_ALIGNED>(args).run();
+    else
+        pair_many<DTYPE, SYMM_ENDS_ANY>(args).run();
+}
+
 #define SYMM_PAIR(name, dtype)                                                         \
     SYMM_KERNEL_OF(symm_all_reduce_pair_##name##_n2, SYMM_MAX_BLOCK + SYMM_WARP)       \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
-            pair<symm_lamport, dtype>(args, 0, true);                                  \
-        else                                                                           \
-            pair<symm_lamport, dtype>(args, 0, false);                                 \
+        all_reduce<dtype>(args);                                                       \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_reduce_scatter_pair_##name##_n2, SYMM_MAX_BLOCK + SYMM_WARP)   \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out) && args.bytes % 16 == 0)   \
-            pair<symm_lamport, dtype>(args, args.bytes, true);                         \
-        else                                                                           \
-            pair<symm_lamport, dtype>(args, args.bytes, false);                        \
+        reduce_scatter<dtype>(args);                                                   \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_all_reduce_pair_many_##name##_n2, SYMM_MAX_BLOCK + SYMM_WARP)  \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
-            pair_many<dtype, true>(args).run();                                        \
-        else                                                                           \
-            pair_many<dtype, false>(args).run();                                       \
+        many<dtype>(args);                                                             \
     }
 SYMM_PAIR(bfloat16, SYMM_BFLOAT16)
 SYMM_PAIR(float16, SYMM_FLOAT16)

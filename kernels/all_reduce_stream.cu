@@ -1,44 +1,52 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_reduce_stream.cu - two_shot_inplace (all_reduce_inplace.cu) of much data: symmetric
- * output, any input. A link carries stores faster than loads, so here peers' memory is only
- * written: inputs go to the owners' stages, sums to everybody's output.
+ * all_reduce_stream.cu - much data by stores alone, which a link carries faster than loads:
+ * inputs go to their owners' stages, sums to where they belong. two_shot_inplace of
+ * all_reduce, into everybody's output (symmetric; the input may be any); copy_in of
+ * reduce_scatter, into the own one (both may be any).
  *
- * The array is cut into one slice of whole lines for each rank, its owner. Block b of every
- * rank has the same part of each slice, in as many rounds as a slot of the stage demands.
- * Step c of a block: it sends part c of every other slice to its owner's stage, sums part
- * c - 1 of its own slice and stores the sum into everybody's output; then comes a barrier
- * with the same block of the peers. Slices and parts begin at multiples of 512 bytes: stores
- * that share a line of 128 with another block's are 10 % slower. (Measured on 2 H200 at 64
- * MiB: 196 us, where stores alone take 190 and all_reduce_inplace.cu 204. An arrival before
- * the sum and a wait behind it, with three slots and even by a warp of its own: 197 to 200.)
+ * Each rank owns a slice of every input: of all_reduce an n-th, in whole lines, of
+ * reduce_scatter its block. Block b of every rank has the same part of each slice, in as many
+ * rounds as a slot of the stage demands. Step c of a block: it sends part c of every other
+ * slice to its owner's stage, sums part c - 1 of its own slice and stores the sum; and there
+ * is a barrier with the same block of the peers. all_reduce of more than two ranks arrives at
+ * it before the sum and waits behind it, which takes one slot more: few ranks wait for the
+ * slowest in each step otherwise (4 H200, 64 MiB: 307 us, so 304). Slices (all_reduce) and
+ * parts begin at multiples of 512 bytes: stores that share a line of 128 with another block's
+ * are 10 % slower.
  *
  * Entry barrier, always: all ranks have begun this call, hence ended the ones before, and
  * nobody uses a stage or an output any more. The barrier of step c: what was sent in it has
- * come; and what lay in the other slot, of step c - 1, has been read, so that step c + 1 may
- * write there. The last barrier is the exit barrier: all sums are in all outputs, nothing is
- * left in a stage.
+ * come; and part c - 1 has been read, or part c - 2 where ranks arrive before the sum. Step
+ * c + 1 writes into the slot of that part. The last barrier, behind the last sum, is the exit
+ * barrier: all sums are in all outputs, nothing is left in a stage.
  *
- * Sums are made in rank order: the same bits everywhere. in == out: part c of slice q is
- * overwritten here by q in step c + 1, after a barrier behind the step in which this block
- * has sent it; the own slice's lines are read and written by one thread. Other overlaps of
- * in and out are not allowed.
+ * Sums are made in rank order: the same bits everywhere. in == out, all_reduce: part c of
+ * slice q is overwritten here by q in step c + 1, after a barrier behind the step in which
+ * this block has sent it; the own slice's lines are read and written by one thread.
+ * reduce_scatter: out is the own block, of which the same is true, or block 0 of the input:
+ * its part c is overwritten by this block in step c + 1, and was sent before. Other overlaps
+ * of in and out are not allowed.
  *
- * symm_all_reduce_stream_{bfloat16,float16,float32}_n{2,4,8}: SUM
+ * symm_{all_reduce,reduce_scatter}_stream_{bfloat16,float16,float32}_n{2,4,8}: SUM
  */
 #include "cuda_pull.cuh"
 
-/* One block's share of the call. */
-template <int DTYPE, int N> struct stream {
+/* One block's share of the call. SCATTER: reduce_scatter. */
+template <int DTYPE, int N, bool SCATTER> struct stream {
     const struct symm_cuda_args &args;
-    const uint32_t lines, slice; /* of the array, of a slice; below 2^31 */
-    uint32_t begin, end;         /* this block's lines of each slice */
-    uint32_t room, rounds;       /* lines in a row of the stage */
-    static constexpr uint32_t slots = 2, sums = 8 / N; /* lines summed at once */
+    const uint32_t lines;  /* of the array, or of its block (SCATTER); below 2^31 */
+    const uint32_t slice;  /* lines of a slice */
+    uint32_t begin, end;   /* this block's lines of each slice */
+    uint32_t room, rounds; /* room: lines in a row of the stage */
+    static constexpr bool apart = N > 2 && !SCATTER;  /* arrivals and waits */
+    static constexpr uint32_t slots = apart ? 3 : 2;  /* of the stage */
+    static constexpr uint32_t sums = 8 / N;           /* lines summed at once */
+    static constexpr uint32_t outs = SCATTER ? 1 : N; /* of a sum */
 
     SYMM_DEVICE stream(const struct symm_cuda_args &a)
         : args(a), lines((uint32_t)symm_lines(a.bytes)),
-          slice(whole_warps((lines + N - 1) / N))
+          slice(SCATTER ? lines : whole_warps((lines + N - 1) / N))
     {
         const uint32_t share = whole_warps((slice + gridDim.x - 1) / gridDim.x);
 
@@ -66,6 +74,20 @@ template <int DTYPE, int N> struct stream {
         return least(begin + c * room, end);
     }
 
+    /* Slice q of the input, and its bytes. */
+    SYMM_DEVICE const char *in(uint32_t q) const
+    {
+        return (const char *)args.in +
+               q * (SCATTER ? args.bytes : (uint64_t)16 * slice);
+    }
+
+    SYMM_DEVICE uint64_t bytes(uint32_t q) const
+    {
+        return SCATTER ? args.bytes
+                       : symm_bytes_within(args.bytes, (uint64_t)q * slice,
+                                           (uint64_t)(q + 1) * slice);
+    }
+
     /* Row `row` of part c in every stage. */
     SYMM_DEVICE uint64_t stage(uint32_t c, uint32_t row) const
     {
@@ -83,17 +105,15 @@ template <int DTYPE, int N> struct stream {
         symm_copy_rows(
             N - 1, last - first, threadIdx.x, blockDim.x,
             [&](uint32_t row) {
-                return (const char *)args.in +
-                       (uint64_t)16 * (symm_peer_after(args, row + 1) * slice + first);
+                return in(symm_peer_after(args, row + 1)) + (uint64_t)16 * first;
             },
             [&](uint32_t row) {
                 return args.team.base[symm_peer_after(args, row + 1)] +
                        stage(c, N - 2 - row);
             },
             [&](uint32_t row) {
-                uint32_t at = symm_peer_after(args, row + 1) * slice;
-
-                return symm_bytes_within(args.bytes, at + first, at + last);
+                return symm_bytes_within(bytes(symm_peer_after(args, row + 1)), first,
+                                         last);
             });
     }
 
@@ -115,33 +135,38 @@ template <int DTYPE, int N> struct stream {
         }
     }
 
-    /* The output of the rank k after this one. */
+    /* The own slice in the output of the rank k after this one; k < outs. */
     SYMM_DEVICE char *out(uint32_t k) const
     {
-        return args.team.base[symm_peer_after(args, k % N)] + args.out_offset;
+        if (SCATTER)
+            return (char *)args.out;
+        return args.team.base[symm_peer_after(args, (k + 1) % N)] + args.out_offset +
+               (uint64_t)16 * slice * (uint32_t)args.team.rank;
     }
 
-    /* Part c of the own slice: lines j, j + step, ... below `whole`, all of them full ones
-     * and aligned on both sides. Returns the next j. */
-    SYMM_DEVICE uint32_t sum_full(uint32_t c, uint32_t first, uint32_t whole) const
+    /* Lines j, j + step, ... below `end` of part c of the own slice, COUNT at once while
+     * there are as many, all of them full ones and aligned on both sides. Returns the next
+     * j. */
+    template <uint32_t COUNT>
+    SYMM_DEVICE uint32_t sum_full(uint32_t c, uint32_t j, uint32_t whole) const
     {
-        const struct symm_line *in = (const struct symm_line *)args.in + first;
-        const uint32_t step = blockDim.x;
-        uint32_t j = threadIdx.x;
+        const struct symm_line *own =
+            symm_line_at(in((uint32_t)args.team.rank), low(c));
+        const uint32_t step = blockDim.x, first = low(c);
 
         SYMM_NO_UNROLL
-        for (; j + (sums - 1) * step < whole; j += sums * step) {
-            struct symm_line line[sums][N];
+        for (; j + (COUNT - 1) * step < whole; j += COUNT * step) {
+            struct symm_line line[COUNT][N];
 
             SYMM_UNROLL
-            for (uint32_t u = 0; u < sums; u++)
-                load(c, j + u * step, symm_port_load_line(in + j + u * step), line[u]);
+            for (uint32_t u = 0; u < COUNT; u++)
+                load(c, j + u * step, symm_port_load_line(own + j + u * step), line[u]);
             SYMM_UNROLL
-            for (uint32_t u = 0; u < sums; u++) {
+            for (uint32_t u = 0; u < COUNT; u++) {
                 struct symm_line sum = symm_pull_sum<DTYPE, N>::combine(line[u]);
 
                 SYMM_UNROLL
-                for (uint32_t k = 1; k <= N; k++)
+                for (uint32_t k = 0; k < outs; k++)
                     symm_port_store_line(
                         (struct symm_line *)out(k) + first + j + u * step, sum);
             }
@@ -149,32 +174,39 @@ template <int DTYPE, int N> struct stream {
         return j;
     }
 
-    /* The same of any lines. */
+    /* Part c of the own slice, any lines. */
     SYMM_DEVICE void sum(uint32_t c) const
     {
-        const uint32_t first = slice * (uint32_t)args.team.rank + low(c);
-        const uint32_t count =
-            least(low(c + 1) - low(c), first < lines ? lines - first : 0);
-        const bool in_aligned = symm_aligned(args.in),
-                   out_aligned = args.out_offset % 16 == 0;
-        uint32_t whole = 0, j;
+        const uint32_t rank = (uint32_t)args.team.rank, first = low(c);
+        const uint64_t size = bytes(rank);
+        const uint32_t count = (uint32_t)symm_lines(
+                           symm_bytes_within(size, first, low(c + 1))),
+                       whole = first < size / 16
+                                   ? least(count, (uint32_t)(size / 16) - first)
+                                   : 0;
+        const bool in_aligned = symm_aligned(in(rank)),
+                   out_aligned = symm_aligned(out(outs - 1));
+        uint32_t j = threadIdx.x;
 
-        if (in_aligned && out_aligned && first < args.bytes / 16)
-            whole = least(count, (uint32_t)(args.bytes / 16) - first);
-        j = sum_full(c, first, whole);
+        if (in_aligned && out_aligned) {
+            j = sum_full<sums>(c, j, whole);
+            if (sums > 1)
+                j = sum_full<1>(c, j, whole);
+        }
         SYMM_NO_UNROLL
         for (; j < count; j += blockDim.x) {
+            const uint64_t at = (uint64_t)16 * (first + j);
             struct symm_line line[N], sum;
 
             load(c, j,
-                 symm_line_gather(args.in, (uint64_t)16 * (first + j), args.bytes,
-                                  symm_element_size(DTYPE), in_aligned),
+                 symm_line_gather(in(rank), at, size, symm_element_size(DTYPE),
+                                  in_aligned),
                  line);
             sum = symm_pull_sum<DTYPE, N>::combine(line);
             SYMM_NO_UNROLL
-            for (uint32_t k = 1; k <= N; k++)
-                symm_line_scatter(out(k), (uint64_t)16 * (first + j), args.bytes,
-                                  symm_element_size(DTYPE), out_aligned, sum);
+            for (uint32_t k = 0; k < outs; k++)
+                symm_line_scatter(out(k), at, size, symm_element_size(DTYPE),
+                                  out_aligned, sum);
         }
     }
 
@@ -188,10 +220,16 @@ template <int DTYPE, int N> struct stream {
         for (uint32_t c = 0; c <= rounds; c++) {
             if (round.ok && c < rounds)
                 send(c);
+            if (apart)
+                symm_round_arrive(args, &round);
             if (round.ok && c > 0)
                 sum(c - 1);
-            symm_round_barrier(args, &round);
+            if (!apart)
+                symm_round_arrive(args, &round);
+            symm_round_wait(args, &round);
         }
+        if (apart)
+            symm_round_barrier(args, &round);
         symm_round_meet(args, &round, 0);
         __syncthreads();
         symm_round_close(args, &round);
@@ -201,7 +239,11 @@ template <int DTYPE, int N> struct stream {
 #define SYMM_STREAM(name, dtype, n)                                                    \
     SYMM_KERNEL(symm_all_reduce_stream_##name)                                         \
     {                                                                                  \
-        stream<dtype, n>(args).run();                                                  \
+        stream<dtype, n, false>(args).run();                                           \
+    }                                                                                  \
+    SYMM_KERNEL(symm_reduce_scatter_stream_##name)                                     \
+    {                                                                                  \
+        stream<dtype, n, true>(args).run();                                            \
     }
 SYMM_STREAM(bfloat16_n2, SYMM_BFLOAT16, 2)
 SYMM_STREAM(bfloat16_n4, SYMM_BFLOAT16, 4)

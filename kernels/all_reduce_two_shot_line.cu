@@ -15,15 +15,18 @@
  * p and waits for p's. The warp of the own rank keeps the sum; in group 0 of block 0 it reads
  * the call words while the sums are in flight.
  *
- * symm_all_reduce_two_shot_wide_...: more data. A thread deals with all members, line j of
- * every segment, and has many lines in flight; the last warp of each block is left out, for
- * block 0's words.
+ * symm_all_reduce_two_shot_wide_...: more data. A thread deals with all members: it sends all
+ * its lines of every segment, then sums line after line of the own one and sends the sums,
+ * then takes the others. In one round, or two if a slot is too small. The last warp of each
+ * block takes no lines: it writes the counters, and in block 0 it says and reads the call
+ * words and counts for the blocks that were not launched.
  *
- * Slot = [phase][sender][line]; a call is one round, so that slots may be used again as
- * cuda_lines.cuh says. in == out is fine: one thread alone reads a line of `in` and writes it
- * in `out`, after it has been sent or summed.
+ * Slot = [phase][sender][line]. Why slots may be used again: cuda_lines.cuh, (1) and (4).
+ * in == out is fine: one thread alone reads a line of `in` and writes it in `out`, after it
+ * has been sent or summed.
  * Launch: line: 32 x size x groups threads, a lane for every line of a segment; wide: 32 more
- * threads than take lines, any number of lines a thread.
+ * threads than take lines; a line of each of them fits into a slot, and a segment into two,
+ * each rounded down to such lines.
  *
  * symm_all_reduce_two_shot_line_{bfloat16,float16,float32}_n{2,4,8}: SUM
  * symm_all_reduce_two_shot_wide_{bfloat16,float16,float32}_n{4,8}: SUM
@@ -32,14 +35,25 @@
 
 typedef struct symm_lamport::value line_value;
 
+SYMM_DEVICE bool symm_whole(const struct symm_cuda_args &args)
+{
+    return ((uintptr_t)args.in | (uintptr_t)args.out | args.bytes) % 16 == 0;
+}
+
+template <bool WHOLE> SYMM_DEVICE uint32_t symm_ends_of(const void *array)
+{
+    return WHOLE ? (uint32_t)SYMM_ENDS_WHOLE : (uint32_t)symm_aligned(array);
+}
+
 /* Lines of a segment. */
 template <int SIZE> SYMM_DEVICE uint32_t symm_segment(const struct symm_cuda_args &args)
 {
     return (uint32_t)((symm_lines_of<symm_lamport>(args.bytes) + SIZE - 1) / SIZE);
 }
 
-/* ALIGNED: in and out both begin at a multiple of 16. */
-template <int DTYPE, int SIZE, bool ALIGNED>
+/* WHOLE: in and out both begin and end at multiples of 16, and nothing of the other case
+ * stands in the way. */
+template <int DTYPE, int SIZE, bool WHOLE>
 SYMM_DEVICE void line(const struct symm_cuda_args &args)
 {
     line_value(*const hop)[SYMM_WARP] = symm_hop_space();
@@ -55,8 +69,8 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
     line_value v = {};
 
     if (mine)
-        v = symm_lamport::clean(
-            symm_lamport::gather(args.in, place, args.bytes, element, ALIGNED));
+        v = symm_lamport::clean(symm_lamport::gather(
+            args.in, place, args.bytes, element, symm_ends_of<WHOLE>(args.in)));
     if (mine && peer && round.ok)
         symm_lamport::send(at.to + first, v, round.round);
     symm_round_announce(args, &round);
@@ -74,7 +88,8 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
                                                     at.member, &v);
         }
         if (round.ok)
-            symm_lamport::scatter(args.out, place, args.bytes, element, ALIGNED, v);
+            symm_lamport::scatter(args.out, place, args.bytes, element,
+                                  symm_ends_of<WHOLE>(args.out), v);
     }
     if (at.warp == rank) {
         symm_round_skip(args, round, lane, SYMM_WARP);
@@ -84,33 +99,32 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
     }
 }
 
-/* Where a thread of `wide` finds things. */
-template <int SIZE, bool ALIGNED> struct wide_place {
-    uint32_t rank, room, segment, begin, step;
+/* ---- Many lines ------------------------------------------------------------------ */
 
-    SYMM_DEVICE wide_place(const struct symm_cuda_args &args, uint32_t width)
-        : rank((uint32_t)args.team.rank),
-          room(symm_slot_lines<symm_lamport>(args) / (2 * SIZE)),
-          segment(symm_segment<SIZE>(args)), begin(blockIdx.x * width + threadIdx.x),
-          step(gridDim.x * width)
-    {
-    }
+/* A thread's view of the call; its lines of a segment are begin, and on by step. */
+template <int DTYPE, int SIZE, bool WHOLE> struct wide {
+    const struct symm_cuda_args &args;
+    const uint32_t rank, room, segment; /* lines of a sender in a phase, of a segment */
+    const uint32_t width, begin, step, share; /* share: lines of a segment in a round */
+    struct symm_round round;
+    struct symm_line *const from; /* member 0's line 0 in slot 0 */
+    uint32_t slot[2];             /* from a line's number to its place, by round */
 
-    /* Line j of member m's segment. */
-    template <int DTYPE>
-    SYMM_DEVICE line_value load(const struct symm_cuda_args &args, uint32_t m,
-                                uint32_t j) const
+    SYMM_DEVICE wide(const struct symm_cuda_args &a)
+        : args(a), rank((uint32_t)a.team.rank),
+          room(symm_slot_lines<symm_lamport>(a) / (2 * SIZE)),
+          segment(symm_segment<SIZE>(a)), width(blockDim.x - SYMM_WARP),
+          begin(blockIdx.x * width + threadIdx.x), step(gridDim.x * width),
+          share(segment <= room ? segment : room / step * step),
+          round(symm_round_open(a)), from(symm_slot_of<symm_lamport>(a, rank, 0))
     {
-        return symm_lamport::gather(args.in, m * segment + j, args.bytes,
-                                    symm_element_size(DTYPE), ALIGNED);
-    }
+        struct symm_round second;
 
-    template <int DTYPE>
-    SYMM_DEVICE void store(const struct symm_cuda_args &args, uint32_t m, uint32_t j,
-                           line_value v) const
-    {
-        symm_lamport::scatter(args.out, m * segment + j, args.bytes,
-                              symm_element_size(DTYPE), ALIGNED, v);
+        symm_round_next(&round);
+        second = round;
+        symm_round_next(&second);
+        slot[0] = (uint32_t)symm_slot_begin<symm_lamport>(a, round.round);
+        slot[1] = (uint32_t)symm_slot_begin<symm_lamport>(a, second.round) - share;
     }
 
     SYMM_DEVICE uint32_t member(uint32_t i) const /* i places behind mine */
@@ -118,117 +132,141 @@ template <int SIZE, bool ALIGNED> struct wide_place {
         return rank + i < SIZE ? rank + i : rank + i - SIZE;
     }
 
-    SYMM_DEVICE struct symm_line *to(const struct symm_cuda_args &args, uint32_t round,
-                                     uint32_t i, uint32_t phase) const
+    /* Where line j of a phase and a sender is, from that sender's line 0. */
+    SYMM_DEVICE uint32_t offset(uint32_t j) const
     {
-        return symm_slot_of<symm_lamport>(args, member(i), round) +
-               (phase * SIZE + rank) * room;
+        return (j < share ? slot[0] : slot[1]) + j;
+    }
+
+    /* Line j of the own segment, or of his own, at the member i places behind. */
+    SYMM_DEVICE struct symm_line *to(uint32_t i, uint32_t phase, uint32_t j) const
+    {
+        return symm_slot_of<symm_lamport>(args, member(i), 0) +
+               (phase * SIZE + rank) * room + offset(j);
+    }
+
+    /* Line j of member m's segment. */
+    SYMM_DEVICE line_value load(uint32_t m, uint32_t j) const
+    {
+        return symm_lamport::gather(args.in, m * segment + j, args.bytes,
+                                    symm_element_size(DTYPE),
+                                    symm_ends_of<WHOLE>(args.in));
+    }
+
+    SYMM_DEVICE void store(uint32_t m, uint32_t j, line_value v) const
+    {
+        symm_lamport::scatter(args.out, m * segment + j, args.bytes,
+                              symm_element_size(DTYPE), symm_ends_of<WHOLE>(args.out),
+                              v);
+    }
+
+    /* Line j of every segment to its owner; their loads are under way together. */
+    SYMM_DEVICE void scatter(uint32_t j) const
+    {
+        line_value v[SIZE];
+
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < SIZE; i++)
+            v[i] = load(member(i), j);
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < SIZE; i++)
+            v[i] = symm_lamport::clean(v[i]);
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < SIZE; i++)
+            symm_lamport::send(to(i, 0, j), v[i], round.round);
+    }
+
+    SYMM_DEVICE void scatter_round(uint32_t j, uint32_t end) const
+    {
+        SYMM_NO_UNROLL
+        for (; j < end && j < segment && round.ok; j += step)
+            scatter(j);
+    }
+
+    /* The lines j of a phase; the first ones of a call of two rounds come before all that the
+     * thread sends behind them. */
+    SYMM_DEVICE bool wait(uint32_t phase, uint32_t j, line_value (&v)[SIZE]) const
+    {
+        return symm_lines_wait<symm_lamport, SIZE, SIZE>(
+            args, &round, from + phase * SIZE * room + offset(j), room, SIZE, rank, v,
+            phase == 0 && j == begin && share < segment);
+    }
+
+    /* Line j of the own segment: sum, send, keep. */
+    SYMM_DEVICE void reduce(uint32_t j)
+    {
+        line_value v[SIZE], own = symm_lamport::clean(load(rank, j));
+
+        SYMM_UNROLL
+        for (uint32_t r = 0; r < SIZE; r++)
+            v[r] = own;
+        round.ok = wait(0, j, v);
+        if (!round.ok)
+            return;
+        own = symm_lamport::clean(
+            symm_value_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE, SIZE>(args, SIZE, v));
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < SIZE; i++)
+            symm_lamport::send(to(i, 1, j), own, round.round);
+        store(rank, j, own);
+    }
+
+    /* Line j of everybody's segment. */
+    SYMM_DEVICE void gather(uint32_t j)
+    {
+        line_value v[SIZE];
+
+        round.ok = wait(1, j, v);
+        SYMM_UNROLL
+        for (uint32_t r = 0; r < SIZE; r++)
+            if (r != rank && round.ok)
+                store(r, j, v[r]);
+    }
+
+    SYMM_DEVICE void run(void)
+    {
+        const bool takes = threadIdx.x < width;
+
+        if (takes)
+            scatter_round(begin, share);
+        else
+            symm_round_tell(args, round, threadIdx.x - width);
+        __syncthreads(); /* also, polls do not stand in the way of lines that are sent */
+        if (!takes) {
+            if (share < segment)
+                symm_round_next(&round);
+            symm_round_finish(args, &round, width / SYMM_WARP);
+            return;
+        }
+        SYMM_NO_UNROLL
+        for (uint32_t j = begin; j < segment && round.ok; j += step) {
+            if (j >= share && j - share == begin)
+                scatter_round(j, segment);
+            reduce(j);
+        }
+        SYMM_NO_UNROLL
+        for (uint32_t j = begin; j < segment && round.ok; j += step)
+            gather(j);
     }
 };
-
-/* Line j of every segment to its owner. */
-template <int DTYPE, int SIZE, bool ALIGNED>
-SYMM_DEVICE void wide_scatter(const struct symm_cuda_args &args, uint32_t round,
-                              const wide_place<SIZE, ALIGNED> &place, uint32_t j)
-{
-    line_value v[SIZE];
-
-    SYMM_UNROLL
-    for (uint32_t i = 1; i < SIZE; i++)
-        v[i] = place.template load<DTYPE>(args, place.member(i), j);
-    SYMM_UNROLL
-    for (uint32_t i = 1; i < SIZE; i++)
-        symm_lamport::send(place.to(args, round, i, 0) + j, symm_lamport::clean(v[i]),
-                           round);
-}
-
-/* Line j of the own segment: sum, send, keep. */
-template <int DTYPE, int SIZE, bool ALIGNED>
-SYMM_DEVICE bool wide_reduce(const struct symm_cuda_args &args,
-                             const struct symm_round &round,
-                             const wide_place<SIZE, ALIGNED> &place, uint32_t j)
-{
-    line_value v[SIZE] = {};
-    line_value own =
-        symm_lamport::clean(place.template load<DTYPE>(args, place.rank, j));
-
-    SYMM_UNROLL
-    for (uint32_t r = 0; r < SIZE; r++)
-        if (r == place.rank)
-            v[r] = own;
-    if (!symm_lines_wait<symm_lamport, SIZE, SIZE>(
-            args, &round, symm_slot_of<symm_lamport>(args, place.rank, round.round) + j,
-            place.room, SIZE, place.rank, v))
-        return false;
-    own = symm_lamport::clean(
-        symm_value_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE, SIZE>(args, SIZE, v));
-    SYMM_UNROLL
-    for (uint32_t i = 1; i < SIZE; i++)
-        symm_lamport::send(place.to(args, round.round, i, 1) + j, own, round.round);
-    place.template store<DTYPE>(args, place.rank, j, own);
-    return true;
-}
-
-/* Line j of everybody's segment. */
-template <int DTYPE, int SIZE, bool ALIGNED>
-SYMM_DEVICE bool wide_gather(const struct symm_cuda_args &args,
-                             const struct symm_round &round,
-                             const wide_place<SIZE, ALIGNED> &place, uint32_t j)
-{
-    line_value v[SIZE] = {};
-
-    if (!symm_lines_wait<symm_lamport, SIZE, SIZE>(
-            args, &round,
-            symm_slot_of<symm_lamport>(args, place.rank, round.round) +
-                SIZE * place.room + j,
-            place.room, SIZE, place.rank, v))
-        return false;
-    SYMM_UNROLL
-    for (uint32_t r = 0; r < SIZE; r++)
-        if (r != place.rank)
-            place.template store<DTYPE>(args, r, j, v[r]);
-    return true;
-}
-
-template <int DTYPE, int SIZE, bool ALIGNED>
-SYMM_DEVICE void wide(const struct symm_cuda_args &args)
-{
-    const uint32_t width = blockDim.x - SYMM_WARP;
-    const wide_place<SIZE, ALIGNED> place(args, width);
-    struct symm_round round = symm_round_open(args);
-
-    symm_round_next(&round);
-    if (threadIdx.x >= width) {
-        symm_round_words(args, &round, width / SYMM_WARP);
-    } else {
-        for (uint32_t j = place.begin; j < place.segment && round.ok; j += place.step)
-            wide_scatter<DTYPE, SIZE>(args, round.round, place, j);
-        for (uint32_t j = place.begin; j < place.segment && round.ok; j += place.step)
-            round.ok = wide_reduce<DTYPE, SIZE>(args, round, place, j);
-        for (uint32_t j = place.begin; j < place.segment && round.ok; j += place.step)
-            round.ok = wide_gather<DTYPE, SIZE>(args, round, place, j);
-    }
-    symm_round_agree(&round);
-    if (threadIdx.x == 0)
-        symm_round_leave(args, round);
-}
 
 #define SYMM_LINE(name, dtype, size)                                                   \
     SYMM_KERNEL(symm_all_reduce_two_shot_line_##name)                                  \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
+        if (symm_whole(args))                                                          \
             line<dtype, size, true>(args);                                             \
         else                                                                           \
             line<dtype, size, false>(args);                                            \
     }
 #define SYMM_BOTH(name, dtype, size)                                                   \
     SYMM_LINE(name, dtype, size)                                                       \
-    SYMM_KERNEL(symm_all_reduce_two_shot_wide_##name)                                  \
+    SYMM_KERNEL_OF(symm_all_reduce_two_shot_wide_##name,                               \
+                   SYMM_WIDE_THREADS(size) + SYMM_WARP)                                \
     {                                                                                  \
-        if (symm_aligned(args.in) && symm_aligned(args.out))                           \
-            wide<dtype, size, true>(args);                                             \
+        if (symm_whole(args))                                                          \
+            wide<dtype, size, true>(args).run();                                       \
         else                                                                           \
-            wide<dtype, size, false>(args);                                            \
+            wide<dtype, size, false>(args).run();                                      \
     }
 SYMM_LINE(bfloat16_n2, SYMM_BFLOAT16, 2)
 SYMM_BOTH(bfloat16_n4, SYMM_BFLOAT16, 4)

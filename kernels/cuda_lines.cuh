@@ -74,17 +74,17 @@ struct symm_ll {
         ((uint64_t *)array)[index] = v.unit[0];
     }
 
-    /* The same of any array, up to its end. */
+    /* The same of any array, up to its end; ends: enum symm_ends. */
     static SYMM_DEVICE value gather(const void *array, uint64_t index, uint64_t size,
-                                    uint32_t element, bool aligned)
+                                    uint32_t element, uint32_t ends)
     {
-        return {{symm_unit_gather(array, 8 * index, size, element, aligned)}};
+        return {{symm_unit_gather(array, 8 * index, size, element, ends)}};
     }
 
     static SYMM_DEVICE void scatter(void *array, uint64_t index, uint64_t size,
-                                    uint32_t element, bool aligned, value v)
+                                    uint32_t element, uint32_t ends, value v)
     {
-        symm_unit_scatter(array, 8 * index, size, element, aligned, v.unit[0]);
+        symm_unit_scatter(array, 8 * index, size, element, ends, v.unit[0]);
     }
 
     static SYMM_DEVICE value clean(value v)
@@ -131,7 +131,7 @@ struct symm_lamport {
 
     static SYMM_DEVICE value load(const void *array, uint64_t index)
     {
-        return open(((const struct symm_line *)array)[index]);
+        return open(symm_port_line_if(true, (const struct symm_line *)array + index));
     }
 
     static SYMM_DEVICE void store(void *array, uint64_t index, value v)
@@ -140,15 +140,15 @@ struct symm_lamport {
     }
 
     static SYMM_DEVICE value gather(const void *array, uint64_t index, uint64_t size,
-                                    uint32_t element, bool aligned)
+                                    uint32_t element, uint32_t ends)
     {
-        return open(symm_line_gather(array, 16 * index, size, element, aligned));
+        return open(symm_line_gather(array, 16 * index, size, element, ends));
     }
 
     static SYMM_DEVICE void scatter(void *array, uint64_t index, uint64_t size,
-                                    uint32_t element, bool aligned, value v)
+                                    uint32_t element, uint32_t ends, value v)
     {
-        symm_line_scatter(array, 16 * index, size, element, aligned,
+        symm_line_scatter(array, 16 * index, size, element, ends,
                           symm_line_make(v.unit[0], v.unit[1]));
     }
 
@@ -234,13 +234,14 @@ SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
 
 /*
  * Waits for the lines from[r x stride] of all members r but `rank`, all at once; value[rank]
- * is left alone. SIZE 0: `size` members. False: the wait has failed.
+ * is left alone. SIZE 0: `size` members. acquire: what comes behind it comes behind what the
+ * lines say of their senders. False: the wait has failed.
  */
 template <class LINES, int SIZE, int MOST>
-SYMM_DEVICE bool symm_lines_wait(const struct symm_cuda_args &args,
-                                 const struct symm_round *round, struct symm_line *from,
-                                 uint32_t stride, uint32_t size, uint32_t rank,
-                                 typename LINES::value (&value)[MOST])
+SYMM_DEVICE bool
+symm_lines_wait(const struct symm_cuda_args &args, const struct symm_round *round,
+                struct symm_line *from, uint32_t stride, uint32_t size, uint32_t rank,
+                typename LINES::value (&value)[MOST], bool acquire = false)
 {
     struct symm_wait wait = {};
     struct symm_line line[MOST];
@@ -266,6 +267,8 @@ SYMM_DEVICE bool symm_lines_wait(const struct symm_cuda_args &args,
     for (uint32_t r = 0; r < MOST; r++) {
         if (r != rank && (SIZE || r < size)) {
             value[r] = LINES::open(line[r]);
+            if (acquire)
+                symm_port_load32_acquire(&from[(uint64_t)r * stride].word[0]);
             LINES::consumed(from + (uint64_t)r * stride);
         }
     }

@@ -406,12 +406,11 @@ SYMM_COLD void symm_line_scatter_rest(char *to, uint64_t bytes, uint32_t element
 SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t rest,
                                                    uint32_t element)
 {
-    struct symm_line line = {};
-    uint32_t low = 0, high = 0;
+    uint32_t word[2] = {0, 0}, low = 0, high = 0;
 
     if (rest & 8) {
-        line.word[0] = ((const uint32_t *)from)[0];
-        line.word[1] = ((const uint32_t *)from)[1];
+        word[0] = ((const uint32_t *)from)[0];
+        word[1] = ((const uint32_t *)from)[1];
     }
     if (element <= 4 && rest & 4)
         low = *(const uint32_t *)(from + (rest & 8));
@@ -419,24 +418,22 @@ SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t re
         high = *(const uint16_t *)(from + (rest & 12));
     if (element == 1 && rest & 1)
         high |= (uint32_t) * (const uint8_t *)(from + (rest & 14)) << (8 * (rest & 2));
-    SYMM_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-        if (rest & 4 && k == (rest & 8) / 4)
-            line.word[k] = low;
-        if (rest & 3 && k == (rest & 12) / 4)
-            line.word[k] = high;
+    if (!(rest & 4)) {
+        low = high;
+        high = 0;
     }
-    return line;
+    if (!(rest & 8))
+        return {{low, high, 0, 0}};
+    return {{word[0], word[1], low, high}};
 }
 
 SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, uint32_t element,
                                         struct symm_line line)
 {
-    uint32_t low = rest & 8 ? line.word[2] : line.word[0], high = 0;
+    const uint32_t low = rest & 8 ? line.word[2] : line.word[0];
+    const uint32_t next = rest & 8 ? line.word[3] : line.word[1];
+    const uint32_t high = rest & 4 ? next : low;
 
-    SYMM_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-        high = k == (rest & 12) / 4 ? line.word[k] : high;
     if (rest & 8) {
         ((uint32_t *)to)[0] = line.word[0];
         ((uint32_t *)to)[1] = line.word[1];
@@ -449,18 +446,29 @@ SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, uint32_t elemen
         *(uint8_t *)(to + (rest & 14)) = (uint8_t)(high >> (8 * (rest & 2)));
 }
 
+/* What is known of an array and of where it ends. As a number, so that a bool says whether it
+ * is aligned. */
+enum symm_ends {
+    SYMM_ENDS_ANY,     /* aligned to its elements */
+    SYMM_ENDS_ALIGNED, /* begins at a multiple of a line's or unit's bytes */
+    SYMM_ENDS_WHOLE    /* and so does its end: no code for others stands in the way */
+};
+
 /*
  * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
- * behind its end. `aligned`: the array begins at a multiple of 16.
+ * behind its end. `ends`: enum symm_ends, multiples of 16.
  */
 SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
                                               uint64_t bytes, uint32_t element,
-                                              bool aligned)
+                                              uint32_t ends)
 {
     const char *from = (const char *)array + first;
     struct symm_line line;
 
-    if (aligned) { /* whole lines of a warp are under way before its last one is looked at */
+    if (ends == SYMM_ENDS_WHOLE)
+        return symm_port_line_if(first < bytes, from);
+    if (ends ==
+        SYMM_ENDS_ALIGNED) { /* whole lines of a warp are under way before its last one is looked at */
         line = symm_port_line_if(first + 16 <= bytes, from);
         if (first < bytes && first + 16 > bytes)
             line = symm_line_gather_tail(from, (uint32_t)(bytes - first), element);
@@ -472,42 +480,45 @@ SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
 }
 
 SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
-                                   uint32_t element, bool aligned,
+                                   uint32_t element, uint32_t ends,
                                    struct symm_line line)
 {
     char *to = (char *)array + first;
 
-    if (aligned && first + 16 <= bytes)
+    if (ends == SYMM_ENDS_WHOLE ? first < bytes
+                                : ends == SYMM_ENDS_ALIGNED && first + 16 <= bytes)
         *(struct symm_line *)to = line;
-    else if (first < bytes && aligned)
+    else if (ends == SYMM_ENDS_WHOLE)
+        return;
+    else if (first < bytes && ends == SYMM_ENDS_ALIGNED)
         symm_line_scatter_tail(to, (uint32_t)(bytes - first), element, line);
     else if (first < bytes)
         symm_line_scatter_rest(to, bytes - first, element, line);
 }
 
-/* The same for the 8 bytes that one LL line carries; aligned: to a multiple of 8. */
+/* The same for the 8 bytes that one LL line carries; multiples of 8. */
 SYMM_DEVICE uint64_t symm_unit_gather(const void *array, uint64_t first, uint64_t bytes,
-                                      uint32_t element, bool aligned)
+                                      uint32_t element, uint32_t ends)
 {
     const char *from = (const char *)array + first;
     uint32_t word[2];
 
     if (first >= bytes)
         return 0;
-    if (aligned && first + 8 <= bytes)
+    if (ends == SYMM_ENDS_WHOLE || (ends == SYMM_ENDS_ALIGNED && first + 8 <= bytes))
         return *(const uint64_t *)from;
     symm_words_gather(from, bytes - first, element, word);
     return word[0] | (uint64_t)word[1] << 32;
 }
 
 SYMM_DEVICE void symm_unit_scatter(void *array, uint64_t first, uint64_t bytes,
-                                   uint32_t element, bool aligned, uint64_t unit)
+                                   uint32_t element, uint32_t ends, uint64_t unit)
 {
     char *to = (char *)array + first;
 
     if (first >= bytes)
         return;
-    if (aligned && first + 8 <= bytes) {
+    if (ends == SYMM_ENDS_WHOLE || (ends == SYMM_ENDS_ALIGNED && first + 8 <= bytes)) {
         *(uint64_t *)to = unit;
         return;
     }

@@ -338,24 +338,35 @@ SYMM_DEVICE void symm_round_finish(const struct symm_cuda_args &args,
 }
 
 /*
- * One round in which this block and the same block of every peer wait for each other. What
- * the block's threads (and kernels before) have written is then visible to the same blocks
- * of the peers. The result is in round->ok of every thread.
+ * One round in which this block and the same block of every peer wait for each other, in two
+ * halves: what the block's threads (and kernels before) have written before they arrive is
+ * visible to the same blocks of the peers behind their waits. The result is in round->ok of
+ * every thread.
  */
-SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
-                                    struct symm_round *round)
+SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
+                                   struct symm_round *round)
 {
-    uint32_t e = symm_round_next(round), m = threadIdx.x;
-    uint64_t *slot, seen;
-    struct symm_wait wait = {};
+    const uint32_t e = symm_round_next(round), m = threadIdx.x;
 
     __syncthreads();
+    if (m < (uint32_t)args.team.size && round->ok)
+        symm_port_store64_release(
+            &symm_channel_of(args, m)->round[blockIdx.x][e & 1][args.team.rank],
+            symm_word(args.tag, e));
+}
+
+SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
+                                 struct symm_round *round)
+{
+    const uint32_t e = round->round, m = threadIdx.x;
+    struct symm_wait wait = {};
+    const uint64_t *word;
+    uint64_t seen;
+
     if (m < (uint32_t)args.team.size && round->ok) {
-        slot = symm_channel_of(args, m)->round[blockIdx.x][e & 1];
-        symm_port_store64_release(&slot[args.team.rank], symm_word(args.tag, e));
-        slot =
-            symm_channel_of(args, (uint32_t)args.team.rank)->round[blockIdx.x][e & 1];
-        while ((seen = symm_port_load64_acquire(&slot[m])) != symm_word(args.tag, e)) {
+        word = &symm_channel_of(args, (uint32_t)args.team.rank)
+                    ->round[blockIdx.x][e & 1][m];
+        while ((seen = symm_port_load64_acquire(word)) != symm_word(args.tag, e)) {
             bool other = (uint32_t)seen == e && seen >> 32 != 0;
 
             if (other)
@@ -368,6 +379,13 @@ SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
         }
     }
     symm_round_agree(round);
+}
+
+SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
+                                    struct symm_round *round)
+{
+    symm_round_arrive(args, round);
+    symm_round_wait(args, round);
 }
 
 #endif

@@ -15,33 +15,34 @@
 
 #include "cuda_launch.h"
 
-#define LINE             16u
-#define WARP             32u
-#define MOST_THREADS     512u
-#define TWO_SHOT_THREADS 256u /* a block at most: they need registers */
-#define HOP_BLOCKS       128u /* warp a peer: at most */
-#define WIDE_BLOCKS      128u /* every thread all peers: at most */
-#define WIDE_THREADS     128u /* a block, until there are WIDE_BLOCKS of them */
-#define PAIR_THREADS     512u /* a block, a line each: at most */
-#define LINE_BLOCKS      128u /* a warp a peer, a lane a line: at most */
-#define STAGE_BLOCKS     128u /* kernels that stage: at most; a power of two divides well */
-#define PULL_LINES       512u /* lines for which they get a block more */
-#define LATE_BLOCKS      36u  /* of them, while a barrier costs more than bytes */
-#define LATE_BYTES       (512u << 10) /* of one rank's block, until then */
-#define STREAM_BYTES     (24u << 20) /* of one rank's block: by stores alone from here on */
-#define STREAM_LIMIT     ((uint64_t)16 << 30) /* its lines are counted in 31 bits */
-#define STREAM_STAGE     (4u << 20) /* bytes of the stage that pay for its barriers */
-#define COPY_BLOCKS      32u        /* of a put at most */
-#define COPY_LINES       512u       /* lines for which a put gets a block more */
+#define LINE            16u
+#define WARP            32u
+#define MOST_THREADS    512u
+#define SEGMENT_THREADS 256u /* a block at most, of WAY_TWO_SHOT: they need registers */
+#define HOP_BLOCKS      128u /* warp a peer: at most */
+#define WIDE_BLOCKS     128u /* every thread all peers: at most */
+#define WIDE_THREADS    128u /* a block, until there are WIDE_BLOCKS of them */
+#define LINE_BLOCKS     128u /* a warp a peer, a lane a line: at most */
+#define STAGE_BLOCKS    128u /* kernels that stage: at most; a power of two divides well */
+#define PULL_LINES      512u /* lines for which they get a block more */
+#define LATE_BLOCKS     36u  /* of them, while a barrier costs more than bytes */
+#define LATE_BYTES      (512u << 10) /* of one rank's block, until then */
+#define STREAM_BYTES    (24u << 20)  /* of an array: by stores alone from here on */
+#define SCATTER_BYTES   (8u << 20)   /* the same, of all blocks */
+#define STREAM_LIMIT    ((uint64_t)16 << 30) /* its lines are counted in 31 bits */
+#define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
+#define COPY_BLOCKS     32u        /* of a put at most */
+#define COPY_LINES      512u       /* lines for which a put gets a block more */
 
 /* How a kernel divides its work, see the heads of the .cu files. */
 enum way {
     WAY_LINE, /* 32 x size x groups threads, a lane for each line; slot = [sender] */
-    WAY_PAIR, /* a thread for each line, and a warp more */
+    WAY_EACH, /* a thread for each line, and a warp more; slot = [sender] */
+    WAY_PAIR, /* the same between two, slot = lines of the peer */
     WAY_MANY, /* the same, with any number of lines; two slots at most */
-    WAY_TWO_LINE,  /* as WAY_LINE, lines of a segment; slot = [phase][sender] */
-    WAY_TWO_WIDE,  /* one round; a thread takes lines of each segment; a warp more */
-    WAY_HOP,       /* 32 x size threads; a block takes 32 lines at once */
+    WAY_TWO_LINE, /* as WAY_LINE, lines of a segment; slot = [phase][sender] */
+    WAY_TWO_WIDE, /* two rounds at most; a thread takes lines of each segment; a warp more */
+    WAY_HOP,      /* 32 x size threads; a block takes 32 lines at once */
     WAY_TWO_SHOT,  /* a thread takes a line of each segment; slot = [phase][sender] */
     WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
     WAY_PULL,      /* any shape */
@@ -119,8 +120,8 @@ struct entry {
         EXACT(REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",           \
               "reduce_scatter_pair", DTYPE, dtype, 2)
 #define LINE_OF(KIND, name, DTYPE, dtype)                                              \
-    EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, "all_reduce_line", name, DTYPE, dtype, 4), \
-        EXACT(KIND, LAMPORT_PUSH, WAY_LINE, 16, "all_reduce_line", name, DTYPE, dtype, \
+    EXACT(KIND, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line", name, DTYPE, dtype, 4), \
+        EXACT(KIND, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line", name, DTYPE, dtype, \
               8)
 #define LINE_SIZES(DTYPE, dtype)                                                       \
     LINE_OF(ALL_REDUCE, "all_reduce_lamport_line", DTYPE, dtype),                      \
@@ -133,6 +134,8 @@ struct entry {
 
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
+    EXACT_SIZES(ALL_REDUCE, LL_PUSH, WAY_EACH, 8, "all_reduce_line",
+                "all_reduce_ll_line", INT32, int32),
     ANY(ALL_REDUCE, LL_PUSH, WAY_PAIR, 8, "all_reduce_pair", "all_reduce_ll_pair"),
     ANY(ALL_REDUCE, LL_PUSH, WAY_HOP, 8, "all_reduce_ll", "all_reduce_ll_push"),
     LINE_SIZES(BFLOAT16, bfloat16),
@@ -169,25 +172,32 @@ static const struct entry entries[] = {
     ANY(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
         "all_reduce_two_shot_inplace"),
     ANY(ALL_REDUCE, COPY_IN, WAY_STAGE, 16, "copy_in", "all_reduce_copy_in"),
+    EXACT_SIZES(REDUCE_SCATTER, LL_PUSH, WAY_EACH, 8, "all_reduce_line",
+                "reduce_scatter_ll_line", INT32, int32),
     ANY(REDUCE_SCATTER, LL_PUSH, WAY_HOP, 8, "move_ll", "reduce_scatter_ll_push"),
     HOT(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
     ANY(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
+    HOT(REDUCE_SCATTER, COPY_IN, WAY_STREAM, 16, "all_reduce_stream",
+        "reduce_scatter_stream"),
     ANY(REDUCE_SCATTER, COPY_IN, WAY_STAGE, 16, "copy_in", "reduce_scatter_copy_in"),
     ANY(ALL_GATHER, LL_PUSH, WAY_LINE, 8, "move_line", "all_gather_ll_line"),
     ANY(ALL_GATHER, LL_PUSH, WAY_HOP, 8, "move_ll", "all_gather_ll_push"),
     ANY(ALL_GATHER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "all_gather_one_shot_pull"),
+    ANY(ALL_GATHER, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "all_gather_push"),
     ANY(ALL_GATHER, COPY_IN, WAY_STAGE, 16, "copy_in", "all_gather_copy_in"),
     ANY(BROADCAST, LL_PUSH, WAY_LINE, 8, "move_line", "broadcast_ll_line"),
     ANY(BROADCAST, LL_PUSH, WAY_BROADCAST, 8, "move_ll", "broadcast_ll_push"),
     ANY(BROADCAST, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull", "broadcast_one_shot_pull"),
+    ANY(BROADCAST, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "broadcast_push"),
     ANY(BROADCAST, COPY_IN, WAY_STAGE, 16, "copy_in", "broadcast_copy_in"),
     ANY(ALL_TO_ALL, LL_PUSH, WAY_LINE, 8, "move_line", "all_to_all_ll_line"),
     ANY(ALL_TO_ALL, LL_PUSH, WAY_HOP, 8, "move_ll", "all_to_all_ll_push"),
     ANY(ALL_TO_ALL, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "all_to_all_one_shot_pull"),
+    ANY(ALL_TO_ALL, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "all_to_all_push"),
     ANY(ALL_TO_ALL, COPY_IN, WAY_STAGE, 16, "copy_in", "all_to_all_copy_in"),
     ANY(BARRIER, COPY_IN, WAY_ONE, 16, "barrier", "barrier_copy_in"),
     SWITCH(ALL_REDUCE, MULTIMEM_ONE_SHOT, "all_reduce_multimem_one_shot"),
@@ -270,16 +280,17 @@ static bool shape_of_line(const struct symm_cuda_question *question,
 }
 
 /* One warp more than take lines, here and below. */
-static bool shape_of_pair(const struct symm_cuda_question *question,
+static bool shape_of_each(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, LINE_BLOCKS);
     uint32_t threads = 2 * WARP;
     uint64_t lines;
 
-    if (question->size != 2 || !one_round(question, entry, &lines))
+    if ((entry->way == WAY_PAIR && question->size != 2) ||
+        !one_round(question, entry, &lines))
         return false;
-    while (threads < PAIR_THREADS && lines > (uint64_t)threads * blocks)
+    while (threads < MOST_THREADS && lines > (uint64_t)threads * blocks)
         threads *= 2;
     if (lines > (uint64_t)threads * blocks)
         return false;
@@ -306,22 +317,25 @@ static bool shape_of_many(const struct symm_cuda_question *question,
     return true;
 }
 
+/* In one round or two, with as many lines of a segment for each thread. */
 static bool shape_of_wide(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS);
-    uint32_t threads = WIDE_THREADS;
-    uint64_t lines;
+    const uint32_t most = SYMM_WIDE_THREADS(question->size);
+    const uint64_t room = room_of(question, entry);
+    uint64_t lines, rounds, each, threads;
 
-    if (!one_round(question, entry, &lines))
+    rounds = one_round(question, entry, &lines) ? 1 : divide_up(lines, room);
+    each = divide_up(divide_up(lines, rounds), (uint64_t)blocks * most);
+    threads = divide_up(divide_up(lines, rounds * each * blocks), WARP) * WARP;
+    if (threads < WIDE_THREADS)
+        threads = WIDE_THREADS;
+    if (rounds > 2 || (rounds > 1 && threads * blocks > room))
         return false;
-    while (threads < MOST_THREADS && lines > (uint64_t)threads * blocks)
-        threads *= 2;
-    if (threads == MOST_THREADS)
-        threads -= WARP;
-    shape->threads = threads + WARP;
-    shape->blocks = blocks_for(question, lines, threads, blocks);
-    return true;
+    shape->threads = (uint32_t)threads + WARP;
+    shape->blocks = blocks_for(question, lines, (uint32_t)threads, blocks);
+    return rounds == 1 || lines <= 2 * (room - room % (threads * shape->blocks));
 }
 
 static bool shape_of_hop(const struct symm_cuda_question *question,
@@ -346,7 +360,7 @@ static bool shape_of_two_shot(const struct symm_cuda_question *question,
     uint32_t threads = WIDE_THREADS;
 
     if (lines > (uint64_t)threads * blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS))
-        threads = TWO_SHOT_THREADS;
+        threads = SEGMENT_THREADS;
     while (threads > WARP && (threads > room || threads / 2 >= lines))
         threads /= 2;
     if (threads > room)
@@ -379,7 +393,10 @@ static bool shape_of_pull(const struct symm_cuda_question *question,
 static bool shape_of_stream(const struct symm_cuda_question *question,
                             const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    return question->bytes >= STREAM_BYTES && question->bytes < STREAM_LIMIT &&
+    const bool scatter = entry->kind == SYMM_KIND_REDUCE_SCATTER;
+    const uint64_t bytes = question->bytes * (scatter ? (unsigned)question->size : 1);
+
+    return bytes >= (scatter ? SCATTER_BYTES : STREAM_BYTES) && bytes < STREAM_LIMIT &&
            question->scratch.stage_bytes >= STREAM_STAGE &&
            shape_of_pull(question, entry, shape);
 }
@@ -391,8 +408,9 @@ static bool shape_of(const struct symm_cuda_question *question,
     case WAY_LINE:
     case WAY_TWO_LINE:
         return shape_of_line(question, entry, shape);
+    case WAY_EACH:
     case WAY_PAIR:
-        return shape_of_pair(question, entry, shape);
+        return shape_of_each(question, entry, shape);
     case WAY_MANY:
         return shape_of_many(question, entry, shape);
     case WAY_TWO_WIDE:
@@ -448,6 +466,7 @@ bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
         if (entry->kind != question->kind || entry->algorithm != question->algorithm ||
             !carries(entry, question) || !shape_of(question, entry, &found))
             continue;
+
         *kernel = entry->kernel;
         *shape = found;
         return true;
@@ -484,15 +503,16 @@ uint64_t symm__cuda_scratch_layout(uint64_t begin,
     uint64_t end = divide_up(begin, page) * page;
 
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        uint64_t unit = c == 1 ? 8 * mega : 3 * mega / 4;
+        const bool first = c == 1; /* the first stream's: 4 MiB by Lamport lines in one
+                                      round, much data in few */
         struct symm_cuda_scratch *regions = &scratch[c];
 
         regions->ll = end;
-        regions->ll_bytes = unit;
+        regions->ll_bytes = first ? 4 * mega : 3 * mega / 4;
         regions->lamport = regions->ll + regions->ll_bytes;
-        regions->lamport_bytes = c == 1 ? 24 * mega : 2 * unit; /* 4 MiB in one round */
+        regions->lamport_bytes = first ? 24 * mega : 3 * mega / 2;
         regions->stage = regions->lamport + regions->lamport_bytes;
-        regions->stage_bytes = unit;
+        regions->stage_bytes = first ? 14 * mega : 3 * mega / 4;
         end = regions->stage + regions->stage_bytes;
     }
     return end;

@@ -12,11 +12,14 @@
 #include "choose.h"
 
 #define LL_BYTES                                                                       \
-    ((size_t)64 << 10) /* one hop of lines with flags, half of what is sent */
+    ((size_t)128 << 10) /* one hop of lines with flags, half of what is sent */
 #define PUSH_BYTES                                                                     \
     ((size_t)2 << 20) /* below it by pushes, from it on where the data lie */
-#define ONE_ROUND_BYTES ((size_t)4 << 20)  /* up to it by a push that takes one round */
-#define MOVE_BYTES      ((size_t)64 << 10) /* all that one rank receives, by lines */
+#define FEW_ROUNDS_BYTES                                                               \
+    ((size_t)8 << 20) /* up to it by a push that takes one round or two */
+#define MOVE_BYTES    ((size_t)384 << 10) /* all that one rank receives, by lines */
+#define SCATTER_BYTES ((size_t)1 << 20)   /* one rank's block of a sum, by Lamport lines */
+#define RELAY_BYTES   ((size_t)2 << 20)   /* a broadcast that ranks pass on */
 #define MULTICAST_BYTES                                                                \
     ((size_t)256 << 10) /* sums by the switch from here on; not measured */
 
@@ -27,7 +30,7 @@ struct candidate {
 
 static const size_t two_shot_bytes[SYMM_DEVICE_RANKS + 1] = {
     SIZE_MAX,   SIZE_MAX,   SIZE_MAX,  384u << 10, 128u << 10,
-    144u << 10, 104u << 10, 80u << 10, 64u << 10,
+    160u << 10, 104u << 10, 80u << 10, 64u << 10,
 };
 
 struct symm_cuda_question symm__cuda_ask(const struct symm_question *q,
@@ -69,6 +72,20 @@ static const char *pull_objection(const struct symm_question *q)
     return NULL;
 }
 
+/* What stores into peers' outputs cannot do; sums also read their inputs. */
+static const char *inplace_objection(const struct symm_question *q)
+{
+    if (q->kind == SYMM_KIND_ALL_REDUCE && (!q->in_symmetric || !q->out_symmetric))
+        return "it uses every peer's input and output, and input or output is not "
+               "symmetric memory";
+    if (!q->out_symmetric)
+        return "it stores into every peer's output, and this output is not symmetric "
+               "memory";
+    if (q->kind == SYMM_KIND_ALL_TO_ALL && q->overlap)
+        return "in place a peer could overwrite what is still to be sent; copy_in can";
+    return NULL;
+}
+
 /* What the switch cannot do: all_reduce in one shot or two, all_gather in one. */
 static const char *multimem_objection(const struct symm_question *q, bool two_shot)
 {
@@ -102,9 +119,7 @@ const char *symm__cuda_objection(const struct symm_question *q,
             why = "it reads every peer's input, and this input is not symmetric memory";
         break;
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-        if (!q->in_symmetric || !q->out_symmetric)
-            why = "it uses every peer's input and output, and input or output is not "
-                  "symmetric memory";
+        why = inplace_objection(q);
         break;
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
@@ -151,6 +166,12 @@ static const struct candidate inplace = {
     SYMM_ALGORITHM_TWO_SHOT_INPLACE,
     "input and output are symmetric memory, and each rank reduces its slice where it "
     "lies"};
+static const struct candidate into = {
+    SYMM_ALGORITHM_TWO_SHOT_INPLACE,
+    "the output is symmetric memory, and each rank stores its block where it belongs"};
+static const struct candidate relay = {
+    SYMM_ALGORITHM_TWO_SHOT_INPLACE,
+    "the output is symmetric memory: the root hands out slices, which others pass on"};
 static const struct candidate two_pull = {
     SYMM_ALGORITHM_TWO_SHOT_PULL,
     "the input is symmetric memory, and each rank reduces its slice once for all"};
@@ -164,7 +185,7 @@ static const struct candidate gather_switch = {
     "all ranks have multicast: each sends its block once, the switch copies it"};
 static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
 
-/* A sum that has kernels of one round (all_reduce_{line,pair,two_shot_line}.cu). */
+/* A sum that has kernels of few rounds (all_reduce_{line,pair,two_shot_line}.cu). */
 static bool common_sum(const struct symm_question *q)
 {
     return q->op == SYMM_SUM && q->dtype >= SYMM_FLOAT32 && q->dtype <= SYMM_BFLOAT16 &&
@@ -175,31 +196,43 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
 {
     int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
     bool common = common_sum(q);
-    bool one_round = common && q->bytes <= q->scratch.lamport_bytes / 6;
+    bool few_rounds = common && q->bytes <= q->scratch.lamport_bytes / 3;
     bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
     if (q->bytes >= MULTICAST_BYTES && !symm__cuda_objection(q, two_switch.algorithm))
         return (struct symm_answer){two_switch.algorithm, two_switch.reason};
     if (pair)
         return FIRST_OF(q, lamport, inplace, staged);
-    if (q->bytes >= (one_round ? ONE_ROUND_BYTES + 1 : PUSH_BYTES))
+    if (q->bytes >= (few_rounds ? FEW_ROUNDS_BYTES + 1 : PUSH_BYTES))
         return FIRST_OF(q, inplace, two_pull, two_push, staged);
-    if (q->bytes < two_shot_bytes[n] && common == one_round)
+    if (q->bytes < two_shot_bytes[n] && common == few_rounds)
         return FIRST_OF(q, lamport, q->bytes <= LL_BYTES ? ll : two_push, two_push,
                         inplace);
     return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
 }
 
-/* Where data only move: by lines while they are few, else from where they lie. */
+/* Where data only move: by lines while they are few, then by stores into outputs. */
 static struct symm_answer choose_move(const struct symm_question *q)
 {
     size_t peers =
         q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
 
-    if (q->bytes <=
-        MOVE_BYTES / peers) /* by Lamport lines the sums that they can carry */
-        return FIRST_OF(q, lamport, ll, pull, staged);
-    return FIRST_OF(q, gather_switch, pull, staged, ll);
+    if (q->bytes <= MOVE_BYTES / peers)
+        return FIRST_OF(q, ll, pull, staged);
+    if (q->kind != SYMM_KIND_BROADCAST)
+        return FIRST_OF(q, gather_switch, into, pull, staged, ll);
+    if (q->bytes >= RELAY_BYTES && q->size > 2)
+        return FIRST_OF(q, relay, staged);
+    return FIRST_OF(q, staged);
+}
+
+static struct symm_answer choose_reduce_scatter(const struct symm_question *q)
+{
+    if (q->bytes <= SCATTER_BYTES && !symm__cuda_objection(q, lamport.algorithm))
+        return (struct symm_answer){lamport.algorithm, lamport.reason};
+    if (q->bytes <= MOVE_BYTES / (q->size < 2 ? 1 : (size_t)q->size - 1))
+        return FIRST_OF(q, ll, pull, staged);
+    return FIRST_OF(q, pull, staged, ll);
 }
 
 static struct symm_answer choose_barrier(const struct symm_question *q)
@@ -216,6 +249,8 @@ struct symm_answer symm__cuda_choose(const struct symm_question *q)
         return choose_all_reduce(q);
     case SYMM_KIND_BARRIER:
         return choose_barrier(q);
+    case SYMM_KIND_REDUCE_SCATTER:
+        return choose_reduce_scatter(q);
     default:
         return choose_move(q);
     }

@@ -159,12 +159,26 @@ static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
     return tag ? tag : 1;
 }
 
-/* Whether an algorithm uses input and output of every rank. */
-static bool uses_both(enum symm_algorithm algorithm)
+/* Whether an algorithm writes into every rank's output. */
+static bool writes_all(enum symm_algorithm algorithm)
 {
     return algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
            algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT ||
            algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+}
+
+/* Whether it reads every rank's input. */
+static bool reads_all(enum symm_kind kind, enum symm_algorithm algorithm)
+{
+    switch (algorithm) {
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+        return kind != SYMM_KIND_BROADCAST;
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        return kind == SYMM_KIND_ALL_REDUCE;
+    default:
+        return writes_all(algorithm);
+    }
 }
 
 static void fill_site(const symm_team *team, struct symm_cached *entry,
@@ -174,7 +188,6 @@ static void fill_site(const symm_team *team, struct symm_cached *entry,
     struct symm_site *site = &args->site;
     bool pulls = entry->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
                  entry->algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL;
-    bool two_shot = uses_both(entry->algorithm);
     bool broadcast = rq->kind == SYMM_KIND_BROADCAST;
 
     site_offset(&site->count_high, &site->count_low, rq->count);
@@ -184,13 +197,14 @@ static void fill_site(const symm_team *team, struct symm_cached *entry,
     site->algorithm = (uint8_t)entry->algorithm;
     site->root = rq->root;
     site_offset(&site->in_high, &site->in_low,
-                two_shot || (pulls && !broadcast)
+                reads_all(rq->kind, entry->algorithm)
                     ? args->in_offset - (size_t)team->rank * args->in_step
                     : SIZE_MAX);
     /* in_step: an in-place gather reads peers at other places than one that is not */
     site_offset(&site->out_high, &site->out_low,
-                two_shot || (pulls && (broadcast || args->in_step)) ? args->out_offset
-                                                                    : SIZE_MAX);
+                writes_all(entry->algorithm) || (pulls && (broadcast || args->in_step))
+                    ? args->out_offset
+                    : SIZE_MAX);
     if (call->site)
         snprintf(site->name, sizeof(site->name), "%s", call->site);
     site->tag =

@@ -244,6 +244,7 @@ static struct {
     atomic_int launches;
 } fast[] = {{"all_reduce_lamport_line_", 0},     {"all_reduce_pair_float", 0},
             {"all_reduce_pair_many_", 0},        {"all_reduce_ll_pair_", 0},
+            {"all_reduce_ll_line_int32", 0},     {"reduce_scatter_ll_line_int32", 0},
             {"reduce_scatter_lamport_line_", 0}, {"reduce_scatter_pair_", 0},
             {"all_gather_ll_line_", 0},          {"all_to_all_ll_line_", 0},
             {"broadcast_ll_line_", 0},           {"all_reduce_two_shot_line_", 0},
@@ -496,6 +497,10 @@ static int moves(struct call *calls, int size, uint32_t seed)
         call->blocks = next(&seed) % 4;
         call->in_place = next(&seed) % 4 == 0;
         call->raw = call->kind != SYMM_KIND_REDUCE_SCATTER;
+        if (i % 16 == 3) { /* what has a kernel of its own, if there is a lane each */
+            call->dtype = SYMM_INT32;
+            call->op = SYMM_SUM;
+        }
         if (i % 8 == 7 && (size == 2 || size == 4 || size == 8)) {
             call->algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
             call->dtype = (symm_dtype)(SYMM_FLOAT32 + i / 8 % 3);

@@ -173,8 +173,9 @@ static bool launch(struct heaps *heaps, const struct call *call,
             strcpy(strstr(name, ending), "_any");
     }
     if (call->stream) /* the kernel of much data, with little */
-        snprintf(name, sizeof(name), "symm_all_reduce_stream_%s_n%d",
-                 symm_dtype_name(call->dtype), heaps->size);
+        snprintf(name, sizeof(name), "symm_%s_stream_%s_n%d",
+                 symm__kind_name(call->kind), symm_dtype_name(call->dtype),
+                 heaps->size);
     if (call->kind != SYMM_KIND_BARRIER)
         shape = (struct symm_cuda_shape){call->blocks, call->threads};
     if (!heaps_find(name))
@@ -274,10 +275,13 @@ static const struct {
     {SYMM_KIND_REDUCE_SCATTER, SYMM_ALGORITHM_ONE_SHOT_PULL, false},
     {SYMM_KIND_REDUCE_SCATTER, SYMM_ALGORITHM_COPY_IN, true},
     {SYMM_KIND_ALL_GATHER, SYMM_ALGORITHM_ONE_SHOT_PULL, true},
+    {SYMM_KIND_ALL_GATHER, SYMM_ALGORITHM_TWO_SHOT_INPLACE, true},
     {SYMM_KIND_ALL_GATHER, SYMM_ALGORITHM_COPY_IN, true},
     {SYMM_KIND_BROADCAST, SYMM_ALGORITHM_ONE_SHOT_PULL, true},
+    {SYMM_KIND_BROADCAST, SYMM_ALGORITHM_TWO_SHOT_INPLACE, true},
     {SYMM_KIND_BROADCAST, SYMM_ALGORITHM_COPY_IN, true},
     {SYMM_KIND_ALL_TO_ALL, SYMM_ALGORITHM_ONE_SHOT_PULL, false},
+    {SYMM_KIND_ALL_TO_ALL, SYMM_ALGORITHM_TWO_SHOT_INPLACE, false},
     {SYMM_KIND_ALL_TO_ALL, SYMM_ALGORITHM_COPY_IN, true},
     {SYMM_KIND_BARRIER, SYMM_ALGORITHM_COPY_IN, false},
 };
@@ -394,13 +398,16 @@ static void test_stream(void **unused)
         for (int i = 0; i < 72; i++) {
             bool stream = i % 3 != 2;
 
-            calls[i] =
-                some_call(&random, size, stream ? 2 : (int)(next(&random) % WAYS),
-                          dtypes[i / 3 % 3], SYMM_SUM);
+            calls[i] = some_call(&random, size,
+                                 !stream      ? (int)(next(&random) % WAYS)
+                                 : i % 3 == 0 ? 2
+                                              : 5,
+                                 dtypes[i / 3 % 3], SYMM_SUM);
             calls[i].stream = stream;
             calls[i].generic = !stream;
             if (stream && i % 4 == 0)
-                calls[i].count = 9000 + 1003 * (size_t)i;
+                calls[i].count =
+                    (9000 + 1003 * (size_t)i) / (i % 3 == 0 ? 1 : (size_t)size);
         }
         run_well(heaps, calls, 72);
         heaps_destroy(heaps);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * move_push.cu - two_shot_inplace of all_gather, all_to_all and broadcast: symmetric outputs,
+ * into which the others store. A link carries stores faster than loads, and more of them go
+ * at once than what a rank waits for (move_pull.cu).
+ *
+ * Entry barrier, always: every rank has begun this call, hence ended the ones before, and
+ * nobody uses an output any more. Exit barrier, always: all stores into this rank's output
+ * have come when the kernel ends.
+ *
+ * all_gather, all_to_all: each rank stores its blocks where they belong, in one shot.
+ *
+ * broadcast, two shots: the array is cut into a slice for each rank but the root, its owner.
+ * The root stores each slice to its owner only, and the owners pass theirs on, so that no
+ * link carries the array more than once. It goes in parts, with a barrier for each: in step c
+ * the root sends part c of every slice, and the owners pass on part c - 1. Block b of every
+ * rank has the same lines of each slice, so a barrier between blocks of one number will do.
+ *
+ * In place is fine: a rank's own block is left where it is (all_gather: in == out + rank x
+ * count; broadcast: in == out). all_to_all: out must not overlap the input.
+ *
+ * symm_{all_gather,all_to_all,broadcast}_push_any
+ */
+#include "cuda_pull.cuh"
+
+#if defined(SYMM_SIMT)
+#define SYMM_PART 4u
+#else
+#define SYMM_PART 640u /* lines of a slice that a block sends at once, at least */
+#endif
+#define SYMM_MOST_PARTS 8u
+
+/* This thread among all of the kernel's. */
+SYMM_DEVICE uint64_t place(void)
+{
+    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+SYMM_DEVICE uint64_t places(void)
+{
+    return (uint64_t)gridDim.x * blockDim.x;
+}
+
+SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round)
+{
+    symm_round_barrier(args, round);
+    symm_round_meet(args, round, 0);
+    __syncthreads();
+    symm_round_close(args, round);
+}
+
+/* Where the own block belongs in the output of the rank k after this one. */
+SYMM_DEVICE char *own_place(const struct symm_cuda_args &args, uint32_t k)
+{
+    return args.team.base[symm_peer_after(args, k)] + args.out_offset +
+           (uint64_t)args.team.rank * args.bytes;
+}
+
+/* The next lines of a thread's share of the own block; of whole lines only. */
+struct batch {
+    struct symm_line line[SYMM_COPY_LINES];
+
+    SYMM_DEVICE void load(const struct symm_cuda_args &args, uint64_t j)
+    {
+        SYMM_UNROLL
+        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
+            line[u] = symm_port_line_if(
+                j + u * places() < args.bytes / 16,
+                symm_line_at((const char *)args.in, j + u * places()));
+    }
+
+    SYMM_DEVICE void store(const struct symm_cuda_args &args, uint64_t j,
+                           char *to) const
+    {
+        SYMM_UNROLL
+        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
+            if (j + u * places() < args.bytes / 16)
+                symm_port_store_line((struct symm_line *)to + j + u * places(),
+                                     line[u]);
+    }
+};
+
+SYMM_KERNEL(symm_all_gather_push_any)
+{
+    const uint32_t size = (uint32_t)args.team.size;
+    const bool own = own_place(args, 0) != args.in;
+    const bool whole =
+        ((uintptr_t)args.in | (uintptr_t)own_place(args, 0) | args.bytes) % 16 == 0;
+    struct symm_round round = symm_round_open(args);
+    struct batch batch;
+
+    symm_round_announce(args, &round);
+    if (whole) /* under way while the ranks meet */
+        batch.load(args, place());
+    symm_round_barrier(args, &round);
+    if (round.ok && whole) {
+        SYMM_NO_UNROLL
+        for (uint64_t j = place(); j < args.bytes / 16;
+             j += SYMM_COPY_LINES * places()) {
+            if (j != place())
+                batch.load(args, j);
+            SYMM_NO_UNROLL
+            for (uint32_t k = 1; k < size + own; k++)
+                batch.store(args, j, own_place(args, k % size));
+        }
+    } else if (round.ok) {
+        symm_copy_rows(
+            size - !own, symm_lines(args.bytes), place(), places(),
+            [&](uint32_t) { return (const char *)args.in; },
+            [&](uint32_t row) { return own_place(args, row + !own); },
+            [&](uint32_t) { return args.bytes; });
+    }
+    leave(args, &round);
+}
+
+SYMM_KERNEL(symm_all_to_all_push_any)
+{
+    struct symm_round round = symm_round_open(args);
+
+    symm_round_announce(args, &round);
+    symm_round_barrier(args, &round);
+    if (round.ok)
+        symm_copy_rows(
+            (uint32_t)args.team.size, symm_lines(args.bytes), place(), places(),
+            [&](uint32_t row) {
+                return (const char *)args.in + symm_peer_after(args, row) * args.bytes;
+            },
+            [&](uint32_t row) { return own_place(args, row); },
+            [&](uint32_t) { return args.bytes; });
+    leave(args, &round);
+}
+
+/* One block's share of a broadcast. */
+struct relay {
+    const struct symm_cuda_args &args;
+    const uint32_t owners; /* of slices: the ranks behind the root, in their order */
+    uint64_t slice, begin, end; /* lines of a slice; this block's of each */
+    uint64_t part;              /* lines of a part */
+    uint32_t parts;
+
+    SYMM_DEVICE relay(const struct symm_cuda_args &a)
+        : args(a), owners((uint32_t)a.team.size - 1),
+          slice(symm_ceil(symm_lines(a.bytes), owners ? owners : 1))
+    {
+        const uint64_t share = whole_warps(symm_ceil(slice, gridDim.x));
+
+        begin = symm_least(blockIdx.x * share, slice);
+        end = symm_least(begin + share, slice);
+        parts =
+            owners < 2 ? 1 : (uint32_t)symm_least(share / SYMM_PART, SYMM_MOST_PARTS);
+        parts = parts ? parts : 1;
+        part = whole_warps(symm_ceil(share, parts));
+    }
+
+    static SYMM_DEVICE uint64_t whole_warps(uint64_t lines)
+    {
+        return symm_ceil(lines, SYMM_WARP) * SYMM_WARP;
+    }
+
+    /* Part c of slice k begins at this line of the array. */
+    SYMM_DEVICE uint64_t low(uint32_t k, uint32_t c) const
+    {
+        return k * slice + symm_least(begin + c * part, end);
+    }
+
+    /* The owner of slice k. */
+    SYMM_DEVICE uint32_t owner(uint32_t k) const
+    {
+        uint32_t rank = (uint32_t)args.root + 1 + k;
+
+        return rank <= owners ? rank : rank - owners - 1;
+    }
+
+    SYMM_DEVICE char *out(uint32_t rank) const
+    {
+        return args.team.base[rank] + args.out_offset;
+    }
+
+    /* Part c of slice k(row) from `from` to rank(row), for `rows` rows. */
+    template <class SLICE, class RANK>
+    SYMM_DEVICE void copy(const char *from, uint32_t c, uint32_t rows, const SLICE &k,
+                          const RANK &rank) const
+    {
+        symm_copy_rows(
+            rows, low(0, c + 1) - low(0, c), threadIdx.x, blockDim.x,
+            [&](uint32_t row) { return from + 16 * low(k(row), c); },
+            [&](uint32_t row) { return out(rank(row)) + 16 * low(k(row), c); },
+            [&](uint32_t row) {
+                return symm_bytes_within(args.bytes, low(k(row), c),
+                                         low(k(row), c + 1));
+            });
+    }
+
+    /* The root's part c of every slice, to its owner and, unless it is there, to its place. */
+    SYMM_DEVICE void send(uint32_t c) const
+    {
+        const char *in = (const char *)args.in;
+
+        copy(
+            in, c, owners, [&](uint32_t row) { return row; },
+            [&](uint32_t row) { return owner(row); });
+        if (in != args.out)
+            copy(
+                in, c, owners > 0 ? owners : 1, [&](uint32_t row) { return row; },
+                [&](uint32_t) { return (uint32_t)args.root; });
+    }
+
+    SYMM_DEVICE void run(void) const
+    {
+        const uint32_t rank = (uint32_t)args.team.rank;
+        const bool root = args.team.rank == args.root;
+        const uint32_t mine = rank > (uint32_t)args.root
+                                  ? rank - (uint32_t)args.root - 1
+                                  : rank + owners - (uint32_t)args.root;
+        struct symm_round round = symm_round_open(args);
+
+        symm_round_announce(args, &round);
+        SYMM_NO_UNROLL
+        for (uint32_t c = 0; c <= parts; c++) {
+            symm_round_barrier(args, &round);
+            if (root && round.ok && c < parts)
+                send(c);
+            if (!root && round.ok && c > 0) /* to the owners behind it, in a circle */
+                copy((const char *)args.out, c - 1, owners - 1,
+                     [&](uint32_t) { return mine; },
+                     [&](uint32_t row) { return owner((mine + 1 + row) % owners); });
+        }
+        leave(args, &round);
+    }
+};
+
+SYMM_KERNEL(symm_broadcast_push_any)
+{
+    relay(args).run();
+}
