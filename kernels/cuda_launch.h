@@ -96,7 +96,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
                          struct symm_cuda_shape *shape);
 /* Bytes of scratch a channel needs for the regions' sizes that cuda_table.c asks for:
  * channel 1, the first stream's, has most. Fills offsets relative to `begin`; returns the
- * end. All channels together stay below 64 MiB. */
+ * end. All channels together stay below 62 MiB, so that a range of 64 holds a team. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
 

@@ -512,7 +512,7 @@ uint64_t symm__cuda_scratch_layout(uint64_t begin,
         regions->lamport = regions->ll + regions->ll_bytes;
         regions->lamport_bytes = first ? 24 * mega : 3 * mega / 2;
         regions->stage = regions->lamport + regions->lamport_bytes;
-        regions->stage_bytes = first ? 14 * mega : 3 * mega / 4;
+        regions->stage_bytes = first ? 27 * mega / 2 : mega / 2;
         end = regions->stage + regions->stage_bytes;
     }
     return end;
