@@ -20,7 +20,7 @@ ALGORITHMS = (
     "copy_in", "one_shot_pull", "two_shot_inplace", "two_shot_pull", "ll_push", "lamport_push",
     "two_shot_push", "copy_engine", "multimem_one_shot", "multimem_two_shot", "engine",
 )  # fmt: skip
-DATA = ("float32", "half", "float", "other", "any")
+DATA = ("float32", "half", "float", "int32", "other", "any")
 SLACK = 0.005
 
 

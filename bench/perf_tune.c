@@ -35,11 +35,14 @@ static const struct {
     {PERF_BROADCAST, "any", SYMM_BFLOAT16, SYMM_SUM, false},
     {PERF_ALL_REDUCE, "float32", SYMM_FLOAT32, SYMM_SUM, true},
     {PERF_REDUCE_SCATTER, "float32", SYMM_FLOAT32, SYMM_SUM, false},
-    {PERF_ALL_REDUCE, "other", SYMM_INT32, SYMM_SUM, false},
+    {PERF_ALL_REDUCE, "int32", SYMM_INT32, SYMM_SUM, false},
+    {PERF_ALL_REDUCE, "other", SYMM_INT32, SYMM_MAX, false},
     {PERF_ALL_REDUCE, "float", SYMM_BFLOAT16, SYMM_MAX, false},
-    {PERF_ALL_REDUCE, "other", SYMM_INT32, SYMM_SUM, true},
+    {PERF_ALL_REDUCE, "int32", SYMM_INT32, SYMM_SUM, true},
+    {PERF_ALL_REDUCE, "other", SYMM_INT32, SYMM_MAX, true},
     {PERF_ALL_REDUCE, "float", SYMM_BFLOAT16, SYMM_MAX, true},
-    {PERF_REDUCE_SCATTER, "other", SYMM_INT32, SYMM_SUM, false},
+    {PERF_REDUCE_SCATTER, "int32", SYMM_INT32, SYMM_SUM, false},
+    {PERF_REDUCE_SCATTER, "other", SYMM_INT32, SYMM_MAX, false},
     {PERF_REDUCE_SCATTER, "float", SYMM_BFLOAT16, SYMM_MAX, false},
 };
 
@@ -187,6 +190,8 @@ static const char *data_of(symm_dtype dtype)
     case SYMM_FLOAT8_E4M3:
     case SYMM_FLOAT8_E5M2:
         return "float";
+    case SYMM_INT32:
+        return "int32";
     default:
         return "other";
     }

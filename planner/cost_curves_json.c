@@ -18,7 +18,10 @@
 #define MOST_POINTS 1024 /* of a curve */
 #define MOST_BYTES  ((int64_t)1 << 48)
 
-static const char *const data_names[] = {"float32", "half", "float", "other", "any"};
+/* The last one: nothing is reduced. */
+static const char *const data_names[] = {"float32", "half",  "float",
+                                         "int32",   "other", "any"};
+#define SUMS ((int)(sizeof data_names / sizeof *data_names) - 1)
 
 static bool reduces(symm_program_kind kind)
 {
@@ -94,12 +97,14 @@ static symm_status read_data(struct json_reader *reader, const json_t *value,
 {
     bool sums = reduces(curve->collective);
 
-    for (int d = sums ? 0 : 4; json_is_string(value) && d < (sums ? 4 : 5); d++)
+    for (int d = sums ? 0 : SUMS; json_is_string(value) && d < (sums ? SUMS : SUMS + 1);
+         d++)
         if (strcmp(json_string_value(value), data_names[d]) == 0) {
             curve->data = data_names[d];
             return SYMM_OK;
         }
-    return symm__json_refuse(reader, value, sums ? "float32 half float other" : "any");
+    return symm__json_refuse(reader, value,
+                             sums ? "float32 half float int32 other" : "any");
 }
 
 static symm_status read_points(struct json_reader *reader, const json_t *list, int c,

@@ -16,6 +16,8 @@ enum symm_cost_data symm__cost_data(enum symm_kind kind, symm_dtype dtype, symm_
 
     if (kind != SYMM_KIND_ALL_REDUCE && kind != SYMM_KIND_REDUCE_SCATTER)
         return SYMM_COST_ANY;
+    if (dtype == SYMM_INT32 && op == SYMM_SUM)
+        return SYMM_COST_INT32;
     if (!is_float)
         return SYMM_COST_OTHER;
     if (op != SYMM_SUM)
@@ -56,10 +58,10 @@ double symm__cost_at(const struct symm_cost_table *table,
 }
 
 /* Of this place, else of the other one; NULL: none. */
-static const struct symm_cost_curve *find_curve(const struct symm_question *q,
-                                                enum symm_algorithm algorithm)
+static const struct symm_cost_curve *find_curve_of(const struct symm_question *q,
+                                                   enum symm_algorithm algorithm,
+                                                   enum symm_cost_data data)
 {
-    const enum symm_cost_data data = symm__cost_data(q->kind, q->dtype, q->op);
     const struct symm_cost_curve *found = NULL;
 
     for (int c = 0; q->costs && c < q->costs->curve_count; c++) {
@@ -73,6 +75,18 @@ static const struct symm_cost_curve *find_curve(const struct symm_question *q,
             break;
     }
     return found;
+}
+
+/* A table of before int32 had kernels of its own has it among the others. */
+static const struct symm_cost_curve *find_curve(const struct symm_question *q,
+                                                enum symm_algorithm algorithm)
+{
+    const enum symm_cost_data data = symm__cost_data(q->kind, q->dtype, q->op);
+    const struct symm_cost_curve *found = find_curve_of(q, algorithm, data);
+
+    return found || data != SYMM_COST_INT32
+               ? found
+               : find_curve_of(q, algorithm, SYMM_COST_OTHER);
 }
 
 bool symm__cost_measured(const struct symm_question *q, enum symm_algorithm algorithm,

@@ -25,7 +25,8 @@ struct symm_question;
     X(FLOAT32, "float32") /* sums of float32 */                                        \
     X(HALF, "half")       /* sums of float16 and bfloat16 */                           \
     X(FLOAT, "float")     /* what else is reduced of floats of up to 32 bits */        \
-    X(OTHER, "other")     /* reductions of float64 and integers */                     \
+    X(INT32, "int32")     /* sums of int32 */                                          \
+    X(OTHER, "other")     /* what else is reduced */                                   \
     X(ANY, "any")         /* nothing is reduced */
 
 enum symm_cost_data {

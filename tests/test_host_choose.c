@@ -80,7 +80,9 @@ static void test_data(void **state)
         {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT32, SYMM_AVG, SYMM_COST_FLOAT},
         {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT8_E4M3, SYMM_SUM, SYMM_COST_FLOAT},
         {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT64, SYMM_SUM, SYMM_COST_OTHER},
-        {SYMM_KIND_ALL_REDUCE, SYMM_INT32, SYMM_SUM, SYMM_COST_OTHER},
+        {SYMM_KIND_ALL_REDUCE, SYMM_INT32, SYMM_SUM, SYMM_COST_INT32},
+        {SYMM_KIND_ALL_REDUCE, SYMM_INT32, SYMM_MAX, SYMM_COST_OTHER},
+        {SYMM_KIND_REDUCE_SCATTER, SYMM_UINT8, SYMM_SUM, SYMM_COST_OTHER},
         {SYMM_KIND_ALL_GATHER, SYMM_FLOAT32, SYMM_SUM, SYMM_COST_ANY},
         {SYMM_KIND_ALL_TO_ALL, SYMM_INT8, SYMM_MAX, SYMM_COST_ANY},
     };
@@ -166,6 +168,31 @@ static void test_given_up(void **state)
     expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, true);
     q.out_symmetric = false; /* nothing else can */
     expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+}
+
+/* Sums of int32 have curves of their own; a table without them has int32 among the others. */
+static void test_int32(void **state)
+{
+    static const struct symm_cost_point ends[] = {{8, 5},    {4000, 5}, {8, 1},
+                                                  {4000, 1}, {8, 3},    {4000, 3}};
+    static const struct symm_cost_curve three[] = {
+        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_OTHER, false, 2, 0, 2},
+        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_COST_OTHER, false, 2,
+         4, 2},
+        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_INT32, false, 2, 2, 2},
+    };
+    static const struct symm_cost_table before = {"test", machines, three, 2, ends};
+    static const struct symm_cost_table now = {"test", machines, three, 3, ends};
+    struct symm_question q = question(1000, false);
+
+    (void)state;
+    q.dtype = SYMM_INT32;
+    q.costs = &before;
+    expect_choice(&q, SYMM_ALGORITHM_ONE_SHOT_PULL, true);
+    q.costs = &now;
+    expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
+    q.op = SYMM_MIN;
+    expect_choice(&q, SYMM_ALGORITHM_ONE_SHOT_PULL, true);
 }
 
 static void test_thresholds(void **state)
@@ -458,11 +485,12 @@ static void test_built_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_curves),   cmocka_unit_test(test_data),
-        cmocka_unit_test(test_choice),   cmocka_unit_test(test_thresholds),
-        cmocka_unit_test(test_given_up), cmocka_unit_test(test_model),
-        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_also),     cmocka_unit_test(test_built_in),
+        cmocka_unit_test(test_curves),     cmocka_unit_test(test_data),
+        cmocka_unit_test(test_choice),     cmocka_unit_test(test_int32),
+        cmocka_unit_test(test_thresholds), cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_tables),     cmocka_unit_test(test_also),
+        cmocka_unit_test(test_built_in),
     };
 
     return cmocka_run_group_tests_name("host_choose", tests, NULL, NULL);

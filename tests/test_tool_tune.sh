@@ -39,7 +39,7 @@ jq -e '.format == "symm-costs/1" and .barrier_us > 0 and .machine.ranks == 3
     and ([.measured[].collective] | unique ==
          ["all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"])
     and ([.measured[].ranks] | unique == [2, 3])
-    and ([.measured[].data] | unique == ["any", "float", "float32", "half", "other"])
+    and ([.measured[].data] | unique == ["any", "float", "float32", "half", "int32", "other"])
     and ([.measured[] | select(.in_place) | .collective] | unique == ["all_reduce"])
     and ([.measured[] | select(.collective == "all_reduce" and .data == "half" and
           .algorithm == "copy_in" and .ranks == 2 and (.in_place | not)) | .points[][0]] ==

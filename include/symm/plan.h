@@ -203,8 +203,8 @@ typedef struct symm_costs_curve {
     size_t size;
     symm_program_kind collective;
     symm_plan_algorithm algorithm;
-    const char
-        *data; /* "float32", "half", "float", "other"; "any": nothing is reduced */
+    const char *
+        data; /* "float32", "half", "float", "int32", "other"; "any": nothing is reduced */
     bool in_place;
     int ranks;
     const symm_costs_point *points; /* bytes ascend */
