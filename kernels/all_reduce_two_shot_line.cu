@@ -2,8 +2,8 @@
 /*
  * all_reduce_two_shot_line.cu - two_shot_push (all_reduce_two_shot_push.cu) of the common
  * call: a sum of one of the common types over 2, 4 or 8 ranks by Lamport lines, and no more
- * than a slot takes, so in one round. What is rare (an array that is not aligned to 16 bytes,
- * a line that is not whole) is out of the way. Same bits everywhere: the owner of a segment
+ * than one slot takes, or two. What is rare (an array that is not aligned to 16 bytes, a line
+ * that is not whole) is out of the way. Same bits everywhere: the owner of a segment
  * sums in rank order and sends its result out. Segments: as there, the last ones may lie
  * behind the end of the array.
  *
@@ -57,7 +57,7 @@ template <int DTYPE, int SIZE, bool WHOLE>
 SYMM_DEVICE void line(const struct symm_cuda_args &args)
 {
     line_value(*const hop)[SYMM_WARP] = symm_hop_space();
-    const symm_hop_lane<symm_lamport, SIZE> at(args, 2);
+    const symm_hop_lane<symm_lamport, SIZE> at(args);
     const uint32_t rank = (uint32_t)args.team.rank, lane = threadIdx.x % SYMM_WARP;
     const uint32_t segment = symm_segment<SIZE>(args),
                    element = symm_element_size(DTYPE);

@@ -77,17 +77,17 @@ symm_hop_fold(const struct symm_cuda_args &args,
 /*
  * What a lane knows before the counters are read, where a group of a block is SIZE warps, one
  * for each member, and a lane has one line: lines 32 x (block x groups + group) + lane. `to` is
- * in the member's scratch, `from` in the own one, both in slot 0 and of phase 0 of `phases`.
+ * in the member's scratch, `from` in the own one, both in slot 0 and of the first of two phases.
  */
 template <class LINES, int SIZE> struct symm_hop_lane {
     uint32_t warp, member, j, room; /* room: lines of a sender in a phase */
     struct symm_line *to, *from;
 
-    SYMM_DEVICE symm_hop_lane(const struct symm_cuda_args &args, uint32_t phases)
+    SYMM_DEVICE symm_hop_lane(const struct symm_cuda_args &args)
         : warp(threadIdx.x / SYMM_WARP), member(warp % SIZE),
           j((blockIdx.x * (blockDim.x / (SYMM_WARP * SIZE)) + warp / SIZE) * SYMM_WARP +
             threadIdx.x % SYMM_WARP),
-          room(symm_slot_lines<LINES>(args) / (phases * SIZE))
+          room(symm_slot_lines<LINES>(args) / (2 * SIZE))
     {
         const uint32_t rank = (uint32_t)args.team.rank;
 

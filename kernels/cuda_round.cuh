@@ -10,7 +10,8 @@
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
  *     __syncthreads();                                   nobody needs the counters any more
  *     symm_round_close(args, &round);
- * Kernels of one round close the round while their data are in flight, behind a __syncthreads.
+ * Kernels of one round or two, by lines, close it while their data are in flight, behind a
+ * __syncthreads.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
@@ -307,24 +308,8 @@ SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
 }
 
 /*
- * All that a call of one round does beside its data, by warp `warp` of block 0 while the data
- * are in flight: announce, skip, meet. In other blocks nothing. Only symm_round_leave remains.
- */
-SYMM_DEVICE void symm_round_words(const struct symm_cuda_args &args,
-                                  struct symm_round *round, uint32_t warp)
-{
-    uint32_t lane = threadIdx.x - SYMM_WARP * warp;
-
-    if (blockIdx.x != 0)
-        return;
-    symm_round_tell(args, *round, lane);
-    symm_round_skip(args, *round, lane, SYMM_WARP);
-    symm_round_meet(args, round, warp);
-}
-
-/*
- * What remains of it, but for symm_round_tell, for kernels whose blocks meet in a
- * __syncthreads behind every open while the data are in flight: by warp `warp` of each block.
+ * What a kernel that closes its call early does beside its data, but for symm_round_tell: by
+ * warp `warp` of each block, behind the __syncthreads.
  */
 SYMM_DEVICE void symm_round_finish(const struct symm_cuda_args &args,
                                    struct symm_round *round, uint32_t warp)

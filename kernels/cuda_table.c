@@ -317,25 +317,35 @@ static bool shape_of_many(const struct symm_cuda_question *question,
     return true;
 }
 
-/* In one round or two, with as many lines of a segment for each thread. */
+/* In one round or two, with as many lines of a segment for each thread; in two, the lines of
+ * all threads fit into a slot, and the segment into two, cut so. */
 static bool shape_of_wide(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS);
-    const uint32_t most = SYMM_WIDE_THREADS(question->size);
+    const uint64_t most = (uint64_t)blocks * SYMM_WIDE_THREADS(question->size);
     const uint64_t room = room_of(question, entry);
-    uint64_t lines, rounds, each, threads;
+    uint64_t lines, half, threads;
+    bool one;
 
-    rounds = one_round(question, entry, &lines) ? 1 : divide_up(lines, room);
-    each = divide_up(divide_up(lines, rounds), (uint64_t)blocks * most);
-    threads = divide_up(divide_up(lines, rounds * each * blocks), WARP) * WARP;
-    if (threads < WIDE_THREADS)
+    if (room == 0)
+        return false;
+    one = one_round(question, entry, &lines);
+    half = one ? lines : divide_up(lines, 2);
+    threads = divide_up(divide_up(half, divide_up(half, most)), blocks);
+    threads = divide_up(threads, WARP) * WARP;
+    if (one && threads < WIDE_THREADS)
         threads = WIDE_THREADS;
-    if (rounds > 2 || (rounds > 1 && threads * blocks > room))
+    while (!one && threads > WARP &&
+           (threads * blocks > room || lines > 2 * (room - room % (threads * blocks))))
+        threads -= WARP;
+    if (!one &&
+        (threads * blocks > room || lines > 2 * (room - room % (threads * blocks))))
         return false;
     shape->threads = (uint32_t)threads + WARP;
-    shape->blocks = blocks_for(question, lines, (uint32_t)threads, blocks);
-    return rounds == 1 || lines <= 2 * (room - room % (threads * shape->blocks));
+    shape->blocks =
+        one ? blocks_for(question, lines, (uint32_t)threads, blocks) : blocks;
+    return true;
 }
 
 static bool shape_of_hop(const struct symm_cuda_question *question,

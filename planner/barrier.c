@@ -67,7 +67,7 @@ const char *symm__algorithm_objection(const symm_program_op *op,
     case SYMM_PLAN_TWO_SHOT_INPLACE:
     case SYMM_PLAN_MULTIMEM_TWO_SHOT:
         if (op->kind != SYMM_PROGRAM_ALL_REDUCE)
-            return "it only does all_reduce";
+            return "plans have it for all_reduce only";
         return op->out < 0 ? "it writes every peer's out, and this one has none" : NULL;
     case SYMM_PLAN_COPY_ENGINE:
         if (sums)

@@ -35,8 +35,11 @@ static const char *objection(const struct symm_question *q,
                    "memory";
         /* reduce_scatter: rank 0 cannot tell its own block from the whole input */
         if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
-            return "in place a peer could still read what is overwritten; "
-                   "two_shot_inplace or copy_in can";
+            return q->kind == SYMM_KIND_ALL_REDUCE
+                       ? "in place a peer could still read what is overwritten; "
+                         "two_shot_inplace or copy_in can"
+                       : "in place a peer could still read what is overwritten; "
+                         "copy_in can";
         return NULL;
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
         if (!q->in_symmetric || !q->out_symmetric)

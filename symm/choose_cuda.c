@@ -17,9 +17,10 @@
     ((size_t)2 << 20) /* below it by pushes, from it on where the data lie */
 #define FEW_ROUNDS_BYTES                                                               \
     ((size_t)8 << 20) /* up to it by a push that takes one round or two */
-#define MOVE_BYTES    ((size_t)384 << 10) /* all that one rank receives, by lines */
-#define SCATTER_BYTES ((size_t)1 << 20)   /* one rank's block of a sum, by Lamport lines */
-#define RELAY_BYTES   ((size_t)2 << 20)   /* a broadcast that ranks pass on */
+#define MOVE_BYTES ((size_t)384 << 10) /* all that one rank receives, by lines */
+#define SCATTER_BYTES                                                                  \
+    ((size_t)1 << 20)                 /* one rank's block of a sum, by Lamport lines */
+#define RELAY_BYTES ((size_t)2 << 20) /* a broadcast that ranks pass on */
 #define MULTICAST_BYTES                                                                \
     ((size_t)256 << 10) /* sums by the switch from here on; not measured */
 
@@ -55,7 +56,7 @@ static bool has_kernel(const struct symm_question *q, enum symm_algorithm algori
     return symm__cuda_kernel_find(&ask, &kernel, &shape);
 }
 
-/* What a pull cannot do; `writes`: it also writes into peers' outputs. */
+/* What a pull cannot do. */
 static const char *pull_objection(const struct symm_question *q)
 {
     bool reads_in = q->kind != SYMM_KIND_BROADCAST;
@@ -67,8 +68,11 @@ static const char *pull_objection(const struct symm_question *q)
     if (!reads_in && !q->out_symmetric)
         return "it reads the root's output, and this output is not symmetric memory";
     if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
-        return "in place a peer could still read what is overwritten; "
-               "two_shot_inplace or copy_in can";
+        return q->kind == SYMM_KIND_ALL_REDUCE
+                   ? "in place a peer could still read what is overwritten; "
+                     "two_shot_inplace or copy_in can"
+                   : "in place a peer could still read what is overwritten; copy_in "
+                     "can";
     return NULL;
 }
 
@@ -164,8 +168,8 @@ static const struct candidate two_push = {
     "two hops move fewer bytes: each rank reduces its slice once for all"};
 static const struct candidate inplace = {
     SYMM_ALGORITHM_TWO_SHOT_INPLACE,
-    "input and output are symmetric memory, and each rank reduces its slice where it "
-    "lies"};
+    "input and output are symmetric memory, and each rank reduces its slice once for "
+    "all"};
 static const struct candidate into = {
     SYMM_ALGORITHM_TWO_SHOT_INPLACE,
     "the output is symmetric memory, and each rank stores its block where it belongs"};

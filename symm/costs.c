@@ -62,6 +62,8 @@ static const struct symm_cost_curve *find_curve_of(const struct symm_question *q
                                                    enum symm_algorithm algorithm,
                                                    enum symm_cost_data data)
 {
+    /* what is in place at a broadcast's root is not with the others */
+    const bool in_place = q->overlap && q->kind != SYMM_KIND_BROADCAST;
     const struct symm_cost_curve *found = NULL;
 
     for (int c = 0; q->costs && c < q->costs->curve_count; c++) {
@@ -71,7 +73,7 @@ static const struct symm_cost_curve *find_curve_of(const struct symm_question *q
             curve->data != data || curve->ranks != q->size)
             continue;
         found = curve;
-        if (curve->in_place == q->overlap)
+        if (curve->in_place == in_place)
             break;
     }
     return found;
