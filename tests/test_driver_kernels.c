@@ -497,10 +497,8 @@ static int moves(struct call *calls, int size, uint32_t seed)
         call->blocks = next(&seed) % 4;
         call->in_place = next(&seed) % 4 == 0;
         call->raw = call->kind != SYMM_KIND_REDUCE_SCATTER;
-        if (i % 16 == 3) { /* what has a kernel of its own, if there is a lane each */
-            call->dtype = SYMM_INT32;
-            call->op = SYMM_SUM;
-        }
+        if (i % 16 == 3) /* what has a kernel of its own, if there is a lane each */
+            call->dtype = SYMM_INT32, call->op = SYMM_SUM;
         if (i % 8 == 7 && (size == 2 || size == 4 || size == 8)) {
             call->algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
             call->dtype = (symm_dtype)(SYMM_FLOAT32 + i / 8 % 3);
@@ -745,59 +743,13 @@ static void test_plant_early(void **unused)
     run_plant(SYMM_PLANT_DIR "/libkernels_plant_early.so", calls, 40);
 }
 
-/* What has no kernel, and that every shape keeps the rules. */
-static void test_find(void **unused)
-{
-    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    struct symm_cuda_question question = {.kind = SYMM_KIND_BROADCAST,
-                                          .algorithm = SYMM_ALGORITHM_LL_PUSH,
-                                          .size = 8,
-                                          .processors = 132};
-    struct symm_cuda_kernel kernel;
-    struct symm_cuda_shape shape;
-    uint64_t end = symm__cuda_scratch_layout(12345, scratch);
-
-    (void)unused;
-    assert_true(end <= 62 * MEGA);
-    for (int c = 0; c < SYMM_CHANNELS; c++) {
-        assert_int_equal(scratch[c].ll % 4096, 0);
-        assert_true(scratch[c].stage + scratch[c].stage_bytes <=
-                    (c + 1 < SYMM_CHANNELS ? scratch[c + 1].ll : end));
-    }
-    question.scratch = scratch[0];
-    question.bytes = scratch[0].ll_bytes / 4;
-    assert_true(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.bytes++;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.kind = SYMM_KIND_ALL_REDUCE;
-    question.algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
-    question.dtype = SYMM_INT32;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.dtype = SYMM_FLOAT64;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.dtype = SYMM_BFLOAT16;
-    question.size = 9;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    for (question.size = 1; question.size <= 8; question.size++)
-        for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
-            for (question.bytes = 0; question.bytes < (uint64_t)1 << 34;
-                 question.bytes = 3 * question.bytes + 2) {
-                question.algorithm = (enum symm_algorithm)a;
-                if (!symm__cuda_kernel_find(&question, &kernel, &shape))
-                    continue;
-                assert_in_range(shape.blocks, 1, SYMM_DEVICE_BLOCKS);
-                assert_in_range(shape.threads, 32, 544);
-                assert_int_equal(shape.threads % 32, 0);
-            }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_dead),
-        cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_plant_clear), cmocka_unit_test(test_plant_early),
+        cmocka_unit_test(test_all),         cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_dead),        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_abort),       cmocka_unit_test(test_plant_clear),
+        cmocka_unit_test(test_plant_early),
     };
 
     reference_init();

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_shapes.c - the pure table of cuda_launch.h: which kernel, with how many blocks and
+ * threads, and how scratch is divided. No driver, no kernel runs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda_launch.h"
+
+#define MEGA ((uint64_t)1 << 20)
+
+/* What has no kernel, and that every shape keeps the rules. */
+static void test_find(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_question question = {.kind = SYMM_KIND_BROADCAST,
+                                          .algorithm = SYMM_ALGORITHM_LL_PUSH,
+                                          .size = 8,
+                                          .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    uint64_t end = symm__cuda_scratch_layout(12345, scratch);
+
+    (void)unused;
+    assert_true(end <= 62 * MEGA);
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        assert_int_equal(scratch[c].ll % 4096, 0);
+        assert_true(scratch[c].stage + scratch[c].stage_bytes <=
+                    (c + 1 < SYMM_CHANNELS ? scratch[c + 1].ll : end));
+    }
+    question.scratch = scratch[0];
+    question.bytes = scratch[0].ll_bytes / 4;
+    assert_true(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.bytes++;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.kind = SYMM_KIND_ALL_REDUCE;
+    question.algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
+    question.dtype = SYMM_INT32;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.dtype = SYMM_FLOAT64;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    question.dtype = SYMM_BFLOAT16;
+    question.size = 9;
+    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
+    for (question.size = 1; question.size <= 8; question.size++)
+        for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+            for (question.bytes = 0; question.bytes < (uint64_t)1 << 34;
+                 question.bytes = 3 * question.bytes + 2) {
+                question.algorithm = (enum symm_algorithm)a;
+                if (!symm__cuda_kernel_find(&question, &kernel, &shape))
+                    continue;
+                assert_in_range(shape.blocks, 1, SYMM_DEVICE_BLOCKS);
+                assert_in_range(shape.threads, 32, 544);
+                assert_int_equal(shape.threads % 32, 0);
+            }
+}
+
+/* Scratch that holds nothing: pushes say no, and nothing is divided by it. */
+static void test_no_scratch(void **unused)
+{
+    struct symm_cuda_question question = {
+        .dtype = SYMM_FLOAT32, .op = SYMM_SUM, .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    for (question.size = 2; question.size <= 8; question.size *= 2)
+        for (int k = 0; k < SYMM_KIND_COUNT; k++)
+            for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+                for (question.bytes = 16; question.bytes <= 64 * MEGA;
+                     question.bytes *= 4) {
+                    bool push = a == SYMM_ALGORITHM_LL_PUSH ||
+                                a == SYMM_ALGORITHM_LAMPORT_PUSH ||
+                                a == SYMM_ALGORITHM_TWO_SHOT_PUSH;
+
+                    question.kind = (enum symm_kind)k;
+                    question.algorithm = (enum symm_algorithm)a;
+                    if (symm__cuda_kernel_find(&question, &kernel, &shape))
+                        assert_false(push);
+                }
+}
+
+/* all_reduce_two_shot_line.cu, wide: the lines of all threads fit into a slot and the call
+ * into two; and 8 MiB find it on an H200. */
+static void test_wide(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_question question = {.kind = SYMM_KIND_ALL_REDUCE,
+                                          .algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH,
+                                          .dtype = SYMM_BFLOAT16,
+                                          .op = SYMM_SUM};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, scratch);
+    for (question.size = 4; question.size <= 8; question.size *= 2)
+        for (question.processors = 1; question.processors <= 160;
+             question.processors += question.processors < 4 ? 1 : 13)
+            for (question.bytes = 16; question.bytes <= 9 * MEGA;
+                 question.bytes += 16 + question.bytes / 7) {
+                uint64_t lines, room, step;
+
+                question.scratch = scratch[question.bytes % 32 ? 1 : 2];
+                if (!symm__cuda_kernel_find(&question, &kernel, &shape) ||
+                    !strstr(kernel.name, "_wide_"))
+                    continue;
+                lines = (question.bytes / 16 + (unsigned)question.size - 1) /
+                        (unsigned)question.size;
+                room = question.scratch.lamport_bytes / 16 / 3 / 2 /
+                       (unsigned)question.size;
+                step = (uint64_t)(shape.threads - 32) * shape.blocks;
+                assert_true(lines <= room ||
+                            (step <= room && lines <= 2 * (room - room % step)));
+                assert_true(shape.threads <= SYMM_WIDE_THREADS(question.size) + 32);
+            }
+    question.processors = 132;
+    question.scratch = scratch[1];
+    question.bytes = 8 * MEGA;
+    for (question.size = 4; question.size <= 8; question.size *= 2) {
+        assert_true(symm__cuda_kernel_find(&question, &kernel, &shape));
+        assert_non_null(strstr(kernel.name, "_wide_"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_no_scratch),
+        cmocka_unit_test(test_wide),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
