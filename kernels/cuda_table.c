@@ -317,8 +317,13 @@ static bool shape_of_many(const struct symm_cuda_question *question,
     return true;
 }
 
-/* In one round or two, with as many lines of a segment for each thread; in two, the lines of
- * all threads fit into a slot, and the segment into two, cut so. */
+/* `step` lines, a line of each thread, fit into a slot, and all into two that are cut so. */
+static bool in_two_slots(uint64_t lines, uint64_t step, uint64_t room)
+{
+    return step <= room && lines <= 2 * (room - room % step);
+}
+
+/* In one round or two, with as many lines of a segment for each thread. */
 static bool shape_of_wide(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
@@ -336,11 +341,9 @@ static bool shape_of_wide(const struct symm_cuda_question *question,
     threads = divide_up(threads, WARP) * WARP;
     if (one && threads < WIDE_THREADS)
         threads = WIDE_THREADS;
-    while (!one && threads > WARP &&
-           (threads * blocks > room || lines > 2 * (room - room % (threads * blocks))))
+    while (!one && threads > WARP && !in_two_slots(lines, threads * blocks, room))
         threads -= WARP;
-    if (!one &&
-        (threads * blocks > room || lines > 2 * (room - room % (threads * blocks))))
+    if (!one && !in_two_slots(lines, threads * blocks, room))
         return false;
     shape->threads = (uint32_t)threads + WARP;
     shape->blocks =
@@ -476,7 +479,6 @@ bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
         if (entry->kind != question->kind || entry->algorithm != question->algorithm ||
             !carries(entry, question) || !shape_of(question, entry, &found))
             continue;
-
         *kernel = entry->kernel;
         *shape = found;
         return true;
