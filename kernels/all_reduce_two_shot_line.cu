@@ -21,7 +21,8 @@
  * block takes no lines: it writes the counters, and in block 0 it says and reads the call
  * words and counts for the blocks that were not launched.
  *
- * Slot = [phase][sender][line]. Why slots may be used again: cuda_lines.cuh, (1) and (4).
+ * Slot = [phase][sender][line]. Why slots may be used again: cuda_lines.cuh, (1) and (4), for
+ * which a line may be consumed at any time in the call: here behind what the peers wait for.
  * in == out is fine: one thread alone reads a line of `in` and writes it in `out`, after it
  * has been sent or summed.
  * Launch: line: 32 x size x groups threads, a lane for every line of a segment; wide: 32 more
@@ -76,7 +77,7 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
     symm_round_announce(args, &round);
     if (mine && peer && round.ok)
         round.ok =
-            symm_line_wait<symm_lamport>(args, &round, at.from + first, at.member, &v);
+            symm_line_await<symm_lamport>(args, &round, at.from + first, at.member, &v);
     hop[at.warp][lane] = v;
     symm_round_agree(&round);
     if (mine && round.ok) {
@@ -84,12 +85,15 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
             args, &hop[at.warp - at.member]));
         if (peer) {
             symm_lamport::send(at.to + second, v, round.round);
-            round.ok = symm_line_wait<symm_lamport>(args, &round, at.from + second,
-                                                    at.member, &v);
+            symm_lamport::consumed(at.from + first);
+            round.ok = symm_line_await<symm_lamport>(args, &round, at.from + second,
+                                                     at.member, &v);
         }
         if (round.ok)
             symm_lamport::scatter(args.out, place, args.bytes, element,
                                   symm_ends_of<WHOLE>(args.out), v);
+        if (round.ok && peer)
+            symm_lamport::consumed(at.from + second);
     }
     if (at.warp == rank) {
         symm_round_skip(args, round, lane, SYMM_WARP);
@@ -187,9 +191,15 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
      * thread sends behind them. */
     SYMM_DEVICE bool wait(uint32_t phase, uint32_t j, line_value (&v)[SIZE]) const
     {
-        return symm_lines_wait<symm_lamport, SIZE, SIZE>(
+        return symm_lines_await<symm_lamport, SIZE, SIZE>(
             args, &round, from + phase * SIZE * room + offset(j), room, SIZE, rank, v,
             phase == 0 && j == begin && share < segment);
+    }
+
+    SYMM_DEVICE void consume(uint32_t phase, uint32_t j) const
+    {
+        symm_lines_consume<symm_lamport, SIZE, SIZE>(
+            from + phase * SIZE * room + offset(j), room, SIZE, rank);
     }
 
     /* Line j of the own segment: sum, send, keep. */
@@ -209,6 +219,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         for (uint32_t i = 1; i < SIZE; i++)
             symm_lamport::send(to(i, 1, j), own, round.round);
         store(rank, j, own);
+        consume(0, j);
     }
 
     /* Line j of everybody's segment. */
@@ -217,10 +228,13 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         line_value v[SIZE];
 
         round.ok = wait(1, j, v);
+        if (!round.ok)
+            return;
         SYMM_UNROLL
         for (uint32_t r = 0; r < SIZE; r++)
-            if (r != rank && round.ok)
+            if (r != rank)
                 store(r, j, v[r]);
+        consume(1, j);
     }
 
     SYMM_DEVICE void run(void)

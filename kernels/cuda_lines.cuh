@@ -8,7 +8,7 @@
  * symm_lamport: 16 bytes of payload. A word of 0xffffffff means "not here yet"; the sender
  * turns a data word of these bits into 0x7fffffff: of floats up to 32 bits both are NaN in
  * every element, so no number changes. Not for float64 and integers. The reader
- * writes the sentinel back as soon as it has the line. Three slots, by round % 3.
+ * consumes a line when it has it: it writes the sentinel back. Three slots, by round % 3.
  *
  * A region is [slot][line]; a kernel divides a slot as it likes, by sender at least. What a
  * slot held before does not matter: LL judges by the round, Lamport slots are clean.
@@ -215,11 +215,12 @@ SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
            symm_slot_begin<LINES>(args, round);
 }
 
-/* Waits for one line from `member`. False: the wait has failed. */
+/* Waits for one line from `member`, which is to be consumed later. False: the wait has
+ * failed. */
 template <class LINES>
-SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
-                                const struct symm_round *round, struct symm_line *from,
-                                uint32_t member, typename LINES::value *value)
+SYMM_DEVICE bool symm_line_await(const struct symm_cuda_args &args,
+                                 const struct symm_round *round, struct symm_line *from,
+                                 uint32_t member, typename LINES::value *value)
 {
     struct symm_wait wait = {};
     struct symm_line line;
@@ -228,20 +229,19 @@ SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
         if (!symm_wait_more(args, round->call, &wait, 1u << member))
             return false;
     *value = LINES::open(line);
-    LINES::consumed(from);
     return true;
 }
 
 /*
- * Waits for the lines from[r x stride] of all members r but `rank`, all at once; value[rank]
- * is left alone. SIZE 0: `size` members. acquire: what comes behind it comes behind what the
- * lines say of their senders. False: the wait has failed.
+ * Waits for the lines from[r x stride] of all members r but `rank`, all at once, which are
+ * to be consumed later; value[rank] is left alone. SIZE 0: `size` members. acquire: what comes
+ * behind it comes behind what the lines say of their senders. False: the wait has failed.
  */
 template <class LINES, int SIZE, int MOST>
 SYMM_DEVICE bool
-symm_lines_wait(const struct symm_cuda_args &args, const struct symm_round *round,
-                struct symm_line *from, uint32_t stride, uint32_t size, uint32_t rank,
-                typename LINES::value (&value)[MOST], bool acquire = false)
+symm_lines_await(const struct symm_cuda_args &args, const struct symm_round *round,
+                 struct symm_line *from, uint32_t stride, uint32_t size, uint32_t rank,
+                 typename LINES::value (&value)[MOST], bool acquire = false)
 {
     struct symm_wait wait = {};
     struct symm_line line[MOST];
@@ -269,10 +269,46 @@ symm_lines_wait(const struct symm_cuda_args &args, const struct symm_round *roun
             value[r] = LINES::open(line[r]);
             if (acquire)
                 symm_port_load32_acquire(&from[(uint64_t)r * stride].word[0]);
-            LINES::consumed(from + (uint64_t)r * stride);
         }
     }
     return true;
+}
+
+template <class LINES, int SIZE, int MOST>
+SYMM_DEVICE void symm_lines_consume(struct symm_line *from, uint32_t stride,
+                                    uint32_t size, uint32_t rank)
+{
+    SYMM_UNROLL
+    for (uint32_t r = 0; r < MOST; r++)
+        if (r != rank && (SIZE || r < size))
+            LINES::consumed(from + (uint64_t)r * stride);
+}
+
+/* The same, and consumes at once. */
+template <class LINES>
+SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
+                                const struct symm_round *round, struct symm_line *from,
+                                uint32_t member, typename LINES::value *value)
+{
+    const bool ok = symm_line_await<LINES>(args, round, from, member, value);
+
+    if (ok)
+        LINES::consumed(from);
+    return ok;
+}
+
+template <class LINES, int SIZE, int MOST>
+SYMM_DEVICE bool symm_lines_wait(const struct symm_cuda_args &args,
+                                 const struct symm_round *round, struct symm_line *from,
+                                 uint32_t stride, uint32_t size, uint32_t rank,
+                                 typename LINES::value (&value)[MOST])
+{
+    const bool ok = symm_lines_await<LINES, SIZE, MOST>(args, round, from, stride, size,
+                                                        rank, value);
+
+    if (ok)
+        symm_lines_consume<LINES, SIZE, MOST>(from, stride, size, rank);
+    return ok;
 }
 
 /*
