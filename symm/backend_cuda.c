@@ -362,7 +362,7 @@ symm_status symm__cuda_reachable(const symm_ctx *ctx, const uint8_t uuid[16],
             continue;
         status = SYMM_CUDA_CALL(d, cuDeviceCanAccessPeer, (&can, b->handle, other),
                                 "devices %d and %d", b->device.ordinal, i);
-        if (status == SYMM_OK && !can)
+        if (status == SYMM_OK && !can && other != b->handle)
             return symm__fail(
                 SYMM_ERR_UNSUPPORTED,
                 "device %d (%s) of rank %d cannot reach the memory of device %d (%s) "

@@ -211,14 +211,16 @@ static symm_status best_backend(symm_ctx *ctx)
     char why[SYMM_ERROR_BYTES];
     symm_status status = symm__cuda_count(&devices);
 
-    if (status == SYMM_OK && devices < local)
+    if (status == SYMM_OK && devices < (ctx->oversubscribe ? 1 : local))
         snprintf(why, sizeof(why), "%d ranks of this host see %d CUDA devices", local,
                  devices);
     else if (status == SYMM_OK && ctx->job.size > SYMM_DEVICE_RANKS)
         snprintf(why, sizeof(why), "%d ranks; a team on CUDA has at most %d",
                  ctx->job.size, SYMM_DEVICE_RANKS);
     else if (status == SYMM_OK &&
-             use_backend(ctx, &symm__backend_cuda, "each rank has a device") == SYMM_OK)
+             use_backend(ctx, &symm__backend_cuda,
+                         devices < local ? "SYMM_OVERSUBSCRIBE: ranks share devices"
+                                         : "each rank has a device") == SYMM_OK)
         return SYMM_OK;
     else
         snprintf(why, sizeof(why), "no CUDA: %s", symm_last_error());
@@ -230,7 +232,13 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     const char *name =
         config->backend ? config->backend : symm__option(SYMM_OPTION_BACKEND);
     const char *why = config->backend ? "symm_config.backend" : "SYMM_BACKEND";
+    int64_t oversubscribe;
+    symm_status status =
+        symm__option_integer(SYMM_OPTION_OVERSUBSCRIBE, 0, 1, &oversubscribe);
 
+    if (status != SYMM_OK)
+        return status;
+    ctx->oversubscribe = oversubscribe != 0 && !config->group;
     if (!name)
         return best_backend(ctx);
     if (strcmp(name, "host") == 0)

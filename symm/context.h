@@ -175,6 +175,8 @@ struct symm_ctx {
     size_t stride, team_bytes, granularity;
     char why_backend[256]; /* it was taken */
     bool multicast;        /* all ranks have it and want it */
+    bool oversubscribe;    /* ranks may share devices (SYMM_OVERSUBSCRIBE) */
+    bool shared;           /* CUDA: two ranks have one device */
     int processors;        /* CUDA: the fewest multiprocessors of all ranks' devices */
     char machine[160];     /* as cost tables name it */
     struct symm_cost_file *costs_file;   /* of SYMM_COSTS; NULL: not set; owned */

@@ -310,6 +310,13 @@ symm_status symm__engine_agree(symm_ctx *ctx, const struct symm_engine_hello *he
         if (odd == 0 && !alike(&hellos[0], &hellos[r]))
             odd = r;
     }
+    if (ctx->shared && asked)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "SYMM_ENGINE asks for an engine, and no engine takes ranks that "
+            "share a device (SYMM_OVERSUBSCRIBE)");
+    if (ctx->shared)
+        return close_unused(ctx, "ranks share a device");
     if (odd == 0 && hellos[0].state == LOADED) {
         for (int r = 1; r < count; r++)
             if ((hellos[r].flags ^ hellos[0].flags) & (FLAG_WINDOWS | FLAG_PAIRS))

@@ -4,8 +4,11 @@
  * each rank's device.
  *
  * Refuses, naming both ranks: another version, backend or setting; two ranks on one device
- * (every rank looks at all pairs, so that all refuse the job). Devices that cannot reach
- * each other's memory are refused by the rank that cannot.
+ * (every rank looks at all pairs, so that all refuse the job). SYMM_OVERSUBSCRIBE allows
+ * that, but to threads: the device runs processes in turns, so that a kernel which waits
+ * for another rank's holds it up for a slice of time, where the kernels of one process
+ * might take all multiprocessors from the one that they wait for. Devices that cannot
+ * reach each other's memory are refused by the rank that cannot.
  */
 #include "greeting.h"
 
@@ -85,17 +88,26 @@ static symm_status check_settings(const struct symm_hello *a, int first,
     return SYMM_OK;
 }
 
-static symm_status check_devices(const symm_ctx *ctx, const struct symm_hello *hellos)
+static symm_status check_devices(symm_ctx *ctx, const struct symm_hello *hellos)
 {
-    for (int r = 0; r < ctx->size; r++)
-        for (int other = 0; other < r; other++)
-            if (memcmp(hellos[r].uuid, hellos[other].uuid, sizeof(hellos[r].uuid)) == 0)
+    for (int r = 0; r < ctx->size; r++) {
+        for (int other = 0; other < r; other++) {
+            if (memcmp(hellos[r].uuid, hellos[other].uuid, sizeof(hellos[r].uuid)) != 0)
+                continue;
+            ctx->shared = true;
+            if (!ctx->oversubscribe)
                 return symm__fail(
                     SYMM_ERR_IN_USE,
                     "ranks %d and %d are on one device (%s); give each rank a device "
                     "of its own, by its local rank or CUDA_VISIBLE_DEVICES, or use "
-                    "SYMM_BACKEND=host",
-                    other, r, hellos[r].bus);
+                    "SYMM_BACKEND=host%s",
+                    other, r, hellos[r].bus,
+                    ctx->group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
+        }
+    }
+    if (ctx->shared && ctx->rank == 0)
+        symm__log(SYMM_LOG_WARN, "ranks share devices and wait for each other's slices "
+                                 "of time: milliseconds a call");
     return SYMM_OK;
 }
 
@@ -189,6 +201,7 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
 
         if (status != SYMM_OK)
             return status;
+        ctx->multicast = ctx->multicast && !ctx->shared; /* takes a device once */
     }
     return agree_engine(ctx, hellos);
 }

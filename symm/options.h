@@ -18,6 +18,8 @@
       "folder with MODULE.fatbin files, used instead of the built-in CUDA kernels")    \
     X(MULTICAST, INTEGER, "0",                                                         \
       "1: CUDA teams use NVLink multicast where all their devices have it")            \
+    X(OVERSUBSCRIBE, INTEGER, "0",                                                     \
+      "1: ranks may share CUDA devices, in turns; slow, for tests")                    \
     X(ENGINE, STRING, "auto",                                                          \
       "what moves data that symmetric memory does not reach: auto, none, nccl, mpi, "  \
       "or the path of a plug-in")                                                      \

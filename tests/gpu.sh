@@ -7,10 +7,10 @@
 #
 # Runs the cuda_ suites with all numbers of ranks that the machine has GPUs for, as processes
 # and as threads, and NCCL as the engine; kills ranks in all phases of a job; replays the
-# shipped programs; the torture program under symmrun (N calls, default 100000); the planted
-# bugs, which it must see; compute-sanitizer on a small run; PyTorch and Triton where python3
-# has them. DIR must hold a build for this machine (default build). The last line is
-# "N passed, N failed, N skipped".
+# shipped programs; the torture program under symmrun (N calls, default 100000), and with
+# more ranks than GPUs up to 8, in turns; the planted bugs, which it must see;
+# compute-sanitizer on a small run; PyTorch and Triton where python3 has them. DIR must hold
+# a build for this machine (default build). The last line is "N passed, N failed, N skipped".
 # Exit status 77 without a GPU.
 
 set -u
@@ -59,10 +59,11 @@ check() {
     case $status in 0 | 77) ;; *) tail -n 25 "$log/$name.log" | sed 's/^/    /' ;; esac
 }
 
-sizes=
+sizes='' more=''
 for n in 1 2 4 8; do
-    [ "$n" -gt "$gpus" ] || sizes="$sizes $n"
+    if [ "$n" -gt "$gpus" ]; then more="$more $n"; else sizes="$sizes $n"; fi
 done
+algorithms='copy_in one_shot_pull two_shot_pull two_shot_inplace ll_push lamport_push two_shot_push'
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
 
 check info 60 "$bin/symm-info" --probe
@@ -77,13 +78,24 @@ for suite in "$build"/tests/test_engine_nccl_{calls,p2p} "$build"/tests/test_dri
     check "$(basename "$suite")" 300 env SYMM_ENGINE=nccl "$suite"
 done
 for n in $sizes; do
-    for algorithm in '' copy_in one_shot_pull two_shot_pull two_shot_inplace ll_push \
-        lamport_push two_shot_push; do
+    for algorithm in '' $algorithms; do
         each=$calls
         [ -z "$algorithm" ] || each=$((calls / 8))
         check "torture_${n}_${algorithm:-all}" 300 "$bin/symmrun" -n "$n" -- \
             "$bin/gpu_torture" --calls "$each" \
             ${algorithm:+--algorithm "$algorithm"}
+    done
+done
+# The kernels for more ranks than there are GPUs, which run in turns: few calls.
+for n in $more; do
+    for algorithm in '' $algorithms; do
+        check "shared_${n}_${algorithm:-all}" 120 env SYMM_OVERSUBSCRIBE=1 \
+            "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" --calls 200 --graphs 4 \
+            ${algorithm:+--algorithm "$algorithm"}
+    done
+    for operation in reduce_scatter all_gather broadcast all_to_all; do
+        check "shared_${n}_$operation" 120 env SYMM_OVERSUBSCRIBE=1 "$bin/symm-perf" \
+            $operation --ranks "$n" --backend cuda -G 3 -n 2 -w 1 -b 1K -e 16M -f 16
     done
 done
 for program in llama3-8b-tp2-decode-b1 llama3-70b-tp8-decode-b32 moe-8x-tp8 \

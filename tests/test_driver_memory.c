@@ -372,6 +372,90 @@ static void no_peer_access(void **state)
     assert_int_equal(failed, 0);
 }
 
+static int body_shared(symm_ctx *ctx, void *arg)
+{
+    const int devices = *(int *)arg;
+    symm_info info = {.size = sizeof(info)};
+    float values[24];
+    symm_buffer *buffer;
+    symm_work *work;
+    CHECK_OK(symm_ctx_info(ctx, &info));
+    CHECK(strcmp(info.backend, "cuda") == 0);
+    CHECK_MESSAGE(strstr(info.why_backend, "ranks share devices") != NULL,
+                  "because: %s", info.why_backend);
+    CHECK(symm__cuda_device(ctx)->ordinal == harness_rank() % devices);
+    CHECK_ZERO(take(symm_team_world(ctx), sizeof(values), 1, &buffer));
+    CHECK_ZERO(check_seen(ctx, symm_team_world(ctx), buffer, 1));
+    for (int i = 0; i < 24; i++)
+        values[i] = (float)(harness_rank() + i);
+    CHECK_OK(symm__cuda_copy(ctx, symm_buffer_ptr(buffer), values, sizeof(values)));
+    CHECK_OK(symm_all_reduce(symm_team_world(ctx), symm_buffer_ptr(buffer),
+                             symm_buffer_ptr(buffer), 24, SYMM_FLOAT32, SYMM_SUM, NULL,
+                             &work));
+    CHECK_OK(symm_work_synchronize(work, 20));
+    symm_work_release(work);
+    CHECK_OK(symm__cuda_copy(ctx, values, symm_buffer_ptr(buffer), sizeof(values)));
+    for (int i = 0; i < 24; i++)
+        CHECK(values[i] == (float)(6 + 4 * i)); /* of ranks 0 to 3 */
+    return 0;
+}
+
+static void by_default(symm_config *config, int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    config->backend = NULL;
+    config->team_bytes = 128 * MIB;
+}
+
+static int run_shared(const char *count)
+{
+    int devices = atoi(count), failed;
+    struct harness h = {.ranks = 4,
+                        .mode = HARNESS_PROCESSES,
+                        .body = body_shared,
+                        .configure = by_default,
+                        .arg = &devices};
+    setenv("FAKE_CUDA_DEVICES", count, 1);
+    failed = run(h);
+    unsetenv("FAKE_CUDA_DEVICES");
+    return failed;
+}
+
+/* Processes may share devices where that is asked for; threads, and engines, never do. */
+static void oversubscribed(void **state)
+{
+    static const struct choice
+        few = {{NULL, NULL}, SYMM_OK, "1 CUDA device", "host"},
+        threads = {{"cuda", "cuda"}, SYMM_ERR_IN_USE, "or use SYMM_BACKEND=host", NULL},
+        engine = {{"cuda", "cuda"}, SYMM_ERR_UNSUPPORTED, "share a device", NULL},
+        wrong = {{NULL, NULL}, SYMM_ERR_INVALID, "SYMM_OVERSUBSCRIBE='yes'", NULL};
+    struct harness h = {
+        .ranks = 2, .body = body_choice, .configure = choose, .without_ctx = true};
+    int failed;
+    (void)state;
+    setenv("SYMM_OVERSUBSCRIBE", "1", 1);
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    h.mode = HARNESS_THREADS;
+    choice = &few;
+    failed = run(h);
+    choice = &threads;
+    failed |= run(h);
+    h.mode = HARNESS_PROCESSES;
+    choice = &engine;
+    setenv("SYMM_ENGINE", "nccl", 1);
+    failed |= run(h);
+    unsetenv("SYMM_ENGINE");
+    failed |= run_shared("2");
+    setenv("FAKE_CUDA_NO_PEER", "1", 1); /* its own memory a device reaches */
+    failed |= run_shared("1");
+    unsetenv("FAKE_CUDA_NO_PEER");
+    setenv("SYMM_OVERSUBSCRIBE", "yes", 1);
+    failed |= try_choice(&wrong, "2", 2);
+    unsetenv("SYMM_OVERSUBSCRIBE");
+    assert_int_equal(failed, 0);
+}
+
 /* The device of the context that the thread has made current before. */
 static int body_current(symm_ctx *none, void *arg)
 {
@@ -472,6 +556,7 @@ int main(void)
         cmocka_unit_test(narrow_team),
         cmocka_unit_test(backends),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(oversubscribed),
         cmocka_unit_test(no_peer_access),
         cmocka_unit_test(current_context),
         cmocka_unit_test(no_address_space),
