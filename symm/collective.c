@@ -226,6 +226,12 @@ static symm_status check_request(struct symm_lane *lane, const struct request *r
         status = check_pointer("in", rq->in, element, rq);
     if (status == SYMM_OK && writes)
         status = check_pointer("out", rq->out, element, rq);
+    if (status == SYMM_OK && reads)
+        status = symm__team_extent(team->ctx, symm__kind_name(rq->kind), "in", rq->in,
+                                   in_bytes);
+    if (status == SYMM_OK && writes)
+        status = symm__team_extent(team->ctx, symm__kind_name(rq->kind), "out", rq->out,
+                                   out_bytes);
     if (status != SYMM_OK)
         return status;
     question->bytes = rq->count * element;

@@ -134,21 +134,29 @@ symm_status symm__heap_alloc(struct symm_heap *heap, size_t bytes, uint64_t id,
     return SYMM_OK;
 }
 
-/* The block that begins at offset, or NULL. */
-static struct symm_block *find_block(const struct symm_heap *heap, size_t offset)
+const struct symm_block *symm__heap_find(const struct symm_heap *heap, size_t offset)
 {
-    size_t low = 0, high = heap->count;
+    size_t low = 0, high = heap->count; /* the last block that begins at or before it */
 
-    while (low < high) {
+    if (offset < heap->begin || offset >= heap->end)
+        return NULL;
+    while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (heap->blocks[middle].offset < offset)
-            low = middle + 1;
+        if (heap->blocks[middle].offset <= offset)
+            low = middle;
         else
             high = middle;
     }
-    if (low < heap->count && heap->blocks[low].offset == offset)
-        return &heap->blocks[low];
-    return NULL;
+    return &heap->blocks[low];
+}
+
+/* The block that begins at offset, or NULL. */
+static struct symm_block *find_block(const struct symm_heap *heap, size_t offset)
+{
+    const struct symm_block *found = symm__heap_find(heap, offset);
+
+    return found && found->offset == offset ? &heap->blocks[found - heap->blocks]
+                                            : NULL;
 }
 
 symm_status symm__heap_free(struct symm_heap *heap, size_t offset)

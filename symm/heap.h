@@ -43,6 +43,8 @@ void symm__heap_discard(struct symm_heap *heap, size_t offset);
 void symm__heap_settle(struct symm_heap *heap); /* RETIRED becomes FREE */
 size_t symm__heap_top(
     const struct symm_heap *heap); /* end of the last block that isn't FREE */
+/* The block that `offset` lies in; NULL: outside the range. */
+const struct symm_block *symm__heap_find(const struct symm_heap *heap, size_t offset);
 bool symm__heap_check(const struct symm_heap *heap);
 
 /* A heap as symm_heap_dump writes it: plain data, made by the context. */

@@ -492,18 +492,57 @@ bool symm__team_contains(const symm_team *big, const symm_team *small)
     return true;
 }
 
+/* Where ptr is in this rank's heap, and which team's memory is there; NULL: no team's. */
+static const symm_team *owner_of(const symm_ctx *ctx, const void *ptr, size_t *at)
+{
+    const char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
+    size_t slot;
+
+    *at = (uintptr_t)ptr - (uintptr_t)own;
+    if (*at >= ctx->stride)
+        return NULL;
+    slot = *at < ctx->stride / 2 ? 0 : (*at - ctx->stride / 2) / ctx->team_bytes + 1;
+    return slot < SYMM_MAX_TEAMS ? ctx->teams[slot] : NULL;
+}
+
+symm_status symm__team_extent(symm_ctx *ctx, const char *what, const char *which,
+                              const void *ptr, size_t bytes)
+{
+    const struct symm_block *found;
+    struct symm_block block = {.state = SYMM_BLOCK_FREE};
+    const symm_team *owner;
+    size_t at;
+
+    pthread_mutex_lock(&ctx->lock);
+    owner = owner_of(ctx, ptr, &at);
+    found = owner ? symm__heap_find(&owner->heap, at) : NULL;
+    if (found)
+        block = *found;
+    pthread_mutex_unlock(&ctx->lock);
+    if (at >= ctx->stride || bytes == 0)
+        return SYMM_OK;
+    if (block.state != SYMM_BLOCK_LIVE)
+        return symm__fail(
+            SYMM_ERR_INVALID, "%s: `%s` %p is in rank %d's heap, but in no buffer%s",
+            what, which, ptr, ctx->rank,
+            block.state == SYMM_BLOCK_RETIRED ? " that is not released" : "");
+    if (bytes <= block.requested && at - block.offset <= block.requested - bytes)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "%s: `%s` [%p, +%zu) ends behind the buffer of alloc_id %llu "
+                      "that it begins in, "
+                      "which has %zu bytes from %p on",
+                      what, which, ptr, bytes, (unsigned long long)block.id,
+                      block.requested,
+                      (const void *)((const char *)ptr - (at - block.offset)));
+}
+
 bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
                           size_t *offset)
 {
-    const symm_ctx *ctx = team->ctx;
-    const char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
-    size_t at = (uintptr_t)ptr - (uintptr_t)own, slot, shared;
-    const symm_team *owner;
+    size_t at, shared;
+    const symm_team *owner = owner_of(team->ctx, ptr, &at);
 
-    if (at >= ctx->stride)
-        return false;
-    slot = at < ctx->stride / 2 ? 0 : (at - ctx->stride / 2) / ctx->team_bytes + 1;
-    owner = slot < SYMM_MAX_TEAMS ? ctx->teams[slot] : NULL;
     if (!owner || !symm__team_contains(owner, team))
         return false;
     /* acquire: pairs with the release behind the mapping, of another thread's rendezvous */

@@ -262,6 +262,61 @@ static int body_bad_collectives(symm_ctx *ctx, void *arg)
     return still_works(t);
 }
 
+/* A call that is longer than its buffer would reach into the next one, here and at peers. */
+static int body_overruns(symm_ctx *ctx, void *arg)
+{
+    symm_team *t = symm_team_world(ctx), *half;
+    const int64_t shape = 1000, stride = 1;
+    static _Thread_local struct memory m;
+    const symm_dtype i8 = SYMM_INT8;
+    const symm_op sum = SYMM_SUM;
+    symm_buffer *next, *sub;
+    char *p = m.priv, *s, *n;
+    (void)arg;
+    CHECK_OK(symm_empty_strided_p2p(t, 1, &shape, &stride, i8, 7, &next));
+    CHECK_ZERO(memory_open(&m, t));
+    s = m.sym;
+    n = symm_buffer_ptr(next);
+    CHECK_OK(symm_all_reduce(t, s, s, 4096, i8, sum, NULL, NULL));
+    CHECK_OK(symm_all_reduce(t, s + 96, p, 4000, i8, sum, NULL, NULL));
+    CHECK_OK(symm_all_reduce(t, s + 4096, s + 4096, 0, i8, sum, NULL, NULL));
+    REFUSE(symm_all_reduce(t, s, p, 4097, i8, sum, NULL, NULL), SYMM_ERR_INVALID,
+           "`in`");
+    CHECK_ERROR("alloc_id 1 ");
+    CHECK_ERROR("4096 bytes");
+    REFUSE(symm_all_reduce(t, p, s + 97, 4000, i8, sum, NULL, NULL), SYMM_ERR_INVALID,
+           "`out`");
+    REFUSE(symm_all_gather(t, p, s, 2049, i8, NULL, NULL), SYMM_ERR_INVALID, "+4098");
+    REFUSE(symm_reduce_scatter(t, s, p, 2049, i8, sum, NULL, NULL), SYMM_ERR_INVALID,
+           "+4098");
+    REFUSE(symm_broadcast(t, n, n, 1001, i8, 0, NULL, NULL), SYMM_ERR_INVALID,
+           "alloc_id 7 ");
+    REFUSE(symm_all_reduce(t, n + 1000, p, 1, i8, sum, NULL, NULL), SYMM_ERR_INVALID,
+           "+1)");
+    REFUSE(symm_all_reduce(t, p, s + ((size_t)1 << 28), 4, i8, sum, NULL, NULL),
+           SYMM_ERR_INVALID, "in no buffer");
+    /* Memory of another team is still somebody's, and a released one nobody's. */
+    CHECK_OK(symm_team_split(t, 0, 0, &half));
+    CHECK_OK(symm_empty_strided_p2p(half, 1, &shape, &stride, i8, 9, &sub));
+    CHECK_OK(symm_rendezvous(half));
+    CHECK_OK(symm_all_reduce(t, symm_buffer_ptr(sub), p, 1000, i8, sum, NULL, NULL));
+    REFUSE(symm_all_reduce(t, symm_buffer_ptr(sub), p, 1001, i8, sum, NULL, NULL),
+           SYMM_ERR_INVALID, "alloc_id 9 ");
+    symm_buffer_release(next);
+    CHECK_OK(symm_alloc_id_free(t, 7));
+    REFUSE(symm_all_reduce(t, n, p, 1000, i8, sum, NULL, NULL), SYMM_ERR_INVALID,
+           "not released");
+    symm_buffer_release(sub);
+    symm_buffer_release(m.buffer);
+    return still_works(t);
+}
+
+static void overruns(void **state)
+{
+    (void)state;
+    assert_int_equal(harness_run_both(simple(body_overruns, 2)), 0);
+}
+
 static void bad_collectives(void **state)
 {
     (void)state;
@@ -478,9 +533,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_tables), cmocka_unit_test(option_table),
         cmocka_unit_test(bad_buffers),      cmocka_unit_test(bad_collectives),
-        cmocka_unit_test(bad_calls),        cmocka_unit_test(bad_puts),
-        cmocka_unit_test(bad_sends),        cmocka_unit_test(bad_rest),
-        cmocka_unit_test(machine),
+        cmocka_unit_test(overruns),         cmocka_unit_test(bad_calls),
+        cmocka_unit_test(bad_puts),         cmocka_unit_test(bad_sends),
+        cmocka_unit_test(bad_rest),         cmocka_unit_test(machine),
     };
     harness_clear_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);
