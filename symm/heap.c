@@ -8,9 +8,9 @@
  * Refuses: ranges that aren't multiples of SYMM_HEAP_ALIGN, sizes that don't fit,
  * offsets at which no LIVE block begins.
  *
- * A heap has as many blocks as a program has call sites (tens to thousands) and none of
- * this is on the path of a collective: linear search is fast enough, and an array that
- * can be read from end to end is what the checks and the dump want.
+ * A heap has as many blocks as a program has call sites (tens to thousands), and on the path
+ * of a call is only symm__heap_freed: linear search is fast enough, and an array that can be
+ * read from end to end is what the checks and the dump want.
  */
 #include "heap.h"
 
@@ -46,8 +46,22 @@ symm_status symm__heap_init(struct symm_heap *heap, size_t begin, size_t end)
     return SYMM_OK;
 }
 
+static uint64_t freed = 1;
+
+/* acquire, release: who sees the new number sees that the block has gone. */
+uint64_t symm__heap_freed(void)
+{
+    return __atomic_load_n(&freed, __ATOMIC_ACQUIRE);
+}
+
+static void note_freed(void)
+{
+    __atomic_fetch_add(&freed, 1, __ATOMIC_RELEASE);
+}
+
 void symm__heap_finish(struct symm_heap *heap)
 {
+    note_freed();
     free(heap->blocks);
     *heap = (struct symm_heap){0};
 }
@@ -175,6 +189,7 @@ symm_status symm__heap_free(struct symm_heap *heap, size_t offset)
     block->state = SYMM_BLOCK_RETIRED;
     block->requested = 0;
     block->id = 0;
+    note_freed();
     return SYMM_OK;
 }
 
@@ -211,6 +226,7 @@ void symm__heap_discard(struct symm_heap *heap, size_t offset)
     if (block->state == SYMM_BLOCK_LIVE)
         heap->used -= block->bytes;
     *block = (struct symm_block){.offset = block->offset, .bytes = block->bytes};
+    note_freed();
     coalesce(heap);
 }
 

@@ -43,6 +43,8 @@ void symm__heap_discard(struct symm_heap *heap, size_t offset);
 void symm__heap_settle(struct symm_heap *heap); /* RETIRED becomes FREE */
 size_t symm__heap_top(
     const struct symm_heap *heap); /* end of the last block that isn't FREE */
+/* Changes whenever a block of any heap ceases to be LIVE; never 0. */
+uint64_t symm__heap_freed(void);
 /* The block that `offset` lies in; NULL: outside the range. */
 const struct symm_block *symm__heap_find(const struct symm_heap *heap, size_t offset);
 bool symm__heap_check(const struct symm_heap *heap);

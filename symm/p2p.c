@@ -167,6 +167,7 @@ static symm_status translate(const char *what, const struct transfer *t,
                              const void *own, void **theirs)
 {
     const symm_team *team = t->team;
+    symm_status status;
     size_t offset;
 
     if (t->bytes == 0) {
@@ -176,14 +177,13 @@ static symm_status translate(const char *what, const struct transfer *t,
     if (!t->dst || !t->src)
         return symm__fail(SYMM_ERR_INVALID, "%s of %zu bytes: %s is NULL", what,
                           t->bytes, t->dst ? "src" : "dst");
-    if (team->calls) {
-        const void *other = own == t->src ? t->dst : t->src;
-        symm_status status = team->calls->reach(
-            t->team, what, own == t->src ? "dst" : "src", other, t->bytes);
-
-        if (status != SYMM_OK)
-            return status;
-    }
+    status = symm__team_extent(team->ctx, what, own == t->src ? "src" : "dst", own,
+                               t->bytes);
+    if (status == SYMM_OK && team->calls)
+        status = team->calls->reach(t->team, what, own == t->src ? "dst" : "src",
+                                    own == t->src ? t->dst : t->src, t->bytes);
+    if (status != SYMM_OK)
+        return status;
     if (team->calls && team->calls->registered(t->team, own, t->bytes, t->peer, theirs))
         return SYMM_OK;
     if (!symm__team_symmetric(team, own, t->bytes, &offset))

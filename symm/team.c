@@ -505,8 +505,30 @@ static const symm_team *owner_of(const symm_ctx *ctx, const void *ptr, size_t *a
     return slot < SYMM_MAX_TEAMS ? ctx->teams[slot] : NULL;
 }
 
-symm_status symm__team_extent(symm_ctx *ctx, const char *what, const char *which,
-                              const void *ptr, size_t bytes)
+/* Buffers that this thread's last calls lay in: they stay where they are until one is freed. */
+struct extent {
+    uintptr_t begin;
+    size_t bytes;
+    uint64_t freed; /* symm__heap_freed when it was looked up */
+};
+
+static struct extent *extent_slot(const void *ptr)
+{
+    static _Thread_local struct extent known[8];
+    const uint64_t hash = (uint64_t)(uintptr_t)ptr * UINT64_C(0x9e3779b97f4a7c15);
+
+    return &known[hash >> 61];
+}
+
+static bool extent_has(const struct extent *extent, const void *ptr, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)ptr - extent->begin;
+
+    return bytes <= extent->bytes && at <= extent->bytes - bytes;
+}
+
+static symm_status extent_look_up(symm_ctx *ctx, const char *what, const char *which,
+                                  const void *ptr, size_t bytes, struct extent *extent)
 {
     const struct symm_block *found;
     struct symm_block block = {.state = SYMM_BLOCK_FREE};
@@ -518,23 +540,40 @@ symm_status symm__team_extent(symm_ctx *ctx, const char *what, const char *which
     found = owner ? symm__heap_find(&owner->heap, at) : NULL;
     if (found)
         block = *found;
+    extent->freed = symm__heap_freed();
     pthread_mutex_unlock(&ctx->lock);
-    if (at >= ctx->stride || bytes == 0)
-        return SYMM_OK;
     if (block.state != SYMM_BLOCK_LIVE)
         return symm__fail(
             SYMM_ERR_INVALID, "%s: `%s` %p is in rank %d's heap, but in no buffer%s",
             what, which, ptr, ctx->rank,
             block.state == SYMM_BLOCK_RETIRED ? " that is not released" : "");
-    if (bytes <= block.requested && at - block.offset <= block.requested - bytes)
+    extent->begin = (uintptr_t)ptr - (at - block.offset);
+    extent->bytes = block.requested;
+    if (extent_has(extent, ptr, bytes))
         return SYMM_OK;
     return symm__fail(SYMM_ERR_INVALID,
                       "%s: `%s` [%p, +%zu) ends behind the buffer of alloc_id %llu "
                       "that it begins in, "
-                      "which has %zu bytes from %p on",
+                      "which has %zu bytes from %#zx on",
                       what, which, ptr, bytes, (unsigned long long)block.id,
-                      block.requested,
-                      (const void *)((const char *)ptr - (at - block.offset)));
+                      block.requested, (size_t)extent->begin);
+}
+
+symm_status symm__team_extent(symm_ctx *ctx, const char *what, const char *which,
+                              const void *ptr, size_t bytes)
+{
+    const char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
+    struct extent *known = extent_slot(ptr), fresh;
+    symm_status status;
+
+    if ((uintptr_t)ptr - (uintptr_t)own >= ctx->stride || bytes == 0)
+        return SYMM_OK;
+    if (known->freed == symm__heap_freed() && extent_has(known, ptr, bytes))
+        return SYMM_OK;
+    status = extent_look_up(ctx, what, which, ptr, bytes, &fresh);
+    if (status == SYMM_OK)
+        *known = fresh;
+    return status;
 }
 
 bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,

@@ -297,11 +297,11 @@ typedef struct symm_call {
 
 /*
  * Any pointers, aligned to the element. Memory from symm_empty_strided_p2p is used where it
- * lies; other memory is staged. What must be alike on all ranks: whether in (and out) lie in
- * symmetric memory, then at which offset, and whether the call is in place; ranks that differ
- * get SYMM_ERR_MISMATCH unless the algorithm does not care. In place means in == out, except
- * where said otherwise; no other overlap is allowed. `work` may be NULL; without a stream
- * the call is complete on return. count 0 still synchronises.
+ * lies, and has to be long enough; other memory is staged. What must be alike on all ranks:
+ * whether in (and out) lie in symmetric memory, then at which offset, and whether the call is
+ * in place; ranks that differ get SYMM_ERR_MISMATCH unless the algorithm does not care. In
+ * place means in == out, except where said otherwise; no other overlap is allowed. `work` may
+ * be NULL; without a stream the call is complete on return. count 0 still synchronises.
  */
 SYMM_API symm_status symm_all_reduce(symm_team *team, const void *in, void *out,
                                      size_t count, symm_dtype dtype, symm_op op,
@@ -363,9 +363,9 @@ SYMM_API symm_status symm_p2p_batch(symm_team *team, const symm_p2p *ops, int co
 /*
  * dst of a put and src of a get are this rank's own address of symmetric memory; the call
  * translates it to the peer's. The other pointer may be any memory. A put is visible to the
- * peer after a signal that follows it on the same stream, or a collective. Checked is that
- * the memory is mapped, not that the peer has a buffer there. Signals of one number to one
- * peer belong on one stream.
+ * peer after a signal that follows it on the same stream, or a collective. What this rank's
+ * own buffer is too short for is refused; that the peer still has it is not asked. Signals of
+ * one number to one peer belong on one stream.
  */
 SYMM_API symm_status symm_put(symm_team *team, void *dst, const void *src, size_t bytes,
                               int peer, const symm_call *call,
