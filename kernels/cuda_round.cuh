@@ -326,29 +326,29 @@ SYMM_DEVICE void symm_round_finish(const struct symm_cuda_args &args,
  * One round in which this block and the same block of every peer wait for each other, in two
  * halves: what the block's threads (and kernels before) have written before they arrive is
  * visible to the same blocks of the peers behind their waits. The result is in round->ok of
- * every thread.
+ * every thread. members: whom to tell, whom to wait for, if not all (a bit each).
  */
 SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
-                                   struct symm_round *round)
+                                   struct symm_round *round, uint32_t members = ~0u)
 {
     const uint32_t e = symm_round_next(round), m = threadIdx.x;
 
     __syncthreads();
-    if (m < (uint32_t)args.team.size && round->ok)
+    if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
         symm_port_store64_release(
             &symm_channel_of(args, m)->round[blockIdx.x][e & 1][args.team.rank],
             symm_word(args.tag, e));
 }
 
 SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
-                                 struct symm_round *round)
+                                 struct symm_round *round, uint32_t members = ~0u)
 {
     const uint32_t e = round->round, m = threadIdx.x;
     struct symm_wait wait = {};
     const uint64_t *word;
     uint64_t seen;
 
-    if (m < (uint32_t)args.team.size && round->ok) {
+    if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok) {
         word = &symm_channel_of(args, (uint32_t)args.team.rank)
                     ->round[blockIdx.x][e & 1][m];
         while ((seen = symm_port_load64_acquire(word)) != symm_word(args.tag, e)) {

@@ -4,19 +4,29 @@
  * into which the others store. A link carries stores faster than loads, and more of them go
  * at once than what a rank waits for (move_pull.cu).
  *
- * Entry barrier, always: every rank has begun this call, hence ended the ones before, and
- * nobody uses an output any more. Exit barrier, always: all stores into this rank's output
- * have come when the kernel ends.
+ * Entry, always: who stores knows that every rank has begun this call, hence ended the ones
+ * before, and nobody uses an output any more. Exit, always: all stores into this rank's
+ * output have come when the kernel ends.
  *
  * all_gather, all_to_all: each rank stores its blocks where they belong, in one shot.
  *
  * broadcast, two shots: the array is cut into a slice for each rank but the root, its owner.
  * The root stores each slice to its owner only, and the owners pass theirs on, so that no
- * link carries the array more than once. It goes in parts, with a barrier for each: in step c
- * the root sends part c of every slice, and the owners pass on part c - 1. Block b of every
- * rank has the same lines of each slice, so a barrier between blocks of one number will do.
- * The first part of some blocks is shorter (skew), so that others send while they meet: 64 MiB
- * over 4 H200 take 218 us instead of 245.
+ * link carries the array more than once. It goes in parts, each a round: the root arrives
+ * at the owners when it has sent a part of every slice, and they pass it on behind that.
+ * Block b of every rank has the same lines of each slice, so rounds between blocks of one
+ * number will do. In round 0 the owners tell the root alone that they have begun: its part 1
+ * tells them all of each other. An only owner has all when the root has arrived: where there
+ * are more, there is an exit barrier.
+ *
+ * Why a round's word may be written again (words lie two deep; part p is round p, the exit
+ * barrier the last): behind a part the root waits for the owners' words of the round before,
+ * then arrives, and an owner tells the root that it has seen each part but the last. So the
+ * root writes the word of round p + 2 when the owners have seen p; an owner writes its own
+ * behind the root's of p + 1 at least, which follows the reading of p; and owners have only
+ * the exit barrier's words for each other: the root's part 1 says that their readers have
+ * ended the calls before. As in any call, who ends it knows that all its words but those of
+ * the last round have been read. tests/model/relay.pml is this for Spin.
  *
  * In place is fine: a rank's own block is left where it is (all_gather: in == out + rank x
  * count; broadcast: in == out). all_to_all: out must not overlap the input.
@@ -25,13 +35,15 @@
  */
 #include "cuda_pull.cuh"
 
+/* Lines of all slices that a block sends at once, at least: a round costs what it takes to
+ * send two or three lines a thread. Twice as many where there are more than SYMM_FEW_PARTS. */
 #if defined(SYMM_SIMT)
-#define SYMM_PART 4u
+#define SYMM_PART 12u
 #else
-#define SYMM_PART 640u /* lines of a slice that a block sends at once, at least */
+#define SYMM_PART 960u
 #endif
-#define SYMM_MOST_PARTS 8u
-#define SYMM_SKEWS      4u
+#define SYMM_FEW_PARTS  8u
+#define SYMM_MOST_PARTS 32u
 
 /* This thread among all of the kernel's. */
 SYMM_DEVICE uint64_t place(void)
@@ -44,9 +56,12 @@ SYMM_DEVICE uint64_t places(void)
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round)
+/* meet: the exit barrier, unless the call's rounds have said it all. */
+SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round,
+                       bool meet = true)
 {
-    symm_round_barrier(args, round);
+    if (meet)
+        symm_round_barrier(args, round);
     symm_round_meet(args, round, 0);
     __syncthreads();
     symm_round_close(args, round);
@@ -138,7 +153,7 @@ struct relay {
     const struct symm_cuda_args &args;
     const uint32_t owners; /* of slices: the ranks behind the root, in their order */
     uint64_t slice, begin, end; /* lines of a slice; this block's of each */
-    uint64_t part, skew;        /* lines of a part; how many less the first has */
+    uint64_t part;              /* lines of a part */
     uint32_t parts;
 
     SYMM_DEVICE relay(const struct symm_cuda_args &a)
@@ -146,16 +161,15 @@ struct relay {
           slice(symm_ceil(symm_lines(a.bytes), owners ? owners : 1))
     {
         const uint64_t share = whole_warps(symm_ceil(slice, gridDim.x));
+        const uint64_t all = owners > 1 ? share * owners : 0;
 
         begin = symm_least(blockIdx.x * share, slice);
         end = symm_least(begin + share, slice);
-        parts =
-            owners < 2 ? 1 : (uint32_t)symm_least(share / SYMM_PART, SYMM_MOST_PARTS);
+        parts = (uint32_t)symm_least(all / SYMM_PART, SYMM_FEW_PARTS);
+        if (all / (2 * SYMM_PART) > parts)
+            parts = (uint32_t)symm_least(all / (2 * SYMM_PART), SYMM_MOST_PARTS);
         parts = parts ? parts : 1;
         part = whole_warps(symm_ceil(share, parts));
-        skew = parts > 1 ? part / SYMM_SKEWS * (blockIdx.x % SYMM_SKEWS) : 0;
-        skew -= skew % SYMM_WARP;
-        parts += parts > 1; /* what the skew leaves */
     }
 
     static SYMM_DEVICE uint64_t whole_warps(uint64_t lines)
@@ -166,7 +180,7 @@ struct relay {
     /* Part c of slice k begins at this line of the array. */
     SYMM_DEVICE uint64_t low(uint32_t k, uint32_t c) const
     {
-        return k * slice + (c == 0 ? begin : symm_least(begin + c * part - skew, end));
+        return k * slice + symm_least(begin + c * part, end);
     }
 
     /* The owner of slice k. */
@@ -197,41 +211,64 @@ struct relay {
             });
     }
 
-    /* The root's part c of every slice, to its owner and, unless it is there, to its place. */
-    SYMM_DEVICE void send(uint32_t c) const
+    /* The root's: every slice to its owner, part by part, and to its place in the own output
+     * behind that. */
+    SYMM_DEVICE void send(struct symm_round *round) const
     {
+        const uint32_t others = ~(1u << args.root);
         const char *in = (const char *)args.in;
 
-        copy(
-            in, c, owners, [&](uint32_t row) { return row; },
-            [&](uint32_t row) { return owner(row); });
-        if (in != args.out)
-            copy(
-                in, c, owners > 0 ? owners : 1, [&](uint32_t row) { return row; },
-                [&](uint32_t) { return (uint32_t)args.root; });
+        symm_round_next(round);
+        symm_round_wait(args, round, others);
+        SYMM_NO_UNROLL
+        for (uint32_t c = 0; c < parts; c++) {
+            if (round->ok)
+                copy(
+                    in, c, owners, [&](uint32_t row) { return row; },
+                    [&](uint32_t row) { return owner(row); });
+            if (c > 0)
+                symm_round_wait(args, round, others);
+            symm_round_arrive(args, round, others);
+            if (round->ok && in != args.out)
+                copy(
+                    in, c, owners > 0 ? owners : 1, [&](uint32_t row) { return row; },
+                    [&](uint32_t) { return (uint32_t)args.root; });
+        }
+    }
+
+    /* An owner's: what has come goes on to the owners behind it, in a circle. */
+    SYMM_DEVICE void pass_on(struct symm_round *round) const
+    {
+        const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;
+        const uint32_t mine = rank > root ? rank - root - 1 : rank + owners - root;
+
+        symm_round_arrive(args, round, 1u << root);
+        SYMM_NO_UNROLL
+        for (uint32_t c = 0; c < parts; c++) {
+            symm_round_next(round);
+            symm_round_wait(args, round, 1u << root);
+            if (threadIdx.x == 0 && c + 1 < parts && round->ok)
+                symm_port_store64_relaxed(
+                    &symm_channel_of(args, root)
+                         ->round[blockIdx.x][round->round & 1][rank],
+                    symm_word(args.tag, round->round));
+            if (round->ok)
+                copy((const char *)args.out, c, owners - 1,
+                     [&](uint32_t) { return mine; },
+                     [&](uint32_t row) { return owner((mine + 1 + row) % owners); });
+        }
     }
 
     SYMM_DEVICE void run(void) const
     {
-        const uint32_t rank = (uint32_t)args.team.rank;
-        const bool root = args.team.rank == args.root;
-        const uint32_t mine = rank > (uint32_t)args.root
-                                  ? rank - (uint32_t)args.root - 1
-                                  : rank + owners - (uint32_t)args.root;
         struct symm_round round = symm_round_open(args);
 
         symm_round_announce(args, &round);
-        SYMM_NO_UNROLL
-        for (uint32_t c = 0; c <= parts; c++) {
-            symm_round_barrier(args, &round);
-            if (root && round.ok && c < parts)
-                send(c);
-            if (!root && round.ok && c > 0) /* to the owners behind it, in a circle */
-                copy((const char *)args.out, c - 1, owners - 1,
-                     [&](uint32_t) { return mine; },
-                     [&](uint32_t row) { return owner((mine + 1 + row) % owners); });
-        }
-        leave(args, &round);
+        if (args.team.rank == args.root)
+            send(&round);
+        else
+            pass_on(&round);
+        leave(args, &round, owners > 1);
     }
 };
 

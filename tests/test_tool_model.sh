@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 15
 #
-# The model of the signal round (tests/model/rounds.pml), explored completely by Spin: no
-# error for two and three ranks, with deaths, mistakes and late ranks; an error for every
-# mutant. Exit 77 without spin.
+# The models of the signal round (tests/model/rounds.pml) and of a broadcast that ranks pass
+# on (relay.pml), explored completely by Spin: no error, for the round with deaths, mistakes
+# and late ranks; an error for every mutant. Exit 77 without spin.
 
 set -u
 export LC_ALL=C
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}
-model=$root/tests/model/rounds.pml
+model=$root/tests/model/rounds.pml # which one is explored
 if ! command -v spin >/dev/null || ! command -v cc >/dev/null; then
     echo "skipped: spin or cc is missing"
     exit 77
@@ -56,4 +56,15 @@ explore wrong -DRANKS=2 -DCALLS=3 -DSLOTS=1 -DDEATHS=0
 explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_TAGS
 explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_DEATH
 explore wrong -DRANKS=2 -DCALLS=3 -DTIMEOUTS -DNO_WITHDRAWAL
+
+model=$root/tests/model/relay.pml
+explore right -DRANKS=2 -DPARTS=1 -DCALLS=4
+explore right -DRANKS=2 -DPARTS=1 -DCALLS=4 -DBARRIERS
+explore right -DRANKS=3 -DPARTS=1 -DCALLS=3
+explore right -DRANKS=3 -DPARTS=1 -DCALLS=3 -DBARRIERS
+explore right -DRANKS=3 -DPARTS=2 -DCALLS=3
+explore right -DRANKS=3 -DPARTS=3 -DCALLS=2 -DBARRIERS
+explore wrong -DRANKS=3 -DNO_ENTRY
+explore wrong -DRANKS=3 -DPARTS=3 -DNO_LAG
+explore wrong -DRANKS=3 -DNO_EXIT
 exit "$failed"
