@@ -7,6 +7,7 @@
  * member m (acquire). A member's word is there only if its stream has reached the barrier.
  * The slot alternates by the round's parity: member m's word of round r + 2 can come only
  * after m has seen this rank's word of r + 1, stored after this rank had read m's word of r.
+ * (Between the rounds of a broadcast not all ranks exchange words: move_push.cu.)
  *
  * symm_barrier_copy_in_any
  */

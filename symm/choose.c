@@ -255,6 +255,8 @@ symm_status symm__choose_planned(const struct symm_question *q, const char *plan
     if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL &&
         answer->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL)
         *barriers |= SYMM_BARRIER_EXIT;
-    *extra = q->cuda ? *barriers & ~symm__cuda_barriers(q->kind, answer->algorithm) : 0;
+    *extra = q->cuda
+                 ? *barriers & ~symm__cuda_barriers(q->kind, q->size, answer->algorithm)
+                 : 0;
     return SYMM_OK;
 }

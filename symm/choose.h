@@ -83,7 +83,8 @@ struct symm_answer symm__cuda_substitute(const struct symm_question *question,
                                          enum symm_algorithm planned);
 /* The barriers that a kernel has, of those that a plan can leave out: what else a plan
  * keeps is a call of its own. */
-uint32_t symm__cuda_barriers(enum symm_kind kind, enum symm_algorithm algorithm);
+uint32_t symm__cuda_barriers(enum symm_kind kind, int size,
+                             enum symm_algorithm algorithm);
 /* The question as the table of kernels takes it. */
 struct symm_cuda_question symm__cuda_ask(const struct symm_question *question,
                                          enum symm_algorithm algorithm);

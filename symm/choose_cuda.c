@@ -290,7 +290,8 @@ struct symm_answer symm__cuda_substitute(const struct symm_question *q,
     }
 }
 
-uint32_t symm__cuda_barriers(enum symm_kind kind, enum symm_algorithm algorithm)
+uint32_t symm__cuda_barriers(enum symm_kind kind, int size,
+                             enum symm_algorithm algorithm)
 {
     switch (algorithm) {
     case SYMM_ALGORITHM_ONE_SHOT_PULL: /* a broadcast's root writes before it arrives */
@@ -298,7 +299,10 @@ uint32_t symm__cuda_barriers(enum symm_kind kind, enum symm_algorithm algorithm)
                                            : SYMM_BARRIER_ENTRY | SYMM_BARRIER_EXIT;
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return SYMM_BARRIER_ENTRY;
-    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE: /* to one receiver: move_push.cu */
+        return kind == SYMM_KIND_BROADCAST && size <= 2
+                   ? SYMM_BARRIER_ENTRY
+                   : SYMM_BARRIER_ENTRY | SYMM_BARRIER_EXIT;
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         return SYMM_BARRIER_ENTRY | SYMM_BARRIER_EXIT;

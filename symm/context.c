@@ -204,7 +204,8 @@ static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops
     return SYMM_OK;
 }
 
-/* Without a word of the caller: CUDA where every rank can have a device, else the host. */
+/* Without a word of the caller: CUDA where every rank can have a device, or share one, else
+ * the host. */
 static symm_status best_backend(symm_ctx *ctx)
 {
     int local = ctx->job.local_size, devices = 0;
@@ -219,7 +220,7 @@ static symm_status best_backend(symm_ctx *ctx)
                  ctx->job.size, SYMM_DEVICE_RANKS);
     else if (status == SYMM_OK &&
              use_backend(ctx, &symm__backend_cuda,
-                         devices < local ? "SYMM_OVERSUBSCRIBE: ranks share devices"
+                         devices < local ? "SYMM_OVERSUBSCRIBE: ranks may share devices"
                                          : "each rank has a device") == SYMM_OK)
         return SYMM_OK;
     else

@@ -233,7 +233,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
                                 const int *fds, int fds_count,
                                 struct symm_parcel *parcels) SYMM_MUST_CHECK;
 /* Memory of this rank's heap lies in one buffer; what: the call, which: its argument. */
-symm_status symm__team_extent(symm_ctx *ctx, const char *what, const char *which,
+symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char *which,
                               const void *ptr, size_t bytes) SYMM_MUST_CHECK;
 /* Is [ptr, ptr + bytes) this rank's memory that all members of `team` have mapped? */
 bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,

@@ -33,6 +33,7 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
 {
     struct symm_hello hello = {.layout = SYMM_DEVICE_LAYOUT,
                                .epoch_start = ctx->epoch_start,
+                               .oversubscribe = ctx->oversubscribe,
                                .stride = ctx->stride,
                                .team_bytes = ctx->team_bytes,
                                .granularity = ctx->granularity,
@@ -78,6 +79,11 @@ static symm_status check_settings(const struct symm_hello *a, int first,
             second, (unsigned long long)b->stride, (unsigned long long)b->team_bytes,
             b->epoch_start, first, (unsigned long long)a->stride,
             (unsigned long long)a->team_bytes, a->epoch_start);
+    if (a->oversubscribe != b->oversubscribe)
+        return symm__fail(SYMM_ERR_MISMATCH,
+                          "rank %d has SYMM_OVERSUBSCRIBE %u, rank %d has %u; set it "
+                          "alike on all ranks",
+                          second, b->oversubscribe, first, a->oversubscribe);
     if (a->costs != b->costs)
         return symm__fail(
             SYMM_ERR_MISMATCH,

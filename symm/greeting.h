@@ -18,9 +18,10 @@ struct symm_hello {
     uint8_t uuid[16]; /* of the device; zeros on the host backend */
     char bus[16];     /* of the device, for errors */
     uint32_t processors;
-    uint32_t multicast; /* 1: this rank's device can, and its options want it */
-    uint64_t costs;     /* hash of what SYMM_COSTS names; 0: it is not set */
-    uint64_t machine;   /* hash of the machine's name in cost tables */
+    uint32_t multicast;     /* 1: this rank's device can, and its options want it */
+    uint32_t oversubscribe; /* 1: ranks may share devices */
+    uint64_t costs;         /* hash of what SYMM_COSTS names; 0: it is not set */
+    uint64_t machine;       /* hash of the machine's name in cost tables */
     struct symm_host host;
     struct symm_engine_hello engine;
 };

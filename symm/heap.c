@@ -8,13 +8,14 @@
  * Refuses: ranges that aren't multiples of SYMM_HEAP_ALIGN, sizes that don't fit,
  * offsets at which no LIVE block begins.
  *
- * A heap has as many blocks as a program has call sites (tens to thousands), and on the path
- * of a call is only symm__heap_freed: linear search is fast enough, and an array that can be
- * read from end to end is what the checks and the dump want.
+ * A heap has as many blocks as a program has call sites (tens to thousands), and calls look
+ * theirs up only when they are made for the first time, or somebody has freed one: an array
+ * that can be read from end to end is what the checks and the dump want.
  */
 #include "heap.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,11 @@ symm_status symm__heap_init(struct symm_heap *heap, size_t begin, size_t end)
     return SYMM_OK;
 }
 
+/*
+ * For calls that look up their buffers while another thread may allocate: the lock is held
+ * while any heap changes, and never while somebody waits for a peer.
+ */
+static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t freed = 1;
 
 /* acquire, release: who sees the new number sees that the block has gone. */
@@ -61,9 +67,11 @@ static void note_freed(void)
 
 void symm__heap_finish(struct symm_heap *heap)
 {
+    pthread_mutex_lock(&changes);
     note_freed();
     free(heap->blocks);
     *heap = (struct symm_heap){0};
+    pthread_mutex_unlock(&changes);
 }
 
 /* Makes room for one block more; on failure nothing has changed. */
@@ -102,6 +110,26 @@ static size_t find_fit(const struct symm_heap *heap, size_t need, size_t *larges
     return heap->count;
 }
 
+/* Makes block `at` `need` bytes long; what is left of it becomes a block behind it. */
+static symm_status cut(struct symm_heap *heap, size_t at, size_t need)
+{
+    struct symm_block *rest;
+    symm_status status;
+
+    if (heap->blocks[at].bytes == need)
+        return SYMM_OK;
+    status = grow(heap);
+    if (status != SYMM_OK)
+        return status;
+    rest = &heap->blocks[at + 1];
+    memmove(rest + 1, rest, (heap->count - at - 1) * sizeof(*rest));
+    *rest = (struct symm_block){.offset = heap->blocks[at].offset + need,
+                                .bytes = heap->blocks[at].bytes - need};
+    heap->blocks[at].bytes = need;
+    heap->count++;
+    return SYMM_OK;
+}
+
 symm_status symm__heap_alloc(struct symm_heap *heap, size_t bytes, uint64_t id,
                              size_t *offset)
 {
@@ -126,29 +154,24 @@ symm_status symm__heap_alloc(struct symm_heap *heap, size_t bytes, uint64_t id,
             "heap by SYMM_HEAP_BYTES or SYMM_TEAM_BYTES",
             need, id, largest, heap->begin, heap->end, heap->used);
 
-    if (heap->blocks[at].bytes > need) {
-        symm_status status = grow(heap);
-        if (status != SYMM_OK)
-            return status;
-        struct symm_block *rest = &heap->blocks[at + 1];
-        memmove(rest + 1, rest, (heap->count - at - 1) * sizeof(*rest));
-        *rest = (struct symm_block){.offset = heap->blocks[at].offset + need,
-                                    .bytes = heap->blocks[at].bytes - need};
-        heap->count++;
+    pthread_mutex_lock(&changes);
+    symm_status status = cut(heap, at, need);
+    if (status == SYMM_OK) {
+        struct symm_block *block = &heap->blocks[at];
+        block->requested = bytes;
+        block->state = SYMM_BLOCK_LIVE;
+        block->id = id;
+        heap->used += need;
+        if (heap->used > heap->peak)
+            heap->peak = heap->used;
+        *offset = block->offset;
     }
-    struct symm_block *block = &heap->blocks[at];
-    block->bytes = need;
-    block->requested = bytes;
-    block->state = SYMM_BLOCK_LIVE;
-    block->id = id;
-    heap->used += need;
-    if (heap->used > heap->peak)
-        heap->peak = heap->used;
-    *offset = block->offset;
-    return SYMM_OK;
+    pthread_mutex_unlock(&changes);
+    return status;
 }
 
-const struct symm_block *symm__heap_find(const struct symm_heap *heap, size_t offset)
+/* The block that offset lies in, or NULL. */
+static struct symm_block *block_at(const struct symm_heap *heap, size_t offset)
 {
     size_t low = 0, high = heap->count; /* the last block that begins at or before it */
 
@@ -164,13 +187,25 @@ const struct symm_block *symm__heap_find(const struct symm_heap *heap, size_t of
     return &heap->blocks[low];
 }
 
+bool symm__heap_look_up(const struct symm_heap *heap, size_t offset,
+                        struct symm_block *block)
+{
+    const struct symm_block *found;
+
+    pthread_mutex_lock(&changes);
+    found = block_at(heap, offset);
+    if (found)
+        *block = *found;
+    pthread_mutex_unlock(&changes);
+    return found != NULL;
+}
+
 /* The block that begins at offset, or NULL. */
 static struct symm_block *find_block(const struct symm_heap *heap, size_t offset)
 {
-    const struct symm_block *found = symm__heap_find(heap, offset);
+    struct symm_block *found = block_at(heap, offset);
 
-    return found && found->offset == offset ? &heap->blocks[found - heap->blocks]
-                                            : NULL;
+    return found && found->offset == offset ? found : NULL;
 }
 
 symm_status symm__heap_free(struct symm_heap *heap, size_t offset)
@@ -185,11 +220,13 @@ symm_status symm__heap_free(struct symm_heap *heap, size_t offset)
         return symm__fail(
             SYMM_ERR_NOT_FOUND,
             "heap: the block at offset %zu is not live: it was freed before", offset);
+    pthread_mutex_lock(&changes);
     heap->used -= block->bytes;
     block->state = SYMM_BLOCK_RETIRED;
     block->requested = 0;
     block->id = 0;
     note_freed();
+    pthread_mutex_unlock(&changes);
     return SYMM_OK;
 }
 
@@ -211,10 +248,12 @@ static void coalesce(struct symm_heap *heap)
 
 void symm__heap_settle(struct symm_heap *heap)
 {
+    pthread_mutex_lock(&changes);
     for (size_t i = 0; i < heap->count; i++)
         if (heap->blocks[i].state == SYMM_BLOCK_RETIRED)
             heap->blocks[i].state = SYMM_BLOCK_FREE;
     coalesce(heap);
+    pthread_mutex_unlock(&changes);
 }
 
 void symm__heap_discard(struct symm_heap *heap, size_t offset)
@@ -223,11 +262,13 @@ void symm__heap_discard(struct symm_heap *heap, size_t offset)
 
     if (block == NULL || block->state == SYMM_BLOCK_FREE)
         return;
+    pthread_mutex_lock(&changes);
     if (block->state == SYMM_BLOCK_LIVE)
         heap->used -= block->bytes;
     *block = (struct symm_block){.offset = block->offset, .bytes = block->bytes};
     note_freed();
     coalesce(heap);
+    pthread_mutex_unlock(&changes);
 }
 
 size_t symm__heap_top(const struct symm_heap *heap)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heap.h - an allocator of offsets: pure, deterministic, no memory of its own behind it.
+ * heap.h - an allocator of offsets: deterministic, no memory of its own behind it. One thread
+ * at a time changes a heap; any may look a block up.
  *
  * Invariants (symm__heap_check): blocks are sorted and tile [begin, end) without gaps; no
  * two FREE neighbours; used == sum of LIVE bytes; every offset is a multiple of
@@ -45,8 +46,9 @@ size_t symm__heap_top(
     const struct symm_heap *heap); /* end of the last block that isn't FREE */
 /* Changes whenever a block of any heap ceases to be LIVE; never 0. */
 uint64_t symm__heap_freed(void);
-/* The block that `offset` lies in; NULL: outside the range. */
-const struct symm_block *symm__heap_find(const struct symm_heap *heap, size_t offset);
+/* The block that `offset` lies in; false: outside the range. While others change it, too. */
+bool symm__heap_look_up(const struct symm_heap *heap, size_t offset,
+                        struct symm_block *block);
 bool symm__heap_check(const struct symm_heap *heap);
 
 /* A heap as symm_heap_dump writes it: plain data, made by the context. */

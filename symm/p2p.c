@@ -177,8 +177,9 @@ static symm_status translate(const char *what, const struct transfer *t,
     if (!t->dst || !t->src)
         return symm__fail(SYMM_ERR_INVALID, "%s of %zu bytes: %s is NULL", what,
                           t->bytes, t->dst ? "src" : "dst");
-    status = symm__team_extent(team->ctx, what, own == t->src ? "src" : "dst", own,
-                               t->bytes);
+    status = symm__team_extent(team->ctx, what, "src", t->src, t->bytes);
+    if (status == SYMM_OK)
+        status = symm__team_extent(team->ctx, what, "dst", t->dst, t->bytes);
     if (status == SYMM_OK && team->calls)
         status = team->calls->reach(t->team, what, own == t->src ? "dst" : "src",
                                     own == t->src ? t->dst : t->src, t->bytes);

@@ -527,26 +527,22 @@ static bool extent_has(const struct extent *extent, const void *ptr, size_t byte
     return bytes <= extent->bytes && at <= extent->bytes - bytes;
 }
 
-static symm_status extent_look_up(symm_ctx *ctx, const char *what, const char *which,
-                                  const void *ptr, size_t bytes, struct extent *extent)
+static symm_status extent_look_up(const symm_ctx *ctx, const char *what,
+                                  const char *which, const void *ptr, size_t bytes,
+                                  struct extent *extent)
 {
-    const struct symm_block *found;
     struct symm_block block = {.state = SYMM_BLOCK_FREE};
     const symm_team *owner;
     size_t at;
 
-    pthread_mutex_lock(&ctx->lock);
+    extent->freed = symm__heap_freed(); /* first: then a block that goes is noticed */
     owner = owner_of(ctx, ptr, &at);
-    found = owner ? symm__heap_find(&owner->heap, at) : NULL;
-    if (found)
-        block = *found;
-    extent->freed = symm__heap_freed();
-    pthread_mutex_unlock(&ctx->lock);
-    if (block.state != SYMM_BLOCK_LIVE)
+    if (!owner || !symm__heap_look_up(&owner->heap, at, &block) ||
+        block.state != SYMM_BLOCK_LIVE)
         return symm__fail(
             SYMM_ERR_INVALID, "%s: `%s` %p is in rank %d's heap, but in no buffer%s",
             what, which, ptr, ctx->rank,
-            block.state == SYMM_BLOCK_RETIRED ? " that is not released" : "");
+            block.state == SYMM_BLOCK_RETIRED ? ": that was given back" : "");
     extent->begin = (uintptr_t)ptr - (at - block.offset);
     extent->bytes = block.requested;
     if (extent_has(extent, ptr, bytes))
@@ -559,7 +555,7 @@ static symm_status extent_look_up(symm_ctx *ctx, const char *what, const char *w
                       block.requested, (size_t)extent->begin);
 }
 
-symm_status symm__team_extent(symm_ctx *ctx, const char *what, const char *which,
+symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char *which,
                               const void *ptr, size_t bytes)
 {
     const char *own = ctx->base + (size_t)ctx->rank * ctx->stride;

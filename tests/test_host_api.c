@@ -305,7 +305,7 @@ static int body_overruns(symm_ctx *ctx, void *arg)
     symm_buffer_release(next);
     CHECK_OK(symm_alloc_id_free(t, 7));
     REFUSE(symm_all_reduce(t, n, p, 1000, i8, sum, NULL, NULL), SYMM_ERR_INVALID,
-           "not released");
+           "given back");
     symm_buffer_release(sub);
     symm_buffer_release(m.buffer);
     return still_works(t);
@@ -419,10 +419,14 @@ static int body_bad_puts(symm_ctx *ctx, void *arg)
     REFUSE(symm_put(t, m.sym + 4089, p, 8, 1, NULL, NULL), SYMM_ERR_INVALID, "`dst`");
     REFUSE(symm_get(t, p, m.sym + 4089, 8, 1, NULL, NULL), SYMM_ERR_INVALID,
            "4096 bytes");
+    REFUSE(symm_put(t, m.sym, m.sym + 4089, 8, 1, NULL, NULL), SYMM_ERR_INVALID,
+           "`src`");
+    REFUSE(symm_get(t, m.sym + 4089, m.sym, 8, 1, NULL, NULL), SYMM_ERR_INVALID,
+           "`dst`");
     CHECK_OK(symm_barrier(t, NULL, NULL));
     symm_buffer_release(m.buffer);
     CHECK_OK(symm_alloc_id_free(t, 1));
-    REFUSE(symm_put(t, m.sym, p, 8, 1, NULL, NULL), SYMM_ERR_INVALID, "not released");
+    REFUSE(symm_put(t, m.sym, p, 8, 1, NULL, NULL), SYMM_ERR_INVALID, "given back");
     return still_works(t);
 }
 

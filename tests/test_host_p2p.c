@@ -4,10 +4,12 @@
  *
  * A put is seen after the signal that follows it; the k-th wait matches the k-th signal
  * of that sender and number, however far signals run ahead; none of the 256 numbers or
- * pairs disturbs another; bytes beside the target stay as they were.
+ * pairs disturbs another; bytes beside the target stay as they were. A rendezvous of another
+ * thread holds none of it up.
  */
 #include "harness.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -308,6 +310,55 @@ static void puts_are_seen(void **state)
     run_for(state, body_put_then, ranks, 2);
 }
 
+/* ---- Beside a rendezvous --------------------------------------------------------- */
+
+static void *meet_half(void *team)
+{
+    return (void *)(intptr_t)symm_rendezvous(team);
+}
+
+/* A rendezvous that another thread waits in holds up no call: here the peer comes to it only
+ * behind the call. Each put is the first one to its address, so that it is looked up. */
+static int body_beside(symm_ctx *ctx, void *arg)
+{
+    struct setting s;
+    symm_team *half;
+    pthread_t thread;
+    void *status;
+    CHECK_ZERO(setting_open(&s, ctx, arg));
+    CHECK_OK(symm_team_split(s.team, 0, 0, &half));
+    for (int i = 0; i < 20; i++) {
+        const int64_t shape = 100, stride = 1;
+        symm_buffer *fresh;
+        CHECK_OK(
+            symm_empty_strided_p2p(s.team, 1, &shape, &stride, SYMM_UINT8, 0, &fresh));
+        CHECK_OK(symm_rendezvous(s.team));
+        if (s.rank == 0) {
+            CHECK(pthread_create(&thread, NULL, meet_half, half) == 0);
+            harness_sleep(
+                2e-3); /* it waits in there; or it does not, and all is well */
+            CHECK_OK(symm_put_signal(s.team, symm_buffer_ptr(fresh), &i, sizeof(i), 1,
+                                     5, NULL, NULL));
+            CHECK(pthread_join(thread, &status) == 0);
+            CHECK_OK((symm_status)(intptr_t)status);
+        } else {
+            CHECK_OK(symm_signal_wait(s.team, 0, 5, NULL));
+            CHECK(*(int *)symm_buffer_ptr(fresh) == i);
+            CHECK_OK(symm_rendezvous(half));
+        }
+        symm_buffer_release(fresh);
+    }
+    symm_team_destroy(half);
+    symm_buffer_release(s.buffer);
+    return 0;
+}
+
+static void beside_a_rendezvous(void **state)
+{
+    static const int ranks[] = {2};
+    run_for(state, body_beside, ranks, 1);
+}
+
 int main(void)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -315,7 +366,7 @@ int main(void)
         cmocka_unit_test(put_and_get),       cmocka_unit_test(put_with_signal),
         cmocka_unit_test(signals_run_ahead), cmocka_unit_test(waits_match_signals),
         cmocka_unit_test(waits_wait),        cmocka_unit_test(all_signal_numbers),
-        cmocka_unit_test(puts_are_seen),
+        cmocka_unit_test(puts_are_seen),     cmocka_unit_test(beside_a_rendezvous),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tests[i].initial_state = shared;

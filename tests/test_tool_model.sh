@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 15
+# ctest: cost 30
 #
 # The models of the signal round (tests/model/rounds.pml) and of a broadcast that ranks pass
 # on (relay.pml), explored completely by Spin: no error, for the round with deaths, mistakes

@@ -364,8 +364,8 @@ SYMM_API symm_status symm_p2p_batch(symm_team *team, const symm_p2p *ops, int co
  * dst of a put and src of a get are this rank's own address of symmetric memory; the call
  * translates it to the peer's. The other pointer may be any memory. A put is visible to the
  * peer after a signal that follows it on the same stream, or a collective. What this rank's
- * own buffer is too short for is refused; that the peer still has it is not asked. Signals of
- * one number to one peer belong on one stream.
+ * own buffers are too short for is refused; whether the peer still has its own is not asked.
+ * Signals of one number to one peer belong on one stream.
  */
 SYMM_API symm_status symm_put(symm_team *team, void *dst, const void *src, size_t bytes,
                               int peer, const symm_call *call,
