@@ -191,7 +191,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
      * thread sends behind them. */
     SYMM_DEVICE bool wait(uint32_t phase, uint32_t j, line_value (&v)[SIZE]) const
     {
-        return symm_lines_await<symm_lamport, SIZE, SIZE>(
+        return symm_lines_get<symm_lamport, SIZE, SIZE, false>(
             args, &round, from + phase * SIZE * room + offset(j), room, SIZE, rank, v,
             phase == 0 && j == begin && share < segment);
     }

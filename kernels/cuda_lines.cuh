@@ -233,15 +233,16 @@ SYMM_DEVICE bool symm_line_await(const struct symm_cuda_args &args,
 }
 
 /*
- * Waits for the lines from[r x stride] of all members r but `rank`, all at once, which are
- * to be consumed later; value[rank] is left alone. SIZE 0: `size` members. acquire: what comes
- * behind it comes behind what the lines say of their senders. False: the wait has failed.
+ * Waits for the lines from[r x stride] of all members r but `rank`, all at once; value[rank]
+ * is left alone. SIZE 0: `size` members. CONSUME: else they are to be consumed later. acquire:
+ * what comes behind it comes behind what the lines say of their senders. False: the wait has
+ * failed.
  */
-template <class LINES, int SIZE, int MOST>
-SYMM_DEVICE bool
-symm_lines_await(const struct symm_cuda_args &args, const struct symm_round *round,
-                 struct symm_line *from, uint32_t stride, uint32_t size, uint32_t rank,
-                 typename LINES::value (&value)[MOST], bool acquire = false)
+template <class LINES, int SIZE, int MOST, bool CONSUME>
+SYMM_DEVICE bool symm_lines_get(const struct symm_cuda_args &args,
+                                const struct symm_round *round, struct symm_line *from,
+                                uint32_t stride, uint32_t size, uint32_t rank,
+                                typename LINES::value (&value)[MOST], bool acquire)
 {
     struct symm_wait wait = {};
     struct symm_line line[MOST];
@@ -269,6 +270,8 @@ symm_lines_await(const struct symm_cuda_args &args, const struct symm_round *rou
             value[r] = LINES::open(line[r]);
             if (acquire)
                 symm_port_load32_acquire(&from[(uint64_t)r * stride].word[0]);
+            if (CONSUME)
+                LINES::consumed(from + (uint64_t)r * stride);
         }
     }
     return true;
@@ -284,7 +287,7 @@ SYMM_DEVICE void symm_lines_consume(struct symm_line *from, uint32_t stride,
             LINES::consumed(from + (uint64_t)r * stride);
 }
 
-/* The same, and consumes at once. */
+/* The two of them in one, for a line and for all. */
 template <class LINES>
 SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
                                 const struct symm_round *round, struct symm_line *from,
@@ -303,12 +306,8 @@ SYMM_DEVICE bool symm_lines_wait(const struct symm_cuda_args &args,
                                  uint32_t stride, uint32_t size, uint32_t rank,
                                  typename LINES::value (&value)[MOST])
 {
-    const bool ok = symm_lines_await<LINES, SIZE, MOST>(args, round, from, stride, size,
-                                                        rank, value);
-
-    if (ok)
-        symm_lines_consume<LINES, SIZE, MOST>(from, stride, size, rank);
-    return ok;
+    return symm_lines_get<LINES, SIZE, MOST, true>(args, round, from, stride, size,
+                                                   rank, value, false);
 }
 
 /*
