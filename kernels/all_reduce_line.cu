@@ -95,11 +95,11 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args, uint32_t ends)
 template <int DTYPE, class LINES, int N, bool SCATTER>
 SYMM_DEVICE void any(const struct symm_cuda_args &args)
 {
-    const uint64_t begin = (uintptr_t)args.in | (uintptr_t)args.out;
+    const uint32_t ends = symm_ends_of<LINES::bytes>(args);
 
-    if ((begin | args.bytes) % LINES::bytes == 0)
+    if (ends == SYMM_ENDS_WHOLE)
         line<DTYPE, LINES, N, SCATTER>(args, SYMM_ENDS_WHOLE);
-    else if (!SCATTER && begin % LINES::bytes == 0)
+    else if (!SCATTER && ends == SYMM_ENDS_ALIGNED)
         line<DTYPE, LINES, N, SCATTER>(args, SYMM_ENDS_ALIGNED);
     else
         line<DTYPE, LINES, N, SCATTER>(args, SYMM_ENDS_ANY);

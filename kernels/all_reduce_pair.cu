@@ -130,13 +130,7 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
           share(symm_slot_lines<symm_lamport>(a) / place.step * place.step),
           round(symm_round_open(a))
     {
-        struct symm_round second;
-
-        symm_round_next(&round);
-        second = round;
-        symm_round_next(&second);
-        slot[0] = (int64_t)symm_slot_begin<symm_lamport>(args, round.round);
-        slot[1] = (int64_t)symm_slot_begin<symm_lamport>(args, second.round) - share;
+        symm_two_slots<symm_lamport>(args, &round, share, slot);
     }
 
     /* From the thread's first line of slot 0 to line j. */
@@ -203,19 +197,11 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
     }
 };
 
-/* Of the hot types. */
-SYMM_DEVICE uint32_t ends_of(const struct symm_cuda_args &args)
-{
-    const uint64_t begin = (uintptr_t)args.in | (uintptr_t)args.out;
-
-    if ((begin | args.bytes) % 16 == 0)
-        return SYMM_ENDS_WHOLE;
-    return begin % 16 == 0 ? SYMM_ENDS_ALIGNED : SYMM_ENDS_ANY;
-}
+/* ---- The hot types --------------------------------------------------------------- */
 
 template <int DTYPE> SYMM_DEVICE void all_reduce(const struct symm_cuda_args &args)
 {
-    const uint32_t ends = ends_of(args);
+    const uint32_t ends = symm_ends_of<16>(args);
 
     if (ends == SYMM_ENDS_WHOLE)
         pair<symm_lamport, DTYPE>(args, 0, SYMM_ENDS_WHOLE);
@@ -227,7 +213,7 @@ template <int DTYPE> SYMM_DEVICE void all_reduce(const struct symm_cuda_args &ar
 
 template <int DTYPE> SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
 {
-    if (ends_of(args) == SYMM_ENDS_WHOLE)
+    if (symm_ends_of<16>(args) == SYMM_ENDS_WHOLE)
         pair<symm_lamport, DTYPE>(args, args.bytes, SYMM_ENDS_WHOLE);
     else
         pair<symm_lamport, DTYPE>(args, args.bytes, SYMM_ENDS_ANY);
@@ -235,7 +221,7 @@ template <int DTYPE> SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args
 
 template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
 {
-    const uint32_t ends = ends_of(args);
+    const uint32_t ends = symm_ends_of<16>(args);
 
     if (ends == SYMM_ENDS_WHOLE)
         pair_many<DTYPE, SYMM_ENDS_WHOLE>(args).run();

@@ -36,12 +36,7 @@
 
 typedef struct symm_lamport::value line_value;
 
-SYMM_DEVICE bool symm_whole(const struct symm_cuda_args &args)
-{
-    return ((uintptr_t)args.in | (uintptr_t)args.out | args.bytes) % 16 == 0;
-}
-
-template <bool WHOLE> SYMM_DEVICE uint32_t symm_ends_of(const void *array)
+template <bool WHOLE> SYMM_DEVICE uint32_t ends_of(const void *array)
 {
     return WHOLE ? (uint32_t)SYMM_ENDS_WHOLE : (uint32_t)symm_aligned(array);
 }
@@ -70,8 +65,8 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
     line_value v = {};
 
     if (mine)
-        v = symm_lamport::clean(symm_lamport::gather(
-            args.in, place, args.bytes, element, symm_ends_of<WHOLE>(args.in)));
+        v = symm_lamport::clean(symm_lamport::gather(args.in, place, args.bytes,
+                                                     element, ends_of<WHOLE>(args.in)));
     if (mine && peer && round.ok)
         symm_lamport::send(at.to + first, v, round.round);
     symm_round_announce(args, &round);
@@ -91,7 +86,7 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
         }
         if (round.ok)
             symm_lamport::scatter(args.out, place, args.bytes, element,
-                                  symm_ends_of<WHOLE>(args.out), v);
+                                  ends_of<WHOLE>(args.out), v);
         if (round.ok && peer)
             symm_lamport::consumed(at.from + second);
     }
@@ -122,13 +117,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
           share(segment <= room ? segment : room / step * step),
           round(symm_round_open(a)), from(symm_slot_of<symm_lamport>(a, rank, 0))
     {
-        struct symm_round second;
-
-        symm_round_next(&round);
-        second = round;
-        symm_round_next(&second);
-        slot[0] = (uint32_t)symm_slot_begin<symm_lamport>(a, round.round);
-        slot[1] = (uint32_t)symm_slot_begin<symm_lamport>(a, second.round) - share;
+        symm_two_slots<symm_lamport>(a, &round, share, slot);
     }
 
     SYMM_DEVICE uint32_t member(uint32_t i) const /* i places behind mine */
@@ -153,15 +142,13 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
     SYMM_DEVICE line_value load(uint32_t m, uint32_t j) const
     {
         return symm_lamport::gather(args.in, m * segment + j, args.bytes,
-                                    symm_element_size(DTYPE),
-                                    symm_ends_of<WHOLE>(args.in));
+                                    symm_element_size(DTYPE), ends_of<WHOLE>(args.in));
     }
 
     SYMM_DEVICE void store(uint32_t m, uint32_t j, line_value v) const
     {
         symm_lamport::scatter(args.out, m * segment + j, args.bytes,
-                              symm_element_size(DTYPE), symm_ends_of<WHOLE>(args.out),
-                              v);
+                              symm_element_size(DTYPE), ends_of<WHOLE>(args.out), v);
     }
 
     /* Line j of every segment to its owner; their loads are under way together. */
@@ -267,7 +254,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
 #define SYMM_LINE(name, dtype, size)                                                   \
     SYMM_KERNEL(symm_all_reduce_two_shot_line_##name)                                  \
     {                                                                                  \
-        if (symm_whole(args))                                                          \
+        if (symm_ends_of<16>(args) == SYMM_ENDS_WHOLE)                                 \
             line<dtype, size, true>(args);                                             \
         else                                                                           \
             line<dtype, size, false>(args);                                            \
@@ -277,7 +264,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
     SYMM_KERNEL_OF(symm_all_reduce_two_shot_wide_##name,                               \
                    SYMM_WIDE_THREADS(size) + SYMM_WARP)                                \
     {                                                                                  \
-        if (symm_whole(args))                                                          \
+        if (symm_ends_of<16>(args) == SYMM_ENDS_WHOLE)                                 \
             wide<dtype, size, true>(args).run();                                       \
         else                                                                           \
             wide<dtype, size, false>(args).run();                                      \

@@ -32,8 +32,8 @@ struct symm_cuda_scratch {
 #define SYMM_PAIR_AHEAD                                                                \
     2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */
 
-/* all_reduce_two_shot_line.cu, wide: threads of a block that take lines, at most; as many as scratch
- * has room for and registers allow. */
+/* all_reduce_two_shot_line.cu, wide: threads of a block that take lines, at most; as many as
+ * scratch has room for and registers allow. */
 #define SYMM_WIDE_THREADS(size) ((size) > 4 ? 256 : 512)
 
 struct symm_cuda_args {

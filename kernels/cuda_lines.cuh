@@ -215,6 +215,24 @@ SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
            symm_slot_begin<LINES>(args, round);
 }
 
+/*
+ * Begins the first round of a call of one or two. A line's number plus slot[0], from line
+ * `share` on plus slot[1], is its place from that of line 0 in slot 0.
+ */
+template <class LINES, class PLACE>
+SYMM_DEVICE void symm_two_slots(const struct symm_cuda_args &args,
+                                struct symm_round *round, uint32_t share,
+                                PLACE (&slot)[2])
+{
+    struct symm_round second;
+
+    symm_round_next(round);
+    second = *round;
+    symm_round_next(&second);
+    slot[0] = (PLACE)symm_slot_begin<LINES>(args, round->round);
+    slot[1] = (PLACE)symm_slot_begin<LINES>(args, second.round) - share;
+}
+
 /* Waits for one line from `member`, which is to be consumed later. False: the wait has
  * failed. */
 template <class LINES>

@@ -454,6 +454,17 @@ enum symm_ends {
     SYMM_ENDS_WHOLE    /* and so does its end: no code for others stands in the way */
 };
 
+/* Of in and out both, by multiples of BYTES. */
+template <uint32_t BYTES>
+SYMM_DEVICE uint32_t symm_ends_of(const struct symm_cuda_args &args)
+{
+    const uint64_t begin = (uintptr_t)args.in | (uintptr_t)args.out;
+
+    if ((begin | args.bytes) % BYTES == 0)
+        return SYMM_ENDS_WHOLE;
+    return begin % BYTES == 0 ? SYMM_ENDS_ALIGNED : SYMM_ENDS_ANY;
+}
+
 /*
  * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
  * behind its end. `ends`: enum symm_ends, multiples of 16.
@@ -467,8 +478,8 @@ SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
 
     if (ends == SYMM_ENDS_WHOLE)
         return symm_port_line_if(first < bytes, from);
-    if (ends ==
-        SYMM_ENDS_ALIGNED) { /* whole lines of a warp are under way before its last one is looked at */
+    /* whole lines of a warp are under way before its last one is looked at */
+    if (ends == SYMM_ENDS_ALIGNED) {
         line = symm_port_line_if(first + 16 <= bytes, from);
         if (first < bytes && first + 16 > bytes)
             line = symm_line_gather_tail(from, (uint32_t)(bytes - first), element);

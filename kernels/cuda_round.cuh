@@ -322,6 +322,13 @@ SYMM_DEVICE void symm_round_finish(const struct symm_cuda_args &args,
     symm_round_meet(args, round, warp);
 }
 
+/* The words of round e of this block at member m, one from each member. */
+SYMM_DEVICE uint64_t *symm_round_words(const struct symm_cuda_args &args, uint32_t m,
+                                       uint32_t e)
+{
+    return symm_channel_of(args, m)->round[blockIdx.x][e & 1];
+}
+
 /*
  * One round in which this block and the same block of every peer wait for each other, in two
  * halves: what the block's threads (and kernels before) have written before they arrive is
@@ -335,9 +342,8 @@ SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
 
     __syncthreads();
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
-        symm_port_store64_release(
-            &symm_channel_of(args, m)->round[blockIdx.x][e & 1][args.team.rank],
-            symm_word(args.tag, e));
+        symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
+                                  symm_word(args.tag, e));
 }
 
 SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
@@ -349,8 +355,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
     uint64_t seen;
 
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok) {
-        word = &symm_channel_of(args, (uint32_t)args.team.rank)
-                    ->round[blockIdx.x][e & 1][m];
+        word = &symm_round_words(args, (uint32_t)args.team.rank, e)[m];
         while ((seen = symm_port_load64_acquire(word)) != symm_word(args.tag, e)) {
             bool other = (uint32_t)seen == e && seen >> 32 != 0;
 

@@ -299,6 +299,12 @@ static bool shape_of_each(const struct symm_cuda_question *question,
     return true;
 }
 
+/* `step` lines, a line of each thread, fit into a slot, and all into two that are cut so. */
+static bool in_two_slots(uint64_t lines, uint64_t step, uint64_t room)
+{
+    return step <= room && lines <= 2 * (room - room % step);
+}
+
 /* More than SYMM_PAIR_AHEAD lines of all threads have room in a slot, the call in two. */
 static bool shape_of_many(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
@@ -311,16 +317,10 @@ static bool shape_of_many(const struct symm_cuda_question *question,
     while (threads > WARP && SYMM_PAIR_AHEAD >= room / (threads * blocks))
         threads /= 2;
     if (SYMM_PAIR_AHEAD >= room / (threads * blocks) ||
-        lines > 2 * (room - room % (threads * blocks)))
+        !in_two_slots(lines, threads * blocks, room))
         return false;
     *shape = (struct symm_cuda_shape){blocks, threads + WARP};
     return true;
-}
-
-/* `step` lines, a line of each thread, fit into a slot, and all into two that are cut so. */
-static bool in_two_slots(uint64_t lines, uint64_t step, uint64_t room)
-{
-    return step <= room && lines <= 2 * (room - room % step);
 }
 
 /* In one round or two, with as many lines of a segment for each thread. */

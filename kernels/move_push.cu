@@ -249,8 +249,7 @@ struct relay {
             symm_round_wait(args, round, 1u << root);
             if (threadIdx.x == 0 && c + 1 < parts && round->ok)
                 symm_port_store64_relaxed(
-                    &symm_channel_of(args, root)
-                         ->round[blockIdx.x][round->round & 1][rank],
+                    &symm_round_words(args, root, round->round)[rank],
                     symm_word(args.tag, round->round));
             if (round->ok)
                 copy((const char *)args.out, c, owners - 1,

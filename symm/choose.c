@@ -13,6 +13,14 @@
 #define TWO_SHOT_BYTES 512  /* in place, from here on */
 #define PULL_BYTES     4096 /* out of place or moving data only, from here on */
 
+const char *symm__in_place_objection(enum symm_kind kind)
+{
+    return kind == SYMM_KIND_ALL_REDUCE
+               ? "in place a peer could still read what is overwritten; "
+                 "two_shot_inplace or copy_in can"
+               : "in place a peer could still read what is overwritten; copy_in can";
+}
+
 /* Why this algorithm cannot do this call right; NULL: it can. */
 static const char *objection(const struct symm_question *q,
                              enum symm_algorithm algorithm)
@@ -35,11 +43,7 @@ static const char *objection(const struct symm_question *q,
                    "memory";
         /* reduce_scatter: rank 0 cannot tell its own block from the whole input */
         if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
-            return q->kind == SYMM_KIND_ALL_REDUCE
-                       ? "in place a peer could still read what is overwritten; "
-                         "two_shot_inplace or copy_in can"
-                       : "in place a peer could still read what is overwritten; "
-                         "copy_in can";
+            return symm__in_place_objection(q->kind);
         return NULL;
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
         if (!q->in_symmetric || !q->out_symmetric)

@@ -69,6 +69,9 @@ const char *symm__engine_objection(const struct symm_question *question);
 struct symm_answer symm__engine_or(const struct symm_question *question,
                                    struct symm_answer answer);
 
+/* Why a pull that reads peers' inputs cannot be in place, on either backend. */
+const char *symm__in_place_objection(enum symm_kind kind);
+
 /* choose_cuda.c */
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
 const char *symm__cuda_objection(const struct symm_question *question,

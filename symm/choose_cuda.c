@@ -68,11 +68,7 @@ static const char *pull_objection(const struct symm_question *q)
     if (!reads_in && !q->out_symmetric)
         return "it reads the root's output, and this output is not symmetric memory";
     if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
-        return q->kind == SYMM_KIND_ALL_REDUCE
-                   ? "in place a peer could still read what is overwritten; "
-                     "two_shot_inplace or copy_in can"
-                   : "in place a peer could still read what is overwritten; copy_in "
-                     "can";
+        return symm__in_place_objection(q->kind);
     return NULL;
 }
 
@@ -215,13 +211,19 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
     return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
 }
 
+/* Few enough bytes for lines, of all that send to a rank. */
+static bool few(const struct symm_question *q)
+{
+    size_t senders =
+        q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
+
+    return q->bytes <= MOVE_BYTES / senders;
+}
+
 /* Where data only move: by lines while they are few, then by stores into outputs. */
 static struct symm_answer choose_move(const struct symm_question *q)
 {
-    size_t peers =
-        q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
-
-    if (q->bytes <= MOVE_BYTES / peers)
+    if (few(q))
         return FIRST_OF(q, ll, pull, staged);
     if (q->kind != SYMM_KIND_BROADCAST)
         return FIRST_OF(q, gather_switch, into, pull, staged, ll);
@@ -234,7 +236,7 @@ static struct symm_answer choose_reduce_scatter(const struct symm_question *q)
 {
     if (q->bytes <= SCATTER_BYTES && !symm__cuda_objection(q, lamport.algorithm))
         return (struct symm_answer){lamport.algorithm, lamport.reason};
-    if (q->bytes <= MOVE_BYTES / (q->size < 2 ? 1 : (size_t)q->size - 1))
+    if (few(q))
         return FIRST_OF(q, ll, pull, staged);
     return FIRST_OF(q, pull, staged, ll);
 }

@@ -492,16 +492,20 @@ bool symm__team_contains(const symm_team *big, const symm_team *small)
     return true;
 }
 
-/* Where ptr is in this rank's heap, and which team's memory is there; NULL: no team's. */
-static const symm_team *owner_of(const symm_ctx *ctx, const void *ptr, size_t *at)
+/* Where ptr is in this rank's heap; from stride on: outside it. */
+static size_t own_offset(const symm_ctx *ctx, const void *ptr)
 {
-    const char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
+    return (uintptr_t)ptr - (uintptr_t)(ctx->base + (size_t)ctx->rank * ctx->stride);
+}
+
+/* Which team's memory is there; NULL: no team's. */
+static const symm_team *owner_of(const symm_ctx *ctx, size_t at)
+{
     size_t slot;
 
-    *at = (uintptr_t)ptr - (uintptr_t)own;
-    if (*at >= ctx->stride)
+    if (at >= ctx->stride)
         return NULL;
-    slot = *at < ctx->stride / 2 ? 0 : (*at - ctx->stride / 2) / ctx->team_bytes + 1;
+    slot = at < ctx->stride / 2 ? 0 : (at - ctx->stride / 2) / ctx->team_bytes + 1;
     return slot < SYMM_MAX_TEAMS ? ctx->teams[slot] : NULL;
 }
 
@@ -532,11 +536,10 @@ static symm_status extent_look_up(const symm_ctx *ctx, const char *what,
                                   struct extent *extent)
 {
     struct symm_block block = {.state = SYMM_BLOCK_FREE};
-    const symm_team *owner;
-    size_t at;
+    const size_t at = own_offset(ctx, ptr);
+    const symm_team *owner = owner_of(ctx, at);
 
     extent->freed = symm__heap_freed(); /* first: then a block that goes is noticed */
-    owner = owner_of(ctx, ptr, &at);
     if (!owner || !symm__heap_look_up(&owner->heap, at, &block) ||
         block.state != SYMM_BLOCK_LIVE)
         return symm__fail(
@@ -549,8 +552,7 @@ static symm_status extent_look_up(const symm_ctx *ctx, const char *what,
         return SYMM_OK;
     return symm__fail(SYMM_ERR_INVALID,
                       "%s: `%s` [%p, +%zu) ends behind the buffer of alloc_id %llu "
-                      "that it begins in, "
-                      "which has %zu bytes from %#zx on",
+                      "that it begins in, which has %zu bytes from %#zx on",
                       what, which, ptr, bytes, (unsigned long long)block.id,
                       block.requested, (size_t)extent->begin);
 }
@@ -558,11 +560,10 @@ static symm_status extent_look_up(const symm_ctx *ctx, const char *what,
 symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char *which,
                               const void *ptr, size_t bytes)
 {
-    const char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
     struct extent *known = extent_slot(ptr), fresh;
     symm_status status;
 
-    if ((uintptr_t)ptr - (uintptr_t)own >= ctx->stride || bytes == 0)
+    if (own_offset(ctx, ptr) >= ctx->stride || bytes == 0)
         return SYMM_OK;
     if (known->freed == symm__heap_freed() && extent_has(known, ptr, bytes))
         return SYMM_OK;
@@ -575,8 +576,9 @@ symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char 
 bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
                           size_t *offset)
 {
-    size_t at, shared;
-    const symm_team *owner = owner_of(team->ctx, ptr, &at);
+    const size_t at = own_offset(team->ctx, ptr);
+    const symm_team *owner = owner_of(team->ctx, at);
+    size_t shared;
 
     if (!owner || !symm__team_contains(owner, team))
         return false;
