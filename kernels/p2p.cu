@@ -4,8 +4,9 @@
  *
  * A put copies args.bytes bytes from args.in to args.out, an address in the peer's heap as
  * mapped here (or, for a get, the other way round): any alignment, no overlap. It counts no
- * rounds and waits for nobody. A put's end says that its stores are under way; the peer may
- * read the data after a signal that follows on the same stream, or a collective.
+ * rounds and waits for nobody. The peer may read the data after a signal that follows on the
+ * same stream, or a collective: a put that raises no signal ends with a fence of system
+ * scope, since a kernel's end is none for what was stored at a peer (cuda_round.cuh).
  *
  * The signal. Every block that has copied adds one to a counter in local memory (state->done,
  * of this peer and signal number; signals of one number to one peer belong on one stream),
@@ -80,6 +81,8 @@ SYMM_KERNEL(symm_p2p_put)
         symm_line_scatter(args.out, first, args.bytes, 1, true, line);
     else if (failed == 0)
         copy(args);
+    if (!signals) /* what follows does not look back */
+        symm_port_fence();
     __syncthreads();
     if (failed == 0 && signals && threadIdx.x == 0) {
         uint32_t *done = &args.team.state->done[args.peer][args.signal];

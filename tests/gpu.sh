@@ -8,7 +8,8 @@
 # Runs the cuda_ suites with all numbers of ranks that the machine has GPUs for, as processes
 # and as threads, and NCCL as the engine; kills ranks in all phases of a job; replays the
 # shipped programs; the torture program under symmrun (N calls, default 100000), and with
-# more ranks than GPUs up to 8, in turns; the planted bugs, which it must see;
+# more ranks than GPUs up to 8, in turns; the planted bugs, which it must see; what orders
+# stores at peers on this machine;
 # compute-sanitizer on a small run; PyTorch and Triton where python3 has them. DIR must hold
 # a build for this machine (default build). The last line is "N passed, N failed, N skipped".
 # Exit status 77 without a GPU.
@@ -85,6 +86,16 @@ for n in $sizes; do
             "$bin/gpu_torture" --calls "$each" \
             ${algorithm:+--algorithm "$algorithm"}
     done
+done
+# What is stored at peers: the ground of it, and every collective behind it; and stores that
+# nothing orders, which must be seen.
+check fence 120 "$bin/gpu_fence"
+for n in $sizes; do
+    [ "$n" -gt 1 ] || continue
+    check "stores_$n" 300 "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" --stores \
+        --calls $((calls / 2))
+    check "plant_unordered_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" \
+        --unordered --calls 5000 --delay 20000 --deadline 3 --expect-wrong
 done
 # The kernels for more ranks than there are GPUs, which run in turns: few calls.
 for n in $more; do

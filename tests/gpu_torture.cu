@@ -11,10 +11,18 @@
  * Inputs are small integers: every order of summation would be right, every lost, doubled
  * or stale one is not.
  *
+ * --stores: instead, what is stored at a peer is there behind any collective that follows.
+ * Each call: every rank stores lines into all others' memory, by a kernel of this program
+ * that ends with a fence, the next rank's at times by symm_put; a collective of a few bytes
+ * or of some more; then each rank looks at what has come. Now and then the links get the time
+ * to fall asleep: stores wake them, and may come 100 us late (tests/gpu_fence.cu).
+ * --unordered: the stores go beside the collective.
+ *
  *   --calls N       per rank (1000000)      --max-bytes B  of one call (1048576)
  *   --seed S        equal on all ranks (1)  --algorithm A  instead of a random one
  *   --delay NS      at most (2000)          --graphs G     different ones (24)
  *   --deadline S    of a call (20)
+ *   --stores        see above               --unordered    see above
  *   --expect-wrong  exit status 0 if a wrong result or a failed call was seen: for planted
  *                   bugs
  */
@@ -24,6 +32,8 @@
 #include <cstring>
 #include <ctime>
 
+#include <unistd.h>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -31,6 +41,7 @@
 #include "symm/symm.h"
 
 #define CALLS_A_GRAPH 50
+#define ASLEEP        60000 /* us; links sleep after 50 ms */
 
 struct options {
     long calls = 1000000;
@@ -40,11 +51,12 @@ struct options {
     int graphs = 24;
     const char *algorithm = nullptr;
     double deadline = 20;
-    bool expect_wrong = false;
+    bool expect_wrong = false, stores = false, unordered = false;
 };
 
 struct counters { /* in device memory */
     unsigned long long call, wrong, first_wrong, first_index;
+    unsigned long long first_rank, first_found; /* of stores: whose, of which call */
 };
 
 struct plan { /* of one call */
@@ -58,9 +70,10 @@ struct rank {
     symm_ctx *ctx;
     symm_team *team;
     int me, n;
-    char *symmetric[2], *own[2]; /* in, out */
-    symm_buffer *buffers[2];
-    cudaStream_t stream;
+    char *symmetric[4], *own[2]; /* in, out; of stores: inboxes, in, out */
+    symm_buffer *buffers[4];
+    cudaStream_t stream, side;
+    cudaEvent_t fork, join;
     counters *counter;
     long captured, replaced; /* calls; those whose algorithm could not do them */
 };
@@ -118,6 +131,17 @@ template <typename T> __device__ bool same_bits(const T &a, const T &b)
     return same;
 }
 
+__device__ void wait_random(uint64_t call, int rank, unsigned delay)
+{
+    uint64_t begin, now,
+        wait = delay ? mixed(call * 977 + (uint64_t)rank * 31) % delay : 0;
+
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    while (now - begin < wait);
+}
+
 template <typename T>
 __global__ void write_input(T *in, size_t count, int rank, unsigned delay,
                             const counters *counter)
@@ -127,13 +151,8 @@ __global__ void write_input(T *in, size_t count, int rank, unsigned delay,
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
          i += (size_t)gridDim.x * blockDim.x)
         in[i] = encoded<T>(value(call, rank, i));
-    if (delay && threadIdx.x == 0 && blockIdx.x == 0) {
-        uint64_t begin, now, wait = mixed(call * 977 + (uint64_t)rank * 31) % delay;
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-        do
-            asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-        while (now - begin < wait);
-    }
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        wait_random(call, rank, delay);
 }
 
 template <typename T>
@@ -155,6 +174,54 @@ __global__ void check_output(T *in, T *out, size_t count, int ranks, counters *c
         memset(&out[i], 0xff, sizeof(T));
         memset(&in[i], 0xff, sizeof(T));
     }
+}
+
+/* Line i of what a rank stores in a call. */
+__device__ uint4 stored(uint64_t call, int rank, size_t i)
+{
+    uint64_t bits = mixed(call * 64 + (uint64_t)rank + i * 0x100000001b3ull);
+
+    return make_uint4((unsigned)bits, (unsigned)(bits >> 32), (unsigned)call,
+                      (unsigned)i);
+}
+
+struct places { /* in the memory of each rank, or of one: NULL */
+    uint4 *at[8];
+};
+
+/* The same lines to all places, after a random time. */
+__global__ void store_lines(places to, size_t lines, int rank, unsigned delay,
+                            const counters *counter)
+{
+    uint64_t call = counter->call;
+
+    wait_random(call, rank, delay);
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < lines;
+         i += (size_t)gridDim.x * blockDim.x)
+        for (int m = 0; m < 8; m++)
+            if (to.at[m])
+                to.at[m][i] = stored(call, rank, i);
+    __threadfence_system();
+}
+
+/* Row r, `room` lines apart, is what rank r has stored. */
+__global__ void check_lines(const uint4 *from, size_t room, size_t lines, int rank,
+                            int ranks, counters *counter)
+{
+    uint64_t call = counter->call;
+
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < lines;
+         i += (size_t)gridDim.x * blockDim.x)
+        for (int r = 0; r < ranks; r++) {
+            uint4 want = stored(call, r, i), found = from[(size_t)r * room + i];
+            if (r != rank && !same_bits(want, found) &&
+                atomicAdd(&counter->wrong, 1ull) == 0) {
+                counter->first_wrong = call;
+                counter->first_index = i;
+                counter->first_rank = (unsigned long long)r;
+                counter->first_found = found.z;
+            }
+        }
 }
 
 __global__ void next_call(counters *counter)
@@ -250,16 +317,110 @@ static void issue_any(const options &o, rank &r, const plan &p)
     }
 }
 
-/* Graphs of different lengths: odd numbers of calls, too. */
+/* ---- Stores ---------------------------------------------------------------------- */
+
+/* Those of a call, into the inbox of its parity, of which each rank owns a row. */
+static size_t issue_stores(const options &o, rank &r, uint64_t *random, size_t parity,
+                           size_t room)
+{
+    uint64_t bits = random_next(random);
+    size_t lines = ((size_t)1 << bits % 17) + bits / 32 % 64;
+    unsigned blocks = 1 + (unsigned)(bits / 2048 % 132);
+    int next = (r.me + 1) % r.n;
+    bool put = bits / 1048576 % 2;
+    symm_call call = {};
+    places to = {};
+
+    lines = lines < room ? lines : room;
+    for (int m = 0; m < r.n; m++)
+        if (m != r.me)
+            to.at[m] = (uint4 *)symm_buffer_peer_ptr(r.buffers[parity], m) +
+                       (size_t)r.me * room;
+    if (put) { /* the next rank's by the library, from own memory */
+        to.at[next] = (uint4 *)r.own[parity];
+        blocks = blocks > 64 ? 64 : blocks;
+    }
+    store_lines<<<blocks, 256, 0, o.unordered ? r.side : r.stream>>>(
+        to, lines, r.me, o.delay, r.counter);
+    call.size = sizeof(call);
+    call.site = "stores";
+    call.stream = o.unordered ? r.side : r.stream;
+    if (put)
+        SYMM(symm_put(r.team, r.symmetric[parity] + (size_t)r.me * room * 16,
+                      r.own[parity], lines * 16, next, &call, nullptr));
+    return lines;
+}
+
+/* Any collective, most of them those that wait for the least. */
+static void issue_collective(const options &o, rank &r, uint64_t *random)
+{
+    static const char *const algorithms[] = {"lamport_push", "ll_push", nullptr,
+                                             "two_shot_push", "two_shot_inplace"};
+    uint64_t bits = random_next(random);
+    size_t count = bits % 3 ? 4 : 32768;
+    symm_call call = {};
+    symm_status status;
+
+    call.size = sizeof(call);
+    call.site = "behind stores";
+    call.stream = r.stream;
+    call.deadline = o.deadline;
+    if (o.algorithm || bits / 64 % 8 < 5)
+        call.algorithm = o.algorithm ? o.algorithm : algorithms[bits / 64 % 8];
+    else if (bits / 64 % 8 == 5)
+        count = 0;
+    if (!o.algorithm && bits / 64 % 8 > 5)
+        status = symm_all_gather(r.team, r.symmetric[2], r.symmetric[3], count,
+                                 SYMM_FLOAT32, &call, nullptr);
+    else if (count > 0)
+        status = symm_all_reduce(r.team, r.symmetric[2], r.symmetric[3], count,
+                                 SYMM_FLOAT32, SYMM_SUM, &call, nullptr);
+    else
+        status = symm_barrier(r.team, &call, nullptr);
+    if (status != SYMM_OK)
+        die("the collective behind stores", symm_last_error());
+}
+
+/* Two inboxes: who stores into one has passed the call in which the other was filled, before
+ * which its owner had looked at this one. */
+static void issue_with_stores(const options &o, rank &r, uint64_t *random, int parity)
+{
+    const size_t room = o.max_bytes / 16 / (size_t)r.n;
+    size_t lines;
+
+    if (o.unordered) {
+        CUDA(cudaEventRecord(r.fork, r.stream));
+        CUDA(cudaStreamWaitEvent(r.side, r.fork, 0));
+    }
+    lines = issue_stores(o, r, random, (size_t)parity, room);
+    issue_collective(o, r, random);
+    if (o.unordered) {
+        CUDA(cudaEventRecord(r.join, r.side));
+        CUDA(cudaStreamWaitEvent(r.stream, r.join, 0));
+    }
+    check_lines<<<(unsigned)((lines + 1023) / 1024 < 64 ? (lines + 1023) / 1024 : 64),
+                  256, 0, r.stream>>>((const uint4 *)r.symmetric[parity], room, lines,
+                                      r.me, r.n, r.counter);
+    next_call<<<1, 1, 0, r.stream>>>(r.counter);
+    CUDA(cudaGetLastError());
+    r.captured++;
+}
+
+/* Graphs of different lengths: odd numbers of calls, too; but of stores, which alternate. */
 static cudaGraphExec_t capture(const options &o, rank &r, uint64_t *random, int *calls)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
 
     *calls = CALLS_A_GRAPH - (int)(random_next(random) % 8);
+    *calls &= o.stores ? ~1 : ~0;
     CUDA(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < *calls; i++)
-        issue_any(o, r, make_plan(o, random));
+    for (int i = 0; i < *calls; i++) {
+        if (o.stores)
+            issue_with_stores(o, r, random, i % 2);
+        else
+            issue_any(o, r, make_plan(o, random));
+    }
     CUDA(cudaStreamEndCapture(r.stream, &graph));
     CUDA(cudaGraphInstantiate(&exec, graph, 0));
     CUDA(cudaGraphDestroy(graph));
@@ -291,7 +452,7 @@ static void open_rank(const options &o, rank *r)
     r->team = symm_team_world(r->ctx);
     r->me = symm_team_rank(r->team);
     r->n = symm_team_size(r->team);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         SYMM(symm_empty_strided_p2p(r->team, 1, &shape, &stride, SYMM_UINT8,
                                     (uint64_t)i + 1, &r->buffers[i]));
         r->symmetric[i] = (char *)symm_buffer_ptr(r->buffers[i]);
@@ -306,6 +467,9 @@ static void open_rank(const options &o, rank *r)
     for (int i = 0; i < 2; i++)
         CUDA(cudaMalloc(&r->own[i], o.max_bytes));
     CUDA(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking));
+    CUDA(cudaStreamCreateWithFlags(&r->side, cudaStreamNonBlocking));
+    CUDA(cudaEventCreateWithFlags(&r->fork, cudaEventDisableTiming));
+    CUDA(cudaEventCreateWithFlags(&r->join, cudaEventDisableTiming));
     CUDA(cudaMalloc(&r->counter, sizeof(*r->counter)));
     CUDA(cudaMemset(r->counter, 0, sizeof(*r->counter)));
     CUDA(cudaDeviceSynchronize());
@@ -324,18 +488,28 @@ static unsigned long long torture(const options &o, rank *r, long *done)
         int g = (int)(random_next(&random) % (uint64_t)o.graphs);
         CUDA(cudaGraphLaunch(graphs[g], r->stream));
         *done += calls[g];
-        if (random_next(&random) % 16 == 0) { /* a call beside the graphs */
+        if (!o.stores && random_next(&random) % 16 == 0) { /* beside the graphs */
             issue_any(o, *r, make_plan(o, &random));
             ++*done;
         }
-        if (random_next(&random) % 64 == 0)
+        if (random_next(&random) % (o.stores ? 16 : 64) == 0) {
             CUDA(cudaStreamSynchronize(r->stream));
+            if (o.stores)
+                usleep(ASLEEP);
+        }
     }
     CUDA(cudaStreamSynchronize(r->stream));
     CUDA(cudaMemcpy(&result, r->counter, sizeof(result), cudaMemcpyDeviceToHost));
     if (result.call != (unsigned long long)*done)
         die("the device", "has not made as many calls as the host has launched");
-    if (result.wrong)
+    if (result.wrong && o.stores)
+        fprintf(
+            stderr,
+            "gpu_torture: rank %d: call %llu, line %llu of rank %llu is that of call "
+            "%llu\n",
+            r->me, result.first_wrong, result.first_index, result.first_rank,
+            result.first_found);
+    else if (result.wrong)
         fprintf(stderr, "gpu_torture: rank %d: call %llu, element %llu is wrong\n",
                 r->me, result.first_wrong, result.first_index);
     for (int g = 0; g < o.graphs; g++)
@@ -353,6 +527,11 @@ static options parse(int argc, char **argv)
         const char *flag = argv[i];
         if (strcmp(flag, "--expect-wrong") == 0) {
             o.expect_wrong = true;
+            continue;
+        }
+        if (strcmp(flag, "--stores") == 0 || strcmp(flag, "--unordered") == 0) {
+            o.stores = true;
+            o.unordered |= strcmp(flag, "--unordered") == 0;
             continue;
         }
         const char *text = i + 1 < argc ? argv[++i] : nullptr;
@@ -373,6 +552,8 @@ static options parse(int argc, char **argv)
         else
             die(flag, "unknown, or without a value");
     }
+    if (o.max_bytes < 1 << 20 && o.stores)
+        die("--max-bytes", "--stores needs 1048576");
     if (o.max_bytes < 64 || o.graphs < 1 || o.calls < 1)
         die("--max-bytes, --graphs, --calls", "too small");
     return o;
@@ -389,16 +570,19 @@ int main(int argc, char **argv)
     if (o.expect_wrong && wrong == 0 &&
         symm_barrier(r.team, nullptr, nullptr) != SYMM_OK)
         wrong = 1; /* a kernel of a graph has reported a failure */
-    printf("rank %d of %d: %ld all-reduces, %llu wrong elements; %ld different calls, "
-           "%ld by "
-           "another algorithm than asked for\n",
-           r.me, r.n, done, wrong, r.captured, r.replaced);
-    for (int i = 0; i < 2; i++) {
+    printf("rank %d of %d: %ld %s, %llu wrong %s; %ld different calls, %ld by another "
+           "algorithm than asked for\n",
+           r.me, r.n, done, o.stores ? "collectives behind stores" : "all-reduces",
+           wrong, o.stores ? "lines" : "elements", r.captured, r.replaced);
+    for (int i = 0; i < 4; i++)
         symm_buffer_release(r.buffers[i]);
+    for (int i = 0; i < 2; i++)
         CUDA(cudaFree(r.own[i]));
-    }
     CUDA(cudaFree(r.counter));
+    CUDA(cudaEventDestroy(r.fork));
+    CUDA(cudaEventDestroy(r.join));
     CUDA(cudaStreamDestroy(r.stream));
+    CUDA(cudaStreamDestroy(r.side));
     symm_finalize(r.ctx);
     return (wrong != 0) == o.expect_wrong ? 0 : 1;
 }

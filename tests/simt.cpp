@@ -457,6 +457,7 @@ simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *
         f->stack = slabs[t / SIMT_WARP] + t % SIMT_WARP * STACK_BYTES + GUARD_BYTES;
         f->stack_bytes = STACK_BYTES - GUARD_BYTES;
     }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* as a device's between two kernels */
     current = l;
     simt_place.threads = {threads, 1, 1};
     simt_place.blocks = {blocks, 1, 1};
