@@ -23,19 +23,28 @@
  * threads have begun, not that the call has ended.
  *
  * Call words: member m's word of call c is in call[c & 1][m] of every pad. Nobody ends call c
- * before it has seen everybody's word c: each call is a barrier of "all have begun", and by
- * stream order "all have finished c - 1". So word c + 2 overwrites word c only when everybody
- * has finished with it, and scratch of call c may be reused in call c + 2.
+ * before it has seen everybody's word c, or passed a barrier of all in it: each call is a
+ * barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
+ * overwrites word c only when everybody has finished with it, and scratch of call c may be
+ * reused in call c + 2.
  *
- * Failure (symm_round_fail): the first thread of the team's kernels on this rank claims the
- * record in host memory and fills it, `state` last; failed[channel] stops the other blocks at
- * their next look and later kernels at their start. This rank's arrival is taken back, tag 0,
- * so that peers do not wait for the deadline; not after a mismatch, which peers shall see for
- * themselves. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call
- * (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with
- * another tag; for SYMM_ERR_ABORTED those who took their arrival back, or 0 if the host set
- * record.abort. A peer's withdrawal while others are missing counts as SYMM_ERR_TIMEOUT:
- * that is what the peer withdrew for.
+ * Failure (symm_round_fail): this rank's arrival is taken back, tag 0, so that peers do not
+ * wait for the deadline; not after a mismatch, which peers shall see for themselves. Then the
+ * first thread of the team's kernels on this rank claims the record in host memory and fills
+ * it, `state` last, by a release: who hears of the failure from the host finds the arrival
+ * taken back everywhere. failed[channel] stops the other blocks at their next look and later
+ * kernels at their start. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
+ * the call (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH
+ * those with another tag; for SYMM_ERR_ABORTED those who took their arrival back, or 0 if the
+ * host set record.abort. A peer's withdrawal while others are missing counts as
+ * SYMM_ERR_TIMEOUT: that is what the peer withdrew for.
+ *
+ * A kernel's end: what it has loaded, and what it has stored in own memory, is performed for
+ * everybody before the kernels behind it on its stream go past symm_round_open; so their
+ * first words may be relaxed (symm_round_begin). What it has stored at a peer is not, in a
+ * graph: it may be on its way for 100 us more, and words of later kernels overtake it. So who
+ * stores at a peer either has it awaited there (lines, words) or ends with a release or a
+ * fence. docs/memory-model.md has the measurements.
  *
  * A fresh pad holds zeros: word 0 (tag 0, call 0) never means a withdrawal. Tags are not 0.
  */
@@ -99,26 +108,30 @@ SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t c
     symm_port_store32_release(&record->state, status);
 }
 
-/* status: minus the symm_status. */
-SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t call,
-                                 uint32_t status, uint32_t missing)
+/* Who is a call ahead looks into the other slot. */
+SYMM_DEVICE void symm_round_withdraw(const struct symm_cuda_args &args, uint32_t call)
 {
-    symm_round_record(args, call, status, missing);
-    symm_port_store32_relaxed(symm_failed_of(args), status);
-    if (args.result)
-        symm_port_store32_relaxed(args.result, status);
-    if (status == (uint32_t)-SYMM_ERR_MISMATCH)
-        return;
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++) {
         struct symm_device_channel *pad = symm_channel_of(args, (uint32_t)m);
 
-        /* Who is a call ahead looks into the other slot. */
         symm_port_store64_relaxed(&pad->call[call & 1][args.team.rank],
                                   symm_word(0, call));
         symm_port_store64_relaxed(&pad->call[~call & 1][args.team.rank],
                                   symm_word(0, call + 1));
     }
+}
+
+/* status: minus the symm_status. */
+SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t call,
+                                 uint32_t status, uint32_t missing)
+{
+    if (status != (uint32_t)-SYMM_ERR_MISMATCH)
+        symm_round_withdraw(args, call);
+    symm_round_record(args, call, status, missing);
+    symm_port_store32_relaxed(symm_failed_of(args), status);
+    if (args.result)
+        symm_port_store32_relaxed(args.result, status);
 }
 
 /* Is this word of a member that has given up in this call or beside it? */

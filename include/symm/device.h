@@ -497,6 +497,12 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
             state[b].round = round;
         return 0;
     }
+    /* The arrival is taken back; after a mismatch peers shall see it for themselves. */
+    for (int m = 0; m < team->size && why != SYMM_DEVICE_MISMATCH; m++)
+        symm_word_store(
+            &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]
+                                                                    [team->rank],
+            symm_word(0, round));
     if (symm__device_swap(&record->claimed, 1) == 0) {
         record->channel = channel;
         record->tag = tag;
@@ -507,13 +513,6 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
         symm__device_store(&record->state, why);
     }
     symm__device_store(failed, why);
-    if (why == SYMM_DEVICE_MISMATCH) /* peers shall see it for themselves */
-        return (int)why;
-    for (int m = 0; m < team->size; m++) /* takes the arrival back */
-        symm_word_store(
-            &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]
-                                                                    [team->rank],
-            symm_word(0, round));
     return (int)why;
 }
 
