@@ -62,21 +62,16 @@ template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_arg
     const struct to_all<N> out = {
         args, symm_element_size(args.dtype)
     };
-    struct symm_round round = symm_round_open(args);
+    struct symm_round round =
+        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
 
-    symm_round_announce(args, &round);
-    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
-        symm_round_barrier(args, &round);
     if (round.ok)
         symm_pull_sum<DTYPE, N>::run(
             args, args.in_offset, args.bytes,
             low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
             (uint64_t)gridDim.x * blockDim.x, symm_least(low + slice, lines),
             args.out_offset % 16 == 0, out);
-    symm_round_barrier(args, &round);
-    symm_round_meet(args, &round, 0);
-    __syncthreads();
-    symm_round_close(args, &round);
+    symm_round_end(args, &round, true);
 }
 
 #define SYMM_IN_PLACE(name, dtype, n)                                                  \

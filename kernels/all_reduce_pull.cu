@@ -20,16 +20,16 @@ template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_arg
 {
     const struct symm_to_array out = {(char *)args.out, args.bytes,
                                       symm_element_size(args.dtype)};
-    struct symm_round round = symm_round_open(args);
+    bool exit = args.flags & SYMM_CUDA_EXIT_BARRIER;
+    struct symm_round round =
+        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
 
-    symm_round_announce(args, &round);
-    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
-        symm_round_barrier(args, &round);
 #if defined(SYMM_PLANT_EXIT) /* for tests: some read late, and nobody waits for them */
     for (uint64_t begin = symm_port_now();
          (round.call + (uint32_t)args.team.rank) % 2 &&
          symm_port_now() - begin < 20000;)
         symm_port_relax();
+    exit = false;
 #endif
     if (round.ok)
         symm_pull_sum<DTYPE, N>::run(args, args.in_offset, args.bytes,
@@ -37,13 +37,7 @@ template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_arg
                                      (uint64_t)gridDim.x * blockDim.x,
                                      symm_lines(args.bytes), symm_aligned(args.out),
                                      out);
-#if !defined(SYMM_PLANT_EXIT)
-    if (args.flags & SYMM_CUDA_EXIT_BARRIER)
-        symm_round_barrier(args, &round);
-#endif
-    symm_round_meet(args, &round, 0);
-    __syncthreads();
-    symm_round_close(args, &round);
+    symm_round_end(args, &round, exit);
 }
 
 #define SYMM_ONE_SHOT(name, dtype, n)                                                  \

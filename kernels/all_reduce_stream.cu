@@ -212,10 +212,8 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
 
     SYMM_DEVICE void run() const
     {
-        struct symm_round round = symm_round_open(args);
+        struct symm_round round = symm_round_enter(args, true);
 
-        symm_round_announce(args, &round);
-        symm_round_barrier(args, &round);
         SYMM_NO_UNROLL
         for (uint32_t c = 0; c <= rounds; c++) {
             if (round.ok && c < rounds)
@@ -228,11 +226,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
                 symm_round_arrive(args, &round);
             symm_round_wait(args, &round);
         }
-        if (apart)
-            symm_round_barrier(args, &round);
-        symm_round_meet(args, &round, 0);
-        __syncthreads();
-        symm_round_close(args, &round);
+        symm_round_end(args, &round, apart);
     }
 };
 

@@ -73,11 +73,9 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
     const uint64_t slice = symm_ceil(lines, (uint32_t)args.team.size);
     const uint64_t own = slice * (uint32_t)args.team.rank;
     const struct symm_split split = symm_split_of(args, slice, 1);
-    struct symm_round round = symm_round_open(args);
+    struct symm_round round =
+        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
 
-    symm_round_announce(args, &round);
-    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
-        symm_round_barrier(args, &round);
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
         uint64_t low = symm_split_low(split, c), high = symm_split_high(split, c);
@@ -97,9 +95,7 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
         if (round.ok)
             collect(args, slice, low, high, stage);
     }
-    symm_round_meet(args, &round, 0);
-    __syncthreads();
-    symm_round_close(args, &round);
+    symm_round_end(args, &round, false);
 }
 
 #define SYMM_TWO_SHOT(name, dtype, n)                                                  \

@@ -71,21 +71,6 @@ SYMM_DEVICE void stage(const struct symm_cuda_args &args,
         [&](uint32_t) { return part.bytes; });
 }
 
-SYMM_DEVICE struct symm_round enter(const struct symm_cuda_args &args)
-{
-    struct symm_round round = symm_round_open(args);
-
-    symm_round_announce(args, &round);
-    return round;
-}
-
-SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round)
-{
-    symm_round_meet(args, round, 0);
-    __syncthreads();
-    symm_round_close(args, round);
-}
-
 /* ---- all_reduce ------------------------------------------------------------------ */
 
 /* Line i of a chunk's sum into out, and over what is in own stage. */
@@ -141,11 +126,9 @@ SYMM_KERNEL(symm_all_reduce_copy_in_any)
     const bool twice = args.team.size > 2 && args.bytes > SYMM_STAGED_ONE_SHOT;
     const struct symm_split split = symm_split_of(args, symm_lines(args.bytes), 1);
     const uint32_t rank = (uint32_t)args.team.rank, n = (uint32_t)args.team.size;
-    struct symm_round round = enter(args);
-    const uint32_t slots = round.round + (twice ? split.rounds : 1);
+    struct symm_round round = symm_round_enter(args, twice);
+    const uint32_t slots = round.round + (twice ? split.rounds - 1 : 1);
 
-    if (twice)
-        symm_round_barrier(args, &round);
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
         struct chunk part = chunk_of(args, split, c, slots + c);
@@ -172,7 +155,7 @@ SYMM_KERNEL(symm_all_reduce_copy_in_any)
                 collect(args, part, share);
         }
     }
-    leave(args, &round);
+    symm_round_end(args, &round, false);
 }
 
 /* ---- The others ------------------------------------------------------------------ */
@@ -182,7 +165,7 @@ SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
     const uint32_t rank = (uint32_t)args.team.rank;
     const struct symm_split split =
         symm_split_of(args, symm_lines(args.bytes), (uint32_t)args.team.size);
-    struct symm_round round = enter(args);
+    struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
@@ -198,14 +181,14 @@ SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
                          part.bytes, threadIdx.x, blockDim.x, part.lines,
                          symm_aligned(args.out), to);
     }
-    leave(args, &round);
+    symm_round_end(args, &round, false);
 }
 
 SYMM_KERNEL(symm_all_gather_copy_in_any)
 {
     char *const own = (char *)args.out + (uint32_t)args.team.rank * args.bytes;
     const struct symm_split split = symm_split_of(args, symm_lines(args.bytes), 1);
-    struct symm_round round = enter(args);
+    struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
@@ -228,7 +211,7 @@ SYMM_KERNEL(symm_all_gather_copy_in_any)
                 },
                 [&](uint32_t) { return part.bytes; });
     }
-    leave(args, &round);
+    symm_round_end(args, &round, false);
 }
 
 SYMM_KERNEL(symm_all_to_all_copy_in_any)
@@ -236,7 +219,7 @@ SYMM_KERNEL(symm_all_to_all_copy_in_any)
     const uint32_t rank = (uint32_t)args.team.rank;
     const struct symm_split split =
         symm_split_of(args, symm_lines(args.bytes), (uint32_t)args.team.size);
-    struct symm_round round = enter(args);
+    struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
@@ -258,7 +241,7 @@ SYMM_KERNEL(symm_all_to_all_copy_in_any)
                            },
                            [&](uint32_t) { return part.bytes; });
     }
-    leave(args, &round);
+    symm_round_end(args, &round, false);
 }
 
 /* The root stages, everybody reads the root's stage; the root too, unless it is in place. */
@@ -266,7 +249,7 @@ SYMM_KERNEL(symm_broadcast_copy_in_any)
 {
     const bool root = args.team.rank == args.root;
     const struct symm_split split = symm_split_of(args, symm_lines(args.bytes), 1);
-    struct symm_round round = enter(args);
+    struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
@@ -282,5 +265,5 @@ SYMM_KERNEL(symm_broadcast_copy_in_any)
                 [&](uint32_t) { return (char *)args.out + 16 * part.low; },
                 [&](uint32_t) { return part.bytes; });
     }
-    leave(args, &round);
+    symm_round_end(args, &round, false);
 }

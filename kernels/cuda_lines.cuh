@@ -30,14 +30,14 @@
  *      store has to be performed before the next line arrives. The reader executes a fence
  *      behind its round r and sends r + 1 and r + 2 behind that; the writer executes one
  *      behind hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
- *      have no fence: a kernel's end is one.
+ *      have no fence: a kernel's end is one for sentinels.
  *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
  *      second one only after it has heard of the peer in this call, c, by an acquiring load:
  *      who has begun c has ended c - 1, so its sentinels of c - 1 are in its own memory, and
  *      the second round's slot was last used in c - 1 or before. The slot that call c + 1
  *      begins with, too: (1).
- * (1) and (4) take a kernel's end for a fence: what it stored, here or at a peer, is performed
- * before the next kernel of its stream goes past its dependent wait.
+ * (1) and (4) take a kernel's end for a fence of its loads and of stores in own memory, such
+ * as sentinels (cuda_round.cuh).
  * A line's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the line
  * was not written in between.
  */

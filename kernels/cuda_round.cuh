@@ -10,8 +10,8 @@
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
  *     __syncthreads();                                   nobody needs the counters any more
  *     symm_round_close(args, &round);
- * Kernels of one round or two, by lines, close it while their data are in flight, behind a
- * __syncthreads.
+ * Kernels of barriers do it by symm_round_enter and symm_round_end. Kernels of one round or
+ * two, by lines, close it while their data are in flight, behind a __syncthreads.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
@@ -62,6 +62,7 @@ struct symm_round {
     uint32_t round; /* of the last round that has begun */
     uint32_t call;  /* this call's number */
     bool ok;        /* false: wait, send and write nothing more */
+    bool met;       /* a barrier of this call has said that all have begun it */
 };
 
 /* One wait; starts as {}. */
@@ -222,6 +223,7 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     round.ok = failed == 0;
+    round.met = false;
     if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
         symm_port_store32_relaxed(args.result, failed);
     return round;
@@ -268,7 +270,7 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
 #if defined(SYMM_PLANT_EARLY) /* for tests: who is done does not wait for the others */
     return;
 #endif
-    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok)
+    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok || round->met)
         return;
     word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
     while (symm_port_load64_relaxed(word) != symm_word(args.tag, round->call)) {
@@ -382,6 +384,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
         }
     }
     symm_round_agree(round);
+    round->met |= members == ~0u;
 }
 
 SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
@@ -389,6 +392,57 @@ SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
 {
     symm_round_arrive(args, round);
     symm_round_wait(args, round);
+}
+
+/*
+ * A call's beginning, with its arrival at an entry barrier: symm_round_wait is to come. What
+ * the words tell of, loads and stores of own memory, kernels before have done; so no release
+ * is needed, which would cost a third of a barrier.
+ */
+SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args,
+                                               uint32_t members = ~0u)
+{
+    struct symm_round round = symm_round_open(args);
+    const uint32_t e = symm_round_next(&round), m = threadIdx.x;
+
+    if (m < (uint32_t)args.team.size && (members >> m & 1) && round.ok)
+        symm_port_store64_relaxed(&symm_round_words(args, m, e)[args.team.rank],
+                                  symm_word(args.tag, e));
+    symm_round_announce(args, &round);
+    __syncwarp(); /* who fails in a wait stops those that open behind it */
+    return round;
+}
+
+/* A call's beginning, with or without an entry barrier. */
+SYMM_DEVICE struct symm_round symm_round_enter(const struct symm_cuda_args &args,
+                                               bool barrier)
+{
+    struct symm_round round;
+
+    if (barrier) {
+        round = symm_round_begin(args);
+        symm_round_wait(args, &round);
+    } else {
+        round = symm_round_open(args);
+        symm_round_announce(args, &round);
+    }
+    return round;
+}
+
+/* A call's end, with or without an exit barrier: the counters are written while the peers'
+ * words are on their way. */
+SYMM_DEVICE void symm_round_end(const struct symm_cuda_args &args,
+                                struct symm_round *round, bool barrier)
+{
+    if (barrier) {
+        symm_round_arrive(args, round);
+    } else {
+        symm_round_meet(args, round, 0);
+        __syncthreads();
+    }
+    symm_round_close(args, round);
+    if (barrier)
+        symm_round_wait(args, round);
 }
 
 #endif

@@ -43,21 +43,12 @@ SYMM_DEVICE uint64_t places(void)
 
 SYMM_DEVICE struct symm_round enter(const struct symm_cuda_args &args)
 {
-    struct symm_round round = symm_round_open(args);
-
-    symm_round_announce(args, &round);
-    if (args.flags & SYMM_CUDA_ENTRY_BARRIER)
-        symm_round_barrier(args, &round);
-    return round;
+    return symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
 }
 
 SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round)
 {
-    if (args.flags & SYMM_CUDA_EXIT_BARRIER)
-        symm_round_barrier(args, round);
-    symm_round_meet(args, round, 0);
-    __syncthreads();
-    symm_round_close(args, round);
+    symm_round_end(args, round, args.flags & SYMM_CUDA_EXIT_BARRIER);
 }
 
 template <int DTYPE, int N>
@@ -126,9 +117,8 @@ SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
     const uint64_t lines = symm_lines(args.bytes);
     const uint32_t parts = args.bytes < SYMM_PARTED ? 1 : SYMM_PARTS;
     const uint64_t step = lines / parts / SYMM_WARP * SYMM_WARP;
-    struct symm_round round = symm_round_open(args);
+    struct symm_round round = symm_round_enter(args, false);
 
-    symm_round_announce(args, &round);
     SYMM_NO_UNROLL
     for (uint32_t turn = 0; turn <= parts; turn++) {
         /* the root's copy of a part, the barrier, the others' */

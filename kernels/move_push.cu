@@ -56,17 +56,6 @@ SYMM_DEVICE uint64_t places(void)
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* meet: the exit barrier, unless the call's rounds have said it all. */
-SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round,
-                       bool meet = true)
-{
-    if (meet)
-        symm_round_barrier(args, round);
-    symm_round_meet(args, round, 0);
-    __syncthreads();
-    symm_round_close(args, round);
-}
-
 /* Where the own block belongs in the output of the rank k after this one. */
 SYMM_DEVICE char *own_place(const struct symm_cuda_args &args, uint32_t k)
 {
@@ -104,13 +93,12 @@ SYMM_KERNEL(symm_all_gather_push_any)
     const bool own = own_place(args, 0) != args.in;
     const bool whole =
         ((uintptr_t)args.in | (uintptr_t)own_place(args, 0) | args.bytes) % 16 == 0;
-    struct symm_round round = symm_round_open(args);
+    struct symm_round round = symm_round_begin(args);
     struct batch batch;
 
-    symm_round_announce(args, &round);
     if (whole) /* under way while the ranks meet */
         batch.load(args, place());
-    symm_round_barrier(args, &round);
+    symm_round_wait(args, &round);
     if (round.ok && whole) {
         SYMM_NO_UNROLL
         for (uint64_t j = place(); j < args.bytes / 16;
@@ -128,15 +116,13 @@ SYMM_KERNEL(symm_all_gather_push_any)
             [&](uint32_t row) { return own_place(args, row + !own); },
             [&](uint32_t) { return args.bytes; });
     }
-    leave(args, &round);
+    symm_round_end(args, &round, true);
 }
 
 SYMM_KERNEL(symm_all_to_all_push_any)
 {
-    struct symm_round round = symm_round_open(args);
+    struct symm_round round = symm_round_enter(args, true);
 
-    symm_round_announce(args, &round);
-    symm_round_barrier(args, &round);
     if (round.ok)
         symm_copy_rows(
             (uint32_t)args.team.size, symm_lines(args.bytes), place(), places(),
@@ -145,7 +131,7 @@ SYMM_KERNEL(symm_all_to_all_push_any)
             },
             [&](uint32_t row) { return own_place(args, row); },
             [&](uint32_t) { return args.bytes; });
-    leave(args, &round);
+    symm_round_end(args, &round, true);
 }
 
 /* One block's share of a broadcast. */
@@ -218,7 +204,6 @@ struct relay {
         const uint32_t others = ~(1u << args.root);
         const char *in = (const char *)args.in;
 
-        symm_round_next(round);
         symm_round_wait(args, round, others);
         SYMM_NO_UNROLL
         for (uint32_t c = 0; c < parts; c++) {
@@ -242,7 +227,6 @@ struct relay {
         const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;
         const uint32_t mine = rank > root ? rank - root - 1 : rank + owners - root;
 
-        symm_round_arrive(args, round, 1u << root);
         SYMM_NO_UNROLL
         for (uint32_t c = 0; c < parts; c++) {
             symm_round_next(round);
@@ -260,14 +244,14 @@ struct relay {
 
     SYMM_DEVICE void run(void) const
     {
-        struct symm_round round = symm_round_open(args);
+        const bool root = args.team.rank == args.root;
+        struct symm_round round = symm_round_begin(args, root ? 0 : 1u << args.root);
 
-        symm_round_announce(args, &round);
-        if (args.team.rank == args.root)
+        if (root)
             send(&round);
         else
             pass_on(&round);
-        leave(args, &round, owners > 1);
+        symm_round_end(args, &round, owners > 1);
     }
 };
 

@@ -125,10 +125,7 @@ SYMM_DEVICE void between(const struct symm_cuda_args &args, const BODY &body)
     if (round.ok)
         body();
     symm_multicast_fence();
-    symm_round_barrier(args, &round);
-    symm_round_meet(args, &round, 0);
-    __syncthreads();
-    symm_round_close(args, &round);
+    symm_round_end(args, &round, true);
 }
 
 SYMM_DEVICE void all_reduce(const struct symm_cuda_args &args, bool two_shot)
