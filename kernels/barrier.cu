@@ -23,4 +23,5 @@ SYMM_KERNEL(symm_barrier_copy_in_any)
                         &round); /* behind it: the release would wait for its way */
     symm_round_close(args, &round);
     symm_round_wait(args, &round);
+    symm_round_meet(args, &round, 0);
 }

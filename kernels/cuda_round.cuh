@@ -23,10 +23,12 @@
  * threads have begun, not that the call has ended.
  *
  * Call words: member m's word of call c is in call[c & 1][m] of every pad. Nobody ends call c
- * before it has seen everybody's word c, or passed a barrier of all in it: each call is a
- * barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
+ * before it has seen everybody's word c, or passed a second barrier of all in it: each call is
+ * a barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
  * overwrites word c only when everybody has finished with it, and scratch of call c may be
- * reused in call c + 2.
+ * reused in call c + 2. (One barrier would do for that. But who comes when the others have
+ * given up finds their words of the first, and shall not succeed: of the second there is
+ * none, and call words have been taken back.)
  *
  * Failure (symm_round_fail): this rank's arrival is taken back, tag 0, so that peers do not
  * wait for the deadline; not after a mismatch, which peers shall see for themselves. Then the
@@ -62,7 +64,7 @@ struct symm_round {
     uint32_t round; /* of the last round that has begun */
     uint32_t call;  /* this call's number */
     bool ok;        /* false: wait, send and write nothing more */
-    bool met;       /* a barrier of this call has said that all have begun it */
+    uint32_t met;   /* barriers of all that this call has passed */
 };
 
 /* One wait; starts as {}. */
@@ -223,7 +225,7 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     round.ok = failed == 0;
-    round.met = false;
+    round.met = 0;
     if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
         symm_port_store32_relaxed(args.result, failed);
     return round;
@@ -270,7 +272,8 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
 #if defined(SYMM_PLANT_EARLY) /* for tests: who is done does not wait for the others */
     return;
 #endif
-    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok || round->met)
+    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok ||
+        round->met > 1)
         return;
     word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
     while (symm_port_load64_relaxed(word) != symm_word(args.tag, round->call)) {
@@ -384,7 +387,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
         }
     }
     symm_round_agree(round);
-    round->met |= members == ~0u;
+    round->met += members == ~0u;
 }
 
 SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
@@ -429,20 +432,19 @@ SYMM_DEVICE struct symm_round symm_round_enter(const struct symm_cuda_args &args
     return round;
 }
 
-/* A call's end, with or without an exit barrier: the counters are written while the peers'
- * words are on their way. */
+/* A call's end, with or without an exit barrier, while whose words are on their way the
+ * counters are written. */
 SYMM_DEVICE void symm_round_end(const struct symm_cuda_args &args,
                                 struct symm_round *round, bool barrier)
 {
-    if (barrier) {
+    if (barrier)
         symm_round_arrive(args, round);
-    } else {
-        symm_round_meet(args, round, 0);
+    else
         __syncthreads();
-    }
     symm_round_close(args, round);
     if (barrier)
         symm_round_wait(args, round);
+    symm_round_meet(args, round, 0);
 }
 
 #endif

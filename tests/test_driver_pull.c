@@ -46,6 +46,7 @@ struct job {
     int count, calm; /* calm: no delays */
     int odd;         /* this rank's tags differ; -1: nobody's */
     int dead;        /* this rank makes no call */
+    bool late;       /* it makes it now, and nobody else */
     int wrong[SYMM_DEVICE_RANKS];
     uint32_t result[SYMM_DEVICE_RANKS];
     char what[SYMM_DEVICE_RANKS][160];
@@ -231,7 +232,7 @@ static void run_rank(struct heaps *heaps, int rank, void *arg)
     uint32_t random = 99u + 7u * (uint32_t)rank;
     char *want = malloc(SYMM_DEVICE_RANKS * MOST_BYTES);
 
-    for (int i = 0; i < job->count && rank != job->dead; i++)
+    for (int i = 0; i < job->count && (rank == job->dead) == job->late; i++)
         if (job->wrong[rank] == 0)
             run_call(heaps, rank, job, &job->calls[i], &random, want);
     free(want);
@@ -473,6 +474,19 @@ static struct heaps *run_without_one(struct job *job)
     return heaps;
 }
 
+/* Who comes when the others have given up does not succeed, even if all that it needs from
+ * them is there. */
+static void check_late(struct heaps *heaps, struct job *job)
+{
+    const struct symm_device_record *record = heaps->team[job->dead].record;
+
+    job->late = true;
+    assert_int_equal(run(heaps, job), 3);
+    assert_int_equal(job->result[job->dead], -SYMM_ERR_ABORTED);
+    assert_int_equal(record->state, -SYMM_ERR_ABORTED);
+    assert_int_equal(record->missing, 5);
+}
+
 static void test_dead(void **unused)
 {
     (void)unused;
@@ -494,6 +508,7 @@ static void test_dead(void **unused)
                              -SYMM_ERR_TIMEOUT);
             assert_int_equal(job.result[r], -SYMM_ERR_TIMEOUT);
         }
+        check_late(heaps, &job);
         heaps_destroy(heaps);
     }
 }
