@@ -6,8 +6,8 @@
  * The argument is one plain struct, passed by value. A kernel allocates nothing and counts
  * in device memory (struct symm_device_state), so that a captured graph can be replayed; it
  * never takes a counter as an argument. Every wait polls; after some polls it looks at the
- * record's abort word and at the time; a wait that does not end writes the record, marks the
- * channel failed, takes this rank's arrival back (tag 0) and returns: the context lives.
+ * record's abort word and at the time; a wait that does not end takes this rank's arrival back
+ * (tag 0), writes the record, marks the channel failed and returns: the context lives.
  */
 #ifndef SYMM_KERNELS_CUDA_LAUNCH_H
 #define SYMM_KERNELS_CUDA_LAUNCH_H

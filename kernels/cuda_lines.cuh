@@ -15,7 +15,7 @@
  *
  * Who may write a line again, and when. A thread's lines of a round are written by it on its
  * peers, and each is read by one thread there, its partner.
- *  (1) Nobody ends call c before everybody has begun it (symm_round_meet), hence ended c - 1.
+ *  (1) Nobody ends call c before everybody has begun it (cuda_round.cuh), hence ended c - 1.
  *      So all lines of c - 1 are consumed, and clean, once I am in c + 1; and those of c
  *      once I have heard anything of c + 1 from the rank that I write to.
  *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to

@@ -10,8 +10,9 @@
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
  *     __syncthreads();                                   nobody needs the counters any more
  *     symm_round_close(args, &round);
- * Kernels of barriers do it by symm_round_enter and symm_round_end. Kernels of one round or
- * two, by lines, close it while their data are in flight, behind a __syncthreads.
+ * Kernels of barriers end by symm_round_end, which looks at the call words beside its polls.
+ * Kernels of one round or two, by lines, close it while their data are in flight, behind a
+ * __syncthreads, and meet behind that.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
@@ -23,12 +24,12 @@
  * threads have begun, not that the call has ended.
  *
  * Call words: member m's word of call c is in call[c & 1][m] of every pad. Nobody ends call c
- * before it has seen everybody's word c, or passed a second barrier of all in it: each call is
- * a barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
+ * before it has seen everybody's word c, or passed a barrier of all in it: each call is a
+ * barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
  * overwrites word c only when everybody has finished with it, and scratch of call c may be
- * reused in call c + 2. (One barrier would do for that. But who comes when the others have
- * given up finds their words of the first, and shall not succeed: of the second there is
- * none, and call words have been taken back.)
+ * reused in call c + 2. Round words are not taken back by a member that gives up, so who
+ * passes a last barrier looks whether a call word has been, when its own reads are done: if
+ * not, nobody's host has heard of a failure before them, and all that they found was right.
  *
  * Failure (symm_round_fail): this rank's arrival is taken back, tag 0, so that peers do not
  * wait for the deadline; not after a mismatch, which peers shall see for themselves. Then the
@@ -64,7 +65,6 @@ struct symm_round {
     uint32_t round; /* of the last round that has begun */
     uint32_t call;  /* this call's number */
     bool ok;        /* false: wait, send and write nothing more */
-    uint32_t met;   /* barriers of all that this call has passed */
 };
 
 /* One wait; starts as {}. */
@@ -225,7 +225,6 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     round.ok = failed == 0;
-    round.met = 0;
     if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
         symm_port_store32_relaxed(args.result, failed);
     return round;
@@ -272,8 +271,7 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
 #if defined(SYMM_PLANT_EARLY) /* for tests: who is done does not wait for the others */
     return;
 #endif
-    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok ||
-        round->met > 1)
+    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok)
         return;
     word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
     while (symm_port_load64_relaxed(word) != symm_word(args.tag, round->call)) {
@@ -351,7 +349,8 @@ SYMM_DEVICE uint64_t *symm_round_words(const struct symm_cuda_args &args, uint32
  * One round in which this block and the same block of every peer wait for each other, in two
  * halves: what the block's threads (and kernels before) have written before they arrive is
  * visible to the same blocks of the peers behind their waits. The result is in round->ok of
- * every thread. members: whom to tell, whom to wait for, if not all (a bit each).
+ * every thread. members: whom to tell, whom to wait for, if not all (a bit each). last: the
+ * call's last wait, for all, which no member has gone into and given up.
  */
 SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
                                    struct symm_round *round, uint32_t members = ~0u)
@@ -365,14 +364,19 @@ SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
 }
 
 SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
-                                 struct symm_round *round, uint32_t members = ~0u)
+                                 struct symm_round *round, uint32_t members = ~0u,
+                                 bool last = false)
 {
     const uint32_t e = round->round, m = threadIdx.x;
     struct symm_wait wait = {};
     const uint64_t *word;
-    uint64_t seen;
+    uint64_t seen, begun = 0;
 
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok) {
+        if (last) /* on its way while the words are polled */
+            begun = symm_port_load64_relaxed(
+                &symm_channel_of(args, (uint32_t)args.team.rank)
+                     ->call[round->call & 1][m]);
         word = &symm_round_words(args, (uint32_t)args.team.rank, e)[m];
         while ((seen = symm_port_load64_acquire(word)) != symm_word(args.tag, e)) {
             bool other = (uint32_t)seen == e && seen >> 32 != 0;
@@ -385,9 +389,10 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
                 break;
             }
         }
+        if (symm_withdrawn(begun, round->call) && round->ok)
+            round->ok = symm_round_look(args, round->call, 0, 1u << m) != 0;
     }
     symm_round_agree(round);
-    round->met += members == ~0u;
 }
 
 SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
@@ -443,8 +448,9 @@ SYMM_DEVICE void symm_round_end(const struct symm_cuda_args &args,
         __syncthreads();
     symm_round_close(args, round);
     if (barrier)
-        symm_round_wait(args, round);
-    symm_round_meet(args, round, 0);
+        symm_round_wait(args, round, ~0u, true);
+    else
+        symm_round_meet(args, round, 0);
 }
 
 #endif

@@ -120,7 +120,7 @@ SYMM_DEVICE void between(const struct symm_cuda_args &args, const BODY &body)
     struct symm_round round = symm_round_open(args);
 
     symm_round_announce(args, &round);
-    symm_round_barrier(args, &round);
+    symm_round_barrier(args, &round); /* a release, between proxies */
     symm_multicast_fence();
     if (round.ok)
         body();

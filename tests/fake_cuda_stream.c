@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fake_cuda_private.h"
 
@@ -98,7 +99,8 @@ static void wait_for_word(const struct fake_op *op)
  * is costs more than all else of a small job. */
 static void fill(const struct fake_op *op)
 {
-    const uintptr_t page = 4096, begin = (uintptr_t)op->to, end = begin + op->bytes;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)op->to,
+                    end = begin + op->bytes;
     const uintptr_t low = (begin + page - 1) / page * page, high = end / page * page;
 
     if (op->value == 0 && low < high &&

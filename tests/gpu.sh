@@ -87,8 +87,8 @@ for n in $sizes; do
             ${algorithm:+--algorithm "$algorithm"}
     done
 done
-# What is stored at peers: the ground of it, and every collective behind it; and stores that
-# nothing orders, which must be seen.
+# What is stored at peers: the ground of it, and collectives behind it; and stores that nothing
+# orders, which must be seen.
 check fence 120 "$bin/gpu_fence"
 for n in $sizes; do
     [ "$n" -gt 1 ] || continue

@@ -11,10 +11,10 @@
  * Inputs are small integers: every order of summation would be right, every lost, doubled
  * or stale one is not.
  *
- * --stores: instead, what is stored at a peer is there behind any collective that follows.
+ * --stores: instead, what is stored at a peer is there behind a collective that follows.
  * Each call: every rank stores lines into all others' memory, by a kernel of this program
- * that ends with a fence, the next rank's at times by symm_put; a collective of a few bytes
- * or of some more; then each rank looks at what has come. Now and then the links get the time
+ * that ends with a fence, the next rank's at times by symm_put; an all_reduce, all_gather or
+ * barrier; then each rank looks at what has come. Now and then the links get the time
  * to fall asleep: stores wake them, and may come 100 us late (tests/gpu_fence.cu).
  * --unordered: the stores go beside the collective.
  *
@@ -357,6 +357,7 @@ static void issue_collective(const options &o, rank &r, uint64_t *random)
     static const char *const algorithms[] = {"lamport_push", "ll_push", nullptr,
                                              "two_shot_push", "two_shot_inplace"};
     uint64_t bits = random_next(random);
+    const unsigned which = o.algorithm ? 0 : (unsigned)(bits / 64 % 8);
     size_t count = bits % 3 ? 4 : 32768;
     symm_call call = {};
     symm_status status;
@@ -365,18 +366,16 @@ static void issue_collective(const options &o, rank &r, uint64_t *random)
     call.site = "behind stores";
     call.stream = r.stream;
     call.deadline = o.deadline;
-    if (o.algorithm || bits / 64 % 8 < 5)
-        call.algorithm = o.algorithm ? o.algorithm : algorithms[bits / 64 % 8];
-    else if (bits / 64 % 8 == 5)
-        count = 0;
-    if (!o.algorithm && bits / 64 % 8 > 5)
-        status = symm_all_gather(r.team, r.symmetric[2], r.symmetric[3], count,
-                                 SYMM_FLOAT32, &call, nullptr);
-    else if (count > 0)
+    if (which < 5) {
+        call.algorithm = o.algorithm ? o.algorithm : algorithms[which];
         status = symm_all_reduce(r.team, r.symmetric[2], r.symmetric[3], count,
                                  SYMM_FLOAT32, SYMM_SUM, &call, nullptr);
-    else
+    } else if (which < 7) {
+        status = symm_all_gather(r.team, r.symmetric[2], r.symmetric[3], count,
+                                 SYMM_FLOAT32, &call, nullptr);
+    } else {
         status = symm_barrier(r.team, &call, nullptr);
+    }
     if (status != SYMM_OK)
         die("the collective behind stores", symm_last_error());
 }
@@ -387,6 +386,7 @@ static void issue_with_stores(const options &o, rank &r, uint64_t *random, int p
 {
     const size_t room = o.max_bytes / 16 / (size_t)r.n;
     size_t lines;
+    unsigned blocks;
 
     if (o.unordered) {
         CUDA(cudaEventRecord(r.fork, r.stream));
@@ -398,9 +398,9 @@ static void issue_with_stores(const options &o, rank &r, uint64_t *random, int p
         CUDA(cudaEventRecord(r.join, r.side));
         CUDA(cudaStreamWaitEvent(r.stream, r.join, 0));
     }
-    check_lines<<<(unsigned)((lines + 1023) / 1024 < 64 ? (lines + 1023) / 1024 : 64),
-                  256, 0, r.stream>>>((const uint4 *)r.symmetric[parity], room, lines,
-                                      r.me, r.n, r.counter);
+    blocks = lines < 64 * 1024 ? (unsigned)(lines + 1023) / 1024 : 64;
+    check_lines<<<blocks, 256, 0, r.stream>>>((const uint4 *)r.symmetric[parity], room,
+                                              lines, r.me, r.n, r.counter);
     next_call<<<1, 1, 0, r.stream>>>(r.counter);
     CUDA(cudaGetLastError());
     r.captured++;

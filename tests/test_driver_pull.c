@@ -513,6 +513,38 @@ static void test_dead(void **unused)
     }
 }
 
+/* All words of rank 0 for rounds 1 and 2 at rank 1, and its arrival taken back: it has gone
+ * into its last barrier and given up there, while rank 1 was on its way. */
+static void leave(struct heaps *heaps, uint32_t tag)
+{
+    const struct symm_device_team *team = &heaps->team[1];
+    struct symm_pad *pad = (struct symm_pad *)(void *)(team->base[1] + team->pad);
+    struct symm_device_channel *channel = &pad->device.channel[CHANNEL];
+
+    for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
+        for (uint32_t e = 1; e <= 2; e++)
+            channel->round[b][e & 1][0] = symm_word(tag, e);
+    channel->call[1][0] = symm_word(0, 1);
+}
+
+static void test_left(void **unused)
+{
+    (void)unused;
+    for (int way = 0; way < WAYS; way++) {
+        struct heaps *heaps = open_heaps(2, 0, 0, 0);
+        uint32_t random = 41u + (uint32_t)way;
+        struct call call = some_call(&random, 2, way, SYMM_INT32, SYMM_SUM);
+        struct job job = {
+            .calls = &call, .count = 1, .odd = -1, .dead = 1, .late = true};
+
+        leave(heaps, 1 + call.seed % 1000);
+        assert_int_equal(run(heaps, &job), 1);
+        assert_int_equal(job.result[1], -SYMM_ERR_ABORTED);
+        assert_int_equal(heaps->team[1].record->missing, 1);
+        heaps_destroy(heaps);
+    }
+}
+
 static void test_mismatch(void **unused)
 {
     (void)unused;
@@ -562,10 +594,11 @@ static void test_plant_exit(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),      cmocka_unit_test(test_hot),
-        cmocka_unit_test(test_stream),   cmocka_unit_test(test_ops),
-        cmocka_unit_test(test_torture),  cmocka_unit_test(test_dead),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_plant_exit),
+        cmocka_unit_test(test_all),        cmocka_unit_test(test_hot),
+        cmocka_unit_test(test_stream),     cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_torture),    cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_left),       cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_plant_exit),
     };
 
     reference_init();
