@@ -345,6 +345,14 @@ SYMM_DEVICE uint64_t *symm_round_words(const struct symm_cuda_args &args, uint32
     return symm_channel_of(args, m)->round[blockIdx.x][e & 1];
 }
 
+/* The round's word to member m, which orders nothing. */
+SYMM_DEVICE void symm_round_mark(const struct symm_cuda_args &args,
+                                 const struct symm_round &round, uint32_t m)
+{
+    symm_port_store64_relaxed(&symm_round_words(args, m, round.round)[args.team.rank],
+                              symm_word(args.tag, round.round));
+}
+
 /*
  * One round in which this block and the same block of every peer wait for each other, in two
  * halves: what the block's threads (and kernels before) have written before they arrive is
@@ -411,11 +419,11 @@ SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args
                                                uint32_t members = ~0u)
 {
     struct symm_round round = symm_round_open(args);
-    const uint32_t e = symm_round_next(&round), m = threadIdx.x;
+    const uint32_t m = threadIdx.x;
 
+    symm_round_next(&round);
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round.ok)
-        symm_port_store64_relaxed(&symm_round_words(args, m, e)[args.team.rank],
-                                  symm_word(args.tag, e));
+        symm_round_mark(args, round, m);
     symm_round_announce(args, &round);
     __syncwarp(); /* who fails in a wait stops those that open behind it */
     return round;

@@ -232,9 +232,7 @@ struct relay {
             symm_round_next(round);
             symm_round_wait(args, round, 1u << root);
             if (threadIdx.x == 0 && c + 1 < parts && round->ok)
-                symm_port_store64_relaxed(
-                    &symm_round_words(args, root, round->round)[rank],
-                    symm_word(args.tag, round->round));
+                symm_round_mark(args, *round, root);
             if (round->ok)
                 copy((const char *)args.out, c, owners - 1,
                      [&](uint32_t) { return mine; },

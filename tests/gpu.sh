@@ -9,10 +9,9 @@
 # and as threads, and NCCL as the engine; kills ranks in all phases of a job; replays the
 # shipped programs; the torture program under symmrun (N calls, default 100000), and with
 # more ranks than GPUs up to 8, in turns; the planted bugs, which it must see; what orders
-# stores at peers on this machine;
-# compute-sanitizer on a small run; PyTorch and Triton where python3 has them. DIR must hold
-# a build for this machine (default build). The last line is "N passed, N failed, N skipped".
-# Exit status 77 without a GPU.
+# stores at peers on this machine; compute-sanitizer on a small run; PyTorch and Triton where
+# python3 has them. DIR must hold a build for this machine (default build). The last line is
+# "N passed, N failed, N skipped". Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -68,10 +68,6 @@ static const struct way ways[] = {
     {"graph: stores | dependent, word", AT_PEER, BY_KERNEL, NOTHING, true, true, false},
 };
 
-struct counters {
-    unsigned try_; /* of GPU 0 and of GPU 1 its own */
-};
-
 struct seen {                                /* by GPU 1 */
     unsigned long long wrong, lines, latest; /* tries; lines; ns */
 };
@@ -122,28 +118,28 @@ __global__ void keep_awake(unsigned *word)
     }
 }
 
-__global__ void next_try(counters *c)
+__global__ void next_try(unsigned *number)
 {
-    c->try_++;
+    ++*number;
 }
 
 /* Block b's word is word[b]. */
-__global__ void write_lines(uint4 *to, unsigned *word, const counters *c,
+__global__ void write_lines(uint4 *to, unsigned *word, const unsigned *number,
                             enum behind behind)
 {
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < LINES;
          i += gridDim.x * blockDim.x)
-        to[i] = line_of(c->try_, i);
+        to[i] = line_of(*number, i);
     if (behind == FENCE)
         __threadfence_system();
     if (behind != BOTH_IN_ONE)
         return;
     __syncthreads();
     if (threadIdx.x == 0)
-        store_word(word + blockIdx.x, c->try_, true);
+        store_word(word + blockIdx.x, *number, true);
 }
 
-__global__ void write_words(unsigned *word, const counters *c, bool release,
+__global__ void write_words(unsigned *word, const unsigned *number, bool release,
                             bool dependent)
 {
     if (dependent) {
@@ -151,20 +147,20 @@ __global__ void write_words(unsigned *word, const counters *c, bool release,
         asm volatile("griddepcontrol.wait;" ::: "memory");
     }
     if (threadIdx.x < BLOCKS)
-        store_word(word + threadIdx.x, c->try_, release);
+        store_word(word + threadIdx.x, *number, release);
 }
 
-__global__ void await_words(const unsigned *word, const counters *c)
+__global__ void await_words(const unsigned *word, const unsigned *number)
 {
     uint64_t begin = now();
 
     if (threadIdx.x < BLOCKS)
-        while (load_word(word + threadIdx.x) != c->try_ &&
+        while (load_word(word + threadIdx.x) != *number &&
                now() - begin < 2000000000ull)
             ;
 }
 
-__global__ void check_lines(const uint4 *at, const counters *c, seen *s)
+__global__ void check_lines(const uint4 *at, const unsigned *number, seen *s)
 {
     __shared__ unsigned wrong;
 
@@ -172,7 +168,7 @@ __global__ void check_lines(const uint4 *at, const counters *c, seen *s)
         wrong = 0;
     __syncthreads();
     for (unsigned i = threadIdx.x; i < LINES; i += blockDim.x) {
-        const uint4 want = line_of(c->try_, i);
+        const uint4 want = line_of(*number, i);
         uint4 found = at[i];
         uint64_t begin = now();
 
@@ -196,7 +192,7 @@ __global__ void check_lines(const uint4 *at, const counters *c, seen *s)
 
 struct device {
     cudaStream_t stream;
-    counters *c;
+    unsigned *number; /* of the try; each GPU counts by itself */
     uint4 *lines; /* own memory, of this try's pattern if the copy engine takes it */
 };
 
@@ -228,26 +224,26 @@ static void send(const machine &m, const way &w)
     const struct device &own = m.gpu[0];
     uint4 *to = w.where == AT_PEER && w.by == BY_KERNEL ? m.gpu[1].lines : own.lines;
 
-    launch(own.stream, false, next_try, 1, 1, own.c);
+    launch(own.stream, false, next_try, 1, 1, own.number);
     launch(own.stream, false, write_lines, BLOCKS, 128, to, m.word,
-           (const counters *)own.c, w.behind);
+           (const unsigned *)own.number, w.behind);
     if (w.by == BY_ENGINE)
         CUDA(cudaMemcpyAsync(m.gpu[1].lines, own.lines, LINES * sizeof(uint4),
                              cudaMemcpyDeviceToDevice, own.stream));
     if (w.behind != BOTH_IN_ONE)
         launch(own.stream, w.dependent, write_words, 1, 32, m.word,
-               (const counters *)own.c, w.behind == RELEASE, w.dependent);
+               (const unsigned *)own.number, w.behind == RELEASE, w.dependent);
 }
 
 static void receive(const machine &m, const way &w)
 {
     const struct device &own = m.gpu[1];
 
-    launch(own.stream, false, next_try, 1, 1, own.c);
+    launch(own.stream, false, next_try, 1, 1, own.number);
     launch(own.stream, false, await_words, 1, 32, (const unsigned *)m.word,
-           (const counters *)own.c);
+           (const unsigned *)own.number);
     launch(own.stream, false, check_lines, 1, 512,
-           (const uint4 *)m.gpu[w.where == AT_PEER].lines, (const counters *)own.c,
+           (const uint4 *)m.gpu[w.where == AT_PEER].lines, (const unsigned *)own.number,
            m.result);
 }
 
@@ -315,8 +311,8 @@ static void open_machine(machine *m)
         CUDA(cudaSetDevice(g));
         CUDA(cudaDeviceEnablePeerAccess(1 - g, 0));
         CUDA(cudaStreamCreateWithFlags(&m->gpu[g].stream, cudaStreamNonBlocking));
-        CUDA(cudaMalloc(&m->gpu[g].c, sizeof(counters)));
-        CUDA(cudaMemset(m->gpu[g].c, 0, sizeof(counters)));
+        CUDA(cudaMalloc(&m->gpu[g].number, sizeof(unsigned)));
+        CUDA(cudaMemset(m->gpu[g].number, 0, sizeof(unsigned)));
         CUDA(cudaMalloc(&m->gpu[g].lines, LINES * sizeof(uint4)));
         CUDA(cudaMemset(m->gpu[g].lines, 0, LINES * sizeof(uint4)));
     }

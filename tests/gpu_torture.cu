@@ -14,8 +14,8 @@
  * --stores: instead, what is stored at a peer is there behind a collective that follows.
  * Each call: every rank stores lines into all others' memory, by a kernel of this program
  * that ends with a fence, the next rank's at times by symm_put; an all_reduce, all_gather or
- * barrier; then each rank looks at what has come. Now and then the links get the time
- * to fall asleep: stores wake them, and may come 100 us late (tests/gpu_fence.cu).
+ * barrier; then each rank looks at what has come. Now and then the links get the time to fall
+ * asleep: stores wake them, and may come 100 us late (tests/gpu_fence.cu).
  * --unordered: the stores go beside the collective.
  *
  *   --calls N       per rank (1000000)      --max-bytes B  of one call (1048576)
@@ -351,7 +351,7 @@ static size_t issue_stores(const options &o, rank &r, uint64_t *random, size_t p
     return lines;
 }
 
-/* Any collective, most of them those that wait for the least. */
+/* An all_reduce, most of them such as wait for the least, an all_gather or a barrier. */
 static void issue_collective(const options &o, rank &r, uint64_t *random)
 {
     static const char *const algorithms[] = {"lamport_push", "ll_push", nullptr,
