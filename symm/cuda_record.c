@@ -170,9 +170,9 @@ static bool has_dead(const symm_team *team)
         int rank = team->world_rank[m];
 
         if (m != team->rank && ctx->control[rank] && /* else it is on another host */
-            !has_left(ctx, rank) &&
             symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
-                SYMM_OK)
+                SYMM_OK &&
+            !has_left(ctx, rank)) /* asked last: it may leave meanwhile */
             return true;
     }
     return false;
@@ -194,10 +194,8 @@ static symm_status look_for_dead(symm_team *team, const struct facts *facts,
 
         if (m == team->rank || !control)
             continue;
-        if (!finished && has_left(ctx, rank))
-            continue;
         status = symm__process_check(&ctx->process[rank], live, &why);
-        if (status == SYMM_OK)
+        if (status == SYMM_OK || (!finished && has_left(ctx, rank)))
             continue;
         if (take_over(team) != SYMM_OK) /* it may have told why it left */
             return symm__team_failed(team);

@@ -438,12 +438,9 @@ symm_status symm__engine_stop(void *arg)
         if (m == team->rank || !ctx->control[rank]) /* not of this host */
             continue;
         status = symm__team_record_of(team, m);
-        if (status != SYMM_OK ||
-            __atomic_load_n(&ctx->control[rank]->live, __ATOMIC_ACQUIRE) ==
-                SYMM_LIVE_FINISHED)
-            continue;
-        if (symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
-            SYMM_ERR_PEER_DEAD)
+        if (status == SYMM_OK &&
+            symm__process_died(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
+                SYMM_ERR_PEER_DEAD)
             status = symm__team_fail(team, SYMM_ERR_PEER_DEAD,
                                      "rank %d %s during an operation of %s", rank, why,
                                      ctx->engine->version);

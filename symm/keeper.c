@@ -182,18 +182,12 @@ bool symm__process_ending(const struct symm_process *process)
     return process->pid > 0 && stat_says_ending(process->pid);
 }
 
-symm_status symm__process_check(const struct symm_process *process,
-                                const uint32_t *live, const char **why)
+/* `now` is neither that of a process that is well nor of one that has finalized. */
+static symm_status check_rest(const struct symm_process *process, uint32_t now,
+                              const char **why)
 {
-    uint32_t now = __atomic_load_n(live, __ATOMIC_ACQUIRE);
     const struct timespec pause = {.tv_nsec = 200000};
 
-    if (__builtin_expect(now == process->tid, 1))
-        return SYMM_OK;
-    if (now == SYMM_LIVE_FINISHED) {
-        *why = "has finalized its context";
-        return SYMM_ERR_PEER_DEAD;
-    }
     *why = "has died";
     if (symm__process_ending(process))
         return SYMM_ERR_PEER_DEAD;
@@ -210,4 +204,27 @@ symm_status symm__process_check(const struct symm_process *process,
     }
     *why = "is alive but its control page is damaged";
     return SYMM_ERR_DAMAGED;
+}
+
+symm_status symm__process_died(const struct symm_process *process, const uint32_t *live,
+                               const char **why)
+{
+    uint32_t now = __atomic_load_n(live, __ATOMIC_ACQUIRE);
+
+    if (__builtin_expect(now == process->tid || now == SYMM_LIVE_FINISHED, 1))
+        return SYMM_OK;
+    return check_rest(process, now, why);
+}
+
+symm_status symm__process_check(const struct symm_process *process,
+                                const uint32_t *live, const char **why)
+{
+    uint32_t now = __atomic_load_n(live, __ATOMIC_ACQUIRE);
+
+    if (__builtin_expect(now == process->tid, 1))
+        return SYMM_OK;
+    if (now != SYMM_LIVE_FINISHED)
+        return check_rest(process, now, why);
+    *why = "has finalized its context";
+    return SYMM_ERR_PEER_DEAD;
 }

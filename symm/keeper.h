@@ -38,6 +38,13 @@ struct symm_process {
  */
 symm_status symm__process_check(const struct symm_process *process,
                                 const uint32_t *live, const char **why);
+/*
+ * The same, but SYMM_OK for one that has finalized. The word is read once: who asks first
+ * whether it has finalized and then symm__process_check may meet one that does it between,
+ * and takes it for dead.
+ */
+symm_status symm__process_died(const struct symm_process *process, const uint32_t *live,
+                               const char **why);
 /* Is the process certainly ending, by its pidfd or /proc? Never waits. */
 bool symm__process_ending(const struct symm_process *process);
 int symm__process_pid(int pidfd); /* from /proc/self/fdinfo; 0 = not visible */

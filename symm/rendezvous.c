@@ -328,8 +328,7 @@ static symm_status peer_failure(symm_team *team, symm_status status)
         const uint32_t *live = ctx->control[rank] ? &ctx->control[rank]->live : NULL;
 
         if (m != team->rank && ctx->control[rank] &&
-            __atomic_load_n(live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED &&
-            symm__process_check(&ctx->process[rank], live, &why) == SYMM_ERR_PEER_DEAD)
+            symm__process_died(&ctx->process[rank], live, &why) == SYMM_ERR_PEER_DEAD)
             return symm__team_fail(team, SYMM_ERR_PEER_DEAD,
                                    "rank %d %s before a rendezvous of %s was complete",
                                    rank, why,

@@ -246,10 +246,10 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
 {
     symm_team *team = stall->team;
     int rank = team->world_rank[member];
+    const uint32_t *live = &team->ctx->control[rank]->live;
     const char *why;
     symm_status status;
     uint64_t value;
-    uint32_t live;
 
     if (has_arrived(stall, member, &value))
         return SYMM_OK;
@@ -258,11 +258,8 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
     status = symm__team_record_of(team, member);
     if (status != SYMM_OK)
         return status;
-    live = __atomic_load_n(&team->ctx->control[rank]->live, __ATOMIC_ACQUIRE);
-    if (live == SYMM_LIVE_FINISHED && !finished)
-        return SYMM_OK;
-    status = symm__process_check(&team->ctx->process[rank],
-                                 &team->ctx->control[rank]->live, &why);
+    status = (finished ? symm__process_check
+                       : symm__process_died)(&team->ctx->process[rank], live, &why);
     /* It may have arrived, or told why it left, before it ended. */
     if (status == SYMM_OK || has_arrived(stall, member, &value))
         return SYMM_OK;
