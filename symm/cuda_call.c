@@ -262,12 +262,11 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
+/* Of several launches, which have no word of their own: the team's state tells. */
 static symm_status handle(struct symm_lane *lane, symm_work **made)
 {
     struct symm_cuda_work *work;
-    uint32_t *result;
-    symm_status status =
-        symm__cuda_work_begin(lane->team, lane->stream, &work, &result);
+    symm_status status = symm__cuda_work_begin(lane->team, lane->stream, &work, NULL);
 
     if (status != SYMM_OK)
         return status;

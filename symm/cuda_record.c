@@ -425,6 +425,9 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
 
 symm_status symm__cuda_team_poll(symm_team *team)
 {
+    if (team->wide && team->wide->node &&
+        symm__cuda_team_poll(team->wide->node) != SYMM_OK)
+        return symm__wide_look(team);
     /* relaxed: only whether there is something to look at */
     if (__builtin_expect(
             __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1))

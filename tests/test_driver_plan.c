@@ -201,10 +201,53 @@ static void put_barrier_left_out(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
+/* Rank 1 does not come: the handle of a call of several launches says so. */
+static int body_late(symm_ctx *ctx, void *arg)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    const symm_call call = {.size = sizeof(call), .site = "s0", .deadline = 0.3};
+    _Atomic int *over = arg;
+    symm_work *work;
+    bool done;
+
+    CHECK(b != NULL);
+    CHECK_ZERO(bench_open(b, ctx));
+    if (symm_team_rank(b->team) == 0) {
+        CHECK_OK(symm_all_reduce(b->team, symm_buffer_ptr(b->buffers[0]), b->out.device,
+                                 PLAN_RUN_WORDS, SYMM_FLOAT32, SYMM_SUM, &call, &work));
+        CHECK_STATUS(symm_work_synchronize(work, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("rank 1 did not arrive");
+        CHECK_STATUS(symm_work_query(work, &done), SYMM_ERR_TIMEOUT);
+        CHECK(done);
+        symm_work_release(work);
+        *over = 1;
+    }
+    CHECK(harness_until(over, 1));
+    symm_stream_destroy(ctx, b->stream);
+    for (int i = 0; i < BUFFERS; i++)
+        symm_buffer_release(b->buffers[i]);
+    device_area_close(&b->out);
+    perf_gpu_close(b->gpu);
+    free(b);
+    return 0;
+}
+
+static void late(void **state)
+{
+    _Atomic int *over = harness_shared(sizeof(*over));
+    struct harness h = {
+        .ranks = 2, .body = body_late, .arg = over, .team_bytes = (size_t)128 << 20};
+
+    (void)state;
+    plan_run_write(plan_run_cycle(2, BUFFERS), "ll_push", "plan", keep_both);
+    assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(over, sizeof(*over));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
-                                       cmocka_unit_test(freed),
+                                       cmocka_unit_test(freed), cmocka_unit_test(late),
                                        cmocka_unit_test(put_barrier_left_out)};
 
     device_suite();

@@ -137,9 +137,59 @@ static void test_hosts(void **state)
     }
 }
 
+struct late {
+    char layout[8]; /* first: configure's argument */
+    _Atomic int over;
+};
+
+/* The last rank does not come: the handles of all others say so. */
+static int body_late(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    const symm_call call = {.size = sizeof(call), .site = "late", .deadline = 0.5};
+    struct late *late = arg;
+    symm_status status;
+    symm_work *work;
+
+    CHECK_ZERO(engine_open(&s, ctx));
+    if (s.rank < s.n - 1) {
+        status = symm_all_reduce(s.team, s.in.device, s.out.device, COUNT, SYMM_INT32,
+                                 SYMM_SUM, &call, &work);
+        if (status == SYMM_OK) { /* else another has found out already */
+            status = symm_work_synchronize(work, HARNESS_AMPLE);
+            symm_work_release(work);
+        }
+        CHECK_MESSAGE(status == SYMM_ERR_TIMEOUT, "%s: %s", symm_status_name(status),
+                      status == SYMM_OK ? "" : symm_last_error());
+        late->over++;
+    }
+    CHECK(harness_until(&late->over, s.n - 1));
+    engine_close(&s);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    static const char layouts[][8] = {"aabb", "abb", "ab"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct late *late = harness_shared(sizeof(*late));
+        struct harness h = {.ranks = (int)strlen(layouts[i]),
+                            .body = body_late,
+                            .arg = late,
+                            .configure = configure};
+
+        memcpy(late->layout, layouts[i], sizeof(late->layout));
+        assert_int_equal(harness_run(&h), 0);
+        harness_shared_free(late, sizeof(*late));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts),
+                                       cmocka_unit_test(test_late)};
 
     engine_suite();
     return cmocka_run_group_tests(tests, NULL, NULL);
