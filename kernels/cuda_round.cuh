@@ -155,8 +155,12 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
     uint32_t absent = 0, other = 0, gone = 0, status = 0, missing = 0;
     uint64_t now = symm_port_now();
 
-    if (symm_port_load32_relaxed(symm_failed_of(args)) != 0)
+    status = symm_port_load32_relaxed(symm_failed_of(args));
+    if (status != 0) { /* perhaps of a kernel on another stream */
+        if (args.result)
+            symm_port_store32_relaxed(args.result, status);
         return 0;
+    }
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++) {
         uint64_t word = symm_port_load64_relaxed(&own->call[call & 1][m]);
@@ -225,7 +229,7 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     round.ok = failed == 0;
-    if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
+    if (failed != 0 && args.result && threadIdx.x == 0) /* of any block: not all see it */
         symm_port_store32_relaxed(args.result, failed);
     return round;
 }

@@ -18,7 +18,9 @@
  *
  * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal writes
  * the record (channel SYMM_CHANNELS), marks the channel failed, so that the kernels behind
- * it on the stream do nothing, and sets *args.result.
+ * it on the stream do nothing, and sets *args.result. A stream that no collective has used
+ * with the team has no channel yet (args.channel SYMM_CHANNELS) but may have one when the
+ * kernels behind come to run: then all channels are marked.
  *
  * symm_p2p_put (args.signal -1: none); of one block of 32 threads: symm_p2p_signal,
  * symm_p2p_signal_wait
@@ -34,7 +36,7 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
 
     failed = symm_port_load32_relaxed(symm_failed_of(args));
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
-    if (failed != 0 && args.result && threadIdx.x == 0 && blockIdx.x == 0)
+    if (failed != 0 && args.result && threadIdx.x == 0)
         symm_port_store32_relaxed(args.result, failed);
     return failed;
 }
@@ -123,7 +125,10 @@ SYMM_KERNEL(symm_p2p_signal_wait)
                                            count + 1, seen);
     if (why == 0)
         return;
-    symm_port_store32_relaxed(symm_failed_of(args), why);
+    SYMM_NO_UNROLL
+    for (uint32_t c = 0; c <= SYMM_CHANNELS; c++)
+        if (c == args.channel || args.channel == SYMM_CHANNELS)
+            symm_port_store32_relaxed(&args.team.state->failed[16 * c], why);
     if (args.result)
         symm_port_store32_relaxed(args.result, why);
 }

@@ -9,6 +9,7 @@
 #ifndef SYMM_CLOCK_H
 #define SYMM_CLOCK_H
 
+#include <stdint.h>
 #include <time.h>
 
 static inline double symm__now(void)
@@ -27,6 +28,13 @@ static inline struct timespec symm__timespec(double seconds)
     out.tv_sec = (time_t)span;
     out.tv_nsec = (__typeof__(out.tv_nsec))((span - (double)out.tv_sec) * 1e9);
     return out;
+}
+
+/* The same in nanoseconds, for kernels. */
+static inline uint64_t symm__nanoseconds(double seconds)
+{
+    const struct timespec span = symm__timespec(seconds);
+    return (uint64_t)span.tv_sec * 1000000000u + (uint64_t)span.tv_nsec;
 }
 
 /* The point in time that is a span from now, for waits with a time limit. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "cuda_calls.h"
 #include "lane.h"
 #include "status.h"
@@ -246,7 +247,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     struct symm_cuda_work *work = NULL;
     symm_status status;
 
-    entry->args.team.timeout = (uint64_t)(deadline * 1e9);
+    entry->args.team.timeout = symm__nanoseconds(deadline);
     entry->args.result = NULL;
     __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
                      __ATOMIC_RELAXED); /* for a sentence */

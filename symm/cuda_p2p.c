@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "cuda_calls.h"
 #include "lane.h"
 #include "status.h"
@@ -51,7 +52,6 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                                                                 : SYMM_CUDA_PUT;
     int channel = symm__lane_find(team, stream);
     struct symm_cuda_args args = {.team = team->device,
-                                  .scratch = team->cuda->scratch[channel],
                                   .in = t->src,
                                   .out = t->dst,
                                   .count = t->bytes,
@@ -72,7 +72,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;
-    args.team.timeout = (uint64_t)(t->deadline * 1e9);
+    args.team.timeout = symm__nanoseconds(t->deadline);
     __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
                      __ATOMIC_RELAXED);
     return symm__cuda_start(team->ctx->launcher, function, shape, &args, stream,

@@ -137,7 +137,7 @@ symm_status symm__lane_enter(symm_team *team, void *stream, struct symm_lane **l
 
 int symm__lane_find(symm_team *team, const void *stream)
 {
-    int found = 0;
+    int found = SYMM_CHANNELS;
 
     if (!stream)
         return 0;

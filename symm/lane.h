@@ -18,7 +18,7 @@ symm_status symm__lane_enter(symm_team *team, void *stream,
 void symm__lane_leave(struct symm_lane *lane);
 /* Memory for its cache of calls, at its first use. */
 symm_status symm__lane_cache(struct symm_lane *lane) SYMM_MUST_CHECK;
-/* The channel of a stream that collectives have used with the team, else 0. */
+/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
 int symm__lane_find(symm_team *team, const void *stream);
 /* The stream goes: its lanes are free again. */
 void symm__lane_forget(symm_ctx *ctx, const void *stream);

@@ -5,11 +5,13 @@
  * Handles in all orders: asked, waited for by another stream, followed, released before and
  * after completion, more of them than there are result words, outliving their team; what they
  * cost in calls of the driver, and from a thread that has no context. Puts and signals by
- * kernel and by copy engine, and a copy-engine wait that nobody meets.
+ * kernel and by copy engine, and a copy-engine wait that nobody meets. What a failed wait means
+ * for calls beside it and behind it; deadlines that never come.
  */
 #include "device.h"
 #include "driver.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -377,6 +379,68 @@ static int unmet(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+static symm_status reduce_ints(struct stage *s, const symm_call *call, symm_work **work)
+{
+    return symm_all_reduce(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                           SYMM_SUM, call, work);
+}
+
+/*
+ * A wait for a signal fails on a stream that no collective has used: neither the collective
+ * that waits on another stream meanwhile nor the one behind it on its own ends well.
+ */
+static int doomed(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    const symm_call patient = {.size = sizeof(patient), .deadline = HARNESS_AMPLE};
+    const symm_call wait = {.size = sizeof(wait), .deadline = 0.3};
+    symm_work *beside, *behind;
+    symm_call call = wait;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    if (s.rank == 0) {
+        call.stream = s.streams[0];
+        CHECK_OK(reduce_ints(&s, &patient, &beside));
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(reduce_ints(&s, &call, &behind));
+        CHECK_STATUS(symm_work_synchronize(beside, SECONDS), SYMM_ERR_TIMEOUT);
+        CHECK_STATUS(symm_work_synchronize(behind, SECONDS), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("signal 3");
+        symm_work_release(beside);
+        symm_work_release(behind);
+    }
+    while (symm_signal(s.team, 1 - s.rank, 4, NULL) ==
+           SYMM_OK) /* until it has failed */
+        harness_sleep(0.01);
+    stage_close(&s);
+    return 0;
+}
+
+/* For ever is not at once. */
+static int endless(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .deadline = INFINITY};
+    symm_work *work;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    if (s.rank == 1)
+        harness_sleep(1); /* rank 0 has looked at the clock twice meanwhile */
+    CHECK_OK(reduce_ints(&s, &call, &work));
+    CHECK_OK(symm_work_synchronize(work, SECONDS));
+    symm_work_release(work);
+    if (s.rank == 1)
+        harness_sleep(1);
+    call.deadline = 1e12;
+    CHECK_OK(s.rank == 1 ? symm_signal(s.team, 0, 3, &call)
+                         : symm_signal_wait(s.team, 1, 3, &call));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    stage_close(&s);
+    return 0;
+}
+
 static enum harness_mode pass = HARNESS_PROCESSES;
 
 static void run(harness_body body, int ranks, bool engine)
@@ -420,11 +484,24 @@ static void test_unmet(void **state)
     run(unmet, 2, true);
 }
 
+static void test_doomed(void **state)
+{
+    (void)state;
+    run(doomed, 2, false);
+}
+
+static void test_endless(void **state)
+{
+    (void)state;
+    run(endless, 2, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_handles), cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_one_sided), cmocka_unit_test(test_unmet)};
+        cmocka_unit_test(test_handles),   cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_one_sided), cmocka_unit_test(test_unmet),
+        cmocka_unit_test(test_doomed),    cmocka_unit_test(test_endless)};
     int failed;
 
     device_suite();

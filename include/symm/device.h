@@ -121,7 +121,9 @@ struct symm_device_block {
 
 /* Local memory of one rank: never read by peers. */
 struct symm_device_state {
-    uint32_t failed[SYMM_CHANNELS * 16]; /* [16 * channel]: not 0: kernels do nothing */
+    /* [16 * channel]: not 0: kernels do nothing. The last one is for one-sided calls on
+     * streams that have no channel. */
+    uint32_t failed[(SYMM_CHANNELS + 1) * 16];
     struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
     uint32_t sent[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* signals, by receiver */
     uint32_t awaited[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* by sender */
@@ -415,6 +417,8 @@ SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int p
             why = symm__device_look(team, &begin);
         seen = symm_word_load(symm__device_word(team, peer, signal));
     }
+    if (symm_epoch_reached((uint32_t)seen, count)) /* it may have come after the look */
+        why = 0;
     theirs = (uint32_t)(seen >> 32);
     /* a later signal has overwritten the awaited one's tag: then there is none to compare */
     if (why == 0 && (uint32_t)seen == count && tag != 0 && theirs != 0 && theirs != tag)
