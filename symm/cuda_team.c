@@ -308,12 +308,12 @@ void symm__cuda_team_close(symm_team *team)
     if (symm__team_failed(team) != SYMM_OK)
         symm__engine_team_abort(team); /* what it has begun might never end */
     drained = drain(team, counters);
+    symm__cuda_waits_end(calls, team);
+    unlist(calls, team->cuda); /* the watcher aborts the engine of a team that fails */
     symm__engine_team_close(team); /* its operations have ended, the memory is there */
     if (drained)
         say_goodbye(team, counters);
-    symm__cuda_waits_end(calls, team);
     symm__cuda_work_settle(calls, team);
-    unlist(calls, team->cuda);
     team_forget(team);
     if (!calls->teams)
         launcher_destroy(team->ctx);

@@ -37,6 +37,7 @@ struct making {
     struct symm_engine_id id;
     double until;
     double alone; /* when a member was first seen to have gone on; 0: not yet */
+    bool pair;    /* nobody tells how it went: a member may leave before others know */
     struct symm_engine_comm *comm;
 };
 
@@ -91,6 +92,15 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
     return !(ctx->link.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
 }
 
+static bool has_left(const symm_ctx *ctx, int rank)
+{
+    const struct symm_control *control = ctx->control[rank];
+
+    return control
+               ? __atomic_load_n(&control->live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED
+               : (ctx->link.left >> rank & 1) != 0;
+}
+
 /* A member that has died will not come, nor one that is done with it since a while. */
 static symm_status making_stop(void *arg)
 {
@@ -103,7 +113,8 @@ static symm_status making_stop(void *arg)
 
         if (rank == ctx->rank)
             continue;
-        if (!ctx->link.alive(ctx->link.alive_arg, rank))
+        if (!ctx->link.alive(ctx->link.alive_arg, rank) &&
+            !(making->pair && has_left(ctx, rank)))
             return symm__fail(SYMM_ERR_PEER_DEAD,
                               "rank %d has died or left while a communicator was made",
                               rank);
@@ -393,6 +404,24 @@ static symm_status pair_id(struct making *making, double deadline)
     return status;
 }
 
+/* Unless the team's communicators have been aborted meanwhile: this one is, then. */
+static symm_status pair_keep(symm_team *team, int peer, struct symm_engine_comm *comm)
+{
+    struct symm_team_engine *te = team->engine;
+    bool ended;
+
+    pthread_mutex_lock(&te->lock);
+    ended = te->ended;
+    if (!ended)
+        te->pairs[peer] = comm;
+    pthread_mutex_unlock(&te->lock);
+    if (!ended)
+        return SYMM_OK;
+    comm_end(team, comm, true);
+    comm_end(team, comm, false);
+    return symm__team_failed(team);
+}
+
 symm_status symm__engine_pair(symm_team *team, int peer, double until,
                               struct symm_engine_comm **comm)
 {
@@ -403,7 +432,8 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
                             .members = members,
                             .count = 2,
                             .index = team->rank > peer,
-                            .until = until};
+                            .until = until,
+                            .pair = true};
     symm_status status = SYMM_OK;
 
     pthread_mutex_lock(&team->ctx->lock);
@@ -414,11 +444,8 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
             if (status != SYMM_OK)
                 status = symm__engine_said(team->ctx, status, "no communicator");
         }
-        if (status == SYMM_OK) {
-            pthread_mutex_lock(&te->lock);
-            te->pairs[peer] = making.comm;
-            pthread_mutex_unlock(&te->lock);
-        }
+        if (status == SYMM_OK)
+            status = pair_keep(team, peer, making.comm);
     }
     pthread_mutex_unlock(&team->ctx->lock);
     *comm = te->pairs[peer];

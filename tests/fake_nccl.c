@@ -9,6 +9,7 @@
  * blocks; no current device; transfers of which the two ends say different things.
  */
 #include "fake_nccl.h"
+#include "clock.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -298,6 +299,8 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
     comm->rank = rank;
     comm->size = size;
     comm->hangs = is_named("FAKE_NCCL_HANG", "ncclCommInitRankConfig", rank);
+    if (is_named("FAKE_NCCL_SLOW", "ncclCommInitRankConfig", rank))
+        comm->ready_at = symm__now() + 1;
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->turn, NULL);
     pthread_mutex_lock(&mutex);
@@ -316,7 +319,8 @@ FAKE_API int ncclCommGetAsyncError(void *given, int *state)
     struct fake_comm *comm = use(given, "ncclCommGetAsyncError");
 
     if (comm->state == FAKE_INIT &&
-        atomic_load(&comm->shared->attached) == comm->size && !comm->hangs)
+        atomic_load(&comm->shared->attached) == comm->size && !comm->hangs &&
+        (comm->ready_at == 0 || symm__now() >= comm->ready_at))
         comm->state = FAKE_READY;
     *state = comm->state == FAKE_INIT ? SYMM_NCCL_IN_PROGRESS : 0;
     if (atomic_load(&comm->progress) > 0) {

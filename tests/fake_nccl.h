@@ -14,6 +14,7 @@
  *  FAKE_NCCL_FAIL=symbol     this function fails (ncclSystemError); symbol@r: on rank r only
  *  FAKE_NCCL_HANG=symbol     likewise: it stays in progress (ncclCommInitRankConfig), or its
  *                            operation does not begin
+ *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig stays in progress for a second
  */
 #ifndef SYMM_TESTS_FAKE_NCCL_H
 #define SYMM_TESTS_FAKE_NCCL_H
@@ -79,6 +80,7 @@ struct fake_comm {
     enum fake_state state;
     atomic_bool abort;
     bool hangs;
+    double ready_at;     /* not before; CLOCK_MONOTONIC */
     atomic_int looked;   /* since the last operation was taken */
     atomic_int progress; /* polls until the last call is no more in progress */
     pthread_mutex_t lock;

@@ -193,6 +193,41 @@ static void test_unmet(void **state)
     run_patient(unmet, 2, HARNESS_PROCESSES, with_pairs, true);
 }
 
+/*
+ * The team fails while two ranks make their communicator: it is aborted like those that were
+ * there, nothing is begun on it, and the team ends.
+ */
+static int overtaken(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    symm_call call = {.size = sizeof(call), .site = "early", .deadline = 0.2};
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    call.stream = s.stream;
+    if (s.rank == 0)
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+    call = (symm_call){.size = sizeof(call), .site = "pair"};
+    CHECK_STATUS(
+        symm_recv(s.team, s.out.device, 8, SYMM_INT32, 1 - s.rank, &call, NULL),
+        SYMM_ERR_TIMEOUT);
+    CHECK_ERROR("signal 3");
+    engine_close(&s);
+    return 0;
+}
+
+static const char *const slow_pairs[] = {"SYMM_P2P_PAIRS=1",
+                                         "FAKE_NCCL_SLOW=ncclCommInitRankConfig", NULL};
+
+static void test_overtaken(void **state)
+{
+    (void)state;
+    if (device_real() || engine_pass != HARNESS_PROCESSES)
+        skip();
+    assert_int_equal(engine_run(overtaken, 2, HARNESS_PROCESSES, NULL, slow_pairs, 0),
+                     0);
+}
+
 /* Rank 1 dies while its operation is under way. */
 static int dies(symm_ctx *ctx, void *arg)
 {
@@ -271,8 +306,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_hangs),
-        cmocka_unit_test(test_unmet), cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_fails)};
+        cmocka_unit_test(test_unmet),    cmocka_unit_test(test_overtaken),
+        cmocka_unit_test(test_dies),     cmocka_unit_test(test_fails)};
     int failed;
 
     engine_suite();
