@@ -127,18 +127,21 @@ static symm_status take_over(symm_team *team)
 static symm_status report_gone(symm_team *team, const struct facts *facts, int member,
                                symm_status status, const char *why)
 {
-    char mine[176], name[64];
+    char mine[176], name[64], whose[24] = "its";
     struct symm_site site;
 
     symm__team_name(team, name, sizeof(name));
+    if (!is_missing(facts, member) && facts->missing != 0)
+        snprintf(whose, sizeof(whose), "rank %d's",
+                 team->world_rank[__builtin_ctz(facts->missing) % team->size]);
     if (facts->status == SYMM_OK)
         return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
                                team->world_rank[member], why, team->ctx->rank, name);
     if (is_signal(facts))
         return symm__team_fail(
             team, status,
-            "rank %d %s while rank %d waited for its signal %u at site '%s' of %s",
-            team->world_rank[member], why, team->ctx->rank, facts->signal,
+            "rank %d %s while rank %d waited for %s signal %u at site '%s' of %s",
+            team->world_rank[member], why, team->ctx->rank, whose, facts->signal,
             signal_site(team, facts->tag, &site), name);
     return symm__team_fail(
         team, status, "rank %d %s while rank %d waited for it at %s of %s",
@@ -178,8 +181,15 @@ static bool has_dead(const symm_team *team)
     return false;
 }
 
+/* Was this member waited for? */
+static bool is_concerned(const struct facts *facts, int member)
+{
+    return facts->missing == 0 || is_missing(facts, member) ||
+           has_withdrawn(facts, member);
+}
+
 /* Somebody who is no more. One that has finalized may have left because of another: it is
- * named only if `finished`. */
+ * named only if `finished`, and if it was waited for. */
 static symm_status look_for_dead(symm_team *team, const struct facts *facts,
                                  bool finished)
 {
@@ -195,7 +205,8 @@ static symm_status look_for_dead(symm_team *team, const struct facts *facts,
         if (m == team->rank || !control)
             continue;
         status = symm__process_check(&ctx->process[rank], live, &why);
-        if (status == SYMM_OK || (!finished && has_left(ctx, rank)))
+        if (status == SYMM_OK ||
+            (has_left(ctx, rank) && !(finished && is_concerned(facts, m))))
             continue;
         if (take_over(team) != SYMM_OK) /* it may have told why it left */
             return symm__team_failed(team);

@@ -8,6 +8,7 @@
  * kernel and by copy engine, and a copy-engine wait that nobody meets. What a failed wait means
  * for calls beside it and behind it; deadlines that never come.
  */
+#include "context.h"
 #include "device.h"
 #include "driver.h"
 
@@ -417,6 +418,31 @@ static int doomed(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* Who has done its part and left is not blamed for another's signal. */
+static int third(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    const symm_call call = {.size = sizeof(call), .site = "third", .deadline = 0.2};
+    double begin = harness_now();
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    if (s.rank == 0) {
+        while (__atomic_load_n(&ctx->control[2]->live, __ATOMIC_ACQUIRE) !=
+                   SYMM_LIVE_FINISHED &&
+               harness_now() - begin < SECONDS)
+            harness_sleep(0.001);
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+        CHECK_STATUS(symm_signal(s.team, 1, 4, NULL), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("rank 1 did not raise signal 3");
+    }
+    while (s.rank == 1 && symm_signal(s.team, 0, 4, NULL) == SYMM_OK)
+        harness_sleep(0.01);
+    stage_close(&s);
+    return 0;
+}
+
 /* For ever is not at once. */
 static int endless(symm_ctx *ctx, void *arg)
 {
@@ -490,6 +516,12 @@ static void test_doomed(void **state)
     run(doomed, 2, false);
 }
 
+static void test_third(void **state)
+{
+    (void)state;
+    run(third, 3, false);
+}
+
 static void test_endless(void **state)
 {
     (void)state;
@@ -501,7 +533,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_handles),   cmocka_unit_test(test_cost),
         cmocka_unit_test(test_one_sided), cmocka_unit_test(test_unmet),
-        cmocka_unit_test(test_doomed),    cmocka_unit_test(test_endless)};
+        cmocka_unit_test(test_doomed),    cmocka_unit_test(test_endless),
+        cmocka_unit_test(test_third)};
     int failed;
 
     device_suite();
