@@ -26,6 +26,11 @@ const char *symm__engine_objection(const struct symm_question *q)
         return "a barrier needs no engine: symmetric memory reaches all ranks";
     if (q->engine_objection)
         return q->engine_objection;
+    /* NCCL writes what comes while it reads what goes. */
+    if (q->cuda && q->overlap &&
+        (q->kind == SYMM_KIND_ALL_TO_ALL || q->kind == SYMM_KIND_REDUCE_SCATTER))
+        return "the engine has no all_to_all or reduce_scatter in place; give another "
+               "out, or no algorithm";
     if (reduces(q) && q->numerics != SYMM_NUMERICS_ANY)
         return "an engine reduces in an order of its own, and the call demands "
                "SYMM_NUMERICS_SAME_BITS or more";

@@ -266,6 +266,39 @@ static symm_status scratch(struct run *run, size_t bytes, char **at)
     return SYMM_OK;
 }
 
+/*
+ * Where the whole input may be read from while the output is written. NCCL does both at once,
+ * so what is in place is copied: all_to_all and reduce_scatter, of which the output is not
+ * where the own block lies.
+ */
+static symm_status source(struct run *run, const void **in)
+{
+    const struct symm_args *args = run->args;
+    size_t bytes = (size_t)run->team->size * args->count * run->element;
+    struct symm_transfer copy = {.team = run->wide->node,
+                                 .what = "a copy of the input",
+                                 .src = args->in,
+                                 .bytes = bytes,
+                                 .peer = run->wide->here,
+                                 .signal = -1,
+                                 .deadline = run->until - symm__now()};
+    const char *path;
+    char *at;
+    symm_status status = SYMM_OK;
+
+    *in = args->in;
+    if (!run->team->calls || args->in != args->out ||
+        (args->site.kind != SYMM_KIND_ALL_TO_ALL &&
+         args->site.kind != SYMM_KIND_REDUCE_SCATTER))
+        return SYMM_OK;
+    status = scratch(run, bytes, &at);
+    if (status != SYMM_OK)
+        return status;
+    copy.dst = at;
+    *in = at;
+    return run->team->calls->transfer(&copy, run->lane->stream, NULL, &path);
+}
+
 /* ---- Collectives ------------------------------------------------------------------- */
 
 /* Few elements, or hosts of unequal size. */
@@ -397,10 +430,24 @@ static symm_status barrier(struct run *run)
 
 static symm_status flat(struct run *run)
 {
-    const struct symm_engine_request step = symm__engine_request(run->args);
+    struct symm_engine_request step = symm__engine_request(run->args);
     symm_status status = announce(run, run->engine->comm, NULL, run->team->size);
 
+    if (status == SYMM_OK)
+        status = source(run, &step.in);
     return status == SYMM_OK ? engine_run(run, run->engine->comm, &step) : status;
+}
+
+/* One rank on each host: the rail is all there is. */
+static symm_status rail_alone(struct run *run)
+{
+    const struct symm_args *args = run->args;
+    const void *in;
+    symm_status status = source(run, &in);
+
+    return status == SYMM_OK ? between(run, (enum symm_kind)args->site.kind, in,
+                                       args->out, args->count, 0)
+                             : status;
 }
 
 static symm_status steps(struct run *run)
@@ -412,7 +459,7 @@ static symm_status steps(struct run *run)
     if ((enum way)run->args->barriers == FLAT)
         return flat(run);
     if ((enum way)run->args->barriers == RAILS && run->wide->sizes[0] == 1)
-        return between(run, kind, run->args->in, run->args->out, run->args->count, 0);
+        return rail_alone(run);
     switch (kind) {
     case SYMM_KIND_ALL_REDUCE:
         return all_reduce(run);

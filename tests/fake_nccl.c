@@ -595,6 +595,36 @@ static struct fake_transfer transfer(bool sends, int peer, const void *at, size_
     return t;
 }
 
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* What comes may be written before what goes has been read. */
+static void check_apart(const struct fake_work *work)
+{
+    for (int i = 0; i < work->count; i++)
+        for (int j = 0; j < work->count; j++) {
+            const struct fake_transfer *from = &work->transfers[i],
+                                       *to = &work->transfers[j];
+
+            if (from->sends && !to->sends &&
+                overlap(from->at, from->bytes, to->at, to->bytes))
+                fake_nccl_die("a group sends and receives in the same memory");
+        }
+}
+
+/* In place means that the one block lies where it belongs in the other. */
+static void check_place(const struct fake_comm *comm, const void *all, const void *one,
+                        size_t bytes, const char *symbol)
+{
+    if (overlap(all, (size_t)comm->size * bytes, one, bytes) &&
+        one != (const char *)all + (size_t)comm->rank * bytes)
+        fake_nccl_die("%s: in and out overlap, and not in its way", symbol);
+}
+
 static int one_sided(void *given, bool sends, const void *at, size_t count, int type,
                      int peer, void *stream)
 {
@@ -608,6 +638,7 @@ static int one_sided(void *given, bool sends, const void *at, size_t count, int 
         return SYSTEM_ERROR;
     work = work_of(comm, stream, symbol);
     fake_work_add(work, transfer(sends, peer, at, count, type, "p2p"));
+    check_apart(work);
     return depth > 0 ? 0 : launch(stream, work);
 }
 
@@ -686,6 +717,7 @@ FAKE_API int ncclReduceScatter(const void *in, void *out, size_t count, int type
     static const char symbol[] = "ncclReduceScatter";
     struct fake_work *work = collective(comm, symbol, stream);
 
+    check_place(work->comm, in, out, count * size_of(type), symbol);
     stage(work, out, count, type, op, symbol);
     for (int r = 0; r < work->comm->size; r++)
         fake_work_add(work,
@@ -703,6 +735,7 @@ FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
     static const char symbol[] = "ncclAllGather";
     struct fake_work *work = collective(comm, symbol, stream);
 
+    check_place(work->comm, out, in, count * size_of(type), symbol);
     for (int r = 0; r < work->comm->size; r++) {
         char *block = (char *)out + (size_t)r * count * size_of(type);
 

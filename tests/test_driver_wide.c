@@ -105,6 +105,32 @@ static int check_moves(struct engine_stage *s, const symm_call *call)
     return 0;
 }
 
+/* In place: what NCCL does not do. */
+static int check_in_place(struct engine_stage *s, const symm_call *call)
+{
+    size_t all = COUNT * (size_t)s->n;
+    struct engine_stage same = *s;
+
+    same.out = s->in; /* what take() reads */
+    CHECK_ZERO(give(s, all));
+    CHECK_OK(symm_all_to_all(s->team, s->in.device, s->in.device, COUNT, SYMM_INT32,
+                             call, NULL));
+    CHECK_ZERO(take(&same, all));
+    for (size_t i = 0; i < all; i++)
+        CHECK_MESSAGE(host_of(&s->in)[i] ==
+                          value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
+                      "all_to_all in place at %zu", i);
+    CHECK_ZERO(give(s, all));
+    CHECK_OK(symm_reduce_scatter(s->team, s->in.device, s->in.device, COUNT, SYMM_INT32,
+                                 SYMM_MAX, call, NULL));
+    CHECK_ZERO(take(&same, COUNT));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_MESSAGE(host_of(&s->in)[i] ==
+                          value(s->n - 1, (size_t)s->rank * COUNT + i),
+                      "reduce_scatter in place at %zu", i);
+    return 0;
+}
+
 static int body(symm_ctx *ctx, void *arg)
 {
     struct engine_stage s;
@@ -117,7 +143,7 @@ static int body(symm_ctx *ctx, void *arg)
     const symm_call call = {.size = sizeof(call), .stream = s.stream, .site = "wide"};
 
     failed = check_sums(&s, &call) || check_moves(&s, &call) ||
-             check_sums(&s, &call); /* prepared by now */
+             check_in_place(&s, &call) || check_sums(&s, &call); /* prepared by now */
     engine_close(&s);
     return failed;
 }

@@ -223,6 +223,14 @@ static int by_itself(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_all_reduce(s.team, heap.device, heap.device, count, SYMM_FLOAT32,
                              SYMM_SUM, &call, NULL));
     CHECK(!strstr(symm_explain(s.team), "took engine"));
+    /* In place, NCCL would write what it has not read yet. */
+    CHECK_OK(symm_all_to_all(s.team, large.device, large.device, count / (size_t)s.n,
+                             SYMM_FLOAT32, &call, NULL));
+    CHECK(!strstr(symm_explain(s.team), "took engine"));
+    CHECK_OK(symm_reduce_scatter(s.team, large.device, large.device,
+                                 count / (size_t)s.n, SYMM_FLOAT32, SYMM_SUM, &call,
+                                 NULL));
+    CHECK(!strstr(symm_explain(s.team), "took engine"));
     /* An engine's minimum ignores a NaN: only by name. */
     CHECK_OK(symm_all_reduce(s.team, large.device, large.device, count, SYMM_FLOAT32,
                              SYMM_MIN, &call, NULL));
@@ -236,6 +244,11 @@ static int by_itself(symm_ctx *ctx, void *arg)
                                  SYMM_FLOAT32, SYMM_SUM, &call, NULL),
                  SYMM_ERR_INVALID);
     CHECK_ERROR("order of its own");
+    call.numerics = SYMM_NUMERICS_ANY;
+    CHECK_STATUS(symm_all_to_all(s.team, large.device, large.device, 8, SYMM_FLOAT32,
+                                 &call, NULL),
+                 SYMM_ERR_INVALID);
+    CHECK_ERROR("in place");
     CHECK_STATUS(symm_barrier(s.team, &call, NULL), SYMM_ERR_INVALID);
     CHECK_OK(symm_stream_synchronize(ctx, s.stream, 0));
     device_area_close(&large);
