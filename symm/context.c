@@ -610,6 +610,8 @@ void symm_finalize(symm_ctx *ctx)
     forked = ctx->own_process && *ctx->own_process != 1;
     if (forked)
         abandon(ctx);
+    else
+        symm__cuda_ending(ctx, true);
     for (size_t i = 0; !forked && i < sizeof(ctx->streams) / sizeof(*ctx->streams); i++)
         if (ctx->streams[i]) {
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);

@@ -62,11 +62,6 @@ symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src,
 symm_status symm__cuda_function(symm_ctx *ctx, const struct symm_cuda_kernel *kernel,
                                 void **function) SYMM_MUST_CHECK;
 
-/* Is [ptr, ptr + bytes) memory that symm_register has made symmetric, mapped here for the
- * member `peer`? Then that member's address. */
-bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
-                           void **theirs);
-
 /*
  * cuda_register.c: is [ptr, ptr + bytes) this rank's registered memory of the team? Then
  * *theirs: the same bytes of the peer's, as mapped here.
@@ -74,6 +69,9 @@ bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int p
 bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
                            void **theirs);
 
+/* Around what ends a stream, a team or the context and waits for the device: what waits in
+ * graphs is not waited for longer than the context's deadline. */
+void symm__cuda_ending(symm_ctx *ctx, bool begins);
 /* Ends the team's kernels with that status, once it has failed. */
 void symm__cuda_abort(symm_team *team, symm_status status);
 /* cuda_engine.c: calls fn with the rank's device current; `last`: as symm__cuda_enter_last. */

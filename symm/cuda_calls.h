@@ -39,6 +39,12 @@ struct symm_cuda_team {
     double withdrawn; /* when a peer was first seen to have given up without a reason */
     uintptr_t reached[SYMM_CUDA_REACHED]; /* atomic */
     struct symm_cuda_multicast multicast;
+    struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
+};
+
+struct symm_cuda_word {
+    struct symm_cuda_word *next;
+    CUdeviceptr at;
 };
 
 struct symm_cuda_work;
@@ -57,6 +63,8 @@ struct symm_cuda_calls {
     CUstream stream; /* the watcher's */
     struct symm_cuda_team *teams;
     struct symm_cuda_wait *waits;
+    int endings;   /* of streams, teams and the context that wait for the device now */
+    double ending; /* when the last of them began */
     pthread_mutex_t pool;
     CUevent *events; /* idle ones; owned */
     size_t event_count, event_capacity;
@@ -111,6 +119,11 @@ struct symm_cuda_wait {
 void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait);
 /* All of the team's waits end now. */
 void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team);
+/* A wait for `word` (own memory) is in a graph: it is ended when its team has failed, or when
+ * it has held up the end of a stream, a team or the context for the context's deadline. */
+symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
+                                const uint32_t *word) SYMM_MUST_CHECK;
+void symm__cuda_words_free(struct symm_cuda_team *cuda);
 
 /* cuda_work.c */
 symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;

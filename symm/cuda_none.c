@@ -231,6 +231,12 @@ void symm__cuda_team_close(symm_team *team)
     (void)team;
 }
 
+void symm__cuda_ending(symm_ctx *ctx, bool begins)
+{
+    (void)ctx;
+    (void)begins;
+}
+
 symm_status symm__cuda_team_poll(symm_team *team)
 {
     (void)team;

@@ -14,8 +14,8 @@
  * behind all that the stream did before.
  *
  * A stream's wait has no time limit: of calls that are made (not captured) the watcher ends
- * those that last too long. In a graph nobody does; then a peer that does not come holds
- * the stream until its team is destroyed.
+ * those that last too long. In a graph it ends those of a team that has failed, or whose end
+ * is held up by them; a peer that is only late holds the stream until it comes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +156,9 @@ static symm_status take_word(struct symm_cuda_calls *calls,
     struct symm_cuda_wait *wait = NULL;
     symm_status status = SYMM_OK;
 
-    if (!is_captured(calls, stream))
+    if (is_captured(calls, stream))
+        status = symm__cuda_word_add(calls, t->team, word);
+    else
         status = watched_create(calls, t, word, &wait);
     if (status == SYMM_OK && wait)
         status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->before, stream),

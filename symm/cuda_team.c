@@ -164,6 +164,7 @@ static void team_forget(symm_team *team)
     struct symm_cuda_team *cuda = team->cuda;
 
     symm__cuda_multicast_finish(&cuda->multicast);
+    symm__cuda_words_free(cuda);
     symm__cuda_local_free(team->ctx, cuda->state);
     symm__cuda_local_free(team->ctx, cuda->device);
     symm__cuda_host_free(team->ctx, cuda->record);
@@ -301,13 +302,16 @@ void symm__cuda_team_close(symm_team *team)
     if (*team->ctx->own_process !=
         1) { /* forked: threads and device are the parent's */
         symm__cuda_multicast_finish(&team->cuda->multicast);
+        symm__cuda_words_free(team->cuda);
         free(team->cuda);
         team->cuda = NULL;
         return;
     }
     if (symm__team_failed(team) != SYMM_OK)
         symm__engine_team_abort(team); /* what it has begun might never end */
+    symm__cuda_ending(team->ctx, true);
     drained = drain(team, counters);
+    symm__cuda_ending(team->ctx, false);
     symm__cuda_waits_end(calls, team);
     unlist(calls, team->cuda); /* the watcher aborts the engine of a team that fails */
     symm__engine_team_close(team); /* its operations have ended, the memory is there */

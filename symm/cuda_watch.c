@@ -10,8 +10,10 @@
  *
  * A stream's wait has no deadline of its own. One that lies between two events, the first of
  * which is done and the second not, is ended after its time by writing the awaited word.
- * Waits in a graph are not seen: its replays leave no event to look at. An engine's operation
- * lies between two events likewise, and is ended by aborting its communicator.
+ * Waits in a graph are not seen: its replays leave no event to look at. Of those the words are
+ * known, and written when the team has failed, or when its end has waited for the device too
+ * long. An engine's operation lies between two events likewise, and is ended by aborting its
+ * communicator.
  *
  * The lock is held while teams are looked at, so a team that is taken off the list is not
  * in use any more.
@@ -119,6 +121,82 @@ static void look_at_waits(struct symm_cuda_calls *calls)
     symm__cuda_leave(&scope);
 }
 
+/* ---- Waits in graphs ------------------------------------------------------------- */
+
+symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
+                                const uint32_t *word)
+{
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
+    symm_status status = SYMM_OK;
+    struct symm_cuda_word *w;
+
+    pthread_mutex_lock(&calls->lock);
+    for (w = team->cuda->words; w && w->at != at;)
+        w = w->next;
+    if (!w) {
+        w = calloc(1, sizeof(*w));
+        if (w) {
+            *w = (struct symm_cuda_word){team->cuda->words, at};
+            team->cuda->words = w;
+        } else {
+            status = symm__fail(SYMM_ERR_NOMEM, "no memory for a graph's wait");
+        }
+    }
+    pthread_mutex_unlock(&calls->lock);
+    return status;
+}
+
+void symm__cuda_words_free(struct symm_cuda_team *cuda)
+{
+    while (cuda->words) {
+        struct symm_cuda_word *next = cuda->words->next;
+
+        free(cuda->words);
+        cuda->words = next;
+    }
+}
+
+void symm__cuda_ending(symm_ctx *ctx, bool begins)
+{
+    struct symm_cuda_calls *calls = ctx->launcher;
+
+    if (!calls)
+        return;
+    pthread_mutex_lock(&calls->lock);
+    calls->endings += begins ? 1 : -1;
+    if (begins)
+        calls->ending = symm__now();
+    pthread_mutex_unlock(&calls->lock);
+}
+
+/* With the lock held. Which of them is waited at is not known, and a replay may come to the
+ * next when one is over: so all, at each look. */
+static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    bool held =
+        calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->deadline;
+    symm_team *team = cuda->team;
+    struct symm_cuda_scope scope;
+
+    if (!cuda->words)
+        return;
+    if (held)
+        symm__cuda_abort(
+            team, symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                                  "a graph of rank %d may wait for a signal by copy "
+                                  "engine that does not come: the end of a stream or "
+                                  "a team was held up for %g s",
+                                  calls->ctx->rank, calls->ctx->deadline));
+    if (symm__team_failed(team) == SYMM_OK ||
+        symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return;
+    for (const struct symm_cuda_word *w = cuda->words; w; w = w->next)
+        (void)calls->driver->cuStreamWriteValue32(calls->stream, w->at, 1, 0);
+    symm__cuda_leave(&scope);
+}
+
+/* ---- The thread ------------------------------------------------------------------ */
+
 static void *watch(void *arg)
 {
     struct symm_cuda_calls *calls = arg;
@@ -129,9 +207,12 @@ static void *watch(void *arg)
         struct timespec until = symm__until(SLICE_SECONDS);
 
         pthread_cond_timedwait(&calls->leave, &calls->lock, &until);
-        for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving; t = t->next)
+        for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving;
+             t = t->next) {
             if (symm__cuda_diagnose(t->team, false) != SYMM_OK)
                 symm__engine_team_abort(t->team); /* the kernels have been told */
+            words_look(calls, t);
+        }
         look_at_waits(calls);
     }
     pthread_mutex_unlock(&calls->lock);

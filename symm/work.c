@@ -9,6 +9,7 @@
  * that a handle stands for is bounded by its own deadline, and so is that wait.
  */
 #include "work.h"
+#include "cuda.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -354,7 +355,9 @@ void symm_stream_destroy(symm_ctx *ctx, void *stream)
     if (index < 0 || ctx->ops->stream_is_own(stream))
         return;
     /* only then may another stream have its lanes */
+    symm__cuda_ending(ctx, true);
     ctx->ops->stream_drain(ctx->backend, stream);
+    symm__cuda_ending(ctx, false);
     pthread_mutex_lock(&ctx->lock);
     symm__lane_forget(ctx, stream);
     __atomic_store_n(&ctx->streams[index], NULL, __ATOMIC_RELAXED);

@@ -7,9 +7,11 @@
  * sizes (grids that leave counters of other blocks to block 0), with one-sided calls, and
  * what handles of captured calls can and cannot do.
  */
+#include "context.h"
 #include "device.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -187,6 +189,37 @@ static int ring(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/*
+ * A graph waits twice for a copy engine's signals that never come: rank 1 leaves, or dies.
+ * Rank 0's stream and context end all the same.
+ */
+static int alone(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    symm_call call = {
+        .size = sizeof(call), .site = "alone", .algorithm = "copy_engine"};
+    void *graph = NULL;
+
+    CHECK_ZERO(stage_open(&s, ctx));
+    if (s.rank == 0) {
+        ctx->deadline = 0.5; /* of what follows, not of the start */
+        call.stream = s.streams[0];
+        CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
+        CHECK_OK(symm_signal_wait(s.team, 1, 1, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 2, &call));
+        CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
+        CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.streams[0]));
+        CHECK_STATUS(symm_stream_synchronize(ctx, s.streams[0], 0.1), SYMM_ERR_TIMEOUT);
+        symm_stream_destroy(ctx, s.streams[0]);
+        s.streams[0] = NULL;
+        perf_gpu_graph_free(s.gpu, graph);
+    } else if (*(const bool *)arg) {
+        raise(SIGKILL);
+    }
+    stage_close(&s);
+    return 0;
+}
+
 static enum harness_mode pass = HARNESS_PROCESSES;
 
 static void run(harness_body body, int ranks, uint32_t start, bool engine)
@@ -223,11 +256,32 @@ static void test_ring(void **state)
     run(ring, 3, 0, true);
 }
 
+static void test_alone(void **state)
+{
+    bool dies = false;
+    struct harness h = {.ranks = 2,
+                        .mode = pass,
+                        .body = alone,
+                        .arg = &dies,
+                        .limit = HARNESS_AMPLE,
+                        .team_bytes = (size_t)128 << 20};
+
+    (void)state;
+    if (device_ranks(2) < 2)
+        skip();
+    assert_int_equal(harness_run(&h), 0);
+    if (pass != HARNESS_PROCESSES)
+        return;
+    dies = true;
+    h.killed = 2;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_replays),
-                                       cmocka_unit_test(test_handles),
-                                       cmocka_unit_test(test_ring)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replays), cmocka_unit_test(test_handles),
+        cmocka_unit_test(test_ring), cmocka_unit_test(test_alone)};
     int failed;
 
     device_suite();
