@@ -34,8 +34,8 @@ struct symm_record {
 /*
  * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
  * first member, `board[n]`, where n is told when the team starts. It is the one thing that
- * peers write, by compare-and-swap: uid of the team, attempt, who proposed, phase. What
- * follows is the owner's: who it is, for each team.
+ * peers write, by compare-and-swap: uid of the team, attempt, who proposed, the phases of
+ * this attempt and the last three. What follows is the owner's: who it is, for each team.
  */
 #define SYMM_BOARDS 2048
 

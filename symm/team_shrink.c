@@ -14,6 +14,9 @@
  *     FAILED(k)          some could not, or not in time: all of them return an error
  *     GATHER(k + 1)      one of the set has died before it had: once more, without it
  *
+ * A rank that returns may call again at once, which moves the word on while others have not
+ * looked. So the word also says how the last attempts before this one ended.
+ *
  * Agreement: of all proposals of an attempt only the first changes the word; all read the
  * set from the page of who made it, and look at the word again before they use it (a
  * proposer writes the next set of the same place two attempts later). That all return the
@@ -41,13 +44,14 @@
 #define SPLIT_NEVER  0x80000000u /* no colour of a split: part of the new team's uid */
 #define NO_SLOT      SYMM_MAX_TEAMS
 
-enum phase { GATHER, DECIDED, DONE, FAILED, PHASES };
+enum phase { GATHER, DECIDED, DONE, FAILED };
 
 /* The word, taken apart. GATHER names the proposer of the attempt before. */
 struct step {
     uint64_t word;
     uint32_t attempt;
-    int proposer; /* team rank */
+    int proposer;    /* team rank */
+    uint32_t phases; /* the last of this attempt and of those before: 2 bits each */
     enum phase phase;
 };
 
@@ -64,10 +68,10 @@ struct shrink {
 /* ---- The word ------------------------------------------------------------------------ */
 
 static uint64_t word_of(const symm_team *team, uint32_t attempt, int proposer,
-                        enum phase phase)
+                        uint32_t phases)
 {
     return (uint64_t)team->uid << 32 | (uint64_t)attempt << 16 |
-           (uint64_t)proposer << 8 | (uint64_t)phase;
+           (uint64_t)proposer << 8 | (phases & 0xff);
 }
 
 static struct symm_agreement *page_of(const symm_team *team, int member)
@@ -153,11 +157,21 @@ static symm_status look(const struct shrink *s, struct step *step)
     *step = (struct step){.word = word,
                           .attempt = (uint32_t)(word >> 16) & 0xffff,
                           .proposer = (int)(word >> 8 & 0xff),
-                          .phase = (enum phase)(word & 0xff)};
-    if (step->proposer >= team->size || step->phase >= PHASES ||
-        step->attempt + 1 < s->attempt)
+                          .phases = (uint32_t)word & 0xff,
+                          .phase = (enum phase)(word & 3)};
+    if (step->proposer >= team->size || step->attempt + 1 < s->attempt)
         return damaged(s, word);
     return SYMM_OK;
+}
+
+/* How my attempt, which is over, ended. GATHER: by a death, or too long ago to tell, and
+ * then the next look finds that the others have gone on. */
+static enum phase ended(const struct shrink *s, const struct step *at)
+{
+    uint32_t ago = at->attempt - s->attempt;
+    enum phase phase = ago < 4 ? (enum phase)(at->phases >> 2 * ago & 3) : GATHER;
+
+    return phase == DECIDED ? GATHER : phase; /* only a death goes on from there */
 }
 
 /* Moves the word on, unless somebody has. */
@@ -165,10 +179,11 @@ static void move(const struct shrink *s, const struct step *from, uint32_t attem
                  int proposer, enum phase phase)
 {
     uint64_t expected = from->word;
+    uint32_t before = attempt == from->attempt ? from->phases & ~3u : from->phases << 2;
 
-    (void)__atomic_compare_exchange_n(s->board, &expected,
-                                      word_of(s->team, attempt, proposer, phase), false,
-                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    (void)__atomic_compare_exchange_n(
+        s->board, &expected, word_of(s->team, attempt, proposer, before | phase), false,
+        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* ---- Members ------------------------------------------------------------------------- */
@@ -314,13 +329,13 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
         return status;
     if (!mine || at->phase == DONE) /* DONE would have needed me */
         return left_out(s);
+    if (ended(s, at) == FAILED)
+        return not_made(s);
     if (next) {
         s->among = s->set;
         s->attempt++;
         return SYMM_OK;
     }
-    if (at->phase == FAILED)
-        return not_made(s);
     *decided = true;
     return SYMM_OK;
 }
@@ -443,7 +458,7 @@ static symm_status conclude(const struct shrink *s, bool opened, enum phase *end
         if (status != SYMM_OK)
             return status;
         if (at.attempt != s->attempt || at.phase != DECIDED) {
-            *end = at.attempt == s->attempt ? at.phase : GATHER;
+            *end = ended(s, &at);
             return SYMM_OK;
         }
         want = verdict(s, opened, symm__now() >= until);

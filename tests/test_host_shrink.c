@@ -256,6 +256,42 @@ static void healthy_teams_shrink(void **state)
         harness_run_each(*state, sizeof(struct shared), body_healthy, ranks, 3), 0);
 }
 
+/*
+ * Twice in a row, and nothing between: who has its team at once opens the next attempt while
+ * others sleep between two looks. Each call is the same attempt on all ranks all the same.
+ */
+static int body_twice(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *first, *second;
+    int n = symm_team_size(world);
+    for (int i = 0; i < 25; i++) {
+        CHECK_OK(symm_team_shrink(world, &first));
+        CHECK_OK(symm_team_shrink(world, &second));
+        CHECK(symm_team_size(first) == n && symm_team_size(second) == n);
+        CHECK_OK(symm_barrier(first, NULL, NULL));
+        CHECK_OK(symm_barrier(second, NULL, NULL));
+        symm_team_destroy(first);
+        symm_team_destroy(second);
+        CHECK_ZERO(harness_sync_wait(&s->sync, n));
+    }
+    return 0;
+}
+
+static void configure_soon(symm_config *config, int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    config->deadline = HARNESS_SOON; /* of those to whose call nobody comes */
+}
+
+static void shrinks_follow_each_other(void **state)
+{
+    struct harness h = job(*state, 3, body_twice);
+    h.configure = configure_soon;
+    assert_int_equal(harness_run_both(h), 0);
+}
+
 /* A rank that has finalized is no survivor. */
 static int body_finalized(symm_ctx *ctx, void *arg)
 {
@@ -425,8 +461,10 @@ static int body_full(symm_ctx *ctx, void *arg)
     while ((status = symm_team_split(world, 0, 0, &team[count])) == SYMM_OK)
         count++;
     CHECK(status == SYMM_ERR_NOMEM && count > 1);
-    CHECK_STATUS(symm_team_shrink(world, &one), SYMM_ERR_NOMEM);
-    CHECK_ERROR("SYMM_TEAM_BYTES");
+    for (int i = 0; i < 20; i++) { /* each call fails once, on all */
+        CHECK_STATUS(symm_team_shrink(world, &one), SYMM_ERR_NOMEM);
+        CHECK_ERROR("SYMM_TEAM_BYTES");
+    }
     symm_team_destroy(team[0]);
     CHECK_ZERO(harness_sync_wait(&s->sync, symm_team_size(world)));
     CHECK_OK(symm_team_shrink(world, &one));
@@ -438,6 +476,7 @@ static int body_full(symm_ctx *ctx, void *arg)
 static void no_place_is_an_error_of_all(void **state)
 {
     struct harness h = job(*state, 3, body_full);
+    h.configure = configure_soon;
     assert_int_equal(harness_run_both(h), 0);
 }
 
@@ -446,6 +485,7 @@ int main(void)
     struct shared *shared = harness_shared(sizeof(*shared));
     struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_teams_shrink),
+        cmocka_unit_test(shrinks_follow_each_other),
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(parts_shrink),
         cmocka_unit_test(ranks_at_different_calls),
