@@ -91,6 +91,7 @@ static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
 {
     symm_ctx *ctx = team->ctx;
     int world_rank[SYMM_MAX_RANKS], count = 0;
+    symm_team *node;
     symm_status status;
 
     if (slot == SYMM_MAX_TEAMS) /* the same on all members of this host */
@@ -103,17 +104,17 @@ static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
     for (int m = 0; m < team->size; m++)
         if (wide->host[m] == wide->at)
             world_rank[count++] = team->world_rank[m];
-    status = symm__team_create(ctx, count, &wide->node);
+    status = symm__team_create(ctx, count, &node);
     if (status != SYMM_OK)
         return status;
-    wide->node->inner = true;
-    status = symm__team_settle(wide->node,
-                               symm__team_uid(team, NODE_STEP, (uint32_t)wide->at),
-                               slot, world_rank, count, deadline);
-    if (status != SYMM_OK) {
-        symm__team_free(wide->node);
-        wide->node = NULL;
-    }
+    node->inner = true;
+    status =
+        symm__team_settle(node, symm__team_uid(team, NODE_STEP, (uint32_t)wide->at),
+                          slot, world_rank, count, deadline);
+    if (status == SYMM_OK)
+        wide->node = node;
+    else
+        symm__team_free(node);
     return status;
 }
 
@@ -178,6 +179,16 @@ void symm__wide_close(symm_team *team)
 
 void symm__wide_tell(symm_team *team)
 {
+    struct symm_wide *wide = team->wide;
+
+    /* Members on this host may wait in a step of theirs, where they look at its records. */
+    if (wide->node && symm__team_failed(wide->node) == SYMM_OK)
+        (void)symm__team_fail(wide->node, (symm_status)team->failed, "%s",
+                              team->failure);
+    /* Calls that have not had their turn never get it: what is queued before is skipped. */
+    pthread_mutex_lock(&wide->turn);
+    pthread_cond_broadcast(&wide->turns);
+    pthread_mutex_unlock(&wide->turn);
     symm__link_notify(&team->ctx->link, team->world_rank, team->size, team->uid,
                       (symm_status)team->failed, team->failure);
 }

@@ -57,7 +57,8 @@ void symm__wide_close(symm_team *team); /* with its node's part */
 symm_status symm__wide_look(symm_team *team);
 /* The engine has failed, but not by the deadline: a member may know better why, and tell. */
 void symm__wide_reason(symm_team *team, symm_status status);
-/* Tells the members on other hosts. */
+/* The team has failed: so has its part here, no call awaits its turn any longer, and the
+ * members on other hosts are told. */
 void symm__wide_tell(symm_team *team);
 /* A one-sided call needs memory that is mapped here. */
 symm_status symm__wide_reach(const char *what, const symm_team *team,

@@ -480,20 +480,16 @@ static symm_status steps(struct run *run)
 static symm_status fail_both(struct run *run, symm_status status)
 {
     symm_team *team = run->team, *node = run->wide->node;
-    char sentence[SYMM_ERROR_BYTES];
-    bool node_first = symm__team_failed(node) != SYMM_OK;
+    symm_status failed = symm__team_failed(team);
 
-    if (symm__team_failed(team) == SYMM_OK && !node_first)
-        return status; /* an argument, or memory: nothing has begun, or all have refused */
-    snprintf(sentence, sizeof(sentence), "%s",
-             symm__team_failed(team) != SYMM_OK ? team->failure : node->failure);
-    status = (symm_status)(team->failed != SYMM_OK ? team->failed : node->failed);
-    if (team->failed == SYMM_OK)
-        (void)symm__team_fail(team, status, "%s", sentence);
-    if (!node_first)
-        (void)symm__team_fail(node, status, "%s", sentence);
+    if (failed == SYMM_OK) {
+        failed = symm__team_failed(node);
+        if (failed == SYMM_OK)
+            return status; /* an argument, or memory: nothing has begun, or all refused */
+        (void)symm__team_fail(team, failed, "%s", node->failure);
+    }
     if (team->calls)
-        symm__cuda_abort(node, status);
+        symm__cuda_abort(node, failed);
     symm__engine_team_abort(team);
     return symm__team_failed(team);
 }

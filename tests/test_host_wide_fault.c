@@ -176,6 +176,59 @@ static void test_late(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+/* ---- A failure outside of the collectives ------------------------------------------------ */
+
+/* A signal that rank 0 awaits does not come; the others are, or go, in a collective. */
+static int body_outside(symm_ctx *ctx, void *arg)
+{
+    struct shared *shared = arg;
+    const symm_call soon = {.size = sizeof(soon), .deadline = 0.2};
+    symm_team *world = symm_team_world(ctx);
+
+    CHECK_OK(some_call(world, 0));
+    if (symm_team_rank(world) == 0) {
+        CHECK_STATUS(symm_signal_wait(world, 1, 3, &soon), SYMM_ERR_TIMEOUT);
+        CHECK(harness_until(&shared->told, 3)); /* no call that would tell them */
+        return 0;
+    }
+    CHECK_STATUS(some_call(world, 0), SYMM_ERR_TIMEOUT);
+    CHECK_ERROR("signal 3");
+    atomic_fetch_add(&shared->told, 1);
+    return 0;
+}
+
+/* On a stream: a call on the default stream waits for the turn of one behind it. */
+static int body_turn(symm_ctx *ctx, void *arg)
+{
+    static float data[8];
+    symm_call on_stream = {.size = sizeof(on_stream), .deadline = 0.5};
+    symm_team *world = symm_team_world(ctx);
+    symm_status status;
+
+    (void)arg;
+    CHECK_OK(symm_stream_create(ctx, &on_stream.stream));
+    if (symm_team_rank(world) == 0)
+        CHECK_OK(symm_signal_wait(world, 1, 3, &on_stream));
+    on_stream.deadline = HARNESS_AMPLE;
+    status =
+        symm_all_reduce(world, data, data, 8, SYMM_FLOAT32, SYMM_SUM, &on_stream, NULL);
+    CHECK(status == SYMM_OK || status == SYMM_ERR_TIMEOUT); /* if this rank is slow */
+    CHECK_STATUS(some_call(world, 0), SYMM_ERR_TIMEOUT);
+    CHECK_ERROR("signal 3");
+    return 0;
+}
+
+static void test_outside(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+
+    (void)state;
+    shared->deadline = HARNESS_SOON;
+    assert_int_equal(run(shared, body_outside, 0), 0);
+    assert_int_equal(run(shared, body_turn, 0), 0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 /* ---- Another call ------------------------------------------------------------------------ */
 
 /* The ranks of one host agree with each other, but not with the other host's. */
@@ -278,9 +331,9 @@ static void test_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),    cmocka_unit_test(test_late),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_leave),
-        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_death),   cmocka_unit_test(test_late),
+        cmocka_unit_test(test_outside), cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_leave),   cmocka_unit_test(test_start),
     };
     int failed;
 
