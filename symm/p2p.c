@@ -87,13 +87,17 @@ static void run_queued(struct symm_task *task)
 
 static symm_status enqueue(const struct transfer *t, void *stream)
 {
+    const symm_ctx *ctx = t->team->ctx;
     struct transfer *queued = malloc(sizeof(*queued));
 
     if (!queued)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
     *queued = *t;
     queued->task.run = run_queued;
-    t->team->ctx->ops->stream_push(t->team->ctx->backend, stream, &queued->task);
+    /* It takes no lane, which would tell symm_team_destroy of the stream. */
+    __atomic_fetch_or(&t->team->streams, UINT64_C(1) << symm__stream_index(ctx, stream),
+                      __ATOMIC_RELAXED);
+    ctx->ops->stream_push(ctx->backend, stream, &queued->task);
     return SYMM_OK;
 }
 

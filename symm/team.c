@@ -15,6 +15,7 @@
 #include "cuda.h"
 #include "engine_team.h"
 #include "interop.h"
+#include "lane.h"
 #include "plan_team.h"
 #include "register.h"
 #include "status.h"
@@ -437,6 +438,27 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
     return status;
 }
 
+/*
+ * What is queued for the team runs; each call is bounded by its deadline. Other streams are
+ * not waited for: what they wait for may be this thread's next call. (On a device streams are
+ * the caller's own, and symm__cuda_team_close waits.)
+ */
+static void run_queued(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+
+    for (int i = 0; i < SYMM_MAX_STREAMS && !team->calls; i++) {
+        struct symm_stream *stream =
+            __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
+        bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;
+
+        /* An engine's sends and receives may be on any stream. */
+        if (stream && (used || team->engine || symm__lane_find(team, stream) > 0) &&
+            !ctx->ops->stream_is_own(stream))
+            ctx->ops->stream_drain(ctx->backend, stream);
+    }
+}
+
 void symm_team_destroy(symm_team *team)
 {
     symm_ctx *ctx;
@@ -444,11 +466,7 @@ void symm_team_destroy(symm_team *team)
     if (!team || symm__ctx_check(team->ctx) != SYMM_OK || team->slot == 0)
         return; /* the world goes with its context */
     ctx = team->ctx;
-    /* What is queued for the team runs first; each call is bounded by its deadline. (On a
-     * device the lanes' streams are the caller's own, and symm__cuda_team_close waits.) */
-    for (int i = 1; i < SYMM_CHANNELS && !team->calls; i++)
-        if (team->lane[i].stream && !ctx->ops->stream_is_own(team->lane[i].stream))
-            ctx->ops->stream_drain(ctx->backend, team->lane[i].stream);
+    run_queued(team);
     pthread_mutex_lock(&ctx->lock);
     ctx->teams[team->slot] = NULL;
     __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);

@@ -137,6 +137,46 @@ static int body_destroy(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/*
+ * A team that is destroyed runs its one-sided calls first, on whichever streams. What other
+ * teams have queued is not waited for: it may need this thread.
+ */
+static int body_one_sided(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *team = NULL;
+    CHECK_OK(symm_team_split(world, 0, 0, &team));
+    if (symm_team_rank(world) == 0) {
+        symm_call one = on_stream(NULL, "one"), other = on_stream(NULL, "other");
+        CHECK_OK(symm_stream_create(ctx, &one.stream));
+        CHECK_OK(symm_stream_create(ctx, &other.stream));
+        CHECK_OK(symm_signal_wait(team, 1, 7, &one));
+        CHECK_OK(symm_signal_wait(world, 1, 7, &other));
+        atomic_store(&s->flag, 1);
+        symm_team_destroy(team);
+        CHECK(atomic_load(&s->flag) == 2);
+        atomic_store(&s->flag, 3);
+        CHECK_OK(symm_stream_synchronize(ctx, one.stream, HARNESS_AMPLE));
+        CHECK_OK(symm_stream_synchronize(ctx, other.stream, HARNESS_AMPLE));
+    } else {
+        CHECK(harness_until(&s->flag, 1));
+        harness_sleep(0.02); /* for one that does not wait to come back */
+        atomic_store(&s->flag, 2);
+        CHECK_OK(symm_signal(team, 0, 7, NULL));
+        CHECK(harness_until(&s->flag, 3));
+        CHECK_OK(symm_signal(world, 0, 7, NULL));
+        symm_team_destroy(team);
+    }
+    CHECK_OK(symm_barrier(world, NULL, NULL)); /* has not failed */
+    return 0;
+}
+
+static void team_destroy_runs_one_sided_calls(void **state)
+{
+    static const int ranks[] = {2};
+    assert_int_equal(run_for(state, body_one_sided, ranks, 1), 0);
+}
+
 static void destroy_runs_the_queue(void **state)
 {
     static const int ranks[] = {1, 2};
@@ -613,6 +653,7 @@ int main(void)
     struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_keep_order),
         cmocka_unit_test(destroy_runs_the_queue),
+        cmocka_unit_test(team_destroy_runs_one_sided_calls),
         cmocka_unit_test(synchronize_is_bounded),
         cmocka_unit_test(work_tells_the_end),
         cmocka_unit_test(work_may_be_released_early),
