@@ -492,7 +492,7 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
 
     if (status == SYMM_OK)
         status = symm__team_record_of(team, peer);
-    if (status != SYMM_OK)
+    if (status != SYMM_OK || peer == team->rank) /* which knows that it lives */
         return status;
     status = symm__process_check(&team->ctx->process[rank],
                                  &team->ctx->control[rank]->live, &why);

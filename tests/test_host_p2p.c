@@ -359,6 +359,32 @@ static void beside_a_rendezvous(void **state)
     run_for(state, body_beside, ranks, 1);
 }
 
+/* ---- One's own signals ---------------------------------------------------------------- */
+
+/* A rank may wait on a stream for what it raises itself later. */
+static int body_own(symm_ctx *ctx, void *arg)
+{
+    symm_team *world = symm_team_world(ctx);
+    symm_call call = {.size = sizeof(call)};
+    int me = symm_team_rank(world);
+    (void)arg;
+    CHECK_OK(symm_stream_create(ctx, &call.stream));
+    CHECK_OK(symm_signal_wait(world, me, 3, &call));
+    harness_sleep(0.02); /* for the wait to look at who is to raise it */
+    CHECK_OK(symm_signal(world, me, 3, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, call.stream, HARNESS_AMPLE));
+    CHECK_OK(symm_barrier(world, NULL, NULL)); /* has not failed */
+    call = (symm_call){.size = sizeof(call), .deadline = 0.01};
+    CHECK_STATUS(symm_signal_wait(world, me, 3, &call), SYMM_ERR_TIMEOUT);
+    return 0;
+}
+
+static void own_signals(void **state)
+{
+    static const int ranks[] = {1};
+    run_for(state, body_own, ranks, 1);
+}
+
 int main(void)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -367,6 +393,7 @@ int main(void)
         cmocka_unit_test(signals_run_ahead), cmocka_unit_test(waits_match_signals),
         cmocka_unit_test(waits_wait),        cmocka_unit_test(all_signal_numbers),
         cmocka_unit_test(puts_are_seen),     cmocka_unit_test(beside_a_rendezvous),
+        cmocka_unit_test(own_signals),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tests[i].initial_state = shared;
