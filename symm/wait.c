@@ -483,22 +483,28 @@ symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *a
 
 /* ---- One-sided signals ----------------------------------------------------------------- */
 
+/*
+ * Of who raises the signal: has it failed, is it dead? Whether the signal is there is asked
+ * last: what was raised before a failure or an end came before it.
+ */
 static symm_status signal_look(const struct stall *stall, int peer, uint32_t count)
 {
     symm_team *team = stall->team;
     int rank = team->world_rank[peer];
-    const char *why;
+    const char *why = NULL;
     symm_status status = symm__team_failed(team);
 
     if (status == SYMM_OK)
         status = symm__team_record_of(team, peer);
-    if (status != SYMM_OK || peer == team->rank) /* which knows that it lives */
-        return status;
-    status = symm__process_check(&team->ctx->process[rank],
-                                 &team->ctx->control[rank]->live, &why);
+    if (status == SYMM_OK && peer != team->rank) /* which knows that it lives */
+        status = symm__process_check(&team->ctx->process[rank],
+                                     &team->ctx->control[rank]->live, &why);
     if (status == SYMM_OK ||
         symm_epoch_reached((uint32_t)symm_word_load(stall->word), count))
         return SYMM_OK;
+    /* It may have told why it leaves before it ended. */
+    if (!why || symm__team_record_of(team, peer) != SYMM_OK)
+        return symm__team_failed(team);
     return report_dead(stall, peer, status, why);
 }
 

@@ -11,9 +11,11 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,6 +25,7 @@
 struct shared {
     struct harness_sync sync;
     _Atomic int sent;
+    pid_t receiver;
 };
 
 struct setting {
@@ -359,7 +362,7 @@ static void beside_a_rendezvous(void **state)
     run_for(state, body_beside, ranks, 1);
 }
 
-/* ---- One's own signals ---------------------------------------------------------------- */
+/* ---- One's own signals, and a failure behind one --------------------------------- */
 
 /* A rank may wait on a stream for what it raises itself later. */
 static int body_own(symm_ctx *ctx, void *arg)
@@ -385,15 +388,54 @@ static void own_signals(void **state)
     run_for(state, body_own, ranks, 1);
 }
 
+/* A signal, and then its sender's next call fails, before the receiver looks again. */
+static int body_behind(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *team = NULL;
+    for (int i = 1; i <= 5; i++) {
+        CHECK_OK(symm_team_split(world, 0, 0, &team));
+        if (symm_team_rank(world) == 0) {
+            symm_call soon = {.size = sizeof(soon), .deadline = 1e-3};
+            CHECK(harness_until(&s->sent, i));
+            harness_sleep(0.005); /* for it to sleep */
+            kill(s->receiver, SIGSTOP);
+            symm_status status = symm_signal(team, 1, 1, NULL);
+            if (status == SYMM_OK)
+                status = symm_barrier(team, &soon, NULL);
+            kill(s->receiver, SIGCONT);
+            CHECK(status == SYMM_ERR_TIMEOUT);
+        } else {
+            s->receiver = getpid();
+            atomic_store(&s->sent, i);
+            CHECK_OK(symm_signal_wait(team, 0, 1, NULL));
+        }
+        symm_team_destroy(team);
+    }
+    return 0;
+}
+
+static void a_failure_behind_a_signal(void **state)
+{
+    struct harness h = {.ranks = 2, .body = body_behind, .arg = *state};
+    memset(*state, 0, sizeof(struct shared));
+    assert_int_equal(harness_run(&h), 0);
+}
+
 int main(void)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(put_and_get),       cmocka_unit_test(put_with_signal),
-        cmocka_unit_test(signals_run_ahead), cmocka_unit_test(waits_match_signals),
-        cmocka_unit_test(waits_wait),        cmocka_unit_test(all_signal_numbers),
-        cmocka_unit_test(puts_are_seen),     cmocka_unit_test(beside_a_rendezvous),
+        cmocka_unit_test(put_and_get),
+        cmocka_unit_test(put_with_signal),
+        cmocka_unit_test(signals_run_ahead),
+        cmocka_unit_test(waits_match_signals),
+        cmocka_unit_test(waits_wait),
+        cmocka_unit_test(all_signal_numbers),
+        cmocka_unit_test(puts_are_seen),
+        cmocka_unit_test(beside_a_rendezvous),
         cmocka_unit_test(own_signals),
+        cmocka_unit_test(a_failure_behind_a_signal),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tests[i].initial_state = shared;
