@@ -421,6 +421,15 @@ static bool link_alive(void *arg, int rank)
                SYMM_ERR_PEER_DEAD;
 }
 
+static bool link_finished(void *arg, int rank)
+{
+    const symm_ctx *ctx = arg;
+    const struct symm_control *control = ctx->control[rank];
+
+    return control &&
+           __atomic_load_n(&control->live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED;
+}
+
 /*
  * The first exchange of all ranks. `mine`: how the local steps before it went. *adopted: how
  * mapping the peers' pages went here, which the next exchange tells.
@@ -486,6 +495,7 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     if (status != SYMM_OK)
         return status;
     ctx->link.alive = link_alive;
+    ctx->link.finished = link_finished;
     ctx->link.alive_arg = ctx;
     pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
     status = symm__team_create_world(ctx, adopted, until - symm__now());

@@ -37,7 +37,9 @@ struct symm_link {
     uint64_t far; /* bit r: rank r is on another host: it gets no descriptors */
     /* NULL, or: is this world rank's process still alive? Polled while waiting. */
     bool (*alive)(void *arg, int rank);
-    void *alive_arg;
+    /* NULL, or: has this local rank finalized its context? For sentences. */
+    bool (*finished)(void *arg, int rank);
+    void *alive_arg; /* of both */
     /*
      * The last exchanges that failed half-way: what still comes of them is thrown away, and
      * members who had no room for the news get it before anything else.

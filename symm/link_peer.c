@@ -119,6 +119,10 @@ static enum symm_wire link_tell_past(const struct symm_link_run *run, int rank)
 symm_status symm__link_dead(const struct symm_link_run *run,
                             struct symm_link_peer *peer, const char *how)
 {
+    const struct symm_link *link = run->link;
+    if ((link->left >> peer->rank & 1) != 0 ||
+        (link->finished != NULL && link->finished(link->alive_arg, peer->rank)))
+        how = "has finalized its context";
     peer->dead = true;
     return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", peer->rank, how,
                       run->exchange->what);

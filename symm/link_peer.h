@@ -86,6 +86,7 @@ bool symm__link_owes(const struct symm_link_run *run,
                      const struct symm_link_peer *peer);
 symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
                             bool *progress);
+/* how: "died"; of one that has finalized its context that is said. */
 symm_status symm__link_dead(const struct symm_link_run *run,
                             struct symm_link_peer *peer, const char *how);
 /*

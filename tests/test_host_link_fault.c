@@ -168,7 +168,13 @@ static bool alive_unless_stopped(void *arg, int rank)
     return rank != 1 || atomic_load(job->step) == 0;
 }
 
-/* Rank 1 keeps its sockets and says nothing, but `alive` knows better. */
+static bool finished_if_stopped(void *arg, int rank)
+{
+    return !alive_unless_stopped(arg, rank);
+}
+
+/* Rank 1 keeps its sockets and says nothing, but `alive` knows better, and of kind 1 `finished`,
+ * too. */
 static int body_alive(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
@@ -176,6 +182,7 @@ static int body_alive(int rank, struct plane_result *result, void *arg)
     struct symm_parcel parcels[MOST];
     link_open(&link, job, rank, true);
     link.alive = alive_unless_stopped;
+    link.finished = job->kind == 1 ? finished_if_stopped : NULL;
     link.alive_arg = job;
     struct symm_exchange exchange = exchange_of(job->size, 5, 1);
     if (rank == 1) {
@@ -194,16 +201,20 @@ static int body_alive(int rank, struct plane_result *result, void *arg)
 
 static void test_alive(void **state)
 {
-    struct job job;
-    struct plane plane;
+    static const char *const told[] = {"rank 1 died",
+                                       "rank 1 has finalized its context"};
     (void)state;
-    job_run(&job, &plane, 3, 0, body_alive);
-    for (int r = 0; r < 3; r += 2) {
-        assert_int_equal(plane.results[r].status, SYMM_ERR_PEER_DEAD);
-        assert_non_null(strstr(plane.results[r].error, "rank 1 died"));
-        assert_true(plane.results[r].seconds < HARNESS_SOON);
+    for (int kind = 0; kind < 2; kind++) {
+        struct job job;
+        struct plane plane;
+        job_run(&job, &plane, 3, kind, body_alive);
+        for (int r = 0; r < 3; r += 2) {
+            assert_int_equal(plane.results[r].status, SYMM_ERR_PEER_DEAD);
+            assert_non_null(strstr(plane.results[r].error, told[kind]));
+            assert_true(plane.results[r].seconds < HARNESS_SOON);
+        }
+        job_close(&job, &plane);
     }
-    job_close(&job, &plane);
 }
 
 /* ---- Deadlines ------------------------------------------------------------------- */

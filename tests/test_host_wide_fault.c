@@ -284,6 +284,29 @@ static void test_leave(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+/* One that finalizes too early is not said to have died, on whichever host. */
+static int body_early(symm_ctx *ctx, void *arg)
+{
+    symm_team *world = symm_team_world(ctx);
+
+    (void)arg;
+    if (symm_team_rank(world) == 3)
+        return 0;
+    CHECK_STATUS(symm_rendezvous(world), SYMM_ERR_PEER_DEAD);
+    CHECK_ERROR("rank 3 has finalized its context");
+    return 0;
+}
+
+static void test_early(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(run(shared, body_early, 0), 0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 /* ---- Not starting ---------------------------------------------------------------- */
 
 /* Rank 3 dies in the middle of symm_init: behind the allgather. */
@@ -333,7 +356,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_death),   cmocka_unit_test(test_late),
         cmocka_unit_test(test_outside), cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_leave),   cmocka_unit_test(test_start),
+        cmocka_unit_test(test_leave),   cmocka_unit_test(test_early),
+        cmocka_unit_test(test_start),
     };
     int failed;
 
