@@ -153,8 +153,6 @@ void symm__team_free(symm_team *team)
     if (!team)
         return;
     symm__interop_forget(team);
-    if (team->ctx->group && team->slot != 0)
-        symm__group_hold(team, -1);
     for (size_t i = 0; i < team->buffer_count; i++)
         free(team->buffers[i]);
     free(team->buffers);
@@ -164,6 +162,8 @@ void symm__team_free(symm_team *team)
     symm__plan_close(team);
     symm__register_close(team);
     symm__memory_release(team);
+    if (team->ctx->group && team->slot != 0)
+        symm__group_hold(team, -1); /* a split may take the place from here on */
     symm__heap_finish(&team->heap);
     for (int i = 0; i < SYMM_CHANNELS; i++)
         free(team->lane[i].cached);

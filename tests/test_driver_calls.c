@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "choose.h"
+#include "context.h"
 
 #define AREA_BYTES ((size_t)1 << 20)
 #define GUARD      ((size_t)64) /* kept and checked behind the data */
@@ -349,11 +350,49 @@ static int in_teams(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/*
+ * Ranks that are threads: a team's place is taken until the last store of the last member.
+ * Rank 0 leaves a team while its device is busy, when rank 1 has left.
+ */
+static int leave_late(symm_ctx *ctx, void *arg)
+{
+    static _Atomic int leaving;
+    struct stage s;
+    symm_team *team = NULL;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_OK(symm_team_split(s.team, 0, 0, &team));
+    CHECK_OK(symm_barrier(team, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
+    if (s.rank == 0) {
+        const symm_call call = {.size = sizeof(call), .stream = s.stream};
+
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        atomic_store(&leaving, 1);
+        symm_team_destroy(team);
+        atomic_store(&leaving, 2);
+    } else {
+        uint64_t place = UINT64_C(1) << team->slot;
+
+        symm_team_destroy(team);
+        CHECK(harness_until(&leaving, 1));
+        harness_sleep(0.02); /* for it to be in the call */
+        CHECK(symm__group_held(ctx->group, s.rank) & place);
+        CHECK_OK(symm_signal(s.team, 0, 3, NULL));
+        CHECK(harness_until(&leaving, 2));
+        CHECK((symm__group_held(ctx->group, s.rank) & place) == 0);
+    }
+    stage_close(&s);
+    return 0;
+}
+
 static void test_teams(void **state)
 {
     (void)state;
     assert_int_equal(run(in_teams, 4, HARNESS_THREADS, 0, 1), 0);
     assert_int_equal(run(in_teams, 3, HARNESS_PROCESSES, 0, 1), 0);
+    assert_int_equal(run(leave_late, 2, HARNESS_THREADS, 0, 1), 0);
 }
 
 /* ---- What is refused, what is told ----------------------------------------------------- */
