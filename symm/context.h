@@ -138,7 +138,7 @@ struct symm_team {
     int32_t failed; /* symm_status, atomic; the record below is written before it */
     pthread_mutex_t lanes; /* guards the lanes of streams while calls are queued */
     char failure[SYMM_RECORD_BYTES];
-    uint64_t streams; /* host, atomic: by bits, those that have had one-sided calls */
+    uint64_t streams; /* host, atomic: by bits, those with calls that take no lane */
     const char *last_path; /* what a one-sided call did; NULL: see lane */
     int last_lane;
     struct symm_team_engine *engine;   /* NULL: calls go to no engine; owned */

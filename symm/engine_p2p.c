@@ -254,6 +254,7 @@ static symm_status launch_host(struct batch *batch, void *stream, symm_work **wo
     }
     batch->task.run = run_queued;
     if (stream) {
+        symm__stream_used(batch->team, stream);
         ctx->ops->stream_push(ctx->backend, stream, &batch->task);
         return SYMM_OK;
     }

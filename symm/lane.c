@@ -35,6 +35,13 @@ int symm__stream_index(const symm_ctx *ctx, const void *stream)
     return -1;
 }
 
+void symm__stream_used(symm_team *team, const void *stream)
+{
+    __atomic_fetch_or(&team->streams,
+                      UINT64_C(1) << symm__stream_index(team->ctx, stream),
+                      __ATOMIC_RELAXED);
+}
+
 symm_status symm__stream_check(const symm_ctx *ctx, const void *stream)
 {
     if (symm__stream_index(ctx, stream) >= 0)

@@ -24,6 +24,8 @@ int symm__lane_find(symm_team *team, const void *stream);
 void symm__lane_forget(symm_ctx *ctx, const void *stream);
 /* Its place in ctx->streams, -1 of any other pointer. */
 int symm__stream_index(const symm_ctx *ctx, const void *stream);
+/* Host: a call that takes no lane is queued on the stream; symm_team_destroy awaits it. */
+void symm__stream_used(symm_team *team, const void *stream);
 symm_status symm__stream_check(const symm_ctx *ctx, const void *stream) SYMM_MUST_CHECK;
 /* Enter and leave for what runs on the NULL stream without a lane. */
 symm_status symm__default_enter(symm_ctx *ctx) SYMM_MUST_CHECK;

@@ -120,6 +120,7 @@ symm_status symm__link_dead(const struct symm_link_run *run,
                             struct symm_link_peer *peer, const char *how)
 {
     const struct symm_link *link = run->link;
+
     if ((link->left >> peer->rank & 1) != 0 ||
         (link->finished != NULL && link->finished(link->alive_arg, peer->rank)))
         how = "has finalized its context";

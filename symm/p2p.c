@@ -94,9 +94,7 @@ static symm_status enqueue(const struct transfer *t, void *stream)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
     *queued = *t;
     queued->task.run = run_queued;
-    /* It takes no lane, which would tell symm_team_destroy of the stream. */
-    __atomic_fetch_or(&t->team->streams, UINT64_C(1) << symm__stream_index(ctx, stream),
-                      __ATOMIC_RELAXED);
+    symm__stream_used(t->team, stream);
     ctx->ops->stream_push(ctx->backend, stream, &queued->task);
     return SYMM_OK;
 }

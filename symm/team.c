@@ -452,8 +452,7 @@ static void run_queued(symm_team *team)
             __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
         bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;
 
-        /* An engine's sends and receives may be on any stream. */
-        if (stream && (used || team->engine || symm__lane_find(team, stream) > 0) &&
+        if (stream && (used || symm__lane_find(team, stream) < SYMM_CHANNELS) &&
             !ctx->ops->stream_is_own(stream))
             ctx->ops->stream_drain(ctx->backend, stream);
     }
