@@ -459,6 +459,8 @@ static symm_status conclude(const struct shrink *s, bool opened, enum phase *end
             return status;
         if (at.attempt != s->attempt || at.phase != DECIDED) {
             *end = ended(s, &at);
+            if (*end == DONE && !opened) /* which would have needed me */
+                return damaged(s, at.word);
             return SYMM_OK;
         }
         want = verdict(s, opened, symm__now() >= until);
