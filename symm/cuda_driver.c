@@ -69,17 +69,22 @@ static const char *name_of(CUresult result)
     return name;
 }
 
-/* Takes every function; false: fail() has been called. */
+/* Takes every function that is there; false: fail() has been called. */
 static bool fill(const struct getter *get, const char *library)
 {
     static const struct {
         const char *name;
         int since;
         size_t member;
+        bool optional;
     } entries[] = {
 #define SYMM_CUDA_DRIVER_ENTRY(function, since)                                        \
-    {#function, since, offsetof(struct symm_cuda_driver, function)},
+    {#function, since, offsetof(struct symm_cuda_driver, function), false},
         SYMM_CUDA_DRIVER_MAP(SYMM_CUDA_DRIVER_ENTRY)
+#undef SYMM_CUDA_DRIVER_ENTRY
+#define SYMM_CUDA_DRIVER_ENTRY(function, since)                                        \
+    {#function, since, offsetof(struct symm_cuda_driver, function), true},
+            SYMM_CUDA_DRIVER_OPTIONAL(SYMM_CUDA_DRIVER_ENTRY)
 #undef SYMM_CUDA_DRIVER_ENTRY
     };
 
@@ -91,7 +96,7 @@ static bool fill(const struct getter *get, const char *library)
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         void *function = take(get, entries[i].name, entries[i].since);
 
-        if (!function) {
+        if (!function && !entries[i].optional) {
             fail(SYMM_ERR_UNSUPPORTED,
                  "the CUDA driver is too old: %s is for CUDA %d.%d and lacks %s; a "
                  "driver of version " OLDEST_DRIVER " or newer is needed",

@@ -86,6 +86,12 @@
     X(cuFuncSetAttribute, 9000)                                                        \
     X(cuLaunchKernelEx, 11060)
 
+/* What a driver may lack: then the pointer is NULL. */
+#define SYMM_CUDA_DRIVER_OPTIONAL(X)                                                   \
+    X(cuModuleGetFunctionCount, 12040)                                                 \
+    X(cuModuleEnumerateFunctions, 12040)                                               \
+    X(cuFuncLoad, 12040)
+
 /* One process has one: opened once, never closed (the driver cannot be unloaded). The
  * member for cuMemAlloc is used as driver->cuMemAlloc: cuda.h's renaming applies to both. */
 struct symm_cuda_driver {
@@ -93,6 +99,11 @@ struct symm_cuda_driver {
 #define SYMM_CUDA_DRIVER_MEMBER(function, since) __typeof__(&function) function;
     SYMM_CUDA_DRIVER_MAP(SYMM_CUDA_DRIVER_MEMBER)
 #undef SYMM_CUDA_DRIVER_MEMBER
+    /* The optional ones, which cuda.h may lack, too. */
+    CUresult(CUDAAPI *cuModuleGetFunctionCount)(unsigned *count, CUmodule module);
+    CUresult(CUDAAPI *cuModuleEnumerateFunctions)(CUfunction *functions, unsigned count,
+                                                  CUmodule module);
+    CUresult(CUDAAPI *cuFuncLoad)(CUfunction function);
 };
 
 /*

@@ -2,8 +2,8 @@
 /*
  * cuda_modules.c - the kernels' machine code on the device, and its functions by name.
  *
- * All modules are loaded when the context is made, so that no call and no capture of a graph
- * loads one; a function is looked up in the driver once. With SYMM_KERNELS the modules are
+ * All modules are loaded when the context is made, with all their functions, so that no call
+ * and no capture of a graph loads one; a function is looked up in the driver once. With SYMM_KERNELS the modules are
  * the files NAME.fatbin of a folder, for who builds kernels.
  * Refuses: a build without kernels and without such a folder; an empty folder.
  */
@@ -39,6 +39,37 @@ struct symm_cuda_modules {
     size_t function_count, function_capacity;
 };
 
+/*
+ * Since CUDA 12.2 the driver loads a function when it is looked up, and may first wait for all
+ * that runs: for a kernel that waits for a peer, which waits for the call that is being
+ * made. A driver before 12.4 cannot be asked (CUDA_MODULE_LOADING=EAGER tells it).
+ */
+static symm_status load_functions(const struct symm_cuda_driver *driver,
+                                  const struct module *module)
+{
+    unsigned count = 0;
+    CUfunction *list = NULL;
+    symm_status status;
+
+    if (!driver->cuModuleGetFunctionCount || !driver->cuModuleEnumerateFunctions ||
+        !driver->cuFuncLoad)
+        return SYMM_OK;
+    status = SYMM_CUDA_CALL(driver, cuModuleGetFunctionCount, (&count, module->module),
+                            "module %s", module->name);
+    if (status != SYMM_OK || count == 0)
+        return status;
+    list = calloc(count, sizeof(*list));
+    if (!list)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a list of %u kernels", count);
+    status = SYMM_CUDA_CALL(driver, cuModuleEnumerateFunctions,
+                            (list, count, module->module), "module %s", module->name);
+    for (unsigned i = 0; i < count && status == SYMM_OK; i++)
+        status = SYMM_CUDA_CALL(driver, cuFuncLoad, (list[i]),
+                                "kernel %u of %u of module %s", i, count, module->name);
+    free(list);
+    return status;
+}
+
 /* With the context current. */
 static symm_status load(struct symm_backend *backend, const char *name,
                         const void *image)
@@ -62,9 +93,10 @@ static symm_status load(struct symm_backend *backend, const char *name,
                             "the kernels of module %s for device %d (%s, %d.%d)", name,
                             backend->device.ordinal, backend->device.name,
                             backend->device.major, backend->device.minor);
-    if (status == SYMM_OK)
-        m->module_count++;
-    return status;
+    if (status != SYMM_OK)
+        return status;
+    m->module_count++;
+    return load_functions(backend->driver, made);
 }
 
 /* The whole file, for the driver to read; the caller frees it. */

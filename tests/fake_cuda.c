@@ -343,7 +343,8 @@ static CUresult find(const char *symbol, void **function, int version,
         void *function;
     } known[] = {
 #define KNOWN_ENTRY(function, since) {#function, since, (void *)function},
-        SYMM_CUDA_DRIVER_MAP(KNOWN_ENTRY) OTHERS_MAP(KNOWN_ENTRY)
+        SYMM_CUDA_DRIVER_MAP(KNOWN_ENTRY) SYMM_CUDA_DRIVER_OPTIONAL(KNOWN_ENTRY)
+            OTHERS_MAP(KNOWN_ENTRY)
 #undef KNOWN_ENTRY
     };
 

@@ -2,7 +2,9 @@
 /*
  * fake_cuda_module.c - modules and launches. An image is looked at only as far as to see
  * that it is one; its kernels are the functions of the same names in the fake's own library,
- * where every kernel is linked in. Launches that a GPU would refuse are refused.
+ * where every kernel is linked in. Launches that a GPU would refuse are refused. A function
+ * that was not loaded before is when it is looked up, which waits for all that runs, as a
+ * driver may.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -15,6 +17,8 @@ struct CUmod_st {
     struct fake_object object;
     CUcontext context;
     struct CUfunc_st *functions;
+    bool loaded;           /* all that it has */
+    struct CUfunc_st *all; /* stands for all that it has */
 };
 
 struct CUfunc_st {
@@ -47,6 +51,41 @@ FAKE_API CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
     return CUDA_SUCCESS;
 }
 
+/* A module seems to have one function. */
+FAKE_API CUresult CUDAAPI cuModuleGetFunctionCount(unsigned *count, CUmodule module)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    fake_expect(FAKE_MODULE, module);
+    *count = 1;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions,
+                                                     unsigned count, CUmodule module)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    fake_expect(FAKE_MODULE, module);
+    if (!module->all)
+        module->all = calloc(1, sizeof(*module->all));
+    if (!module->all)
+        fake_die("no memory");
+    module->all->module = module;
+    if (count > 0)
+        functions[0] = module->all;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuFuncLoad(CUfunction function)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    fake_expect(FAKE_MODULE, function->module);
+    function->module->loaded = true;
+    return CUDA_SUCCESS;
+}
+
 FAKE_API CUresult CUDAAPI cuModuleUnload(CUmodule module)
 {
     FAKE_ENTER_FREE(FAKE_CURRENT);
@@ -58,6 +97,7 @@ FAKE_API CUresult CUDAAPI cuModuleUnload(CUmodule module)
         next = f->next;
         free(f);
     }
+    free(module->all);
     fake_delete(module);
     return later;
 }
@@ -97,6 +137,8 @@ FAKE_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule mod
                  : own_symbol(name);
     if (!symbol)
         return CUDA_ERROR_NOT_FOUND;
+    if (!module->loaded)
+        fake_context_wait(module->context);
     f = calloc(1, sizeof(*f));
     if (!f)
         fake_die("no memory");

@@ -258,6 +258,8 @@ bool fake_in_host_function(void);
 struct fake_mark *fake_mark_new(void);
 void fake_mark_drop(struct fake_mark *mark);
 void fake_mark_wait(struct fake_mark *mark); /* under the lock */
+/* All that the context's streams have to do now, and the destroyed ones'. */
+void fake_context_wait(CUcontext context);
 CUresult fake_capture_unsafe(void);
 CUresult fake_capture_add(CUstream stream, const struct fake_op *op);
 CUresult fake_capture_break(CUstream stream); /* a call that a capture does not allow */

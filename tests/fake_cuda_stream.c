@@ -367,11 +367,8 @@ FAKE_API CUresult CUDAAPI cuStreamQuery(CUstream stream)
     return stream->first || stream->busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-/* All that the context's streams have to do now, and the destroyed ones'. */
-FAKE_API CUresult CUDAAPI cuCtxSynchronize(void)
+void fake_context_wait(CUcontext context)
 {
-    FAKE_ENTER_FREE(FAKE_CURRENT | FAKE_UNSAFE);
-    CUcontext context = fake_current();
     struct fake_op op = {.kind = FAKE_OP_MARK};
     struct fake_mark *marks[256];
     int count = 0;
@@ -396,6 +393,13 @@ FAKE_API CUresult CUDAAPI cuCtxSynchronize(void)
     }
     while (context->dying > 0)
         pthread_cond_wait(&progress, &fake_mutex);
+}
+
+FAKE_API CUresult CUDAAPI cuCtxSynchronize(void)
+{
+    FAKE_ENTER_FREE(FAKE_CURRENT | FAKE_UNSAFE);
+
+    fake_context_wait(fake_current());
     return later;
 }
 

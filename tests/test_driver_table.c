@@ -116,7 +116,21 @@ static int filled(void *arg)
     CHECK(driver->version == 13000);
 #define FILLED(function, since) CHECK(driver->function != NULL);
     SYMM_CUDA_DRIVER_MAP(FILLED)
+    SYMM_CUDA_DRIVER_OPTIONAL(FILLED)
 #undef FILLED
+    return 0;
+}
+
+/* A driver that lacks only what it may lack. */
+static int older(void *arg)
+{
+    const struct symm_cuda_driver *driver;
+
+    (void)arg;
+    CHECK_OK(symm__cuda_driver(&driver));
+    CHECK(driver->version == 12030 && driver->cuLaunchKernelEx);
+    CHECK(!driver->cuModuleGetFunctionCount && !driver->cuModuleEnumerateFunctions &&
+          !driver->cuFuncLoad);
     return 0;
 }
 
@@ -165,6 +179,15 @@ static void test_filled(void **state)
     assert_int_equal(driver_lives(filled, NULL, settings), 0);
 }
 
+static void test_older(void **state)
+{
+    const char *settings[] = {"SYMM_CUDA_LIBRARY=" SYMM_FAKE_CUDA,
+                              "FAKE_CUDA_VERSION=12030", NULL};
+
+    (void)state;
+    assert_int_equal(driver_lives(older, NULL, settings), 0);
+}
+
 static void test_check(void **state)
 {
     const char *settings[] = {"SYMM_CUDA_LIBRARY=" SYMM_FAKE_CUDA, NULL};
@@ -178,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_filled),
+        cmocka_unit_test(test_older),
         cmocka_unit_test(test_check),
     };
 
