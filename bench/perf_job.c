@@ -236,6 +236,11 @@ int perf_job_fork(int ranks, int (*body)(void *arg, const struct perf_place *pla
     char job_id[96];
     int first = 0, left = ranks;
 
+    if (ranks > PERF_MAX_RANKS) {
+        fprintf(stderr, "symm-perf: found %d ranks to start, allowed: 1 to %d\n", ranks,
+                PERF_MAX_RANKS);
+        return PERF_REFUSED;
+    }
     snprintf(job_id, sizeof job_id, "symm-perf-%d-%.0f", (int)parent, perf_now());
     fflush(NULL);
     for (int r = 0; r < ranks; r++) {

@@ -101,6 +101,14 @@ static int choose_ranks(const struct main_args *args, const struct perf_place *p
     if (!*ranks && !launched)
         *ranks = world;
     have = *ranks ? *ranks : place->size;
+    if (*ranks > PERF_MAX_RANKS) {
+        snprintf(
+            error, bytes,
+            "%.200s: world: found %d, allowed: 1 to %d, as many ranks as a job can "
+            "have",
+            args->options.program, *ranks, PERF_MAX_RANKS);
+        return PERF_REFUSED;
+    }
     if (args->options.root >= have) {
         snprintf(error, bytes, "-r: found %d, allowed: a rank below %d",
                  args->options.root, have);

@@ -133,6 +133,16 @@ jq -e '.replay | .nwrong == 0 and .results_checked == 1296 and .world == 4
     >/dev/null || fail "the JSON of a replay"
 refused "world: found 4, allowed: the job's number of ranks, which is 2" \
     replay "$programs/ring-pipeline-4.json" --ranks 2
+
+# A program may have more ranks than a job.
+cat > "$work/wide.json" <<'PROGRAM'
+{"format": "symm-program/1", "name": "wide", "world": 65,
+ "buffers": [{"name": "a", "dtype": "float32", "shape": [8]}],
+ "ops": [{"op": "write", "buffers": ["a"]}]}
+PROGRAM
+refused "wide.json: world: found 65, allowed: 1 to 64" replay "$work/wide.json"
+sed 's/65/256/' "$work/wide.json" > "$work/widest.json"
+refused "widest.json: world: found 256, allowed: 1 to 64" replay "$work/widest.json"
 expect 2 "a plan" replay "$programs/odd-cycle-3.json" --plan "$programs/odd-cycle-3.json"
 says err "--plan: " "a plan"
 
