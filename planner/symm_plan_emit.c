@@ -39,10 +39,21 @@ static int wrong(const char *path, const char *text)
 
 /* ---- Names ----------------------------------------------------------------------- */
 
-/* "b_" and the name with _ for what C does not allow; its number too if it is taken. */
+static bool is_taken(const char *text, char **names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], text) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * "b_" and the name with _ for what C does not allow; a number too if it is taken. A name
+ * with a number may be another's own, so numbers go on until one is free.
+ */
 static char *name_in_c(char prefix, const char *name, char **names, int count)
 {
-    const size_t room = strlen(name) + 16;
+    const size_t room = strlen(name) + 24;
     char *text = malloc(room), *to = text;
 
     if (!text)
@@ -54,11 +65,8 @@ static char *name_in_c(char prefix, const char *name, char **names, int count)
         *to++ = allowed ? *name : '_';
     }
     *to = '\0';
-    for (int i = 0; i < count; i++)
-        if (strcmp(names[i], text) == 0) {
-            snprintf(to, room - (size_t)(to - text), "__%d", count);
-            break;
-        }
+    for (int number = count; is_taken(text, names, count); number++)
+        snprintf(to, room - (size_t)(to - text), "__%d", number);
     return text;
 }
 
@@ -113,6 +121,14 @@ static bool make_text(struct emit *emit)
         wrong(NULL, "memory is exhausted");
     else
         good = symm_plan_emit_rows(emit);
+    if (good && (emit->row_count == 0 || p->buffer_count == 0)) {
+        /* C has neither empty enums nor arrays of nothing. */
+        fprintf(stderr,
+                "symm-plan emit: %s: found no %s, allowed: a program with something to "
+                "do\n",
+                p->name, emit->row_count == 0 ? "ops" : "buffers");
+        good = false;
+    }
     if (good) {
         symm_plan_emit_tables(emit);
         symm_plan_emit_numbers(emit);

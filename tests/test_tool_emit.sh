@@ -126,6 +126,15 @@ cat > "$work/hop.json" <<'PROGRAM'
          {"op": "depend", "stream": "two", "on": "two"},
          {"op": "read", "buffers": ["to"], "stream": "two"}]}
 PROGRAM
+# Names that are one name in C, and one that is another's with its number.
+cat > "$work/names.json" <<'PROGRAM'
+{"format": "symm-program/1", "name": "names", "world": 2,
+ "buffers": [{"name": "a b", "bytes": 8}, {"name": "a_b__2", "bytes": 8},
+             {"name": "a_b", "bytes": 8}, {"name": "a-b", "bytes": 8}],
+ "ops": [{"op": "write", "buffers": ["a b", "a_b__2", "a_b", "a-b"]},
+         {"op": "all_reduce", "site": "s", "in": "a b"}]}
+PROGRAM
+whole names "$work/names.json"
 whole gather "$work/gather.json"
 whole hop "$work/hop.json"
 
@@ -173,6 +182,20 @@ refused 2 "program_hash: found " "$programs/ring-pipeline-4.json" "$work/odd.pla
     -o "$work/no.c"
 refused 2 "cannot be created" "$odd" "$work/odd.plan" --lang c -o "$work/no/such/file.c"
 [ ! -w /dev/full ] || refused 2 "cannot be written" "$odd" "$work/odd.plan" --lang c -o /dev/full
+
+# C has no empty tables.
+cat > "$work/empty.json" <<'PROGRAM'
+{"format": "symm-program/1", "name": "empty", "world": 2,
+ "buffers": [{"name": "a", "bytes": 8}], "ops": []}
+PROGRAM
+sed 's/{"name": "a", "bytes": 8}//; s/\[\]}/[{"op": "depend", "stream": "t", "on": "s"}], "streams": ["s", "t"]}/' \
+    "$work/empty.json" > "$work/bare.json"
+for name in empty bare; do
+    "$plan" plan "$work/$name.json" -o "$work/$name.plan" >/dev/null || fail "$name: no plan"
+done
+refused 2 "empty: found no ops" "$work/empty.json" "$work/empty.plan" --lang c -o "$work/no.c"
+refused 2 "empty: found no buffers" "$work/bare.json" "$work/bare.plan" --lang c \
+    -o "$work/no.c"
 
 # A plan of this program that is not safe: the buffers that share bytes lose their barriers.
 "$plan" plan "$odd" --algorithm one_shot_pull -o "$work/pull.plan" >/dev/null 2>&1
