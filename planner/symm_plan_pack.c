@@ -114,6 +114,8 @@ static bool read_options(int argc, char **argv, struct pack_options *o)
         return refuse("arguments", found, "one file, IN.csv");
     }
     o->in = argv[optind];
+    if (o->out && o->svg && symm_plan_same_file(o->out, o->svg))
+        return refuse("--svg", o->svg, "another file than that of -o");
     if (o->fast && o->minimize)
         return refuse("--fast", "--minimize", "one of the two");
     if (o->capacity == 0 && !o->fast && !o->minimize)

@@ -6,6 +6,7 @@
  * The plan goes to -o, or to standard output with what is said on standard error. After an
  * error no file is written.
  */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,14 @@ static int read_options(int argc, char **argv, struct request *request, int *sta
         return -1;
     }
     request->program = argv[optind];
+    if (request->output && request->svg &&
+        symm_plan_same_file(request->output, request->svg)) {
+        fprintf(stderr,
+                "symm-plan plan: --svg: found '%s', allowed: another file than that of "
+                "-o\n",
+                request->svg);
+        return -1;
+    }
     return 0;
 }
 
@@ -239,21 +248,39 @@ static bool draw(const char *path, const symm_program *program, const symm_plan 
     return good;
 }
 
-static symm_status write_plan(const struct request *request, const symm_plan *plan)
+static bool write_plan(const struct request *request, const symm_plan *plan)
 {
     char *text;
     size_t length;
-    symm_status status;
+    bool good;
 
+    if (request->output ? symm_plan_write(plan, request->output) != SYMM_OK
+                        : symm_plan_format(plan, &text, &length) != SYMM_OK) {
+        wrong(symm_last_error());
+        return false;
+    }
     if (request->output)
-        return symm_plan_write(plan, request->output);
-    status = symm_plan_format(plan, &text, &length);
-    if (status != SYMM_OK)
-        return status;
-    if (fwrite(text, 1, length, stdout) != length || fflush(stdout) != 0)
-        status = SYMM_ERR_SYSTEM;
+        return true;
+    good = fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
+    if (!good)
+        fprintf(stderr, "symm-plan plan: standard output cannot be written: %s\n",
+                strerror(errno));
     free(text);
-    return status;
+    return good;
+}
+
+/* The plan is the last: it appears whole or not at all, so an older one stays, too. */
+static int write_all(const struct request *request, const symm_program *program,
+                     const symm_plan *plan)
+{
+    if (request->svg && !draw(request->svg, program, plan))
+        return PLAN_TOOL_WRONG;
+    print_plan(request->output ? stdout : stderr, plan);
+    if (write_plan(request, plan))
+        return PLAN_TOOL_DONE;
+    if (request->svg)
+        symm_plan_discard(request->svg);
+    return PLAN_TOOL_WRONG;
 }
 
 static int run(struct request *request)
@@ -270,13 +297,9 @@ static int run(struct request *request)
     if (status == SYMM_OK)
         status = symm_plan_make(program, &request->options, &plan);
     if (status == SYMM_OK)
-        print_plan(request->output ? stdout : stderr, plan);
-    if (status == SYMM_OK)
-        status = write_plan(request, plan);
-    if (status != SYMM_OK)
-        fprintf(stderr, "symm-plan plan: %s\n", symm_last_error());
-    else if (!request->svg || draw(request->svg, program, plan))
-        exit_status = PLAN_TOOL_DONE;
+        exit_status = write_all(request, program, plan);
+    else
+        wrong(symm_last_error());
     symm_plan_destroy(plan);
     symm_costs_destroy(costs);
     symm_program_destroy(program);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -288,6 +289,35 @@ void symm_plan_discard(const char *path)
 
     if (lstat(path, &stat) == 0 && S_ISREG(stat.st_mode))
         unlink(path);
+}
+
+/* The folder that a path is in; false: there is none, or it cannot be looked at. */
+static bool stat_folder(const char *path, struct stat *is)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    const bool good = folder && stat(folder, is) == 0;
+
+    free(folder);
+    return good;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+bool symm_plan_same_file(const char *one, const char *other)
+{
+    struct stat a, b;
+
+    if (stat(one, &a) == 0) /* two results may go to one device or pipe */
+        return S_ISREG(a.st_mode) && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+               a.st_ino == b.st_ino;
+    return strcmp(name_of(one), name_of(other)) == 0 && stat_folder(one, &a) &&
+           stat_folder(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 bool symm_plan_svg_write(const char *path, const struct svg_chart *chart)

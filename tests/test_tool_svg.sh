@@ -76,5 +76,41 @@ counts odd '>&lt;&amp;&gt;</text>' 1
 [ $? = 2 ] || fail "a drawing that cannot be written: not exit status 2"
 grep -q 'cannot be created' "$work/err" || fail "a drawing that cannot be written: not told"
 
+
+# ---- What is left after an error -----------------------------------------------------
+
+odd=$programs/odd-cycle-3.json
+rm -f "$work/plan"
+"$plan" plan "$odd" -o "$work/plan" --svg "$work/no/p.svg" >"$work/out" 2>&1
+[ $? = 2 ] && [ ! -e "$work/plan" ] || fail "a drawing that cannot be written: a plan is left"
+"$plan" plan "$odd" -o "$work/no/plan" --svg "$work/p.svg" >"$work/out" 2>"$work/err"
+[ $? = 2 ] && [ ! -e "$work/p.svg" ] || fail "a plan that cannot be written: a drawing is left"
+grep -qF "symm-plan plan: $work/no/plan: cannot be created" "$work/err" ||
+    fail "a plan that cannot be written: its path is not told"
+if [ -w /dev/full ]; then
+    "$plan" plan "$odd" >/dev/full 2>"$work/err"
+    [ $? = 2 ] || fail "a full standard output: not exit status 2"
+    grep -q '^symm-plan plan: standard output cannot be written: ' "$work/err" ||
+        fail "a full standard output: not told"
+fi
+
+# Files beside the plan are somebody's; equal paths would leave one of two results.
+echo mine > "$work/mine.new"
+"$plan" plan "$odd" -o "$work/mine" >"$work/out" 2>&1 || fail "a plan beside another file"
+[ "$(cat "$work/mine.new")" = mine ] || fail "a file beside the plan is gone"
+[ -s "$work/mine" ] && [ ! -e "$work/mine.new1" ] || fail "a plan beside another file"
+printf 'id,lower,upper,size\na,0,1,4\n' > "$work/in.csv"
+for _ in new old; do # when the file is not there yet, and when it is
+    for svg in "$work/both" "$work/./both" "$work/../${work##*/}/both"; do
+        "$plan" plan "$odd" -o "$work/both" --svg "$svg" >"$work/out" 2>"$work/err"
+        [ $? = 2 ] || fail "plan -o and --svg $svg: not exit status 2"
+        "$plan" pack "$work/in.csv" --fast -o "$work/both" --svg "$svg" >"$work/out" 2>&1
+        [ $? = 2 ] || fail "pack -o and --svg $svg: not exit status 2"
+    done
+    grep -q 'another file than that of -o' "$work/err" || fail "equal paths: not told"
+    [ ! -s "$work/both" ] || fail "equal paths: something was written"
+    : > "$work/both"
+done
+
 [ "$failures" = 0 ] && echo "all right"
 [ "$failures" = 0 ]
