@@ -39,27 +39,40 @@ static struct symmrun_stream *stream_at(struct symmrun *run, size_t index)
 
 /* ---- Starting -------------------------------------------------------------------- */
 
-/* The rank's file in --log-dir. -1: errno. */
-static int open_log(const char *dir, int rank, const char *kind)
+/* The rank's file in --log-dir; false: the name is too long. */
+static bool log_path(const struct symmrun *run, int rank, int which, char *path,
+                     size_t bytes)
 {
-    char path[4096];
-    int length = snprintf(path, sizeof(path), "%s/rank%d.%s", dir, rank, kind);
+    int length = snprintf(path, bytes, "%s/rank%d.%s", run->options.log_dir, rank,
+                          which == 0 ? "out" : "err");
 
-    if (length < 0 || (size_t)length >= sizeof(path)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    return length > 0 && (size_t)length < bytes;
 }
 
-/* *end gets what the rank writes to: a pipe that the stream reads, or a file. */
+/* -1: what is wrong was said. */
+static int open_log(struct symmrun *run, int rank, int which)
+{
+    char path[4096];
+    int fd = -1;
+
+    errno = ENAMETOOLONG;
+    if (log_path(run, rank, which, path, sizeof(path)))
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        symmrun_say(run, "cannot start rank %d: %.700s cannot be created: %s", rank,
+                    path, strerror(errno));
+    return fd;
+}
+
+/* *end gets what the rank writes to: a pipe that the stream reads, or a file. False: what
+ * is wrong was said. */
 static bool open_stream(struct symmrun *run, int rank, int which, int *end)
 {
     struct symmrun_stream *stream = &run->ranks[rank].streams[which];
     int ends[2];
 
     if (run->options.log_dir) {
-        int fd = open_log(run->options.log_dir, rank, which == 0 ? "out" : "err");
+        int fd = open_log(run, rank, which);
 
         if (fd < 0)
             return false;
@@ -69,26 +82,30 @@ static bool open_stream(struct symmrun *run, int rank, int which, int *end)
         }
         stream->log_fd = fd;
     }
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return false;
-    stream->fd = ends[0];
-    *end = ends[1];
-    return fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        stream->fd = ends[0];
+        *end = ends[1];
+        if (fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0)
+            return true;
+    }
+    symmrun_say(run, "cannot start rank %d: no pipe: %s", rank, strerror(errno));
+    return false;
 }
 
+/* False: what is wrong was said. */
 static bool start_rank(struct symmrun *run, int rank)
 {
     int ends[2] = {-1, -1};
     bool opened =
         open_stream(run, rank, 0, &ends[0]) && open_stream(run, rank, 1, &ends[1]);
     pid_t pid = opened ? symmrun_spawn(&run->job, rank, ends[0], ends[1]) : -1;
-    int saved = errno;
 
+    if (opened && pid < 0)
+        symmrun_say(run, "cannot start rank %d: %s", rank, strerror(errno));
     for (int i = 0; i < 2; i++) {
         if (ends[i] >= 0)
             close(ends[i]);
     }
-    errno = saved;
     if (pid < 0)
         return false;
     run->ranks[rank].pid = pid;
@@ -119,7 +136,6 @@ static void start(struct symmrun *run)
     run->job.failure_fd = failure[1];
     for (int rank = 0; rank < run->options.ranks; rank++) {
         if (!start_rank(run, rank)) {
-            symmrun_say(run, "cannot start rank %d: %s", rank, strerror(errno));
             symmrun_watch_break(run);
             break;
         }
@@ -210,13 +226,50 @@ static void check_output(struct symmrun *run)
     }
 }
 
+/*
+ * Once for each of stdout and stderr that can no more be written. If its reader has gone,
+ * the ranks lose theirs, so that they get SIGPIPE as if they wrote there themselves; those
+ * whose files are written, too, go on for these.
+ */
+static void check_queue(struct symmrun *run, int which)
+{
+    struct symmrun_queue *queue = &run->queues[which];
+
+    if (queue->error == EPIPE) {
+        for (int rank = 0; rank < run->options.ranks; rank++)
+            if (run->ranks[rank].streams[which].log_fd < 0)
+                symmrun_stream_close(&run->ranks[rank].streams[which]);
+    } else if (queue->error != 0) {
+        run->lost = true;
+        symmrun_say(run, "%s: %s; what the ranks write there is lost",
+                    which == 0 ? "stdout" : "stderr", strerror(queue->error));
+    }
+    queue->error = 0;
+}
+
+static void check_log(struct symmrun *run, int rank, int which)
+{
+    struct symmrun_stream *stream = &run->ranks[rank].streams[which];
+    char path[4096];
+
+    if (stream->log_error == 0)
+        return;
+    log_path(run, rank, which, path, sizeof(path));
+    symmrun_say(run, "rank %d: %.700s is incomplete: %s", rank, path,
+                strerror(stream->log_error));
+    stream->log_error = 0;
+    run->lost = true;
+}
+
 static void serve_all(struct symmrun *run, const struct pollfd *fds, size_t store_count)
 {
     const size_t streams = 2 * (size_t)run->options.ranks;
 
     for (size_t i = 0; i < streams; i++) {
-        if (fds[STREAMS_AT + i].revents)
-            symmrun_stream_read(stream_at(run, i));
+        if (!fds[STREAMS_AT + i].revents)
+            continue;
+        symmrun_stream_read(stream_at(run, i));
+        check_log(run, (int)(i / 2), (int)(i % 2));
     }
     /* Why a rank has not become its program is known before its end is. */
     if (fds[FAILURE_AT].revents)
@@ -226,8 +279,10 @@ static void serve_all(struct symmrun *run, const struct pollfd *fds, size_t stor
     symmrun_watch_clock(run);
     symmrun_store_serve(run->store, fds + STREAMS_AT + streams, store_count);
     symmrun_nodes_serve(run->nodes, fds + STREAMS_AT + streams + store_count);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         symmrun_queue_flush(&run->queues[i]);
+        check_queue(run, i);
+    }
     check_output(run);
 }
 

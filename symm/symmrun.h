@@ -47,16 +47,18 @@ int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv
 /* Bytes on their way to stdout or stderr of symmrun. Zeroed with fd set = empty. */
 struct symmrun_queue {
     int fd;
-    bool closed; /* the reader has gone: what comes is dropped */
+    bool closed; /* nothing can be written any more: what comes is dropped */
+    int error;   /* why; 0: it can, or this has been dealt with */
     char *data;
     size_t begin, end, capacity;
 };
 
 /* What one rank writes to one of its two streams. */
 struct symmrun_stream {
-    int fd;     /* -1: ended */
-    int log_fd; /* -1: no file */
-    int rank;   /* -1: no prefix */
+    int fd;        /* -1: ended */
+    int log_fd;    /* -1: no file */
+    int log_error; /* errno: the file is incomplete; 0: it is not, or this was said */
+    int rank;      /* -1: no prefix */
     struct symmrun_queue *to;
     char *line; /* what has come of a line that has not ended */
     size_t used, capacity;
@@ -173,6 +175,7 @@ struct symmrun {
     bool timed_out;
     bool not_run; /* the program could not be executed */
     bool broken;  /* symmrun itself has failed */
+    bool lost;    /* what ranks have written could not be written on */
     int signal_fd, failure_fd;
     struct symmrun_keeper keeper;
     struct symmrun_store *store;

@@ -6,7 +6,8 @@
  * LINE_MOST bytes (a longer one is cut into lines of that length); that a last line
  * without newline is shown, with one; and that memory is bounded: when the reader of
  * symmrun's output is slow, the ranks' pipes fill up and the ranks wait, as they would
- * writing there themselves. Never blocks on the terminal or a pipe, so that signals and
+ * writing there themselves. What cannot be written is told to the caller: the queue's
+ * error, the stream's log_error. Never blocks on the terminal or a pipe, so that signals and
  * deadlines are still served.
  */
 #include "symmrun.h"
@@ -76,6 +77,7 @@ void symmrun_queue_flush(struct symmrun_queue *queue)
             queue->begin += (size_t)written;
         } else if (written < 0 && errno != EINTR && errno != EAGAIN) {
             queue->closed = true;
+            queue->error = errno;
             queue->begin = queue->end;
         } else {
             return;
@@ -125,12 +127,7 @@ static void write_log(struct symmrun_stream *stream, const char *bytes, size_t c
         ssize_t written = write(stream->log_fd, bytes, count);
 
         if (written < 0 && errno != EINTR) {
-            char text[160];
-            int length = snprintf(text, sizeof(text),
-                                  "symmrun: a rank's log file is incomplete: %s\n",
-                                  strerror(errno));
-
-            symmrun_queue_put(stream->to, text, (size_t)length);
+            stream->log_error = errno;
             close(stream->log_fd);
             stream->log_fd = -1;
         } else if (written > 0) {

@@ -292,5 +292,5 @@ int symmrun_watch_status(const struct symmrun *run)
     if (run->signals > 0 &&
         (run->running > 0 || run->queues[0].end > run->queues[0].begin))
         return 128 + run->last_signal;
-    return run->running > 0 ? 1 : 0;
+    return run->running > 0 || run->lost ? 1 : 0;
 }

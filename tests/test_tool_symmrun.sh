@@ -169,8 +169,27 @@ awk '{ c = substr($0, 2, 1); sub(/^\[[0-9]\] /, ""); if (length($0) != 3000000) 
 # shellcheck disable=SC2016
 lines=$("$symmrun" -n 2 -- seq 100000 | { sleep 0.5 && wc -l; })
 [ "$lines" = 200000 ] || fail "slow reader: $lines lines"
-"$symmrun" -n 2 -- seq 100000 | head -n 1 >/dev/null
-[ "${PIPESTATUS[0]}" = 0 ] || fail 'a reader that went away changed the exit status'
+# The ranks of the latter end as they would without symmrun, if they write for ever, too.
+timeout -s KILL 60 "$symmrun" -n 2 -- yes 2>err | head -n 1 >out
+[ "${PIPESTATUS[0]}" = 141 ] || fail 'a reader that went away: the ranks have not got SIGPIPE'
+grep -q '^symmrun: rank [01] was killed by SIGPIPE' err || fail 'a reader that went away: not said'
+# Who does not mind SIGPIPE may go on; a rank that writes its files, too, does.
+timeout -s KILL 60 "$symmrun" -n 1 -- sh -c 'trap "" PIPE; seq 100000; touch went_on; exit 3' 2>err | head -n 1 >out
+[ "${PIPESTATUS[0]}" = 3 ] && [ -e went_on ] || fail 'a rank that ignores SIGPIPE did not go on'
+"$symmrun" -n 1 --log-dir logs --tee -- seq 100000 | head -n 1 >out
+[ "${PIPESTATUS[0]}" = 0 ] || fail '--tee: a reader that went away changed the exit status'
+[ "$(tail -n 1 logs/rank0.out)" = 100000 ] || fail '--tee: a reader that went away cut the file'
+
+# Output that cannot be written is not lost silently.
+if [ -w /dev/full ]; then
+    "$symmrun" -n 2 -- sh -c 'echo hi; sleep 0.2; echo hi' >/dev/full 2>err
+    [ $? = 1 ] || fail 'a full stdout: not exit status 1'
+    same err 'symmrun: stdout: No space left on device; what the ranks write there is lost'
+    "$symmrun" -n 2 -- sh -c 'echo hi; exit 3' >/dev/full 2>err
+    [ $? = 3 ] || fail 'a full stdout: not the exit status of the rank that failed'
+    "$symmrun" -n 2 -- sh -c 'echo hi >&2' >out 2>/dev/full
+    [ $? = 1 ] || fail 'a full stderr: not exit status 1'
+fi
 
 run 0 -n 2 -v -- true
 grep -qE 'bound|binding' err || fail '--verbose does not speak of binding'
@@ -190,6 +209,16 @@ same out $'[0] new\n[1] new'
 same err $'[0] err\n[1] err'
 same logs/rank1.out new
 [ "$(wc -c <logs/rank0.err)" = 3 ] || fail '--tee: the file is not what the rank wrote'
+if [ -w /dev/full ]; then
+    mkdir full && ln -s /dev/full full/rank1.out
+    run 1 -n 2 --log-dir full --tee -- echo hi
+    same out $'[0] hi\n[1] hi'
+    same err 'symmrun: rank 1: full/rank1.out is incomplete: No space left on device'
+    same full/rank0.out hi
+fi
+touch file
+run 1 -n 2 --log-dir file -- true
+same err 'symmrun: cannot start rank 0: file/rank0.out cannot be created: Not a directory'
 run 1 -n 2 --log-dir no/such/place -- true
 has err 'no/such/place'
 run 3 -n 2 --log-dir logs -- sh -c 'exit 3'
