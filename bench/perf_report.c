@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "perf_file.h"
+
 #define JSON_VERSION 2 /* of nccl-tests' JSON, whose keys these are */
 
 extern char **environ;
@@ -380,12 +382,17 @@ static json_t *whole_json(struct perf_report *report, const struct perf_job *job
                      average_bus(report), "okay", 1);
 }
 
+static void dump(FILE *file, const void *whole)
+{
+    json_dumpf(whole, file, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+}
+
 int perf_report_write(struct perf_report *report, const struct perf_job *job, int argc,
                       char **argv, json_t *extra)
 {
     const char *path = report->options->json;
     json_t *whole;
-    int failed;
+    int result;
 
     if (!path || !report->prints) {
         json_decref(extra);
@@ -396,11 +403,12 @@ int perf_report_write(struct perf_report *report, const struct perf_job *job, in
     if (extra)
         json_object_update(whole, extra);
     json_decref(extra);
-    failed =
-        !whole || json_dump_file(whole, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    if (failed)
-        fprintf(stderr, "symm-perf: -J: %s cannot be written: %s\n", path,
-                strerror(errno));
+    if (whole) {
+        result = perf_file_write(path, "-J", dump, whole);
+    } else {
+        fprintf(stderr, "symm-perf: -J: %s cannot be written: out of memory\n", path);
+        result = PERF_REFUSED;
+    }
     json_decref(whole);
-    return failed ? PERF_REFUSED : PERF_RIGHT;
+    return result;
 }

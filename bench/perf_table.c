@@ -2,15 +2,14 @@
 /* perf_table.c - see perf_table.h. */
 #include "perf_table.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "perf_file.h"
 
 #define MEMORY_US_PER_GIB 16 /* what the planner takes a GiB to be worth */
 
@@ -176,13 +175,20 @@ static void write_curve(FILE *file, const struct table_set *set, int algorithm,
     fprintf(file, "]}");
 }
 
-static void write_all(FILE *file, const struct table *table, const struct perf_job *job)
+struct whole {
+    const struct table *table;
+    const struct perf_job *job;
+};
+
+static void write_all(FILE *file, const void *arg)
 {
+    const struct whole *whole = arg;
+    const struct table *table = whole->table;
     bool first = true;
 
     fprintf(file, "{\n");
     write_value(file, "format", json_string("symm-costs/1"), ",");
-    write_value(file, "machine", machine_json(job), ",");
+    write_value(file, "machine", machine_json(whole->job), ",");
     write_value(file, "barrier_us", json_real(table->barrier_us), ",");
     write_value(file, "memory_us_per_gib", json_integer(MEMORY_US_PER_GIB), ",");
     write_value(file, "algorithms", lines_json(table), ",");
@@ -196,42 +202,13 @@ static void write_all(FILE *file, const struct table *table, const struct perf_j
     fprintf(file, "\n ]\n}\n");
 }
 
-/* Under another name beside it, then by a rename; a device or a pipe is written to. */
 int table_write(const struct table *table, const struct perf_job *job, const char *path)
 {
-    struct stat is;
-    bool special = stat(path, &is) == 0 && !S_ISREG(is.st_mode);
-    size_t bytes = strlen(path) + 16;
-    char *fresh = malloc(bytes);
-    FILE *file;
-    int error = ENOMEM;
+    const struct whole whole = {table, job};
+    int result = perf_file_write(path, "-o", write_all, &whole);
 
-    if (fresh) {
-        if (special)
-            snprintf(fresh, bytes, "%s", path);
-        else
-            snprintf(fresh, bytes, "%s.%d", path, (int)getpid());
-        file = fopen(fresh, "we");
-        error = errno;
-        if (file) {
-            write_all(file, table, job);
-            error = ferror(file) || fflush(file) || (!special && fsync(fileno(file)))
-                        ? errno
-                        : 0;
-            if (fclose(file) && !error)
-                error = errno;
-            if (!error && !special && rename(fresh, path))
-                error = errno;
-            if (error && !special)
-                unlink(fresh);
-        }
-    }
-    free(fresh);
-    if (error) {
-        fprintf(stderr, "symm-perf: -o: %s cannot be written: %s\n", path,
-                strerror(error));
-        return PERF_REFUSED;
-    }
-    printf("# written: %s; SYMM_COSTS=%s makes the library choose by it\n", path, path);
-    return PERF_RIGHT;
+    if (result == PERF_RIGHT)
+        printf("# written: %s; SYMM_COSTS=%s makes the library choose by it\n", path,
+               path);
+    return result;
 }

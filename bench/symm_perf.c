@@ -6,8 +6,10 @@
  * started, or starts the ranks itself (--ranks N), or is a job of one. Rank 0 prints.
  * Uses the public API only. Refuses what it does not understand with exit status 2.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "perf_chain.h"
 #include "perf_overlap.h"
@@ -44,6 +46,15 @@ static int run_job(const struct perf_job *job, const struct main_args *args)
     return result;
 }
 
+/* Results that nobody gets are none. */
+static int flush_output(int result)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return result;
+    fprintf(stderr, "symm-perf: standard output cannot be written: results are lost\n");
+    return result == PERF_RIGHT ? PERF_REFUSED : result;
+}
+
 static int run_rank(void *arg, const struct perf_place *place)
 {
     struct main_args *args = arg;
@@ -59,7 +70,7 @@ static int run_rank(void *arg, const struct perf_place *place)
     else
         result = run_job(&job, args);
     perf_job_close(&job);
-    return result;
+    return flush_output(result);
 }
 
 /* The launcher's job. A complaint about the command line comes from rank 0 alone. */
@@ -140,21 +151,38 @@ static int run(struct main_args *args, const struct perf_place *place, bool laun
     return run_rank(args, place);
 }
 
+/*
+ * A stream that is closed gets a descriptor that cannot be written: else a file or a
+ * segment that is opened later gets its number, and what is printed.
+ */
+static void occupy_streams(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     struct main_args args = {.argc = argc, .argv = argv};
     struct perf_place place;
     char error[512];
     bool launched;
-    int result = perf_options_parse(argc, argv, &args.options, error, sizeof error);
+    int result;
 
+    occupy_streams();
+    result = perf_options_parse(argc, argv, &args.options, error, sizeof error);
     if (result == PERF_RIGHT && args.options.help) {
         fputs(perf_usage, stdout);
-        return PERF_RIGHT;
+        return flush_output(PERF_RIGHT);
     }
     if (result == PERF_RIGHT && args.options.version) {
         printf("symm-perf %s\n", symm_version());
-        return PERF_RIGHT;
+        return flush_output(PERF_RIGHT);
     }
     if (find_place(&place, &launched))
         return PERF_REFUSED;

@@ -85,6 +85,31 @@ SYMM_SECRET_FOR_TEST=1 expect 0 "no checks" all_reduce -b 8 -e 8 -c 0 --ranks 2
 grep -qE ' N/A .* N/A$' "$work/out" || fail "-c 0 does not print N/A"
 expect 2 "a JSON file that cannot be written" all_reduce -b 8 -e 8 -J "$work/no/such/file"
 
+# Results that are lost are not a success, and no half of a file is left.
+odd=$programs/odd-cycle-3.json
+printf '%s\n' "all_reduce --ranks 2 -n 3 -b 4 -e 8" "chain --ranks 2 -n 8 -b 4 -e 4" \
+    "replay $odd --iterations 2" "overlap --ranks 2 -b 4 -e 4 -n 2" "all_reduce -b 8 -e 8" |
+    while read -ra words; do
+        if [ -w /dev/full ]; then
+            "$perf" "${words[@]}" >/dev/full 2>"$work/err" </dev/null
+            [ $? = 2 ] || echo "symm-perf ${words[*]}: a full stdout: exit status"
+            says err "standard output cannot be written" "a full stdout"
+        fi
+        "$perf" "${words[@]}" >&- 2>"$work/err" </dev/null
+        [ $? = 2 ] || echo "symm-perf ${words[*]}: a closed stdout: exit status"
+        says err "standard output cannot be written" "a closed stdout"
+    done >"$work/lost"
+[ ! -s "$work/lost" ] || fail "lost results: $(cat "$work/lost")"
+echo old > "$work/cut.json"
+(
+    trap '' XFSZ
+    ulimit -f 4096
+    "$perf" all_reduce -n 1 -w 0 -c 0 -b 4 -e 20000 -i 4 -J "$work/cut.json"
+) >/dev/null 2>"$work/err"
+[ $? = 2 ] || fail "a JSON file that gets too large: exit status"
+says err "-J: $work/cut.json cannot be written: File too large" "a JSON file that gets too large"
+[ "$(cat "$work"/cut.json*)" = old ] || fail "a JSON file that gets too large: it is cut"
+
 # ---- Every operation ----------------------------------------------------------------
 
 for op in all_reduce reduce_scatter all_gather broadcast all_to_all put get put_signal; do

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * perf_file.h - files that symm-perf writes: whole or not at all.
+ */
+#ifndef PERF_FILE_H
+#define PERF_FILE_H
+
+#include <stdio.h>
+
+/* Writes under another name beside `path`, then renames; a device or a pipe is written to.
+ * A line on stderr names the flag that asked for the file. An exit status. */
+int perf_file_write(const char *path, const char *flag,
+                    void (*write)(FILE *file, const void *arg), const void *arg);
+
+#endif
