@@ -196,6 +196,10 @@ static int read_out(struct op_reader *at)
     if (named(at, "out", "buffer", program__find_buffer, -1, &op->out))
         return -1;
     out = &program->buffers[op->out];
+    /* In place a rank's block is its own place in the result: not where `in` begins. */
+    if (op->kind == PROGRAM_ALL_GATHER && op->out == op->in && length > 1)
+        return program__refuse(at->reader, at->path, field(at, "out"),
+                               "another buffer than `in` of an all_gather");
     if (out->bytes < op->result)
         return program__refuse(at->reader, at->path, field(at, "out"),
                                "a buffer of at least %zu bytes (it has %zu)",
@@ -355,7 +359,7 @@ int program__read_ops(struct program_reader *reader, const json_t *root)
         return -1;
     switch (program_sort(program, &stuck)) {
     case 0:
-        return 0;
+        return program__check_limits(reader);
     case -1:
         program__path(path, "ops[%d]", stuck);
         return program__refuse(reader, path, json_array_get(list, (size_t)stuck),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program_read.h - what the two files that read a symm-program/1 file share.
+ * program_read.h - what the files that read a symm-program/1 file share.
  *
  * All readers return 0, or -1 after exactly one complaint in reader->error.
  */
@@ -41,5 +41,7 @@ int program__find_buffer(const struct program *program, const char *name);
 
 int program__read_buffers(struct program_reader *reader, const json_t *root);
 int program__read_ops(struct program_reader *reader, const json_t *root);
+/* Of a whole program: can a job of the library run it? */
+int program__check_limits(struct program_reader *reader);
 
 #endif

@@ -134,6 +134,11 @@ static symm_status take_out(struct adding *at)
     if (status != SYMM_OK)
         return status;
     out = &at->program->buffers[at->op.out];
+    snprintf(at->found, sizeof(at->found), "\"%.60s\"", out->name);
+    /* In place a rank's block is its own place in the result: not where `in` begins. */
+    if (at->op.kind == SYMM_PROGRAM_ALL_GATHER && at->op.out == at->op.in && length > 1)
+        return symm__program_refuse(at->program, field(at, "out"), at->found,
+                                    "another buffer than `in` of an all_gather");
     snprintf(at->found, sizeof(at->found), "\"%.60s\" of %zu bytes", out->name,
              out->bytes);
     if (out->bytes < at->op.result)

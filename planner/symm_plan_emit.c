@@ -221,7 +221,8 @@ static int emit_files(const struct request *request, char **files)
         symm_program_destroy(program);
         return wrong(NULL, symm_last_error());
     }
-    status = judge(files[1], program, plan);
+    status =
+        symm_plan_emit_fits(program) ? judge(files[1], program, plan) : PLAN_TOOL_WRONG;
     if (status == PLAN_TOOL_DONE)
         status = emit_source(request, program, plan);
     symm_plan_destroy(plan);

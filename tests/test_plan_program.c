@@ -91,6 +91,9 @@ static const struct wrong wrong_programs[] = {
      "at least 24 bytes"},
     {OPS(REDUCE(", \"out\": \"c\"")), "ops[0].out", "\"c\" of int8", "float32"},
     {OPS(REDUCE("") ", " REDUCE("")), "ops[1].site", "\"s\"", "not used before"},
+    {OPS("{\"op\": \"all_gather\", \"site\": \"s\", \"in\": \"a\", \"out\": \"a\", "
+         "\"count\": 3}"),
+     "ops[0].out", "\"a\"", "another buffer than `in` of an all_gather"},
     {OPS("{\"op\": \"all_to_all\", \"site\": \"s\", \"in\": \"b\"}"), "ops[0].count",
      "3", "a multiple of the group's 2 ranks"},
     {OPS("{\"op\": \"broadcast\", \"site\": \"s\", \"in\": \"b\", \"root\": 2}"),

@@ -197,6 +197,16 @@ refused 2 "empty: found no ops" "$work/empty.json" "$work/empty.plan" --lang c -
 refused 2 "empty: found no buffers" "$work/bare.json" "$work/bare.plan" --lang c \
     -o "$work/no.c"
 
+# More than the library can run: see limits.sh.
+for words in "streams 9" "puts 257 back"; do
+    # shellcheck disable=SC2086
+    "$here/limits.sh" $words > "$work/limits.json"
+    "$plan" plan "$work/limits.json" -o "$work/limits.plan" >/dev/null ||
+        fail "$words: no plan"
+    refused 2 "symm-plan emit: limits: " "$work/limits.json" "$work/limits.plan" --lang c \
+        -o "$work/no.c"
+done
+
 # A plan of this program that is not safe: the buffers that share bytes lose their barriers.
 "$plan" plan "$odd" --algorithm one_shot_pull -o "$work/pull.plan" >/dev/null 2>&1
 sed 's/"\(entry\|exit\)_barrier": *true/"\1_barrier": false/g; s/"plan_hash": *"[^"]*", *//' \

@@ -168,6 +168,19 @@ PROGRAM
 refused "wide.json: world: found 65, allowed: 1 to 64" replay "$work/wide.json"
 sed 's/65/256/' "$work/wide.json" > "$work/widest.json"
 refused "widest.json: world: found 256, allowed: 1 to 64" replay "$work/widest.json"
+
+# Well-formed, but more than a team of the library can do: 8 streams beside the first in one
+# group, and 257 puts with waits in another order. One less of either runs.
+"$here/limits.sh" streams 9 > "$work/nine.json"
+refused "groups.world: found 8 streams beside the first" replay "$work/nine.json"
+"$here/limits.sh" streams 8 > "$work/eight.json"
+expect 0 "8 streams" replay "$work/eight.json" --iterations 2
+"$here/limits.sh" puts 257 back > "$work/back.json"
+refused "found put p256 with the signal of put p0" replay "$work/back.json"
+"$here/limits.sh" puts 257 > "$work/puts.json"
+expect 0 "257 puts" replay "$work/puts.json" --iterations 2
+"$here/limits.sh" puts 256 back > "$work/back.json"
+expect 0 "256 puts" replay "$work/back.json" --iterations 2
 expect 2 "a plan" replay "$programs/odd-cycle-3.json" --plan "$programs/odd-cycle-3.json"
 says err "--plan: " "a plan"
 

@@ -146,8 +146,11 @@ static const struct wrong wrongs[] = {
      "ops[0].count", "nothing", "a multiple of the group's 2 ranks (it is 3)"},
     {OPS("{\"op\": \"all_to_all\", \"site\": \"s\", \"in\": \"a\", \"count\": 5}"),
      "ops[0].count", "5", "a multiple of the group's 2 ranks"},
-    {OPS("{\"op\": \"all_gather\", \"site\": \"s\", \"in\": \"a\", \"out\": \"a\"}"),
-     "ops[0].out", "\"a\"", "a buffer of at least 48 bytes"},
+    {OPS("{\"op\": \"all_gather\", \"site\": \"s\", \"in\": \"a\", \"out\": \"r\"}"),
+     "ops[0].out", "\"r\"", "a buffer of at least 48 bytes"},
+    {OPS("{\"op\": \"all_gather\", \"site\": \"s\", \"in\": \"a\", \"out\": \"a\", "
+         "\"count\": 3}"),
+     "ops[0].out", "\"a\"", "another buffer than `in` of an all_gather"},
     {OPS("{\"op\": \"broadcast\", \"site\": \"s\", \"in\": \"a\", \"root\": 2}"),
      "ops[0].root", "2", "an integer from 0 to 1"},
     {OPS("{\"op\": \"put\", \"site\": \"p\", \"src\": \"a\", \"dst\": \"b\", "
@@ -182,6 +185,10 @@ static const char *const rights[] = {
                                                                "\"on\": \"main\"}, "
                                                                "{\"op\": \"read\", "
                                                                "\"buffers\": [\"a\"]}"),
+    /* One rank's block of a gather is all of it. */
+    HEAD "\"groups\": {\"one\": [[0], [1]]}, " BUFFERS
+         "\"ops\": [{\"op\": \"all_gather\", \"site\": \"s\", \"in\": \"a\", "
+         "\"out\": \"a\", \"group\": \"one\"}]}",
     /* A stride of 0, and one that leaves gaps. */
     BUFFER("{\"name\": \"a\", \"dtype\": \"int64\", \"shape\": [5, 2], \"stride\": [0, "
            "3]}"),
