@@ -104,7 +104,7 @@ symm_plan_algorithm symm__cost_choose(const struct symm_costs *costs,
                                       const symm_program *program,
                                       const symm_program_op *op, bool local)
 {
-    symm_plan_algorithm best = SYMM_PLAN_COPY_IN; /* can do all */
+    symm_plan_algorithm best = SYMM_PLAN_ALGORITHMS;
     double least = -1;
 
     for (int a = 0; a < SYMM_PLAN_PUT; a++) {

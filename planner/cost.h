@@ -38,6 +38,7 @@ double symm__cost_op(const struct symm_costs *costs, const symm_program *program
 /*
  * The fastest usable algorithm for a collective, with the barriers it needs at least;
  * `local`: only those that touch no peer's buffer. Ties: the first of the list.
+ * SYMM_PLAN_ALGORITHMS: the costs name none that can do it.
  */
 symm_plan_algorithm symm__cost_choose(const struct symm_costs *costs,
                                       const symm_program *program,

@@ -66,6 +66,33 @@ static symm_status check_forced(const struct chooser *chooser)
     return SYMM_OK;
 }
 
+/* The first collective that no algorithm of the costs can do; -1: there is none. */
+static int find_impossible(const struct chooser *chooser, bool local)
+{
+    const symm_program *program = chooser->program;
+
+    for (int i = 0; i < program->op_count; i++)
+        if (symm__is_collective(program->ops[i].kind) &&
+            symm__cost_choose(chooser->costs, program, &program->ops[i], local) ==
+                SYMM_PLAN_ALGORITHMS)
+            return i;
+    return -1;
+}
+
+static symm_status check_costs(const struct chooser *chooser)
+{
+    const int i = find_impossible(chooser, false);
+    const symm_program_op *op = &chooser->program->ops[i < 0 ? 0 : i];
+
+    if (i < 0)
+        return SYMM_OK;
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "program %s: ops[%d] (%s %s): no algorithm that the table of costs "
+        "names can do it; add one that can, as copy_in",
+        chooser->program->name, i, symm_program_kind_name(op->kind), op->site);
+}
+
 static void choose_algorithms(const struct chooser *chooser, struct choice *choice,
                               bool local)
 {
@@ -305,7 +332,8 @@ static symm_status try_all(struct chooser *chooser)
         barriers = barriers || has_barriers(chooser, &chooser->choices[0], i);
     if (status == SYMM_OK && barriers)
         status = try_barriers(chooser);
-    if (status != SYMM_OK || !barriers || chooser->forced < SYMM_PLAN_ALGORITHMS)
+    if (status != SYMM_OK || !barriers || chooser->forced < SYMM_PLAN_ALGORITHMS ||
+        find_impossible(chooser, true) >= 0)
         return status;
     choice = new_choice(chooser, "no peer's buffer is touched");
     if (!choice)
@@ -347,8 +375,8 @@ symm_status symm__plan_choose(struct pool *pool, struct order *order,
 
     if (options->algorithm)
         status = symm_plan_algorithm_parse(options->algorithm, &chooser.forced);
-    if (status == SYMM_OK && options->algorithm)
-        status = check_forced(&chooser);
+    if (status == SYMM_OK)
+        status = options->algorithm ? check_forced(&chooser) : check_costs(&chooser);
     if (status != SYMM_OK)
         return status;
     chooser.choices = symm__pool_alloc(pool, MAX_CHOICES, sizeof(*chooser.choices));

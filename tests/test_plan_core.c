@@ -252,6 +252,49 @@ static void test_trade_by_costs(void **state)
     finish(program, plan);
 }
 
+/* Only what the table names is chosen: a misspelt name, or a table of what reads peers. */
+static void test_table_names(void **state)
+{
+    static const char line[] = "{\"format\": \"symm-costs/1\", \"barrier_us\": 1, "
+                               "\"algorithms\": {\"%s\": {\"latency_us\": 1, "
+                               "\"bytes_per_us\": 1}}}";
+    static const struct {
+        const char *name;
+        symm_status wanted;
+    } tables[] = {{"ll_psh", SYMM_ERR_INVALID},
+                  {"put", SYMM_ERR_INVALID},
+                  {"one_shot_pull", SYMM_OK},
+                  {"ll_push", SYMM_OK}};
+
+    (void)state;
+    for (size_t t = 0; t < sizeof(tables) / sizeof(*tables); t++) {
+        symm_program *program = cycle(3, true, false);
+        symm_plan_options options = {.size = sizeof(options)};
+        symm_costs *costs = NULL;
+        symm_plan *plan = NULL;
+        char text[256];
+        snprintf(text, sizeof(text), line, tables[t].name);
+        symm_status status = symm_costs_parse(text, strlen(text), "costs", &costs);
+        if (status != SYMM_ERR_UNSUPPORTED) {
+            assert_int_equal(status, SYMM_OK);
+            options.costs = costs;
+            assert_int_equal(symm_plan_make(program, &options, &plan),
+                             tables[t].wanted);
+            for (int i = 0; plan && i < plan->op_count; i++)
+                assert_string_equal(symm_plan_algorithm_name(plan->ops[i].algorithm),
+                                    tables[t].name);
+            if (!plan)
+                assert_non_null(strstr(symm_last_error(), "ops[1] (all_reduce "));
+            /* What is forced needs no line. */
+            options.algorithm = "copy_in";
+            symm_plan_destroy(plan);
+            assert_int_equal(symm_plan_make(program, &options, &plan), SYMM_OK);
+        }
+        symm_costs_destroy(costs);
+        finish(program, plan);
+    }
+}
+
 static void test_no_loop(void **state)
 {
     symm_program *program = cycle(3, false, false);
@@ -577,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_early_start_behind_depends),
         cmocka_unit_test(test_odd_trade),
         cmocka_unit_test(test_trade_by_costs),
+        cmocka_unit_test(test_table_names),
         cmocka_unit_test(test_no_loop),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_certificate_names),
