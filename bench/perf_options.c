@@ -101,12 +101,12 @@ static int parse_size(struct parser *parser, const char *flag, const char *text,
     number = strtoull(text, &end, 10);
     if (end != text && *end) {
         const char *units = "KMG", *unit = strchr(units, *end & ~0x20);
-        if (unit && !end[1]) {
+        if (unit && *unit && !end[1]) { /* a space less that bit is the string's end */
             shift = 10 * (unsigned)(unit - units + 1);
             end++;
         }
     }
-    if (errno || end == text || *end || *text == '-' ||
+    if (errno || *text < '0' || *text > '9' || *end ||
         number > (SIZE_MAX >> 1) >> shift)
         return refuse(parser, "%s: found '%.40s', allowed: bytes as 8, 64K, 4M or 1G",
                       flag, text);
@@ -190,6 +190,9 @@ static int parse_compare(struct parser *parser, const char *text)
         else
             return refuse(parser,
                           "--compare: found '%.40s', allowed: nccl, nccl-window", word);
+    if (!parser->options->nccl && !parser->options->nccl_window)
+        return refuse(parser, "--compare: found '%.40s', allowed: nccl, nccl-window",
+                      text);
     return 0;
 }
 

@@ -9,7 +9,7 @@
 
 static const struct {
     const char *name, *does;
-    int (*run)(int argc, char **argv);
+    int (*run)(int argc, char **argv); /* argv[0]: "symm-plan COMMAND" */
 } commands[] = {
     {"plan", "the plan of a program: offsets, algorithms, barriers, proof",
      symm_plan_plan},
@@ -18,6 +18,16 @@ static const struct {
      symm_plan_emit},
     {"pack", "offsets for a CSV file of lifetimes", symm_plan_pack},
 };
+
+/* getopt begins its messages with argv[0]. */
+static int run_command(size_t command, int argc, char **argv)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "symm-plan %s", commands[command].name);
+    argv[0] = name;
+    return commands[command].run(argc, argv);
+}
 
 static void print_help(FILE *file)
 {
@@ -45,7 +55,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return run_command(i, argc - 1, argv + 1);
     fprintf(stderr, "symm-plan: found the command '%s', allowed:", argv[1]);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         fprintf(stderr, " %s", commands[i].name);

@@ -61,11 +61,18 @@ static int check_files(const char *program_path, const char *plan_path)
 
 int symm_plan_do_check(int argc, char **argv)
 {
+    bool options = true;
+
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
         return PLAN_TOOL_DONE;
     }
-    for (int i = 1; i < argc; i++)
+    if (argc > 1 && strcmp(argv[1], "--") == 0) { /* no options come behind it */
+        argc--;
+        argv++;
+        options = false;
+    }
+    for (int i = 1; options && i < argc; i++)
         if (argv[i][0] == '-' && argv[i][1] != '\0') {
             fprintf(stderr, "symm-plan check: found option '%s', allowed: --help\n",
                     argv[i]);

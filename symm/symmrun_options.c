@@ -182,6 +182,21 @@ static int check_nodes(const struct symmrun_options *options)
     return 2;
 }
 
+/* HOST:PORT; an IPv6 address stands in brackets. */
+static int parse_rendezvous(const char *text, const char **rendezvous)
+{
+    static const char form[] = "HOST:PORT, the port a number from 1 to 65535";
+    const char *colon = strrchr(text, ':'), *c = colon ? colon + 1 : text;
+    int port = 0;
+
+    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
+        port = 10 * port + (*c - '0');
+    if (!colon || colon == text || *c != '\0' || port < 1 || port > 65535)
+        return refuse("--rendezvous", text, form);
+    *rendezvous = text;
+    return -1;
+}
+
 static int parse_one(struct symmrun_options *options, int option)
 {
     switch (option) {
@@ -190,8 +205,7 @@ static int parse_one(struct symmrun_options *options, int option)
     case NODE_RANK:
         return parse_number("--node-rank", optarg, 0, 1023, &options->node);
     case RENDEZVOUS:
-        options->rendezvous = optarg;
-        return strrchr(optarg, ':') ? -1 : refuse("--rendezvous", optarg, "HOST:PORT");
+        return parse_rendezvous(optarg, &options->rendezvous);
     case 'n':
         return parse_ranks("-n", optarg, &options->ranks);
     case NPROC:

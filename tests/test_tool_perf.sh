@@ -30,6 +30,8 @@ refused "unknown option" all_reduce --nonsense
 refused "unknown option, or its value is missing" all_reduce -b
 refused "-b: found '8Q', allowed: bytes as 8, 64K, 4M or 1G" all_reduce -b 8Q
 refused "-b: found '-8'" all_reduce -b -8
+refused "-b: found '4 '" all_reduce -b '4 '
+refused "-b: found ' 4'" all_reduce -b ' 4'
 refused "-e: found '99999999999999999999'" all_reduce -e 99999999999999999999
 refused "-b: found 16, allowed: at most -e, which is 8" all_reduce -b 16 -e 8
 refused "-f: found '1', allowed: an integer from 2" all_reduce -f 1
@@ -42,6 +44,7 @@ refused "-G and --compare need GPUs" all_reduce -G 4 --backend host
 refused "-G and --compare need GPUs" all_reduce --compare nccl,nccl-window --backend host
 refused "NCCL has no put" put --compare nccl
 refused "--compare: found 'gloo', allowed: nccl, nccl-window" all_reduce --compare gloo
+refused "--compare: found '', allowed: nccl, nccl-window" all_reduce --compare ''
 refused "--backend: found 'tpu', allowed: host, cuda" all_reduce --backend tpu
 refused "--ranks: found '0'" all_reduce --ranks 0
 refused "--plan and --delay belong to" all_reduce --delay 5

@@ -109,6 +109,11 @@ run 2 -n 2 --timeout nan true
 run 2 -n 2 --grace -1 true
 run 2 -n 2 --bind socket true
 has err "--bind 'socket': must be core or none"
+for place in host host: :29400 host:abc host:0 host:65536 host:99999999999 host:29400x; do
+    run 2 -n 1 --nnodes 2 --node-rank 0 --rendezvous "$place" true
+    has err "--rendezvous '$place': must be HOST:PORT, the port a number from 1 to 65535"
+done
+run 0 -n 1 --nnodes 1 --node-rank 0 --rendezvous host:29400 true
 run 2 -n 2 --tee true
 run 2 -n 2 --no-such-option true
 has err 'symmrun --help'
