@@ -48,6 +48,7 @@ struct parser {
     struct perf_options *options;
     char *error;
     size_t error_bytes;
+    bool given[128]; /* by letter of the short flags */
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(struct parser *parser,
@@ -347,6 +348,15 @@ static int take_words(struct parser *parser, int count, char **words)
     return 0;
 }
 
+/* A flag that would not be looked at is a mistake; `letters`: the flags that would not. */
+static int refuse_given(struct parser *parser, const char *letters, const char *command)
+{
+    for (; *letters; letters++)
+        if (parser->given[(int)*letters])
+            return refuse(parser, "-%c does not belong to %s", *letters, command);
+    return 0;
+}
+
 /* --tune and --regret measure what has several algorithms, and -o is a file of --tune. */
 static int check_tune(struct parser *parser)
 {
@@ -364,6 +374,8 @@ static int check_tune(struct parser *parser)
         return refuse(parser,
                       "--compare, --algorithm and -J do not belong to --tune and "
                       "--regret");
+    if (refuse_given(parser, "nwcrif", "--tune and --regret"))
+        return 2;
     if (options->budget <= 0)
         options->budget = 60;
     if (options->deadline <= 0) /* who is not in a team waits for those who are */
@@ -393,16 +405,30 @@ static int check_streams(struct parser *parser)
     return 0;
 }
 
+/* What is measured, and how often, is the program's; all of it is checked. */
+static int check_replay(struct parser *parser)
+{
+    const struct perf_options *options = parser->options;
+
+    if (options->graph || options->nccl || options->nccl_window || options->algorithm)
+        return refuse(parser,
+                      "-G, --compare and --algorithm do not belong to 'symm-perf "
+                      "replay'");
+    if (options->iterations == PERF_AUTO)
+        return refuse(parser,
+                      "-n: found 'auto', allowed with replay: an integer above 0");
+    return refuse_given(parser, "befidocwr", "'symm-perf replay'");
+}
+
 static int check_together(struct parser *parser)
 {
     struct perf_options *options = parser->options;
 
+    if (options->kind == PERF_REPLAY && check_replay(parser))
+        return 2;
     if (options->begin > options->end)
         return refuse(parser, "-b: found %zu, allowed: at most -e, which is %zu",
                       options->begin, options->end);
-    if (options->kind == PERF_REPLAY &&
-        (options->graph || options->nccl || options->nccl_window))
-        return refuse(parser, "-G and --compare do not belong to 'symm-perf replay'");
     if (options->kind > PERF_ALL_TO_ALL && options->kind != PERF_OVERLAP &&
         (options->nccl || options->nccl_window))
         return refuse(parser, "--compare: NCCL has no %s", kind_names[options->kind]);
@@ -411,9 +437,6 @@ static int check_together(struct parser *parser)
         return refuse(parser, "-G and --compare need GPUs; found --backend host");
     if (options->kind != PERF_REPLAY && (options->plan || options->delay > 0))
         return refuse(parser, "--plan and --delay belong to 'symm-perf replay'");
-    if (options->kind == PERF_REPLAY && options->iterations == PERF_AUTO)
-        return refuse(parser,
-                      "-n: found 'auto', allowed with replay: an integer above 0");
     return options->kind > PERF_REPLAY ? check_streams(parser) : 0;
 }
 
@@ -497,6 +520,8 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
                           "%.60s: unknown option, or its value is missing; "
                           "'symm-perf --help' lists the options",
                           argv[optind - 1]);
+        if (flag < (int)sizeof parser.given)
+            parser.given[flag] = true;
         if (take_flag(&parser, flag, optarg))
             return 2;
     }

@@ -29,6 +29,14 @@ struct replay {
     size_t arena_bytes;
 };
 
+/* The plan's own fault, also one that cannot be read: but not that memory ran out. */
+static int plan_failed(const struct perf_job *job, symm_status status)
+{
+    int result = perf_job_failed(job, status, "--plan");
+
+    return status == SYMM_ERR_NOMEM ? result : PERF_REFUSED;
+}
+
 /* Rank 0: what the plan says of itself, and whether it is the program's. */
 static int read_plan(struct replay *replay)
 {
@@ -46,7 +54,7 @@ static int read_plan(struct replay *replay)
     if (status == SYMM_OK)
         status = symm_program_hash(program, &hash);
     if (status != SYMM_OK) {
-        result = perf_job_failed(replay->job, status, "--plan");
+        result = plan_failed(replay->job, status);
     } else if (hash != plan->program_hash) {
         fprintf(stderr,
                 "symm-perf: --plan: %s: program_hash: found %016" PRIx64
@@ -82,7 +90,7 @@ static int load_plan(struct replay *replay)
     if (result == PERF_RIGHT) {
         status = symm_plan_load(job->world, replay->options->plan);
         if (status != SYMM_OK)
-            result = perf_job_failed(job, status, "--plan");
+            result = plan_failed(job, status);
     }
     mine = result;
     status = perf_job_gather(job, &mine, 1, all);

@@ -95,8 +95,11 @@ static int make_buffers(struct perf_stage *stage)
         status =
             symm_empty_strided_p2p(world, buffer->dims, buffer->shape, buffer->stride,
                                    buffer->dtype, (uint64_t)b + 1, &stage->buffers[b]);
-        if (status != SYMM_OK)
-            return perf_job_failed(stage->job, status, buffer->name);
+        if (status != SYMM_OK) {
+            int result = perf_job_failed(stage->job, status, buffer->name);
+            /* The plan has another size for it. */
+            return status == SYMM_ERR_MISMATCH ? PERF_REFUSED : result;
+        }
     }
     status = symm_rendezvous(world);
     if (status != SYMM_OK)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "program_read.h"
 
@@ -250,10 +251,13 @@ int program_read(const char *path, struct program **program, char *error,
     struct program_reader reader = {
         .file = path, .error = error, .error_bytes = error_bytes};
     json_error_t where;
+    struct stat is;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
 
     if (!root) {
-        if (where.line > 0)
+        if (stat(path, &is) == 0 && S_ISDIR(is.st_mode)) /* opens, but has no bytes */
+            snprintf(error, error_bytes, "%s: cannot be read: Is a directory", path);
+        else if (where.line > 0)
             snprintf(error, error_bytes, "%s: line %d, column %d: %s, allowed: JSON",
                      path, where.line, where.column, where.text);
         else

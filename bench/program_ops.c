@@ -251,6 +251,11 @@ static int read_put(struct op_reader *at)
         return -1;
     int length = group_length(at);
     op->shift = (int)((shift % length + length) % length);
+    if (op->in == op->out && op->shift != 0)
+        return program__refuse(
+            at->reader, at->path, field(at, "dst"),
+            "another buffer than src, for a peer would overwrite what "
+            "is still to be sent");
     op->count = op->result = program->buffers[op->in].bytes;
     op->dtype = program->buffers[op->in].dtype;
     op->signal = at->reader->puts++ % 256;
@@ -296,6 +301,16 @@ static int find_puts(struct program_reader *reader, const json_t *list)
     return 0;
 }
 
+/* Checked, but of no use here: every op is ordered after all before it on its stream. */
+static int read_early_start(struct op_reader *at)
+{
+    const json_t *value = field(at, "early_start");
+
+    if (value && !json_is_boolean(value))
+        return program__refuse(at->reader, at->path, value, "true or false");
+    return 0;
+}
+
 static int read_op(struct program_reader *reader, size_t index, const json_t *object)
 {
     struct op_reader at = {.reader = reader,
@@ -321,7 +336,8 @@ static int read_op(struct program_reader *reader, size_t index, const json_t *ob
     at.op->kind = (enum program_kind)kind;
     at.op->in = at.op->out = at.op->put = -1;
     reader->program->op_count++;
-    if (named(&at, "stream", "stream", program__find_stream, 0, &at.op->stream))
+    if (named(&at, "stream", "stream", program__find_stream, 0, &at.op->stream) ||
+        read_early_start(&at))
         return -1;
     switch (at.op->kind) {
     case PROGRAM_WRITE:

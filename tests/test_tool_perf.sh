@@ -50,6 +50,13 @@ refused "--ranks: found '0'" all_reduce --ranks 0
 refused "--plan and --delay belong to" all_reduce --delay 5
 refused "no PROGRAM.json given" replay
 refused "cannot be read" replay "$work/none.json"
+refused "cannot be read: Is a directory" replay "$work"
+for flag in "-b 8" "-e 8" "-f 3" "-i 4" "-d int8" "-o max" "-c 1" "-w 0" "-r 0"; do
+    # shellcheck disable=SC2086
+    refused "${flag% *} does not belong to 'symm-perf replay'" replay "$work/none.json" $flag
+done
+refused "--algorithm do not belong to 'symm-perf replay'" replay "$work/none.json" \
+    --algorithm copy_in
 refused "-r: found 2, allowed: a rank below 2" broadcast -r 2 --ranks 2
 expect 2 "unknown algorithm" all_reduce -b 8 -e 8 --ranks 2 --algorithm nonsense
 
@@ -186,6 +193,15 @@ expect 0 "257 puts" replay "$work/puts.json" --iterations 2
 expect 0 "256 puts" replay "$work/back.json" --iterations 2
 expect 2 "a plan" replay "$programs/odd-cycle-3.json" --plan "$programs/odd-cycle-3.json"
 says err "--plan: " "a plan"
+for path in "$work/none.plan" "$work"; do
+    expect 2 "a plan that cannot be read" replay "$odd" --plan "$path"
+    says err "--plan: $path: cannot be " "a plan that cannot be read"
+done
+if "$build/bin/symm-plan" plan "$odd" -o "$work/odd.plan" >"$work/out" 2>&1; then
+    jq 'del(.plan_hash) | .buffers[0].bytes -= 256' "$work/odd.plan" > "$work/less.plan"
+    expect 2 "a plan with less for a buffer" replay "$odd" --plan "$work/less.plan"
+    says err "asks for 4096 bytes of float32" "a plan with less for a buffer"
+fi
 
 # ---- Wrong results are noticed -------------------------------------------------------
 

@@ -158,6 +158,11 @@ static const struct wrong wrongs[] = {
      "ops[0].dst", "\"b\"", "a buffer of at least 24 bytes"},
     {OPS("{\"op\": \"put\", \"site\": \"p\", \"src\": \"b\", \"dst\": \"a\"}"),
      "ops[0].shift", "nothing", "an integer"},
+    {OPS("{\"op\": \"put\", \"site\": \"p\", \"src\": \"a\", \"dst\": \"a\", "
+         "\"shift\": 1}"),
+     "ops[0].dst", "\"a\"", "another buffer than src"},
+    {OPS("{\"op\": \"write\", \"buffers\": [\"a\"], \"early_start\": \"yes\"}"),
+     "ops[0].early_start", "\"yes\"", "true or false"},
     {OPS("{\"op\": \"wait\"}"), "ops[0].site", "nothing", "a string"},
     {OPS("{\"op\": \"wait\", \"site\": \"q\"}"), "ops[0].site", "\"q\"",
      "the site of a put"},
@@ -178,6 +183,8 @@ static const char *const rights[] = {
          ", \"colour\": 3}], \"ops\": []}",
     OPS("{\"op\": \"write\", \"buffers\": [\"a\", \"a\"], \"early_start\": "
         "true}, " REDUCE("")),
+    OPS("{\"op\": \"put\", \"site\": \"p\", \"src\": \"a\", \"dst\": \"a\", "
+        "\"shift\": 2}, " WAIT),
     OPS(PUT ", " WAIT ", {\"op\": \"read\", \"buffers\": [\"a\", \"r\"]}"),
     OPS(REDUCE(
         ", \"out\": \"a\", \"count\": 1, \"reduce\": \"avg\"") ", "

@@ -21,6 +21,10 @@ refused "--budget belongs to --tune" all_reduce --budget 5
 refused "--budget: found '0'" --tune --budget 0
 refused "OP: found 'put', allowed with --tune and --regret" put --tune
 refused "do not belong to --tune" --tune --algorithm copy_in
+for flag in n w c r f i; do
+    refused "-$flag does not belong to --tune and --regret" --tune "-$flag" 4
+done
+refused "-n does not belong to --tune and --regret" --regret -n 4
 refused "between 2 to 64 ranks; this job has 1" --tune -e 4K
 refused "-o: found 'table.json', allowed: sum" all_reduce -o table.json
 refused "-o: $work/no/table.json cannot be written" all_reduce --tune -d float32 -b 64 -e 64 \
