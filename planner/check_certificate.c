@@ -95,7 +95,20 @@ static int find_moment(const struct certificate *all, const char *text)
     return -1;
 }
 
-/* A word without a dot (stream, ...) is free; SITE.entry and the like must be in the plan. */
+/* Without a site there is the order of a stream, and depends; both must be in the program. */
+static bool is_local(const struct certificate *all, const char *text, size_t length)
+{
+    const symm_program *program = all->c->program;
+
+    if (length != 6 || memcmp(text, "depend", length) != 0)
+        return length == 6 && memcmp(text, "stream", length) == 0;
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == SYMM_PROGRAM_DEPEND)
+            return true;
+    return false;
+}
+
+/* SITE.entry and the like must be in the plan. */
 static bool is_true(const struct certificate *all, const char *text, size_t length)
 {
     const char *dot = memrchr(text, '.', length), *word = dot ? dot + 1 : text;
@@ -103,7 +116,7 @@ static bool is_true(const struct certificate *all, const char *text, size_t leng
     const size_t rest = length - (size_t)(word - text);
 
     if (!dot || site < 0)
-        return !dot;
+        return !dot && is_local(all, text, length);
     const struct check_op *op = &all->c->ops[site];
     return (op->entry && rest == 5 && memcmp(word, "entry", rest) == 0) ||
            (op->exit && rest == 4 && memcmp(word, "exit", rest) == 0) ||

@@ -420,6 +420,12 @@ static void test_sharing_needs_certificate(void **state)
     refused(c, "relies on \"first.wait\"");
     entries[1].next_period = "";
     refused(c, "relies on \"\"");
+    entries[1].next_period = "magic";
+    refused(c, "relies on \"magic\", which the plan does not have");
+    entries[1].next_period = "stream, entry";
+    refused(c, "relies on \"entry\"");
+    entries[1].next_period = "depend"; /* the program has none */
+    refused(c, "relies on \"depend\"");
     entries[1].next_period = "first.exit";
     entries[1].before = "b0@nowhere";
     refused(c, "names b0@nowhere");
