@@ -67,7 +67,7 @@ static symm_status hand_over(const struct place_state *state, int count,
 {
     const struct place_model *m = state->model;
     const struct symm_place_options *options = state->options;
-    struct symm_place_result r = {.nodes = state->nodes};
+    struct symm_place_result r = {.nodes = state->nodes, .cut_short = state->stopped};
 
     if (__builtin_mul_overflow(state->peak, m->unit, &r.peak))
         return symm__fail(SYMM_ERR_OVERFLOW,

@@ -158,9 +158,16 @@ static bool fill_points(struct plan_private *private, const struct choice *choic
 }
 
 static bool fill_note(struct plan_private *private, const struct lifetimes *lives,
-                      const symm_plan_options *options)
+                      const symm_plan_options *options, bool cut_short)
 {
     symm_plan *plan = &private->plan;
+    const char *why = "lifetimes around a circle, or that interlock, may need more";
+
+    if (options->fast)
+        why = "only fast placement was allowed";
+    else if (cut_short)
+        why = "the search was cut short by its time limit, so the plan may differ on "
+              "another machine or another day; a longer limit may help";
 
     if (plan->arena_bytes == plan->lower_bound_bytes)
         return true;
@@ -168,11 +175,7 @@ static bool fill_note(struct plan_private *private, const struct lifetimes *live
         &private->pool,
         "%zu bytes above the largest set of buffers that pairwise conflict%s: %s",
         plan->arena_bytes - plan->lower_bound_bytes,
-        lives->clique_proved ? "" : " (a larger set may exist)",
-        options->fast
-            ? "only fast placement was allowed"
-            : "lifetimes around a circle, or that interlock, may need more, or "
-              "the search was cut short; a longer time limit may help");
+        lives->clique_proved ? "" : " (a larger set may exist)", why);
     return plan->note != NULL;
 }
 
@@ -189,7 +192,7 @@ static symm_status fill(struct plan_private *private, struct order *order,
     if (!plan->program || !fill_ops(private, program, &choices[best]) ||
         !fill_buffers(private, program, &choices[best], lives) ||
         !fill_points(private, choices, count, best) ||
-        !fill_note(private, lives, options))
+        !fill_note(private, lives, options, choices[best].cut_short))
         return symm__program_nomem(program);
     status = symm_program_hash(program, &plan->program_hash);
     if (status == SYMM_OK)

@@ -200,6 +200,7 @@ static symm_status place(struct chooser *chooser, struct choice *choice,
     if (!offsets)
         return nomem(chooser);
     status = symm__place(lives->items, lives->count, &how, offsets, &result);
+    choice->cut_short = status == SYMM_OK && result.cut_short;
     if (status == SYMM_OK && (!exact || result.peak < choice->arena)) {
         choice->arena = result.peak;
         memcpy(choice->offsets, offsets, (size_t)lives->count * sizeof(*offsets));

@@ -28,6 +28,7 @@ struct choice {
     double microseconds;
     int64_t arena;    /* of the placement found so far */
     int64_t *offsets; /* by buffer */
+    bool cut_short;   /* the search for them ended by the clock */
 };
 
 /*

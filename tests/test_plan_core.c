@@ -226,6 +226,25 @@ static void test_odd_trade(void **state)
     finish(program, plan);
 }
 
+/* Whether a plan may come out differently elsewhere is said, and only then. */
+static void test_cut_short(void **state)
+{
+    symm_program *program = cycle(31, true, false);
+    symm_plan_options options = {
+        .size = sizeof(options), .algorithm = "one_shot_pull", .time_limit = 1e-9};
+    symm_plan *plan = NULL;
+
+    (void)state;
+    assert_int_equal(symm_plan_make(program, &options, &plan), SYMM_OK);
+    assert_non_null(strstr(plan->note, "cut short"));
+    symm_plan_destroy(plan);
+    options.time_limit = 1e9;
+    assert_int_equal(symm_plan_make(program, &options, &plan), SYMM_OK);
+    assert_null(strstr(plan->note, "cut short"));
+    assert_non_null(strstr(plan->note, "around a circle"));
+    finish(program, plan);
+}
+
 /* The price of memory decides. */
 static void test_trade_by_costs(void **state)
 {
@@ -620,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_early_start_behind_depends),
         cmocka_unit_test(test_odd_trade),
         cmocka_unit_test(test_trade_by_costs),
+        cmocka_unit_test(test_cut_short),
         cmocka_unit_test(test_table_names),
         cmocka_unit_test(test_no_loop),
         cmocka_unit_test(test_groups),
