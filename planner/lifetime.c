@@ -15,8 +15,6 @@
 #include "program_private.h"
 #include "status.h"
 
-#define MAX_BUFFERS 32768
-
 static int64_t round_up(size_t bytes)
 {
     return (int64_t)((bytes + SYMM_PLAN_ALIGNMENT - 1) / SYMM_PLAN_ALIGNMENT *
@@ -163,10 +161,6 @@ symm_status symm__lifetimes_make(struct lifetimes *lives, const struct order *or
     symm_status status;
 
     *lives = (struct lifetimes){.order = order, .count = program->buffer_count};
-    if (lives->count > MAX_BUFFERS)
-        return symm__fail(SYMM_ERR_OVERFLOW,
-                          "program %s: found %d buffers, allowed: %d", program->name,
-                          lives->count, MAX_BUFFERS);
     lives->words = count / 64 + 1;
     lives->conflicts =
         symm__pool_alloc(&lives->pool, count + 1, lives->words * sizeof(uint64_t));

@@ -13,12 +13,17 @@
 #include "plan_private.h"
 #include "program_private.h"
 
+/* A stream is two chains if ops start early. */
+#define CHAIN_WORDS (2 * SYMM_PROGRAM_MAX_STREAMS / 64)
+
 struct finder {
     struct plan_private *plan;
     const struct lifetimes *lives;
     int *op;      /* by buffer: what frees it, an op of the program; -1: not found */
     int *sharing; /* lists of the buffers that share bytes with a buffer */
     int *sharing_start;
+    /* By buffer, a bit for each chain of a rank: its ops come too late to free it. */
+    uint64_t (*late)[CHAIN_WORDS];
 };
 
 static bool share(const symm_plan_buffer *a, const symm_plan_buffer *b)
@@ -78,14 +83,23 @@ static bool is_before_all(const struct finder *finder, int op, int period, int b
 static bool look(void *arg, int op, int period, const struct mark *const *clocks)
 {
     struct finder *finder = arg;
-    const symm_program_kind kind = finder->lives->order->program->ops[op].kind;
+    const struct order *order = finder->lives->order;
+    const symm_program_kind kind = order->program->ops[op].kind;
+    const int chain = symm__order_chain(order, 0, op, period);
+    const uint64_t bit = (uint64_t)1 << chain % 64;
 
     if (kind != SYMM_PROGRAM_PUT && !symm__is_collective(kind))
         return true;
-    for (int b = 0; b < finder->lives->count; b++)
-        if (finder->op[b] < 0 && is_over(finder, b, clocks) &&
-            is_before_all(finder, op, period, b))
+    for (int b = 0; b < finder->lives->count; b++) {
+        uint64_t *late = &finder->late[b][chain / 64];
+        if (finder->op[b] >= 0 || (*late & bit) || !is_over(finder, b, clocks))
+            continue;
+        /* What comes too late is followed on its chain by what comes later still. */
+        if (is_before_all(finder, op, period, b))
             finder->op[b] = op;
+        else
+            *late |= bit;
+    }
     return true;
 }
 
@@ -177,7 +191,8 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
 
     finder.op = calloc(buffers, sizeof(*finder.op));
     finder.sharing_start = calloc(buffers, sizeof(*finder.sharing_start));
-    good = finder.op && finder.sharing_start && list_sharing(&finder);
+    finder.late = calloc(buffers, sizeof(*finder.late));
+    good = finder.op && finder.sharing_start && finder.late && list_sharing(&finder);
     if (good) {
         leave_out(&finder);
         status = symm__order_watch(order, look, &finder);
@@ -186,5 +201,6 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
     free(finder.op);
     free(finder.sharing);
     free(finder.sharing_start);
+    free(finder.late);
     return good ? status : symm__program_nomem(order->program);
 }

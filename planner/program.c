@@ -287,6 +287,9 @@ static symm_status append_buffer(symm_program *program, const char *name,
     char *text;
     symm_status status;
 
+    if (program->buffer_count == MAX_BUFFERS)
+        return symm__program_refuse(program, "buffers", "one more", "%d buffers",
+                                    MAX_BUFFERS);
     snprintf(path, sizeof(path), "buffers[%d].name", program->buffer_count);
     status = check_name(program, path, name,
                         name ? symm__program_buffer(program, name) : -1);

@@ -8,6 +8,8 @@
 #include "pool.h"
 #include "symm/plan.h"
 
+#define MAX_BUFFERS 32768 /* lifetimes keep a bit for each two of them */
+
 struct program_private {
     symm_program program; /* first: the caller's pointer is ours */
     struct pool pool;     /* names, lists, the order */

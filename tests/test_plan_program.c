@@ -369,6 +369,25 @@ static void test_builder_refuses(void **state)
     symm_program_destroy(program);
 }
 
+/* What cannot be planned is refused as it is added, not after an hour. */
+static void test_too_many_buffers(void **state)
+{
+    symm_program *program;
+    char name[16];
+    int buffer;
+
+    (void)state;
+    assert_int_equal(symm_program_create("many", 1, false, &program), SYMM_OK);
+    for (int i = 0; i < 32768; i++) {
+        snprintf(name, sizeof(name), "%d", i);
+        assert_int_equal(symm_program_add_bytes(program, name, 1, &buffer), SYMM_OK);
+    }
+    assert_int_equal(symm_program_add_bytes(program, "more", 1, &buffer),
+                     SYMM_ERR_INVALID);
+    assert_non_null(strstr(symm_last_error(), "allowed: 32768 buffers"));
+    symm_program_destroy(program);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_build_hash),
         cmocka_unit_test(test_hash_is_of_canonical_json),
         cmocka_unit_test(test_builder_refuses),
+        cmocka_unit_test(test_too_many_buffers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
