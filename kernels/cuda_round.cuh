@@ -156,7 +156,9 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
     uint64_t now = symm_port_now();
 
     status = symm_port_load32_relaxed(symm_failed_of(args));
-    if (status != 0) { /* perhaps of a kernel on another stream */
+    if (status != 0) { /* of this kernel or, with nothing taken back yet, of another's wait */
+        if (status != (uint32_t)-SYMM_ERR_MISMATCH)
+            symm_round_withdraw(args, call);
         if (args.result)
             symm_port_store32_relaxed(args.result, status);
         return 0;

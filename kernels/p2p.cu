@@ -127,8 +127,11 @@ SYMM_KERNEL(symm_p2p_signal_wait)
         return;
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c <= SYMM_CHANNELS; c++)
-        if (c == args.channel || args.channel == SYMM_CHANNELS)
+        if (c == args.channel)
             symm_port_store32_relaxed(&args.team.state->failed[16 * c], why);
+        else if (args.channel == SYMM_CHANNELS) /* the others' calls did nothing wrong */
+            symm_port_store32_relaxed(&args.team.state->failed[16 * c],
+                                      (uint32_t)-SYMM_ERR_ABORTED);
     if (args.result)
         symm_port_store32_relaxed(args.result, why);
 }

@@ -10,6 +10,7 @@
  * slots which are used again too early show. A planted missing exit barrier must be noticed.
  * ctest: cost 25
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -513,13 +514,19 @@ static void test_dead(void **unused)
     }
 }
 
+static struct symm_device_channel *channel_of(struct heaps *heaps, int rank)
+{
+    const struct symm_device_team *team = &heaps->team[rank];
+    struct symm_pad *pad = (struct symm_pad *)(void *)(team->base[rank] + team->pad);
+
+    return &pad->device.channel[CHANNEL];
+}
+
 /* All words of rank 0 for rounds 1 and 2 at rank 1, and its arrival taken back: it has gone
  * into its last barrier and given up there, while rank 1 was on its way. */
 static void leave(struct heaps *heaps, uint32_t tag)
 {
-    const struct symm_device_team *team = &heaps->team[1];
-    struct symm_pad *pad = (struct symm_pad *)(void *)(team->base[1] + team->pad);
-    struct symm_device_channel *channel = &pad->device.channel[CHANNEL];
+    struct symm_device_channel *channel = channel_of(heaps, 1);
 
     for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
         for (uint32_t e = 1; e <= 2; e++)
@@ -541,6 +548,54 @@ static void test_left(void **unused)
         assert_int_equal(run(heaps, &job), 1);
         assert_int_equal(job.result[1], -SYMM_ERR_ABORTED);
         assert_int_equal(heaps->team[1].record->missing, 1);
+        heaps_destroy(heaps);
+    }
+}
+
+struct cut {
+    struct heaps *heaps;
+    uint32_t tag;
+};
+
+/* When ranks 0 and 2 have begun: a wait on another stream marks their channel. */
+static void *cut_short(void *arg)
+{
+    struct cut *cut = arg;
+
+    for (int r = 0; r < 3; r += 2) {
+        const uint64_t *word = &channel_of(cut->heaps, 1)->call[1][r];
+        double begin = harness_now();
+
+        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != symm_word(cut->tag, 1) &&
+               harness_now() - begin < HARNESS_SOON)
+            harness_sleep(0.001);
+    }
+    for (int r = 0; r < 3; r += 2)
+        __atomic_store_n(&cut->heaps->team[r].state->failed[16 * CHANNEL],
+                         (uint32_t)-SYMM_ERR_ABORTED, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* They say so, and take their arrival back as if they had found out by themselves. */
+static void test_cut_short(void **unused)
+{
+    (void)unused;
+    for (int way = 0; way < WAYS; way++) {
+        struct heaps *heaps = open_heaps(3, 0, 0, 0);
+        uint32_t random = 51u + (uint32_t)way;
+        struct call call = some_call(&random, 3, way, SYMM_INT32, SYMM_SUM);
+        struct job job = {.calls = &call, .count = 1, .odd = -1, .dead = 1};
+        struct cut cut = {heaps, 1 + call.seed % 1000};
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, cut_short, &cut), 0);
+        (void)run(heaps, &job);
+        pthread_join(thread, NULL);
+        for (int r = 0; r < 3; r += 2) { /* one may have seen the other's end first */
+            assert_true(job.result[r] == (uint32_t)-SYMM_ERR_ABORTED ||
+                        job.result[r] == (uint32_t)-SYMM_ERR_TIMEOUT);
+            assert_int_equal(channel_of(heaps, 1)->call[1][r], symm_word(0, 1));
+        }
         heaps_destroy(heaps);
     }
 }
@@ -594,11 +649,11 @@ static void test_plant_exit(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),        cmocka_unit_test(test_hot),
-        cmocka_unit_test(test_stream),     cmocka_unit_test(test_ops),
-        cmocka_unit_test(test_torture),    cmocka_unit_test(test_dead),
-        cmocka_unit_test(test_left),       cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_plant_exit),
+        cmocka_unit_test(test_all),      cmocka_unit_test(test_hot),
+        cmocka_unit_test(test_stream),   cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_torture),  cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_left),     cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_plant_exit),
     };
 
     reference_init();

@@ -36,7 +36,7 @@ extern "C" {
 #define SYMM_DEVICE_PTX 0
 #endif
 
-#define SYMM_DEVICE_LAYOUT   2u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   3u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
 #define SYMM_DEVICE_RANKS    8       /* of a team on GPUs */
 #define SYMM_DEVICE_BLOCKS   160     /* of a kernel at most */
