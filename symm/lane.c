@@ -166,11 +166,14 @@ void symm__lane_leave(struct symm_lane *lane)
 
 void symm__lane_forget(symm_ctx *ctx, const void *stream)
 {
+    const uint64_t bit = UINT64_C(1) << symm__stream_index(ctx, stream);
+
     for (int s = 0; s < SYMM_MAX_TEAMS; s++) {
         symm_team *team = ctx->teams[s];
 
         if (!team)
             continue;
+        __atomic_fetch_and(&team->streams, ~bit, __ATOMIC_RELAXED);
         pthread_mutex_lock(&team->lanes);
         for (int i = 1; i < SYMM_CHANNELS; i++)
             if (team->lane[i].stream == stream)

@@ -148,8 +148,12 @@ static int body_one_sided(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_team_split(world, 0, 0, &team));
     if (symm_team_rank(world) == 0) {
         symm_call one = on_stream(NULL, "one"), other = on_stream(NULL, "other");
+        symm_call gone = on_stream(NULL, "gone");
+        CHECK_OK(symm_stream_create(ctx, &gone.stream));
+        CHECK_OK(symm_signal(team, 1, 9, &gone));
+        symm_stream_destroy(ctx, gone.stream);
+        CHECK_OK(symm_stream_create(ctx, &other.stream)); /* where that one was */
         CHECK_OK(symm_stream_create(ctx, &one.stream));
-        CHECK_OK(symm_stream_create(ctx, &other.stream));
         CHECK_OK(symm_signal_wait(team, 1, 7, &one));
         CHECK_OK(symm_signal_wait(world, 1, 7, &other));
         atomic_store(&s->flag, 1);
