@@ -64,7 +64,7 @@ struct symm_cuda_calls {
     struct symm_cuda_team *teams;
     struct symm_cuda_wait *waits;
     int endings;   /* of streams, teams and the context that wait for the device now */
-    double ending; /* when the last of them began */
+    double ending; /* since when there are some */
     pthread_mutex_t pool;
     CUevent *events; /* idle ones; owned */
     size_t event_count, event_capacity;

@@ -14,8 +14,9 @@
  * behind all that the stream did before.
  *
  * A stream's wait has no time limit: of calls that are made (not captured) the watcher ends
- * those that last too long. In a graph it ends those of a team that has failed, or whose end
- * is held up by them; a peer that is only late holds the stream until it comes.
+ * those that last too long. In a graph it ends those of a team that has failed, or when the
+ * end of a stream, a team or the context is held up (cuda_watch.c); a peer that is only late
+ * holds the stream until it comes.
  */
 #include <stdlib.h>
 #include <string.h>

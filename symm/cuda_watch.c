@@ -11,9 +11,10 @@
  * A stream's wait has no deadline of its own. One that lies between two events, the first of
  * which is done and the second not, is ended after its time by writing the awaited word.
  * Waits in a graph are not seen: its replays leave no event to look at. Of those the words are
- * known, and written when the team has failed, or when its end has waited for the device too
- * long. An engine's operation lies between two events likewise, and is ended by aborting its
- * communicator.
+ * known, and written when the team has failed, or when the end of a stream, a team or the
+ * context has waited for the device for the context's deadline: which of its graphs holds it
+ * up is not known, so all teams that have such graphs fail then. An engine's operation lies
+ * between two events likewise, and is ended by aborting its communicator.
  *
  * The lock is held while teams are looked at, so a team that is taken off the list is not
  * in use any more.
@@ -163,9 +164,9 @@ void symm__cuda_ending(symm_ctx *ctx, bool begins)
     if (!calls)
         return;
     pthread_mutex_lock(&calls->lock);
-    calls->endings += begins ? 1 : -1;
-    if (begins)
+    if (begins && calls->endings == 0)
         calls->ending = symm__now();
+    calls->endings += begins ? 1 : -1;
     pthread_mutex_unlock(&calls->lock);
 }
 

@@ -157,6 +157,17 @@ static bool is_secret(const char *text)
 }
 
 /* -1: what is said of nodes makes sense together. */
+/* HOST:PORT; an IPv6 address stands in brackets. */
+static bool is_rendezvous(const char *text)
+{
+    const char *colon = strrchr(text, ':'), *c = colon ? colon + 1 : text;
+    int port = 0;
+
+    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
+        port = 10 * port + (*c - '0');
+    return colon && colon != text && *c == '\0' && port >= 1 && port <= 65535;
+}
+
 static int check_nodes(const struct symmrun_options *options)
 {
     const char *secret = getenv("SYMM_SECRET"), *wrong = NULL;
@@ -176,25 +187,13 @@ static int check_nodes(const struct symmrun_options *options)
     else if (options->nodes > 1 && options->node > 0 && (!secret || !*secret))
         wrong = "SYMM_SECRET is missing: set it alike on all nodes, or to what node 0 "
                 "shows";
+    if (!wrong && options->nodes > 1 && !is_rendezvous(options->rendezvous))
+        return refuse("--rendezvous", options->rendezvous,
+                      "HOST:PORT, the port a number from 1 to 65535");
     if (!wrong)
         return -1;
     fprintf(stderr, "symmrun: %s\n", wrong);
     return 2;
-}
-
-/* HOST:PORT; an IPv6 address stands in brackets. */
-static int parse_rendezvous(const char *text, const char **rendezvous)
-{
-    static const char form[] = "HOST:PORT, the port a number from 1 to 65535";
-    const char *colon = strrchr(text, ':'), *c = colon ? colon + 1 : text;
-    int port = 0;
-
-    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
-        port = 10 * port + (*c - '0');
-    if (!colon || colon == text || *c != '\0' || port < 1 || port > 65535)
-        return refuse("--rendezvous", text, form);
-    *rendezvous = text;
-    return -1;
 }
 
 static int parse_one(struct symmrun_options *options, int option)
@@ -205,7 +204,8 @@ static int parse_one(struct symmrun_options *options, int option)
     case NODE_RANK:
         return parse_number("--node-rank", optarg, 0, 1023, &options->node);
     case RENDEZVOUS:
-        return parse_rendezvous(optarg, &options->rendezvous);
+        options->rendezvous = optarg;
+        return -1;
     case 'n':
         return parse_ranks("-n", optarg, &options->ranks);
     case NPROC:
