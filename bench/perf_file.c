@@ -29,7 +29,7 @@ int perf_file_write(const char *path, const char *flag,
                     void (*write)(FILE *file, const void *arg), const void *arg)
 {
     struct stat is;
-    bool special = stat(path, &is) == 0 && !S_ISREG(is.st_mode);
+    bool special = lstat(path, &is) == 0 && !S_ISREG(is.st_mode); /* links, too */
     size_t bytes = strlen(path) + 16;
     char *fresh = malloc(bytes);
     FILE *file = NULL;

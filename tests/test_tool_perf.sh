@@ -119,6 +119,9 @@ echo old > "$work/cut.json"
 [ $? = 2 ] || fail "a JSON file that gets too large: exit status"
 says err "-J: $work/cut.json cannot be written: File too large" "a JSON file that gets too large"
 [ "$(cat "$work"/cut.json*)" = old ] || fail "a JSON file that gets too large: it is cut"
+ln -s there.json "$work/link.json"
+expect 0 "a link to a JSON file" all_reduce -n 1 -w 0 -b 8 -e 8 -J "$work/link.json"
+[ -L "$work/link.json" ] && [ -s "$work/there.json" ] || fail "a link is not followed"
 
 # ---- Every operation ----------------------------------------------------------------
 
