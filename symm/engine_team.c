@@ -92,15 +92,6 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
     return !(ctx->link.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
 }
 
-static bool has_left(const symm_ctx *ctx, int rank)
-{
-    const struct symm_control *control = ctx->control[rank];
-
-    return control
-               ? __atomic_load_n(&control->live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED
-               : (ctx->link.left >> rank & 1) != 0;
-}
-
 /* A member that has died will not come, nor one that is done with it since a while. */
 static symm_status making_stop(void *arg)
 {
@@ -114,7 +105,7 @@ static symm_status making_stop(void *arg)
         if (rank == ctx->rank)
             continue;
         if (!ctx->link.alive(ctx->link.alive_arg, rank) &&
-            !(making->pair && has_left(ctx, rank)))
+            !(making->pair && symm__link_left(&ctx->link, rank)))
             return symm__fail(SYMM_ERR_PEER_DEAD,
                               "rank %d has died or left while a communicator was made",
                               rank);
@@ -169,6 +160,13 @@ static void comm_end(const symm_team *team, struct symm_engine_comm *comm, bool 
         symm__log(SYMM_LOG_DEBUG, "a communicator is left: %s", symm_last_error());
 }
 
+/* One that was made in vain. */
+static void comm_drop(const symm_team *team, struct symm_engine_comm *comm)
+{
+    comm_end(team, comm, true);
+    comm_end(team, comm, false);
+}
+
 /* The step that all members take part in; `id`: the leader's, to all of its group. */
 static symm_status tell(struct making *making, const char *what, double deadline,
                         symm_status mine, bool with_id, bool *told)
@@ -220,8 +218,7 @@ static symm_status make_among(symm_team *team, const int *members, int count,
     status = tell(&making, "a communicator", begin + deadline - symm__now(), status,
                   false, told);
     if (status != SYMM_OK) {
-        comm_end(team, making.comm, true);
-        comm_end(team, making.comm, false);
+        comm_drop(team, making.comm);
         return status;
     }
     *comm = making.comm;
@@ -417,8 +414,7 @@ static symm_status pair_keep(symm_team *team, int peer, struct symm_engine_comm 
     pthread_mutex_unlock(&te->lock);
     if (!ended)
         return SYMM_OK;
-    comm_end(team, comm, true);
-    comm_end(team, comm, false);
+    comm_drop(team, comm);
     return symm__team_failed(team);
 }
 

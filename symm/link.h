@@ -79,6 +79,8 @@ void symm__link_leave(struct symm_link *link);
 /* Between exchanges: takes notices that have come from the rank. False: it has hung up (and
  * has no more to say). Like an exchange, one at a time. */
 bool symm__link_look(struct symm_link *link, int rank);
+/* Has it finalized its context? Of a rank on another host: has it said so, and it was read? */
+bool symm__link_left(const struct symm_link *link, int rank);
 /* What has been told of a team; NULL: nothing. */
 const struct symm_link_notice *symm__link_told(const struct symm_link *link,
                                                uint64_t tag);

@@ -116,13 +116,16 @@ static enum symm_wire link_tell_past(const struct symm_link_run *run, int rank)
     return wire;
 }
 
+bool symm__link_left(const struct symm_link *link, int rank)
+{
+    return (link->left >> rank & 1) != 0 ||
+           (link->finished != NULL && link->finished(link->alive_arg, rank));
+}
+
 symm_status symm__link_dead(const struct symm_link_run *run,
                             struct symm_link_peer *peer, const char *how)
 {
-    const struct symm_link *link = run->link;
-
-    if ((link->left >> peer->rank & 1) != 0 ||
-        (link->finished != NULL && link->finished(link->alive_arg, peer->rank)))
+    if (symm__link_left(run->link, peer->rank))
         how = "has finalized its context";
     peer->dead = true;
     return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", peer->rank, how,

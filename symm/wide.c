@@ -204,7 +204,7 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
         int rank = team->world_rank[m];
 
         if (symm__is_far(ctx, rank) && !symm__link_look(&ctx->link, rank) &&
-            (ctx->link.left >> rank & 1) == 0 && dead < 0)
+            !symm__link_left(&ctx->link, rank) && dead < 0)
             dead = rank;
     }
     told = symm__link_told(&ctx->link, team->uid);
