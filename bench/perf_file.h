@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* Writes under another name beside `path`, then renames; a device or a pipe is written to.
- * A line on stderr names the flag that asked for the file. An exit status. */
+/* Writes under another name beside `path`, then renames; a device, a pipe, or what a link
+ * leads to is written to. A line on stderr names the flag that asked for the file. An exit status. */
 int perf_file_write(const char *path, const char *flag,
                     void (*write)(FILE *file, const void *arg), const void *arg);
 

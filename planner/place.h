@@ -49,9 +49,8 @@ struct symm_place_result {
     int64_t peak;        /* largest offset + size of the placement in `offsets` */
     int64_t lower_bound; /* largest total size of items live at one moment */
     bool fits;           /* peak <= capacity (capacity 0: true) */
-    bool proved; /* SMALL: no lower peak exists; FIT: found, or proved impossible */
-    bool
-        cut_short; /* by the time limit or progress: another time it may end elsewhere */
+    bool proved;    /* SMALL: no lower peak exists; FIT: found, or proved impossible */
+    bool cut_short; /* by the time limit or progress: it may end elsewhere next time */
     double seconds;
     uint64_t nodes; /* of the search */
 };

@@ -3,8 +3,8 @@
  * cuda_modules.c - the kernels' machine code on the device, and its functions by name.
  *
  * All modules are loaded when the context is made, with all their functions, so that no call
- * and no capture of a graph loads one; a function is looked up in the driver once. With SYMM_KERNELS the modules are
- * the files NAME.fatbin of a folder, for who builds kernels.
+ * and no capture of a graph loads one; a function is looked up in the driver once. With
+ * SYMM_KERNELS the modules are the files NAME.fatbin of a folder, for who builds kernels.
  * Refuses: a build without kernels and without such a folder; an empty folder.
  */
 #include <dirent.h>

@@ -174,14 +174,12 @@ void symm__cuda_ending(symm_ctx *ctx, bool begins)
  * next when one is over: so all, at each look. */
 static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
 {
-    bool held =
-        calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->deadline;
     symm_team *team = cuda->team;
     struct symm_cuda_scope scope;
 
     if (!cuda->words)
         return;
-    if (held)
+    if (calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->deadline)
         symm__cuda_abort(
             team, symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                   "a graph of rank %d may wait for a signal by copy "

@@ -275,16 +275,10 @@ static symm_status source(struct run *run, const void **in)
 {
     const struct symm_args *args = run->args;
     size_t bytes = (size_t)run->team->size * args->count * run->element;
-    struct symm_transfer copy = {.team = run->wide->node,
-                                 .what = "a copy of the input",
-                                 .src = args->in,
-                                 .bytes = bytes,
-                                 .peer = run->wide->here,
-                                 .signal = -1,
-                                 .deadline = run->until - symm__now()};
+    struct symm_transfer copy;
     const char *path;
     char *at;
-    symm_status status = SYMM_OK;
+    symm_status status;
 
     *in = args->in;
     if (!run->team->calls || args->in != args->out ||
@@ -294,7 +288,14 @@ static symm_status source(struct run *run, const void **in)
     status = scratch(run, bytes, &at);
     if (status != SYMM_OK)
         return status;
-    copy.dst = at;
+    copy = (struct symm_transfer){.team = run->wide->node,
+                                  .what = "a copy of the input",
+                                  .dst = at,
+                                  .src = args->in,
+                                  .bytes = bytes,
+                                  .peer = run->wide->here,
+                                  .signal = -1,
+                                  .deadline = run->until - symm__now()};
     *in = at;
     return run->team->calls->transfer(&copy, run->lane->stream, NULL, &path);
 }

@@ -9,7 +9,6 @@
  * that a handle stands for is bounded by its own deadline, and so is that wait.
  */
 #include "work.h"
-#include "cuda.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,6 +17,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "cuda.h"
 #include "lane.h"
 #include "status.h"
 

@@ -9,7 +9,6 @@
  * blocks; no current device; transfers of which the two ends say different things.
  */
 #include "fake_nccl.h"
-#include "clock.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -21,6 +20,8 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define SYSTEM_ERROR 2
 #define SECONDS      60 /* that anything is waited for here */

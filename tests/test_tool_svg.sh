@@ -76,7 +76,6 @@ counts odd '>&lt;&amp;&gt;</text>' 1
 [ $? = 2 ] || fail "a drawing that cannot be written: not exit status 2"
 grep -q 'cannot be created' "$work/err" || fail "a drawing that cannot be written: not told"
 
-
 # ---- What is left after an error -----------------------------------------------------
 
 odd=$programs/odd-cycle-3.json
