@@ -158,9 +158,15 @@ SYMM_DEVICE uint64_t symm_port_now(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-SYMM_DEVICE void symm_port_dependent_wait(void) {}
+SYMM_DEVICE void symm_port_dependent_wait(void)
+{
+    simt_dependent_wait();
+}
 
-SYMM_DEVICE void symm_port_dependent_launch(void) {}
+SYMM_DEVICE void symm_port_dependent_launch(void)
+{
+    simt_dependent_launch();
+}
 
 template <class T> SYMM_DEVICE void symm_port_settle(T &) {}
 

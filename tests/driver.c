@@ -41,6 +41,7 @@ int driver_load(struct driver *d)
            take(library, "fake_cuda_calls", (void **)&d->calls) |
            take(library, "fake_cuda_first", (void **)&d->first) |
            take(library, "fake_cuda_multicast", (void **)&d->multicast) |
+           take(library, "fake_cuda_state", (void **)&d->state) |
            take(library, "simt_launch", (void **)&d->simt_launch);
 }
 
@@ -55,15 +56,20 @@ int driver_start(struct driver *d)
     return 0;
 }
 
-void (*driver_kernel(const struct driver *d, const char *name))(struct symm_cuda_args)
+void *driver_symbol(const struct driver *d, const char *name)
 {
-    void *kernel = dlsym(d->library, name);
+    void *symbol = dlsym(d->library, name);
 
-    if (!kernel) {
-        harness_fail(__FILE__, __LINE__, "the fake driver lacks the kernel %s", name);
+    if (!symbol) {
+        harness_fail(__FILE__, __LINE__, "the fake driver lacks %s", name);
         abort();
     }
-    return (void (*)(struct symm_cuda_args))kernel;
+    return symbol;
+}
+
+void (*driver_kernel(const struct driver *d, const char *name))(struct symm_cuda_args)
+{
+    return (void (*)(struct symm_cuda_args))driver_symbol(d, name);
 }
 
 /* ---- Children -------------------------------------------------------------------- */

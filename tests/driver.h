@@ -29,6 +29,7 @@ struct driver {
     __typeof__(&fake_cuda_calls) calls;
     __typeof__(&fake_cuda_first) first;
     __typeof__(&fake_cuda_multicast) multicast;
+    __typeof__(&fake_cuda_state) state;
     void (*simt_launch)(void (*kernel)(struct symm_cuda_args),
                         const struct symm_cuda_args *args, unsigned blocks,
                         unsigned threads);
@@ -39,6 +40,8 @@ struct driver {
 int driver_load(struct driver *d);
 /* And starts it, with the context of device 0 current in this thread. */
 int driver_start(struct driver *d);
+/* A function of the fake driver; never NULL. */
+void *driver_symbol(const struct driver *d, const char *name);
 /* A kernel of the fake driver; never NULL. */
 void (*driver_kernel(const struct driver *d, const char *name))(struct symm_cuda_args);
 

@@ -327,6 +327,8 @@ FAKE_API CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text)
 
 /* What tests use besides the library's table. */
 #define OTHERS_MAP(X)                                                                  \
+    X(cuFuncGetAttribute, 2020)                                                        \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050)                               \
     X(cuStreamBeginCapture, 10010)                                                     \
     X(cuStreamEndCapture, 10000)                                                       \
     X(cuGraphInstantiate, 12000)                                                       \

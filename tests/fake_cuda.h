@@ -26,6 +26,11 @@
  *                             back, or wait, do so all the same)
  *  FAKE_CUDA_FAIL_RESULT=n    with this result (999)
  *  FAKE_CUDA_TRACE=1          every call is told on stderr
+ *  FAKE_CUDA_PROCESSORS=n     multiprocessors of each device (4)
+ *  FAKE_CUDA_MODEL=1          blocks take room on them, streams share hardware queues, and
+ *                             dependent kernels are resident early (fake_cuda_model.c)
+ *  FAKE_CUDA_REGISTERS=n      a thread of the library's kernels takes (96)
+ *  CUDA_DEVICE_MAX_CONNECTIONS=n  hardware queues of a context, with the model (8; 1 to 32)
  */
 #ifndef SYMM_TESTS_FAKE_CUDA_H
 #define SYMM_TESTS_FAKE_CUDA_H
@@ -47,6 +52,8 @@ uint64_t fake_cuda_calls(void);
 /* The number, as fake_cuda_fail counts, of the first call behind `after` of a function whose
  * name begins like this; 0: there was none. Of the first 65536 calls. */
 uint64_t fake_cuda_first(const char *prefix, uint64_t after);
+/* What each device has resident and queued, in words; nothing without FAKE_CUDA_MODEL. */
+void fake_cuda_state(FILE *out);
 /* The memories that an address of a multicast mapping stands for, one for each device; 0: the
  * address lies in no multicast mapping, or nothing is bound there. For kernels. */
 #define FAKE_CUDA_MULTICAST_MAX 16

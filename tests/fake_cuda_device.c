@@ -32,10 +32,10 @@ CUresult fake_devices_init(void)
     if (!visible)
         for (count = 0; count < machine; count++)
             fake_contexts[count].physical = count;
-    for (int i = 0; i < count; i++)
-        fake_contexts[i].ordinal = i;
     fake_settings.devices = count;
     fake_settings.bus = (int)fake_env("FAKE_CUDA_BUS", 0xa0);
+    fake_settings.processors = (int)fake_env("FAKE_CUDA_PROCESSORS", 4);
+    fake_settings.registers = (int)fake_env("FAKE_CUDA_REGISTERS", 96);
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
     fake_settings.multicast = fake_env("FAKE_CUDA_MULTICAST", 0) != 0;
@@ -46,6 +46,14 @@ CUresult fake_devices_init(void)
         (int)fake_env("FAKE_CUDA_MULTICAST_DROPS", UINT64_MAX);
     fake_settings.multicast_granularity =
         fake_env("FAKE_CUDA_MULTICAST_GRANULARITY", FAKE_GRANULARITY);
+    for (int i = 0; i < count; i++) {
+        CUresult result;
+
+        fake_contexts[i].ordinal = i;
+        result = fake_model_open(&fake_contexts[i]);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
     return count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
@@ -138,13 +146,16 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
         CUdevice_attribute attribute;
         int value;
     } known[] = {
-        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
         {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
         {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
         {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2147483647},
+        {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
+        {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+        {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+        {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
         {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
         {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
         {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
@@ -161,6 +172,8 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
         {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
     };
 
+    if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        return fake_settings.processors;
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
         return fake_settings.multicast && physical != fake_settings.no_multicast;
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)

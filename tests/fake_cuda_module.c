@@ -177,17 +177,49 @@ FAKE_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction function,
     }
 }
 
-static CUresult good_attributes(const CUlaunchConfig *config)
+FAKE_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
+                                             CUfunction function)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    expect_function(function);
+    if (attribute != CU_FUNC_ATTRIBUTE_NUM_REGS)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = fake_registers(function->name, 32);
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    int *blocks, CUfunction function, int threads, size_t shared)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    expect_function(function);
+    if (threads <= 0 || threads > 1024 || shared > 232448)
+        return CUDA_ERROR_INVALID_VALUE;
+    *blocks = fake_occupancy(fake_registers(function->name, (unsigned)threads),
+                             (unsigned)threads);
+    return CUDA_SUCCESS;
+}
+
+/* What the model of the device does not know has no effect. */
+static CUresult take_attributes(const CUlaunchConfig *config, struct fake_op *op)
 {
     if (config->numAttrs > 0 && !config->attrs)
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < config->numAttrs; i++) {
-        switch (config->attrs[i].id) {
+        const CUlaunchAttribute *attribute = &config->attrs[i];
+
+        switch (attribute->id) {
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+            op->dependent = attribute->value.programmaticStreamSerializationAllowed;
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            op->priority = attribute->value.priority;
+            break;
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            break; /* an operation begins when the one before has ended, whatever they say */
+            break;
         default:
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -209,8 +241,10 @@ FAKE_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
     expect_function(function);
     stream = config->hStream;
     result = fake_stream_of(&stream);
-    if (result == CUDA_SUCCESS)
-        result = good_attributes(config);
+    if (result == CUDA_SUCCESS) {
+        op.priority = stream->priority;
+        result = take_attributes(config, &op);
+    }
     if (result == CUDA_SUCCESS && function->module->context != stream->context)
         result = CUDA_ERROR_INVALID_CONTEXT;
     if (result != CUDA_SUCCESS)
@@ -222,6 +256,8 @@ FAKE_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
     op.kernel = function->kernel;
     op.blocks = config->gridDimX;
     op.threads = config->blockDimX;
+    op.name = function->name;
+    op.registers = fake_registers(function->name, op.threads);
     memcpy(&op.args, params[0], sizeof(op.args));
     return fake_submit(stream, &op);
 }

@@ -108,11 +108,13 @@ struct CUctx_st {
     size_t used;                      /* bytes of this process */
     int dying;                        /* destroyed streams that still have work */
     CUstream legacy;                  /* the NULL stream; made when first used */
+    struct fake_model *model;         /* NULL: no model of the device's room */
     struct fake_object *retained[64]; /* one for each retain */
 };
 
 struct fake_settings {
     int devices, version, bus; /* bus: that of device 0 of the machine */
+    int processors, registers; /* multiprocessors; registers of a thread */
     size_t memory;
     bool peer, multicast, trace, check;
     int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */
@@ -205,10 +207,19 @@ struct fake_op {
     unsigned flags;
     CUhostFn host;
     void (*kernel)(struct symm_cuda_args);
+    const char *name; /* of the kernel; owned by its module */
     unsigned blocks, threads;
     struct symm_cuda_args args;
     struct fake_mark *mark;
     struct fake_graph *graph;
+    /* For the model of the device: */
+    struct CUstream_st *stream;
+    struct fake_op *queue_next; /* behind it in the hardware queue */
+    uint64_t number;            /* in the order of submission */
+    int registers, priority;
+    bool
+        dependent; /* a kernel that may be resident before the one in front has ended */
+    bool soft; /* takes no place in a hardware queue: the host waits, no operation */
 };
 
 /* Operations in their order, shared by a graph, what was made from it, and launches. */
@@ -222,9 +233,10 @@ struct CUstream_st {
     CUcontext context;
     unsigned flags;
     bool busy, destroyed, started;
-    pthread_t worker;
     struct fake_op *first, **end;
     pthread_cond_t work;
+    int priority, queue;          /* queue: of the hardware's, in the model */
+    struct fake_grid *grid;       /* in the model: what the last operation launched */
     struct fake_capture *capture; /* this stream's operations are recorded */
     uint64_t capture_last, capture_joined;
 };
@@ -253,11 +265,17 @@ struct fake_capture {
 CUresult fake_stream_of(CUstream *stream); /* checks; NULL becomes the legacy stream */
 /* Records the operation or gives it to the stream's worker; takes a copy. */
 CUresult fake_submit(CUstream stream, const struct fake_op *op);
-void fake_run(const struct fake_op *op); /* without the lock */
+void fake_run(const struct fake_op *op);  /* without the lock */
+void fake_step(const struct fake_op *op); /* under it: runs it, or waits for its mark */
+/* Detached, with all signals blocked. */
+void fake_thread(void *(*function)(void *arg), void *arg);
 bool fake_in_host_function(void);
 struct fake_mark *fake_mark_new(void);
 void fake_mark_drop(struct fake_mark *mark);
 void fake_mark_wait(struct fake_mark *mark); /* under the lock */
+void fake_mark_set(struct fake_mark *mark);
+extern pthread_cond_t fake_progress; /* a mark was set, the model moved on */
+bool fake_stream_works(const struct CUstream_st *stream); /* is there more to do? */
 /* All that the context's streams have to do now, and the destroyed ones'. */
 void fake_context_wait(CUcontext context);
 CUresult fake_capture_unsafe(void);
@@ -271,5 +289,19 @@ void fake_graph_drop(struct fake_graph *graph);
 void fake_graph_add(struct fake_graph *graph, const struct fake_op *op);
 void fake_op_hold(struct fake_op *op); /* references of what it points to */
 void fake_op_drop(struct fake_op *op); /* and the op itself */
+
+/* ---- The model of a device (fake_cuda_model.c) ----------------------------------- */
+
+int fake_registers(const char *kernel, unsigned threads); /* of a thread */
+/* Blocks of a kernel that one multiprocessor holds. */
+int fake_occupancy(int registers, unsigned threads);
+CUresult fake_model_open(CUcontext context);
+void fake_model_stream(CUstream stream); /* a new one: it gets its hardware queue */
+void fake_model_queue(CUstream stream, struct fake_op *op);
+void fake_model_move(struct fake_model *model); /* something has changed */
+/* Does the stream's next operation, no kernel; under the lock, which it lets go. */
+void fake_model_step(CUstream stream, struct fake_op *op);
+void fake_model_drain(CUstream stream); /* until the last grid has completed */
+bool fake_model_works(const struct fake_grid *grid);
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "fake_cuda_private.h"
 
-static pthread_cond_t progress = PTHREAD_COND_INITIALIZER; /* a mark was set */
+pthread_cond_t fake_progress = PTHREAD_COND_INITIALIZER;
 static __thread bool in_host_function;
 
 void simt_launch(void (*kernel)(struct symm_cuda_args),
@@ -45,7 +45,14 @@ void fake_mark_drop(struct fake_mark *mark)
 void fake_mark_wait(struct fake_mark *mark)
 {
     while (!mark->done)
-        pthread_cond_wait(&progress, &fake_mutex);
+        pthread_cond_wait(&fake_progress, &fake_mutex);
+}
+
+void fake_mark_set(struct fake_mark *mark)
+{
+    clock_gettime(CLOCK_MONOTONIC, &mark->time);
+    mark->done = true;
+    pthread_cond_broadcast(&fake_progress);
 }
 
 /* ---- Operations ------------------------------------------------------------------ */
@@ -144,11 +151,23 @@ void fake_run(const struct fake_op *op)
     }
 }
 
+void fake_step(const struct fake_op *op)
+{
+    if (op->kind == FAKE_OP_AWAIT) {
+        fake_mark_wait(op->mark);
+    } else if (op->kind != FAKE_OP_MARK) {
+        pthread_mutex_unlock(&fake_mutex);
+        fake_run(op);
+        pthread_mutex_lock(&fake_mutex);
+    }
+}
+
 /* ---- Queues ---------------------------------------------------------------------- */
 
 static void *worker(void *arg)
 {
     CUstream s = arg;
+    struct fake_model *const model = s->context->model;
 
     pthread_mutex_lock(&fake_mutex);
     for (;;) {
@@ -160,48 +179,50 @@ static void *worker(void *arg)
             pthread_cond_wait(&s->work, &fake_mutex);
             continue;
         }
+        if (model && op->kind == FAKE_OP_KERNEL) { /* fake_model_move takes it */
+            pthread_cond_wait(&fake_progress, &fake_mutex);
+            continue;
+        }
         s->first = op->next;
         if (!s->first)
             s->end = &s->first;
         s->busy = true;
-        if (op->kind == FAKE_OP_AWAIT) {
-            fake_mark_wait(op->mark);
-        } else if (op->kind != FAKE_OP_MARK) {
-            pthread_mutex_unlock(&fake_mutex);
-            fake_run(op);
-            pthread_mutex_lock(&fake_mutex);
-        }
+        if (model)
+            fake_model_step(s, op);
+        else
+            fake_step(op);
         s->busy = false;
-        if (op->kind == FAKE_OP_MARK) {
-            clock_gettime(CLOCK_MONOTONIC, &op->mark->time);
-            op->mark->done = true;
-            pthread_cond_broadcast(&progress);
-        }
+        if (op->kind == FAKE_OP_MARK)
+            fake_mark_set(op->mark);
         fake_op_drop(op);
+        if (model)
+            fake_model_move(model);
     }
+    if (model)
+        fake_model_drain(s);
     s->context->dying--;
-    pthread_cond_broadcast(&progress);
+    pthread_cond_broadcast(&fake_progress);
     pthread_mutex_unlock(&fake_mutex);
     pthread_cond_destroy(&s->work);
     free(s);
     return NULL;
 }
 
-static void start_worker(CUstream s)
+void fake_thread(void *(*function)(void *arg), void *arg)
 {
     pthread_attr_t attributes;
     sigset_t all, old;
+    pthread_t thread;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, (size_t)1 << 20);
-    if (pthread_create(&s->worker, &attributes, worker, s) != 0)
-        fake_die("no thread for a stream");
+    if (pthread_create(&thread, &attributes, function, arg) != 0)
+        fake_die("no thread");
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    s->started = true;
 }
 
 static void queue(CUstream s, const struct fake_op *op)
@@ -216,7 +237,10 @@ static void queue(CUstream s, const struct fake_op *op)
     *s->end = copy;
     s->end = &copy->next;
     if (!s->started)
-        start_worker(s);
+        fake_thread(worker, s);
+    s->started = true;
+    if (s->context->model)
+        fake_model_queue(s, copy); /* which may begin it */
     pthread_cond_signal(&s->work);
 }
 
@@ -225,18 +249,37 @@ static bool blocking(const struct CUstream_st *s)
     return (s->flags & CU_STREAM_NON_BLOCKING) == 0;
 }
 
+bool fake_stream_works(const struct CUstream_st *s)
+{
+    return s->first || s->busy || (s->grid && fake_model_works(s->grid));
+}
+
 /* What `s` does next comes after all that `before` has to do now. */
 static void order(CUstream s, CUstream before)
 {
-    struct fake_op op = {.kind = FAKE_OP_MARK};
+    struct fake_op op = {.kind = FAKE_OP_MARK, .soft = true};
 
-    if (!before || (!before->first && !before->busy))
+    if (!before || !fake_stream_works(before))
         return;
     op.mark = fake_mark_new();
     queue(before, &op);
     op.kind = FAKE_OP_AWAIT;
+    op.soft = false;
     queue(s, &op);
     fake_mark_drop(op.mark);
+}
+
+/* In the model each operation of a graph is one of the stream's. */
+static void queue_graph(CUstream s, struct fake_graph *graph)
+{
+    for (const struct fake_op *o = graph->first; o; o = o->next) {
+        struct fake_op op = *o;
+
+        op.owned = NULL; /* the graph's, which the operation keeps alive */
+        if (!op.graph)
+            op.graph = graph;
+        queue(s, &op);
+    }
 }
 
 /* Takes over op->owned. */
@@ -260,7 +303,10 @@ CUresult fake_submit(CUstream s, const struct fake_op *op)
     }
     if (s != legacy && blocking(s))
         order(s, legacy);
-    queue(s, op);
+    if (s->context->model && op->kind == FAKE_OP_GRAPH)
+        queue_graph(s, op->graph);
+    else
+        queue(s, op);
     return CUDA_SUCCESS;
 }
 
@@ -278,6 +324,7 @@ static CUstream legacy_of(CUcontext context)
     s->context = context;
     s->end = &s->first;
     pthread_cond_init(&s->work, NULL);
+    fake_model_stream(s);
     return context->legacy = s;
 }
 
@@ -308,14 +355,15 @@ FAKE_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned 
     FAKE_ENTER(FAKE_CURRENT);
     CUstream s;
 
-    (void)priority; /* any is clamped */
     if ((flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     s = fake_new(FAKE_STREAM, sizeof(*s));
     s->context = fake_current();
     s->flags = flags;
+    s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority; /* clamped */
     s->end = &s->first;
     pthread_cond_init(&s->work, NULL);
+    fake_model_stream(s);
     *stream = s;
     return CUDA_SUCCESS;
 }
@@ -344,7 +392,7 @@ FAKE_API CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 FAKE_API CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 {
     FAKE_ENTER_FREE(FAKE_CURRENT);
-    struct fake_op op = {.kind = FAKE_OP_MARK};
+    struct fake_op op = {.kind = FAKE_OP_MARK, .soft = true};
     CUresult result;
 
     FAKE_STREAM_OF(stream);
@@ -364,26 +412,26 @@ FAKE_API CUresult CUDAAPI cuStreamQuery(CUstream stream)
     FAKE_STREAM_OF(stream);
     if (stream->capture)
         return fake_capture_break(stream);
-    return stream->first || stream->busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    return fake_stream_works(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 void fake_context_wait(CUcontext context)
 {
-    struct fake_op op = {.kind = FAKE_OP_MARK};
+    struct fake_op op = {.kind = FAKE_OP_MARK, .soft = true};
     struct fake_mark *marks[256];
     int count = 0;
 
     for (struct fake_object *o = fake_first(FAKE_STREAM); o; o = o->next) {
         CUstream s = (CUstream)(void *)o;
 
-        if (s->context != context || s->capture || (!s->first && !s->busy))
+        if (s->context != context || s->capture || !fake_stream_works(s))
             continue;
         if (count == 255)
             fake_die("more than 255 streams at work");
         op.mark = marks[count++] = fake_mark_new();
         queue(s, &op);
     }
-    if (context->legacy && (context->legacy->first || context->legacy->busy)) {
+    if (context->legacy && fake_stream_works(context->legacy)) {
         op.mark = marks[count++] = fake_mark_new();
         queue(context->legacy, &op);
     }
@@ -392,7 +440,7 @@ void fake_context_wait(CUcontext context)
         fake_mark_drop(marks[i]);
     }
     while (context->dying > 0)
-        pthread_cond_wait(&progress, &fake_mutex);
+        pthread_cond_wait(&fake_progress, &fake_mutex);
 }
 
 FAKE_API CUresult CUDAAPI cuCtxSynchronize(void)
@@ -422,7 +470,7 @@ FAKE_API CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t
                          .to = (void *)(uintptr_t)to,
                          .from = (const void *)(uintptr_t)from,
                          .bytes = bytes};
-    struct fake_op mark = {.kind = FAKE_OP_MARK};
+    struct fake_op mark = {.kind = FAKE_OP_MARK, .soft = true};
     CUresult result;
 
     FAKE_STREAM_OF(stream);

@@ -35,6 +35,9 @@
 #define GUARD_BYTES ((size_t)4096)
 #define SLAB_BYTES  (SIMT_WARP * STACK_BYTES)
 #define SLEEP_AFTER 200 /* rounds of polls without progress: the core goes to others */
+#define STALL_AFTER 8   /* and under a watch, where many blocks may wait: it is told, */
+#define STALL_SLEEP 20  /* and sleeps begin, longer each time up to STALL_MOST ns */
+#define STALL_MOST  400000
 
 __thread struct simt_place simt_place;
 
@@ -51,6 +54,7 @@ struct fiber {
     size_t stack_bytes;
     void *shadow; /* of AddressSanitizer */
     unsigned thread;
+    bool fresh; /* it has not run in this block: its stack is not prepared */
 };
 
 /* Lanes that have come to a collective; values by turns, so that a lane that goes on does
@@ -68,11 +72,15 @@ struct launch {
     unsigned head, ready;   /* of the ring */
     unsigned arrived;       /* at __syncthreads */
     unsigned polls, rounds; /* since the last progress */
+    simt_watch *watch;      /* NULL: a plain launch */
+    bool stalled,
+        given_up; /* the watch was told; the block waits for the grid in front */
     uint64_t end, random;
     fiber *running;
     fiber host;
     fiber *ring[SIMT_MAX_THREADS], *waiting[SIMT_MAX_THREADS];
     fiber fibers[SIMT_MAX_THREADS];
+    char *slabs[SIMT_MAX_THREADS / SIMT_WARP];
     warp warps[SIMT_MAX_THREADS / SIMT_WARP];
 };
 
@@ -169,6 +177,29 @@ __asm__(".text\n"
         ".size simt_switch, . - simt_switch\n");
 #endif
 
+void fiber_main(void);
+
+void fiber_prepare(fiber *f)
+{
+#if SIMT_USES_UCONTEXT
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = f->stack_bytes;
+    f->context.uc_link = NULL;
+    makecontext(&f->context, fiber_main, 0);
+#else
+    void **top = (void **)(void *)(f->stack + f->stack_bytes);
+
+    *--top = NULL; /* fiber_main begins as if called: its return address */
+    *--top = (void *)fiber_main;
+    for (int i = 0; i < 6; i++)
+        *--top = NULL;
+    f->stack_pointer = top;
+#endif
+    f->shadow = NULL;
+    f->fresh = false;
+}
+
 /* The running fiber goes on when somebody switches back to it; one that ends never does. */
 void switch_to(launch *l, fiber *to, bool ends)
 {
@@ -177,6 +208,8 @@ void switch_to(launch *l, fiber *to, bool ends)
     if (from == to)
         return;
     l->running = to;
+    if (to->fresh)
+        fiber_prepare(to);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(ends ? NULL : &from->shadow, to->stack,
                                    to->stack_bytes);
@@ -253,13 +286,32 @@ void progress(launch *l)
     l->rounds = 0;
 }
 
+/* Of a block under a watch. */
+void idle_watched(launch *l)
+{
+    long most = 10000L * (l->rounds - STALL_SLEEP);
+    struct timespec pause = {0, most < STALL_MOST ? most : STALL_MOST};
+
+    if (l->rounds >= STALL_AFTER && !l->stalled) {
+        l->stalled = true;
+        l->watch->stalled(l->watch);
+    }
+    if (l->rounds <= STALL_SLEEP)
+        sched_yield();
+    else
+        nanosleep(&pause, NULL);
+}
+
 /* All fibers that could run have polled in vain: other ranks must come first. */
 void idle(launch *l)
 {
     struct timespec pause = {0, 50000};
 
     l->polls = 0;
-    if (++l->rounds < SLEEP_AFTER)
+    l->rounds++;
+    if (l->watch)
+        idle_watched(l);
+    else if (l->rounds < SLEEP_AFTER)
         sched_yield();
     else
         nanosleep(&pause, NULL);
@@ -293,29 +345,12 @@ void fiber_main(void)
     __builtin_unreachable();
 }
 
-void fiber_prepare(fiber *f)
+/* False: it was given up. */
+bool run_block(launch *l, unsigned block)
 {
-#if SIMT_USES_UCONTEXT
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = f->stack;
-    f->context.uc_stack.ss_size = f->stack_bytes;
-    f->context.uc_link = NULL;
-    makecontext(&f->context, fiber_main, 0);
-#else
-    void **top = (void **)(void *)(f->stack + f->stack_bytes);
-
-    *--top = NULL; /* fiber_main begins as if called: its return address */
-    *--top = (void *)fiber_main;
-    for (int i = 0; i < 6; i++)
-        *--top = NULL;
-    f->stack_pointer = top;
-#endif
-    f->shadow = NULL;
-}
-
-void run_block(launch *l)
-{
+    simt_place.block = {block, 0, 0};
     l->alive = l->threads;
+    l->stalled = l->given_up = false;
     l->head = l->ready = l->arrived = 0;
     progress(l);
     memset(l->warps, 0, sizeof(l->warps));
@@ -323,11 +358,12 @@ void run_block(launch *l)
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(l->fibers[t].stack, l->fibers[t].stack_bytes);
 #endif
-        fiber_prepare(&l->fibers[t]);
+        l->fibers[t].fresh = true;
         make_ready(l, &l->fibers[t]);
     }
     l->running = &l->host;
     switch_to(l, next_ready(l), false);
+    return !l->given_up;
 }
 
 /* The stack of the thread that launches, which AddressSanitizer must know. */
@@ -427,11 +463,32 @@ extern "C" const uint64_t *simt_exchange(const char *name, unsigned mask,
     return values;
 }
 
-extern "C" __attribute__((visibility("default"))) void
-simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *args,
-            unsigned blocks, unsigned threads)
+extern "C" void simt_dependent_launch(void)
 {
-    char *slabs[SIMT_MAX_THREADS / SIMT_WARP];
+    launch *l = current;
+
+    if (l && l->watch)
+        l->watch->triggered(l->watch);
+}
+
+/* The stacks of a block that is given up are used anew: nothing on them has to end. */
+extern "C" void simt_dependent_wait(void)
+{
+    launch *l = current;
+
+    if (!l || !l->watch || l->watch->may_pass(l->watch))
+        return;
+    l->given_up = true;
+    switch_to(l, &l->host, true);
+    __builtin_unreachable();
+}
+
+/* ---- Launches -------------------------------------------------------------------- */
+
+static launch *launch_open(void (*kernel)(struct symm_cuda_args),
+                           const struct symm_cuda_args *args, unsigned blocks,
+                           unsigned threads)
+{
     uint64_t limit = number("SIMT_LIMIT", 100);
     launch *l;
 
@@ -449,24 +506,49 @@ simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *
     l->random = number("SIMT_SEED", 0) * 0x9e3779b97f4a7c15u;
     host_stack(&l->host);
     for (unsigned s = 0; s < threads / SIMT_WARP; s++)
-        slabs[s] = slab_take();
+        l->slabs[s] = slab_take();
     for (unsigned t = 0; t < threads; t++) {
         fiber *f = &l->fibers[t];
 
         f->thread = t;
-        f->stack = slabs[t / SIMT_WARP] + t % SIMT_WARP * STACK_BYTES + GUARD_BYTES;
+        f->stack = l->slabs[t / SIMT_WARP] + t % SIMT_WARP * STACK_BYTES + GUARD_BYTES;
         f->stack_bytes = STACK_BYTES - GUARD_BYTES;
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* as a device's between two kernels */
     current = l;
     simt_place.threads = {threads, 1, 1};
     simt_place.blocks = {blocks, 1, 1};
-    for (unsigned b = 0; b < blocks; b++) {
-        simt_place.block = {b, 0, 0};
-        run_block(l);
-    }
+    return l;
+}
+
+static void launch_close(launch *l)
+{
     current = NULL;
-    for (unsigned s = 0; s < threads / SIMT_WARP; s++)
-        slab_give(slabs[s]);
+    for (unsigned s = 0; s < l->threads / SIMT_WARP; s++)
+        slab_give(l->slabs[s]);
     free(l);
+}
+
+extern "C" __attribute__((visibility("default"))) void
+simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *args,
+            unsigned blocks, unsigned threads)
+{
+    launch *l = launch_open(kernel, args, blocks, threads);
+
+    for (unsigned b = 0; b < blocks; b++)
+        run_block(l, b);
+    launch_close(l);
+}
+
+extern "C" bool simt_block(void (*kernel)(struct symm_cuda_args),
+                           const struct symm_cuda_args *args, unsigned blocks,
+                           unsigned threads, unsigned block, struct simt_watch *watch)
+{
+    launch *l = launch_open(kernel, args, blocks, threads);
+    bool ended;
+
+    l->watch = watch;
+    ended = run_block(l, block);
+    launch_close(l);
+    return ended;
 }

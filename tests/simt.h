@@ -3,11 +3,11 @@
  * simt.h - what a kernel's text sees when a C++ compiler builds it for the processor: the
  * builtins of CUDA that our kernels may use, on fibers of one operating system thread.
  *
- * simt_launch runs the blocks of a grid one after another; the threads of a block are fibers
- * that switch where they wait: __syncthreads, the warp's collectives, simt_relax. A block may
- * wait for other ranks, which run in other threads or processes, never for another block of
- * its own grid. __shared__ memory belongs to the operating system's thread and keeps what the
- * last block left there, as on a GPU.
+ * simt_launch runs the blocks of a grid one after another, simt_block (simt_block.h) one of
+ * them; the threads of a block are fibers that switch where they wait: __syncthreads, the
+ * warp's collectives, simt_relax. A block may wait for other ranks, which run in other threads
+ * or processes, never for another block of its own grid. __shared__ memory belongs to the
+ * operating system's thread and keeps what the last block left there, as on a GPU.
  *
  * Broken rules end the program with a sentence that names the kernel: a thread that returns
  * while others wait at __syncthreads, lanes of a warp that meet at different collectives,
@@ -25,19 +25,21 @@
 #include <string.h>
 
 #include "fake_cuda.h" /* fake_cuda_multicast, for the twins of multimem instructions */
+#include "simt_block.h"
 
-#define SIMT_MAX_THREADS 544 /* of a block */
+#define SIMT_MAX_THREADS 1024 /* of a block */
 #define SIMT_WARP        32
-
-struct symm_cuda_args;
 
 extern "C" {
 /* Runs all blocks of the grid; returns when the last has ended. `threads` is a multiple of
- * 32 up to 544. One launch at a time on an operating system's thread. */
+ * 32 up to 1024. One launch at a time on an operating system's thread. */
 void simt_launch(void (*kernel)(struct symm_cuda_args),
                  const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
 /* One poll of a spin loop is over: other threads of the block run, and other ranks. */
 void simt_relax(void);
+/* Programmatic dependent launch; without effect in a plain launch. */
+void simt_dependent_launch(void);
+void simt_dependent_wait(void);
 /* Nanoseconds of a clock that is one for all processes and never goes back. */
 uint64_t simt_time(void);
 void simt_syncthreads(void);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * simt_kernels.cu - small kernels by which the shim and the fake driver are tested; part of
- * the fake driver, never of the library. Their names begin with simt_test_.
+ * the fake driver, never of the library. Their names begin with simt_test_, and of those that
+ * stand for the kernels of a user with simt_user_.
  */
 #include "cuda_port.cuh"
 
@@ -75,6 +76,61 @@ SYMM_KERNEL(simt_test_step)
 {
     if (threadIdx.x == 0 && blockIdx.x == 0)
         *(uint32_t *)args.out = 2 * *(const uint32_t *)args.in + args.tag;
+}
+
+/* ---- Kernels for the model of a device -------------------------------------------- */
+
+/* A kernel of a user: each block lasts args.count nanoseconds, then counts itself in *out. */
+SYMM_KERNEL(simt_user_last)
+{
+    const uint64_t end = simt_time() + args.count;
+
+    if (threadIdx.x != 0)
+        return;
+    while (simt_time() < end)
+        simt_relax();
+    if (args.out)
+        __atomic_fetch_add((uint32_t *)args.out, 1, __ATOMIC_RELEASE);
+}
+
+/* As NCCL's: thread 0 of each block writes args.tag to its word at the peer (out) and waits
+ * for its own (in) to become as large, for args.count nanoseconds at most: then *result = 1. */
+SYMM_KERNEL(simt_user_meet)
+{
+    const uint64_t end = simt_time() + args.count;
+    const uint32_t *own = (const uint32_t *)args.in + blockIdx.x;
+
+    if (threadIdx.x != 0)
+        return;
+    __atomic_store_n((uint32_t *)args.out + blockIdx.x, args.tag, __ATOMIC_RELEASE);
+    while (__atomic_load_n(own, __ATOMIC_ACQUIRE) < args.tag) {
+        if (simt_time() >= end) {
+            __atomic_store_n(args.result, 1, __ATOMIC_RELEASE);
+            return;
+        }
+        simt_relax();
+    }
+}
+
+/* As the library's: dependents first, then every block waits for *in = args.tag, args.count
+ * nanoseconds at most, and counts itself in *out. With args.flags 1 dependents come last. */
+SYMM_KERNEL(simt_user_wait)
+{
+    uint64_t end;
+
+    if (args.flags == 0)
+        simt_dependent_launch();
+    simt_dependent_wait();
+    end = simt_time() + args.count;
+    if (threadIdx.x == 0) {
+        while (__atomic_load_n((const uint32_t *)args.in, __ATOMIC_ACQUIRE) !=
+                   args.tag &&
+               simt_time() < end)
+            simt_relax();
+        __atomic_fetch_add((uint32_t *)args.out, 1, __ATOMIC_ACQ_REL);
+    }
+    if (args.flags != 0)
+        simt_dependent_launch();
 }
 
 /* ---- Kernels that break a rule, by args.tag -------------------------------------- */

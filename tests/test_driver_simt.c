@@ -203,8 +203,8 @@ static void test_rules(void **state)
                          0);
     assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 48 threads"),
                      0);
-    threads = 576;
-    assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 576 threads"),
+    threads = 1056;
+    assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 1056 threads"),
                      0);
 }
 
