@@ -263,6 +263,12 @@ struct fake_capture {
 };
 
 CUresult fake_stream_of(CUstream *stream); /* checks; NULL becomes the legacy stream */
+#define FAKE_STREAM_OF(stream)                                                         \
+    do {                                                                               \
+        CUresult found_ = fake_stream_of(&(stream));                                   \
+        if (found_ != CUDA_SUCCESS)                                                    \
+            return found_;                                                             \
+    } while (0)
 /* Records the operation or gives it to the stream's worker; takes a copy. */
 CUresult fake_submit(CUstream stream, const struct fake_op *op);
 void fake_run(const struct fake_op *op);  /* without the lock */
