@@ -36,6 +36,10 @@ int driver_load(struct driver *d)
            take(library, "cuGraphLaunch", (void **)&d->graph_launch) |
            take(library, "cuGraphDestroy", (void **)&d->graph_destroy) |
            take(library, "cuGraphExecDestroy", (void **)&d->exec_destroy) |
+           take(library, "cuGraphRetainUserObject", (void **)&d->retain_object) |
+           take(library, "cuUserObjectCreate", (void **)&d->object_create) |
+           take(library, "cuUserObjectRelease", (void **)&d->object_release) |
+           take(library, "cuStreamGetId", (void **)&d->stream_id) |
            take(library, "fake_cuda_leaks", (void **)&d->leaks) |
            take(library, "fake_cuda_fail", (void **)&d->fail_call) |
            take(library, "fake_cuda_calls", (void **)&d->calls) |

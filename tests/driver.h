@@ -24,6 +24,10 @@ struct driver {
     __typeof__(&cuGraphLaunch) graph_launch;
     __typeof__(&cuGraphDestroy) graph_destroy;
     __typeof__(&cuGraphExecDestroy) exec_destroy;
+    __typeof__(&cuGraphRetainUserObject) retain_object;
+    __typeof__(&cuUserObjectCreate) object_create;
+    __typeof__(&cuUserObjectRelease) object_release;
+    CUresult (*stream_id)(CUstream stream, unsigned long long *id);
     __typeof__(&fake_cuda_leaks) leaks;
     __typeof__(&fake_cuda_fail) fail_call;
     __typeof__(&fake_cuda_calls) calls;

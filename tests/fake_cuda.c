@@ -89,18 +89,25 @@ CUresult fake_enter(const char *function, unsigned needs, bool *injected)
 
 /* ---- What is alive --------------------------------------------------------------- */
 
-void *fake_new(enum fake_kind kind, size_t bytes)
+void fake_list(enum fake_kind kind, void *made)
 {
-    struct fake_object *object = calloc(1, bytes);
+    struct fake_object *object = made;
 
-    if (!object)
-        fake_die("no memory");
     object->kind = kind;
     object->link = &objects[kind];
     object->next = objects[kind];
     if (object->next)
         object->next->link = &object->next;
     objects[kind] = object;
+}
+
+void *fake_new(enum fake_kind kind, size_t bytes)
+{
+    void *object = calloc(1, bytes);
+
+    if (!object)
+        fake_die("no memory");
+    fake_list(kind, object);
     return object;
 }
 
@@ -152,9 +159,12 @@ void fake_expect(enum fake_kind kind, const void *object)
                  kind_name(kind));
 }
 
-/* A handle without references lives on in its mappings, which are counted themselves. */
+/* A handle without references lives on in its mappings, which are counted themselves; a
+ * thread's own stream ends with the thread. */
 static bool counts(const struct fake_object *object)
 {
+    if (object->kind == FAKE_STREAM)
+        return !((const struct CUstream_st *)(const void *)object)->of_thread;
     return object->kind != FAKE_HANDLE ||
            ((const struct fake_memory *)(const void *)object)->handles > 0;
 }
@@ -329,12 +339,27 @@ FAKE_API CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text)
 #define OTHERS_MAP(X)                                                                  \
     X(cuFuncGetAttribute, 2020)                                                        \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050)                               \
+    X(cuStreamGetId, 12000)                                                            \
+    X(cuUserObjectCreate, 11030)                                                       \
+    X(cuUserObjectRetain, 11030)                                                       \
+    X(cuUserObjectRelease, 11030)                                                      \
+    X(cuGraphRetainUserObject, 11030)                                                  \
+    X(cuGraphReleaseUserObject, 11030)                                                 \
     X(cuStreamBeginCapture, 10010)                                                     \
     X(cuStreamEndCapture, 10000)                                                       \
     X(cuGraphInstantiate, 12000)                                                       \
     X(cuGraphLaunch, 10000)                                                            \
     X(cuGraphDestroy, 10000)                                                           \
     X(cuGraphExecDestroy, 10000)
+
+/* The same, of newer headers. */
+#if CUDA_VERSION >= 12040
+#define NEWER_MAP(X)                                                                   \
+    X(cuCtxGetDevResource, 12040)                                                      \
+    X(cuStreamGetCaptureInfo, 12030)
+#else
+#define NEWER_MAP(X)
+#endif
 
 static CUresult find(const char *symbol, void **function, int version,
                      CUdriverProcAddressQueryResult *status)
@@ -346,7 +371,7 @@ static CUresult find(const char *symbol, void **function, int version,
     } known[] = {
 #define KNOWN_ENTRY(function, since) {#function, since, (void *)function},
         SYMM_CUDA_DRIVER_MAP(KNOWN_ENTRY) SYMM_CUDA_DRIVER_OPTIONAL(KNOWN_ENTRY)
-            OTHERS_MAP(KNOWN_ENTRY)
+            OTHERS_MAP(KNOWN_ENTRY) NEWER_MAP(KNOWN_ENTRY)
 #undef KNOWN_ENTRY
     };
 

@@ -27,6 +27,7 @@
  *  FAKE_CUDA_FAIL_RESULT=n    with this result (999)
  *  FAKE_CUDA_TRACE=1          every call is told on stderr
  *  FAKE_CUDA_PROCESSORS=n     multiprocessors of each device (4)
+ *  FAKE_CUDA_SHARE=n          of them are the context's, as with MPS (all)
  *  FAKE_CUDA_MODEL=1          blocks take room on them, streams share hardware queues, and
  *                             dependent kernels are resident early (fake_cuda_model.c)
  *  FAKE_CUDA_REGISTERS=n      a thread of the library's kernels takes (96)

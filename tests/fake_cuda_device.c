@@ -36,6 +36,8 @@ CUresult fake_devices_init(void)
     fake_settings.bus = (int)fake_env("FAKE_CUDA_BUS", 0xa0);
     fake_settings.processors = (int)fake_env("FAKE_CUDA_PROCESSORS", 4);
     fake_settings.registers = (int)fake_env("FAKE_CUDA_REGISTERS", 96);
+    fake_settings.share =
+        (int)fake_env("FAKE_CUDA_SHARE", (uint64_t)fake_settings.processors);
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
     fake_settings.multicast = fake_env("FAKE_CUDA_MULTICAST", 0) != 0;
@@ -308,3 +310,20 @@ FAKE_API CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
     *device = fake_current()->ordinal;
     return CUDA_SUCCESS;
 }
+
+#if CUDA_VERSION >= 12040
+FAKE_API CUresult CUDAAPI cuCtxGetDevResource(CUcontext context,
+                                              CUdevResource *resource,
+                                              CUdevResourceType type)
+{
+    FAKE_ENTER(FAKE_INIT);
+    if (!is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (type != CU_DEV_RESOURCE_TYPE_SM)
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    memset(resource, 0, sizeof(*resource));
+    resource->type = type;
+    resource->sm.smCount = (unsigned)fake_settings.share;
+    return CUDA_SUCCESS;
+}
+#endif

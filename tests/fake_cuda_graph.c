@@ -17,8 +17,134 @@ struct CUgraphExec_st {
     struct fake_graph *graph;
 };
 
+/* References of a graph to a user object. */
+struct fake_held {
+    struct fake_held *next;
+    CUuserObject object;
+    unsigned count;
+};
+
+struct CUuserObject_st {
+    struct fake_object object;
+    CUhostFn destroy;
+    void *ptr;
+    unsigned refs;
+};
+
 static struct fake_capture *captures;
+static uint64_t capture_ids;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* ---- User objects ---------------------------------------------------------------- */
+
+static void *destroy_object(void *arg)
+{
+    CUuserObject object = arg;
+
+    fake_host_call(object->destroy, object->ptr);
+    free(object);
+    return NULL;
+}
+
+/* Its destructor runs on a thread of the driver. */
+static void object_drop(CUuserObject object, unsigned count)
+{
+    if (object->refs < count)
+        fake_die("a user object with %u references loses %u", object->refs, count);
+    object->refs -= count;
+    if (object->refs > 0)
+        return;
+    fake_unlist(object);
+    fake_thread(destroy_object, object);
+}
+
+FAKE_API CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object, void *ptr,
+                                             CUhostFn destroy, unsigned refs,
+                                             unsigned flags)
+{
+    FAKE_ENTER(FAKE_INIT);
+    CUuserObject made;
+
+    if (!destroy || refs == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+        return CUDA_ERROR_INVALID_VALUE;
+    made = fake_new(FAKE_USER_OBJECT, sizeof(*made));
+    made->destroy = destroy;
+    made->ptr = ptr;
+    made->refs = refs;
+    *object = made;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned count)
+{
+    FAKE_ENTER(FAKE_INIT);
+
+    fake_expect(FAKE_USER_OBJECT, object);
+    if (count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    object->refs += count;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned count)
+{
+    FAKE_ENTER_FREE(FAKE_INIT);
+
+    fake_expect(FAKE_USER_OBJECT, object);
+    if (count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    object_drop(object, count);
+    return later;
+}
+
+/* A graph, or the one that a running capture makes. */
+static void expect_graph(CUgraph graph)
+{
+    for (const struct fake_capture *c = captures; c; c = c->next)
+        if (c->handle == graph)
+            return;
+    fake_expect(FAKE_GRAPH, graph);
+}
+
+/* What was instantiated of the graph, and launches of that, keep the references, too. */
+FAKE_API CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object,
+                                                  unsigned count, unsigned flags)
+{
+    FAKE_ENTER(FAKE_INIT);
+    struct fake_held *held;
+
+    expect_graph(graph);
+    fake_expect(FAKE_USER_OBJECT, object);
+    if (count == 0 || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0)
+        object->refs += count;
+    held = calloc(1, sizeof(*held));
+    if (!held)
+        fake_die("no memory");
+    held->object = object;
+    held->count = count;
+    held->next = graph->graph->held;
+    graph->graph->held = held;
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object,
+                                                   unsigned count)
+{
+    FAKE_ENTER_FREE(FAKE_INIT);
+
+    expect_graph(graph);
+    for (struct fake_held *held = graph->graph->held; held; held = held->next) {
+        if (held->object != object || held->count < count)
+            continue;
+        held->count -= count;
+        object_drop(object, count);
+        return later;
+    }
+    fake_die("a graph has no %u references to the user object %p", count,
+             (void *)object);
+}
 
 /* ---- Lists of operations --------------------------------------------------------- */
 
@@ -40,6 +166,11 @@ void fake_graph_drop(struct fake_graph *graph)
     for (struct fake_op *op = graph->first, *next; op; op = next) {
         next = op->next;
         fake_op_drop(op);
+    }
+    for (struct fake_held *held = graph->held, *next; held; held = next) {
+        next = held->next;
+        object_drop(held->object, held->count);
+        free(held);
     }
     free(graph);
 }
@@ -199,6 +330,11 @@ FAKE_API CUresult CUDAAPI cuStreamBeginCapture(CUstream stream,
     c->mode = mode;
     c->thread = pthread_self();
     c->graph = fake_graph_new();
+    c->id = ++capture_ids;
+    c->handle = calloc(1, sizeof(*c->handle));
+    if (!c->handle)
+        fake_die("no memory");
+    c->handle->graph = c->graph;
     c->next = captures;
     captures = c;
     stream->capture = c;
@@ -227,9 +363,10 @@ FAKE_API CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
     *graph = NULL;
     if (invalid || !joined || later != CUDA_SUCCESS) {
         fake_graph_drop(c->graph);
+        free(c->handle);
     } else {
-        *graph = fake_new(FAKE_GRAPH, sizeof(**graph));
-        (*graph)->graph = c->graph;
+        fake_list(FAKE_GRAPH, c->handle);
+        *graph = c->handle;
     }
     free(c);
     if (later != CUDA_SUCCESS)
@@ -259,6 +396,29 @@ FAKE_API CUresult CUDAAPI cuStreamIsCapturing(CUstream stream,
                                          : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
+
+#if CUDA_VERSION >= 12040
+FAKE_API CUresult CUDAAPI cuStreamGetCaptureInfo(
+    CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+    const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count)
+{
+    CUresult result = cuStreamIsCapturing(stream, status);
+    FAKE_LOCKED;
+
+    if (result != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return result;
+    if (nodes || edges || count)
+        fake_die("the nodes of a capture are not supported by the fake");
+    result = fake_stream_of(&stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (id)
+        *id = stream->capture->id;
+    if (graph)
+        *graph = stream->capture->handle;
+    return CUDA_SUCCESS;
+}
+#endif
 
 FAKE_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {

@@ -126,7 +126,7 @@ static int find_processor(const struct fake_model *model, const struct fake_op *
 {
     int best = -1;
 
-    for (int i = 0; i < fake_settings.processors; i++)
+    for (int i = 0; i < fake_settings.share; i++)
         if (has_room(&model->processor[i], op) &&
             (best < 0 || model->processor[i].threads < model->processor[best].threads))
             best = i;
@@ -480,8 +480,8 @@ CUresult fake_model_open(CUcontext context)
 
     if (fake_env("FAKE_CUDA_MODEL", 0) == 0)
         return CUDA_SUCCESS;
-    model = calloc(1, sizeof(*model) + (size_t)fake_settings.processors *
-                                           sizeof(model->processor[0]));
+    model = calloc(1, sizeof(*model) +
+                          (size_t)fake_settings.share * sizeof(model->processor[0]));
     if (!model)
         return CUDA_ERROR_OUT_OF_MEMORY;
     model->ordinal = context->ordinal;

@@ -18,6 +18,12 @@
 #include "cuda_launch.h"
 #include "fake_cuda.h"
 
+/* The name stands for its second form in the headers of CUDA 12. */
+#if CUDA_VERSION < 13000
+#undef cuStreamGetCaptureInfo
+#define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3
+#endif
+
 #define FAKE_API         __attribute__((visibility("default")))
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_DEVICES     16
@@ -38,7 +44,8 @@
     X(DEVICE_MEMORY, "device allocations")                                             \
     X(HOST_MEMORY, "host allocations")                                                 \
     X(IPC_MEMORY, "opened IPC handles")                                                \
-    X(BINDING, "multicast bindings")
+    X(BINDING, "multicast bindings")                                                   \
+    X(USER_OBJECT, "user objects")
 
 enum fake_kind {
 #define FAKE_KIND_ENUM(id, name) FAKE_##id,
@@ -54,6 +61,7 @@ struct fake_object {
 };
 
 void *fake_new(enum fake_kind kind, size_t bytes); /* zeroed and listed; never NULL */
+void fake_list(enum fake_kind kind, void *object);
 void fake_unlist(void *object);
 void fake_delete(void *object); /* unlists and frees */
 struct fake_object *fake_first(enum fake_kind kind);
@@ -115,6 +123,7 @@ struct CUctx_st {
 struct fake_settings {
     int devices, version, bus; /* bus: that of device 0 of the machine */
     int processors, registers; /* multiprocessors; registers of a thread */
+    int share;                 /* of the multiprocessors that a context may use */
     size_t memory;
     bool peer, multicast, trace, check;
     int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */
@@ -226,15 +235,19 @@ struct fake_op {
 struct fake_graph {
     int refs;
     struct fake_op *first, **end;
+    struct fake_held *held; /* user objects */
 };
 
 struct CUstream_st {
     struct fake_object object;
     CUcontext context;
     unsigned flags;
+    uint64_t id; /* never used twice, as handles are */
     bool busy, destroyed, started;
+    bool of_thread; /* what CU_STREAM_PER_THREAD stands for in some thread */
     struct fake_op *first, **end;
     pthread_cond_t work;
+    CUstream ended;               /* once this one has ended: the next such */
     int priority, queue;          /* queue: of the hardware's, in the model */
     struct fake_grid *grid;       /* in the model: what the last operation launched */
     struct fake_capture *capture; /* this stream's operations are recorded */
@@ -259,6 +272,8 @@ struct fake_capture {
     pthread_t thread;
     uint64_t count; /* of operations and events so far */
     bool invalid;
+    uint64_t id;
+    CUgraph handle; /* listed as a graph when the capture has ended well */
     struct fake_graph *graph;
 };
 
@@ -275,6 +290,7 @@ void fake_run(const struct fake_op *op);  /* without the lock */
 void fake_step(const struct fake_op *op); /* under it: runs it, or waits for its mark */
 /* Detached, with all signals blocked. */
 void fake_thread(void *(*function)(void *arg), void *arg);
+void fake_host_call(CUhostFn function, void *arg); /* without the lock */
 bool fake_in_host_function(void);
 struct fake_mark *fake_mark_new(void);
 void fake_mark_drop(struct fake_mark *mark);

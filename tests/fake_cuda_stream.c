@@ -14,6 +14,8 @@
 
 pthread_cond_t fake_progress = PTHREAD_COND_INITIALIZER;
 static __thread bool in_host_function;
+static CUstream ended; /* streams: their handles are used again */
+static uint64_t ids;
 
 void simt_launch(void (*kernel)(struct symm_cuda_args),
                  const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
@@ -21,6 +23,13 @@ void simt_launch(void (*kernel)(struct symm_cuda_args),
 bool fake_in_host_function(void)
 {
     return in_host_function;
+}
+
+void fake_host_call(CUhostFn function, void *arg)
+{
+    in_host_function = true;
+    function(arg);
+    in_host_function = false;
 }
 
 /* ---- Marks ----------------------------------------------------------------------- */
@@ -132,9 +141,7 @@ void fake_run(const struct fake_op *op)
         fill(op);
         break;
     case FAKE_OP_HOST:
-        in_host_function = true;
-        op->host(op->to);
-        in_host_function = false;
+        fake_host_call(op->host, op->to);
         break;
     case FAKE_OP_WRITE:
         __atomic_store_n((uint32_t *)op->to, op->value, __ATOMIC_RELEASE);
@@ -160,6 +167,38 @@ void fake_step(const struct fake_op *op)
         fake_run(op);
         pthread_mutex_lock(&fake_mutex);
     }
+}
+
+/* ---- Handles ---------------------------------------------------------------------- */
+
+/* Not listed. The handle of a stream that has ended comes back before a new one is made. */
+static CUstream stream_new(CUcontext context, unsigned flags)
+{
+    CUstream s = ended;
+
+    if (s) {
+        ended = s->ended;
+        memset(s, 0, sizeof(*s));
+    } else {
+        s = calloc(1, sizeof(*s));
+    }
+    if (!s)
+        fake_die("no memory");
+    s->context = context;
+    s->flags = flags;
+    s->id = ++ids;
+    s->end = &s->first;
+    pthread_cond_init(&s->work, NULL);
+    fake_model_stream(s);
+    return s;
+}
+
+/* It has no worker, or this is the worker's last act. */
+static void stream_end(CUstream s)
+{
+    pthread_cond_destroy(&s->work);
+    s->ended = ended;
+    ended = s;
 }
 
 /* ---- Queues ---------------------------------------------------------------------- */
@@ -202,9 +241,8 @@ static void *worker(void *arg)
         fake_model_drain(s);
     s->context->dying--;
     pthread_cond_broadcast(&fake_progress);
+    stream_end(s);
     pthread_mutex_unlock(&fake_mutex);
-    pthread_cond_destroy(&s->work);
-    free(s);
     return NULL;
 }
 
@@ -314,19 +352,68 @@ CUresult fake_submit(CUstream s, const struct fake_op *op)
 
 static CUstream legacy_of(CUcontext context)
 {
-    CUstream s = context->legacy;
-
-    if (s)
-        return s;
-    s = calloc(1, sizeof(*s));
-    if (!s)
-        fake_die("no memory");
-    s->context = context;
-    s->end = &s->first;
-    pthread_cond_init(&s->work, NULL);
-    fake_model_stream(s);
-    return context->legacy = s;
+    if (!context->legacy)
+        context->legacy = stream_new(context, CU_STREAM_DEFAULT);
+    return context->legacy;
 }
+
+/* The stream is unlisted, and ends when it has done what it has. */
+static void destroy(CUstream s)
+{
+    fake_unlist(s);
+    s->destroyed = true;
+    if (s->started) {
+        s->context->dying++;
+        pthread_cond_signal(&s->work);
+        pthread_cond_broadcast(&fake_progress);
+    } else {
+        stream_end(s);
+    }
+}
+
+/* ---- CU_STREAM_PER_THREAD --------------------------------------------------------- */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key; /* of a thread's own streams: CUstream[FAKE_DEVICES] */
+
+static void thread_ends(void *value)
+{
+    CUstream *own = value;
+
+    pthread_mutex_lock(&fake_mutex);
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        if (own[i])
+            destroy(own[i]);
+    pthread_mutex_unlock(&fake_mutex);
+    free(own);
+}
+
+static void make_key(void)
+{
+    if (pthread_key_create(&key, thread_ends) != 0)
+        fake_die("no key for threads");
+}
+
+static CUstream own_of_thread(CUcontext context)
+{
+    CUstream *own;
+
+    pthread_once(&once, make_key);
+    own = pthread_getspecific(key);
+    if (!own) {
+        own = calloc(FAKE_DEVICES, sizeof(CUstream));
+        if (!own || pthread_setspecific(key, own) != 0)
+            fake_die("no memory");
+    }
+    if (!own[context->ordinal]) {
+        own[context->ordinal] = stream_new(context, CU_STREAM_DEFAULT);
+        own[context->ordinal]->of_thread = true;
+        fake_list(FAKE_STREAM, own[context->ordinal]);
+    }
+    return own[context->ordinal];
+}
+
+/* ---- Functions of streams --------------------------------------------------------- */
 
 CUresult fake_stream_of(CUstream *stream)
 {
@@ -336,8 +423,10 @@ CUresult fake_stream_of(CUstream *stream)
         *stream = legacy_of(context);
         return CUDA_SUCCESS;
     }
-    if (*stream == CU_STREAM_PER_THREAD)
-        fake_die("CU_STREAM_PER_THREAD is not supported by the fake");
+    if (*stream == CU_STREAM_PER_THREAD) {
+        *stream = own_of_thread(context);
+        return CUDA_SUCCESS;
+    }
     fake_expect(FAKE_STREAM, *stream);
     return (*stream)->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -350,13 +439,9 @@ FAKE_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned 
 
     if ((flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    s = fake_new(FAKE_STREAM, sizeof(*s));
-    s->context = fake_current();
-    s->flags = flags;
+    s = stream_new(fake_current(), flags);
     s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority; /* clamped */
-    s->end = &s->first;
-    pthread_cond_init(&s->work, NULL);
-    fake_model_stream(s);
+    fake_list(FAKE_STREAM, s);
     *stream = s;
     return CUDA_SUCCESS;
 }
@@ -365,21 +450,23 @@ FAKE_API CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 {
     FAKE_ENTER_FREE(FAKE_INIT);
 
-    if (!stream)
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return CUDA_ERROR_INVALID_HANDLE;
     fake_expect(FAKE_STREAM, stream);
     if (stream->capture)
         fake_capture_forget(stream);
-    fake_unlist(stream);
-    stream->destroyed = true;
-    if (stream->started) {
-        stream->context->dying++;
-        pthread_cond_signal(&stream->work);
-    } else {
-        pthread_cond_destroy(&stream->work);
-        free(stream);
-    }
+    destroy(stream);
     return later;
+}
+
+/* As a GPU's driver: the number of a stream that has gone does not come back. */
+FAKE_API CUresult CUDAAPI cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+    FAKE_ENTER(FAKE_CURRENT);
+
+    FAKE_STREAM_OF(stream);
+    *id = stream->id;
+    return CUDA_SUCCESS;
 }
 
 FAKE_API CUresult CUDAAPI cuStreamSynchronize(CUstream stream)

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,6 +212,82 @@ static int wait_flags(void *arg)
     return close_fixture(&f);
 }
 
+/* Handles come back, ids do not. */
+static int ids(void *arg)
+{
+    unsigned long long id, last = 0;
+    CUstream stream, first = NULL;
+    bool again = false;
+    struct fixture f;
+
+    (void)arg;
+    CHECK_ZERO(open_fixture(&f, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 50; i++) {
+        CHECK_CU(f.cu->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+        CHECK_CU(f.d.stream_id(stream, &id));
+        CHECK(id > last);
+        last = id;
+        again = again || stream == first;
+        first = i == 0 ? stream : first;
+        CHECK_CU(launch(&f, stream, 0, 0, 1));
+        CHECK_CU(f.cu->cuStreamSynchronize(stream));
+        CHECK_CU(f.cu->cuStreamDestroy(stream));
+        CHECK_CU(f.cu->cuCtxSynchronize());
+    }
+    CHECK(again);
+    CHECK_CU(f.d.stream_id(NULL, &id));
+    CHECK_CU(f.d.stream_id(CU_STREAM_LEGACY, &last));
+    CHECK(id == last);
+    CHECK_CU(f.d.stream_id(f.a, &last));
+    CHECK(id != last);
+    return close_fixture(&f);
+}
+
+struct own {
+    struct fixture *f;
+    CUcontext context;
+    unsigned long long id;
+    int result;
+};
+
+static void *use_own(void *arg)
+{
+    struct own *own = arg;
+    const struct symm_cuda_driver *cu = own->f->cu;
+
+    own->result = cu->cuCtxSetCurrent(own->context) ||
+                  own->f->d.stream_id(CU_STREAM_PER_THREAD, &own->id) ||
+                  cu->cuStreamWriteValue32(CU_STREAM_PER_THREAD, at(own->f, 1), 5, 0) ||
+                  cu->cuStreamSynchronize(CU_STREAM_PER_THREAD);
+    return NULL;
+}
+
+/* Each thread's default stream is another one; it waits for the NULL stream, too. */
+static int per_thread(void *arg)
+{
+    struct fixture f;
+    struct own own = {.f = &f};
+    unsigned long long id;
+    pthread_t thread;
+
+    (void)arg;
+    CHECK_ZERO(open_fixture(&f, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(f.cu->cuCtxGetCurrent(&own.context));
+    CHECK(pthread_create(&thread, NULL, use_own, &own) == 0);
+    pthread_join(thread, NULL);
+    CHECK(own.result == 0 && f.word[1] == 5);
+    CHECK_CU(f.d.stream_id(CU_STREAM_PER_THREAD, &id));
+    CHECK(id != own.id);
+    CHECK_CU(f.cu->cuStreamWaitValue32(NULL, at(&f, 9), 1, CU_STREAM_WAIT_VALUE_EQ));
+    CHECK_CU(f.cu->cuStreamWriteValue32(CU_STREAM_PER_THREAD, at(&f, 0), 3, 0));
+    harness_sleep(0.01);
+    CHECK(f.word[0] == 0);
+    __atomic_store_n(&f.word[9], 1, __ATOMIC_RELEASE);
+    CHECK_CU(f.cu->cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    CHECK(f.word[0] == 3);
+    return close_fixture(&f);
+}
+
 static void test_order(void **state)
 {
     (void)state;
@@ -218,6 +295,8 @@ static void test_order(void **state)
     assert_int_equal(driver_lives(destroyed, NULL, NULL), 0);
     assert_int_equal(driver_lives(legacy, NULL, NULL), 0);
     assert_int_equal(driver_lives(wait_flags, NULL, NULL), 0);
+    assert_int_equal(driver_lives(ids, NULL, NULL), 0);
+    assert_int_equal(driver_lives(per_thread, NULL, NULL), 0);
 }
 
 /* ---- Capture --------------------------------------------------------------------- */
@@ -330,12 +409,63 @@ static int capture_legacy(void *arg)
     return close_fixture(&f);
 }
 
+static void CUDA_CB count_one(void *arg)
+{
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+/* A user object is destroyed with the last of the graph, what was made of it, and launches. */
+static int user_object(void *arg)
+{
+    _Atomic int destroyed_objects = 0;
+    CUuserObject object;
+    CUgraphExec exec;
+    CUgraph graph;
+    struct fixture f;
+
+    (void)arg;
+    CHECK_ZERO(open_fixture(&f, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(f.d.object_create(&object, &destroyed_objects, count_one, 1,
+                               CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    CHECK_CU(f.d.begin_capture(f.a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_CU(launch(&f, f.a, 0, 0, 1));
+#if CUDA_VERSION >= 12040
+    CUresult (*info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                     const CUgraphNode **, const CUgraphEdgeData **, size_t *) =
+        (__typeof__(info))driver_symbol(&f.d, "cuStreamGetCaptureInfo_v3");
+    CUstreamCaptureStatus status;
+    CUgraph captured;
+
+    CHECK_CU(info(f.a, &status, NULL, &captured, NULL, NULL, NULL));
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CHECK_CU(f.d.retain_object(captured, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    CHECK_CU(f.d.end_capture(f.a, &graph));
+    CHECK(captured == graph);
+#else
+    CHECK_CU(f.d.end_capture(f.a, &graph));
+    CHECK_CU(f.d.retain_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+#endif
+    CHECK_CU(f.d.instantiate(&exec, graph, 0));
+    CHECK_CU(f.d.graph_destroy(graph));
+    CHECK_CU(f.cu->cuStreamWaitValue32(f.b, at(&f, 9), 1, CU_STREAM_WAIT_VALUE_EQ));
+    CHECK_CU(f.d.graph_launch(exec, f.b));
+    CHECK_CU(f.d.exec_destroy(exec));
+    harness_sleep(0.01);
+    CHECK(destroyed_objects == 0);
+    __atomic_store_n(&f.word[9], 1, __ATOMIC_RELEASE);
+    CHECK_CU(f.cu->cuCtxSynchronize());
+    CHECK(f.word[0] == 1);
+    CHECK(harness_until(&destroyed_objects, 1));
+    return close_fixture(&f);
+}
+
 static void test_capture(void **state)
 {
     (void)state;
     assert_int_equal(driver_lives(capture, NULL, NULL), 0);
     assert_int_equal(driver_lives(capture_errors, NULL, NULL), 0);
     assert_int_equal(driver_lives(capture_legacy, NULL, NULL), 0);
+    assert_int_equal(driver_lives(user_object, NULL, NULL), 0);
 }
 
 /* ---- Launches and contexts ------------------------------------------------------- */
