@@ -300,10 +300,11 @@ static int meet(void *arg)
 static void test_crossed(void **state)
 {
     static struct crossed cases[] = {
-        {2 * PROCESSORS, false, true}, /* each fills its device */
-        {2 * PROCESSORS, true, false},
-        {2 * PROCESSORS - 1, true, true}, /* block by block */
-        {PROCESSORS, true, true},
+        {PROCESSORS, false,
+         true}, /* each fills its device: one block a multiprocessor */
+        {PROCESSORS, true, false},
+        {PROCESSORS - 1, true, true}, /* block by block */
+        {1, true, true},
     };
 
     (void)state;
