@@ -101,7 +101,8 @@ static unsigned registers_of(int registers, unsigned threads)
 int fake_registers(const char *kernel, unsigned threads)
 {
     int most = (int)(MOST_REGISTERS / ((threads + WARP - 1) / WARP * WARP) / 8 * 8);
-    bool small = strncmp(kernel, "simt_", 5) == 0 && strcmp(kernel, "simt_user_meet") != 0;
+    bool small =
+        strncmp(kernel, "simt_", 5) == 0 && strcmp(kernel, "simt_user_meet") != 0;
     int registers = small ? 32 : fake_settings.registers;
 
     return registers < most ? registers : most;
@@ -235,6 +236,7 @@ static struct fake_grid *grid_new(const struct fake_op *op, struct fake_grid *be
     grid->before = before;
     if (before)
         before->refs++;
+    fake_op_hold(&grid->op); /* its graph lives until it completes */
     *model->end = grid;
     model->end = &grid->next;
     admit(model);
@@ -246,6 +248,9 @@ static void complete(struct fake_grid *grid)
     struct fake_model *model = grid->model;
     struct fake_grid **link = &model->grids;
 
+    if (grid->op.graph)
+        fake_graph_drop(grid->op.graph);
+    grid->op.graph = NULL;
     while (*link != grid)
         link = &(*link)->next;
     *link = grid->next;

@@ -236,12 +236,48 @@ static int registers(void *arg)
     return close_fixture(&f);
 }
 
+static void CUDA_CB count_one(void *arg)
+{
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+/* What a graph holds lives until the last kernel that was launched from it has completed. */
+static int graph_object(void *arg)
+{
+    _Atomic int gone = 0;
+    CUuserObject object;
+    CUgraphExec exec;
+    CUgraph graph;
+    struct fixture f;
+
+    (void)arg;
+    CHECK_ZERO(open_fixture(&f, 1));
+    CHECK_CU(f.d.object_create(&object, &gone, count_one, 1,
+                               CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    CHECK_CU(f.d.begin_capture(f.stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_CU(launch_wait(&f, f.stream[0], 1, 32, false, 0));
+    CHECK_CU(launch_wait(&f, f.stream[0], 1, 32, true, 0));
+    CHECK_CU(f.d.end_capture(f.stream[0], &graph));
+    CHECK_CU(f.d.retain_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    CHECK_CU(f.d.instantiate(&exec, graph, 0));
+    CHECK_CU(f.d.graph_launch(exec, f.stream[0]));
+    CHECK_CU(f.d.exec_destroy(exec));
+    CHECK_CU(f.d.graph_destroy(graph));
+    harness_sleep(QUIET);
+    CHECK(gone == 0 && read_word(&f, WAITED) == 0);
+    open_gate(&f);
+    CHECK(harness_until(&gone, 1));
+    CHECK(read_word(&f, WAITED) == 2);
+    return close_fixture(&f);
+}
+
 static void test_room(void **state)
 {
     (void)state;
     assert_int_equal(driver_lives(order, NULL, model), 0);
     assert_int_equal(driver_lives(waves, NULL, model), 0);
     assert_int_equal(driver_lives(registers, NULL, model), 0);
+    assert_int_equal(driver_lives(graph_object, NULL, model), 0);
 }
 
 /* ---- Kernels of two devices that wait for each other ------------------------------- */
