@@ -15,6 +15,7 @@ struct block { /* DEVICE_MEMORY, HOST_MEMORY, IPC_MEMORY */
     void *base;
     size_t bytes, mapped; /* asked for; whole pages */
     int fd, ordinal, physical, opened;
+    bool registered; /* the program's own pages */
     CUcontext context;
     uint64_t id; /* of the memory in its process */
     pid_t owner;
@@ -134,9 +135,45 @@ FAKE_API CUresult CUDAAPI cuMemFreeHost(void *memory)
     FAKE_ENTER_FREE(FAKE_CURRENT | FAKE_UNSAFE);
     struct block *block = block_at(FAKE_HOST_MEMORY, memory);
 
-    if (!block || block->base != memory)
+    if (!block || block->base != memory || block->registered)
         fake_die("%p is no host allocation (freed before?)", memory);
     munmap(block->base, block->mapped);
+    fake_delete(block);
+    return later;
+}
+
+/* Registered memory is left mapped: a stream that uses it later faults only if the program
+ * has unmapped it. */
+FAKE_API CUresult CUDAAPI cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    FAKE_ENTER(FAKE_CURRENT | FAKE_UNSAFE);
+    const unsigned wanted = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    struct block *block;
+
+    if (!memory || bytes == 0 || (uintptr_t)memory % FAKE_PAGE != 0 ||
+        (flags & ~wanted) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t at = 0; at < bytes; at += FAKE_PAGE)
+        if (block_at(FAKE_HOST_MEMORY, (char *)memory + at))
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    block = fake_new(FAKE_HOST_MEMORY, sizeof(*block));
+    block->base = memory;
+    block->bytes = bytes;
+    block->mapped = pages(bytes);
+    block->fd = -1;
+    block->physical = -1;
+    block->registered = true;
+    block->context = fake_current();
+    return CUDA_SUCCESS;
+}
+
+FAKE_API CUresult CUDAAPI cuMemHostUnregister(void *memory)
+{
+    FAKE_ENTER_FREE(FAKE_CURRENT | FAKE_UNSAFE);
+    struct block *block = block_at(FAKE_HOST_MEMORY, memory);
+
+    if (!block || block->base != memory || !block->registered)
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     fake_delete(block);
     return later;
 }

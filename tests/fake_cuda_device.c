@@ -40,6 +40,7 @@ CUresult fake_devices_init(void)
         (int)fake_env("FAKE_CUDA_SHARE", (uint64_t)fake_settings.processors);
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
+    fake_settings.flush = fake_env("FAKE_CUDA_FLUSH", 0) != 0;
     fake_settings.multicast = fake_env("FAKE_CUDA_MULTICAST", 0) != 0;
     fake_settings.no_multicast = (int)fake_env("FAKE_CUDA_NO_MULTICAST", UINT64_MAX);
     fake_settings.multicast_loses =
@@ -176,6 +177,8 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
 
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         return fake_settings.processors;
+    if (attribute == CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)
+        return fake_settings.flush;
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
         return fake_settings.multicast && physical != fake_settings.no_multicast;
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)

@@ -125,7 +125,7 @@ struct fake_settings {
     int processors, registers; /* multiprocessors; registers of a thread */
     int share;                 /* of the multiprocessors that a context may use */
     size_t memory;
-    bool peer, multicast, trace, check;
+    bool peer, multicast, trace, check, flush; /* flush: of remote writes, by waits */
     int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */
     size_t multicast_granularity;
     const char *missing;

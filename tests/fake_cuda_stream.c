@@ -619,8 +619,13 @@ FAKE_API CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr addre
                          .flags = flags};
 
     FAKE_STREAM_OF(stream);
-    if (flags & CU_STREAM_WAIT_VALUE_FLUSH)
+    if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) && !fake_settings.flush)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (fake_settings.flush && !(flags & CU_STREAM_WAIT_VALUE_FLUSH))
+        fake_die("%s without CU_STREAM_WAIT_VALUE_FLUSH: what peers have put may be "
+                 "on its way",
+                 __func__);
+    op.flags = flags &= ~(unsigned)CU_STREAM_WAIT_VALUE_FLUSH;
     if (address % 4 != 0 || flags > CU_STREAM_WAIT_VALUE_NOR || !known(address))
         return CUDA_ERROR_INVALID_VALUE;
     fake_expect_access(__func__, stream->context->ordinal, address, 4);
