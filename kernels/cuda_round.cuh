@@ -16,7 +16,10 @@
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
- * symm_round_agree makes ok false for the whole block.
+ * Threads of a block may differ: a mark can come while they open. So the thread that stops
+ * reports it (args.result), whichever it is, and before a thread says something for its whole
+ * block (symm_round_arrive, a put's signal) the block decides as one: symm_round_agree makes
+ * ok false for all of it.
  *
  * Counters: own block's {round, call}, read by every thread, then written by one; block 0
  * writes those of blocks that were not launched. A channel's kernels are ordered by their
@@ -36,7 +39,10 @@
  * first thread of the team's kernels on this rank claims the record in host memory and fills
  * it, `state` last, by a release: who hears of the failure from the host finds the arrival
  * taken back everywhere. failed[channel] stops the other blocks at their next look and later
- * kernels at their start. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
+ * kernels at their start. A failure that the host has found (record.abort) concerns all
+ * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
+ * streams and the watcher copy from record.abort, is for kernels behind what waits without a
+ * kernel. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
  * the call (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH
  * those with another tag; for SYMM_ERR_ABORTED those who took their arrival back, or 0 if the
  * host set record.abort. A peer's withdrawal while others are missing counts as
@@ -156,7 +162,10 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
     uint64_t now = symm_port_now();
 
     status = symm_port_load32_relaxed(symm_failed_of(args));
-    if (status != 0) { /* of this kernel or, with nothing taken back yet, of another's wait */
+    if (status == 0)
+        status = symm_port_load32_relaxed(&args.team.state->told);
+    if (status !=
+        0) { /* of this kernel or, with nothing taken back yet, of another's wait */
         if (status != (uint32_t)-SYMM_ERR_MISMATCH)
             symm_round_withdraw(args, call);
         if (args.result)
@@ -182,8 +191,8 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
         status = (uint32_t)-SYMM_ERR_ABORTED, missing = gone;
     else if (gone != 0 || (deadline != 0 && now >= deadline))
         status = (uint32_t)-SYMM_ERR_TIMEOUT, missing = absent ? absent : awaited;
-    else
-        status = symm_port_load32_relaxed(&args.team.record->abort);
+    else if ((status = symm_port_load32_relaxed(&args.team.record->abort)) != 0)
+        symm__device_halt(&args.team, status);
     if (status == 0)
         return deadline != 0 ? deadline : now + args.team.timeout;
     symm_round_fail(args, call, status, missing);
@@ -218,20 +227,23 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 {
     const uint64_t *block =
         (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x];
-    const uint32_t *channel = symm_failed_of(args);
+    const uint32_t *channel = symm_failed_of(args), *all = &args.team.state->told;
     struct symm_round round;
     uint64_t counters;
-    uint32_t failed;
+    uint32_t failed, told;
 
     symm_port_settle(block);
     symm_port_settle(channel);
+    symm_port_settle(all);
     symm_round_depend(args);
     counters = symm_port_load64_relaxed(block);
     failed = symm_port_load32_relaxed(channel);
+    told = symm_port_load32_relaxed(all);
+    failed = failed != 0 ? failed : told;
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     round.ok = failed == 0;
-    if (failed != 0 && args.result && threadIdx.x == 0) /* of any block: not all see it */
+    if (failed != 0 && args.result) /* by every thread that stops: not all see it */
         symm_port_store32_relaxed(args.result, failed);
     return round;
 }
@@ -371,7 +383,7 @@ SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
 {
     const uint32_t e = symm_round_next(round), m = threadIdx.x;
 
-    __syncthreads();
+    symm_round_agree(round); /* who arrives does so for the block */
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
         symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
                                   symm_word(args.tag, e));

@@ -16,27 +16,29 @@
  * word sees all that was put, and what earlier kernels of the stream put. The counter lives
  * in device memory and the kernel advances it, so a replayed graph raises new signals.
  *
- * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal writes
- * the record (channel SYMM_CHANNELS), marks the channel failed, so that the kernels behind
- * it on the stream do nothing, and sets *args.result. A stream that no collective has used
- * with the team has no channel yet (args.channel SYMM_CHANNELS) but may have one when the
- * kernels behind come to run: then all channels are marked.
+ * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal marks all
+ * channels failed, so that the kernels behind it do nothing, on its stream and on those that
+ * events order behind it, then writes the record (channel SYMM_CHANNELS), and sets
+ * *args.result. A block of a put in which one thread has found such a mark does not count as
+ * one that has copied.
  *
  * symm_p2p_put (args.signal -1: none); of one block of 32 threads: symm_p2p_signal,
  * symm_p2p_signal_wait
  */
 #include "cuda_pull.cuh"
 
-/* 0, or why the channel has failed; every thread of the block gets the same. The counter's
- * value comes with it: one load's time for both. */
+/* 0, or why the channel has failed; threads of a block may differ, and who gets a failure
+ * has reported it. The counter's value comes with it: one load's time for all. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
                            uint32_t *count)
 {
-    uint32_t failed;
+    uint32_t failed, told;
 
     failed = symm_port_load32_relaxed(symm_failed_of(args));
+    told = symm_port_load32_relaxed(&args.team.state->told);
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
-    if (failed != 0 && args.result && threadIdx.x == 0)
+    failed = failed != 0 ? failed : told;
+    if (failed != 0 && args.result)
         symm_port_store32_relaxed(args.result, failed);
     return failed;
 }
@@ -73,6 +75,7 @@ SYMM_KERNEL(symm_p2p_put)
     const uint64_t first = (uint64_t)16 * threadIdx.x;
     struct symm_line line = {};
     uint32_t count, failed;
+    bool stopped;
 
     symm_round_depend(args);
     if (few) /* on its way while the counters are */
@@ -85,8 +88,8 @@ SYMM_KERNEL(symm_p2p_put)
         copy(args);
     if (!signals) /* what follows does not look back */
         symm_port_fence();
-    __syncthreads();
-    if (failed == 0 && signals && threadIdx.x == 0) {
+    stopped = symm_port_sync_any(failed != 0);
+    if (!stopped && signals && threadIdx.x == 0) {
         uint32_t *done = &args.team.state->done[args.peer][args.signal];
 
         if (gridDim.x == 1) {
@@ -111,27 +114,24 @@ SYMM_KERNEL(symm_p2p_signal)
 SYMM_KERNEL(symm_p2p_signal_wait)
 {
     const uint32_t *counter = &args.team.state->awaited[args.peer][args.signal];
-    uint32_t count, why;
+    uint32_t count, why, told;
     uint64_t seen;
 
     if (threadIdx.x != 0)
         return;
     symm_round_depend(args);
-    why = symm_port_load32_relaxed(symm_failed_of(args)); /* all three are under way */
+    why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
+    told = symm_port_load32_relaxed(&args.team.state->told);
     count = symm_port_load32_relaxed(counter);
     seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));
+    why = why != 0 ? why : told;
     if (why == 0)
         why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
                                            count + 1, seen);
     if (why == 0)
         return;
-    SYMM_NO_UNROLL
-    for (uint32_t c = 0; c <= SYMM_CHANNELS; c++)
-        if (c == args.channel)
-            symm_port_store32_relaxed(&args.team.state->failed[16 * c], why);
-        else if (args.channel == SYMM_CHANNELS) /* the others' calls did nothing wrong */
-            symm_port_store32_relaxed(&args.team.state->failed[16 * c],
-                                      (uint32_t)-SYMM_ERR_ABORTED);
+    /* the others' calls did nothing wrong: they have SYMM_ERR_ABORTED (symm__device_unmet) */
+    symm_port_store32_relaxed(symm_failed_of(args), why);
     if (args.result)
         symm_port_store32_relaxed(args.result, why);
 }

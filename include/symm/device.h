@@ -36,7 +36,7 @@ extern "C" {
 #define SYMM_DEVICE_PTX 0
 #endif
 
-#define SYMM_DEVICE_LAYOUT   3u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   4u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
 #define SYMM_DEVICE_RANKS    8       /* of a team on GPUs */
 #define SYMM_DEVICE_BLOCKS   160     /* of a kernel at most */
@@ -128,6 +128,10 @@ struct symm_device_state {
     uint32_t sent[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* signals, by receiver */
     uint32_t awaited[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* by sender */
     uint32_t done[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* blocks of a put under way */
+    /* Copies of record->abort, which streams make behind each wait of theirs and the
+     * watcher when it sets that: not 0: kernels of all channels do nothing. */
+    uint32_t told;
+    uint32_t reserved[15];
 };
 
 /* The first failure of a team's kernels, in memory of the host; state is written last. */
@@ -325,6 +329,16 @@ SYMM_DEVICE_FN void symm__device_store(uint32_t *word, uint32_t value)
 #endif
 }
 
+SYMM_DEVICE_FN void symm__device_store_relaxed(uint32_t *word, uint32_t value)
+{
+#if SYMM_DEVICE_PTX
+    __asm__ __volatile__("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value)
+                         : "memory");
+#else
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
 SYMM_DEVICE_FN uint32_t symm__device_swap(uint32_t *word, uint32_t value)
 {
 #if SYMM_DEVICE_PTX
@@ -377,13 +391,38 @@ SYMM_DEVICE_FN void symm_device_signal(const struct symm_device_team *team, int 
     symm__device_raise(team, peer, signal, tag, count);
 }
 
-/* A wait that has ended without its signal: the record. */
+/* Which status must every call of this channel end with; 0: none. A load of both words. */
+SYMM_DEVICE_FN uint32_t symm__device_failed(const struct symm_device_team *team,
+                                            uint32_t channel)
+{
+    uint32_t failed = symm__device_load(&team->state->failed[16 * channel]);
+    uint32_t told = symm__device_load(&team->state->told);
+
+    return failed != 0 ? failed : told;
+}
+
+/* Marks all channels that have not failed yet: kernels behind do nothing. */
+SYMM_DEVICE_FN void symm__device_halt(const struct symm_device_team *team, uint32_t why)
+{
+#if SYMM_DEVICE_PTX
+#pragma unroll 1
+#endif
+    for (int c = 0; c <= SYMM_CHANNELS; c++) {
+        uint32_t *failed = &team->state->failed[16 * c];
+
+        if (symm__device_load(failed) == 0)
+            symm__device_store_relaxed(failed, why);
+    }
+}
+
+/* A wait that has ended without its signal: all channels' marks, then the record. */
 SYMM_DEVICE_FN void symm__device_unmet(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count,
                                        uint64_t seen, uint32_t why)
 {
     struct symm_device_record *record = team->record;
 
+    symm__device_halt(team, SYMM_DEVICE_ABORTED); /* the record says what happened */
     if (symm__device_swap(&record->claimed, 1) != 0)
         return;
     record->channel = SYMM_CHANNELS;
@@ -477,7 +516,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     uint32_t round = state[block].round + 1, polls = 0, missing, why;
     uint64_t *words, word, begin = 0;
 
-    why = symm__device_load(failed);
+    why = symm__device_failed(team, channel);
     if (why != 0)
         return (int)why;
     round = round == SYMM_ROUND_LIMIT ? 0 : round;
@@ -492,7 +531,8 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
                 .round[block][round & 1];
     while ((missing = symm__device_missing(team, words, word, &why)) != 0 && why == 0) {
         symm_pause();
-        if (++polls % SYMM_DEVICE_POLLS == 0 && (why = symm__device_load(failed)) == 0)
+        if (++polls % SYMM_DEVICE_POLLS == 0 &&
+            (why = symm__device_failed(team, channel)) == 0)
             why = symm__device_look(team, &begin);
     }
     if (missing == 0) {
