@@ -62,6 +62,10 @@ symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src,
 symm_status symm__cuda_function(symm_ctx *ctx, const struct symm_cuda_kernel *kernel,
                                 void **function) SYMM_MUST_CHECK;
 
+/* cuda_tokens.c: at a team's first exchange, the words of copy-engine calls are shared. An
+ * error is an exchange's; who cannot share them makes all go on without. Collective. */
+symm_status symm__cuda_tokens_share(symm_team *team, double deadline) SYMM_MUST_CHECK;
+
 /*
  * cuda_register.c: is [ptr, ptr + bytes) this rank's registered memory of the team? Then
  * *theirs: the same bytes of the peer's, as mapped here.

@@ -40,12 +40,32 @@ struct symm_cuda_team {
     uintptr_t reached[SYMM_CUDA_REACHED]; /* atomic */
     struct symm_cuda_multicast multicast;
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
+    /* By member: where words of copy-engine calls lie (cuda_tokens.c); owned. */
+    struct symm_cuda_tokens *tokens[SYMM_DEVICE_RANKS];
+    bool tokens_asked, tokens_shared; /* sharing them was tried; all members have all */
+    int tokens_lost; /* rank of the world that has not, if one has not */
+    /* With the lock: */
+    double
+        telling; /* when the copy of the abort word was put on a stream; 0: not yet */
+    bool told;   /* that copy is done, or was waited for long enough */
+    double failing; /* when the watcher first saw the team failed; 0: not yet */
 };
 
 struct symm_cuda_word {
     struct symm_cuda_word *next;
-    CUdeviceptr at;
+    uint32_t *at; /* the host's address */
 };
+
+/*
+ * A member's words for copy-engine calls: 1 or 0. Streams write and await them, and the
+ * member's watcher stores 1 to end a wait.
+ */
+struct symm_cuda_words {
+    uint32_t token[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* 1: data is there; by sender */
+    uint32_t room[SYMM_DEVICE_RANKS][SYMM_SIGNALS];  /* 1: send again; by receiver */
+};
+#define SYMM_CUDA_WORDS_BYTES 65536 /* what is mapped: whole pages for any page size */
+_Static_assert(sizeof(struct symm_cuda_words) <= SYMM_CUDA_WORDS_BYTES, "layout");
 
 struct symm_cuda_work;
 struct symm_cuda_wait;
@@ -56,6 +76,7 @@ struct symm_cuda_calls {
     const struct symm_cuda_driver *driver;
     bool dependent; /* kernels are launched with programmatic dependent launch */
     bool pageable;  /* the device reaches all memory of the host */
+    bool flush;     /* streams' waits can flush remote writes */
     pthread_mutex_t lock;
     pthread_cond_t leave;
     bool leaving;
@@ -65,6 +86,7 @@ struct symm_cuda_calls {
     struct symm_cuda_wait *waits;
     int endings;   /* of streams, teams and the context that wait for the device now */
     double ending; /* since when there are some */
+    pthread_mutex_t peeking; /* around a word's way from the device */
     pthread_mutex_t pool;
     CUevent *events; /* idle ones; owned */
     size_t event_count, event_capacity;
@@ -100,14 +122,14 @@ bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
 symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
 void symm__cuda_watch_stop(struct symm_cuda_calls *calls);
 /*
- * A wait of a stream for `word` (own memory) to become 1 has been put between two events: it
- * is ended at the deadline, by writing the word. Takes the events.
+ * A wait of a stream for `word` (own, cuda_tokens.c) to become 1 has been put between two
+ * events: it is ended at the deadline, by a store into the word. Takes the events.
  */
 struct symm_cuda_wait {
     struct symm_cuda_wait *next;
     symm_team *team;
     CUevent before, after;
-    CUdeviceptr word;
+    uint32_t *word;
     double began, deadline; /* seconds; began 0: not yet */
     int peer, signal;
     bool receives, ended;
@@ -119,11 +141,14 @@ struct symm_cuda_wait {
 void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait);
 /* All of the team's waits end now. */
 void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team);
-/* A wait for `word` (own memory) is in a graph: it is ended when its team has failed, or when
- * it has held up the end of a stream, a team or the context for the context's deadline. */
+/* A wait for `word` (own) is in a graph: it is ended when its team has failed, or when it has
+ * held up the end of a stream, a team or the context for the context's deadline. */
 symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
-                                const uint32_t *word) SYMM_MUST_CHECK;
+                                uint32_t *word) SYMM_MUST_CHECK;
 void symm__cuda_words_free(struct symm_cuda_team *cuda);
+/* Waits, for a second at most, until the abort word of a team that has one has reached the
+ * kernels of all channels, also those that begin later. */
+void symm__cuda_tell(struct symm_cuda_team *cuda);
 
 /* cuda_work.c */
 symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
@@ -164,6 +189,15 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
 void symm__cuda_engine_end(struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait);
+/* Of a team that has failed: aborts its communicators once its kernels have been told. */
+void symm__cuda_engine_abort(symm_team *team);
+
+/* cuda_tokens.c */
+/* A member's words as host and device have them; with a sentence where there are none. */
+symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
+                                   struct symm_cuda_words **host,
+                                   CUdeviceptr *device) SYMM_MUST_CHECK;
+void symm__cuda_tokens_close(struct symm_cuda_team *cuda);
 
 /* cuda_p2p.c */
 symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,

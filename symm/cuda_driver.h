@@ -54,6 +54,8 @@
     X(cuMemFree, 3020)                                                                 \
     X(cuMemHostAlloc, 2020)                                                            \
     X(cuMemFreeHost, 2000)                                                             \
+    X(cuMemHostRegister, 6050)                                                         \
+    X(cuMemHostUnregister, 4000)                                                       \
     X(cuMemHostGetDevicePointer, 3020)                                                 \
     X(cuIpcGetMemHandle, 4010)                                                         \
     X(cuIpcOpenMemHandle, 11000)                                                       \

@@ -150,6 +150,14 @@ void symm__cuda_engine_end(struct symm_cuda_wait *wait)
     symm__engine_team_abort(wait->team);
 }
 
+void symm__cuda_engine_abort(symm_team *team)
+{
+    symm__cuda_abort(team, symm__team_failed(team));
+    if (team->engine)
+        symm__cuda_tell(team->cuda);
+    symm__engine_team_abort(team);
+}
+
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
 {
     const symm_ctx *ctx = wait->team->ctx;

@@ -6,17 +6,20 @@
  *
  * By copy engine (algorithm "copy_engine" on every call that uses the signal) nothing runs
  * on multiprocessors. For each (sender, receiver, signal) there are two words of 4 bytes,
- * each in the memory of who waits for it: the receiver's token (1: the data is there) and
- * the sender's room (1: you may send again; so it begins). The sender's stream waits for its
- * room, sets it to 0, copies, writes 1 into the token. The receiver's stream waits for its
- * token, sets it to 0, writes 1 into the room. Each word has one writer of ones and one of
- * zeros, which take turns, so a captured graph can be replayed; a write of a stream comes
- * behind all that the stream did before.
+ * each among the words of the member that waits for it (cuda_tokens.c: host memory): the
+ * receiver's token (1: the data is there) and the sender's room (1: you may send again; so it
+ * begins). The sender's stream waits for its room, sets it to 0, copies, writes 1 into the
+ * token. The receiver's stream waits for its token, sets it to 0, writes 1 into the room. Each
+ * word has one writer of ones and one of zeros, which take turns, so a captured graph can be
+ * replayed. docs/memory-model.md has the order of data and words.
  *
  * A stream's wait has no time limit: of calls that are made (not captured) the watcher ends
- * those that last too long. In a graph it ends those of a team that has failed, or when the
- * end of a stream, a team or the context is held up (cuda_watch.c); a peer that is only late
- * holds the stream until it comes.
+ * those that last too long, by a store of 1. In a graph it ends those of a team that has
+ * failed, or when the end of a stream, a team or the context is held up (cuda_watch.c); a peer
+ * that is only late holds the stream until it comes. What follows on the stream then runs on,
+ * and must not take the wait for one that was met: so behind each wait the stream copies the
+ * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
+ * is not taken back: what a sender has queued behind its wait for room is sent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -82,13 +85,6 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
 
 /* ---- By copy engine ------------------------------------------------------------------- */
 
-static struct symm_device_pads *pads_of(const symm_team *team, int member)
-{
-    char *pad = team->device.base[member] + team->begin;
-
-    return &((struct symm_pad *)(void *)pad)->device;
-}
-
 static symm_status copy(const struct symm_cuda_calls *calls,
                         const struct symm_transfer *t, CUstream stream)
 {
@@ -101,11 +97,22 @@ static symm_status copy(const struct symm_cuda_calls *calls,
 }
 
 static symm_status write_word(const struct symm_cuda_calls *calls, CUstream stream,
-                              const uint32_t *word, uint32_t value)
+                              CUdeviceptr word, uint32_t value)
 {
     return SYMM_CUDA_CALL(calls->driver, cuStreamWriteValue32,
-                          (stream, device_address(word), value, 0),
+                          (stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT),
                           "a token of a copy-engine call");
+}
+
+/* Behind a wait: has the team failed? Kernels behind it on the stream see it here. */
+static symm_status copy_abort(const struct symm_cuda_calls *calls,
+                              const struct symm_cuda_team *cuda, CUstream stream)
+{
+    return SYMM_CUDA_CALL(calls->driver, cuMemcpyAsync,
+                          (device_address(&cuda->state->told),
+                           device_address(&cuda->record->abort),
+                           sizeof(cuda->state->told), stream),
+                          "the abort word behind a stream's wait");
 }
 
 static bool is_captured(const struct symm_cuda_calls *calls, CUstream stream)
@@ -117,7 +124,7 @@ static bool is_captured(const struct symm_cuda_calls *calls, CUstream stream)
 }
 
 static symm_status watched_create(struct symm_cuda_calls *calls,
-                                  const struct symm_transfer *t, const uint32_t *word,
+                                  const struct symm_transfer *t, uint32_t *word,
                                   struct symm_cuda_wait **wait)
 {
     struct symm_cuda_wait *w = calloc(1, sizeof(*w));
@@ -126,7 +133,7 @@ static symm_status watched_create(struct symm_cuda_calls *calls,
     if (!w)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's wait");
     w->team = t->team;
-    w->word = device_address(word);
+    w->word = word;
     w->deadline = t->deadline;
     w->peer = t->peer;
     w->signal = t->signal;
@@ -148,10 +155,17 @@ err_wait:
     return status;
 }
 
-/* Waits until the own word is 1 and sets it to 0. */
+/* A wait for a word in memory of the host says nothing of the data, which came another way:
+ * the flush does, where the device has it. Devices without order their remote writes. */
+static unsigned wait_flags(const struct symm_cuda_calls *calls)
+{
+    return CU_STREAM_WAIT_VALUE_EQ | (calls->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+}
+
+/* Waits until the own word is 1 and sets it to 0. `at`: as the device has it. */
 static symm_status take_word(struct symm_cuda_calls *calls,
                              const struct symm_transfer *t, CUstream stream,
-                             const uint32_t *word)
+                             uint32_t *word, CUdeviceptr at)
 {
     const struct symm_cuda_driver *driver = calls->driver;
     struct symm_cuda_wait *wait = NULL;
@@ -165,11 +179,10 @@ static symm_status take_word(struct symm_cuda_calls *calls,
         status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->before, stream),
                                 "the begin of a stream's wait");
     if (status == SYMM_OK)
-        status =
-            SYMM_CUDA_CALL(driver, cuStreamWaitValue32,
-                           (stream, device_address(word), 1, CU_STREAM_WAIT_VALUE_EQ),
-                           "%s with signal %d of rank %d by copy engine", t->what,
-                           t->signal, t->team->world_rank[t->peer]);
+        status = SYMM_CUDA_CALL(driver, cuStreamWaitValue32,
+                                (stream, at, 1, wait_flags(calls)),
+                                "%s with signal %d of rank %d by copy engine", t->what,
+                                t->signal, t->team->world_rank[t->peer]);
     if (status == SYMM_OK && wait)
         status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->after, stream),
                                 "the end of a stream's wait");
@@ -180,31 +193,59 @@ static symm_status take_word(struct symm_cuda_calls *calls,
         symm__cuda_event_give(calls, wait->after);
         free(wait);
     }
-    return status == SYMM_OK ? write_word(calls, stream, word, 0) : status;
+    if (status == SYMM_OK)
+        status = copy_abort(calls, t->team->cuda, stream);
+    return status == SYMM_OK ? write_word(calls, stream, at, 0) : status;
+}
+
+/* The words of (member, peer, signal). */
+struct place {
+    uint32_t *token, *room; /* as the host has them */
+    CUdeviceptr token_at, room_at;
+};
+
+static symm_status place_of(const struct symm_transfer *t, int member, int peer,
+                            struct place *place)
+{
+    struct symm_cuda_words *host;
+    CUdeviceptr device;
+    symm_status status =
+        symm__cuda_tokens_find(t->team, t->what, member, &host, &device);
+
+    if (status != SYMM_OK)
+        return status;
+    place->token = &host->token[peer][t->signal];
+    place->room = &host->room[peer][t->signal];
+    place->token_at =
+        device + (CUdeviceptr)((char *)place->token - (char *)(void *)host);
+    place->room_at = device + (CUdeviceptr)((char *)place->room - (char *)(void *)host);
+    return SYMM_OK;
 }
 
 /* In a scope. */
 static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
 {
     struct symm_cuda_calls *calls = t->team->ctx->launcher;
-    struct symm_device_pads *own = pads_of(t->team, t->team->rank),
-                            *theirs = pads_of(t->team, t->peer);
+    struct place own, theirs;
     symm_status status;
 
     if (t->signal < 0)
         return copy(calls, t, stream);
+    status = place_of(t, t->team->rank, t->peer, &own);
+    if (status == SYMM_OK)
+        status = place_of(t, t->peer, t->team->rank, &theirs);
+    if (status != SYMM_OK)
+        return status;
     if (t->waits) {
-        status = take_word(calls, t, stream, &own->token[t->peer][t->signal]);
-        return status == SYMM_OK
-                   ? write_word(calls, stream, &theirs->room[t->team->rank][t->signal],
-                                1)
-                   : status;
+        status = take_word(calls, t, stream, own.token, own.token_at);
+        return status == SYMM_OK ? write_word(calls, stream, theirs.room_at, 1)
+                                 : status;
     }
-    status = take_word(calls, t, stream, &own->room[t->peer][t->signal]);
+    status = take_word(calls, t, stream, own.room, own.room_at);
     if (status == SYMM_OK)
         status = copy(calls, t, stream);
     if (status == SYMM_OK)
-        status = write_word(calls, stream, &theirs->token[t->team->rank][t->signal], 1);
+        status = write_word(calls, stream, theirs.token_at, 1);
     return status;
 }
 

@@ -21,6 +21,7 @@
     1.0 /* a peer that gave up tells why within this time, or never */
 #define MOMENT_SECONDS 0.1   /* a kernel that waits sees the abort word within this */
 #define LOOK_SECONDS   0.001 /* between two looks for it */
+#define PEEK_SECONDS   0.1   /* that a word of the device is waited for */
 
 /* The record, copied once. */
 struct facts {
@@ -228,6 +229,36 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
         signal_site(team, facts->tag, &site), team->ctx->rank);
 }
 
+/*
+ * A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
+ * queues, and then only who explains the failure ends their waits.
+ */
+static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
+{
+    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_device_record *record = team->cuda->record;
+    const double until = symm__now() + PEEK_SECONDS;
+    struct symm_cuda_scope scope;
+    CUresult result;
+
+    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return false;
+    pthread_mutex_lock(&calls->peeking);
+    result = calls->driver->cuStreamQuery(calls->stream); /* not behind a late copy */
+    if (result == CUDA_SUCCESS)
+        result = calls->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&record->peeked,
+                                              (CUdeviceptr)(uintptr_t)at,
+                                              sizeof(*value), calls->stream);
+    if (result == CUDA_SUCCESS)
+        do
+            result = calls->driver->cuStreamQuery(calls->stream);
+        while (result == CUDA_ERROR_NOT_READY && symm__now() < until);
+    *value = __atomic_load_n(&record->peeked, __ATOMIC_ACQUIRE);
+    pthread_mutex_unlock(&calls->peeking);
+    symm__cuda_leave(&scope);
+    return result == CUDA_SUCCESS;
+}
+
 /* The tag at which a member is in this call; 0: not known. */
 static uint32_t their_tag(const symm_team *team, const struct facts *facts, int member)
 {
@@ -240,8 +271,7 @@ static uint32_t their_tag(const symm_team *team, const struct facts *facts, int 
     if ((uint32_t)word == facts->counter && word >> 32 != 0 && word >> 32 != facts->tag)
         return (uint32_t)(word >> 32);
     /* A barrier's word was seen before the call's: that one is here by now. */
-    if (symm__cuda_copy(team->ctx, &word, &own->call[facts->counter & 1][member],
-                        sizeof(word)) != SYMM_OK ||
+    if (!peek(team, &own->call[facts->counter & 1][member], &word) ||
         (uint32_t)word != facts->counter || word >> 32 == facts->tag)
         return 0;
     return (uint32_t)(word >> 32);
@@ -283,10 +313,9 @@ static uint64_t last_word(const symm_team *team, const struct facts *facts, int 
 
     if (is_signal(facts) || (uint32_t)seen == facts->counter)
         return seen;
-    if (symm__cuda_copy(
-            team->ctx, &before,
-            &own->device.channel[facts->channel].call[~facts->counter & 1][member],
-            sizeof(before)) != SYMM_OK ||
+    if (!peek(team,
+              &own->device.channel[facts->channel].call[~facts->counter & 1][member],
+              &before) ||
         (uint32_t)before != facts->counter - 1)
         return seen;
     return before;
@@ -406,6 +435,11 @@ static symm_status look_ahead(symm_team *team, const struct facts *facts)
     return look_for_dead(team, facts, false);
 }
 
+static bool is_aborted(const symm_team *team)
+{
+    return __atomic_load_n(&team->cuda->record->abort, __ATOMIC_RELAXED) != 0;
+}
+
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
 {
     struct facts facts;
@@ -415,6 +449,13 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
     facts_read(team, &facts);
     if (status == SYMM_OK && facts.status == SYMM_OK) /* no kernel has given up yet */
         status = look_ahead(team, &facts);
+    /* A call was stopped by the abort word: the death that set it is reported in a moment. */
+    while (status == SYMM_OK && facts.status == SYMM_OK && may_wait &&
+           is_aborted(team) && symm__now() - begin < REASON_SECONDS) {
+        symm__sleep(LOOK_SECONDS);
+        status = look_ahead(team, &facts);
+        facts_read(team, &facts);
+    }
     while (status == SYMM_OK && facts.status != SYMM_OK) {
         double now = symm__now();
 
@@ -441,7 +482,8 @@ symm_status symm__cuda_team_poll(symm_team *team)
         return symm__wide_look(team);
     /* relaxed: only whether there is something to look at */
     if (__builtin_expect(
-            __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1))
+            __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&
+        __builtin_expect(!is_aborted(team), 1))
         return symm__team_failed(team);
     return symm__cuda_diagnose(team, true);
 }

@@ -53,9 +53,6 @@ static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
                 for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
                     pads->channel[c].round[b][s][m] = rounds[s];
             }
-    for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
-        for (int s = 0; s < SYMM_SIGNALS; s++)
-            pads->room[m][s] = 1;
     status = symm__cuda_copy(team->ctx, own, pads, sizeof(*pads));
     free(pads);
     return status;
@@ -112,7 +109,7 @@ static symm_status launcher_create(symm_ctx *ctx)
 {
     struct symm_cuda_calls *calls = calloc(1, sizeof(*calls));
     const struct symm_cuda_device *device = symm__cuda_device(ctx);
-    int pageable = 0;
+    int pageable = 0, flush = 0;
     symm_status status;
 
     if (!calls)
@@ -125,7 +122,12 @@ static symm_status launcher_create(symm_ctx *ctx)
                           &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
                           ctx->backend->handle) == CUDA_SUCCESS &&
                       pageable;
+    calls->flush = calls->driver->cuDeviceGetAttribute(
+                       &flush, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
+                       ctx->backend->handle) == CUDA_SUCCESS &&
+                   flush;
     pthread_mutex_init(&calls->lock, NULL);
+    pthread_mutex_init(&calls->peeking, NULL);
     pthread_mutex_init(&calls->pool, NULL);
     status = symm__cuda_pool_open(calls);
     if (status != SYMM_OK)
@@ -141,6 +143,7 @@ err_pool:
     symm__cuda_pool_close(calls);
 err_calls:
     pthread_mutex_destroy(&calls->pool);
+    pthread_mutex_destroy(&calls->peeking);
     pthread_mutex_destroy(&calls->lock);
     free(calls);
     return status;
@@ -153,6 +156,7 @@ static void launcher_destroy(symm_ctx *ctx)
     symm__cuda_watch_stop(calls);
     symm__cuda_pool_close(calls);
     pthread_mutex_destroy(&calls->pool);
+    pthread_mutex_destroy(&calls->peeking);
     pthread_mutex_destroy(&calls->lock);
     free(calls);
     ctx->launcher = NULL;
@@ -165,6 +169,7 @@ static void team_forget(symm_team *team)
 
     symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_words_free(cuda);
+    symm__cuda_tokens_close(cuda);
     symm__cuda_local_free(team->ctx, cuda->state);
     symm__cuda_local_free(team->ctx, cuda->device);
     symm__cuda_host_free(team->ctx, cuda->record);
@@ -303,17 +308,19 @@ void symm__cuda_team_close(symm_team *team)
         1) { /* forked: threads and device are the parent's */
         symm__cuda_multicast_finish(&team->cuda->multicast);
         symm__cuda_words_free(team->cuda);
+        symm__cuda_tokens_close(team->cuda);
         free(team->cuda);
         team->cuda = NULL;
         return;
     }
     if (symm__team_failed(team) != SYMM_OK)
-        symm__engine_team_abort(team); /* what it has begun might never end */
+        symm__cuda_engine_abort(team); /* what it has begun might never end */
     symm__cuda_ending(team->ctx, true);
     drained = drain(team, counters);
     symm__cuda_ending(team->ctx, false);
     symm__cuda_waits_end(calls, team);
     unlist(calls, team->cuda); /* the watcher aborts the engine of a team that fails */
+    symm__cuda_tell(team->cuda);   /* what it has put on its stream uses the memory */
     symm__engine_team_close(team); /* its operations have ended, the memory is there */
     if (drained)
         say_goodbye(team, counters);

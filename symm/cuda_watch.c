@@ -9,12 +9,19 @@
  * all is well a look is a few loads for each peer, and no call of the driver.
  *
  * A stream's wait has no deadline of its own. One that lies between two events, the first of
- * which is done and the second not, is ended after its time by writing the awaited word.
+ * which is done and the second not, is ended after its time by a store of the host into the
+ * awaited word: an operation of a stream might never begin (cuda_tokens.c).
  * Waits in a graph are not seen: its replays leave no event to look at. Of those the words are
  * known, and written when the team has failed, or when the end of a stream, a team or the
  * context has waited for the device for the context's deadline: which of its graphs holds it
  * up is not known, so all teams that have such graphs fail then. An engine's operation lies
  * between two events likewise, and is ended by aborting its communicator.
+ *
+ * What follows an ended wait on its stream runs on, so the failure is told before: the team
+ * has failed, its abort word is set and on its way to the device, peers have had the time to
+ * read the record in the control page. Then words are stored. An engine's operation leaves
+ * no such copy behind itself: it is aborted when the device has the word, or, if no queue of
+ * the device takes that copy, after a second.
  *
  * The lock is held while teams are looked at, so a team that is taken off the list is not
  * in use any more.
@@ -30,20 +37,95 @@
 #include "log.h"
 #include "status.h"
 
-#define SLICE_SECONDS 0.005
+#define SLICE_SECONDS   0.005
+#define RELEASE_SECONDS 0.02   /* between a team's failure and the end of its waits */
+#define LOOK_SECONDS    0.0002 /* between two looks whether it has arrived */
+#define TELL_SECONDS    1.0 /* a copy to the device that takes longer is not waited for */
+
+/* ---- What is told before a wait is ended ----------------------------------------- */
+
+/*
+ * Of a team whose abort word is set: has it reached the kernels of all channels, also those
+ * that begin later? Else it is on its way; false for a second at most. With the lock, in a
+ * scope.
+ */
+static bool tell(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+    const double now = symm__now();
+
+    if (cuda->told)
+        return true;
+    if (cuda->telling == 0) {
+        cuda->telling = now;
+        if (driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&cuda->state->told,
+                                  (CUdeviceptr)(uintptr_t)&cuda->record->abort,
+                                  sizeof(cuda->state->told),
+                                  calls->stream) != CUDA_SUCCESS)
+            symm__log(SYMM_LOG_DEBUG, "cannot tell kernels of a failure: the device "
+                                      "has failed");
+    }
+    if (driver->cuStreamQuery(calls->stream) == CUDA_ERROR_NOT_READY &&
+        now - cuda->telling < TELL_SECONDS)
+        return false;
+    cuda->told = true;
+    return true;
+}
+
+void symm__cuda_tell(struct symm_cuda_team *cuda)
+{
+    struct symm_cuda_calls *calls = cuda->team->ctx->launcher;
+    struct symm_cuda_scope scope;
+    bool told = false;
+
+    /* relaxed: of a team that fails later nothing is on its way */
+    if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0 ||
+        !symm__cuda_enter_last(calls->backend, &scope))
+        return;
+    while (!told) {
+        pthread_mutex_lock(&calls->lock);
+        told = tell(calls, cuda);
+        pthread_mutex_unlock(&calls->lock);
+        if (!told)
+            symm__sleep(LOOK_SECONDS);
+    }
+    symm__cuda_leave(&scope);
+}
+
+/* The team has failed: may its waits be ended now? With the lock, in a scope. */
+static bool may_release(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda,
+                        double now)
+{
+    symm__cuda_abort(cuda->team, symm__team_failed(cuda->team));
+    (void)tell(calls, cuda); /* streams have a copy of their own */
+    if (cuda->failing == 0)
+        cuda->failing = now;
+    return now - cuda->failing >= RELEASE_SECONDS;
+}
+
+/* Release: whose stream goes on finds the abort word. */
+static void word_end(uint32_t *word)
+{
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+}
 
 /* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
-static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
+                     double now)
 {
-    if (wait->ended)
+    struct symm_cuda_team *cuda = wait->team->cuda;
+
+    if (wait->ended || !may_release(calls, cuda, now) ||
+        (wait->comm && !tell(calls, cuda)))
         return;
     wait->ended = true;
     if (wait->comm)
         symm__cuda_engine_end(wait);
-    else if (calls->driver->cuStreamWriteValue32(calls->stream, wait->word, 1, 0) !=
-             CUDA_SUCCESS)
-        symm__log(SYMM_LOG_DEBUG, "cannot end a stream's wait: the device has failed");
+    else
+        word_end(wait->word);
 }
+
+/* ---- Waits of streams ------------------------------------------------------------- */
 
 static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 {
@@ -75,7 +157,7 @@ static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait
     if (driver->cuEventQuery(wait->after) != CUDA_ERROR_NOT_READY)
         return true;
     if (__atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
-        wait_end(calls, wait);
+        wait_end(calls, wait, now);
         return false;
     }
     if (wait->began == 0) {
@@ -83,7 +165,7 @@ static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait
             wait->began = now;
     } else if (now - wait->began >= wait->deadline) {
         symm__cuda_abort(wait->team, wait_timeout(wait));
-        wait_end(calls, wait);
+        wait_end(calls, wait, now);
     } else if (wait->comm) {
         symm_status status = symm__cuda_engine_look(wait);
 
@@ -125,19 +207,18 @@ static void look_at_waits(struct symm_cuda_calls *calls)
 /* ---- Waits in graphs ------------------------------------------------------------- */
 
 symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
-                                const uint32_t *word)
+                                uint32_t *word)
 {
-    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
     symm_status status = SYMM_OK;
     struct symm_cuda_word *w;
 
     pthread_mutex_lock(&calls->lock);
-    for (w = team->cuda->words; w && w->at != at;)
+    for (w = team->cuda->words; w && w->at != word;)
         w = w->next;
     if (!w) {
         w = calloc(1, sizeof(*w));
         if (w) {
-            *w = (struct symm_cuda_word){team->cuda->words, at};
+            *w = (struct symm_cuda_word){team->cuda->words, word};
             team->cuda->words = w;
         } else {
             status = symm__fail(SYMM_ERR_NOMEM, "no memory for a graph's wait");
@@ -189,12 +270,31 @@ static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cud
     if (symm__team_failed(team) == SYMM_OK ||
         symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
         return;
-    for (const struct symm_cuda_word *w = cuda->words; w; w = w->next)
-        (void)calls->driver->cuStreamWriteValue32(calls->stream, w->at, 1, 0);
+    if (may_release(calls, cuda, symm__now()))
+        for (const struct symm_cuda_word *w = cuda->words; w; w = w->next)
+            word_end(w->at);
     symm__cuda_leave(&scope);
 }
 
 /* ---- The thread ------------------------------------------------------------------ */
+
+/* With the lock held. Kernels that begin later are told of a failure, too; then operations of
+ * an engine are ended, which leave no word behind them. */
+static void team_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    symm_status status = symm__cuda_diagnose(cuda->team, false);
+    struct symm_cuda_scope scope;
+
+    /* relaxed: the watcher's own store, or that of a call which has failed */
+    if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0)
+        return;
+    if (!cuda->told && symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        (void)tell(calls, cuda);
+        symm__cuda_leave(&scope);
+    }
+    if (cuda->told && status != SYMM_OK)
+        symm__engine_team_abort(cuda->team);
+}
 
 static void *watch(void *arg)
 {
@@ -208,8 +308,7 @@ static void *watch(void *arg)
         pthread_cond_timedwait(&calls->leave, &calls->lock, &until);
         for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving;
              t = t->next) {
-            if (symm__cuda_diagnose(t->team, false) != SYMM_OK)
-                symm__engine_team_abort(t->team); /* the kernels have been told */
+            team_look(calls, t);
             words_look(calls, t);
         }
         look_at_waits(calls);
@@ -299,8 +398,13 @@ void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team)
             at = &wait->next;
             continue;
         }
-        if (entered && calls->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY)
-            wait_end(calls, wait);
+        if (entered && !wait->ended &&
+            calls->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY) {
+            if (wait->comm)
+                symm__cuda_engine_end(wait);
+            else
+                word_end(wait->word);
+        }
         *at = wait->next;
         wait_free(calls, wait);
     }

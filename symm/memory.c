@@ -335,6 +335,8 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
         symm__register_done(team);
     }
     symm__parcels_finish(parcels, team->size);
+    if (status == SYMM_OK)
+        status = symm__cuda_tokens_share(team, deadline);
     if (status == SYMM_OK && !symm__team_spans(team))
         status = symm__cuda_multicast_share(team, deadline);
     return status;

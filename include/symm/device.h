@@ -87,9 +87,6 @@ struct symm_device_channel {
 
 struct symm_device_pads {
     struct symm_device_channel channel[SYMM_CHANNELS];
-    /* Tokens of copy-engine puts: 1 = the data is there; 1 = I may send again. */
-    uint32_t token[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* at the receiver, by sender */
-    uint32_t room[SYMM_DEVICE_RANKS][SYMM_SIGNALS];  /* at the sender, by receiver */
 };
 
 /* Sleepers on words of this pad; a hint, written by anybody. */
@@ -145,7 +142,8 @@ struct symm_device_record {
     uint32_t missing; /* bit m: member m had not arrived */
     uint32_t signal;
     uint64_t seen[SYMM_DEVICE_RANKS]; /* last words read, by member */
-    uint32_t reserved[8];
+    uint64_t peeked; /* a word of the device that the host has asked for */
+    uint32_t reserved[6];
 };
 
 /* All that device code needs of a team. symm_team_device gives a copy in device memory. */

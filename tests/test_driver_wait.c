@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_wait.c - what becomes of a stream whose wait for a peer's copy engine is not
+ * met, and of all that is queued behind it.
+ * ctest: cost 25
+ *
+ * No call behind a failed wait ends well: collectives of all kinds, puts, one on another stream
+ * that an event orders behind it, replays of a graph; the peers' calls do not, either. Many
+ * streams wait, more than a device has hardware queues, and each has more behind its wait:
+ * deadlines end them, the death of the peer does, symm_finalize and a team's end do. The fake
+ * driver models the queues (FAKE_CUDA_MODEL); with SYMM_TEST_GPU=1 they are the device's.
+ */
+#include "context.h"
+#include "device.h"
+#include "driver.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SECONDS HARNESS_AMPLE
+#define COUNT   ((size_t)256)
+#define STREAMS 32
+#define SHORT   0.4 /* a deadline that is to expire */
+
+enum end { DEADLINE, DEATH, FINALIZE, TEAM };
+
+struct scene {
+    int streams;
+    enum end end;
+    bool room; /* the wait is a sender's, for room */
+    int behind;
+};
+
+struct stage {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area in, out, heap; /* heap: symmetric */
+    void *streams[STREAMS];
+    int rank, n, count;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx, int streams)
+{
+    memset(s, 0, sizeof(*s));
+    s->ctx = ctx;
+    s->team = symm_team_world(ctx);
+    s->rank = symm_team_rank(s->team);
+    s->n = symm_team_size(s->team);
+    s->count = streams;
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, 65536));
+    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, 65536));
+    CHECK_ZERO(device_area_open(&s->heap, s->gpu, s->team, 65536));
+    CHECK_OK(symm_rendezvous(s->team));
+    for (int i = 0; i < streams; i++)
+        CHECK_OK(symm_stream_create(ctx, &s->streams[i]));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    for (int i = 0; i < s->count; i++)
+        symm_stream_destroy(s->ctx, s->streams[i]);
+    device_area_close(&s->in);
+    device_area_close(&s->out);
+    device_area_close(&s->heap);
+    perf_gpu_close(s->gpu);
+}
+
+/* ---- Behind a failed wait -------------------------------------------------------- */
+
+enum { REDUCE, SCATTER, GATHER, EXCHANGE, BROADCAST, BARRIER, PUT, KINDS };
+
+static symm_status call_of(struct stage *s, int kind, const symm_call *call,
+                           symm_work **work)
+{
+    const void *in = s->in.device;
+    void *out = s->out.device;
+
+    switch (kind) {
+    case REDUCE:
+        return symm_all_reduce(s->team, in, out, COUNT, SYMM_INT32, SYMM_SUM, call,
+                               work);
+    case SCATTER:
+        return symm_reduce_scatter(s->team, in, out, COUNT, SYMM_INT32, SYMM_SUM, call,
+                                   work);
+    case GATHER:
+        return symm_all_gather(s->team, in, out, COUNT, SYMM_INT32, call, work);
+    case EXCHANGE:
+        return symm_all_to_all(s->team, in, out, COUNT, SYMM_INT32, call, work);
+    case BROADCAST:
+        return symm_broadcast(s->team, in, out, COUNT, SYMM_INT32, 0, call, work);
+    case BARRIER:
+        return symm_barrier(s->team, call, work);
+    default:
+        return symm_put(s->team, s->heap.device, in, 4096, 1 - s->rank, call, work);
+    }
+}
+
+/* A wait of rank 0's that nobody meets, on the first stream. */
+static int wait_in_vain(struct stage *s, bool room)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = "vain",
+                            .stream = s->streams[0],
+                            .algorithm = "copy_engine",
+                            .deadline = SHORT};
+
+    if (!room) {
+        CHECK_OK(symm_signal_wait(s->team, 1, 7, &call));
+        return 0;
+    }
+    for (int i = 0; i < 2; i++) /* the second one waits until the first was taken */
+        CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device, 64, 1, 7, &call,
+                                 NULL));
+    return 0;
+}
+
+static int behind(symm_ctx *ctx, void *arg)
+{
+    const struct scene *scene = arg;
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .site = "behind", .deadline = SECONDS};
+    symm_work *work = NULL, *beside = NULL;
+    symm_status status;
+
+    CHECK_ZERO(stage_open(&s, ctx, 2));
+    call.stream = s.streams[0];
+    CHECK_OK(call_of(&s, REDUCE, &call, NULL)); /* the stream has its channel */
+    call.stream = s.streams[1];
+    CHECK_OK(call_of(&s, REDUCE, &call, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
+    CHECK_OK(symm_stream_synchronize(ctx, s.streams[1], SECONDS));
+    if (s.rank == 0)
+        CHECK_ZERO(wait_in_vain(&s, scene->room));
+    call.stream = s.streams[0];
+    if (s.rank == 0 || scene->behind != PUT)
+        CHECK_OK(call_of(&s, scene->behind, &call, &work));
+    if (s.rank == 0) /* another stream, behind it by an event */
+        CHECK_ZERO(perf_gpu_order(s.gpu, s.streams[0], s.streams[1]));
+    call.stream = s.streams[1];
+    status = call_of(&s, REDUCE, &call, &beside);
+    CHECK(s.rank == 1 || status == SYMM_OK); /* rank 1 may know already */
+    if (work) {
+        status = symm_work_synchronize(work, SECONDS);
+        CHECK_MESSAGE(status == SYMM_ERR_TIMEOUT, "rank %d, call %d: %s, %s", s.rank,
+                      scene->behind, symm_status_name(status), symm_last_error());
+        CHECK_ERROR("signal 7");
+    }
+    if (beside) {
+        status = symm_work_synchronize(beside, SECONDS);
+        CHECK_MESSAGE(status == SYMM_ERR_TIMEOUT, "rank %d, beside: %s, %s", s.rank,
+                      symm_status_name(status), symm_last_error());
+    }
+    symm_work_release(work);
+    symm_work_release(beside);
+    stage_close(&s);
+    return 0;
+}
+
+/* A replayed wait that the context's end gives up; the call behind it in the graph does
+ * nothing, so rank 1 does not take it for done. */
+static int replayed(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .site = "replayed", .deadline = SECONDS};
+    symm_work *work = NULL;
+    void *graph = NULL;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx, 1));
+    call.stream = s.streams[0];
+    CHECK_OK(call_of(&s, REDUCE, &call, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
+    if (s.rank == 0) {
+        ctx->deadline = SHORT; /* of what follows */
+        CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
+        call.algorithm = "copy_engine";
+        CHECK_OK(symm_signal_wait(s.team, 1, 7, &call));
+        call.algorithm = NULL;
+        CHECK_OK(call_of(&s, REDUCE, &call, NULL));
+        CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
+        CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.streams[0]));
+        symm_stream_destroy(ctx, s.streams[0]);
+        s.streams[0] = NULL;
+        perf_gpu_graph_free(s.gpu, graph);
+    } else {
+        CHECK_OK(call_of(&s, REDUCE, &call, &work));
+        CHECK_STATUS(symm_work_synchronize(work, SECONDS), SYMM_ERR_TIMEOUT);
+        symm_work_release(work);
+    }
+    stage_close(&s);
+    return 0;
+}
+
+/* ---- More waits than hardware queues --------------------------------------------- */
+
+static int crowd(symm_ctx *ctx, void *arg)
+{
+    const struct scene *scene = arg;
+    struct stage s;
+    symm_team *team = NULL;
+    symm_call call = {
+        .size = sizeof(call), .site = "crowd", .algorithm = "copy_engine"};
+    double begin;
+
+    CHECK_ZERO(stage_open(&s, ctx, scene->streams));
+    CHECK_OK(symm_team_split(s.team, 0, s.rank, &team));
+    call.deadline = scene->end == DEADLINE ? SHORT : SECONDS;
+    if (scene->end == TEAM || scene->end == FINALIZE)
+        call.deadline = 4 * SHORT; /* what is given up then must end */
+    for (int i = 0; i < scene->streams && s.rank == 0; i++) {
+        call.stream = s.streams[i];
+        CHECK_OK(symm_signal_wait(team, 1, i, &call));
+        CHECK_OK(symm_put_signal(team, s.heap.device, s.in.device, 64, 1, 100 + i,
+                                 &call, NULL));
+    }
+    if (s.rank == 1 && scene->end == DEATH) {
+        harness_sleep(SHORT); /* the streams wait by then, or find it dead */
+        raise(SIGKILL);
+    }
+    begin = harness_now();
+    if (s.rank == 0 && scene->end == FINALIZE) {
+        symm_team_destroy(team); /* the streams' ends wait for the device, too */
+        stage_close(&s);
+        return 0;
+    }
+    if (s.rank == 0 && scene->end == TEAM) {
+        symm_team_destroy(team);
+        team = NULL;
+        CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "%g s",
+                      harness_now() - begin);
+    }
+    for (int i = 0; i < scene->streams && s.rank == 0; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, s.streams[i], SECONDS));
+    CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "%g s", harness_now() - begin);
+    if (s.rank == 0 && team) {
+        symm_status status = symm_barrier(team, NULL, NULL);
+
+        CHECK_MESSAGE(status ==
+                          (scene->end == DEATH ? SYMM_ERR_PEER_DEAD : SYMM_ERR_TIMEOUT),
+                      "%s: %s", symm_status_name(status), symm_last_error());
+        CHECK_ERROR("rank 1");
+    }
+    while (s.rank == 1 && scene->end != TEAM && scene->end != FINALIZE &&
+           symm_signal(team, 0, 200, NULL) == SYMM_OK)
+        harness_sleep(0.01);
+    if (s.rank == 1)
+        harness_sleep(SHORT); /* nor does its own end raise a signal */
+    symm_team_destroy(team);
+    stage_close(&s);
+    return 0;
+}
+
+/* A ring by copy engine, twice around, on many streams at once. */
+static int many(symm_ctx *ctx, void *arg)
+{
+    const struct scene *scene = arg;
+    struct stage s;
+    symm_call call = {.size = sizeof(call), .algorithm = "copy_engine"};
+    int right, left;
+
+    CHECK_ZERO(stage_open(&s, ctx, scene->streams));
+    right = (s.rank + 1) % s.n;
+    left = (s.rank + s.n - 1) % s.n;
+    for (size_t i = 0; i < 65536 / sizeof(int); i++)
+        ((int *)(void *)s.in.host)[i] = s.rank * 100000 + (int)i;
+    CHECK_ZERO(device_put(&s.in, 0, 65536));
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < scene->streams; i++) {
+            size_t at = 1024 * (size_t)i;
+
+            call.stream = s.streams[i];
+            CHECK_OK(symm_put_signal(s.team, s.heap.device + at, s.in.device + at, 1024,
+                                     right, i, &call, NULL));
+            CHECK_OK(symm_signal_wait(s.team, left, i, &call));
+        }
+    for (int i = 0; i < scene->streams; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, s.streams[i], SECONDS));
+    CHECK_ZERO(device_get(&s.heap, 0, 65536));
+    for (int i = 0; i < scene->streams * 256; i++)
+        CHECK(((int *)(void *)s.heap.host)[i] == left * 100000 + i);
+    CHECK_OK(symm_barrier(s.team, NULL, NULL)); /* read by all */
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    stage_close(&s);
+    return 0;
+}
+
+/* ---- The suite ------------------------------------------------------------------- */
+
+static enum harness_mode pass = HARNESS_PROCESSES;
+
+static void run(harness_body body, int ranks, struct scene scene)
+{
+    struct harness h = {.ranks = ranks,
+                        .mode = pass,
+                        .body = body,
+                        .arg = &scene,
+                        .killed = scene.end == DEATH ? 2 : 0,
+                        .team_bytes = (size_t)128 << 20};
+
+    if (device_ranks(ranks) == ranks)
+        assert_int_equal(harness_run(&h), 0);
+}
+
+static void test_behind(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        run(behind, 2, (struct scene){.behind = kind});
+    run(behind, 2, (struct scene){.behind = REDUCE, .room = true});
+    run(behind, 2, (struct scene){.behind = PUT, .room = true});
+}
+
+static void test_replayed(void **state)
+{
+    (void)state;
+    run(replayed, 2, (struct scene){0});
+}
+
+static void test_crowd(void **state)
+{
+    static const int streams[] = {8, 16, 32};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (enum end end = DEADLINE; end <= TEAM; end++)
+            if (end != DEATH || pass == HARNESS_PROCESSES)
+                run(crowd, 2, (struct scene){.streams = streams[i], .end = end});
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    run(many, 2, (struct scene){.streams = 32});
+    run(many, 3, (struct scene){.streams = 5});
+}
+
+/* Waits that flush remote writes, where the device can: the fake refuses others then. */
+static void test_flush(void **state)
+{
+    (void)state;
+    if (device_real() || pass == HARNESS_THREADS) /* its driver has been started */
+        return;
+    setenv("FAKE_CUDA_FLUSH", "1", 1);
+    run(many, 2, (struct scene){.streams = 3});
+    run(behind, 2, (struct scene){.behind = REDUCE});
+    unsetenv("FAKE_CUDA_FLUSH");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_behind), cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_crowd),  cmocka_unit_test(test_many),
+        cmocka_unit_test(test_flush),
+    };
+    int failed;
+
+    device_suite();
+    setenv("FAKE_CUDA_MODEL", "1", 1);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+    failed = cmocka_run_group_tests_name("processes", tests, NULL, NULL);
+    pass = HARNESS_THREADS;
+    failed += cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    return failed;
+}
