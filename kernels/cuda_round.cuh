@@ -55,6 +55,14 @@
  * stores at a peer either has it awaited there (lines, words) or ends with a release or a
  * fence. docs/memory-model.md has the measurements.
  *
+ * Dependent launch. The next kernel of the stream becomes resident when every block has
+ * triggered; it then holds its room on the multiprocessors until this kernel has ended. So a
+ * kernel that may wait for long must not trigger: a queue of calls behind it would fill the
+ * device and shut out the very kernels that the peers wait for. Block 0 triggers once all
+ * members have begun the call (symm_round_meet, or its first barrier), the other blocks at
+ * once, behind the kernels before: at most one kernel is resident beside the one that runs,
+ * and none beside one that waits for a member that has not begun.
+ *
  * A fresh pad holds zeros: word 0 (tag 0, call 0) never means a withdrawal. Tags are not 0.
  */
 #ifndef SYMM_KERNELS_CUDA_ROUND_CUH
@@ -216,10 +224,16 @@ SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call
 /* What the kernels before have done is seen from here on. */
 SYMM_DEVICE void symm_round_depend(const struct symm_cuda_args &args)
 {
-    if (args.flags & SYMM_CUDA_DEPENDENT) {
-        symm_port_dependent_launch();
+    if (args.flags & SYMM_CUDA_DEPENDENT)
         symm_port_dependent_wait();
-    }
+}
+
+/* The next kernel of the stream may become resident, once every block has called this or has
+ * ended. Repeated calls do nothing more. */
+SYMM_DEVICE void symm_round_trigger(const struct symm_cuda_args &args)
+{
+    if (args.flags & SYMM_CUDA_DEPENDENT)
+        symm_port_dependent_launch();
 }
 
 /* Loads of the inputs may be issued before: but not under dependent launch. */
@@ -236,6 +250,8 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     symm_port_settle(channel);
     symm_port_settle(all);
     symm_round_depend(args);
+    if (blockIdx.x != 0)
+        symm_round_trigger(args);
     counters = symm_port_load64_relaxed(block);
     failed = symm_port_load32_relaxed(channel);
     told = symm_port_load32_relaxed(all);
@@ -278,7 +294,8 @@ SYMM_DEVICE uint32_t symm_round_next(struct symm_round *round)
     return round->round;
 }
 
-/* All peers have begun this call, with this tag: by warp `warp` of block 0. */
+/* All peers have begun this call, with this tag: by the whole of warp `warp` of block 0, which
+ * then triggers the dependent kernel. */
 SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
                                  struct symm_round *round, uint32_t warp)
 {
@@ -289,15 +306,14 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
 #if defined(SYMM_PLANT_EARLY) /* for tests: who is done does not wait for the others */
     return;
 #endif
-    if (blockIdx.x != 0 || m >= (uint32_t)args.team.size || !round->ok)
+    if (blockIdx.x != 0 || m >= SYMM_WARP)
         return;
     word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
-    while (symm_port_load64_relaxed(word) != symm_word(args.tag, round->call)) {
-        if (!symm_wait_more(args, round->call, &wait, 1u << m)) {
-            round->ok = false;
-            break;
-        }
-    }
+    while (m < (uint32_t)args.team.size && round->ok &&
+           symm_port_load64_relaxed(word) != symm_word(args.tag, round->call))
+        round->ok = symm_wait_more(args, round->call, &wait, 1u << m);
+    __syncwarp();
+    symm_round_trigger(args);
 }
 
 /* A __syncthreads that also makes ok false for all if it is for one. */
@@ -419,6 +435,8 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
             round->ok = symm_round_look(args, round->call, 0, 1u << m) != 0;
     }
     symm_round_agree(round);
+    symm_round_trigger(
+        args); /* block 0 has heard of all members, or of those it needs */
 }
 
 SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,

@@ -78,6 +78,7 @@ SYMM_KERNEL(symm_p2p_put)
     bool stopped;
 
     symm_round_depend(args);
+    symm_round_trigger(args);
     if (few) /* on its way while the counters are */
         line = symm_line_gather(args.in, first, args.bytes, 1, true);
     failed = begin(
@@ -106,6 +107,7 @@ SYMM_KERNEL(symm_p2p_signal)
     uint32_t count;
 
     symm_round_depend(args);
+    symm_round_trigger(args);
     if (begin(args, &args.team.state->sent[args.peer][args.signal], &count) == 0 &&
         threadIdx.x == 0)
         raise(args, count + 1);
