@@ -24,6 +24,10 @@ struct symm_cuda_scratch {
     uint64_t ll_bytes, lamport_bytes, stage_bytes; /* of the whole region; x 4096 */
 };
 
+/* Channels whose scratch takes much data: 8 MiB by Lamport lines in two rounds. The others
+ * take 512 KiB so. */
+#define SYMM_LARGE_CHANNELS 2
+
 /* Flags: those of launch.h for pull kernels, as a plan or the default says. */
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
@@ -31,6 +35,10 @@ struct symm_cuda_scratch {
 
 #define SYMM_PAIR_AHEAD                                                                \
     2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */
+
+/* all_reduce_pair.cu, all_reduce_line.cu: threads of a block that take a line each, at most:
+ * 1 MiB by lines of 16 bytes in one round of 103 blocks. A multiple of 32. */
+#define SYMM_LINE_THREADS 640
 
 /* all_reduce_two_shot_line.cu, wide: threads of a block that take lines, at most; as many as
  * scratch has room for and registers allow. */
@@ -94,9 +102,8 @@ bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
                          struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
-/* Bytes of scratch a channel needs for the regions' sizes that cuda_table.c asks for:
- * channel 1, the first stream's, has most. Fills offsets relative to `begin`; returns the
- * end. All channels together stay below 62 MiB, so that a range of 64 holds a team. */
+/* Bytes of scratch a channel needs for the regions' sizes that cuda_table.c asks for. Fills
+ * offsets relative to `begin`; returns the end. All channels together stay below 104 MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
 

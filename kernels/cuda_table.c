@@ -218,7 +218,8 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-/* Blocks for `lines`, `share` to each, at most `most` and one a multiprocessor. */
+/* Blocks for `lines`, `share` to each, at most `most`. Blocks wait for peers, so an eighth of
+ * the multiprocessors is left to other kernels: among them may be those that a peer waits for. */
 static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t lines,
                            uint32_t share, uint64_t most)
 {
@@ -226,7 +227,7 @@ static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t l
 
     most = least(most, SYMM_DEVICE_BLOCKS);
     if (question->processors > 0)
-        most = least(most, (uint64_t)question->processors);
+        most = least(most, (uint64_t)(question->processors - question->processors / 8));
     blocks = least(blocks, most);
     return blocks > 0 ? (uint32_t)blocks : 1;
 }
@@ -290,8 +291,8 @@ static bool shape_of_each(const struct symm_cuda_question *question,
     if ((entry->way == WAY_PAIR && question->size != 2) ||
         !one_round(question, entry, &lines))
         return false;
-    while (threads < MOST_THREADS && lines > (uint64_t)threads * blocks)
-        threads *= 2;
+    while (threads < SYMM_LINE_THREADS && lines > (uint64_t)threads * blocks)
+        threads = (uint32_t)least(2 * threads, SYMM_LINE_THREADS);
     if (lines > (uint64_t)threads * blocks)
         return false;
     shape->threads = threads + WARP;
@@ -515,16 +516,15 @@ uint64_t symm__cuda_scratch_layout(uint64_t begin,
     uint64_t end = divide_up(begin, page) * page;
 
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        const bool first = c == 1; /* the first stream's: 4 MiB by Lamport lines in one
-                                      round, much data in few */
+        const bool large = c < SYMM_LARGE_CHANNELS;
         struct symm_cuda_scratch *regions = &scratch[c];
 
         regions->ll = end;
-        regions->ll_bytes = first ? 4 * mega : 3 * mega / 4;
+        regions->ll_bytes = large ? 4 * mega : 3 * mega / 4;
         regions->lamport = regions->ll + regions->ll_bytes;
-        regions->lamport_bytes = first ? 24 * mega : 3 * mega / 2;
+        regions->lamport_bytes = large ? 26 * mega : 3 * mega / 2;
         regions->stage = regions->lamport + regions->lamport_bytes;
-        regions->stage_bytes = first ? 27 * mega / 2 : mega / 2;
+        regions->stage_bytes = large ? 27 * mega / 2 : mega / 2;
         end = regions->stage + regions->stage_bytes;
     }
     return end;
