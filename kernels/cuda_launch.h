@@ -61,6 +61,8 @@ struct symm_cuda_args {
     uint32_t channel, flags;
     int32_t kind, dtype, op, root; /* enum symm_kind, symm_dtype, symm_op */
     int32_t peer, signal;          /* puts and signals; signal -1: none */
+    uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
+    uint32_t *done;    /* [block]: where its end is told, by `sequence`; NULL: nowhere */
 };
 
 /* One kernel function, named as in its module. */

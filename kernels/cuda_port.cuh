@@ -33,8 +33,14 @@
 #include <time.h>
 #if !defined(SYMM_KERNEL)
 #define SYMM_KERNEL(name)                                                              \
+    static void name##_body(const struct symm_cuda_args &args);                        \
     extern "C" __attribute__((visibility("default"))) void name(                       \
-        const struct symm_cuda_args args)
+        const struct symm_cuda_args args)                                              \
+    {                                                                                  \
+        name##_body(args);                                                             \
+        symm_kernel_done(args);                                                        \
+    }                                                                                  \
+    static void name##_body(const struct symm_cuda_args &args)
 #endif
 #define SYMM_KERNEL_OF(name, threads) SYMM_KERNEL(name)
 #define SYMM_COLD                     static
@@ -43,8 +49,16 @@
 #define SYMM_NO_UNROLL
 #else
 #define SYMM_KERNEL_OF(name, threads)                                                  \
+    static __device__ __forceinline__ void name##_body(                                \
+        const struct symm_cuda_args &args);                                            \
     extern "C" __global__ void __launch_bounds__(threads, 1)                           \
-        name(const __grid_constant__ struct symm_cuda_args args)
+        name(const __grid_constant__ struct symm_cuda_args args)                       \
+    {                                                                                  \
+        name##_body(args);                                                             \
+        symm_kernel_done(args);                                                        \
+    }                                                                                  \
+    static __device__ __forceinline__ void name##_body(                                \
+        const struct symm_cuda_args &args)
 #define SYMM_KERNEL(name) SYMM_KERNEL_OF(name, SYMM_MAX_BLOCK)
 #define SYMM_COLD         static __device__ __noinline__ /* rare: its code is out of the way */
 #define SYMM_CONSTANT     __host__ __device__ constexpr
@@ -444,4 +458,14 @@ SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
 }
 
 #endif
+/* The block's last act: who gives a channel to another stream reads it. All threads. */
+SYMM_DEVICE void symm_kernel_done(const struct symm_cuda_args &args)
+{
+    if (args.sequence == 0 || !args.done)
+        return;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        symm_port_store32_relaxed(&args.done[blockIdx.x], args.sequence);
+}
+
 #endif

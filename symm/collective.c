@@ -212,10 +212,9 @@ static void fill_site(const symm_team *team, struct symm_cached *entry,
 }
 
 /* Types, sizes, pointers, overlap; then where the pointers lie, as choose.h asks. */
-static symm_status check_request(struct symm_lane *lane, const struct request *rq,
+static symm_status check_request(symm_team *team, const struct request *rq,
                                  struct symm_question *question, struct symm_args *args)
 {
-    symm_team *team = lane->team;
     size_t in_bytes = 0, out_bytes = 0, element = symm_dtype_size(rq->dtype);
     bool reads = in_matters(team, rq), writes = rq->kind != SYMM_KIND_BARRIER;
     symm_status status = check_types(rq);
@@ -383,7 +382,7 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
     symm_status status;
 
     memset(entry, 0, sizeof(*entry));
-    status = check_request(lane, rq, &question, args);
+    status = check_request(team, rq, &question, args);
     if (status != SYMM_OK)
         return status;
     if (team->calls)
@@ -670,6 +669,80 @@ symm_status symm__collective_run(struct symm_lane *lane,
                              : run_inline(lane, entry, deadline);
 }
 
+/* ---- Channels of streams on a device -------------------------------------------------- */
+
+/* Calls of more bytes want a channel with large scratch. */
+#define LARGE_CALL ((size_t)64 << 10)
+
+static bool is_large(const struct request *rq)
+{
+    return rq->kind != SYMM_KIND_BARRIER &&
+           rq->count > LARGE_CALL / symm_dtype_size(rq->dtype);
+}
+
+/* By what a stream's first call is known on all members: site, shape, and where the arrays
+ * are if they are symmetric, but no algorithm, which may depend on the channel. */
+static symm_status first_tag(symm_team *team, const struct request *rq,
+                             const symm_call *call, uint32_t *tag)
+{
+    struct symm_question question = {.kind = rq->kind};
+    struct symm_args args = {0};
+    struct symm_site site = {.kind = (uint8_t)rq->kind,
+                             .op = (uint8_t)rq->op,
+                             .dtype = (uint8_t)rq->dtype,
+                             .root = rq->root};
+    symm_status status = check_request(team, rq, &question, &args);
+
+    if (status != SYMM_OK)
+        return status;
+    site_offset(&site.count_high, &site.count_low, rq->count);
+    /* In place, all_gather's inputs and reduce_scatter's outputs differ by rank. */
+    if (rq->kind != SYMM_KIND_BROADCAST && rq->kind != SYMM_KIND_ALL_GATHER)
+        site_offset(&site.in_high, &site.in_low,
+                    question.in_symmetric ? args.in_offset : SIZE_MAX);
+    if (rq->kind != SYMM_KIND_REDUCE_SCATTER)
+        site_offset(&site.out_high, &site.out_low,
+                    question.out_symmetric ? args.out_offset : SIZE_MAX);
+    *tag = site_tag(team, &site, call->site, 0);
+    return SYMM_OK;
+}
+
+/*
+ * A channel for a stream that has none, or a larger one. Whether to ask for a larger one
+ * must be the same on all members: so it is asked for at the stream's first large call, the
+ * second, the fourth, and so on.
+ */
+static symm_status claim_channel(symm_team *team, const struct request *rq,
+                                 const symm_call *call, struct symm_lane **lane)
+{
+    struct symm_lane *current = *lane;
+    void *stream = call->stream;
+    uint32_t tag = 0, turn;
+    symm_status status = SYMM_OK;
+
+    if (current && call->channel != 0)
+        return SYMM_OK;
+    if (current) {
+        if (current->index < SYMM_LARGE_CHANNELS || !is_large(rq))
+            return SYMM_OK;
+        turn = ++current->large_calls;
+        if (turn & (turn - 1))
+            return SYMM_OK;
+    }
+    if (call->channel == 0)
+        status = first_tag(team, rq, call, &tag);
+    if (status == SYMM_OK)
+        status = team->calls->stream_check(team->ctx, &stream);
+    if (status == SYMM_OK)
+        status = team->calls->channel_claim(team, stream, tag, is_large(rq),
+                                            call->channel, current, lane);
+    if (status != SYMM_OK && current)
+        team->calls->channel_leave(current);
+    if (status != SYMM_OK)
+        pthread_mutex_unlock(&team->lanes);
+    return status;
+}
+
 static symm_status collective(symm_team *team, const struct request *rq,
                               const symm_call *given, symm_work **work)
 {
@@ -680,7 +753,9 @@ static symm_status collective(symm_team *team, const struct request *rq,
 
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    if (__builtin_expect(call->size != sizeof(*call) || !(call->deadline >= 0), 0)) {
+    if (__builtin_expect(call->size != sizeof(*call) || !(call->deadline >= 0) ||
+                             (unsigned)call->channel > SYMM_CHANNELS,
+                         0)) {
         status = symm__call_copy(given, &copy);
         if (status != SYMM_OK)
             return status;
@@ -689,6 +764,11 @@ static symm_status collective(symm_team *team, const struct request *rq,
     status = symm__lane_enter(team, call->stream, &lane);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
+    if (team->calls && !team->wide) {
+        status = claim_channel(team, rq, call, &lane);
+        if (status != SYMM_OK)
+            return status;
+    }
     status = launch(lane, rq, call, work);
     symm__lane_leave(lane);
     return status;

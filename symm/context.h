@@ -102,6 +102,14 @@ struct symm_lane {
     const struct symm_cached *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
+    /* Whose the channel is there (cuda_channel.c): */
+    uint64_t stream_id, key;   /* 0: no stream's */
+    uint64_t used;             /* the number of the team's call that used it last */
+    uint64_t capture;          /* id of the last graph that captured a call of it */
+    uint32_t sequence, blocks; /* launches so far, and the last one's blocks */
+    uint32_t large_calls;      /* of this stream, that would want a large scratch */
+    bool held;                 /* by a graph whose end nothing tells */
+    struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 
 struct symm_team {
@@ -137,6 +145,7 @@ struct symm_team {
     int32_t failing;          /* atomic: somebody writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
     pthread_mutex_t lanes; /* guards the lanes of streams while calls are queued */
+    uint64_t lane_uses;    /* CUDA: calls that took a lane */
     char failure[SYMM_RECORD_BYTES];
     uint64_t streams; /* host, atomic: by bits, those with calls that take no lane */
     const char *last_path; /* what a one-sided call did; NULL: see lane */

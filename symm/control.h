@@ -39,6 +39,19 @@ struct symm_record {
  */
 #define SYMM_BOARDS 2048
 
+/*
+ * CUDA: which sequence of calls has which channel of a team (cuda_channel.c), in the page of
+ * the team's first member, by its slot. All members write it, under the lock.
+ */
+#define SYMM_CHANNEL_REFUSALS 32
+
+struct symm_channel_table {
+    uint32_t lock;                           /* 0: free; else the holder's rank + 1 */
+    uint32_t refusals;                       /* ever written to `refused` */
+    uint64_t key[SYMM_CHANNELS];             /* 0: the channel is free */
+    uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that stay where they are */
+};
+
 struct symm_agreement {
     uint64_t joined, opened; /* uid << 32 | attempt */
     uint64_t taken;          /* bit s: slot s is taken here */
@@ -63,10 +76,13 @@ struct symm_control {
      * is written before the first launch with its tag: the tag is stored last (release). */
     struct symm_site site[SYMM_CONTROL_SITES];
     struct symm_agreement agreement[SYMM_MAX_TEAMS];
+    /* CUDA: what this rank has queued on each channel (cuda_channel.c). */
+    uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint64_t board[SYMM_BOARDS];
+    struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
 };
 
-#define SYMM_CONTROL_BYTES 262144 /* what is mapped: whole pages for any page size */
+#define SYMM_CONTROL_BYTES 327680 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_control) <= SYMM_CONTROL_BYTES, "layout");
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "clock.h"
-#include "cuda_calls.h"
+#include "cuda_channel.h"
 #include "lane.h"
 #include "status.h"
 
@@ -93,16 +93,13 @@ static symm_status reach(symm_team *team, const char *what, const char *which,
 
 symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
 {
+    uint64_t id;
+
     if (*stream == (void *)CU_STREAM_LEGACY)
         *stream = NULL;
-    if (*stream != (void *)CU_STREAM_PER_THREAD)
-        return SYMM_OK;
-    return symm__fail(
-        SYMM_ERR_UNSUPPORTED,
-        "the per-thread default stream is another one in each thread, and "
-        "rank %d cannot tell which; give each thread a stream of its own "
-        "(symm_stream_create, cudaStreamCreate)",
-        ctx->rank);
+    return *stream == (void *)CU_STREAM_PER_THREAD
+               ? symm__cuda_stream_id(ctx, *stream, &id)
+               : SYMM_OK;
 }
 
 /* ---- A prepared call ----------------------------------------------------------------- */
@@ -143,6 +140,7 @@ static void fill_args(const struct symm_lane *lane, const struct symm_cached *ca
         .in_step = (int64_t)from->in_step,
         .count = from->count,
         .bytes = from->bytes,
+        .done = symm__cuda_channel_done(lane),
         .multicast = team->cuda->multicast.view - team->cuda->multicast.begin,
         .tag = from->site.tag,
         .channel = (uint32_t)lane->index,
@@ -249,6 +247,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
 
     entry->args.team.timeout = symm__nanoseconds(deadline);
     entry->args.result = NULL;
+    entry->args.sequence = symm__cuda_channel_launch(lane, entry->blocks);
     __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
                      __ATOMIC_RELAXED); /* for a sentence */
     if (handle) {
@@ -290,6 +289,10 @@ static bool registered(symm_team *team, const void *ptr, size_t bytes, int peer,
 const struct symm_call_ops symm__cuda_calls = {
     .poll = symm__cuda_team_poll,
     .stream_check = symm__cuda_stream_check,
+    .channel_find = symm__cuda_channel_find,
+    .channel_claim = symm__cuda_channel_claim,
+    .channel_leave = symm__cuda_channel_leave,
+    .channel_of = symm__cuda_channel_of,
     .reach = reach,
     .registered = registered,
     .describe = describe,

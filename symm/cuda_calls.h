@@ -39,6 +39,8 @@ struct symm_cuda_team {
     double withdrawn; /* when a peer was first seen to have given up without a reason */
     uintptr_t reached[SYMM_CUDA_REACHED]; /* atomic */
     struct symm_cuda_multicast multicast;
+    struct symm_cuda_begun *begun; /* streams by the tag they began with; owned */
+    size_t begun_count, begun_capacity;
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
     /* By member: where words of copy-engine calls lie (cuda_tokens.c); owned. */
     struct symm_cuda_tokens *tokens[SYMM_DEVICE_RANKS];
@@ -57,12 +59,15 @@ struct symm_cuda_word {
 };
 
 /*
- * A member's words for copy-engine calls: 1 or 0. Streams write and await them, and the
- * member's watcher stores 1 to end a wait.
+ * A member's words that streams or kernels write and its peers' processes read. Those of
+ * copy-engine calls are 1 or 0: streams write and await them, and the member's watcher stores
+ * 1 to end a wait.
  */
 struct symm_cuda_words {
     uint32_t token[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* 1: data is there; by sender */
     uint32_t room[SYMM_DEVICE_RANKS][SYMM_SIGNALS];  /* 1: send again; by receiver */
+    /* The last launch of a channel that each block of the member's device has ended. */
+    uint32_t done[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
 };
 #define SYMM_CUDA_WORDS_BYTES 65536 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_cuda_words) <= SYMM_CUDA_WORDS_BYTES, "layout");

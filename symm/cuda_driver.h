@@ -92,7 +92,12 @@
 #define SYMM_CUDA_DRIVER_OPTIONAL(X)                                                   \
     X(cuModuleGetFunctionCount, 12040)                                                 \
     X(cuModuleEnumerateFunctions, 12040)                                               \
-    X(cuFuncLoad, 12040)
+    X(cuFuncLoad, 12040)                                                               \
+    X(cuStreamGetId, 12000)                                                            \
+    X(cuStreamGetCaptureInfo, 12030)                                                   \
+    X(cuUserObjectCreate, 11030)                                                       \
+    X(cuUserObjectRelease, 11030)                                                      \
+    X(cuGraphRetainUserObject, 11030)
 
 /* One process has one: opened once, never closed (the driver cannot be unloaded). The
  * member for cuMemAlloc is used as driver->cuMemAlloc: cuda.h's renaming applies to both. */
@@ -106,6 +111,18 @@ struct symm_cuda_driver {
     CUresult(CUDAAPI *cuModuleEnumerateFunctions)(CUfunction *functions, unsigned count,
                                                   CUmodule module);
     CUresult(CUDAAPI *cuFuncLoad)(CUfunction function);
+    CUresult(CUDAAPI *cuStreamGetId)(CUstream stream, unsigned long long *id);
+    CUresult(CUDAAPI *cuStreamGetCaptureInfo)(CUstream stream,
+                                              CUstreamCaptureStatus *status,
+                                              cuuint64_t *id, CUgraph *graph,
+                                              const CUgraphNode **after,
+                                              const void **edges, size_t *count);
+    CUresult(CUDAAPI *cuUserObjectCreate)(CUuserObject *object, void *ptr,
+                                          CUhostFn destroy, unsigned count,
+                                          unsigned flags);
+    CUresult(CUDAAPI *cuUserObjectRelease)(CUuserObject object, unsigned count);
+    CUresult(CUDAAPI *cuGraphRetainUserObject)(CUgraph graph, CUuserObject object,
+                                               unsigned count, unsigned flags);
 };
 
 /*

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "clock.h"
-#include "cuda_calls.h"
+#include "cuda_channel.h"
 #include "engine_team.h"
 #include "log.h"
 #include "status.h"
@@ -170,6 +170,7 @@ static void team_forget(symm_team *team)
     symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_words_free(cuda);
     symm__cuda_tokens_close(cuda);
+    symm__cuda_channel_close(team);
     symm__cuda_local_free(team->ctx, cuda->state);
     symm__cuda_local_free(team->ctx, cuda->device);
     symm__cuda_host_free(team->ctx, cuda->record);
@@ -195,6 +196,7 @@ symm_status symm__cuda_team_open(symm_team *team)
     status = allocate(ctx, team->cuda);
     if (status != SYMM_OK)
         goto err_team;
+    symm__cuda_channel_open(team);
     symm__team_describe(team);
     team->device.state = team->cuda->state;
     team->device.record = team->cuda->record;
@@ -309,6 +311,7 @@ void symm__cuda_team_close(symm_team *team)
         symm__cuda_multicast_finish(&team->cuda->multicast);
         symm__cuda_words_free(team->cuda);
         symm__cuda_tokens_close(team->cuda);
+        symm__cuda_channel_close(team);
         free(team->cuda);
         team->cuda = NULL;
         return;

@@ -32,7 +32,7 @@
 #include <time.h>
 
 #include "clock.h"
-#include "cuda_calls.h"
+#include "cuda_channel.h"
 #include "engine_team.h"
 #include "log.h"
 #include "status.h"
@@ -310,6 +310,7 @@ static void *watch(void *arg)
              t = t->next) {
             team_look(calls, t);
             words_look(calls, t);
+            symm__cuda_channel_refresh(t->team);
         }
         look_at_waits(calls);
     }

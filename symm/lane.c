@@ -115,6 +115,8 @@ static symm_status lane_default(symm_team *team, struct symm_lane **lane)
     return status;
 }
 
+/* A team of one host: *lane is NULL where the stream has no channel yet; team->lanes is
+ * locked all the same. */
 static symm_status lane_device(symm_team *team, void *stream, struct symm_lane **lane)
 {
     symm_status status = team->calls->poll(team);
@@ -123,7 +125,13 @@ static symm_status lane_device(symm_team *team, void *stream, struct symm_lane *
         status = team->calls->stream_check(team->ctx, &stream);
     if (status != SYMM_OK)
         return status;
-    return stream ? lane_lock(team, stream, lane) : lane_default(team, lane);
+    if (team->wide)
+        return stream ? lane_lock(team, stream, lane) : lane_default(team, lane);
+    pthread_mutex_lock(&team->lanes);
+    status = team->calls->channel_find(team, stream, lane);
+    if (status != SYMM_OK)
+        pthread_mutex_unlock(&team->lanes);
+    return status;
 }
 
 symm_status symm__lane_enter(symm_team *team, void *stream, struct symm_lane **lane)
@@ -146,6 +154,8 @@ int symm__lane_find(symm_team *team, const void *stream)
 {
     int found = SYMM_CHANNELS;
 
+    if (team->calls && !team->wide)
+        return team->calls->channel_of(team, stream);
     if (!stream)
         return 0;
     pthread_mutex_lock(&team->lanes);
@@ -158,7 +168,12 @@ int symm__lane_find(symm_team *team, const void *stream)
 
 void symm__lane_leave(struct symm_lane *lane)
 {
-    if (lane->index == 0)
+    const symm_team *team = lane->team;
+
+    if (team->calls && !team->wide) {
+        team->calls->channel_leave(lane);
+        pthread_mutex_unlock(&lane->team->lanes);
+    } else if (lane->index == 0)
         symm__default_leave(lane->team->ctx);
     else
         pthread_mutex_unlock(&lane->team->lanes);
@@ -175,9 +190,11 @@ void symm__lane_forget(symm_ctx *ctx, const void *stream)
             continue;
         __atomic_fetch_and(&team->streams, ~bit, __ATOMIC_RELAXED);
         pthread_mutex_lock(&team->lanes);
-        for (int i = 1; i < SYMM_CHANNELS; i++)
-            if (team->lane[i].stream == stream)
+        for (int i = 0; i < SYMM_CHANNELS; i++)
+            if (team->lane[i].stream == stream) {
                 team->lane[i].stream = NULL;
+                team->lane[i].stream_id = 0;
+            }
         pthread_mutex_unlock(&team->lanes);
     }
 }
@@ -210,5 +227,9 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
     memset(call, 0, sizeof(*call));
     memcpy(call, given, given->size < sizeof(*call) ? given->size : sizeof(*call));
     call->size = sizeof(*call);
+    if (call->channel < 0 || call->channel > SYMM_CHANNELS)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_call.channel is %d; it is a channel from 1 to %d, or 0",
+                          call->channel, SYMM_CHANNELS);
     return symm__deadline_check(call->deadline);
 }

@@ -122,7 +122,7 @@ static bool prove_meeting(struct self *self)
         .rank = self->rank,
         .job_id = self->job,
         .heap_bytes = (size_t)1 << 30,
-        .team_bytes = (size_t)64 << 20,
+        .team_bytes = (size_t)128 << 20,
         .deadline = CALL_DEADLINE,
         .init_deadline = CALL_DEADLINE,
     };

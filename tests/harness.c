@@ -342,7 +342,9 @@ symm_config harness_config(void)
     config.group = state->group;
     config.job_id = state->group == NULL ? state->job_id : NULL;
     config.heap_bytes = h->heap_bytes != 0 ? h->heap_bytes : (size_t)1 << 30;
-    config.team_bytes = h->team_bytes != 0 ? h->team_bytes : (size_t)64 << 20;
+    config.team_bytes = h->team_bytes != 0
+                            ? h->team_bytes
+                            : (size_t)(getenv("SYMM_BACKEND") ? 128 : 64) << 20;
     config.deadline = h->deadline > 0 ? h->deadline : HARNESS_AMPLE;
     config.init_deadline = HARNESS_AMPLE;
     config.epoch_start = h->epoch_start;

@@ -73,7 +73,7 @@ struct harness {
     double deadline;   /* of every call: HARNESS_AMPLE */
     double limit;      /* of the whole run: 400 s */
     size_t heap_bytes; /* 1 GiB */
-    size_t team_bytes; /* 64 MiB */
+    size_t team_bytes; /* 64 MiB, 128 on another backend than the host */
     uint32_t epoch_start;
     const char *job_id; /* default: a new one for each run */
     /* Changes what a rank passes to symm_init; runs on the rank. */

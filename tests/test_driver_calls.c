@@ -436,9 +436,12 @@ static int refusals(symm_ctx *ctx, void *arg)
         SYMM_ERR_INVALID);
     CHECK_ERROR("unknown to the cuda backend");
     call.algorithm = NULL;
+    call.channel = SYMM_CHANNELS + 1;
+    CHECK_STATUS(symm_barrier(s.team, &call, NULL), SYMM_ERR_INVALID);
+    CHECK_ERROR("symm_call.channel");
+    call.channel = 0;
     call.stream = (void *)2; /* CU_STREAM_PER_THREAD */
-    CHECK_STATUS(symm_barrier(s.team, &call, NULL), SYMM_ERR_UNSUPPORTED);
-    CHECK_ERROR("per-thread");
+    CHECK_OK(symm_barrier(s.team, &call, NULL));
     call.stream = (void *)1; /* CU_STREAM_LEGACY: the NULL stream */
     CHECK_OK(symm_barrier(s.team, &call, NULL));
     CHECK_OK(symm_all_reduce(s.team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));

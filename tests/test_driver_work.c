@@ -215,7 +215,8 @@ static int held_back(struct stage *s)
     return 0;
 }
 
-/* Beside the launch: is the stream captured, and the event's record. What handles that were
+/* Beside the launch: which stream is it, is it captured (asked for the channel and for the
+ * handle), and the event's record. What handles that were
  * released early held is used again. The watcher calls the driver, too: now and then. */
 static int cheap(symm_ctx *ctx, void *arg)
 {
@@ -237,7 +238,7 @@ static int cheap(symm_ctx *ctx, void *arg)
         CHECK_OK(symm_work_synchronize(work, SECONDS));
         symm_work_release(work);
     }
-    CHECK_MESSAGE(least <= 3, "%d calls of the driver", (int)least);
+    CHECK_MESSAGE(least <= 5, "%d calls of the driver", (int)least);
     CHECK_ZERO(held_back(&s));
     alive = driver.leaks(NULL);
     for (int i = 0; i < 4; i++)

@@ -293,6 +293,9 @@ typedef struct symm_call {
         *algorithm; /* forces one of symm_explain's names; NULL: the library chooses */
     uint32_t numerics; /* SYMM_NUMERICS_...: a demand on the choice */
     double deadline;   /* seconds; 0: the context's */
+    /* CUDA: 1 to 8 name the team's channel that the call takes on every rank; 0: the library
+     * finds one for the stream, by its first call on the team. Host: not used. */
+    int channel;
 } symm_call;
 
 /*
