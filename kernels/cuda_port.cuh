@@ -14,7 +14,11 @@
  *
  * Guarantees: `relaxed`, `acquire` and `release` are of system scope, so they hold between
  * devices and the host. Lines are 16 bytes at a multiple of 16; only each 8-byte half of one
- * is atomic, on either side. Nothing here waits.
+ * is atomic, on either side. That is what PTX promises of .v2.u64: a vector access is modelled
+ * as one access of each element, in an unspecified order, and an element of up to 64 bits is a
+ * scalar (PTX ISA 9.1, 8.2.4). Of .v4.u32 it would promise only words of 4 bytes, and a line
+ * of symm_ll has a word of data and its flag in each half. The instruction is the same one of
+ * 128 bits on sm_80, sm_90 and sm_100. Nothing here waits.
  */
 #ifndef SYMM_KERNELS_CUDA_PORT_CUH
 #define SYMM_KERNELS_CUDA_PORT_CUH
@@ -221,20 +225,24 @@ SYMM_PORT_STORE(64, "l", release, "release")
 /* Lines live in device memory, own or a peer's. */
 SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
 {
-    struct symm_line v;
+    uint64_t low, high;
 
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(low), "=l"(high)
                  : "l"(__cvta_generic_to_global(from))
                  : "memory");
-    return v;
+    return {
+        {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)}};
 }
 
 SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line v)
 {
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(
+    const uint64_t low = v.word[0] | (uint64_t)v.word[1] << 32,
+                   high = v.word[2] | (uint64_t)v.word[3] << 32;
+
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(
                      __cvta_generic_to_global(to)),
-                 "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+                 "l"(low), "l"(high)
                  : "memory");
 }
 
