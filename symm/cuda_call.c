@@ -17,7 +17,7 @@
 
 /* ---- Pointers ----------------------------------------------------------------------- */
 
-static uintptr_t *reached_slot(struct symm_cuda_team *cuda, const void *ptr)
+static uint64_t *reached_slot(struct symm_cuda_team *cuda, const void *ptr)
 {
     uintptr_t hash = (uintptr_t)ptr >> 4;
 
@@ -32,8 +32,37 @@ static bool attribute(const struct symm_cuda_driver *driver, void *value,
            CUDA_SUCCESS;
 }
 
+static const void *last_byte(const void *ptr, size_t bytes)
+{
+    return (const char *)ptr + bytes - 1;
+}
+
+/*
+ * A hash of the range and of the allocations that its ends lie in, which the driver numbers
+ * and never numbers twice: memory that was freed and allocated anew has another one. 0: not
+ * known to the driver.
+ */
+static uint64_t range_key(const struct symm_cuda_driver *driver, const void *ptr,
+                          size_t bytes)
+{
+    unsigned long long first = 0, last = 0;
+    uint64_t key;
+
+    if (!attribute(driver, &first, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr) ||
+        !attribute(driver, &last, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                   last_byte(ptr, bytes)) ||
+        first == 0 || last == 0)
+        return 0;
+    key = (uintptr_t)ptr;
+    key = (key ^ bytes) * UINT64_C(0x9e3779b97f4a7c15);
+    key = (key ^ key >> 32 ^ first) * UINT64_C(0xd6e8feb86659fd93);
+    key = (key ^ key >> 32 ^ last) * UINT64_C(0x9e3779b97f4a7c15);
+    return key | 1;
+}
+
+/* Of the memory at `at`, which is the first or the last byte of the range. */
 static symm_status judge_pointer(symm_team *team, const char *what, const char *which,
-                                 const void *ptr, size_t bytes)
+                                 const void *ptr, size_t bytes, const void *at)
 {
     const struct symm_cuda_calls *calls = team->ctx->launcher;
     const struct symm_cuda_driver *driver = calls->driver;
@@ -42,9 +71,16 @@ static symm_status judge_pointer(symm_team *team, const char *what, const char *
     CUdeviceptr seen = 0;
     unsigned managed = 0;
 
-    if (!attribute(driver, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) || type == 0) {
+    if (!attribute(driver, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) || type == 0) {
         if (calls->pageable)
             return SYMM_OK;
+        if (at != ptr)
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "%s: `%s` [%p, +%zu) leaves its allocation: its last byte "
+                "is memory of the host that device %d of rank %d cannot "
+                "reach; give fewer elements, or more memory",
+                what, which, ptr, bytes, ordinal, team->ctx->rank);
         return symm__fail(
             SYMM_ERR_INVALID,
             "%s: `%s` [%p, +%zu) is memory of the host that device %d of rank %d "
@@ -53,16 +89,16 @@ static symm_status judge_pointer(symm_team *team, const char *what, const char *
             what, which, ptr, bytes, ordinal, team->ctx->rank);
     }
     if (type == CU_MEMORYTYPE_HOST &&
-        (!attribute(driver, &seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr) ||
-         seen != (CUdeviceptr)(uintptr_t)ptr))
+        (!attribute(driver, &seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at) ||
+         seen != (CUdeviceptr)(uintptr_t)at))
         return symm__fail(SYMM_ERR_INVALID,
                           "%s: `%s` %p is pinned memory that the device has at another "
                           "address; give that one (cudaHostGetDevicePointer)",
                           what, which, ptr);
     if (type == CU_MEMORYTYPE_DEVICE &&
-        attribute(driver, &where, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) &&
+        attribute(driver, &where, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) &&
         where != ordinal &&
-        !(attribute(driver, &managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr) && managed))
+        !(attribute(driver, &managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at) && managed))
         return symm__fail(
             SYMM_ERR_INVALID,
             "%s: `%s` %p is memory of device %d, and rank %d drives device "
@@ -74,20 +110,27 @@ static symm_status judge_pointer(symm_team *team, const char *what, const char *
 static symm_status reach(symm_team *team, const char *what, const char *which,
                          const void *ptr, size_t bytes)
 {
-    uintptr_t *known = reached_slot(team->cuda, ptr);
+    const struct symm_cuda_driver *driver = team->ctx->backend->driver;
+    uint64_t *known = reached_slot(team->cuda, ptr), key;
     struct symm_cuda_scope scope;
     symm_status status;
 
-    /* relaxed: a hint that this pointer was asked for before */
-    if (bytes == 0 || __atomic_load_n(known, __ATOMIC_RELAXED) == (uintptr_t)ptr)
+    if (bytes == 0)
+        return SYMM_OK;
+    key = range_key(driver, ptr, bytes); /* 0, too, where no context is current */
+    /* relaxed: a hint that this range of these allocations was asked for before */
+    if (key != 0 && __atomic_load_n(known, __ATOMIC_RELAXED) == key)
         return SYMM_OK;
     status = symm__cuda_enter(team->ctx->backend, &scope);
     if (status != SYMM_OK)
         return status;
-    status = judge_pointer(team, what, which, ptr, bytes);
+    key = range_key(driver, ptr, bytes);
+    status = judge_pointer(team, what, which, ptr, bytes, ptr);
+    if (status == SYMM_OK && bytes > 1)
+        status = judge_pointer(team, what, which, ptr, bytes, last_byte(ptr, bytes));
     symm__cuda_leave(&scope);
     if (status == SYMM_OK)
-        __atomic_store_n(known, (uintptr_t)ptr, __ATOMIC_RELAXED);
+        __atomic_store_n(known, key, __ATOMIC_RELAXED);
     return status;
 }
 

@@ -17,7 +17,7 @@
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */
-#define SYMM_CUDA_REACHED 64 /* pointers that were found reachable; a power of two */
+#define SYMM_CUDA_REACHED 64 /* ranges that were found reachable; a power of two */
 
 /* A call that was prepared: beside lane->cached. */
 struct symm_cuda_entry {
@@ -37,7 +37,7 @@ struct symm_cuda_team {
     /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
     double withdrawn; /* when a peer was first seen to have given up without a reason */
-    uintptr_t reached[SYMM_CUDA_REACHED]; /* atomic */
+    uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
     struct symm_cuda_begun *begun; /* streams by the tag they began with; owned */
     size_t begun_count, begun_capacity;

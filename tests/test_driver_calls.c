@@ -9,6 +9,7 @@
  * place, by the library's choice and by each algorithm's name, in teams made by split, with
  * counters that begin near their wraps. And what a call refuses, with its sentence.
  */
+#include "backend_cuda.h"
 #include "device.h"
 #include "reference.h"
 
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -397,6 +399,33 @@ static void test_teams(void **state)
 
 /* ---- What is refused, what is told ----------------------------------------------------- */
 
+/*
+ * Memory that was reachable is freed, and memory of the host lies there now: the put that was
+ * right before is refused. So is a call whose array leaves its allocation.
+ */
+static int anew(struct stage *s)
+{
+    const size_t bytes = (size_t)1 << 20;
+    char *out = s->area[0].device;
+    void *memory, *host;
+
+    CHECK_OK(symm__cuda_local_alloc(s->ctx, bytes, &memory));
+    CHECK_OK(symm_put(s->team, out, memory, 64, 0, NULL, NULL));
+    CHECK_STATUS(symm_all_reduce(s->team, memory, memory, (size_t)1 << 38, SYMM_FLOAT32,
+                                 SYMM_SUM, NULL, NULL),
+                 SYMM_ERR_INVALID); /* its end is no address of a program */
+    CHECK_ERROR("leaves its allocation");
+    CHECK_OK(symm_stream_synchronize(s->ctx, NULL, HARNESS_AMPLE));
+    symm__cuda_local_free(s->ctx, memory);
+    host = mmap(memory, bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(host == memory);
+    CHECK_STATUS(symm_put(s->team, out, memory, 64, 0, NULL, NULL), SYMM_ERR_INVALID);
+    CHECK_ERROR("memory of the host");
+    munmap(host, bytes);
+    return 0;
+}
+
 static int refusals(symm_ctx *ctx, void *arg)
 {
     static float host[64];
@@ -415,6 +444,7 @@ static int refusals(symm_ctx *ctx, void *arg)
         CHECK_ERROR("memory of the host");
         CHECK_STATUS(symm_put(s.team, out, host, 8, 0, &call, NULL), SYMM_ERR_INVALID);
         CHECK_ERROR("`src`");
+        CHECK_ZERO(anew(&s));
     }
     call.algorithm = "two_shot_inplace";
     CHECK_STATUS(
