@@ -11,7 +11,9 @@
  * identifier, which is never used twice: new memory at an old address is another one.
  *
  * Guarantees: memory of cuMemCreate lives while it is registered, whoever frees it.
- * Memory of cuMemAlloc must not be freed while it is registered.
+ * Memory of cuMemAlloc must not be freed while it is registered. A registration that has ended
+ * stays mapped at the peers until the team's next rendezvous, or its end; each rank's device
+ * has done there what was put on its streams before, since what is mapped is then unmapped.
  * Refuses: memory of the host or of another device, memory without a handle that can be
  * passed (cuMemAllocAsync), and, where ranks are threads, memory of cuMemAlloc.
  */
@@ -570,8 +572,28 @@ void symm__register_undo(symm_team *team)
             peers_drop(team, r);
 }
 
+/* Calls in flight may use a peer's memory that is about to be unmapped. The peers' hosts have
+ * gone on by now, so what the calls wait for can come; and each has its deadline. */
+static void settle_calls(symm_ctx *ctx)
+{
+    struct symm_cuda_scope scope;
+
+    if (!symm__cuda_enter_last(ctx->backend, &scope))
+        return;
+    symm__cuda_ending(ctx, true);
+    (void)ctx->backend->driver->cuCtxSynchronize();
+    symm__cuda_ending(ctx, false);
+    symm__cuda_leave(&scope);
+}
+
 void symm__register_done(symm_team *team)
 {
+    bool ends = false;
+
+    for (const struct symm_registration *r = team->registrations; r; r = r->next)
+        ends = ends || !r->buffer;
+    if (ends)
+        settle_calls(team->ctx);
     for (struct symm_registration *r = team->registrations, *next; r; r = next) {
         next = r->next;
         if (!r->buffer) {

@@ -150,6 +150,65 @@ static int body_legacy(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+static void nap(void *arg)
+{
+    (void)arg;
+    harness_sleep(0.3);
+}
+
+/* Puts that are still on their way when the registration ends: they arrive, and only then is
+ * the memory unmapped, which would end a device's context. */
+static int body_in_flight(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    int rank = symm_team_rank(team), peer = (rank + 1) % symm_team_size(team);
+    uint32_t word = 1000 + (uint32_t)rank, seen = 0;
+    const char *algorithms[] = {NULL, "copy_engine"};
+    symm_call call = {.size = sizeof(call)};
+    symm_buffer *buffer;
+    void *memory, *from;
+    (void)arg;
+    CHECK_OK(symm__cuda_local_alloc(ctx, MIB, &memory));
+    CHECK_OK(symm__cuda_local_alloc(ctx, 4096, &from));
+    CHECK_OK(symm__cuda_copy(ctx, from, &word, sizeof(word)));
+    CHECK_OK(symm_stream_create(ctx, &call.stream));
+    CHECK_OK(symm_register(team, memory, MIB, &buffer));
+    CHECK_OK(symm_rendezvous(team));
+    CHECK_OK(symm_stream_call(ctx, call.stream, nap, NULL));
+    for (size_t i = 0; i < 2; i++) {
+        call.algorithm = algorithms[i];
+        CHECK_OK(symm_put(team, (char *)memory + 4096 * i, from, sizeof(word), peer,
+                          &call, NULL));
+    }
+    symm_buffer_release(buffer);
+    CHECK_OK(symm_rendezvous(team));
+    CHECK(count_opened(ctx) == 0);
+    CHECK_OK(symm_stream_synchronize(ctx, call.stream, HARNESS_AMPLE));
+    call.algorithm = NULL;
+    CHECK_OK(symm_barrier(team, &call, NULL)); /* the peer's puts have arrived, too */
+    CHECK_OK(symm_stream_synchronize(ctx, call.stream, HARNESS_AMPLE));
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(symm__cuda_copy(ctx, &seen, (char *)memory + 4096 * i, sizeof(seen)));
+        CHECK(seen == 1000 + (uint32_t)peer); /* two ranks: that one is the writer */
+    }
+    /* And no call finds it any more. */
+    CHECK_STATUS(symm_put(team, memory, from, sizeof(word), peer, &call, NULL),
+                 SYMM_ERR_INVALID);
+    CHECK_ERROR("not symmetric memory");
+    symm_stream_destroy(ctx, call.stream);
+    symm__cuda_local_free(ctx, from);
+    symm__cuda_local_free(ctx, memory);
+    return 0;
+}
+
+static void in_flight(void **state)
+{
+    struct harness h = {
+        .ranks = device_ranks(2), .body = body_in_flight, .configure = on_cuda};
+    (void)state;
+    assert_int_equal(run(h), 0);
+}
+
 static void legacy(void **state)
 {
     struct harness h = {
@@ -268,10 +327,8 @@ static void threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(legacy),
-        cmocka_unit_test(vmm),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(threads),
+        cmocka_unit_test(legacy),  cmocka_unit_test(in_flight), cmocka_unit_test(vmm),
+        cmocka_unit_test(refused), cmocka_unit_test(threads),
     };
     device_suite();
     if (device_ranks(2) < 2)

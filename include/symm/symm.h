@@ -255,7 +255,14 @@ SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
                                             const int64_t *shape, const int64_t *stride,
                                             symm_dtype dtype, uint64_t alloc_id,
                                             symm_buffer **buffer) SYMM_MUST_CHECK;
-/* Makes existing device memory symmetric. Host backend: SYMM_ERR_UNSUPPORTED. */
+/*
+ * Makes existing device memory symmetric. Host backend: SYMM_ERR_UNSUPPORTED.
+ * symm_buffer_release ends the registration on this rank: calls made later do not find it
+ * (SYMM_ERR_INVALID). Peers keep the memory mapped until the team's next rendezvous, or its
+ * end, on which each rank first waits for what its device has to do: calls in flight until
+ * then read and write the memory as before. The owner frees the memory behind that
+ * rendezvous, not before.
+ */
 SYMM_API symm_status symm_register(symm_team *team, void *ptr, size_t bytes,
                                    symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
