@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,13 +115,33 @@ static int allocate(int fd, size_t bytes)
     return error;
 }
 
+/*
+ * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ, whose default action ends the process,
+ * instead of an error alone.
+ */
+static symm_status check_file_limit(size_t bytes)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        bytes <= limit.rlim_cur)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_NOMEM,
+                      "a segment of %zu bytes is larger than the limit of a file's size, "
+                      "%llu bytes (RLIMIT_FSIZE): raise it ('ulimit -f unlimited')",
+                      bytes, (unsigned long long)limit.rlim_cur);
+}
+
 static symm_status host_commit(struct symm_backend *backend, void *at, size_t bytes,
                                int *handle)
 {
-    symm_status status;
-    int fd = memfd_create("symm", MFD_CLOEXEC | MFD_ALLOW_SEALING), error;
+    symm_status status = check_file_limit(bytes);
+    int fd, error;
 
     (void)backend;
+    if (status != SYMM_OK)
+        return status;
+    fd = memfd_create("symm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "memfd_create for a segment");
     if (ftruncate(fd, (off_t)bytes) != 0) {

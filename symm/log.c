@@ -6,7 +6,8 @@
  * one write(2), so that lines of many ranks do not mix. The file is opened for each
  * line: there is no descriptor to inherit, to leak or to lose at a fork, and a slow
  * reader never holds up a rank (the file is opened non-blocking). A reader that has
- * gone away does not kill the program either: SIGPIPE of our own write is taken back.
+ * gone away, or the limit of a file's size, does not kill the program either: SIGPIPE and
+ * SIGXFSZ of our own write are taken back.
  * errno is as before.
  *
  * The sink is the library's one piece of mutable global state. It is read without a
@@ -127,24 +128,29 @@ static bool expand_file_name(const char *pattern, char *path, size_t bytes)
     return true;
 }
 
-/* write(2) whose SIGPIPE, if it raises one, is not seen by the program. */
+/* write(2) whose SIGPIPE or SIGXFSZ, if it raises one, is not seen by the program. */
 static void write_quietly(int fd, const char *line, size_t length)
 {
     const struct timespec now = {0, 0};
-    sigset_t pipe_only, before, pending;
+    sigset_t ours, raised, before, pending;
     ssize_t written;
+    int number;
 
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    if (pthread_sigmask(SIG_BLOCK, &pipe_only, &before) != 0)
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    if (pthread_sigmask(SIG_BLOCK, &ours, &before) != 0)
         return;
     sigpending(&pending);
     do {
         written = write(fd, line, length);
     } while (written < 0 && errno == EINTR);
     /* One that was pending before is the program's own and stays. */
-    if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE)) {
-        while (sigtimedwait(&pipe_only, NULL, &now) < 0 && errno == EINTR)
+    number = written >= 0 ? 0 : errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
+    if (number != 0 && !sigismember(&pending, number)) {
+        sigemptyset(&raised);
+        sigaddset(&raised, number);
+        while (sigtimedwait(&raised, NULL, &now) < 0 && errno == EINTR)
             ;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
