@@ -39,31 +39,6 @@ static struct symmrun_stream *stream_at(struct symmrun *run, size_t index)
 
 /* ---- Starting -------------------------------------------------------------------- */
 
-/* The rank's file in --log-dir; false: the name is too long. */
-static bool log_path(const struct symmrun *run, int rank, int which, char *path,
-                     size_t bytes)
-{
-    int length = snprintf(path, bytes, "%s/rank%d.%s", run->options.log_dir, rank,
-                          which == 0 ? "out" : "err");
-
-    return length > 0 && (size_t)length < bytes;
-}
-
-/* -1: what is wrong was said. */
-static int open_log(struct symmrun *run, int rank, int which)
-{
-    char path[4096];
-    int fd = -1;
-
-    errno = ENAMETOOLONG;
-    if (log_path(run, rank, which, path, sizeof(path)))
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0)
-        symmrun_say(run, "cannot start rank %d: %.700s cannot be created: %s", rank,
-                    path, strerror(errno));
-    return fd;
-}
-
 /* *end gets what the rank writes to: a pipe that the stream reads, or a file. False: what
  * is wrong was said. */
 static bool open_stream(struct symmrun *run, int rank, int which, int *end)
@@ -72,7 +47,7 @@ static bool open_stream(struct symmrun *run, int rank, int which, int *end)
     int ends[2];
 
     if (run->options.log_dir) {
-        int fd = open_log(run, rank, which);
+        int fd = symmrun_log_open(run, rank, which);
 
         if (fd < 0)
             return false;
@@ -247,20 +222,6 @@ static void check_queue(struct symmrun *run, int which)
     queue->error = 0;
 }
 
-static void check_log(struct symmrun *run, int rank, int which)
-{
-    struct symmrun_stream *stream = &run->ranks[rank].streams[which];
-    char path[4096];
-
-    if (stream->log_error == 0)
-        return;
-    log_path(run, rank, which, path, sizeof(path));
-    symmrun_say(run, "rank %d: %.700s is incomplete: %s", rank, path,
-                strerror(stream->log_error));
-    stream->log_error = 0;
-    run->lost = true;
-}
-
 static void serve_all(struct symmrun *run, const struct pollfd *fds, size_t store_count)
 {
     const size_t streams = 2 * (size_t)run->options.ranks;
@@ -269,7 +230,7 @@ static void serve_all(struct symmrun *run, const struct pollfd *fds, size_t stor
         if (!fds[STREAMS_AT + i].revents)
             continue;
         symmrun_stream_read(stream_at(run, i));
-        check_log(run, (int)(i / 2), (int)(i % 2));
+        symmrun_log_check(run, (int)(i / 2), (int)(i % 2));
     }
     /* Why a rank has not become its program is known before its end is. */
     if (fds[FAILURE_AT].revents)
@@ -341,20 +302,30 @@ static void sweep(struct symmrun *run)
     }
 }
 
-/* What is left of the job goes, and what is left to say is said. */
-static void finish(struct symmrun *run)
+/*
+ * What is left of the job goes, and what is left to say is said. False: some of what the
+ * ranks have written was lost.
+ */
+static bool finish(struct symmrun *run)
 {
+    bool whole = true;
+
     sweep(run);
+    symmrun_runtime_remove(&run->job.runtime);
     symmrun_keeper_dismiss(&run->keeper);
     for (size_t i = 0; i < 2 * (size_t)run->options.ranks; i++)
         symmrun_stream_close(stream_at(run, i));
+    if (run->log_dir >= 0)
+        close(run->log_dir);
     symmrun_nodes_destroy(run->nodes);
     symmrun_store_destroy(run->store);
     for (int i = 0; i < 2; i++) {
         symmrun_queue_flush(&run->queues[i]);
+        whole = whole && (run->queues[i].error == 0 || run->queues[i].error == EPIPE);
         free(run->queues[i].data);
     }
     free(run->ranks);
+    return whole;
 }
 
 int main(int argc, char **argv)
@@ -365,6 +336,8 @@ int main(int argc, char **argv)
                           .first_failed = -1,
                           .signal_fd = -1,
                           .failure_fd = -1,
+                          .log_dir = -1,
+                          .job.runtime.lock = -1,
                           .queues = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}}};
     int status;
 
@@ -376,6 +349,7 @@ int main(int argc, char **argv)
     run.ranks = calloc((size_t)run.options.ranks, sizeof(*run.ranks));
     if (!run.ranks || !symmrun_prepare(&run)) {
         fprintf(stderr, "symmrun: cannot start: %s\n", strerror(errno));
+        symmrun_runtime_remove(&run.job.runtime);
         symmrun_keeper_dismiss(&run.keeper);
         symmrun_nodes_destroy(run.nodes);
         symmrun_store_destroy(run.store);
@@ -389,6 +363,7 @@ int main(int argc, char **argv)
     status = symmrun_watch_status(&run);
     if (status != 0)
         symmrun_nodes_failed(run.nodes, status);
-    finish(&run);
+    if (!finish(&run) && status == 0)
+        status = 1;
     return status;
 }

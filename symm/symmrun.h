@@ -97,18 +97,46 @@ void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
                          size_t count);
 double symmrun_store_due(const struct symmrun_store *store); /* when to serve again */
 
+/* ---- The directory of the ranks' meeting: symmrun_runtime.c ---------------------- */
+
+#define SYMMRUN_RUNTIME_PATH 72
+
+struct symmrun_runtime {
+    char path[SYMMRUN_RUNTIME_PATH]; /* "": the user has named one, or none can be made */
+    int lock;                        /* the directory, locked while the job runs; -1 */
+};
+
+/* Also removes what killed jobs of this user have left. */
+void symmrun_runtime_make(struct symmrun_runtime *runtime);
+void symmrun_runtime_remove(struct symmrun_runtime *runtime);
+
+/* ---- The out-of-memory killer: symmrun_memory.c ---------------------------------- */
+
+struct symmrun_memory {
+    char path[512];    /* of the file that counts */
+    const char *limit; /* name of the file beside it that has the limit; NULL: none */
+    long long kills;   /* before the first rank; -1: not known */
+};
+
+void symmrun_memory_begin(struct symmrun_memory *memory);
+/* Has it ended a process since then? The text begins with "; ". */
+bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
+                           size_t bytes);
+
 /* ---- The keeper: symmrun_keeper.c ------------------------------------------------ */
 
 /*
- * A process that outlives a killed symmrun by a moment, and kills the ranks' process
- * groups then.
+ * A process that outlives a killed symmrun by a moment, kills the ranks' process groups
+ * then, and removes the directory of their meeting.
  */
 struct symmrun_keeper {
     pid_t pid; /* 0: none */
     int fd;    /* its end tells the keeper of symmrun's */
 };
 
-bool symmrun_keeper_start(struct symmrun_keeper *keeper); /* false: errno */
+/* False: errno. */
+bool symmrun_keeper_start(struct symmrun_keeper *keeper,
+                          const struct symmrun_runtime *runtime);
 void symmrun_keeper_add(struct symmrun_keeper *keeper, pid_t group);
 void symmrun_keeper_dismiss(
     struct symmrun_keeper *keeper); /* it ends without killing */
@@ -124,9 +152,10 @@ struct symmrun_job {
     char port[16];    /* MASTER_PORT */
     char master[64];  /* MASTER_ADDR */
     char address[64]; /* SYMM_HOST_ADDRESS; "": one node */
+    struct symmrun_runtime runtime; /* SYMM_RUNTIME_DIR */
     bool bind;
     sigset_t signals; /* as symmrun was started with */
-    struct sigaction pipe_action;
+    struct sigaction pipe_action, file_action; /* of SIGPIPE and SIGXFSZ */
     struct rlimit files;
     int failure_fd; /* where a child that cannot become its program writes why */
 };
@@ -171,18 +200,27 @@ struct symmrun {
     double timeout_at; /* of --timeout */
     int signals;       /* that asked symmrun to end, so far */
     int last_signal;
+    sigset_t held;    /* SIGUSR1, SIGUSR2: for ranks that have not become programs */
     int first_failed; /* rank, -1: none */
     bool timed_out;
     bool not_run; /* the program could not be executed */
     bool broken;  /* symmrun itself has failed */
     bool lost;    /* what ranks have written could not be written on */
     int signal_fd, failure_fd;
+    int log_dir; /* of --log-dir */
+    struct symmrun_memory memory;
     struct symmrun_keeper keeper;
     struct symmrun_store *store;
     struct symmrun_nodes *nodes;    /* NULL: one node */
     int node_status;                /* of another node that has failed; 0: none */
     struct symmrun_queue queues[2]; /* stdout, stderr */
 };
+
+/* symmrun_log.c. False, -1: what is wrong was said. */
+bool symmrun_log_open_directory(struct symmrun *run);
+int symmrun_log_open(struct symmrun *run, int rank, int which);
+/* Says once that the file of that stream is incomplete, if it is. */
+void symmrun_log_check(struct symmrun *run, int rank, int which);
 
 /* symmrun_prepare.c */
 /* stdin, stdout and stderr exist, so that no descriptor of ours gets their numbers. */
@@ -193,6 +231,7 @@ bool symmrun_prepare(struct symmrun *run);
 /* Queues "symmrun: ...\n" for stderr. */
 void symmrun_say(struct symmrun *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* A signal that ends the job, or SIGUSR1 or SIGUSR2, which the ranks get. */
 void symmrun_watch_signal(struct symmrun *run, int signal_number);
 void symmrun_watch_children(struct symmrun *run); /* which ranks have ended? */
 void symmrun_watch_failure(struct symmrun *run);  /* reads failure_fd */

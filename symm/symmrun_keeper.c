@@ -16,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Holds nothing that belongs to whoever waits for symmrun's output to end. */
@@ -35,8 +36,9 @@ static void let_go(int keep)
         close(fd);
 }
 
-__attribute__((noreturn)) static void keep(int fd)
+__attribute__((noreturn)) static void keep(int fd, struct symmrun_runtime runtime)
 {
+    const struct timespec moment = {0, 5000000};
     static pid_t groups[SYMMRUN_RANKS_MAX];
     int count = 0;
     sigset_t all;
@@ -59,10 +61,18 @@ __attribute__((noreturn)) static void keep(int fd)
     }
     for (int i = 0; i < count; i++)
         kill(-groups[i], SIGKILL);
+    for (int tries = 0, i = 0; i < count && tries < 40; tries++) {
+        while (i < count && kill(-groups[i], 0) != 0)
+            i++;
+        nanosleep(&moment, NULL);
+    }
+    runtime.lock = -1; /* let_go has closed it */
+    symmrun_runtime_remove(&runtime);
     _exit(0);
 }
 
-bool symmrun_keeper_start(struct symmrun_keeper *keeper)
+bool symmrun_keeper_start(struct symmrun_keeper *keeper,
+                          const struct symmrun_runtime *runtime)
 {
     int ends[2];
     pid_t pid;
@@ -72,7 +82,7 @@ bool symmrun_keeper_start(struct symmrun_keeper *keeper)
     pid = fork();
     if (pid == 0) {
         close(ends[1]);
-        keep(ends[0]);
+        keep(ends[0], *runtime);
     }
     close(ends[0]);
     if (pid < 0) {

@@ -7,10 +7,12 @@
  */
 #include "symmrun.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "symm/symm.h"
 
@@ -156,7 +158,6 @@ static bool is_secret(const char *text)
             strspn(text, "0123456789abcdefABCDEF") == 2 * SYMMRUN_SECRET_BYTES);
 }
 
-/* -1: what is said of nodes makes sense together. */
 /* HOST:PORT; an IPv6 address stands in brackets. */
 static bool is_rendezvous(const char *text)
 {
@@ -168,6 +169,7 @@ static bool is_rendezvous(const char *text)
     return colon && colon != text && *c == '\0' && port >= 1 && port <= 65535;
 }
 
+/* -1: the options that name nodes fit together. */
 static int check_nodes(const struct symmrun_options *options)
 {
     const char *secret = getenv("SYMM_SECRET"), *wrong = NULL;
@@ -190,10 +192,23 @@ static int check_nodes(const struct symmrun_options *options)
     if (!wrong && options->nodes > 1 && !is_rendezvous(options->rendezvous))
         return refuse("--rendezvous", options->rendezvous,
                       "HOST:PORT, the port a number from 1 to 65535");
+    /* A log file keeps what it is given, and others may read it. */
+    if (!wrong && options->nodes > 1 && (!secret || !*secret) && !isatty(STDERR_FILENO))
+        wrong = "SYMM_SECRET is missing: set it alike on all nodes; node 0 makes one "
+                "only where it can show it on a terminal, and stderr is none";
     if (!wrong)
         return -1;
     fprintf(stderr, "symmrun: %s\n", wrong);
     return 2;
+}
+
+/* The exit status after what was printed on stdout. */
+static int end_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "symmrun: stdout: %s\n", strerror(errno));
+    return 1;
 }
 
 static int parse_one(struct symmrun_options *options, int option)
@@ -230,10 +245,10 @@ static int parse_one(struct symmrun_options *options, int option)
         return -1;
     case 'h':
         fputs(usage, stdout);
-        return fflush(stdout) == 0 ? 0 : 1;
+        return end_output();
     case 'V':
         printf("symmrun %s\n", symm_version());
-        return fflush(stdout) == 0 ? 0 : 1;
+        return end_output();
     }
     fputs("Try 'symmrun --help'.\n", stderr); /* getopt has said what is wrong */
     return 2;

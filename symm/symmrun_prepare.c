@@ -18,15 +18,15 @@
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+/* Read-only: what is written to a stream that was closed fails instead of being lost. */
 bool symmrun_open_standard_streams(void)
 {
     int fd;
 
     do {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     } while (fd >= 0 && fd <= STDERR_FILENO);
     return fd >= 0 && close(fd) == 0;
 }
@@ -64,7 +64,7 @@ static int free_port(void)
 static bool take_signals(struct symmrun *run)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction before;
     sigset_t set;
 
@@ -78,7 +78,8 @@ static bool take_signals(struct symmrun *run)
         sigaddset(&set, ends[i]);
     }
     if (sigprocmask(SIG_BLOCK, &set, &run->job.signals) != 0 ||
-        sigaction(SIGPIPE, &ignore, &run->job.pipe_action) != 0)
+        sigaction(SIGPIPE, &ignore, &run->job.pipe_action) != 0 ||
+        sigaction(SIGXFSZ, &ignore, &run->job.file_action) != 0)
         return false;
     run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return run->signal_fd >= 0;
@@ -157,19 +158,20 @@ static bool name_job(struct symmrun *run)
     return true;
 }
 
-/* The keeper comes first: it must not hold what is opened later. */
+/*
+ * The directory comes first, since the keeper removes it, then the keeper: it must not hold
+ * what is opened later.
+ */
 bool symmrun_prepare(struct symmrun *run)
 {
     run->job.options = &run->options;
-    if (!symmrun_keeper_start(&run->keeper) || !raise_limit(run) ||
+    symmrun_runtime_make(&run->job.runtime);
+    symmrun_memory_begin(&run->memory);
+    if (!symmrun_keeper_start(&run->keeper, &run->job.runtime) || !raise_limit(run) ||
         !take_signals(run) || !name_job(run))
         return false;
     run->job.bind = should_bind(run);
-    if (run->options.log_dir && mkdir(run->options.log_dir, 0777) != 0 &&
-        errno != EEXIST) {
-        symmrun_say(run, "cannot make the directory '%s': %s", run->options.log_dir,
-                    strerror(errno));
+    if (!symmrun_log_open_directory(run))
         run->broken = true;
-    }
     return true;
 }

@@ -40,6 +40,14 @@ static bool set_number(const char *name, int number)
     return setenv(name, text, 1) == 0;
 }
 
+/* An empty variable counts as unset. */
+static bool set_default(const char *name, const char *value)
+{
+    const char *given = getenv(name);
+
+    return (given && *given) || setenv(name, value, 1) == 0;
+}
+
 static bool set_environment(const struct symmrun_job *job, int rank)
 {
     /* A job around this one may have set them; they would win over what is set here. */
@@ -70,6 +78,10 @@ static bool set_environment(const struct symmrun_job *job, int rank)
     done = setenv("MASTER_ADDR", job->master, 1) == 0 && done;
     if (job->address[0] != '\0' && done) /* the user's own wins */
         done = setenv("SYMM_HOST_ADDRESS", job->address, 0) == 0;
+    if (job->runtime.path[0] != '\0' && done)
+        done = setenv("SYMM_RUNTIME_DIR", job->runtime.path, 1) == 0;
+    /* CUDA's default of 8 hardware queues is few for streams that wait for peers. */
+    done = set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32") && done;
     done = setenv("MASTER_PORT", job->port, 1) == 0 && done;
     done = setenv("SYMM_JOB_ID", job->id, 1) == 0 && done;
     done = setenv("SYMM_SECRET", job->secret, 1) == 0 && done;
@@ -127,6 +139,7 @@ become_rank(const struct symmrun_job *job, int rank, pid_t parent, int out, int 
         bind_rank(job, rank);
     setrlimit(RLIMIT_NOFILE, &job->files);
     sigaction(SIGPIPE, &job->pipe_action, NULL);
+    sigaction(SIGXFSZ, &job->file_action, NULL);
     signal(SIGINT, SIG_DFL); /* ignored in a script's background; but we pass it on */
     sigprocmask(SIG_SETMASK, &job->signals, NULL);
     execvp(job->options->program[0], job->options->program);

@@ -83,22 +83,26 @@ static void enter(struct symmrun *run, enum symmrun_phase phase, double seconds)
     run->next = symmrun_now() + seconds;
 }
 
-static void terminate_all(struct symmrun *run)
+/* `why` ends a sentence that is said even without --verbose; NULL: there is none. */
+static void terminate_all(struct symmrun *run, const char *why)
 {
     char text[160];
 
-    if (run->options.verbose && run->running > 0)
-        symmrun_say(run, "SIGTERM to %s", still_running(run, text, sizeof(text)));
+    if ((why || run->options.verbose) && run->running > 0)
+        symmrun_say(run, "SIGTERM to %s%s", still_running(run, text, sizeof(text)),
+                    why ? why : "");
     signal_all(run, SIGTERM);
     enter(run, SYMMRUN_TERMINATED, KILL_AFTER);
 }
 
-static void kill_all(struct symmrun *run)
+/* `why` ends the sentence. */
+static void kill_all(struct symmrun *run, const char *why)
 {
     char text[160];
 
     if (run->running > 0)
-        symmrun_say(run, "SIGKILL to %s", still_running(run, text, sizeof(text)));
+        symmrun_say(run, "SIGKILL to %s%s", still_running(run, text, sizeof(text)),
+                    why);
     signal_all(run, SIGKILL);
     enter(run, SYMMRUN_KILLED, GIVE_UP_AFTER);
 }
@@ -107,13 +111,37 @@ void symmrun_watch_break(struct symmrun *run)
 {
     run->broken = true;
     if (run->phase == SYMMRUN_RUNNING)
-        terminate_all(run);
+        terminate_all(run, NULL);
+}
+
+/*
+ * SIGUSR1 and SIGUSR2 go to the rank's process alone: their default action would end what
+ * the program has started. A process that is still symmrun's own code has no handler yet,
+ * so the signal waits until every rank has become its program.
+ */
+static void pass_on(struct symmrun *run, int number, const char *name)
+{
+    if (run->failure_fd >= 0 || run->ranks[0].pid == 0) {
+        sigaddset(&run->held, number);
+        return;
+    }
+    if (run->options.verbose)
+        symmrun_say(run, "%s: passed on to the ranks", name);
+    for (int i = 0; i < run->options.ranks; i++) {
+        if (run->ranks[i].pid > 0 && !run->ranks[i].ended)
+            kill(run->ranks[i].pid, number);
+    }
 }
 
 void symmrun_watch_signal(struct symmrun *run, int signal_number)
 {
     char name[24];
 
+    if (signal_number == SIGUSR1 || signal_number == SIGUSR2) {
+        signal_name(signal_number, name, sizeof(name));
+        pass_on(run, signal_number, name);
+        return;
+    }
     run->signals++;
     run->last_signal = signal_number;
     signal_name(signal_number, name, sizeof(name));
@@ -122,7 +150,7 @@ void symmrun_watch_signal(struct symmrun *run, int signal_number)
             SYMMRUN_OVER; /* whoever reads the output does not: no more waiting */
     } else if (run->signals > 1) {
         symmrun_say(run, "%s again: killing the ranks", name);
-        kill_all(run);
+        kill_all(run, "");
     } else {
         symmrun_say(run, "%s: passed on to the ranks", name);
         signal_all(run, signal_number);
@@ -135,7 +163,7 @@ void symmrun_watch_signal(struct symmrun *run, int signal_number)
 static void report_failure(struct symmrun *run, int rank)
 {
     const struct symmrun_rank *failed = &run->ranks[rank];
-    char how[64], name[24], others[64] = "", where[320] = "";
+    char how[64], name[24], others[64] = "", where[320] = "", memory[560] = "";
 
     if (failed->by_signal)
         snprintf(how, sizeof(how), "was killed by %s (signal %d)",
@@ -148,7 +176,8 @@ static void report_failure(struct symmrun *run, int rank)
     if (run->options.log_dir)
         snprintf(where, sizeof(where), "; see %.256s/rank%d.err", run->options.log_dir,
                  rank);
-    symmrun_say(run, "rank %d %s%s%s", rank, how, others, where);
+    symmrun_memory_struck(&run->memory, memory, sizeof(memory));
+    symmrun_say(run, "rank %d %s%s%s%s", rank, how, memory, others, where);
 }
 
 static bool has_ended(struct symmrun_rank *rank)
@@ -226,6 +255,11 @@ void symmrun_watch_failure(struct symmrun *run)
     } else if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
         close(run->failure_fd); /* every rank has become its program */
         run->failure_fd = -1;
+        if (sigismember(&run->held, SIGUSR1) == 1)
+            symmrun_watch_signal(run, SIGUSR1);
+        if (sigismember(&run->held, SIGUSR2) == 1)
+            symmrun_watch_signal(run, SIGUSR2);
+        sigemptyset(&run->held);
     }
 }
 
@@ -236,7 +270,7 @@ static void time_out(struct symmrun *run)
     run->timed_out = true;
     symmrun_say(run, "timeout after %g s: ending %s", run->options.timeout,
                 still_running(run, text, sizeof(text)));
-    terminate_all(run);
+    terminate_all(run, NULL);
 }
 
 void symmrun_watch_clock(struct symmrun *run)
@@ -252,10 +286,11 @@ void symmrun_watch_clock(struct symmrun *run)
     case SYMMRUN_RUNNING:
         break;
     case SYMMRUN_ASKED:
-        terminate_all(run);
+        snprintf(text, sizeof(text), ", not ended after %g s", run->options.grace);
+        terminate_all(run, run->not_run ? NULL : text);
         break;
     case SYMMRUN_TERMINATED:
-        kill_all(run);
+        kill_all(run, ", not ended by SIGTERM");
         break;
     case SYMMRUN_KILLED:
         symmrun_say(run, "SIGKILL does not end %s: leaving them",

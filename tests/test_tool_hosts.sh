@@ -142,6 +142,9 @@ refused "HOST:PORT" -n 2 --nnodes 2 --node-rank 0 --rendezvous nowhere
 refused "more than 4096 ranks" -n 4096 --nnodes 2 --node-rank 0 --rendezvous a:1
 one_secret=12 refused "32 hex digits" -n 1 --nnodes 2 --node-rank 1 --rendezvous a:1
 one_secret='' refused "SYMM_SECRET is missing" -n 1 --nnodes 2 --node-rank 1 --rendezvous a:1
+# Node 0 makes a secret only for a terminal: a log file would keep it.
+one_secret='' refused "stderr is none" -n 1 --nnodes 2 --node-rank 0 --rendezvous a:1
+! grep -qE '[0-9a-f]{32}' out err || fail "a secret in a log"
 
 # ---- Network namespaces ----------------------------------------------------------------
 cat >namespaces.sh <<'END'

@@ -140,8 +140,41 @@ done
 grep -qxE 'SYMM_SECRET=[0-9a-f]{32}' out || fail 'SYMM_SECRET is not 32 hex digits'
 grep -qxE 'SYMM_STORE=127\.0\.0\.1:[0-9]+' out || fail 'SYMM_STORE is not an address'
 one=$(grep -h -E '^SYMM_(JOB_ID|SECRET)=' out | sort -u)
+[ "$(grep -cx 'CUDA_DEVICE_MAX_CONNECTIONS=32' out)" = 2 ] || fail 'not 32 hardware queues'
 run 0 -n 2 --no-prefix -- env
 [ "$one" != "$(grep -h -E '^SYMM_(JOB_ID|SECRET)=' out | sort -u)" ] || fail 'one name, two jobs'
+
+CUDA_DEVICE_MAX_CONNECTIONS=1 run 0 -n 2 --no-prefix -- printenv CUDA_DEVICE_MAX_CONNECTIONS
+same out $'1\n1'
+CUDA_DEVICE_MAX_CONNECTIONS='' run 0 -n 1 --no-prefix -- printenv CUDA_DEVICE_MAX_CONNECTIONS
+same out 32
+
+# The ranks' meeting has a private directory, which goes with the job.
+private() { env -u SYMM_RUNTIME_DIR -u XDG_RUNTIME_DIR "$symmrun" --no-prefix "$@"; }
+# shellcheck disable=SC2016
+private -n 2 -- sh -c 'stat -c "%n %a %u" "$SYMM_RUNTIME_DIR"
+    mkdir -m 700 "$SYMM_RUNTIME_DIR/symm-$(id -u)" 2>/dev/null
+    mkfifo "$SYMM_RUNTIME_DIR/symm-$(id -u)/left$RANK"' >out || fail 'a private directory: exit status'
+place=$(sed -n '1s/ .*//p' out)
+same out "$place 700 $(id -u)"$'\n'"$place 700 $(id -u)"
+case $place in /tmp/symmrun-"$(id -u)"-??????) ;; *) fail "the private directory is '$place'" ;; esac
+[ ! -e "$place" ] || fail "$place is left"
+SYMM_RUNTIME_DIR=/some/where run 0 -n 1 --no-prefix -- printenv SYMM_RUNTIME_DIR
+same out /some/where
+mkdir -m 700 login
+XDG_RUNTIME_DIR=$work/login env -u SYMM_RUNTIME_DIR "$symmrun" -n 1 --no-prefix -- printenv SYMM_RUNTIME_DIR >out
+[ "${#work}" -gt 26 ] || grep -q "^$work/login/symmrun-" out || fail "XDG_RUNTIME_DIR is not used: $(cat out)"
+[ -z "$(ls login)" ] || fail 'the directory in XDG_RUNTIME_DIR is left'
+# One whose symmrun and keeper were killed goes with the next job; one in use stays.
+stale=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
+mkdir -m 700 "$stale/symm-$(id -u)" && mkfifo "$stale/symm-$(id -u)/0123"
+held=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
+flock -n "$held" "$symmrun" -n 1 -- true
+private -n 1 -- true
+[ ! -e "$stale" ] || fail 'the directory of a killed job is left'
+flock -n "$held" env -u SYMM_RUNTIME_DIR "$symmrun" -n 1 -- true
+[ -e "$held" ] || fail 'the directory of a running job was removed'
+rmdir "$held" 2>/dev/null
 
 # Descriptors, signal mask and SIGPIPE are what symmrun itself was started with.
 run 0 -n 1 --no-prefix -- ls /proc/self/fd
@@ -186,6 +219,18 @@ timeout -s KILL 60 "$symmrun" -n 1 -- sh -c 'trap "" PIPE; seq 100000; touch wen
 [ "$(tail -n 1 logs/rank0.out)" = 100000 ] || fail '--tee: a reader that went away cut the file'
 
 # Output that cannot be written is not lost silently.
+"$symmrun" -n 2 -- echo hi >&- 2>err
+[ $? = 1 ] || fail 'a closed stdout: not exit status 1'
+same err 'symmrun: stdout: Bad file descriptor; what the ranks write there is lost'
+"$symmrun" -n 2 -- sh -c 'echo hi; exit 3' >&- 2>err
+[ $? = 3 ] || fail 'a closed stdout: not the exit status of the rank that failed'
+"$symmrun" -n 1 -- printf unended >&- 2>err
+[ $? = 1 ] || fail 'a closed stdout and a line without its end: not exit status 1'
+"$symmrun" -n 1 -- sh -c 'echo hi >&2' >out 2>&-
+[ $? = 1 ] || fail 'a closed stderr: not exit status 1'
+"$symmrun" -n 1 -- sh -c 'cat; echo hi' <&- >out 2>err || fail 'a closed stdin: exit status'
+same out '[0] hi'
+"$symmrun" -n 2 -- true >&- 2>&- <&- || fail 'closed streams that nothing is written to'
 if [ -w /dev/full ]; then
     "$symmrun" -n 2 -- sh -c 'echo hi; sleep 0.2; echo hi' >/dev/full 2>err
     [ $? = 1 ] || fail 'a full stdout: not exit status 1'
@@ -194,7 +239,22 @@ if [ -w /dev/full ]; then
     [ $? = 3 ] || fail 'a full stdout: not the exit status of the rank that failed'
     "$symmrun" -n 2 -- sh -c 'echo hi >&2' >out 2>/dev/full
     [ $? = 1 ] || fail 'a full stderr: not exit status 1'
+    for option in --help --version; do
+        "$symmrun" $option >/dev/full 2>err
+        [ $? = 1 ] || fail "$option to a full disk: not exit status 1"
+        same err 'symmrun: stdout: No space left on device'
+        "$symmrun" $option >&- 2>err
+        [ $? = 1 ] || fail "$option to a closed stdout: not exit status 1"
+    done
 fi
+# The limit of a file's size does not end symmrun, and ranks have their default action.
+(ulimit -f 1 && exec "$symmrun" -n 1 --no-prefix -- head -c 5000 /dev/zero) >out 2>err
+[ $? = 1 ] || fail 'a limit on the size of stdout: not exit status 1'
+same err 'symmrun: stdout: File too large; what the ranks write there is lost'
+(ulimit -f 1 && exec "$symmrun" -n 1 -- head -c 5000 /dev/zero) 2>err | cat >out
+[ "${PIPESTATUS[0]}" = 0 ] || fail 'ranks that write to a pipe are kept from it by ulimit -f'
+run 153 -n 1 -- sh -c 'ulimit -f 1; exec head -c 5000 /dev/zero >big'
+has err 'killed by SIGXFSZ'
 
 run 0 -n 2 -v -- true
 grep -qE 'bound|binding' err || fail '--verbose does not speak of binding'
@@ -214,18 +274,66 @@ same out $'[0] new\n[1] new'
 same err $'[0] err\n[1] err'
 same logs/rank1.out new
 [ "$(wc -c <logs/rank0.err)" = 3 ] || fail '--tee: the file is not what the rank wrote'
-if [ -w /dev/full ]; then
-    mkdir full && ln -s /dev/full full/rank1.out
-    run 1 -n 2 --log-dir full --tee -- echo hi
-    same out $'[0] hi\n[1] hi'
-    same err 'symmrun: rank 1: full/rank1.out is incomplete: No space left on device'
-    same full/rank0.out hi
-fi
+# A limit of 1 KiB on files: symmrun goes on, and says what is not whole.
+(ulimit -f 1 && exec "$symmrun" -n 1 --no-prefix --log-dir full --tee -- head -c 5000 /dev/zero) \
+    2>err | wc -c >out
+[ "${PIPESTATUS[0]}" = 1 ] || fail 'a file that is incomplete: not exit status 1'
+same out 5001
+same err 'symmrun: rank 0: full/rank0.out is incomplete: File too large'
 touch file
 run 1 -n 2 --log-dir file -- true
-same err 'symmrun: cannot start rank 0: file/rank0.out cannot be created: Not a directory'
+same err "symmrun: cannot use 'file' for --log-dir: Not a directory"
+mkfifo pipe
+run 1 -n 2 --log-dir pipe -- true
+same err "symmrun: cannot use 'pipe' for --log-dir: Not a directory"
 run 1 -n 2 --log-dir no/such/place -- true
 has err 'no/such/place'
+
+# What lies under a rank's name already and is no file of this user's own: an error that
+# leaves it as it is, even with a rank that would have come before.
+# squatted WHAT COMMAND: with logs/rank1.err made by COMMAND.
+squatted() {
+    rm -rf logs
+    mkdir logs
+    echo precious >precious
+    eval "$2"
+    for tee in '' --tee; do
+        run 1 -n 2 --timeout 20 --log-dir logs $tee -- sh -c 'echo lost; echo lost >&2'
+        has err "logs/rank1.err cannot be written: it is there already and $1"
+        within 0 15000 "$2"
+    done
+    same precious precious
+    [ ! -e new ] || fail "$2: symmrun has made what the link names"
+}
+squatted 'is a symbolic link' 'ln -s ../precious logs/rank1.err'
+squatted 'is a symbolic link' 'ln -s ../new logs/rank1.err'
+squatted 'is a symbolic link' 'ln -s rank1.err logs/rank1.err'
+squatted 'is a symbolic link' 'ln -s /dev/null logs/rank1.err'
+squatted 'has a second name' 'ln precious logs/rank1.err'
+squatted 'is no regular file' 'mkfifo logs/rank1.err'
+squatted 'is no regular file' 'mkfifo logs/rank1.err; sleep 20 <>logs/rank1.err & reader=$!'
+kill "$reader"
+wait "$reader" 2>/dev/null
+squatted 'is no regular file' 'mkdir logs/rank1.err'
+if [ "$(id -u)" = 0 ] && chown 54321 precious 2>/dev/null; then
+    squatted 'belongs to another user' 'echo old >logs/rank1.err; chown 54321 logs/rank1.err'
+    same logs/rank1.err old
+    mkdir elsewhere
+    ln -s elsewhere theirs
+    chown -h 54321 theirs
+    run 1 -n 1 --log-dir theirs -- true
+    same err "symmrun: cannot use 'theirs' for --log-dir: it is a link of another user"
+    [ -z "$(ls elsewhere)" ] || fail "another user's link was followed"
+    mknod logs/rank0.out c 1 3 2>/dev/null &&
+        run 1 -n 1 --log-dir logs -- true && has err 'is no regular file'
+fi
+rm -rf logs mine
+mkdir mine
+ln -s mine logs # a link of the user's own may name the directory
+run 0 -n 1 --log-dir logs -- echo hi
+same mine/rank0.out hi
+run 0 -n 1 --log-dir logs -- echo new
+same mine/rank0.out new
 run 3 -n 2 --log-dir logs -- sh -c 'exit 3'
 has err 'see logs/rank'
 
@@ -236,6 +344,8 @@ run 7 -n 3 --grace 0.3 -- sh -c 'test $RANK = 1 && exit 7; sleep '$long
 has err 'rank 1 exited with status 7; the other ranks have 0.3 s'
 within 200 60000 'grace 0.3'
 nothing_left 'after a failure'
+has err 'SIGTERM to rank 0, rank 2, not ended after 0.3 s'
+lacks err SIGKILL
 # shellcheck disable=SC2016
 run 137 -n 2 --grace 0.2 -- sh -c 'test $RANK = 0 && kill -KILL $$; sleep '$long
 has err 'rank 0 was killed by'
@@ -248,7 +358,8 @@ within 400 60000 'a rank that ends by itself'
 # shellcheck disable=SC2016
 run 5 -n 2 --grace 0 -- sh -c 'trap "" TERM; touch up$RANK
     while [ ! -e up0 ]; do sleep 0.02; done; test $RANK = 1 && exit 5; sleep '$long
-has err 'SIGKILL to rank 0'
+has err 'SIGTERM to rank 0, not ended after 0 s'
+has err 'SIGKILL to rank 0, not ended by SIGTERM'
 within 900 60000 'SIGKILL after SIGTERM'
 nothing_left 'after SIGKILL'
 
@@ -310,8 +421,38 @@ ended 137 'SIGTERM twice'
 has err 'again'
 nothing_left 'ignored signals'
 
+# SIGUSR1 and SIGUSR2 go to the ranks, to no process that these have started, and end nothing.
+for signal in USR1 USR2; do
+    begin 2 -- bash -c "trap 'got=1' $signal; sleep $long & echo up
+        until [ -n \"\${got-}\" ]; do sleep 0.02; done
+        kill -0 \$! && echo got; kill \$!; until [ -e end ]; do sleep 0.02; done; exit 0"
+    kill -s $signal "$pid"
+    for _ in $(seq 1200); do
+        [ "$(grep -c got out)" = 2 ] && break
+        sleep 0.05
+    done
+    [ "$(grep -c got out)" = 2 ] || fail "not both ranks have got SIG$signal"
+    kill -0 "$pid" || fail "SIG$signal has ended symmrun"
+    touch end
+    ended 0 $signal
+    rm end
+done
+# One that comes before the ranks are programs waits for them.
+begin 1 -- sh -c 'echo up; sleep 0.3'
+kill -USR1 "$pid"
+ended 138 'SIGUSR1, not handled by the rank'
+has err 'rank 0 was killed by SIGUSR1'
+# One that symmrun was told to ignore stays ignored, as with nohup.
+(trap '' USR1 && exec "$symmrun" -n 1 -- sh -c 'echo up; sleep 1; exit 0') >out 2>err &
+pid=$!
+sleep 0.5
+kill -USR1 "$pid"
+ended 0 'SIGUSR1, ignored'
+
 # SIGKILL of symmrun: the ranks, what they have started, and the keeper go.
-begin 3 -- sh -c "echo up; sleep $long & sleep $long; sleep $long"
+unset SYMM_RUNTIME_DIR XDG_RUNTIME_DIR
+begin 3 -- sh -c "echo up; echo place \$SYMM_RUNTIME_DIR; sleep $long & sleep $long; sleep $long"
+place=$(sed -n 's/.*place //p' out | head -n 1)
 keeper=$(pgrep -P "$pid" symmrun-keeper) || fail 'there is no keeper'
 kill -KILL "$pid"
 ended 137 SIGKILL
@@ -321,6 +462,8 @@ for _ in $(seq 1200); do
     sleep 0.05
 done
 ! grep -q '^State:.[RSD]' "/proc/${keeper:-0}/status" 2>/dev/null || fail 'the keeper is left'
+
+[ -n "$place" ] && [ ! -e "$place" ] || fail "the directory '$place' is left"
 
 [ "$failed" = 0 ] || exit 1
 echo "all of $checks runs went as they should"
