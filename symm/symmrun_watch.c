@@ -314,8 +314,8 @@ int symmrun_watch_status(const struct symmrun *run)
         return 124;
     if (run->not_run)
         return 127;
-    if (run->broken)
-        return 1;
+    if (run->broken) /* without ranks a signal has ended the wait for other nodes */
+        return run->signals > 0 && run->ranks[0].pid == 0 ? 128 + run->last_signal : 1;
     if (run->node_status != 0)
         return run->node_status;
     if (run->first_failed >= 0) {
