@@ -12,4 +12,11 @@
 int perf_file_write(const char *path, const char *flag,
                     void (*write)(FILE *file, const void *arg), const void *arg);
 
+/*
+ * Whether perf_file_write can write there now, found out by opening, without a change of
+ * what is there. A disk that fills up later is not foreseen. An exit status, after the same
+ * line on stderr.
+ */
+int perf_file_check(const char *path, const char *flag);
+
 #endif

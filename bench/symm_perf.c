@@ -7,11 +7,14 @@
  * Uses the public API only. Refuses what it does not understand with exit status 2.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "perf_chain.h"
+#include "perf_file.h"
 #include "perf_overlap.h"
 #include "perf_replay.h"
 #include "perf_run.h"
@@ -55,6 +58,33 @@ static int flush_output(int result)
     return result == PERF_RIGHT ? PERF_REFUSED : result;
 }
 
+/*
+ * The file of -J or of --tune is tried before anything is measured. Rank 0 writes it; all
+ * ranks learn how that went, so that all end.
+ */
+static int check_file(const struct perf_job *job, const struct perf_options *options)
+{
+    const bool tune = options->tune;
+    const char *path = tune ? options->table : options->json;
+    int32_t mine = PERF_RIGHT, *all;
+    symm_status status;
+    int result;
+
+    if (!path)
+        return PERF_RIGHT;
+    all = calloc((size_t)job->size, sizeof *all);
+    if (!all)
+        return PERF_FAILED;
+    if (job->rank == 0)
+        mine = perf_file_check(path, tune ? "-o" : "-J");
+    status = perf_job_gather_bytes(job, &mine, sizeof mine, all);
+    result = all[0];
+    free(all);
+    if (status != SYMM_OK)
+        return perf_job_failed(job, status, "trying the file of the results");
+    return result;
+}
+
 static int run_rank(void *arg, const struct perf_place *place)
 {
     struct main_args *args = arg;
@@ -63,12 +93,16 @@ static int run_rank(void *arg, const struct perf_place *place)
 
     if (result != PERF_RIGHT)
         return result;
+    result = check_file(&job, &args->options);
+    if (result != PERF_RIGHT)
+        goto out;
     if (args->options.tune)
         result = perf_tune(&job, &args->options);
     else if (args->options.regret)
         result = perf_regret(&job, &args->options);
     else
         result = run_job(&job, args);
+out:
     perf_job_close(&job);
     return flush_output(result);
 }
@@ -164,6 +198,7 @@ static void occupy_streams(void)
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write(2) */
 }
 
 int main(int argc, char **argv)

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * symm_plan.c - the tool symm-plan: picks the command.
+ *
+ * Guarantees: output that is lost is an error, whatever the command.
  */
 #include "symm_plan.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *does;
@@ -39,7 +45,34 @@ static void print_help(FILE *file)
                   "Exit status: 0 done, 1 the answer is no, 2 wrong usage or input.\n");
 }
 
-int main(int argc, char **argv)
+/*
+ * A stream that was closed gets a descriptor that cannot be written: a file that is opened
+ * later must not get its number, and with it what is printed. A limit on the size of files
+ * is an error of write(2) instead of a signal.
+ */
+static void guard_streams(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+/* A command that has failed has said why already. */
+static int flush_output(int status)
+{
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || status == PLAN_TOOL_WRONG)
+        return status;
+    fprintf(stderr, "symm-plan: standard output cannot be written: %s\n",
+            strerror(errno));
+    return PLAN_TOOL_WRONG;
+}
+
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         print_help(stderr);
@@ -61,4 +94,10 @@ int main(int argc, char **argv)
         fprintf(stderr, " %s", commands[i].name);
     fprintf(stderr, "\n");
     return PLAN_TOOL_WRONG;
+}
+
+int main(int argc, char **argv)
+{
+    guard_streams();
+    return flush_output(run(argc, argv));
 }

@@ -11,7 +11,9 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -679,18 +681,41 @@ static void drop_line(void *arg, int level, const char *line)
     (void)line;
 }
 
+/*
+ * A stream that was closed gets a descriptor that cannot be written: what is opened later
+ * must not get its number, and with it what is printed. A limit on the size of files is an
+ * error of write(2) instead of a signal.
+ */
+static void guard_streams(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+static int flush_output(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "symm-info: stdout: %s\n", strerror(errno));
+    return status == 0 ? 1 : status;
+}
+
 int main(int argc, char **argv)
 {
     struct selection show = {0};
-    int status = parse(argc, argv, &show);
+    int status;
 
+    guard_streams();
+    status = parse(argc, argv, &show);
     if (status >= 0)
-        return status;
+        return flush_output(status);
     symm_log_sink(drop_line, NULL);
     bool good = show.json ? print_json(&show, stdout) : print_text(&show, stdout);
-    if (fflush(stdout) != 0) {
-        fprintf(stderr, "symm-info: stdout: %s\n", strerror(errno));
-        return 1;
-    }
-    return good ? 0 : 1;
+    return flush_output(good ? 0 : 1);
 }

@@ -341,7 +341,7 @@ int main(int argc, char **argv)
                           .queues = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}}};
     int status;
 
-    if (!symmrun_open_standard_streams())
+    if (!symmrun_open_standard_streams(&run))
         return 1;
     status = symmrun_options_parse(&run.options, argc, argv);
     if (status >= 0)

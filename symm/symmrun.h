@@ -223,8 +223,11 @@ int symmrun_log_open(struct symmrun *run, int rank, int which);
 void symmrun_log_check(struct symmrun *run, int rank, int which);
 
 /* symmrun_prepare.c */
-/* stdin, stdout and stderr exist, so that no descriptor of ours gets their numbers. */
-bool symmrun_open_standard_streams(void);
+/*
+ * stdin, stdout and stderr exist, so that no descriptor of ours gets their numbers, and a
+ * write beyond the limit of a file's size is an error instead of a signal.
+ */
+bool symmrun_open_standard_streams(struct symmrun *run);
 /* All that ranks need. False: errno. run->broken: what failed has been said. */
 bool symmrun_prepare(struct symmrun *run);
 

@@ -21,10 +21,13 @@
 #include <unistd.h>
 
 /* Read-only: what is written to a stream that was closed fails instead of being lost. */
-bool symmrun_open_standard_streams(void)
+bool symmrun_open_standard_streams(struct symmrun *run)
 {
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
     int fd;
 
+    if (sigaction(SIGXFSZ, &ignore, &run->job.file_action) != 0)
+        return false;
     do {
         fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     } while (fd >= 0 && fd <= STDERR_FILENO);
@@ -78,8 +81,7 @@ static bool take_signals(struct symmrun *run)
         sigaddset(&set, ends[i]);
     }
     if (sigprocmask(SIG_BLOCK, &set, &run->job.signals) != 0 ||
-        sigaction(SIGPIPE, &ignore, &run->job.pipe_action) != 0 ||
-        sigaction(SIGXFSZ, &ignore, &run->job.file_action) != 0)
+        sigaction(SIGPIPE, &ignore, &run->job.pipe_action) != 0)
         return false;
     run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return run->signal_fd >= 0;
