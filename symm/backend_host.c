@@ -126,10 +126,11 @@ static symm_status check_file_limit(size_t bytes)
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         bytes <= limit.rlim_cur)
         return SYMM_OK;
-    return symm__fail(SYMM_ERR_NOMEM,
-                      "a segment of %zu bytes is larger than the limit of a file's size, "
-                      "%llu bytes (RLIMIT_FSIZE): raise it ('ulimit -f unlimited')",
-                      bytes, (unsigned long long)limit.rlim_cur);
+    return symm__fail(
+        SYMM_ERR_NOMEM,
+        "a segment of %zu bytes is larger than the limit of a file's size, "
+        "%llu bytes (RLIMIT_FSIZE): raise it ('ulimit -f unlimited')",
+        bytes, (unsigned long long)limit.rlim_cur);
 }
 
 static symm_status host_commit(struct symm_backend *backend, void *at, size_t bytes,

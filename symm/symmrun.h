@@ -102,8 +102,9 @@ double symmrun_store_due(const struct symmrun_store *store); /* when to serve ag
 #define SYMMRUN_RUNTIME_PATH 72
 
 struct symmrun_runtime {
-    char path[SYMMRUN_RUNTIME_PATH]; /* "": the user has named one, or none can be made */
-    int lock;                        /* the directory, locked while the job runs; -1 */
+    char path
+        [SYMMRUN_RUNTIME_PATH]; /* "": the user has named one, or none can be made */
+    int lock;                   /* the directory, locked while the job runs; -1 */
 };
 
 /* Also removes what killed jobs of this user have left. */
@@ -146,15 +147,15 @@ void symmrun_keeper_dismiss(
 /* What all ranks are started with. */
 struct symmrun_job {
     const struct symmrun_options *options;
-    char id[33];      /* SYMM_JOB_ID */
-    char secret[33];  /* SYMM_SECRET */
-    char store[32];   /* SYMM_STORE */
-    char port[16];    /* MASTER_PORT */
-    char master[64];  /* MASTER_ADDR */
-    char address[64]; /* SYMM_HOST_ADDRESS; "": one node */
+    char id[33];                    /* SYMM_JOB_ID */
+    char secret[33];                /* SYMM_SECRET */
+    char store[32];                 /* SYMM_STORE */
+    char port[16];                  /* MASTER_PORT */
+    char master[64];                /* MASTER_ADDR */
+    char address[64];               /* SYMM_HOST_ADDRESS; "": one node */
     struct symmrun_runtime runtime; /* SYMM_RUNTIME_DIR */
     bool bind;
-    sigset_t signals; /* as symmrun was started with */
+    sigset_t signals;                          /* as symmrun was started with */
     struct sigaction pipe_action, file_action; /* of SIGPIPE and SIGXFSZ */
     struct rlimit files;
     int failure_fd; /* where a child that cannot become its program writes why */

@@ -24,15 +24,22 @@ static void log_name(int rank, int which, char name[LOG_NAME_BYTES])
     snprintf(name, LOG_NAME_BYTES, "rank%d.%s", rank, which == 0 ? "out" : "err");
 }
 
-/* A link in a folder that all may write to can be another user's. */
-static const char *check_directory(const char *path)
+/*
+ * A link in a folder that all may write to can be another user's. Only a link that was seen
+ * to be this user's own, or root's, is followed: others cannot replace that one meanwhile.
+ */
+static const char *open_directory(const char *path, int *fd)
 {
     struct stat is;
+    int follow = O_NOFOLLOW;
 
-    if (lstat(path, &is) == 0 && S_ISLNK(is.st_mode) && is.st_uid != geteuid() &&
-        is.st_uid != 0)
-        return "it is a link of another user";
-    return NULL;
+    if (lstat(path, &is) == 0 && S_ISLNK(is.st_mode)) {
+        if (is.st_uid != geteuid() && is.st_uid != 0)
+            return "it is a link of another user";
+        follow = 0;
+    }
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
+    return *fd < 0 ? strerror(errno) : NULL;
 }
 
 bool symmrun_log_open_directory(struct symmrun *run)
@@ -46,13 +53,9 @@ bool symmrun_log_open_directory(struct symmrun *run)
                     strerror(errno));
         return false;
     }
-    wrong = check_directory(path);
-    if (!wrong) {
-        run->log_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (run->log_dir >= 0)
-            return true;
-        wrong = strerror(errno);
-    }
+    wrong = open_directory(path, &run->log_dir);
+    if (!wrong)
+        return true;
     symmrun_say(run, "cannot use '%.700s' for --log-dir: %s", path, wrong);
     return false;
 }

@@ -38,8 +38,8 @@ static bool try_file(struct symmrun_memory *memory, const char *root, const char
 {
     /* The cgroup's root is "/": no second slash. */
     const char *folder = strcmp(group, "/") == 0 ? "" : group;
-    int length = snprintf(memory->path, sizeof(memory->path), "%s%s/%s", root, folder,
-                          events);
+    int length =
+        snprintf(memory->path, sizeof(memory->path), "%s%s/%s", root, folder, events);
 
     if (length < 0 || (size_t)length >= sizeof(memory->path))
         return false;
@@ -70,7 +70,8 @@ static bool try_line(struct symmrun_memory *memory, char *line)
     *list++ = '\0';
     *group++ = '\0';
     group[strcspn(group, "\n")] = '\0';
-    if (has_word(list, "memory")) /* without a cgroup namespace the mount is the cgroup */
+    if (has_word(list,
+                 "memory")) /* without a cgroup namespace the mount is the cgroup */
         return try_file(memory, CGROUPS "/memory", group, "memory.oom_control",
                         "memory.limit_in_bytes") ||
                try_file(memory, CGROUPS "/memory", "/", "memory.oom_control",
@@ -120,7 +121,8 @@ static void read_limit(const struct symmrun_memory *memory, char *text, size_t b
         fclose(file);
 }
 
-bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text, size_t bytes)
+bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
+                           size_t bytes)
 {
     long long kills = memory->kills < 0 ? -1 : read_count(memory->path, "oom_kill");
     char limit[80];
@@ -132,7 +134,7 @@ bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text, size
              "; the kernel's out-of-memory killer has ended %lld process%s since the "
              "start of the job (%.300s%s): give the job more memory, or make its "
              "buffers smaller",
-             kills - memory->kills, kills - memory->kills == 1 ? "" : "es", memory->path,
-             limit);
+             kills - memory->kills, kills - memory->kills == 1 ? "" : "es",
+             memory->path, limit);
     return true;
 }

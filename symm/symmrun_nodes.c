@@ -47,8 +47,8 @@ static uint64_t hash_of(const uint8_t *key, uint64_t number, bool from_first,
     return symm__siphash_end(&hash);
 }
 
-static bool tell(struct symmrun_nodes *nodes, struct symmrun_node *to, enum message type,
-                 uint32_t value, const void *data, size_t bytes)
+static bool tell(struct symmrun_nodes *nodes, struct symmrun_node *to,
+                 enum message type, uint32_t value, const void *data, size_t bytes)
 {
     struct node_head head = {.magic = htonl(SYMMRUN_NODES_MAGIC),
                              .type = htonl((uint32_t)type),
@@ -96,9 +96,11 @@ static bool share_start(struct symmrun_nodes *nodes, double until)
         own_address(job, nodes->node[1].fd);
         return true;
     }
-    if (!symmrun_rendezvous_receive(nodes, nodes->node[0].fd, &head, sizeof(head), until) ||
+    if (!symmrun_rendezvous_receive(nodes, nodes->node[0].fd, &head, sizeof(head),
+                                    until) ||
         ntohl(head.bytes) != sizeof(start) ||
-        !symmrun_rendezvous_receive(nodes, nodes->node[0].fd, &start, sizeof(start), until)) {
+        !symmrun_rendezvous_receive(nodes, nodes->node[0].fd, &start, sizeof(start),
+                                    until)) {
         symmrun_say(nodes->run,
                     "node 0 at %s hung up, and says why: other nodes did not come, or "
                     "--nnodes, -n and --node-rank do not fit its own",

@@ -234,8 +234,9 @@ static const char *answer(struct symmrun_nodes *nodes, struct pending *pending)
     if (ntohl(pending->theirs.magic) != SYMMRUN_NODES_MAGIC)
         return "it is no symmrun";
     pending->mine = greeting_of(nodes);
-    answer = (struct answer){.greeting = pending->mine,
-                             .proof = prove(nodes, 'a', &pending->theirs, &pending->mine)};
+    answer =
+        (struct answer){.greeting = pending->mine,
+                        .proof = prove(nodes, 'a', &pending->theirs, &pending->mine)};
     /* Few bytes to a new connection: they fit its buffer, or the other side is no node. */
     if (send(pending->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) !=
         (ssize_t)sizeof(answer))
@@ -272,11 +273,12 @@ static const char *hear(struct symmrun_nodes *nodes, struct pending *pending,
 {
     *adopted = false;
     for (;;) {
-        char *to = pending->answered ? (char *)&pending->proof : (char *)&pending->theirs;
+        char *to =
+            pending->answered ? (char *)&pending->proof : (char *)&pending->theirs;
         size_t whole =
             pending->answered ? sizeof(pending->proof) : sizeof(pending->theirs);
-        ssize_t got = recv(pending->fd, to + pending->used, whole - pending->used,
-                           MSG_DONTWAIT);
+        ssize_t got =
+            recv(pending->fd, to + pending->used, whole - pending->used, MSG_DONTWAIT);
         const char *wrong;
 
         if (got < 0 && errno == EINTR)
@@ -309,7 +311,8 @@ static void make_room(struct lobby *lobby)
     while (index < lobby->count && lobby->pending[index].answered)
         index++;
     forget(lobby, index < lobby->count ? index : 0, false);
-    refuse(lobby, "there are too many at a time, and it was silent for the longest time");
+    refuse(lobby,
+           "there are too many at a time, and it was silent for the longest time");
 }
 
 static void accept_some(struct lobby *lobby)
@@ -324,7 +327,8 @@ static void accept_some(struct lobby *lobby)
             continue;
         }
         if (fd < 0 && errno != EAGAIN && errno != ECONNABORTED)
-            nanosleep(&pause, NULL); /* no descriptors or memory: the others have them */
+            nanosleep(&pause,
+                      NULL); /* no descriptors or memory: the others have them */
         if (fd < 0)
             return;
         if (lobby->count == lobby->most)
@@ -408,7 +412,8 @@ static bool listen_at(struct lobby *lobby, const struct addrinfo *to)
 {
     const int yes = 1, no = 0;
 
-    lobby->listener = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    lobby->listener =
+        socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (lobby->listener < 0)
         goto err_say;
     (void)setsockopt(lobby->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -558,10 +563,11 @@ static bool connect_first(struct symmrun_nodes *nodes, const struct addrinfo *to
     if (nodes->run->signals > 0)
         return false;
     if (hung_up > 0)
-        symmrun_say(nodes->run,
-                    "what listens at %s hung up on %lu connections without an answer: is "
-                    "it node 0 of this job?",
-                    nodes->run->options.rendezvous, hung_up);
+        symmrun_say(
+            nodes->run,
+            "what listens at %s hung up on %lu connections without an answer: is "
+            "it node 0 of this job?",
+            nodes->run->options.rendezvous, hung_up);
     else
         symmrun_say(nodes->run, "node 0 does not listen at %s",
                     nodes->run->options.rendezvous);

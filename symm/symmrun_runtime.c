@@ -109,7 +109,8 @@ static bool make_in(struct symmrun_runtime *runtime, const char *path)
     snprintf(prefix, sizeof(prefix), "symmrun-%u-", (unsigned)geteuid());
     sweep(base, prefix);
     for (int i = 0; i < MAKE_TRIES && runtime->lock < 0; i++) {
-        snprintf(runtime->path, sizeof(runtime->path), "%s/%s" RANDOM_PART, path, prefix);
+        snprintf(runtime->path, sizeof(runtime->path), "%s/%s" RANDOM_PART, path,
+                 prefix);
         if (!mkdtemp(runtime->path))
             break;
         runtime->lock = lock_own(base, strrchr(runtime->path, '/') + 1);
@@ -134,8 +135,9 @@ void symmrun_runtime_make(struct symmrun_runtime *runtime)
     if (given && *given)
         return;
     /* A variable that another user's login has left is common. */
-    if (login && login[0] == '/' && strlen(login) <= BASE_MAX && stat(login, &is) == 0 &&
-        S_ISDIR(is.st_mode) && is.st_uid == geteuid() && make_in(runtime, login))
+    if (login && login[0] == '/' && strlen(login) <= BASE_MAX &&
+        stat(login, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid() &&
+        make_in(runtime, login))
         return;
     (void)make_in(runtime, "/tmp");
 }

@@ -100,7 +100,8 @@ static void kill_all(struct symmrun *run, const char *why)
 {
     char text[160];
 
-    if (run->running > 0)
+    /* A program that cannot be run is said once, and that is all there is to say. */
+    if (run->running > 0 && (!run->not_run || run->options.verbose))
         symmrun_say(run, "SIGKILL to %s%s", still_running(run, text, sizeof(text)),
                     why);
     signal_all(run, SIGKILL);

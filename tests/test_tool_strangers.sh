@@ -100,16 +100,20 @@ fail() {
     failed=1
 }
 for node in 0 1; do
-    timeout -k 5 40 "$symmrun" -n 1 --nnodes 2 --node-rank $node \
-        --rendezvous "127.0.0.1:$(free_port)" -- true 2>err &
+    "$symmrun" -n 1 --nnodes 2 --node-rank $node --rendezvous "127.0.0.1:$(free_port)" -- \
+        true 2>err &
     pid=$!
-    sleep 0.5
-    child=$(pgrep -P $pid -x symmrun | head -n 1)
-    kill -USR1 "${child:-$pid}"
+    # Its signals come through a descriptor once SIGUSR1 (bit 9 of the mask) is blocked.
+    for _ in $(seq 400); do
+        mask=$(awk '/^SigBlk/ { print $2 }' /proc/$pid/status)
+        (((0x${mask:-0} & 0x200) != 0)) && break
+        sleep 0.05
+    done
+    kill -USR1 $pid
     sleep 0.3
     kill -0 $pid || fail "SIGUSR1 has ended node $node in its rendezvous"
     began=$SECONDS
-    kill -TERM "${child:-$pid}"
+    kill -TERM $pid
     wait $pid
     status=$?
     [ $status = 143 ] || fail "SIGTERM in the rendezvous of node $node: exit status $status"
@@ -121,7 +125,7 @@ port=$(free_port)
 python3 -c "
 import socket
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-s.bind(('127.0.0.1', $port)); s.listen(); c = s.accept()[0]; c.sendall(b'SSH-2.0-server\r\n'); c.recv(100)" &
+s.bind(('127.0.0.1', $port)); s.listen(); c = s.accept()[0]; c.recv(100); c.sendall(b'SSH-2.0-server\r\n'); c.recv(100)" 2>/dev/null &
 python=$!
 timeout -k 5 40 "$symmrun" -n 1 --nnodes 2 --node-rank 1 --rendezvous "127.0.0.1:$port" -- true 2>err
 status=$?

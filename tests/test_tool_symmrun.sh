@@ -443,9 +443,13 @@ kill -USR1 "$pid"
 ended 138 'SIGUSR1, not handled by the rank'
 has err 'rank 0 was killed by SIGUSR1'
 # One that symmrun was told to ignore stays ignored, as with nohup.
+rm -f out
 (trap '' USR1 && exec "$symmrun" -n 1 -- sh -c 'echo up; sleep 1; exit 0') >out 2>err &
 pid=$!
-sleep 0.5
+for _ in $(seq 1200); do
+    grep -q up out && break
+    sleep 0.05
+done
 kill -USR1 "$pid"
 ended 0 'SIGUSR1, ignored'
 
