@@ -3,8 +3,9 @@
  * reduce.h - combine n arrays elementwise, in the order given, into m arrays.
  *
  * dst[k][i] = op(src[0][i], ..., src[nsrc-1][i]) for all k < ndst and i < count.
- * The same bits for every instruction set, alignment, count and split of the range (up to
- * a NaN's payload). A dst may be one of the srcs (same address); no other overlap.
+ * The same bits for every instruction set, alignment, count and split of the range: NaN
+ * results are the positive quiet NaN of the format. A dst may be one of the srcs (same
+ * address); no other overlap.
  * nsrc >= 1, ndst >= 1; pointers aligned to the element. Semantics: symm.h, "Reductions".
  */
 #ifndef SYMM_KERNELS_REDUCE_H

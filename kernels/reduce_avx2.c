@@ -4,7 +4,7 @@
  *
  * Compiled with -mavx2 -mfma -mf16c; called only after symm__isa_usable said yes. Empty
  * on other processors. float16 is converted by the processor (to nearest, ties to even,
- * whatever MXCSR says), which keeps a NaN's sign and upper payload.
+ * whatever MXCSR says), which keeps a NaN's sign and upper payload: they are cleared here.
  */
 #include "reduce_tables.h"
 
@@ -20,7 +20,25 @@
 #define SYMM_REDUCE_TABLE symm__reduce_table_avx2
 #define SYMM_F16_DECODE   f16_decode
 #define SYMM_F16_ENCODE   f16_encode
+#define SYMM_F16_QUIET    f16_quiet
 #define SYMM_F16_KERNEL   SYMM_KERNEL_FAST
+#define SYMM_SOME_NAN     some_nan
+#define SYMM_SOME_NAN64   some_nan64
+
+/* One compare asks two vectors. */
+static inline __attribute__((always_inline)) bool some_nan(__m256 a, __m256 b, __m256 c,
+                                                           __m256 d)
+{
+    return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q),
+                                           _mm256_cmp_ps(c, d, _CMP_UNORD_Q))) != 0;
+}
+
+static inline __attribute__((always_inline)) bool some_nan64(__m256d a, __m256d b,
+                                                             __m256d c, __m256d d)
+{
+    return _mm256_movemask_pd(_mm256_or_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q),
+                                           _mm256_cmp_pd(c, d, _CMP_UNORD_Q))) != 0;
+}
 
 #include "reduce_vec.h"
 

@@ -23,6 +23,7 @@
 #define SYMM_REDUCE_TABLE symm__reduce_table_avx512
 #define SYMM_F16_DECODE   f16_decode
 #define SYMM_F16_ENCODE   f16_encode
+#define SYMM_F16_QUIET    f16_quiet
 #define SYMM_F16_KERNEL   SYMM_KERNEL_FAST
 #define SYMM_PART_LOAD    part_load
 #define SYMM_PART_STORE   part_store
@@ -37,6 +38,14 @@
         (__m512i)(no),                                                                 \
         _mm512_cmp_ps_mask((__m512)(value), (__m512)(value), _CMP_UNORD_Q),            \
         (__m512i)(yes)))
+/* One compare asks two vectors. */
+#define SYMM_SOME_NAN(a, b, c, d)                                                      \
+    (!_mm512_kortestz(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_UNORD_Q),      \
+                      _mm512_cmp_ps_mask((__m512)(c), (__m512)(d), _CMP_UNORD_Q)))
+#define SYMM_SOME_NAN64(a, b, c, d)                                                    \
+    (!_kortestz_mask8_u8(                                                              \
+        _mm512_cmp_pd_mask((__m512d)(a), (__m512d)(b), _CMP_UNORD_Q),                  \
+        _mm512_cmp_pd_mask((__m512d)(c), (__m512d)(d), _CMP_UNORD_Q)))
 
 #include "reduce_vec.h"
 

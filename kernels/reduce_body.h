@@ -14,10 +14,9 @@
  * be a src: a block's loads come before its stores.
  *
  * MIN and MAX of floating point compare integers that order as the values do, so that
- * -0.0 < +0.0 and NaN (written as the positive quiet NaN) comes before everything. SUM,
- * PROD and AVG of float32 and float64 return the NaN that the processor makes, as does
- * float16 where the processor converts; bfloat16 and float8 write the positive quiet
- * one.
+ * -0.0 < +0.0 and NaN comes before everything. Every NaN result is written as the positive
+ * quiet NaN of its format: which NaN the processor's arithmetic returns depends on the order
+ * in which the compiler passes the operands, and on the instruction set.
  */
 #include "reduce_loop.h"
 #include "reduce_vec.h"
@@ -58,7 +57,8 @@ SYMM_DIVIDE(f64_divide, vf64, double)
     }
 SYMM_ARITHMETIC(f64, vf64)
 SYMM_ARITHMETIC(f32, vf32)
-SYMM_ARITHMETIC(i64, vu64) /* signed too: unsigned arithmetic wraps, and is defined */
+/* Signed too: unsigned arithmetic wraps, and is defined. */
+SYMM_ARITHMETIC(i64, vu64)
 SYMM_ARITHMETIC(i32, vu32)
 SYMM_ARITHMETIC(i8, vu8)
 
@@ -72,18 +72,18 @@ static SYMM_INLINE vraw f32_mean(vf32 a, int n)
     return (vraw)f32_divide(a, n);
 }
 
-SYMM_KERNEL(f64_sum, 8, 4, vf64, f64_load, f64_add, f64_done)
-SYMM_KERNEL(f64_prod, 8, 4, vf64, f64_load, f64_mul, f64_done)
-SYMM_KERNEL(f64_avg, 8, 4, vf64, f64_load, f64_add, f64_mean)
-SYMM_KERNEL_FAST(f32_sum, 4, 4, vf32, f32_load, f32_add, f32_done)
-SYMM_KERNEL(f32_prod, 4, 4, vf32, f32_load, f32_mul, f32_done)
-SYMM_KERNEL(f32_avg, 4, 4, vf32, f32_load, f32_add, f32_mean)
-SYMM_KERNEL(i64_sum, 8, 4, vu64, i64_load, i64_add, i64_done)
-SYMM_KERNEL(i64_prod, 8, 4, vu64, i64_load, i64_mul, i64_done)
-SYMM_KERNEL(i32_sum, 4, 4, vu32, i32_load, i32_add, i32_done)
-SYMM_KERNEL(i32_prod, 4, 4, vu32, i32_load, i32_mul, i32_done)
-SYMM_KERNEL(i8_sum, 1, 4, vu8, i8_load, i8_add, i8_done)
-SYMM_KERNEL(i8_prod, 1, 4, vu8, i8_load, i8_mul, i8_done)
+SYMM_KERNEL_FAST(f64_sum, 8, 4, vf64, f64_load, f64_add, f64_quiet, f64_done)
+SYMM_KERNEL(f64_prod, 8, 4, vf64, f64_load, f64_mul, f64_quiet, f64_done)
+SYMM_KERNEL(f64_avg, 8, 4, vf64, f64_load, f64_add, f64_quiet, f64_mean)
+SYMM_KERNEL_FAST(f32_sum, 4, 4, vf32, f32_load, f32_add, f32_quiet, f32_done)
+SYMM_KERNEL(f32_prod, 4, 4, vf32, f32_load, f32_mul, f32_quiet, f32_done)
+SYMM_KERNEL(f32_avg, 4, 4, vf32, f32_load, f32_add, f32_quiet, f32_mean)
+SYMM_KERNEL(i64_sum, 8, 4, vu64, i64_load, i64_add, SYMM_KEEP, i64_done)
+SYMM_KERNEL(i64_prod, 8, 4, vu64, i64_load, i64_mul, SYMM_KEEP, i64_done)
+SYMM_KERNEL(i32_sum, 4, 4, vu32, i32_load, i32_add, SYMM_KEEP, i32_done)
+SYMM_KERNEL(i32_prod, 4, 4, vu32, i32_load, i32_mul, SYMM_KEEP, i32_done)
+SYMM_KERNEL(i8_sum, 1, 4, vu8, i8_load, i8_add, SYMM_KEEP, i8_done)
+SYMM_KERNEL(i8_prod, 1, 4, vu8, i8_load, i8_mul, SYMM_KEEP, i8_done)
 
 /* ---- Narrow floats: SUM, PROD, AVG ----------------------------------------------- */
 
@@ -138,7 +138,7 @@ static SYMM_INLINE vraw e5m2_encode(vf32x4 in)
 }
 
 /* x = x2 or x4: the accumulators of one vector. */
-#define SYMM_NARROW(kernel, kind, size, n, x, decode, encode)                          \
+#define SYMM_NARROW(kernel, kind, size, n, x, quiet, decode, encode)                   \
     static SYMM_INLINE vraw kind##_done(vf32##x a, int nsrc)                           \
     {                                                                                  \
         (void)nsrc;                                                                    \
@@ -148,13 +148,15 @@ static SYMM_INLINE vraw e5m2_encode(vf32x4 in)
     {                                                                                  \
         return encode(x##_divide(a, nsrc));                                            \
     }                                                                                  \
-    kernel(kind##_sum, size, n, vf32##x, decode, x##_add, kind##_done)                 \
-        SYMM_KERNEL(kind##_prod, size, n, vf32##x, decode, x##_mul, kind##_done)       \
-            SYMM_KERNEL(kind##_avg, size, n, vf32##x, decode, x##_add, kind##_mean)
-SYMM_NARROW(SYMM_F16_KERNEL, f16, 2, 2, x2, SYMM_F16_DECODE, SYMM_F16_ENCODE)
-SYMM_NARROW(SYMM_KERNEL_FAST, bf16, 2, 2, x2, bf16_decode, bf16_encode)
-SYMM_NARROW(SYMM_KERNEL, e4m3, 1, 1, x4, e4m3_decode, e4m3_encode)
-SYMM_NARROW(SYMM_KERNEL, e5m2, 1, 1, x4, e5m2_decode, e5m2_encode)
+    kernel(kind##_sum, size, n, vf32##x, decode, x##_add, quiet, kind##_done)          \
+        SYMM_KERNEL(kind##_prod, size, n, vf32##x, decode, x##_mul, quiet,             \
+                    kind##_done) SYMM_KERNEL(kind##_avg, size, n, vf32##x, decode,     \
+                                             x##_add, quiet, kind##_mean)
+SYMM_NARROW(SYMM_F16_KERNEL, f16, 2, 2, x2, SYMM_F16_QUIET, SYMM_F16_DECODE,
+            SYMM_F16_ENCODE)
+SYMM_NARROW(SYMM_KERNEL_FAST, bf16, 2, 2, x2, SYMM_KEEP, bf16_decode, bf16_encode)
+SYMM_NARROW(SYMM_KERNEL, e4m3, 1, 1, x4, SYMM_KEEP, e4m3_decode, e4m3_encode)
+SYMM_NARROW(SYMM_KERNEL, e5m2, 1, 1, x4, SYMM_KEEP, e5m2_decode, e5m2_encode)
 
 /* ---- Integers: AVG --------------------------------------------------------------- */
 
@@ -181,8 +183,8 @@ static SYMM_INLINE vraw u64_mean(vu64 a, int n)
     return (vraw)u64_divide(a, n);
 }
 
-SYMM_KERNEL(s64_avg, 8, 1, vu64, i64_load, i64_add, s64_mean)
-SYMM_KERNEL(u64_avg, 8, 1, vu64, i64_load, i64_add, u64_mean)
+SYMM_KERNEL(s64_avg, 8, 1, vu64, i64_load, i64_add, SYMM_KEEP, s64_mean)
+SYMM_KERNEL(u64_avg, 8, 1, vu64, i64_load, i64_add, SYMM_KEEP, u64_mean)
 
 static SYMM_INLINE vu64x2 wide2_add(vu64x2 p, vu64x2 q)
 {
@@ -217,8 +219,10 @@ static SYMM_INLINE vu64x8 wide8_add(vu64x8 p, vu64x8 q)
         return int8_narrow((vu64x8){kind##_divide2(a.a, n), kind##_divide2(a.b, n),    \
                                     kind##_divide2(a.c, n), kind##_divide2(a.d, n)});  \
     }                                                                                  \
-    SYMM_KERNEL(kind##32_avg, 4, 1, vu64x2, kind##32_load, wide2_add, kind##32_mean)   \
-    SYMM_KERNEL(kind##8_avg, 1, 1, vu64x8, kind##8_load, wide8_add, kind##8_mean)
+    SYMM_KERNEL(kind##32_avg, 4, 1, vu64x2, kind##32_load, wide2_add, SYMM_KEEP,       \
+                kind##32_mean)                                                         \
+    SYMM_KERNEL(kind##8_avg, 1, 1, vu64x8, kind##8_load, wide8_add, SYMM_KEEP,         \
+                kind##8_mean)
 SYMM_INTEGER_MEAN(s, s64_divide, 0x80000000u, 0x80u)
 SYMM_INTEGER_MEAN(u, u64_divide, 0u, 0u)
 
@@ -238,8 +242,8 @@ SYMM_INTEGER_MEAN(u, u64_divide, 0u, 0u)
                                                                                        \
         return (b & more) | (a & ~more);                                               \
     }                                                                                  \
-    SYMM_KERNEL(kind##_min, size, 4, vec, load_min, kind##_lower, done)                \
-    SYMM_KERNEL(kind##_max, size, 4, vec, load_max, kind##_higher, done)
+    SYMM_KERNEL(kind##_min, size, 4, vec, load_min, kind##_lower, SYMM_KEEP, done)     \
+    SYMM_KERNEL(kind##_max, size, 4, vec, load_max, kind##_higher, SYMM_KEEP, done)
 
 #define SYMM_INTEGER_EXTREMES(kind, size, vec)                                         \
     static SYMM_INLINE vec kind##_key(vraw raw)                                        \

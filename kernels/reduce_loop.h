@@ -2,9 +2,10 @@
 /*
  * reduce_loop.h - the loops around the lane code of a reduction kernel.
  *
- * SYMM_KERNEL(name, size, n, acc, load, op, done) defines the symm_reduce_fn `name`:
+ * SYMM_KERNEL(name, size, n, acc, load, op, quiet, done) defines the symm_reduce_fn `name`:
  * elements of `size` bytes; acc load(vraw), acc op(acc, acc), vraw done(acc, nsrc); `n`
  * (1, 2 or 4) vectors at a time, as many as the accumulators leave registers for.
+ * quiet(acc *, acc *, acc *, acc *) replaces NaNs before done; SYMM_KEEP leaves them.
  * Guarantees: in order ((src0 op src1) op src2) ...; within a block every load comes
  * before every store; nothing behind the arrays is touched.
  */
@@ -15,11 +16,14 @@
 
 #define SYMM_NOINLINE __attribute__((noinline))
 
+/* The `quiet` of integers, and of what has no NaN or loses it in `done`. */
+#define SYMM_KEEP(a, b, c, d) ((void)0)
+
 /*
  * One block of `n` vectors (1, 2 or 4) at byte `at` of every array. Where `ndst` and
  * `nsrc` are constants (SYMM_RANGE_OF), no loop is left.
  */
-#define SYMM_BLOCK(name, acc, load, op, done)                                          \
+#define SYMM_BLOCK(name, acc, load, op, quiet, done)                                   \
     static SYMM_INLINE void name##_block(void *const *dst, const int ndst,             \
                                          const void *const *src, const int nsrc,       \
                                          size_t at, const int n)                       \
@@ -44,6 +48,7 @@
                 a3 = op(a3, load(raw_load(from + 3 * SYMM_VB)));                       \
             }                                                                          \
         }                                                                              \
+        quiet(&a0, n > 1 ? &a1 : &a0, n > 2 ? &a2 : &a0, n > 2 ? &a3 : &a0);           \
         r0 = done(a0, nsrc);                                                           \
         r1 = n > 1 ? done(a1, nsrc) : r0;                                              \
         r2 = n > 2 ? done(a2, nsrc) : r0;                                              \
@@ -62,7 +67,7 @@
     }
 
 /* The last `rest` bytes, 0 < rest < SYMM_VB. */
-#define SYMM_REST(name, acc, load, op, done)                                           \
+#define SYMM_REST(name, acc, load, op, quiet, done)                                    \
     static SYMM_INLINE void name##_rest(void *const *dst, const int ndst,              \
                                         const void *const *src, const int nsrc,        \
                                         size_t at, size_t rest)                        \
@@ -72,6 +77,7 @@
                                                                                        \
         for (int s = 1; s < nsrc; s++)                                                 \
             a = op(a, load(SYMM_PART_LOAD((const char *)src[s] + at, rest)));          \
+        quiet(&a, &a, &a, &a);                                                         \
         r = done(a, nsrc);                                                             \
         for (int d = 0; d < ndst; d++)                                                 \
             SYMM_PART_STORE((char *)dst[d] + at, rest, r);                             \
@@ -93,9 +99,9 @@
             name##_rest(dst, ndst, src, nsrc, at, bytes - at);                         \
     }
 
-#define SYMM_KERNEL(name, size, n, acc, load, op, done)                                \
-    SYMM_BLOCK(name, acc, load, op, done)                                              \
-    SYMM_REST(name, acc, load, op, done)                                               \
+#define SYMM_KERNEL(name, size, n, acc, load, op, quiet, done)                         \
+    SYMM_BLOCK(name, acc, load, op, quiet, done)                                       \
+    SYMM_REST(name, acc, load, op, quiet, done)                                        \
     SYMM_RANGE(name, n)                                                                \
     static void name(void *const *dst, int ndst, const void *const *src, int nsrc,     \
                      size_t count)                                                     \
@@ -129,9 +135,9 @@
  * The loops are functions, so that none pays on entry for the registers that another
  * needs.
  */
-#define SYMM_KERNEL_FAST(name, size, n, acc, load, op, done)                           \
-    SYMM_BLOCK(name, acc, load, op, done)                                              \
-    SYMM_REST(name, acc, load, op, done)                                               \
+#define SYMM_KERNEL_FAST(name, size, n, acc, load, op, quiet, done)                    \
+    SYMM_BLOCK(name, acc, load, op, quiet, done)                                       \
+    SYMM_REST(name, acc, load, op, quiet, done)                                        \
     SYMM_RANGE(name, n)                                                                \
     SYMM_RANGE_OF(name, 2)                                                             \
     SYMM_RANGE_OF(name, 4)                                                             \

@@ -14,6 +14,7 @@
 #ifndef SYMM_KERNELS_REDUCE_VEC_H
 #define SYMM_KERNELS_REDUCE_VEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -140,7 +141,7 @@ static SYMM_INLINE void part_store(char *to, size_t bytes, vraw raw)
 }
 #endif
 
-/* ---- Narrow floats --------------------------------------------------------------- */
+/* ---- Choices --------------------------------------------------------------------- */
 
 #ifndef SYMM_PICK_LESS
 #define SYMM_PICK_LESS pick_less
@@ -161,12 +162,77 @@ static SYMM_INLINE vu32 pick_nan(vf32 value, vu32 yes, vu32 no)
 
     return (vu32)((mask & (vs32)yes) | (~mask & (vs32)no));
 }
+
+#endif
+
+#ifndef SYMM_SOME_NAN
+#define SYMM_SOME_NAN   some_nan
+#define SYMM_SOME_NAN64 some_nan64
+
+static SYMM_INLINE bool some_bit(vu64 words)
+{
+    uint64_t all = 0;
+
+    for (size_t i = 0; i < SYMM_VB / 8; i++)
+        all |= words[i];
+    return all != 0;
+}
+
+static SYMM_INLINE bool some_nan(vf32 a, vf32 b, vf32 c, vf32 d)
+{
+    return some_bit((vu64)((a != a) | (b != b) | (c != c) | (d != d)));
+}
+
+static SYMM_INLINE bool some_nan64(vf64 a, vf64 b, vf64 c, vf64 d)
+{
+    return some_bit((vu64)((a != a) | (b != b) | (c != c) | (d != d)));
+}
 #endif
 
 static SYMM_INLINE vu32 all32(uint32_t value)
 {
     return (vu32){0} + value;
 }
+
+/*
+ * Four accumulators at a time are asked whether they have a NaN: it is rare, and to replace
+ * it in each of them would cost more than to add two.
+ */
+static SYMM_INLINE void f32_quiet(vf32 *a, vf32 *b, vf32 *c, vf32 *d)
+{
+    if (__builtin_expect(SYMM_SOME_NAN(*a, *b, *c, *d), 0)) {
+        *a = (vf32)SYMM_PICK_NAN(*a, all32(0x7fc00000u), (vu32)*a);
+        *b = (vf32)SYMM_PICK_NAN(*b, all32(0x7fc00000u), (vu32)*b);
+        *c = (vf32)SYMM_PICK_NAN(*c, all32(0x7fc00000u), (vu32)*c);
+        *d = (vf32)SYMM_PICK_NAN(*d, all32(0x7fc00000u), (vu32)*d);
+    }
+}
+
+static SYMM_INLINE vf64 f64_replace(vf64 value)
+{
+    vs64 mask = value != value;
+
+    return (vf64)((mask & 0x7ff8000000000000) | (~mask & (vs64)value));
+}
+
+static SYMM_INLINE void f64_quiet(vf64 *a, vf64 *b, vf64 *c, vf64 *d)
+{
+    if (__builtin_expect(SYMM_SOME_NAN64(*a, *b, *c, *d), 0)) {
+        *a = f64_replace(*a);
+        *b = f64_replace(*b);
+        *c = f64_replace(*c);
+        *d = f64_replace(*d);
+    }
+}
+
+/* For two vectors at a time: c and d are a. */
+static SYMM_INLINE void f16_quiet(vf32x2 *a, vf32x2 *b, vf32x2 *c, vf32x2 *d)
+{
+    (void)c, (void)d;
+    f32_quiet(&a->a, &a->b, &b->a, &b->b);
+}
+
+/* ---- Narrow floats --------------------------------------------------------------- */
 
 /* A format of `bits` bits, of which `mantissa` are the mantissa's. */
 struct narrow {
@@ -259,6 +325,7 @@ static SYMM_INLINE vraw bf16_encode(vf32x2 in)
 #ifndef SYMM_F16_DECODE
 #define SYMM_F16_DECODE f16_decode
 #define SYMM_F16_ENCODE f16_encode
+#define SYMM_F16_QUIET  SYMM_KEEP
 #define SYMM_F16_KERNEL SYMM_KERNEL /* the conversion takes nearly all the time */
 
 static SYMM_INLINE vf32x2 f16_decode(vraw raw)

@@ -66,6 +66,12 @@ static bool is_nan_bits(const struct format *f, uint64_t bits)
            (bits & (sign_bit(f) - 1)) > largest(f) + (f->has_inf ? 1 : 0);
 }
 
+/* The NaN that symm.h promises. */
+static uint64_t written_nan(const struct format *f)
+{
+    return f->size == 1 ? 0x7f : (largest(f) + 1) | (uint64_t)1 << (f->mantissa - 1);
+}
+
 static double decode(const struct format *f, uint64_t bits)
 {
     uint64_t magnitude = bits & (sign_bit(f) - 1);
@@ -95,7 +101,7 @@ static uint64_t encode(const struct format *f, double value)
     double magnitude = fabs(value), below, above;
 
     if (isnan(value))
-        return largest(f) + (f->has_inf ? 2 : 1);
+        return written_nan(f);
     if (magnitude >= decode(f, high)) {
         /* What would come behind the largest value if exponents went on. */
         above = 2 * decode(f, high) - decode(f, high - 1);
@@ -193,7 +199,7 @@ static uint64_t reference_float(const struct format *f, symm_op op, const uint64
     }
     if (op == SYMM_AVG)
         a = step(f, SYMM_AVG, a, nsrc);
-    if (f->size == 8) {
+    if (f->size == 8 && !isnan(a)) {
         uint64_t bits;
 
         memcpy(&bits, &a, sizeof(bits));

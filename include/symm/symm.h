@@ -113,6 +113,10 @@ typedef enum symm_dtype {
  * AVG divides the sum by the team's size: in the accumulator for floating point; integers
  * divide towards zero. SUM and PROD of integers wrap; AVG of integers of up to 32 bits sums
  * in 64 bits and does not. MIN and MAX return NaN if any rank's value is NaN.
+ * Every NaN in a result is one and the same, whatever signs and payloads the ranks' NaNs had.
+ * Host: the positive quiet NaN without payload, whatever the instruction set (float64
+ * 0x7ff8000000000000, float32 0x7fc00000, float16 0x7e00, bfloat16 0x7fc0, float8 0x7f).
+ * CUDA: the NaN that the devices' arithmetic makes, the same on all ranks.
  */
 #define SYMM_OP_MAP(X)                                                                 \
     X(SUM, 0, "sum")                                                                   \
