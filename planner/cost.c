@@ -38,10 +38,13 @@ void symm_costs_destroy(symm_costs *costs)
 symm_status symm_costs_curve_at(const symm_costs *costs, int index,
                                 symm_costs_curve *curve)
 {
-    if (!costs || !curve || curve->size < sizeof(*curve))
+    if (!costs || !curve)
+        return symm__fail_null("symm_costs_curve_at", costs ? "curve" : "costs");
+    if (curve->size != sizeof(*curve))
         return symm__fail(SYMM_ERR_INVALID,
-                          "symm_costs_curve_at: costs or curve is NULL, or curve->size "
-                          "is not sizeof(symm_costs_curve)");
+                          "symm_costs_curve_at: curve->size is %zu; set it to "
+                          "sizeof(symm_costs_curve), %zu",
+                          curve->size, sizeof(*curve));
     if (index < 0 || index >= costs->curve_count)
         return symm__fail_quiet(SYMM_ERR_NOT_FOUND, "no curve has this index");
     *curve = costs->curves[index];
@@ -50,12 +53,16 @@ symm_status symm_costs_curve_at(const symm_costs *costs, int index,
 
 const char *const *symm_costs_machines(const symm_costs *costs)
 {
+    static const char *const none[] = {NULL};
+
+    if (!costs)
+        return none;
     return (const char *const *)costs->machines;
 }
 
 uint64_t symm_costs_hash(const symm_costs *costs)
 {
-    return costs->hash;
+    return costs ? costs->hash : 0;
 }
 
 /* Bytes that a rank receives. */

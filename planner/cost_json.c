@@ -100,8 +100,11 @@ static symm_status make_costs(json_t *root, const char *name, symm_costs **costs
 symm_status symm_costs_read(const char *path, symm_costs **costs)
 {
     symm_status status = SYMM_OK;
-    json_t *root = symm__json_file(path, &status);
+    json_t *root;
 
+    if (!path || !costs)
+        return symm__fail_null("symm_costs_read", path ? "costs" : "path");
+    root = symm__json_file(path, &status);
     return root ? make_costs(root, path, costs) : status;
 }
 
@@ -109,7 +112,12 @@ symm_status symm_costs_parse(const char *text, size_t length, const char *name,
                              symm_costs **costs)
 {
     symm_status status = SYMM_OK;
-    json_t *root = symm__json_text(text, length, name, &status);
+    json_t *root;
 
+    if (!text || !name || !costs)
+        return symm__fail_null("symm_costs_parse", !text   ? "text"
+                                                   : !name ? "name"
+                                                           : "costs");
+    root = symm__json_text(text, length, name, &status);
     return root ? make_costs(root, name, costs) : status;
 }

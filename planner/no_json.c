@@ -9,6 +9,7 @@
 
 static symm_status refuse(const char *name)
 {
+    name = name ? name : "NULL";
     return symm__fail(SYMM_ERR_UNSUPPORTED,
                       "%s: this library was built without jansson and reads no JSON; "
                       "build it with libjansson-dev installed",

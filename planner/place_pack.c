@@ -48,8 +48,21 @@ symm_status symm_pack(const symm_pack_item *items, int count,
             "symm_pack: %d items; allowed are 0 to %d, with lists of them "
             "and of offsets, and a result",
             count, SYMM_PLACE_MAX);
-    if (options)
-        memcpy(&o, options, options->size < sizeof(o) ? options->size : sizeof(o));
+    if (options) {
+        status = symm__struct_take("symm_pack_options", options, &o, sizeof(o));
+        if (status != SYMM_OK)
+            return status;
+    }
+    if (o.capacity < 0 || !(o.time_limit >= 0))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_pack_options: capacity %lld and time_limit %g; both "
+                          "are 0 or more",
+                          (long long)o.capacity, o.time_limit);
+    if (result->size < sizeof(size_t) || result->size % sizeof(size_t) != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_pack_result.size is %zu; set it to "
+                          "sizeof(symm_pack_result), %zu",
+                          result->size, sizeof(out));
     place = (struct symm_place_options){.mode = o.fast           ? SYMM_PLACE_FAST
                                                 : o.capacity > 0 ? SYMM_PLACE_FIT
                                                                  : SYMM_PLACE_SMALL,

@@ -31,6 +31,9 @@ void symm_plan_destroy(symm_plan *plan)
 
 symm_status symm_plan_algorithm_parse(const char *name, symm_plan_algorithm *algorithm)
 {
+    if (!name || !algorithm)
+        return symm__fail_null("symm_plan_algorithm_parse",
+                               name ? "algorithm" : "name");
     for (int a = 0; a < SYMM_PLAN_PUT; a++) {
         if (strcmp(name, symm_plan_algorithm_name((symm_plan_algorithm)a)) != 0)
             continue;
@@ -47,8 +50,11 @@ symm_status symm_plan_algorithm_parse(const char *name, symm_plan_algorithm *alg
 symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 {
     const struct plan_private *private = (const struct plan_private *)plan;
-    uint64_t made = symm__plan_struct_hash(plan);
+    uint64_t made;
 
+    if (!plan || !hash)
+        return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
+    made = symm__plan_struct_hash(plan);
     *hash = private->was_read && made == private->struct_hash ? private->document_hash
                                                               : made;
     return SYMM_OK;
@@ -263,6 +269,8 @@ symm_status symm_plan_make(symm_program *program, const symm_plan_options *optio
     struct order order;
     symm_status status;
 
+    if (!program || !plan)
+        return symm__fail_null("symm_plan_make", program ? "plan" : "program");
     options = options ? options : &defaults;
     status = check_options(options);
     if (status == SYMM_OK)

@@ -312,8 +312,11 @@ static symm_status make_plan(json_t *root, const char *name, symm_plan **plan)
 symm_status symm_plan_read(const char *path, symm_plan **plan)
 {
     symm_status status = SYMM_OK;
-    json_t *root = symm__json_file(path, &status);
+    json_t *root;
 
+    if (!path || !plan)
+        return symm__fail_null("symm_plan_read", path ? "plan" : "path");
+    root = symm__json_file(path, &status);
     return root ? make_plan(root, path, plan) : status;
 }
 
@@ -321,7 +324,12 @@ symm_status symm_plan_parse(const char *text, size_t length, const char *name,
                             symm_plan **plan)
 {
     symm_status status = SYMM_OK;
-    json_t *root = symm__json_text(text, length, name, &status);
+    json_t *root;
 
+    if (!text || !name || !plan)
+        return symm__fail_null("symm_plan_parse", !text   ? "text"
+                                                  : !name ? "name"
+                                                          : "plan");
+    root = symm__json_text(text, length, name, &status);
     return root ? make_plan(root, name, plan) : status;
 }

@@ -166,6 +166,10 @@ symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
 {
     struct json_out out = {.hashing = false};
 
+    if (!plan || !text || !length)
+        return symm__fail_null("symm_plan_format", !plan   ? "plan"
+                                                   : !text ? "text"
+                                                           : "length");
     put_head(&out, plan);
     put_lists(&out, plan);
     if (out.failed) {
@@ -232,8 +236,11 @@ symm_status symm_plan_write(const symm_plan *plan, const char *path)
 {
     char *text, *beside;
     size_t length;
-    symm_status status = symm_plan_format(plan, &text, &length);
+    symm_status status;
 
+    if (!plan || !path)
+        return symm__fail_null("symm_plan_write", plan ? "path" : "plan");
+    status = symm_plan_format(plan, &text, &length);
     if (status != SYMM_OK)
         return status;
     beside = malloc(strlen(path) + BESIDE_ROOM);

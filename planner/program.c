@@ -155,8 +155,12 @@ symm_status symm_program_create(const char *name, int world, bool loop,
     symm_status status = SYMM_ERR_NOMEM;
     int group;
 
+    if (!program)
+        return symm__fail_null("symm_program_create", "program");
     if (!name || !*name)
-        return symm__fail(SYMM_ERR_INVALID, "a program needs a name that is not empty");
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_program_create: a program needs a name that is not "
+                          "empty");
     if (world < 1 || world > SYMM_PROGRAM_MAX_WORLD)
         return symm__fail(SYMM_ERR_INVALID,
                           "program %s: world: found %d, allowed: 1 to %d", name, world,
@@ -198,6 +202,9 @@ symm_status symm_program_add_stream(symm_program *program, const char *name,
     char *text;
     symm_status status;
 
+    if (!program || !stream)
+        return symm__fail_null("symm_program_add_stream",
+                               program ? "stream" : "program");
     snprintf(path, sizeof(path), "streams[%d]", program->stream_count);
     status = check_name(program, path, name,
                         name ? symm__program_stream(program, name) : -1);
@@ -223,6 +230,10 @@ symm_status symm_program_add_group(symm_program *program, const char *name, int 
     char path[120], found[40];
     symm_status status;
 
+    if (!program || !ranks || !group)
+        return symm__fail_null("symm_program_add_group", !program ? "program"
+                                                         : !ranks ? "ranks"
+                                                                  : "group");
     snprintf(path, sizeof(path), "groups.%.60s", name ? name : "");
     status =
         check_name(program, path, name, name ? symm__program_group(program, name) : -1);
@@ -313,6 +324,10 @@ symm_status symm_program_add_buffer(symm_program *program, const char *name,
     symm_program_buffer made = {.dtype = dtype, .dims = dims};
     char path[60], found[40];
 
+    if (!program || !buffer || (dims > 0 && !shape))
+        return symm__fail_null("symm_program_add_buffer", !program  ? "program"
+                                                          : !buffer ? "buffer"
+                                                                    : "shape");
     snprintf(path, sizeof(path), "buffers[%d]", program->buffer_count);
     snprintf(found, sizeof(found), "%d", (int)dtype);
     if (symm_dtype_size(dtype) == 0)
@@ -348,6 +363,9 @@ symm_status symm_program_add_bytes(symm_program *program, const char *name,
         .dtype = SYMM_UINT8, .raw = true, .bytes = bytes, .elements = bytes};
     char path[60], found[40];
 
+    if (!program || !buffer)
+        return symm__fail_null("symm_program_add_bytes",
+                               program ? "buffer" : "program");
     snprintf(path, sizeof(path), "buffers[%d].bytes", program->buffer_count);
     snprintf(found, sizeof(found), "%zu", bytes);
     if (bytes < 1 || bytes > LARGEST)

@@ -488,8 +488,11 @@ static symm_status read_root(const json_t *root, const char *file,
 symm_status symm_program_read(const char *path, symm_program **program)
 {
     symm_status status = SYMM_OK;
-    json_t *root = symm__json_file(path, &status);
+    json_t *root;
 
+    if (!path || !program)
+        return symm__fail_null("symm_program_read", path ? "program" : "path");
+    root = symm__json_file(path, &status);
     if (!root)
         return status;
     status = read_root(root, path, program);
@@ -501,8 +504,13 @@ symm_status symm_program_parse(const char *text, size_t length, const char *name
                                symm_program **program)
 {
     symm_status status = SYMM_OK;
-    json_t *root = symm__json_text(text, length, name, &status);
+    json_t *root;
 
+    if (!text || !name || !program)
+        return symm__fail_null("symm_program_parse", !text   ? "text"
+                                                     : !name ? "name"
+                                                             : "program");
+    root = symm__json_text(text, length, name, &status);
     if (!root)
         return status;
     status = read_root(root, name, program);

@@ -274,6 +274,8 @@ symm_status symm_program_add_op(symm_program *program, const symm_program_op *op
     symm_status status;
     int stream;
 
+    if (!program || !op)
+        return symm__fail_null("symm_program_add_op", program ? "op" : "program");
     if (op->size != sizeof(*op))
         return symm__program_refuse(program, field(&at, "size"),
                                     found_number(&at, (long long)op->size), "%zu",
@@ -407,6 +409,8 @@ symm_status symm_program_finish(symm_program *program)
     symm_status status;
     int *order, stream;
 
+    if (!program)
+        return symm__fail_null("symm_program_finish", "program");
     if (program->order)
         return SYMM_OK;
     if (program->stream_count == 0) {

@@ -140,6 +140,8 @@ symm_status symm_program_hash(const symm_program *program, uint64_t *hash)
     const struct program_private *private = (const struct program_private *)program;
     struct json_out out;
 
+    if (!program || !hash)
+        return symm__fail_null("symm_program_hash", program ? "hash" : "program");
     if (private->hashed) {
         *hash = private->hash;
         return SYMM_OK;
