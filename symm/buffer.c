@@ -299,18 +299,60 @@ symm_status symm_register(symm_team *team, void *ptr, size_t bytes,
     return status;
 }
 
+/* Ends the caller's hold, or that of its tensor: neither ends the other's. */
+static void let_go(symm_buffer *buffer, bool exported)
+{
+    symm_ctx *ctx = buffer->team->ctx;
+
+    if (symm__ctx_check(ctx) != SYMM_OK)
+        return;
+    pthread_mutex_lock(&ctx->lock);
+    if (buffer->held && buffer->exported == exported) {
+        buffer->held = buffer->exported = false;
+        if (buffer->alloc_id == 0)
+            buffer_remove(buffer);
+    }
+    pthread_mutex_unlock(&ctx->lock);
+}
+
 void symm_buffer_release(symm_buffer *buffer)
 {
-    symm_ctx *ctx;
+    if (buffer)
+        let_go(buffer, false);
+}
 
-    if (!buffer || !buffer->held || symm__ctx_check(buffer->team->ctx) != SYMM_OK)
-        return;
-    ctx = buffer->team->ctx;
+void symm__buffer_return(symm_buffer *buffer)
+{
+    let_go(buffer, true);
+}
+
+symm_status symm__buffer_export(symm_buffer *buffer, const char *what)
+{
+    symm_ctx *ctx = buffer->team->ctx;
+    symm_status status = SYMM_OK;
+
     pthread_mutex_lock(&ctx->lock);
-    buffer->held = false;
-    if (buffer->alloc_id == 0)
-        buffer_remove(buffer);
+    if (!buffer->held)
+        status = symm__fail(SYMM_ERR_INVALID,
+                            "%s: the buffer of alloc_id %llu has been released; get it "
+                            "anew by symm_empty_strided_p2p",
+                            what, (unsigned long long)buffer->alloc_id);
+    else if (buffer->exported)
+        status =
+            symm__fail(SYMM_ERR_INVALID,
+                       "%s: the buffer of alloc_id %llu belongs to a DLPack tensor "
+                       "already; share that one, or get the buffer anew once it "
+                       "has been deleted",
+                       what, (unsigned long long)buffer->alloc_id);
+    else if (buffer->registration)
+        status = symm__fail(SYMM_ERR_UNSUPPORTED,
+                            "%s: the buffer is a registered pointer, which has no "
+                            "shape; export the tensor that the pointer is from",
+                            what);
+    else
+        buffer->exported = true;
     pthread_mutex_unlock(&ctx->lock);
+    return status;
 }
 
 static symm_status free_id(symm_team *team, uint64_t alloc_id)

@@ -54,7 +54,8 @@ struct symm_buffer {
     symm_team *team;
     uint64_t alloc_id;
     size_t offset, bytes;
-    bool held;                              /* the caller has it */
+    bool held;                              /* the caller has it, */
+    bool exported;                          /* or its DLPack tensor */
     bool shared;                            /* a rendezvous has covered it */
     bool planned;                           /* its place is in the plan's arena */
     struct symm_registration *registration; /* NULL: memory of the heap; owned */
@@ -269,7 +270,11 @@ uint64_t symm__shrink_prepare(symm_team *team);
 /* What that was: by team rank. */
 symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards) SYMM_MUST_CHECK;
 
-/* buffer.c: the anonymous buffer that begins at this rank's address; NULL: none. */
+/* buffer.c: hands the hold to `what`'s tensor. SYMM_ERR_INVALID: it is not the caller's. */
+symm_status symm__buffer_export(symm_buffer *buffer, const char *what) SYMM_MUST_CHECK;
+/* The end of an exported hold. */
+void symm__buffer_return(symm_buffer *buffer);
+/* The anonymous buffer that begins at this rank's address; NULL: none. */
 symm_buffer *symm__buffer_at(symm_team *team, const void *ptr);
 
 /* memory.c: segments of a team's range, and what peers map of them */
@@ -310,6 +315,11 @@ symm_status symm__team_fail(symm_team *team, symm_status status, const char *for
 symm_status symm__team_failed(const symm_team *team);
 /* Has this member reported a failure of this team? Then it is this rank's too. */
 symm_status symm__team_record_of(symm_team *team, int member);
+/* Keeps a call site's name. A longer one than fits ends in "~" and 8 digits of its hash, so
+ * that long names that begin alike differ. NULL: none. */
+void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site);
+/* "site 'x'", "a site without a name". */
+const char *symm__site_name_text(const char *site, char *text, size_t bytes);
 /* "'name' (all_reduce sum of 8 float32, ll_push) step 3" */
 const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,
                             size_t bytes);

@@ -87,24 +87,24 @@ static void set_tensor(struct exported *e, struct dl_tensor *tensor)
     set_dtype(tensor, buffer->dtype);
 }
 
-static symm_status export_new(symm_buffer *buffer, void **managed, struct exported **e)
+static symm_status export_new(const char *what, symm_buffer *buffer, void **managed,
+                              struct exported **e)
 {
     symm_status status;
 
     if (!buffer || !managed)
-        return symm__fail(SYMM_ERR_INVALID, "symm_buffer_dlpack: buffer %p, managed %p",
-                          (void *)buffer, (void *)managed);
+        return symm__fail_null(what, buffer ? "managed" : "buffer");
     status = symm__ctx_check(buffer->team->ctx);
     if (status != SYMM_OK)
         return status;
-    if (!buffer->held)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_buffer_dlpack: the buffer of alloc_id %llu has been "
-                          "released; get it anew by symm_empty_strided_p2p",
-                          (unsigned long long)buffer->alloc_id);
     *e = calloc(1, sizeof(**e));
     if (!*e)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a DLPack tensor");
+        return symm__fail(SYMM_ERR_NOMEM, "%s: no memory for a DLPack tensor", what);
+    status = symm__buffer_export(buffer, what);
+    if (status != SYMM_OK) {
+        free(*e);
+        return status;
+    }
     (*e)->buffer = buffer;
     return SYMM_OK;
 }
@@ -113,7 +113,7 @@ static void managed_delete(struct dl_managed *self)
 {
     struct exported *e = (struct exported *)self;
 
-    symm_buffer_release(e->buffer);
+    symm__buffer_return(e->buffer);
     free(e);
 }
 
@@ -121,14 +121,14 @@ static void versioned_delete(struct dl_versioned *self)
 {
     struct exported *e = (struct exported *)self;
 
-    symm_buffer_release(e->buffer);
+    symm__buffer_return(e->buffer);
     free(e);
 }
 
 symm_status symm_buffer_dlpack(symm_buffer *buffer, void **managed)
 {
     struct exported *e;
-    symm_status status = export_new(buffer, managed, &e);
+    symm_status status = export_new("symm_buffer_dlpack", buffer, managed, &e);
 
     if (status != SYMM_OK)
         return status;
@@ -142,7 +142,8 @@ symm_status symm_buffer_dlpack(symm_buffer *buffer, void **managed)
 symm_status symm_buffer_dlpack_versioned(symm_buffer *buffer, void **managed)
 {
     struct exported *e;
-    symm_status status = export_new(buffer, managed, &e);
+    symm_status status =
+        export_new("symm_buffer_dlpack_versioned", buffer, managed, &e);
 
     if (status != SYMM_OK)
         return status;
@@ -219,9 +220,17 @@ void *symm_torch_alloc(size_t bytes, int device, void *stream)
     symm_buffer *buffer;
 
     (void)stream;
-    if (!team || bytes > INT64_MAX ||
-        symm_empty_strided_p2p(team, 1, &shape, &stride, SYMM_UINT8, 0, &buffer) !=
-            SYMM_OK)
+    if (!team)
+        return NULL;
+    if (bytes > INT64_MAX) {
+        (void)!symm__fail(SYMM_ERR_OVERFLOW,
+                          "symm_torch_alloc: %zu bytes on device %d; at most %lld are "
+                          "possible",
+                          bytes, device, (long long)INT64_MAX);
+        return NULL;
+    }
+    if (symm_empty_strided_p2p(team, 1, &shape, &stride, SYMM_UINT8, 0, &buffer) !=
+        SYMM_OK)
         return NULL;
     return symm_buffer_ptr(buffer);
 }

@@ -17,9 +17,11 @@ extern "C" {
  * this rank (kDLCUDA) or in host memory (kDLCPU). *managed is a DLManagedTensor (legacy) or
  * a DLManagedTensorVersioned (DLPack 1.1); wrap it in a capsule named "dltensor" or
  * "dltensor_versioned". It takes the hold on the buffer: its deleter, called by the consumer
- * from any thread, does what symm_buffer_release does, and the caller no longer releases.
+ * from any thread, does what symm_buffer_release does; until then the buffer is the tensor's:
+ * symm_buffer_release leaves it alone, and it can be given away no second time.
  * The deleter must run before symm_finalize or symm_team_destroy; afterwards it must not.
- * Errors: SYMM_ERR_INVALID (NULL, or a buffer that is not held), SYMM_ERR_NOMEM,
+ * Errors: SYMM_ERR_INVALID (NULL, a buffer that is not held, or that a tensor has already),
+ * SYMM_ERR_NOMEM,
  * SYMM_ERR_UNSUPPORTED (a registered pointer: it has no shape).
  */
 SYMM_API symm_status symm_buffer_dlpack(symm_buffer *buffer,
