@@ -459,6 +459,7 @@ static void run_queued(struct symm_task *task)
     struct symm_lane *lane = queued->lane;
     symm_status status = symm__team_failed(lane->team);
 
+    symm__work_begin(queued->work, queued->deadline);
     lane->deadline = queued->deadline;
     if (status == SYMM_OK)
         status = queued->kernel(&lane->state, &queued->args);

@@ -234,6 +234,7 @@ static void run_queued(struct symm_task *task)
 {
     struct batch *batch = (struct batch *)task;
 
+    symm__work_begin(batch->work, batch->deadline);
     symm__work_complete(batch->work, run(batch, NULL, NULL));
     free(batch);
 }

@@ -81,6 +81,7 @@ static void run_queued(struct symm_task *task)
 {
     struct transfer *t = (struct transfer *)task;
 
+    symm__work_begin(t->work, t->deadline);
     symm__work_complete(t->work, perform(t));
     free(t);
 }

@@ -11,6 +11,7 @@
 #include "work.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +22,16 @@
 #include "lane.h"
 #include "status.h"
 
+/* Deadlines of the context that a queued call may take to begin, unless the caller says. */
+#define QUEUE_DEADLINES 10
+
 struct host_work {
     struct symm_work head;
     int references; /* atomic */
     pthread_mutex_t lock;
     pthread_cond_t completed;
-    bool done;
+    bool begun, done;
+    double deadline; /* seconds of the call's own, once it has begun */
     symm_status status;
     char error[SYMM_ERROR_BYTES]; /* "" while there is none */
 };
@@ -96,6 +101,18 @@ void symm_work_release(symm_work *work)
         work_drop(host_work(work));
 }
 
+void symm__work_begin(symm_work *handle, double deadline)
+{
+    struct host_work *work = host_work(handle);
+
+    if (!work)
+        return;
+    pthread_mutex_lock(&work->lock);
+    work->begun = true;
+    work->deadline = deadline;
+    pthread_mutex_unlock(&work->lock);
+}
+
 void symm__work_complete(symm_work *handle, symm_status status)
 {
     struct host_work *work = host_work(handle);
@@ -140,34 +157,62 @@ symm_status symm_work_query(symm_work *handle, bool *done)
     return status;
 }
 
+/* *span: the caller's, else the default. */
+static symm_status take_seconds(const symm_ctx *ctx, const char *what, double seconds,
+                                double *span)
+{
+    if (isnan(seconds))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: seconds is %g; it is a number, 0 for the default", what,
+                          seconds);
+    *span = seconds > 0 ? seconds : QUEUE_DEADLINES * ctx->deadline;
+    return SYMM_OK;
+}
+
+static symm_status give_up(const struct host_work *work, double seconds)
+{
+    const int rank = work->head.ctx->rank;
+
+    if (work->begun)
+        return symm__fail(SYMM_ERR_TIMEOUT,
+                          "symm_work_synchronize: the call of rank %d has begun and is "
+                          "not complete after %g s; its own deadline of %g s will tell "
+                          "for whom it waits",
+                          rank, seconds, work->deadline);
+    return symm__fail(SYMM_ERR_TIMEOUT,
+                      "symm_work_synchronize: the call of rank %d has not begun after "
+                      "%g s; look at what its stream was given before it, or give more "
+                      "seconds",
+                      rank, seconds);
+}
+
 symm_status symm_work_synchronize(symm_work *handle, double seconds)
 {
     struct host_work *work = host_work(handle);
     struct timespec until;
+    bool by_default = !(seconds > 0), late = false;
     symm_status status;
 
     if (!handle)
-        return symm__fail(SYMM_ERR_INVALID, "symm_work_synchronize: work is NULL");
+        return symm__fail_null("symm_work_synchronize", "work");
     status = symm__ctx_check(handle->ctx);
+    if (status == SYMM_OK)
+        status = take_seconds(handle->ctx, "symm_work_synchronize", seconds, &seconds);
     if (status != SYMM_OK)
         return status;
-    if (!(seconds > 0))
-        seconds = handle->ctx->deadline;
     if (handle->calls)
         return handle->calls->work_synchronize(handle, seconds);
     until = symm__until(seconds);
     pthread_mutex_lock(&work->lock);
-    while (!work->done &&
-           pthread_cond_timedwait(&work->completed, &work->lock, &until) != ETIMEDOUT)
-        continue;
-    if (work->done)
-        status = outcome(work);
-    else
-        status =
-            symm__fail(SYMM_ERR_TIMEOUT,
-                       "the work is not complete after %g s; raise the seconds given, "
-                       "or look at what its stream waits for",
-                       seconds);
+    while (!work->done && !late) {
+        if (by_default && work->begun) /* its own deadline ends it */
+            pthread_cond_wait(&work->completed, &work->lock);
+        else
+            late = pthread_cond_timedwait(&work->completed, &work->lock, &until) ==
+                       ETIMEDOUT &&
+                   !(by_default && work->begun);
+    }
+    status = work->done ? outcome(work) : give_up(work, seconds);
     pthread_mutex_unlock(&work->lock);
     return status;
 }
@@ -332,17 +377,17 @@ symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream, double seconds)
 {
     symm_status status = symm__ctx_check(ctx);
 
+    if (status == SYMM_OK)
+        status = take_seconds(ctx, "symm_stream_synchronize", seconds, &seconds);
     if (status != SYMM_OK)
         return status;
     if (ctx->calls)
-        return ctx->calls->stream_synchronize(ctx, stream,
-                                              seconds > 0 ? seconds : ctx->deadline);
+        return ctx->calls->stream_synchronize(ctx, stream, seconds);
     if (stream)
         status = symm__stream_check(ctx, stream);
     if (status != SYMM_OK || !stream)
         return status; /* inline calls are complete when they return */
-    return ctx->ops->stream_synchronize(ctx->backend, stream,
-                                        seconds > 0 ? seconds : ctx->deadline);
+    return ctx->ops->stream_synchronize(ctx->backend, stream, seconds);
 }
 
 void symm_stream_destroy(symm_ctx *ctx, void *stream)

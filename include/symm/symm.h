@@ -408,7 +408,8 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
  */
 SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
 /* All that was queued before has run; how each call ended, its work handle and later calls
- * on its team tell. SYMM_ERR_TIMEOUT after `seconds` (<= 0: the context's deadline). */
+ * on its team tell. SYMM_ERR_TIMEOUT after `seconds` (<= 0: ten times the context's
+ * deadline). */
 SYMM_API symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream,
                                              double seconds) SYMM_MUST_CHECK;
 /* Runs what is queued first. Ignored from within the stream's own callbacks. */
@@ -422,7 +423,11 @@ SYMM_API symm_status symm_stream_call(symm_ctx *ctx, void *stream,
 SYMM_API symm_status symm_work_query(symm_work *work, bool *done) SYMM_MUST_CHECK;
 /* Orders the stream after it; the host goes on. */
 SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHECK;
-/* Blocks; seconds <= 0: the context's deadline. Returns the call's own status. */
+/*
+ * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `seconds`: the call goes
+ * on. seconds <= 0: until the call ends, which its own deadline sees to once it has begun; it
+ * has ten times the context's deadline to begin (CUDA: to begin and end).
+ */
 SYMM_API symm_status symm_work_synchronize(symm_work *work,
                                            double seconds) SYMM_MUST_CHECK;
 /* Host: fn runs on `stream` once work is complete and got no error. CUDA: fn is called at
