@@ -29,8 +29,6 @@
 #include "status.h"
 #include "symm/device.h"
 
-#define LONGEST_SECONDS 604800.0 /* a week: longer is taken for a mistake */
-
 symm_status symm__ctx_check(const symm_ctx *ctx)
 {
     if (!ctx)
@@ -72,8 +70,15 @@ static symm_status take_job(symm_ctx *ctx, const symm_config *config)
 {
     struct symm_job *job = &ctx->job;
 
-    if (config->world_size == 0 && !config->group)
+    if (config->world_size == 0 && !config->group) {
+        if (config->rank != 0 || config->local_rank != 0 || config->local_size != 0)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "symm_config: rank %d, local_rank %d and local_size %d "
+                              "without world_size; set it, or leave all of them to the "
+                              "launcher's variables",
+                              config->rank, config->local_rank, config->local_size);
         return symm__job_detect(job);
+    }
     if (config->world_size < 1 || config->rank < 0 ||
         config->rank >= config->world_size)
         return symm__fail(
@@ -81,12 +86,17 @@ static symm_status take_job(symm_ctx *ctx, const symm_config *config)
             "symm_config: rank %d of world_size %d; a rank is 0 to size - 1",
             config->rank, config->world_size);
     if (config->local_rank < 0 || config->local_size < 0 ||
+        config->local_size > config->world_size ||
         config->local_rank >=
             (config->local_size ? config->local_size : config->world_size))
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_config: local_rank %d of local_size %d; a rank is 0 to "
-                          "size - 1",
-                          config->local_rank, config->local_size);
+                          "size - 1, and local_size is at most world_size, %d",
+                          config->local_rank, config->local_size, config->world_size);
+    if (config->job_id && !*config->job_id)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_config: job_id is empty; it names the job's meeting, "
+                          "and is NULL if bootstrap or group do");
     if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
         !config->group)
         return symm__fail(
@@ -168,12 +178,12 @@ static symm_status take_settings(symm_ctx *ctx, const symm_config *config)
     symm_status status = SYMM_OK;
 
     ctx->deadline = config->deadline;
-    if (!(config->deadline >= 0) || !(config->deadline <= LONGEST_SECONDS))
+    if (!(config->deadline >= 0) || !(config->deadline <= SYMM_LONGEST_SECONDS))
         return symm__fail(
             SYMM_ERR_INVALID,
             "symm_config: deadline is %g; it is a number of seconds up to %g, "
             "0 for the default",
-            config->deadline, LONGEST_SECONDS);
+            config->deadline, SYMM_LONGEST_SECONDS);
     if (config->deadline == 0)
         status = symm__option_seconds(SYMM_OPTION_DEADLINE, &ctx->deadline);
     if (status == SYMM_OK)
@@ -545,49 +555,34 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     return SYMM_OK;
 }
 
-/* The caller's struct may be older (shorter) or newer (longer, with a tail of zeros). */
-static symm_status copy_config(const symm_config *given, symm_config *config)
-{
-    const uint8_t *bytes = (const uint8_t *)given;
-
-    memset(config, 0, sizeof(*config));
-    if (!given)
-        return SYMM_OK;
-    if (given->size < offsetof(symm_config, backend) || given->size > 4096)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_config.size is %zu; set it to sizeof(symm_config), %zu",
-                          given->size, sizeof(*config));
-    for (size_t i = sizeof(*config); i < given->size; i++)
-        if (bytes[i])
-            return symm__fail(
-                SYMM_ERR_INVALID,
-                "symm_config sets a field at byte %zu that libsymm %s does not "
-                "know",
-                i, SYMM_VERSION_STRING);
-    memcpy(config, given,
-           given->size < sizeof(*config) ? given->size : sizeof(*config));
-    return SYMM_OK;
-}
-
 symm_status symm_init(const symm_config *given, symm_ctx **ctx)
 {
-    symm_config config;
+    symm_config config = {.size = sizeof(config)};
+    symm_bootstrap bootstrap;
     symm_ctx *c = NULL;
+    char before[SYMM_ERROR_BYTES];
     double deadline;
-    symm_status status;
+    symm_status status = SYMM_OK;
 
     if (!ctx)
-        return symm__fail(SYMM_ERR_INVALID, "symm_init: ctx is NULL");
-    status = copy_config(given, &config);
+        return symm__fail_null("symm_init", "ctx");
+    symm__error_save(before); /* a backend or an engine may have been tried in vain */
+    if (given)
+        status = symm__struct_take("symm_config", given, &config, sizeof(config));
+    if (status == SYMM_OK && config.bootstrap) {
+        status = symm__struct_take("symm_bootstrap", config.bootstrap, &bootstrap,
+                                   sizeof(bootstrap));
+        config.bootstrap = &bootstrap;
+    }
     if (status != SYMM_OK)
         return status;
     deadline = config.init_deadline;
-    if (!(deadline >= 0) || !(deadline <= LONGEST_SECONDS))
+    if (!(deadline >= 0) || !(deadline <= SYMM_LONGEST_SECONDS))
         return symm__fail(
             SYMM_ERR_INVALID,
             "symm_config: init_deadline is %g; it is a number of seconds up to "
             "%g, 0 for the default",
-            deadline, LONGEST_SECONDS);
+            deadline, SYMM_LONGEST_SECONDS);
     if (deadline == 0)
         status = symm__option_seconds(SYMM_OPTION_INIT_DEADLINE, &deadline);
     if (status == SYMM_OK)
@@ -599,6 +594,7 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
         symm_finalize(c);
         return status;
     }
+    symm__error_restore(before);
     *ctx = c;
     return SYMM_OK;
 }

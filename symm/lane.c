@@ -211,25 +211,11 @@ symm_status symm__deadline_check(double seconds)
 
 symm_status symm__call_copy(const symm_call *given, symm_call *call)
 {
-    const uint8_t *bytes = (const uint8_t *)given;
+    symm_status status = symm__struct_take("symm_call", given, call, sizeof(*call));
 
-    if (given->size < sizeof(size_t) || given->size > 4096)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_call.size is %zu; set it to sizeof(symm_call), %zu",
-                          given->size, sizeof(*call));
-    for (size_t i = sizeof(*call); i < given->size; i++)
-        if (bytes[i])
-            return symm__fail(
-                SYMM_ERR_INVALID,
-                "symm_call sets a field at byte %zu that libsymm %s does not "
-                "know",
-                i, SYMM_VERSION_STRING);
-    memset(call, 0, sizeof(*call));
-    memcpy(call, given, given->size < sizeof(*call) ? given->size : sizeof(*call));
-    call->size = sizeof(*call);
-    if (call->channel < 0 || call->channel > SYMM_CHANNELS)
+    if (status == SYMM_OK && (call->channel < 0 || call->channel > SYMM_CHANNELS))
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_call.channel is %d; it is a channel from 1 to %d, or 0",
                           call->channel, SYMM_CHANNELS);
-    return symm__deadline_check(call->deadline);
+    return status == SYMM_OK ? symm__deadline_check(call->deadline) : status;
 }

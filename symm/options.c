@@ -168,7 +168,8 @@ symm_status symm__option_bytes(enum symm_option option, size_t *value)
 
 symm_status symm__option_seconds(enum symm_option option, double *value)
 {
-    static const char form[] = "seconds above 0 and up to 1000000000, as 30 or 0.5";
+    static const char form[] =
+        "seconds above 0 and up to 604800 (a week), as 30 or 0.5";
     const char *text = symm__option(option);
     const char *c = text;
     uint64_t whole;
@@ -176,7 +177,7 @@ symm_status symm__option_seconds(enum symm_option option, double *value)
 
     if (!text)
         return unset(option);
-    if (!read_digits(&c, &whole) || whole > 1000000000)
+    if (!read_digits(&c, &whole) || whole > (uint64_t)SYMM_LONGEST_SECONDS)
         return refuse(option, text, form);
     seconds = (double)whole;
     if (*c == '.') {
@@ -188,7 +189,7 @@ symm_status symm__option_seconds(enum symm_option option, double *value)
             return refuse(option, text, form);
     }
     /* Written so that a value too small to be told from 0 is refused, too. */
-    if (*c != '\0' || !(seconds >= 1e-9) || seconds > 1e9)
+    if (*c != '\0' || !(seconds >= 1e-9) || seconds > SYMM_LONGEST_SECONDS)
         return refuse(option, text, form);
     *value = seconds;
     return SYMM_OK;

@@ -68,6 +68,10 @@ enum symm_option {
         SYMM_OPTION_COUNT
 };
 
+/* The longest deadline of a context, by symm_config or an option: a week. Longer ones are
+ * taken for a mistake. */
+#define SYMM_LONGEST_SECONDS 604800.0
+
 /* The environment's value, else the default; NULL if there is neither (empty = unset). */
 const char *symm__option(enum symm_option option);
 /* Parsed values. A malformed one is SYMM_ERR_INVALID naming variable, value and form. */
