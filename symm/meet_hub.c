@@ -47,6 +47,7 @@ struct hub {
     struct hub_pending pending[HUB_PENDING_MAX]; /* oldest first */
     int pending_count;
     int refusals;
+    char refused[128]; /* why the last one was; "" while there is none */
 };
 
 /* ---- Saying ---------------------------------------------------------------------- */
@@ -89,8 +90,9 @@ static symm_status hub_missing(struct hub *hub, int impatient)
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "%s %s not joined after %.3g s%s: not started, on another host, or "
-        "with another job id?",
-        names, count == 1 ? "has" : "have", symm__now() - hub->start, who);
+        "with another job id?%s%s",
+        names, count == 1 ? "has" : "have", symm__now() - hub->start, who,
+        hub->refusals > 0 ? " rank 0 has refused a connection: " : "", hub->refused);
 }
 
 /* ---- Connections that have not said who they are --------------------------------- */
@@ -116,6 +118,7 @@ static void hub_refuse(struct hub *hub, int fd, const struct symm_meet_message *
     (void)snprintf(message.text, sizeof(message.text), "%s", reason);
     (void)hub_send(fd, &message, NULL, 0, 0);
     hub->refusals++;
+    (void)snprintf(hub->refused, sizeof(hub->refused), "%.127s", reason);
     if (hub->refusals <= HUB_LOGGED_MAX)
         symm__log(
             SYMM_LOG_WARN, "refused a connection to the job's meeting: %s%s", reason,
