@@ -205,8 +205,7 @@ static void fill_site(const symm_team *team, struct symm_cached *entry,
                 writes_all(entry->algorithm) || (pulls && (broadcast || args->in_step))
                     ? args->out_offset
                     : SIZE_MAX);
-    if (call->site)
-        snprintf(site->name, sizeof(site->name), "%s", call->site);
+    symm__site_name_set(site->name, call->site);
     site->tag =
         site_tag(team, site, call->site, entry->planned ? PLANNED | args->barriers : 0);
 }

@@ -141,9 +141,11 @@ static symm_status report_gone(symm_team *team, const struct facts *facts, int m
     if (is_signal(facts))
         return symm__team_fail(
             team, status,
-            "rank %d %s while rank %d waited for %s signal %u at site '%s' of %s",
+            "rank %d %s while rank %d waited for %s signal %u at %s of %s",
             team->world_rank[member], why, team->ctx->rank, whose, facts->signal,
-            signal_site(team, facts->tag, &site), name);
+            symm__site_name_text(signal_site(team, facts->tag, &site), mine,
+                                 sizeof(mine)),
+            name);
     return symm__team_fail(
         team, status, "rank %d %s while rank %d waited for it at %s of %s",
         team->world_rank[member], why, team->ctx->rank,
@@ -336,9 +338,11 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "rank %d did not raise signal %u for the %u-th time within %g s (it has "
-            "raised it %u times); rank %d waits at site '%s'",
+            "raised it %u times); rank %d waits at %s",
             team->world_rank[one], facts->signal, facts->counter, facts->deadline,
-            (uint32_t)before, team->ctx->rank, signal_site(team, facts->tag, &site));
+            (uint32_t)before, team->ctx->rank,
+            symm__site_name_text(signal_site(team, facts->tag, &site), mine,
+                                 sizeof(mine)));
     if ((uint32_t)before == facts->counter)
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,

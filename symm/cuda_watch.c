@@ -130,6 +130,7 @@ static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
 static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 {
     symm_team *team = wait->team;
+    char where[SYMM_SITE_NAME_BYTES + 24];
     int peer;
 
     if (wait->comm)
@@ -138,14 +139,14 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
     if (wait->receives)
         return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                "rank %d did not raise signal %d by copy engine within "
-                               "%g s; rank %d waits at site '%s'",
+                               "%g s; rank %d waits at %s",
                                peer, wait->signal, wait->deadline, team->ctx->rank,
-                               wait->site);
+                               symm__site_name_text(wait->site, where, sizeof(where)));
     return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                            "rank %d did not take signal %d by copy engine within %g s, "
-                           "so rank %d cannot raise it again at site '%s'",
+                           "so rank %d cannot raise it again at %s",
                            peer, wait->signal, wait->deadline, team->ctx->rank,
-                           wait->site);
+                           symm__site_name_text(wait->site, where, sizeof(where)));
 }
 
 /* Whether the wait is over; one that lasts too long is ended, and its team has failed. */

@@ -343,8 +343,7 @@ static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *
     if (status != SYMM_OK)
         return status;
     batch->deadline = call.deadline > 0 ? call.deadline : team->ctx->deadline;
-    if (call.site)
-        snprintf(batch->site, sizeof(batch->site), "%s", call.site);
+    symm__site_name_set(batch->site, call.site);
     status = enter(team, &call.stream);
     if (status != SYMM_OK) {
         free(batch);

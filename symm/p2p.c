@@ -154,6 +154,17 @@ static symm_status launch(struct transfer *t, const char *what, void *stream,
     return status;
 }
 
+/* Host: memory is copied, and there is nothing to choose. A device's backend looks itself. */
+static symm_status check_algorithm(const char *what, const struct transfer *t)
+{
+    if (!t->algorithm || t->team->calls)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "%s: algorithm '%.40s'; one-sided calls of the host backend have "
+                      "none, leave symm_call.algorithm NULL",
+                      what, t->algorithm);
+}
+
 static symm_status check_peer(const char *what, const struct transfer *t)
 {
     if (t->peer < 0 || t->peer >= t->team->size)
@@ -222,11 +233,13 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
         status = symm__wide_reach(what, t->team, t->peer);
     if (status != SYMM_OK)
         return status;
+    t->algorithm = call.algorithm;
+    status = check_algorithm(what, t);
+    if (status != SYMM_OK)
+        return status;
     t->deadline = call.deadline > 0 ? call.deadline : t->team->ctx->deadline;
     t->tag = name_tag(call.site);
-    if (call.site)
-        strncpy(t->site, call.site, sizeof(t->site) - 1);
-    t->algorithm = call.algorithm;
+    symm__site_name_set(t->site, call.site);
     *stream = call.stream;
     if (t->team->calls) {
         status = t->team->calls->poll(t->team);

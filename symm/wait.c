@@ -166,6 +166,28 @@ void symm__site_copy(const struct symm_site *shared, struct symm_site *site)
     make_printable(site->name, sizeof(site->name));
 }
 
+void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site)
+{
+    const size_t kept = SYMM_SITE_NAME_BYTES - 10;
+    uint32_t hash = 2166136261u;
+
+    snprintf(name, SYMM_SITE_NAME_BYTES, "%s", site ? site : "");
+    if (!site || strlen(site) < SYMM_SITE_NAME_BYTES)
+        return;
+    for (; *site; site++)
+        hash = (hash ^ (uint8_t)*site) * 16777619u; /* FNV-1a */
+    snprintf(name + kept, SYMM_SITE_NAME_BYTES - kept, "~%08x", hash);
+}
+
+const char *symm__site_name_text(const char *site, char *text, size_t bytes)
+{
+    if (site && *site)
+        snprintf(text, bytes, "site '%s'", site);
+    else
+        snprintf(text, bytes, "a site without a name");
+    return text;
+}
+
 const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *text,
                             size_t bytes)
 {
@@ -218,8 +240,9 @@ static symm_status report_dead(const struct stall *stall, int member,
     if (!stall->state)
         return symm__team_fail(
             team, status,
-            "rank %d %s while rank %d waited for its signal %d at site '%s' of %s",
-            team->world_rank[member], why, team->ctx->rank, stall->signal, stall->site,
+            "rank %d %s while rank %d waited for its signal %d at %s of %s",
+            team->world_rank[member], why, team->ctx->rank, stall->signal,
+            symm__site_name_text(stall->site, mine, sizeof(mine)),
             symm__team_name(team, name, sizeof(name)));
     return symm__team_fail(
         team, status, "rank %d %s while rank %d waited for it at %s of %s",
@@ -534,6 +557,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
                           .deadline = deadline};
     double elapsed = 0;
     uint64_t seen = 0;
+    char where[SYMM_SITE_NAME_BYTES + 24];
 
     /* acquire: pairs with the release in the sender's signal: what it put is visible */
     for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
@@ -554,9 +578,10 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
             status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                      "rank %d did not raise signal %d for the %u-th "
                                      "time within %g s (it has "
-                                     "raised it %u times); rank %d waits at site '%s'",
+                                     "raised it %u times); rank %d waits at %s",
                                      team->world_rank[peer], signal, count, deadline,
-                                     (uint32_t)seen, team->ctx->rank, site);
+                                     (uint32_t)seen, team->ctx->rank,
+                                     symm__site_name_text(site, where, sizeof(where)));
         if (status != SYMM_OK)
             return status;
     }
