@@ -122,6 +122,7 @@ struct symm_team {
     uint32_t sequence;  /* of exchanges */
     uint64_t before;    /* tag of the exchange that the next one follows; 0: its own */
     bool agreed;        /* all members are known to come to the next exchange */
+    bool again;         /* a member that has left the next exchange may come again */
     uint32_t board;     /* where its agreement on survivors is (team_shrink.c) */
     uint32_t shrinks;   /* attempts to shrink it that are over, */
     uint64_t survivors; /* and by bits of team ranks who was left; 0: no attempt yet */

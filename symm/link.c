@@ -214,6 +214,8 @@ static symm_status exchange_late(const struct symm_link_run *run)
     char names[320];
     bool parts =
         false; /* is any part still on its way? Else it is a DONE that we miss */
+    if (run->given_up)
+        return symm__fail(SYMM_ERR_TIMEOUT, "%s", run->why);
     for (int i = 0; i < run->exchange->count; i++)
         parts = parts || !run->peers[i].sent || !run->peers[i].got;
     for (int i = 0; i < run->exchange->count; i++) {
@@ -264,7 +266,8 @@ static symm_status exchange_ask(struct symm_link_run *run)
 /* Sleeps until something can be done for a peer, or it is time to ask who is alive. */
 static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls)
 {
-    double pause = run->until - symm__now();
+    const double now = symm__now();
+    double pause = run->until - now;
     if (run->link->alive != NULL && pause > LINK_ALIVE_SECONDS)
         pause = LINK_ALIVE_SECONDS;
     for (int i = 0; i < run->exchange->count; i++) {
@@ -277,6 +280,8 @@ static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls
             events |= POLLOUT;
         if (peer->crowded && pause > LINK_CROWDED_SECONDS)
             pause = LINK_CROWDED_SECONDS;
+        if (pause > symm__link_patience(peer, now))
+            pause = symm__link_patience(peer, now);
         /* Negative descriptors are passed over: even a hang-up would wake us. */
         polls[i] = (struct pollfd){.fd = events != 0 ? peer->fd : -1, .events = events};
     }
@@ -298,6 +303,17 @@ static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls
     return SYMM_OK;
 }
 
+/* A peer that shows itself in another exchange, and in no later one, is there. */
+static symm_status exchange_together(struct symm_link_run *run, double now)
+{
+    for (int i = 0; i < run->exchange->count; i++) {
+        const struct symm_link_peer *peer = &run->peers[i];
+        if (!peer->can_recv && symm__link_patience(peer, now) <= 0)
+            return symm__link_mismatch(run, peer);
+    }
+    return SYMM_OK;
+}
+
 static symm_status exchange_run(struct symm_link_run *run, struct pollfd *polls)
 {
     double asked = symm__now();
@@ -309,6 +325,9 @@ static symm_status exchange_run(struct symm_link_run *run, struct pollfd *polls)
         double now = symm__now();
         if (!(now < run->until))
             return exchange_late(run);
+        status = exchange_together(run, now);
+        if (status != SYMM_OK)
+            return status;
         if (now - asked >= LINK_ALIVE_SECONDS) {
             status = exchange_ask(run);
             asked = now;
@@ -351,6 +370,7 @@ symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *e
         return symm__fail(SYMM_ERR_INVALID, "%s has %d members: 1 to %d are possible",
                           exchange->what, exchange->count, SYMM_LINK_MAX);
     memset(parcels, 0, (size_t)exchange->count * sizeof(*parcels));
+    run.sequence = exchange->sequence;
     run.start = symm__now();
     run.until = run.start + exchange->deadline;
     symm_status status = exchange_check(link, exchange, &run.self);
@@ -376,6 +396,8 @@ symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *e
         status = symm__fail_quiet(run.mine, run.sentence);
     if (status != SYMM_OK)
         symm__parcels_finish(parcels, exchange->count);
+    if (exchange->next != NULL)
+        *exchange->next = run.sequence + 1;
     free(polls);
     free(run.peers);
     free(run.scratch);

@@ -10,8 +10,10 @@
  * travels with its message) or death (hang-up, or `alive` says so); descriptors arrive
  * CLOEXEC, exactly as many as announced, or are closed; nothing is leaked on any path.
  * After a failed exchange the sockets serve exchanges of other teams as before.
- * Refuses: messages of another exchange (other tag or sequence): SYMM_ERR_MISMATCH on all
- * members, naming the rank and both steps.
+ * Refuses: a member that is in an exchange of another tag: SYMM_ERR_MISMATCH on all members,
+ * naming the rank and both steps. An exchange that a member has left in vain does not count:
+ * its packets are thrown away, and a later one of the same tag is made under the highest
+ * number that any member has come to.
  * One exchange at a time runs on a link: the caller sees to that.
  */
 #ifndef SYMM_LINK_H
@@ -49,6 +51,9 @@ struct symm_link {
         uint32_t sequence;
         symm_status status;
         uint64_t untold; /* bit r: rank r has still to be told */
+        uint64_t blamed; /* bit r: rank r had not come, or was in another exchange: */
+        uint64_t other_tag;
+        uint32_t other_sequence;
         char sentence[SYMM_LINK_SENTENCE];
     } past[SYMM_LINK_PAST];
     unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_LINK_PAST */
@@ -89,7 +94,9 @@ struct symm_exchange {
     const char
         *what;    /* "rendezvous of team 3": for errors; at most 63 bytes are sent */
     uint64_t tag; /* equal on all members for the same step */
-    uint32_t sequence;  /* counts the exchanges of this tag; equal on all members */
+    uint32_t sequence; /* counts the exchanges of this tag */
+    uint32_t *next; /* NULL, or gets the number of the tag's next exchange: this one's
+                           and 1, or more if other members had left some in vain */
     const int *members; /* world ranks, the own one too; borrows */
     int count;          /* of members */
     double deadline;    /* seconds from the call */
@@ -98,6 +105,8 @@ struct symm_exchange {
     bool
         agreed; /* all members are known to come to this one: packets of others are old,
                     and are thrown away */
+    bool again; /* a member that gave up before this one came may come again, and is
+                    waited for; else its failure is this one's */
     symm_status
         status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
                             sent along, and every member's exchange fails with my status */

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,11 @@
 #include "wire.h"
 
 #define LINK_MAGIC        0x4c4d5953u /* "SYML" */
-#define LINK_VERSION      1u
+#define LINK_VERSION      2u
 #define LINK_BURST        8 /* packets to or from one peer before the next one's turn */
 #define LINK_LEAVING      UINT64_MAX /* tag of a NOTICE that is of no team */
 #define LINK_TELL_SECONDS 0.02       /* for all members to take a FAIL */
+#define LINK_MOVE_SECONDS 0.05       /* for a peer's next packet, if it moves on */
 
 enum link_kind { LINK_DATA = 1, LINK_DONE = 2, LINK_FAIL = 3, LINK_NOTICE = 4 };
 
@@ -80,7 +82,7 @@ static struct symm_link_head link_head(const struct symm_link_run *run,
         .version = LINK_VERSION,
         .kind = (uint16_t)kind,
         .tag = run->exchange->tag,
-        .sequence = run->exchange->sequence,
+        .sequence = run->sequence,
         .rank = run->link->rank,
         .status = status,
     };
@@ -100,6 +102,9 @@ static enum symm_wire link_tell(const struct symm_link_run *run,
     head.sequence = past->sequence;
     head.bytes_here = (uint32_t)strlen(past->sentence);
     head.bytes_total = head.bytes_here;
+    head.blamed = (past->blamed & bit) != 0;
+    head.other_tag = past->other_tag;
+    head.other_sequence = past->other_sequence;
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
                              symm__wire_part(past->sentence, head.bytes_here)};
     enum symm_wire wire = link_out(run->link, rank, parts, 2, NULL, 0, until);
@@ -224,12 +229,17 @@ void symm__link_abandon(struct symm_link_run *run, symm_status status)
     const struct symm_exchange *exchange = run->exchange;
     double until = symm__now() + LINK_TELL_SECONDS;
     struct symm_link_past *past =
-        link_remember(run->link, exchange->tag, exchange->sequence);
+        link_remember(run->link, exchange->tag, run->sequence);
     past->status = status;
+    past->blamed = run->blamed;
+    past->other_tag = run->other_tag;
+    past->other_sequence = run->other_sequence;
     (void)snprintf(past->sentence, sizeof(past->sentence), "%s", symm_last_error());
     for (int i = 0; i < exchange->count; i++) {
         if (i == run->self || (run->peers != NULL && run->peers[i].dead))
             continue;
+        if (status == SYMM_ERR_TIMEOUT && run->peers != NULL && !run->peers[i].got_any)
+            past->blamed |= UINT64_C(1) << exchange->members[i];
         past->untold |= UINT64_C(1) << exchange->members[i];
         (void)link_tell(run, past, exchange->members[i], until);
     }
@@ -250,7 +260,7 @@ static bool link_is_past(const struct symm_link *link,
 static bool link_is_current(const struct symm_link_run *run,
                             const struct symm_link_head *head)
 {
-    return head->tag == run->exchange->tag && head->sequence == run->exchange->sequence;
+    return head->tag == run->exchange->tag && head->sequence == run->sequence;
 }
 
 static symm_status link_damaged(const struct symm_link_run *run,
@@ -342,18 +352,113 @@ static symm_status link_relay(const struct symm_link_run *run,
     return symm__fail_quiet(symm__peer_status(head->status), sentence);
 }
 
-static symm_status link_mismatch(struct symm_link_run *run,
-                                 const struct symm_link_peer *peer,
-                                 const struct symm_link_head *head)
+symm_status symm__link_mismatch(struct symm_link_run *run,
+                                const struct symm_link_peer *peer)
 {
     /* Of its part only the head counts; the rest is not to disturb a later exchange. */
-    (void)link_remember(run->link, head->tag, head->sequence);
+    (void)link_remember(run->link, peer->other_tag, peer->other_sequence);
+    run->blamed = UINT64_C(1) << peer->rank;
+    run->other_tag = peer->other_tag;
+    run->other_sequence = peer->other_sequence;
     return symm__fail(SYMM_ERR_MISMATCH,
                       "rank %d is at \"%s\" (number %" PRIu32 ") where rank %d is at "
                       "\"%s\" (number %" PRIu32 "): all ranks must make the same "
                       "calls in the same order",
-                      peer->rank, head->what, head->sequence, run->link->rank,
-                      run->exchange->what, run->exchange->sequence);
+                      peer->rank, peer->other_what, peer->other_sequence,
+                      run->link->rank, run->exchange->what, run->sequence);
+}
+
+double symm__link_patience(const struct symm_link_peer *peer, double now)
+{
+    return peer->elsewhere ? peer->since + LINK_MOVE_SECONDS - now : (double)INFINITY;
+}
+
+static void link_see_elsewhere(struct symm_link_peer *peer,
+                               const struct symm_link_head *head)
+{
+    if (peer->elsewhere && peer->other_tag == head->tag &&
+        peer->other_sequence == head->sequence)
+        return;
+    peer->elsewhere = true;
+    peer->other_tag = head->tag;
+    peer->other_sequence = head->sequence;
+    memcpy(peer->other_what, head->what, sizeof(peer->other_what));
+    peer->since = symm__now();
+}
+
+/* "split (world)" and "split (team 3 [0 1])" are the same step. */
+static bool link_same_step(const char *a, const char *b)
+{
+    size_t length = strcspn(a, "(");
+    return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
+}
+
+/* All begins anew under a number that a member has come to: it has left the other ones. */
+static void link_restart(struct symm_link_run *run, uint32_t sequence)
+{
+    (void)link_remember(run->link, run->exchange->tag, run->sequence);
+    run->sequence = sequence;
+    run->all_got = run->given_up = false;
+    for (int i = 0; i < run->exchange->count; i++) {
+        const struct symm_link_peer *old = &run->peers[i];
+        if (i == run->self)
+            continue;
+        symm__parcels_finish(&run->parcels[i], 1);
+        run->peers[i] = (struct symm_link_peer){.index = i,
+                                                .rank = old->rank,
+                                                .fd = old->fd,
+                                                .can_send = true,
+                                                .can_recv = true};
+    }
+}
+
+/* FAIL of this exchange. Had the peer left before this rank came? */
+static symm_status link_failed(struct symm_link_run *run,
+                               const struct symm_link_head *head)
+{
+    symm_status status = link_relay(run, head);
+    if (head->blamed != 1 || status != SYMM_ERR_TIMEOUT ||
+        (!run->exchange->again && link_same_step(head->what, run->exchange->what)))
+        return status;
+    run->given_up = true;
+    (void)snprintf(run->why, sizeof(run->why), "%s", symm_last_error());
+    return SYMM_OK;
+}
+
+/* Of another exchange of the same tag. */
+static symm_status link_renumber(struct symm_link_run *run, struct symm_link_peer *peer,
+                                 const struct symm_link_head *head, const int *fds,
+                                 bool *taken)
+{
+    bool later = (int32_t)(head->sequence - run->sequence) > 0;
+    if (head->kind == LINK_FAIL)
+        /* It has failed in a step on the way to this one, and won't come. */
+        return later ? link_failed(run, head) : link_relay(run, head);
+    if (!later || head->kind != LINK_DATA)
+        return SYMM_OK;
+    if (!link_same_step(head->what, run->exchange->what)) {
+        link_see_elsewhere(peer, head);
+        return SYMM_OK;
+    }
+    link_restart(run, head->sequence);
+    return link_take(run, peer, head, fds, taken);
+}
+
+/* Of another tag. */
+static symm_status link_foreign(struct symm_link_run *run, struct symm_link_peer *peer,
+                                const struct symm_link_head *head)
+{
+    if (head->kind != LINK_FAIL) {
+        link_see_elsewhere(peer, head);
+        return SYMM_OK;
+    }
+    /* It has failed in a step on the way to this one, or it has thrown our part away. */
+    if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
+        (head->blamed == 1 && head->other_tag == run->exchange->tag &&
+         head->other_sequence == run->sequence))
+        return link_relay(run, head);
+    peer->elsewhere = false; /* it has left */
+    return SYMM_OK;
 }
 
 /* A team has failed on that rank's host. `text` may hold anything. */
@@ -388,22 +493,19 @@ static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *p
         return SYMM_OK;
     }
     if (link_is_current(run, head)) {
+        peer->elsewhere = false;
         if (head->kind == LINK_DATA && !peer->got)
             return link_take(run, peer, head, fds, taken);
         if (head->kind == LINK_DATA)
             return link_damaged(run, peer, "more came than was announced");
         return head->kind == LINK_DONE ? link_done(run, peer, head)
-                                       : link_relay(run, head);
+                                       : link_failed(run, head);
     }
     if (run->exchange->agreed || link_is_past(run->link, head))
         return SYMM_OK;
-    if (head->kind != LINK_FAIL)
-        return link_mismatch(run, peer, head);
-    /* It has failed in a step on the way to this one, and won't come. */
-    if (head->tag == run->exchange->tag ||
-        (run->exchange->before != 0 && head->tag == run->exchange->before))
-        return link_relay(run, head);
-    return SYMM_OK;
+    if (head->tag == run->exchange->tag)
+        return link_renumber(run, peer, head, fds, taken);
+    return link_foreign(run, peer, head);
 }
 
 static bool link_head_check(struct symm_link_head *head,

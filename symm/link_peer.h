@@ -7,7 +7,8 @@
  * A member's part travels as DATA packets, the first of which also carries its status.
  * A member that has all parts says DONE; one that has everybody's DONE leaves, so that
  * a failure to receive is everybody's failure too. A member whose exchange fails says
- * FAIL, its last packet of that exchange, with the reason. A NOTICE belongs to no
+ * FAIL, its last packet of that exchange, with the reason. So a packet of another exchange
+ * tells that the peer is there only if it stays the peer's last one for a moment. A NOTICE belongs to no
  * exchange: a team of that tag has failed on a rank of another host.
  */
 #ifndef SYMM_LINK_PEER_H
@@ -33,8 +34,11 @@ struct symm_link_head {
     uint32_t bytes_here;  /* behind this head */
     uint32_t fds_here;
     char what[64];
+    uint64_t other_tag; /* FAIL: the receiver's exchange that did not fit, */
+    uint32_t other_sequence;
+    uint32_t blamed; /* if 1 and a mismatch; 1 and a timeout: it had not come */
 };
-static_assert(sizeof(struct symm_link_head) == 112, "the head's layout is fixed");
+static_assert(sizeof(struct symm_link_head) == 128, "the head's layout is fixed");
 static_assert(SYMM_LINK_SENTENCE == SYMM_ERROR_BYTES,
               "a past failure keeps its sentence");
 
@@ -48,6 +52,11 @@ struct symm_link_peer {
     bool settled;            /* done, and nothing more will come for this exchange */
     bool dead;
     bool got_any;
+    bool elsewhere; /* its last packet was of another exchange: */
+    uint64_t other_tag;
+    uint32_t other_sequence;
+    char other_what[64];
+    double since; /* when that came */
     size_t sent_bytes, got_bytes;
     int sent_fds, fds_total;
     symm_status status; /* its own, with its sentence in the parcel's bytes */
@@ -61,7 +70,13 @@ struct symm_link_run {
     struct symm_link_peer *peers; /* [exchange->count]; owned */
     char *scratch;                /* SYMM_LINK_CHUNK; owned */
     int self;                     /* own index */
+    uint32_t sequence;            /* the number it is made under now */
     bool all_got;                 /* every part is here: DONE may be said */
+    bool given_up;                /* a member had left before this one came: why */
+    char why[SYMM_ERROR_BYTES];
+    uint64_t blamed; /* of its failure, as in struct symm_link_past */
+    uint64_t other_tag;
+    uint32_t other_sequence;
     double start, until;
     symm_status mine; /* != SYMM_OK: the part is a sentence */
     char sentence[SYMM_ERROR_BYTES];
@@ -86,6 +101,11 @@ bool symm__link_owes(const struct symm_link_run *run,
                      const struct symm_link_peer *peer);
 symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
                             bool *progress);
+/* Seconds until the peer counts as being in another exchange; INFINITY: it is not seen there.
+ * Then symm__link_mismatch is the end of this one. */
+double symm__link_patience(const struct symm_link_peer *peer, double now);
+symm_status symm__link_mismatch(struct symm_link_run *run,
+                                const struct symm_link_peer *peer);
 /* how: "died"; of one that has finalized its context that is said. */
 symm_status symm__link_dead(const struct symm_link_run *run,
                             struct symm_link_peer *peer, const char *how);

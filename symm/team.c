@@ -285,8 +285,10 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
     struct symm_exchange exchange = {
         .what = step,
         .tag = team->uid,
-        .sequence = team->sequence++,
+        .sequence = team->sequence,
+        .next = &team->sequence,
         .agreed = team->agreed,
+        .again = team->again,
         .before = team->before,
         .members = team->world_rank,
         .count = team->size,
@@ -298,7 +300,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
         .fds_count = mine == SYMM_OK ? fds_count : 0,
     };
 
-    team->agreed = false;
+    team->agreed = team->again = false;
     team->before = 0;
     snprintf(step, sizeof(step), "%s (%s)", what,
              symm__team_name(team, name, sizeof(name)));
@@ -407,6 +409,7 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
     /* What can fail here fails before the exchange, so that everybody learns of it. */
     symm_status status = symm__team_create(parent->ctx, parent->size, &made);
 
+    parent->again = true; /* a split that fails leaves the parent as it was */
     status = symm__team_exchange(parent, "split", parent->ctx->deadline, status, &wire,
                                  sizeof(wire), NULL, 0, parcels);
     if (status == SYMM_OK) {

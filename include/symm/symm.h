@@ -211,7 +211,8 @@ SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as
 /*
  * Collective over the parent. Ranks of one colour form a team, ordered by key, then by rank
  * in the parent; color < 0: no team for me, and *team = NULL. The new team has an address
- * range of its own in the heap; it may use the parent's buffers too.
+ * range of its own in the heap; it may use the parent's buffers too. A split that some ranks
+ * did not come to within the deadline does not count: all may make it again.
  */
 SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
                                      symm_team **team) SYMM_MUST_CHECK;

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_abandoned.c - collective steps that some ranks leave in vain do not count: the
+ * next step that all ranks come to goes well, whichever team it is of. ctest: cost 12
+ *
+ * The last ranks miss steps; the others' calls time out. A test whose deadline was too short
+ * for a step that all ranks make begins anew with a longer one.
+ */
+#include "harness.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum kind {
+    RENDEZVOUS_OF_PART, /* then splits of the world */
+    SPLITS_OF_PART,     /* several, then splits of the world and of the part */
+    SPLIT_THEN_OTHER,   /* of the part, then its rendezvous */
+    SPLIT_OF_WORLD,     /* then again by all */
+    SPLIT_TOO_LATE,     /* by the late ranks alone, then again by all */
+    KINDS
+};
+
+struct shared {
+    struct harness_sync sync;
+    enum kind kind;
+    int missing;     /* so many of the last ranks miss the step */
+    _Atomic int bad; /* ranks whose step failed that should not have */
+};
+
+static int check_sum(symm_team *team)
+{
+    int n = symm_team_size(team), mine = 1 << symm_team_rank(team), sum = -1;
+
+    CHECK_OK(symm_all_reduce(team, &mine, &sum, 1, SYMM_INT32, SYMM_SUM, NULL, NULL));
+    CHECK(sum == (1 << n) - 1);
+    return 0;
+}
+
+/* A step that all ranks have made: was the deadline too short for one of them? */
+static int judge(struct shared *s, int ranks, const char *what, symm_status status,
+                 bool *good)
+{
+    if (status != SYMM_OK) {
+        printf("rank %d: %s: %s: %s\n", harness_rank(), what, symm_status_name(status),
+               symm_last_error());
+        atomic_fetch_add(&s->bad, 1);
+    }
+    CHECK_ZERO(harness_sync_wait(&s->sync, ranks));
+    *good = atomic_load(&s->bad) == 0;
+    return 0;
+}
+
+/* A split that all ranks make. */
+static int split_well(struct shared *s, symm_team *parent)
+{
+    symm_team *team = NULL;
+    symm_status status = symm_team_split(parent, 0, 0, &team);
+    bool good;
+
+    CHECK_ZERO(judge(s, symm_team_size(parent), "split", status, &good));
+    if (good)
+        CHECK_ZERO(check_sum(team));
+    symm_team_destroy(team);
+    return 0;
+}
+
+/* A split that only some ranks come to. */
+static int split_in_vain(symm_team *parent)
+{
+    symm_team *none = NULL;
+
+    CHECK_STATUS(symm_team_split(parent, 0, 0, &none), SYMM_ERR_TIMEOUT);
+    CHECK(none == NULL);
+    return 0;
+}
+
+static int miss(struct shared *s, symm_team *world, symm_team *part, bool late)
+{
+    const int n = symm_team_size(world);
+    char last[24];
+
+    snprintf(last, sizeof(last), "rank %d", n - 1);
+    if (!late && s->kind == RENDEZVOUS_OF_PART)
+        CHECK_STATUS(symm_rendezvous(part), SYMM_ERR_TIMEOUT);
+    else if (!late && s->kind == SPLIT_OF_WORLD)
+        CHECK_ZERO(split_in_vain(world));
+    else if (!late)
+        CHECK_ZERO(split_in_vain(s->kind == SPLIT_TOO_LATE ? world : part));
+    if (!late)
+        CHECK_ERROR(last);
+    for (int k = 0; k < 3 && !late && s->kind == SPLITS_OF_PART; k++)
+        CHECK_ZERO(split_in_vain(part));
+    CHECK_ZERO(harness_sync_wait(&s->sync, n));
+    if (late && s->kind == SPLIT_TOO_LATE) {
+        CHECK_ZERO(split_in_vain(world));
+        CHECK_ERROR(last);
+    }
+    return harness_sync_wait(&s->sync, n);
+}
+
+static int body(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *part = NULL;
+    const int n = symm_team_size(world);
+    const bool late = symm_team_rank(world) >= n - s->missing;
+    symm_status status = symm_team_split(world, 0, 0, &part);
+    bool good;
+
+    CHECK_ZERO(judge(s, n, "first split", status, &good));
+    if (!good)
+        return 0;
+    CHECK_ZERO(miss(s, world, part, late));
+    if (s->kind == SPLIT_THEN_OTHER)
+        CHECK_ZERO(judge(s, n, "rendezvous", symm_rendezvous(part), &good));
+    CHECK_ZERO(split_well(s, world));
+    CHECK_ZERO(split_well(s, world));
+    if (s->kind == SPLITS_OF_PART)
+        CHECK_ZERO(split_well(s, part));
+    return 0;
+}
+
+static void all_come_again(void **state)
+{
+    struct shared *s = *state;
+    static const struct {
+        int ranks, missing;
+    } jobs[] = {{2, 1}, {3, 1}, {4, 2}, {5, 3}};
+
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (size_t j = 0; j < sizeof(jobs) / sizeof(jobs[0]); j++) {
+            double deadline;
+
+            HARNESS_PATIENCE(deadline, 0.15)
+            {
+                struct harness job = {.ranks = jobs[j].ranks,
+                                      .mode =
+                                          j % 2 ? HARNESS_THREADS : HARNESS_PROCESSES,
+                                      .body = body,
+                                      .arg = s,
+                                      .deadline = deadline};
+
+                memset(s, 0, sizeof(*s));
+                s->kind = (enum kind)kind;
+                s->missing = jobs[j].missing;
+                assert_int_equal(harness_run(&job), 0);
+                if (atomic_load(&s->bad) == 0)
+                    break;
+            }
+            assert_true(deadline <= HARNESS_SOON);
+        }
+    }
+}
+
+int main(void)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+    struct CMUnitTest tests[] = {cmocka_unit_test(all_come_again)};
+
+    tests[0].initial_state = shared;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
