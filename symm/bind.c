@@ -287,8 +287,9 @@ symm_status symm__bind_share(const struct symm_topology *topology,
 
     if (size < 1 || rank < 0 || rank >= size)
         return symm__fail(SYMM_ERR_INVALID,
-                          "bind: no local rank %d among %d; ranks count from 0", rank,
-                          size);
+                          "symm_bind_self: no local rank %d among %d; ranks count from "
+                          "0",
+                          rank, size);
     if (symm__topology_count(topology, SYMM_PLACE_CORE, true) == 0)
         return symm__fail(SYMM_ERR_SYSTEM,
                           "bind: none of the CPUs that local rank %d may run on is "

@@ -751,8 +751,8 @@ static symm_status collective(symm_team *team, const struct request *rq,
     symm_call copy;
     symm_status status = symm__team_check(team);
 
-    if (__builtin_expect(status != SYMM_OK, 0))
-        return status;
+    if (__builtin_expect(status != SYMM_OK, 0)) /* once more, to be named */
+        return symm__team_check_in(team, symm__kind_name(rq->kind));
     if (__builtin_expect(call->size != sizeof(*call) || !(call->deadline >= 0) ||
                              (unsigned)call->channel > SYMM_CHANNELS,
                          0)) {

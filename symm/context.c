@@ -29,16 +29,16 @@
 #include "status.h"
 #include "symm/device.h"
 
-symm_status symm__ctx_check(const symm_ctx *ctx)
+symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
 {
     if (!ctx)
-        return symm__fail(SYMM_ERR_INVALID, "the context is NULL");
+        return symm__fail(SYMM_ERR_INVALID, "%s: the context is NULL", function);
     if (*ctx->own_process != 1)
         return symm__fail(
             SYMM_ERR_FORKED,
-            "the context of rank %d belongs to the parent of this process; "
+            "%s: the context of rank %d belongs to the parent of this process; "
             "call symm_init in the process that uses it",
-            ctx->rank);
+            function, ctx->rank);
     return SYMM_OK;
 }
 

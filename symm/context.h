@@ -219,7 +219,10 @@ static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
 }
 
 /* context.c */
-symm_status symm__ctx_check(const symm_ctx *ctx) SYMM_MUST_CHECK; /* NULL, forked */
+/* NULL, forked. The sentence begins with the function, else with the one that asks. */
+symm_status symm__ctx_check_in(const symm_ctx *ctx,
+                               const char *function) SYMM_MUST_CHECK;
+#define symm__ctx_check(ctx) symm__ctx_check_in(ctx, __func__)
 
 /* group.c: gives the rank its sockets and the shared reservation. */
 symm_status symm__group_join(symm_group *group, symm_ctx *ctx,
@@ -230,7 +233,9 @@ uint64_t symm__group_held(symm_group *group,
                           int rank); /* bit s: somebody holds slot s */
 
 /* team.c */
-symm_status symm__team_check(const symm_team *team) SYMM_MUST_CHECK;
+symm_status symm__team_check_in(const symm_team *team,
+                                const char *function) SYMM_MUST_CHECK;
+#define symm__team_check(team) symm__team_check_in(team, __func__)
 /* World team at init; pads of all ranks are mapped on return. `mine`: a failure of mine
  * before this step, told to all. Collective. */
 symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine,

@@ -147,7 +147,7 @@ static symm_status write_all(int fd, const char *text, size_t bytes)
             continue;
         if (count < 0)
             return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                    "writing the report on CUDA");
+                                    "symm_cuda_write: writing the report on CUDA");
         text += count;
         bytes -= (size_t)count;
     }

@@ -43,7 +43,7 @@ const char *symm_op_name(symm_op op)
 symm_status symm_dtype_parse(const char *name, symm_dtype *dtype)
 {
     if (!name || !dtype)
-        return symm__fail(SYMM_ERR_INVALID, "symm_dtype_parse: an argument is NULL");
+        return symm__fail_null("symm_dtype_parse", name ? "dtype" : "name");
 #define SYMM_DTYPE_TRY(id, value, json, bytes)                                         \
     if (strcmp(name, json) == 0) {                                                     \
         *dtype = SYMM_##id;                                                            \
@@ -62,7 +62,7 @@ symm_status symm_dtype_parse(const char *name, symm_dtype *dtype)
 symm_status symm_op_parse(const char *name, symm_op *op)
 {
     if (!name || !op)
-        return symm__fail(SYMM_ERR_INVALID, "symm_op_parse: an argument is NULL");
+        return symm__fail_null("symm_op_parse", name ? "op" : "name");
 #define SYMM_OP_TRY(id, value, json)                                                   \
     if (strcmp(name, json) == 0) {                                                     \
         *op = SYMM_##id;                                                               \

@@ -296,7 +296,7 @@ static symm_status enter(symm_team *team, void **stream)
 static symm_status begin(const char *what, symm_team *team, const symm_call *given,
                          symm_call *call)
 {
-    symm_status status = symm__team_check(team);
+    symm_status status = symm__team_check_in(team, what);
 
     *call = (symm_call){.size = sizeof(*call)};
     if (status == SYMM_OK && given)

@@ -94,7 +94,7 @@ static symm_status export_new(const char *what, symm_buffer *buffer, void **mana
 
     if (!buffer || !managed)
         return symm__fail_null(what, buffer ? "managed" : "buffer");
-    status = symm__ctx_check(buffer->team->ctx);
+    status = symm__ctx_check_in(buffer->team->ctx, what);
     if (status != SYMM_OK)
         return status;
     *e = calloc(1, sizeof(**e));

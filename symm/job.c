@@ -393,7 +393,7 @@ symm_status symm_job_detect(symm_job_info *info)
     struct symm_job job;
     symm_status status;
 
-    if (!info || info->size < sizeof(*info))
+    if (!info || info->size < sizeof(*info) || info->size > 4096)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_job_detect: info is NULL or info->size is "
                           "not sizeof(symm_job_info)");

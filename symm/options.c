@@ -49,7 +49,7 @@ const char *symm__option(enum symm_option option)
 
 symm_status symm_option_at(int index, symm_option_info *info)
 {
-    if (!info || info->size < sizeof(*info))
+    if (!info || info->size < sizeof(*info) || info->size > 4096)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_option_at: info is NULL or info->size is "
                           "not sizeof(symm_option_info)");

@@ -219,7 +219,7 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
                          void **stream)
 {
     symm_call call = {.size = sizeof(call)};
-    symm_status status = symm__team_check(t->team);
+    symm_status status = symm__team_check_in(t->team, what);
 
     if (status != SYMM_OK)
         return status;

@@ -58,11 +58,11 @@ const char *symm__team_name(const symm_team *team, char *text, size_t bytes)
     return text;
 }
 
-symm_status symm__team_check(const symm_team *team)
+symm_status symm__team_check_in(const symm_team *team, const char *function)
 {
     if (!team)
-        return symm__fail(SYMM_ERR_INVALID, "the team is NULL");
-    return symm__ctx_check(team->ctx);
+        return symm__fail(SYMM_ERR_INVALID, "%s: the team is NULL", function);
+    return symm__ctx_check_in(team->ctx, function);
 }
 
 static void team_range(const symm_ctx *ctx, int slot, size_t *begin, size_t *end)

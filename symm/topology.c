@@ -356,18 +356,22 @@ symm_status symm_topology_write(int fd, const char *format)
     struct symm_topology topology = {0};
     bool json = format != NULL && strcmp(format, "json") == 0;
 
-    if (!json && (format == NULL || strcmp(format, "text") != 0))
+    if (format == NULL)
+        return symm__fail_null("symm_topology_write", "format");
+    if (!json && strcmp(format, "text") != 0)
         return symm__fail(SYMM_ERR_INVALID,
-                          "topology: no format '%s'; there are 'text' and 'json'",
-                          format != NULL ? format : "(null)");
+                          "symm_topology_write: no format '%s'; there are 'text' and "
+                          "'json'",
+                          format);
     symm_status status = symm__topology_read(&topology);
     if (status != SYMM_OK)
         return status;
     int error =
         json ? symm__topology_draw_json(&topology, fd) : write_text(&topology, fd);
     if (error != 0)
-        status = symm__fail_errno(SYMM_ERR_SYSTEM, error,
-                                  "topology: can't write to descriptor %d", fd);
+        status =
+            symm__fail_errno(SYMM_ERR_SYSTEM, error,
+                             "symm_topology_write: can't write to descriptor %d", fd);
     symm__topology_finish(&topology);
     return status;
 }

@@ -1,0 +1,845 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_misuse.c - every function of symm.h, plan.h and interop.h, called as it must not
+ * be called: NULL, sizes of structs that no version has, numbers out of range, objects of a
+ * forked parent. Written from the headers alone. ctest: cost 4
+ *
+ * A refused call returns the status that the header names, writes no output, and sets a
+ * sentence of its own that has the function's or the argument's name. Nothing crashes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "symm/interop.h"
+#include "symm/plan.h"
+#include "symm/symm.h"
+
+#define QUIET_NAN __builtin_nan("")
+
+/* Sets a sentence that no other function makes. */
+static void mark(void)
+{
+    symm_op op;
+
+    assert_int_equal(symm_op_parse("marker", &op), SYMM_ERR_INVALID);
+    assert_non_null(strstr(symm_last_error(), "marker"));
+}
+
+static int complaints; /* of all tests: one of them does not hide the next */
+
+static void refused(symm_status status, symm_status wanted, const char *call,
+                    const char *name, int line)
+{
+    const char *said = symm_last_error();
+
+    if (status == wanted && said[0] && !strstr(said, "marker") && strstr(said, name))
+        return;
+    printf("line %d: %s: %s: '%s', expected: %s, '%s'\n", line, call,
+           symm_status_name(status), said, symm_status_name(wanted), name);
+    complaints++;
+}
+
+/* The call is refused, and the sentence has the name. */
+#define BAD(status, name, call) (mark(), refused(call, status, #call, name, __LINE__))
+#define INVALID(name, call)     BAD(SYMM_ERR_INVALID, name, call)
+/* The call goes well, and leaves the thread's sentence alone. */
+#define GOOD(call)                                                                     \
+    (mark(), refused((call) == SYMM_OK && strstr(symm_last_error(), "marker")          \
+                         ? symm_op_parse("good", &(symm_op){0})                        \
+                         : SYMM_OK,                                                    \
+                     SYMM_ERR_INVALID, #call, "good", __LINE__))
+
+struct world {
+    symm_ctx *ctx;
+    symm_team *team;
+    symm_buffer *buffer;
+    float *memory;
+};
+
+static int open_world(void **state)
+{
+    static struct world w;
+    symm_config config = {.size = sizeof(config),
+                          .backend = "host",
+                          .world_size = 1,
+                          .heap_bytes = (size_t)1 << 30,
+                          .team_bytes = (size_t)64 << 20,
+                          .deadline = 0.2};
+
+    if (symm_init(&config, &w.ctx) != SYMM_OK)
+        return 1;
+    w.team = symm_team_world(w.ctx);
+    if (symm_empty_strided_p2p(w.team, 1, (int64_t[]){64}, (int64_t[]){1}, SYMM_FLOAT32,
+                               1, &w.buffer) != SYMM_OK ||
+        symm_rendezvous(w.team) != SYMM_OK)
+        return 1;
+    w.memory = symm_buffer_ptr(w.buffer);
+    *state = &w;
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    struct world *w = *state;
+
+    symm_buffer_release(w->buffer);
+    symm_finalize(w->ctx);
+    return 0;
+}
+
+/* ---- Start ----------------------------------------------------------------------- */
+
+static symm_status init_with(symm_config config)
+{
+    symm_ctx *ctx = (symm_ctx *)&config;
+    symm_status status;
+
+    config.size = config.size ? config.size : sizeof(config);
+    status = symm_init(&config, &ctx);
+    if (status == SYMM_OK)
+        symm_finalize(ctx);
+    else
+        assert_ptr_equal(ctx, (symm_ctx *)&config); /* written only on success */
+    return status;
+}
+#define INIT(...) init_with((symm_config){.backend = "host", __VA_ARGS__})
+
+static int gather(void *arg, const void *in, size_t bytes, void *out)
+{
+    (void)arg;
+    memcpy(out, in, bytes);
+    return 0;
+}
+
+static void test_init(void **state)
+{
+    symm_bootstrap none = {.size = sizeof(none)}, one = {sizeof(one), gather, NULL};
+    symm_bootstrap shorter = one, longer = one;
+    const double bad_times[] = {-1, QUIET_NAN, 604801, 1e300};
+    const size_t bad_sizes[] = {1, 7, 9, 4097, SIZE_MAX};
+    struct {
+        symm_config config;
+        uint64_t more;
+    } newer = {{.size = sizeof(newer)}, 1};
+    symm_ctx *ctx;
+    symm_group *group;
+
+    (void)state;
+    INVALID("ctx", symm_init(NULL, NULL));
+    for (size_t i = 0; i < 5; i++)
+        INVALID("symm_config.size", INIT(.size = bad_sizes[i], .world_size = 1));
+    INVALID("symm_config", symm_init(&newer.config, &ctx));
+    for (size_t i = 0; i < 4; i++) {
+        INVALID("deadline", INIT(.world_size = 1, .deadline = bad_times[i]));
+        INVALID("init_deadline", INIT(.world_size = 1, .init_deadline = bad_times[i]));
+    }
+    INVALID("rank", INIT(.world_size = 1, .rank = 1));
+    INVALID("rank", INIT(.world_size = 2, .rank = -1, .job_id = "x"));
+    INVALID("world_size", INIT(.world_size = -1));
+    INVALID("world_size", INIT(.rank = 1));
+    INVALID("world_size", INIT(.rank = -1));
+    INVALID("world_size", INIT(.local_size = 1));
+    INVALID("world_size", INIT(.world_size = 2, .job_id = NULL));
+    INVALID("local_size", INIT(.world_size = 1, .local_size = 2));
+    INVALID("local_size", INIT(.world_size = 1, .local_size = -1));
+    INVALID("local_rank", INIT(.world_size = 1, .local_rank = 1, .local_size = 1));
+    INVALID("job_id", INIT(.world_size = 2, .job_id = ""));
+    INVALID("job_id", INIT(.world_size = 1, .job_id = ""));
+    BAD(SYMM_ERR_UNSUPPORTED, "1000", INIT(.world_size = 1000, .job_id = "x"));
+    INVALID("'abacus'", init_with((symm_config){.world_size = 1, .backend = "abacus"}));
+    INVALID("heap_bytes", INIT(.world_size = 1, .heap_bytes = 1));
+    INVALID("heap_bytes", INIT(.world_size = 1, .heap_bytes = SIZE_MAX));
+    INVALID("team_bytes", INIT(.world_size = 1, .team_bytes = 3));
+    shorter.size = 1;
+    longer.size = SIZE_MAX;
+    INVALID("symm_bootstrap.size", INIT(.world_size = 1, .bootstrap = &shorter));
+    INVALID("symm_bootstrap.size", INIT(.world_size = 1, .bootstrap = &longer));
+    INVALID("allgather", INIT(.world_size = 1, .bootstrap = &none));
+    GOOD(INIT(.world_size = 1, .bootstrap = &one));
+    GOOD(INIT(.world_size = 1, .job_id = "misuse"));
+    GOOD(INIT(.size = offsetof(symm_config, heap_bytes), .world_size = 1));
+    INVALID("symm_group_create", symm_group_create(0, &group));
+    INVALID("symm_group_create", symm_group_create(-1, &group));
+    INVALID("symm_group_create", symm_group_create(100000, &group));
+    INVALID("symm_group_create", symm_group_create(1, NULL));
+    symm_group_destroy(NULL);
+    symm_finalize(NULL);
+}
+
+/* ---- Names, options, the machine ------------------------------------------------- */
+
+static void test_names(void **state)
+{
+    struct world *w = *state;
+    symm_option_info option = {.size = sizeof(option)};
+    symm_job_info job = {.size = sizeof(job)};
+    symm_info info = {.size = sizeof(info)};
+    symm_dtype dtype;
+    symm_op op;
+    char where[64];
+    int id;
+
+    assert_string_equal(symm_status_name((symm_status)99), "SYMM_ERR_UNKNOWN");
+    assert_non_null(symm_status_text((symm_status)-99));
+    assert_null(symm_dtype_name((symm_dtype)-1));
+    assert_null(symm_op_name((symm_op)5));
+    assert_int_equal(symm_dtype_size((symm_dtype)12), 0);
+    INVALID("symm_dtype_parse", symm_dtype_parse(NULL, &dtype));
+    INVALID("symm_dtype_parse", symm_dtype_parse("int8", NULL));
+    INVALID("''", symm_dtype_parse("", &dtype));
+    INVALID("symm_op_parse", symm_op_parse(NULL, &op));
+    INVALID("symm_op_parse", symm_op_parse("sum", NULL));
+    INVALID("symm_option_at", symm_option_at(0, NULL));
+    BAD(SYMM_ERR_NOT_FOUND, "option", symm_option_at(-1, &option));
+    BAD(SYMM_ERR_NOT_FOUND, "option", symm_option_at(INT32_MAX, &option));
+    INVALID("symm_job_detect", symm_job_detect(NULL));
+    INVALID("symm_ctx_info", symm_ctx_info(NULL, &info));
+    INVALID("symm_ctx_info", symm_ctx_info(w->ctx, NULL));
+    for (size_t size = 0; size < 8; size++) {
+        option.size = job.size = info.size = size;
+        INVALID("symm_option_at", symm_option_at(0, &option));
+        INVALID("symm_job_detect", symm_job_detect(&job));
+        INVALID("symm_ctx_info", symm_ctx_info(w->ctx, &info));
+    }
+    option.size = job.size = info.size = SIZE_MAX;
+    INVALID("symm_option_at", symm_option_at(0, &option));
+    INVALID("symm_job_detect", symm_job_detect(&job));
+    INVALID("symm_ctx_info", symm_ctx_info(w->ctx, &info));
+    INVALID("symm_bind_self", symm_bind_self(-1, 1, where, sizeof(where)));
+    INVALID("symm_bind_self", symm_bind_self(1, 1, where, sizeof(where)));
+    INVALID("symm_bind_self", symm_bind_self(0, 0, where, sizeof(where)));
+    INVALID("symm_topology_write", symm_topology_write(1, NULL));
+    INVALID("symm_topology_write", symm_topology_write(1, "xml"));
+    BAD(SYMM_ERR_SYSTEM, "symm_topology_write", symm_topology_write(-1, "text"));
+    INVALID("symm_cuda_write", symm_cuda_write(1, NULL, false));
+    INVALID("symm_cuda_write", symm_cuda_write(1, "xml", false));
+    BAD(SYMM_ERR_SYSTEM, "symm_cuda_write", symm_cuda_write(-1, "text", false));
+    INVALID("symm_heap_dump", symm_heap_dump(NULL, "json", "/dev/null"));
+    INVALID("symm_heap_dump", symm_heap_dump(w->ctx, NULL, "/dev/null"));
+    INVALID("symm_heap_dump", symm_heap_dump(w->ctx, "json", NULL));
+    INVALID("xml", symm_heap_dump(w->ctx, "xml", "/dev/null"));
+    BAD(SYMM_ERR_SYSTEM, "/nowhere/x", symm_heap_dump(w->ctx, "json", "/nowhere/x"));
+    INVALID("symm_trace_attach", symm_trace_attach(NULL, NULL, NULL, &id));
+    INVALID("symm_trace_attach", symm_trace_attach(w->ctx, NULL, NULL, &id));
+    symm_trace_detach(NULL, 0);
+    symm_trace_detach(w->ctx, 12345);
+}
+
+/* ---- Teams and memory ------------------------------------------------------------ */
+
+static void test_teams(void **state)
+{
+    struct world *w = *state;
+    symm_team *team = NULL;
+    const void *device;
+
+    assert_null(symm_team_world(NULL));
+    assert_int_equal(symm_team_rank(NULL), -1);
+    assert_int_equal(symm_team_size(NULL), 0);
+    assert_int_equal(symm_team_world_rank(NULL, 0), -1);
+    assert_int_equal(symm_team_world_rank(w->team, INT32_MIN), -1);
+    INVALID("symm_team_split", symm_team_split(NULL, 0, 0, &team));
+    INVALID("symm_team_split", symm_team_split(w->team, 0, 0, NULL));
+    INVALID("symm_team_shrink", symm_team_shrink(NULL, &team));
+    INVALID("symm_team_shrink", symm_team_shrink(w->team, NULL));
+    INVALID("symm_team_device", symm_team_device(NULL, &device));
+    INVALID("symm_team_device", symm_team_device(w->team, NULL));
+    INVALID("symm_rendezvous", symm_rendezvous(NULL));
+    INVALID("symm_plan_load", symm_plan_load(NULL, "x"));
+    INVALID("symm_plan_load", symm_plan_load(w->team, NULL));
+    BAD(SYMM_ERR_SYSTEM, "/nowhere", symm_plan_load(w->team, "/nowhere"));
+    assert_non_null(symm_explain(NULL));
+    symm_team_destroy(NULL);
+    symm_team_destroy(w->team); /* the world: ignored */
+    GOOD(symm_barrier(w->team, NULL, NULL));
+    GOOD(symm_team_split(w->team, -1, 0, &team));
+    assert_null(team);
+}
+
+static symm_status place(symm_team *team, int ndim, int64_t shape, int64_t stride,
+                         int dtype)
+{
+    symm_buffer *buffer;
+    symm_status status = symm_empty_strided_p2p(team, ndim, &shape, &stride,
+                                                (symm_dtype)dtype, 9, &buffer);
+
+    if (status == SYMM_OK) {
+        symm_buffer_release(buffer);
+        assert_int_equal(symm_alloc_id_free(team, 9), SYMM_OK);
+    }
+    return status;
+}
+
+static void test_memory(void **state)
+{
+    struct world *w = *state;
+    static const char *const name = "symm_empty_strided_p2p";
+    const int64_t one[17] = {1};
+    symm_buffer *b = NULL;
+
+    INVALID(name, place(NULL, 1, 1, 1, SYMM_INT8));
+    INVALID(name, place(w->team, -1, 1, 1, SYMM_INT8));
+    INVALID(name, place(w->team, 17, 1, 1, SYMM_INT8));
+    INVALID(name, place(w->team, INT32_MAX, 1, 1, SYMM_INT8));
+    INVALID(name, place(w->team, 1, -1, 1, SYMM_INT8));
+    INVALID(name, place(w->team, 1, 1, -1, SYMM_INT8));
+    INVALID(name, place(w->team, 1, 1, 1, 12));
+    INVALID(name, place(w->team, 1, 1, 1, -1));
+    BAD(SYMM_ERR_OVERFLOW, name, place(w->team, 1, INT64_MAX, INT64_MAX, SYMM_FLOAT64));
+    BAD(SYMM_ERR_OVERFLOW, name, place(w->team, 1, INT64_MAX, 1, SYMM_FLOAT64));
+    BAD(SYMM_ERR_NOMEM, "bytes", place(w->team, 1, (int64_t)1 << 40, 1, SYMM_INT8));
+    INVALID(name, symm_empty_strided_p2p(w->team, 1, NULL, one, SYMM_INT8, 9, &b));
+    INVALID(name, symm_empty_strided_p2p(w->team, 1, one, NULL, SYMM_INT8, 9, &b));
+    INVALID(name, symm_empty_strided_p2p(w->team, 1, one, one, SYMM_INT8, 9, NULL));
+    BAD(SYMM_ERR_IN_USE, "alloc_id 1",
+        symm_empty_strided_p2p(w->team, 1, one, one, SYMM_INT8, 1, &b));
+    assert_null(b);
+    GOOD(place(w->team, 0, 1, 1, SYMM_INT8));
+    INVALID("symm_register", symm_register(NULL, &b, 8, &b));
+    INVALID("symm_register", symm_register(w->team, NULL, 8, &b));
+    INVALID("symm_register", symm_register(w->team, &b, 0, &b));
+    INVALID("symm_register", symm_register(w->team, &b, 8, NULL));
+    BAD(SYMM_ERR_UNSUPPORTED, "host", symm_register(w->team, &b, 8, &b));
+    INVALID("symm_alloc_id_free", symm_alloc_id_free(NULL, 1));
+    INVALID("symm_alloc_id_free", symm_alloc_id_free(w->team, 0));
+    BAD(SYMM_ERR_NOT_FOUND, "77", symm_alloc_id_free(w->team, 77));
+    BAD(SYMM_ERR_IN_USE, "alloc_id 1", symm_alloc_id_free(w->team, 1));
+    assert_null(symm_buffer_ptr(NULL));
+    assert_int_equal(symm_buffer_bytes(NULL), 0);
+    assert_int_equal(symm_buffer_offset(NULL), 0);
+    assert_null(symm_buffer_peer_ptr(NULL, 0));
+    assert_null(symm_buffer_peer_ptr(w->buffer, -1));
+    assert_null(symm_buffer_peer_ptr(w->buffer, 1));
+    assert_null(symm_buffer_multicast_ptr(NULL));
+    symm_buffer_release(NULL);
+}
+
+/* ---- Calls ----------------------------------------------------------------------- */
+
+static void test_calls(void **state)
+{
+    struct world *w = *state;
+    symm_team *t = w->team;
+    float *m = w->memory, other[64] = {0};
+    const size_t huge = SIZE_MAX / 2;
+    char *odd = (char *)other + 1;
+
+    INVALID("all_reduce",
+            symm_all_reduce(NULL, m, m, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    INVALID("reduce_scatter",
+            symm_reduce_scatter(NULL, m, other, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    INVALID("all_gather", symm_all_gather(NULL, m, other, 1, SYMM_FLOAT32, NULL, NULL));
+    INVALID("broadcast", symm_broadcast(NULL, m, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
+    INVALID("all_to_all", symm_all_to_all(NULL, m, other, 1, SYMM_FLOAT32, NULL, NULL));
+    INVALID("barrier", symm_barrier(NULL, NULL, NULL));
+    INVALID("`in`", symm_all_reduce(t, NULL, m, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    INVALID("`out`",
+            symm_all_reduce(t, m, NULL, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    INVALID("aligned",
+            symm_all_reduce(t, odd, m, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    INVALID("dtype", symm_all_reduce(t, m, m, 1, (symm_dtype)-1, SYMM_SUM, NULL, NULL));
+    INVALID("reduction",
+            symm_all_reduce(t, m, m, 1, SYMM_FLOAT32, (symm_op)77, NULL, NULL));
+    BAD(SYMM_ERR_OVERFLOW, "all_reduce",
+        symm_all_reduce(t, m, m, huge, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    BAD(SYMM_ERR_OVERFLOW, "all_gather",
+        symm_all_gather(t, m, other, huge, SYMM_FLOAT32, NULL, NULL));
+    INVALID("`in`",
+            symm_all_reduce(t, m, other, 65, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    INVALID("root", symm_broadcast(t, m, m, 1, SYMM_FLOAT32, -1, NULL, NULL));
+    INVALID("root", symm_broadcast(t, m, m, 1, SYMM_FLOAT32, 1, NULL, NULL));
+    BAD(SYMM_ERR_UNSUPPORTED, "symm_send",
+        symm_send(t, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
+    INVALID("symm_send", symm_send(NULL, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
+    INVALID("symm_recv", symm_recv(NULL, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
+    INVALID("symm_p2p_batch", symm_p2p_batch(NULL, NULL, 0, NULL, NULL));
+    INVALID("symm_p2p_batch", symm_p2p_batch(t, NULL, 1, NULL, NULL));
+    INVALID("symm_p2p_batch", symm_p2p_batch(t, NULL, -1, NULL, NULL));
+    INVALID("symm_put", symm_put(NULL, m, m, 4, 0, NULL, NULL));
+    INVALID("symm_get", symm_get(NULL, m, m, 4, 0, NULL, NULL));
+    INVALID("symm_put_signal", symm_put_signal(NULL, m, m, 4, 0, 0, NULL, NULL));
+    INVALID("symm_signal", symm_signal(NULL, 0, 0, NULL));
+    INVALID("symm_signal_wait", symm_signal_wait(NULL, 0, 0, NULL));
+    INVALID("peer", symm_put(t, m, other, 4, 1, NULL, NULL));
+    INVALID("peer", symm_get(t, other, m, 4, -1, NULL, NULL));
+    INVALID("dst", symm_put(t, NULL, other, 4, 0, NULL, NULL));
+    INVALID("src", symm_put(t, m, NULL, 4, 0, NULL, NULL));
+    INVALID("symm_put", symm_put(t, other, m, 4, 0, NULL, NULL));
+    INVALID("symm_put", symm_put(t, m, other, SIZE_MAX, 0, NULL, NULL));
+    INVALID("signal", symm_put_signal(t, m, other, 4, 0, 256, NULL, NULL));
+    INVALID("signal", symm_signal(t, 0, -1, NULL));
+    INVALID("signal", symm_signal_wait(t, 0, INT32_MAX, NULL));
+}
+
+/* Every one-sided or collective call, with this symm_call. */
+static void refuse_call(const struct world *w, const symm_call *c, const char *name)
+{
+    float *m = w->memory, other[64] = {0};
+    symm_team *t = w->team;
+
+    INVALID(name, symm_all_reduce(t, m, m, 1, SYMM_FLOAT32, SYMM_SUM, c, NULL));
+    INVALID(name, symm_reduce_scatter(t, m, other, 1, SYMM_INT32, SYMM_MIN, c, NULL));
+    INVALID(name, symm_all_gather(t, m, other, 1, SYMM_FLOAT32, c, NULL));
+    INVALID(name, symm_broadcast(t, m, m, 1, SYMM_FLOAT32, 0, c, NULL));
+    INVALID(name, symm_all_to_all(t, m, other, 1, SYMM_FLOAT32, c, NULL));
+    INVALID(name, symm_barrier(t, c, NULL));
+    INVALID(name, symm_put(t, m, other, 4, 0, c, NULL));
+    INVALID(name, symm_get(t, other, m, 4, 0, c, NULL));
+    INVALID(name, symm_put_signal(t, m, other, 4, 0, 0, c, NULL));
+    INVALID(name, symm_signal(t, 0, 0, c));
+    INVALID(name, symm_signal_wait(t, 0, 0, c));
+}
+
+/* Of two-sided calls the engine is asked for before the stream: here is none. */
+static void refuse_all(const struct world *w, const symm_call *c, const char *name)
+{
+    float *m = w->memory;
+    symm_team *t = w->team;
+
+    refuse_call(w, c, name);
+    INVALID(name, symm_send(t, m, 1, SYMM_FLOAT32, 0, c, NULL));
+    INVALID(name, symm_recv(t, m, 1, SYMM_FLOAT32, 0, c, NULL));
+}
+
+static void test_call_structs(void **state)
+{
+    struct world *w = *state;
+    const size_t sizes[] = {0, 1, 7, 9, 36, 4097, SIZE_MAX};
+    const double times[] = {-1, -1e300, QUIET_NAN};
+    static const char *const algorithms[] = {"", "nosuch", "lamport_push "};
+    struct {
+        symm_call call;
+        uint64_t more;
+    } newer = {{.size = sizeof(newer)}, 1};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        symm_call call = {.size = sizes[i]};
+
+        refuse_all(w, &call, "symm_call.size");
+    }
+    refuse_all(w, &newer.call, "symm_call");
+    for (size_t i = 0; i < 3; i++) {
+        symm_call call = {.size = sizeof(call), .deadline = times[i]};
+
+        refuse_all(w, &call, "deadline");
+        call = (symm_call){.size = sizeof(call), .algorithm = algorithms[i]};
+        refuse_all(w, &call, algorithms[i]);
+    }
+    {
+        symm_call call = {.size = sizeof(call), .stream = w};
+
+        refuse_call(w, &call, "stream");
+        call = (symm_call){.size = sizeof(call), .numerics = 99};
+        INVALID("99", symm_barrier(w->team, &call, NULL));
+    }
+}
+
+/* ---- Streams and work ------------------------------------------------------------ */
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+static symm_status fails(void *arg, void *stream)
+{
+    (void)arg, (void)stream;
+    return SYMM_ERR_NOMEM;
+}
+
+static void test_streams(void **state)
+{
+    struct world *w = *state;
+    symm_call call = {.size = sizeof(call)};
+    symm_work *work = NULL, *next = NULL;
+    void *stream;
+    bool done;
+
+    INVALID("symm_stream_create", symm_stream_create(NULL, &stream));
+    INVALID("symm_stream_create", symm_stream_create(w->ctx, NULL));
+    GOOD(symm_stream_create(w->ctx, &stream));
+    INVALID("symm_stream_synchronize", symm_stream_synchronize(NULL, stream, 1));
+    INVALID("stream", symm_stream_synchronize(w->ctx, w, 1));
+    INVALID("symm_stream_synchronize",
+            symm_stream_synchronize(w->ctx, stream, QUIET_NAN));
+    INVALID("symm_stream_call", symm_stream_call(NULL, stream, nothing, NULL));
+    INVALID("symm_stream_call", symm_stream_call(w->ctx, stream, NULL, NULL));
+    INVALID("stream", symm_stream_call(w->ctx, w, nothing, NULL));
+    INVALID("symm_work_query", symm_work_query(NULL, &done));
+    INVALID("symm_work_wait", symm_work_wait(NULL, stream));
+    INVALID("symm_work_synchronize", symm_work_synchronize(NULL, 1));
+    INVALID("symm_work_then", symm_work_then(NULL, stream, fails, NULL, NULL));
+    assert_string_equal(symm_work_error(NULL), "");
+    symm_work_release(NULL);
+    symm_stream_destroy(NULL, stream);
+    symm_stream_destroy(w->ctx, NULL);
+    symm_stream_destroy(w->ctx, w);
+
+    call.stream = stream;
+    GOOD(symm_barrier(w->team, &call, &work));
+    INVALID("symm_work_query", symm_work_query(work, NULL));
+    INVALID("symm_work_synchronize", symm_work_synchronize(work, QUIET_NAN));
+    INVALID("symm_work_then", symm_work_then(work, stream, NULL, NULL, NULL));
+    INVALID("stream", symm_work_wait(work, w));
+    INVALID("stream", symm_work_then(work, w, fails, NULL, &next));
+    assert_null(next);
+    GOOD(symm_work_synchronize(work, -1));
+    GOOD(symm_work_then(work, stream, fails, NULL, &next));
+    BAD(SYMM_ERR_NOMEM, "callback", symm_work_synchronize(next, 0));
+    symm_work_release(next);
+    symm_work_release(work);
+    GOOD(symm_stream_synchronize(w->ctx, stream, -1));
+    symm_stream_destroy(w->ctx, stream);
+}
+
+static void *own_stream;
+
+/* A wait for what lies behind itself: an error in time, not a hang. */
+static void wait_for_self(void *arg)
+{
+    struct world *w = arg;
+
+    BAD(SYMM_ERR_TIMEOUT, "stream", symm_stream_synchronize(w->ctx, own_stream, 0.05));
+}
+
+static void test_late_work(void **state)
+{
+    struct world *w = *state;
+    symm_call call = {.size = sizeof(call)};
+    symm_work *work;
+
+    GOOD(symm_stream_create(w->ctx, &own_stream));
+    GOOD(symm_stream_call(w->ctx, own_stream, wait_for_self, w));
+    call.stream = own_stream;
+    GOOD(symm_barrier(w->team, &call, &work));
+    BAD(SYMM_ERR_TIMEOUT, "rank 0", symm_work_synchronize(work, 1e-3));
+    GOOD(symm_work_synchronize(work, 0));
+    symm_work_release(work);
+    symm_stream_destroy(w->ctx, own_stream);
+}
+
+/* ---- Tensors --------------------------------------------------------------------- */
+
+struct managed { /* DLPack's DLManagedTensor */
+    struct {
+        void *data;
+        int32_t device[2], ndim;
+        uint8_t type[4];
+        int64_t *shape, *strides;
+        uint64_t offset;
+    } tensor;
+    void *context;
+    void (*deleter)(struct managed *);
+};
+
+static symm_status hold(symm_team *team, symm_buffer **buffer)
+{
+    return symm_empty_strided_p2p(team, 1, (int64_t[]){16}, (int64_t[]){1}, SYMM_INT32,
+                                  70, buffer);
+}
+
+static void test_tensors(void **state)
+{
+    struct world *w = *state;
+    symm_buffer *b, *again;
+    struct managed *tensor;
+    void *first = NULL, *second = NULL;
+
+    INVALID("symm_buffer_dlpack", symm_buffer_dlpack(NULL, &first));
+    INVALID("symm_buffer_dlpack_versioned", symm_buffer_dlpack_versioned(NULL, &first));
+    GOOD(hold(w->team, &b));
+    INVALID("symm_buffer_dlpack", symm_buffer_dlpack(b, NULL));
+    GOOD(symm_buffer_dlpack(b, &first));
+    INVALID("alloc_id 70", symm_buffer_dlpack(b, &second));
+    INVALID("alloc_id 70", symm_buffer_dlpack_versioned(b, &second));
+    assert_null(second);
+    symm_buffer_release(b); /* the tensor's hold is not the caller's */
+    BAD(SYMM_ERR_IN_USE, "alloc_id 70", hold(w->team, &again));
+    tensor = first;
+    tensor->deleter(tensor);
+    INVALID("released", symm_buffer_dlpack(b, &second));
+    GOOD(hold(w->team, &again));
+    GOOD(symm_buffer_dlpack_versioned(again, &second));
+    INVALID("alloc_id 70", symm_buffer_dlpack(again, &first));
+    INVALID("symm_torch_bind", symm_torch_bind(NULL));
+    mark();
+    assert_null(symm_torch_alloc(8, 63, NULL));
+    assert_non_null(strstr(symm_last_error(), "symm_torch_alloc"));
+    GOOD(symm_torch_bind(w->team));
+    for (int k = 0; k < 2; k++) {
+        mark();
+        assert_null(symm_torch_alloc(k ? SIZE_MAX : (size_t)1 << 50, 0, NULL));
+        assert_null(strstr(symm_last_error(), "marker"));
+    }
+    mark();
+    assert_null(symm_torch_alloc(8, -1, NULL));
+    assert_non_null(strstr(symm_last_error(), "-1"));
+    symm_torch_free(NULL, 0, 0, NULL);
+    symm_torch_free(&b, 8, 0, NULL); /* none of ours: ignored */
+    symm_torch_free(&b, 8, 77, NULL);
+}
+
+/* ---- plan.h ---------------------------------------------------------------------- */
+
+static symm_program *program_with_buffer(void)
+{
+    symm_program *p;
+    int index;
+
+    assert_int_equal(symm_program_create("p", 2, false, &p), SYMM_OK);
+    assert_int_equal(symm_program_add_bytes(p, "b", 4096, &index), SYMM_OK);
+    return p;
+}
+
+static void test_programs(void **state)
+{
+    symm_program *p, *q = NULL;
+    symm_program_op op = {.size = sizeof(op), .buffer_count = 1};
+    const int ranks[2] = {0, 1};
+    const int64_t one = 1;
+    uint64_t hash;
+    int index;
+
+    (void)state;
+    INVALID("symm_program_create", symm_program_create(NULL, 2, false, &q));
+    INVALID("symm_program_create", symm_program_create("", 2, false, &q));
+    INVALID("program", symm_program_create("p", 2, false, NULL));
+    INVALID("world", symm_program_create("p", 0, false, &q));
+    INVALID("world", symm_program_create("p", INT32_MAX, false, &q));
+    assert_null(q);
+    p = program_with_buffer();
+    INVALID("symm_program_add_stream", symm_program_add_stream(NULL, "s", &index));
+    INVALID("symm_program_add_stream", symm_program_add_stream(p, "s", NULL));
+    INVALID("streams", symm_program_add_stream(p, NULL, &index));
+    INVALID("streams", symm_program_add_stream(p, "", &index));
+    INVALID("symm_program_add_group",
+            symm_program_add_group(NULL, "g", 1, 2, ranks, &index));
+    INVALID("ranks", symm_program_add_group(p, "g", 1, 2, NULL, &index));
+    INVALID("group", symm_program_add_group(p, "g", 1, 2, ranks, NULL));
+    INVALID("groups", symm_program_add_group(p, NULL, 1, 2, ranks, &index));
+    INVALID("groups", symm_program_add_group(p, "g", -1, -2, ranks, &index));
+    INVALID("groups", symm_program_add_group(p, "g", INT32_MAX, 2, ranks, &index));
+    INVALID("symm_program_add_buffer",
+            symm_program_add_buffer(NULL, "x", SYMM_INT8, 1, &one, NULL, &index));
+    INVALID("shape", symm_program_add_buffer(p, "x", SYMM_INT8, 1, NULL, NULL, &index));
+    INVALID("buffer", symm_program_add_buffer(p, "x", SYMM_INT8, 1, &one, NULL, NULL));
+    INVALID("name", symm_program_add_buffer(p, NULL, SYMM_INT8, 1, &one, NULL, &index));
+    INVALID("buffers",
+            symm_program_add_buffer(p, "x", (symm_dtype)99, 1, &one, NULL, &index));
+    INVALID("buffers",
+            symm_program_add_buffer(p, "x", SYMM_INT8, 17, &one, NULL, &index));
+    INVALID("buffers",
+            symm_program_add_buffer(p, "x", SYMM_INT8, -1, NULL, NULL, &index));
+    INVALID("symm_program_add_bytes", symm_program_add_bytes(NULL, "x", 1, &index));
+    INVALID("symm_program_add_bytes", symm_program_add_bytes(p, "x", 1, NULL));
+    INVALID("bytes", symm_program_add_bytes(p, "x", 0, &index));
+    INVALID("bytes", symm_program_add_bytes(p, "x", SIZE_MAX, &index));
+    INVALID("symm_program_add_op", symm_program_add_op(NULL, &op));
+    INVALID("symm_program_add_op", symm_program_add_op(p, NULL));
+    for (int kind = -1; kind <= SYMM_PROGRAM_KINDS; kind++) {
+        op = (symm_program_op){.size = sizeof(op), .kind = (symm_program_kind)kind};
+        op.buffer_count = 1; /* of no list */
+        op.in = op.out = op.group = op.stream = op.on = 99;
+        INVALID("ops", symm_program_add_op(p, &op));
+        op.stream = 0;
+        INVALID("ops", symm_program_add_op(p, &op));
+    }
+    op.size = SIZE_MAX;
+    INVALID("size", symm_program_add_op(p, &op));
+    INVALID("symm_program_finish", symm_program_finish(NULL));
+    INVALID("symm_program_hash", symm_program_hash(NULL, &hash));
+    INVALID("symm_program_hash", symm_program_hash(p, NULL));
+    INVALID("finish", symm_program_hash(p, &hash));
+    INVALID("symm_program_read", symm_program_read(NULL, &q));
+    INVALID("symm_program_read", symm_program_read("/nowhere", NULL));
+    INVALID("symm_program_parse", symm_program_parse(NULL, 0, "x", &q));
+    INVALID("symm_program_parse", symm_program_parse("{}", 2, NULL, &q));
+    INVALID("symm_program_parse", symm_program_parse("{}", 2, "x", NULL));
+    assert_null(q);
+    assert_null(symm_program_kind_name((symm_program_kind)-1));
+    symm_program_destroy(NULL);
+    symm_program_destroy(p);
+}
+
+static void test_plans(void **state)
+{
+    symm_program *p = program_with_buffer();
+    symm_plan_options options = {.size = sizeof(options)};
+    symm_plan_report report = {.size = sizeof(report)};
+    symm_plan *plan, *none = NULL;
+    symm_plan_algorithm algorithm;
+    uint64_t hash;
+    char *text;
+    size_t length;
+
+    (void)state;
+    INVALID("symm_plan_make", symm_plan_make(NULL, NULL, &none));
+    INVALID("symm_plan_make", symm_plan_make(p, NULL, NULL));
+    options.size = 1;
+    INVALID("symm_plan_options.size", symm_plan_make(p, &options, &none));
+    options = (symm_plan_options){.size = sizeof(options), .time_limit = QUIET_NAN};
+    INVALID("time_limit", symm_plan_make(p, &options, &none));
+    options = (symm_plan_options){.size = sizeof(options), .algorithm = "nosuch"};
+    INVALID("nosuch", symm_plan_make(p, &options, &none));
+    INVALID("symm_plan_read", symm_plan_read(NULL, &none));
+    INVALID("symm_plan_read", symm_plan_read("/nowhere", NULL));
+    INVALID("symm_plan_parse", symm_plan_parse(NULL, 0, "x", &none));
+    INVALID("symm_plan_parse", symm_plan_parse("{}", 2, NULL, &none));
+    INVALID("symm_plan_parse", symm_plan_parse("{}", 2, "x", NULL));
+    assert_null(none);
+    INVALID("symm_plan_algorithm_parse", symm_plan_algorithm_parse(NULL, &algorithm));
+    INVALID("symm_plan_algorithm_parse", symm_plan_algorithm_parse("engine", NULL));
+    assert_null(symm_plan_algorithm_name((symm_plan_algorithm)99));
+    GOOD(symm_plan_make(p, NULL, &plan));
+    INVALID("symm_plan_write", symm_plan_write(NULL, "/nowhere/x"));
+    INVALID("symm_plan_write", symm_plan_write(plan, NULL));
+    BAD(SYMM_ERR_SYSTEM, "/nowhere/x", symm_plan_write(plan, "/nowhere/x"));
+    INVALID("symm_plan_format", symm_plan_format(NULL, &text, &length));
+    INVALID("symm_plan_format", symm_plan_format(plan, NULL, &length));
+    INVALID("symm_plan_format", symm_plan_format(plan, &text, NULL));
+    INVALID("symm_plan_hash", symm_plan_hash(NULL, &hash));
+    INVALID("symm_plan_hash", symm_plan_hash(plan, NULL));
+    INVALID("symm_plan_check", symm_plan_check(NULL, plan, &report));
+    INVALID("symm_plan_check", symm_plan_check(p, NULL, &report));
+    INVALID("symm_plan_check", symm_plan_check(p, plan, NULL));
+    report.size = 1;
+    INVALID("symm_plan_check", symm_plan_check(p, plan, &report));
+    symm_plan_destroy(NULL);
+    symm_plan_destroy(plan);
+    symm_program_destroy(p);
+}
+
+static void test_costs_and_packing(void **state)
+{
+    symm_costs *costs = NULL;
+    symm_costs_curve curve = {.size = sizeof(curve)};
+    symm_pack_item item = {0, 1, 1}, bad[] = {{1, 0, 1}, {0, 1, -1}};
+    symm_pack_options o = {.size = sizeof(o)};
+    symm_pack_result r = {.size = sizeof(r)};
+    int64_t offset = -7;
+
+    (void)state;
+    INVALID("symm_costs_read", symm_costs_read(NULL, &costs));
+    INVALID("symm_costs_read", symm_costs_read("/nowhere", NULL));
+    INVALID("symm_costs_parse", symm_costs_parse(NULL, 0, "x", &costs));
+    INVALID("symm_costs_parse", symm_costs_parse("{}", 2, NULL, &costs));
+    INVALID("symm_costs_parse", symm_costs_parse("{}", 2, "x", NULL));
+    INVALID("symm_costs_curve_at", symm_costs_curve_at(NULL, 0, &curve));
+    assert_null(costs);
+    assert_int_equal(symm_costs_hash(NULL), 0);
+    assert_null(symm_costs_machines(NULL)[0]);
+    symm_costs_destroy(NULL);
+
+    INVALID("symm_pack", symm_pack(NULL, 1, NULL, &offset, &r));
+    INVALID("symm_pack", symm_pack(&item, 1, NULL, NULL, &r));
+    INVALID("symm_pack", symm_pack(&item, 1, NULL, &offset, NULL));
+    INVALID("symm_pack", symm_pack(&item, -1, NULL, &offset, &r));
+    INVALID("symm_pack", symm_pack(&item, INT32_MAX, NULL, &offset, &r));
+    for (size_t size = 0; size < 8; size++) {
+        o.size = size;
+        INVALID("symm_pack_options.size", symm_pack(&item, 1, &o, &offset, &r));
+        r.size = size;
+        INVALID("symm_pack_result.size", symm_pack(&item, 1, NULL, &offset, &r));
+        r.size = sizeof(r);
+    }
+    o.size = SIZE_MAX;
+    INVALID("symm_pack_options.size", symm_pack(&item, 1, &o, &offset, &r));
+    o = (symm_pack_options){.size = sizeof(o), .capacity = -1};
+    INVALID("capacity", symm_pack(&item, 1, &o, &offset, &r));
+    o = (symm_pack_options){.size = sizeof(o), .time_limit = QUIET_NAN};
+    INVALID("time_limit", symm_pack(&item, 1, &o, &offset, &r));
+    INVALID("item", symm_pack(&bad[0], 1, NULL, &offset, &r));
+    INVALID("item", symm_pack(&bad[1], 1, NULL, &offset, &r));
+    assert_int_equal(offset, -7);
+    GOOD(symm_pack(&item, 1, NULL, &offset, &r));
+    assert_int_equal(offset, 0);
+}
+
+/* ---- A forked child -------------------------------------------------------------- */
+
+#define FORKED(name, call) BAD(SYMM_ERR_FORKED, name, call)
+
+static void misuse_in_child(const struct world *w)
+{
+    symm_info info = {.size = sizeof(info)};
+    symm_team *t = w->team, *team;
+    symm_buffer *b;
+    void *p;
+    float *m = w->memory;
+
+    FORKED("symm_ctx_info", symm_ctx_info(w->ctx, &info));
+    FORKED("symm_team_split", symm_team_split(t, 0, 0, &team));
+    FORKED("symm_team_shrink", symm_team_shrink(t, &team));
+    FORKED("symm_empty_strided_p2p", hold(t, &b));
+    FORKED("symm_rendezvous", symm_rendezvous(t));
+    FORKED("symm_alloc_id_free", symm_alloc_id_free(t, 1));
+    FORKED("symm_register", symm_register(t, &b, 8, &b));
+    FORKED("barrier", symm_barrier(t, NULL, NULL));
+    FORKED("all_reduce",
+           symm_all_reduce(t, m, m, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
+    FORKED("symm_put", symm_put(t, m, &info, 4, 0, NULL, NULL));
+    FORKED("symm_signal_wait", symm_signal_wait(t, 0, 0, NULL));
+    FORKED("symm_send", symm_send(t, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
+    FORKED("symm_stream_create", symm_stream_create(w->ctx, &p));
+    FORKED("symm_buffer_dlpack", symm_buffer_dlpack(w->buffer, &p));
+    FORKED("symm_plan_load", symm_plan_load(t, "/nowhere"));
+    FORKED("symm_heap_dump", symm_heap_dump(w->ctx, "json", "/dev/null"));
+    symm_buffer_release(w->buffer);
+    symm_team_destroy(t);
+    symm_finalize(w->ctx);
+}
+
+static void test_forked(void **state)
+{
+    pid_t child;
+    int end;
+
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        complaints = 0;
+        misuse_in_child(*state);
+        fflush(stdout);
+        _exit(complaints > 0);
+    }
+    assert_int_equal(waitpid(child, &end, 0), child);
+    assert_true(WIFEXITED(end));
+    assert_int_equal(WEXITSTATUS(end), 0);
+    GOOD(symm_barrier(((struct world *)*state)->team, NULL, NULL));
+}
+
+static void test_complaints(void **state)
+{
+    (void)state;
+    assert_int_equal(complaints, 0);
+}
+
+static void quiet(void *arg, int level, const char *line)
+{
+    (void)arg, (void)level, (void)line;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_init),    cmocka_unit_test(test_names),
+        cmocka_unit_test(test_teams),   cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_calls),   cmocka_unit_test(test_call_structs),
+        cmocka_unit_test(test_streams), cmocka_unit_test(test_late_work),
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_plans),   cmocka_unit_test(test_costs_and_packing),
+        cmocka_unit_test(test_forked),  cmocka_unit_test(test_complaints),
+    };
+
+    symm_log_sink(quiet, NULL);
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
