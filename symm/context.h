@@ -117,6 +117,8 @@ struct symm_team {
     symm_ctx *ctx;
     uint32_t uid;
     int slot; /* index of its records in control pages; 0: the world */
+    uint32_t number; /* for people; equal on all members; 0: not agreed on yet */
+    char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
     int rank, size;
     int *world_rank;    /* [size]; owned */
     uint32_t sequence;  /* of exchanges */
@@ -196,6 +198,7 @@ struct symm_ctx {
     struct symm_control *control[SYMM_MAX_RANKS]; /* NULL: on another host */
     int control_handle;
     uint32_t boards; /* given to teams, ever */
+    uint32_t teams_numbered; /* the highest number of a team that this rank was in */
     struct symm_keeper *keeper;
     struct symm_process process[SYMM_MAX_RANKS];
     pthread_mutex_t lock;
@@ -255,6 +258,7 @@ symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char 
 /* Is [ptr, ptr + bytes) this rank's memory that all members of `team` have mapped? */
 bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
                           size_t *offset);
+/* "world", "team 3 [0 2]", "team 'tp' (3) [0 2]"; cut if need be. */
 const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
 /* Has `big` every rank of `small`? */
 bool symm__team_contains(const symm_team *big, const symm_team *small);

@@ -7,6 +7,7 @@
  * split takes the lowest slot that is free on every member, so that one team never moves
  * another's offsets.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +47,21 @@ const char *symm__team_name(const symm_team *team, char *text, size_t bytes)
 {
     size_t used;
 
-    if (team->slot == 0) {
+    if (team->slot == 0 && !team->name[0]) {
         snprintf(text, bytes, "world");
         return text;
     }
-    used = (size_t)snprintf(text, bytes, "team [");
+    if (team->slot == 0) {
+        snprintf(text, bytes, "team '%s' (world)", team->name);
+        return text;
+    }
+    if (team->name[0])
+        used = (size_t)snprintf(text, bytes, "team '%s' (%" PRIu32 ") [", team->name,
+                                team->number);
+    else if (team->number > 0)
+        used = (size_t)snprintf(text, bytes, "team %" PRIu32 " [", team->number);
+    else
+        used = (size_t)snprintf(text, bytes, "team [");
     for (int m = 0; m < team->size && used + 12 < bytes; m++)
         used += (size_t)snprintf(text + used, bytes - used, "%s%d", m ? " " : "",
                                  team->world_rank[m]);
@@ -220,6 +231,28 @@ static symm_status team_memory(symm_team *team)
     return cuda ? symm__cuda_team_open(team) : SYMM_OK;
 }
 
+/*
+ * From what all members sent: the team's number, above those of all teams that any of them is
+ * or was in, and the place of its agreement on survivors.
+ */
+static symm_status team_adopt(symm_team *team, const uint64_t *sent)
+{
+    uint64_t boards[SYMM_MAX_RANKS];
+    uint32_t highest = 0;
+
+    for (int m = 0; m < team->size; m++) {
+        uint32_t theirs = (uint32_t)(sent[m] >> 32);
+
+        boards[m] = (uint32_t)sent[m];
+        highest = theirs > highest ? theirs : highest;
+    }
+    if (team->slot != 0) {
+        team->number = highest < UINT32_MAX ? highest + 1 : highest;
+        team->ctx->teams_numbered = team->number;
+    }
+    return symm__shrink_adopt(team, boards);
+}
+
 /* Memory, pads, heap: collective over the new team's members. */
 static symm_status team_open(symm_team *team, symm_status mine, double deadline)
 {
@@ -231,10 +264,10 @@ static symm_status team_open(symm_team *team, symm_status mine, double deadline)
     /* An earlier team's failure in this slot: nobody of this team has looked yet. */
     __atomic_store_n(&record->state, SYMM_OK, __ATOMIC_RELAXED);
     __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
-    board = symm__shrink_prepare(team);
+    board = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;
     status = mine == SYMM_OK ? team_memory(team) : mine;
     status = symm__memory_share(team, "the start of a team", deadline, status, board,
-                                symm__shrink_adopt);
+                                team_adopt);
     if (status != SYMM_OK)
         return status;
     for (int m = 0; m < team->size; m++)
@@ -475,6 +508,25 @@ void symm_team_destroy(symm_team *team)
     symm__team_free(
         team); /* under the lock: a split may take the slot right after it */
     pthread_mutex_unlock(&ctx->lock);
+}
+
+symm_status symm_team_set_name(symm_team *team, const char *name)
+{
+    symm_status status = symm__team_check(team);
+    size_t length = name ? strlen(name) : 0;
+
+    if (status != SYMM_OK)
+        return status;
+    if (length >= SYMM_TEAM_NAME_BYTES)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_team_set_name: the name '%.40s...' has %zu bytes; at "
+                          "most %d are possible",
+                          name, length, SYMM_TEAM_NAME_BYTES - 1);
+    pthread_mutex_lock(&team->ctx->lock);
+    memset(team->name, 0, sizeof(team->name));
+    memcpy(team->name, name ? name : "", length);
+    pthread_mutex_unlock(&team->ctx->lock);
+    return SYMM_OK;
 }
 
 symm_team *symm_team_world(symm_ctx *ctx)

@@ -346,6 +346,64 @@ static void failures_stay_in_their_team(void **state)
     assert_int_equal(run_for(state, body_isolated, ranks, 1), 0);
 }
 
+/* ---- Names ----------------------------------------------------------------------- */
+
+/* A rendezvous that cannot go well names the team; *text: the sentence. */
+static int failing_sentence(symm_team *team, char *text, size_t bytes)
+{
+    symm_buffer *buffer;
+    CHECK_OK(place(team, 8 + symm_team_rank(team), SYMM_INT8, 7, &buffer));
+    CHECK_STATUS(symm_rendezvous(team), SYMM_ERR_MISMATCH);
+    snprintf(text, bytes, "%s", symm_last_error());
+    symm_buffer_release(buffer);
+    CHECK_OK(symm_alloc_id_free(team, 7));
+    return 0;
+}
+
+/* Teams of the same members have numbers of their own, equal on all members. */
+static int body_names(symm_ctx *ctx, void *arg)
+{
+    symm_team *world = symm_team_world(ctx), *part = NULL, *first = NULL,
+              *second = NULL;
+    char one[512], two[512], old[512];
+    static const char longest[] = "0123456789012345678901234567890";
+    (void)arg;
+    /* Ranks 0 and 1 were in one team more than the others. */
+    CHECK_OK(symm_team_split(world, symm_team_rank(world) < 2 ? 0 : -1, 0, &part));
+    CHECK_OK(symm_team_split(world, 0, 0, &first));
+    CHECK_OK(symm_team_split(world, 0, 0, &second));
+    CHECK_ZERO(failing_sentence(first, one, sizeof(one)));
+    CHECK_ZERO(failing_sentence(second, two, sizeof(two)));
+    CHECK_MESSAGE(strstr(one, "team 2 [0 1 2]") != NULL, "%s", one);
+    CHECK_MESSAGE(strstr(two, "team 3 [0 1 2]") != NULL, "%s", two);
+    CHECK_OK(symm_team_set_name(first, longest));
+    CHECK_ZERO(failing_sentence(first, old, sizeof(old)));
+    CHECK_MESSAGE(strstr(old, longest) && strstr(old, "' (2) [0 1 2]"), "%s", old);
+    CHECK_STATUS(symm_team_set_name(first, "01234567890123456789012345678901"),
+                 SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_team_set_name(NULL, "x"), SYMM_ERR_INVALID);
+    CHECK_OK(symm_team_set_name(first, NULL));
+    CHECK_ZERO(failing_sentence(first, old, sizeof(old)));
+    CHECK(strcmp(one, old) == 0);
+    CHECK_OK(symm_team_set_name(world, "all"));
+    CHECK_ZERO(failing_sentence(world, old, sizeof(old)));
+    CHECK_MESSAGE(strstr(old, "team 'all' (world)") != NULL, "%s", old);
+    symm_team_destroy(first); /* numbers are not used again */
+    CHECK_OK(symm_team_split(world, 0, 0, &first));
+    CHECK_ZERO(failing_sentence(first, old, sizeof(old)));
+    CHECK_MESSAGE(strstr(old, "team 4 [0 1 2]") != NULL, "%s", old);
+    symm_team_destroy(first);
+    symm_team_destroy(second);
+    symm_team_destroy(part);
+    return 0;
+}
+
+static void teams_have_numbers_and_names(void **state)
+{
+    static const int ranks[] = {3};
+    assert_int_equal(run_for(state, body_names, ranks, 1), 0);
+}
+
 int main(void)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -357,6 +415,7 @@ int main(void)
         cmocka_unit_test(teams_come_and_go),
         cmocka_unit_test(disjoint_teams_at_once),
         cmocka_unit_test(failures_stay_in_their_team),
+        cmocka_unit_test(teams_have_numbers_and_names),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tests[i].initial_state = shared;

@@ -231,6 +231,14 @@ SYMM_API symm_status symm_team_shrink(symm_team *team,
                                       symm_team **survivors) SYMM_MUST_CHECK;
 /* Not collective. What streams have queued for it runs first. Its buffers go with it. */
 SYMM_API void symm_team_destroy(symm_team *team);
+/*
+ * Names the team in this rank's sentences: "team 'tp' (3) [0 2]" instead of "team 3 [0 2]". The
+ * number is the team's own, the same on all members. At most SYMM_TEAM_NAME_BYTES - 1 bytes;
+ * NULL or "": no name. Not while another thread uses the team.
+ */
+#define SYMM_TEAM_NAME_BYTES 32
+SYMM_API symm_status symm_team_set_name(symm_team *team,
+                                        const char *name) SYMM_MUST_CHECK;
 SYMM_API int symm_team_rank(const symm_team *team);
 SYMM_API int symm_team_size(const symm_team *team);
 SYMM_API int symm_team_world_rank(const symm_team *team,
