@@ -116,7 +116,7 @@ struct symm_lane {
 struct symm_team {
     symm_ctx *ctx;
     uint32_t uid;
-    int slot; /* index of its records in control pages; 0: the world */
+    int slot;        /* index of its records in control pages; 0: the world */
     uint32_t number; /* for people; equal on all members; 0: not agreed on yet */
     char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
     int rank, size;
@@ -197,7 +197,7 @@ struct symm_ctx {
     const struct symm_cost_table *costs; /* that all ranks use; NULL: the model */
     struct symm_control *control[SYMM_MAX_RANKS]; /* NULL: on another host */
     int control_handle;
-    uint32_t boards; /* given to teams, ever */
+    uint32_t boards;         /* given to teams, ever */
     uint32_t teams_numbered; /* the highest number of a team that this rank was in */
     struct symm_keeper *keeper;
     struct symm_process process[SYMM_MAX_RANKS];

@@ -476,9 +476,10 @@ symm_status symm__cuda_work_synchronize(symm_work *handle, double seconds)
         if (elapsed >= seconds)
             return symm__fail(
                 SYMM_ERR_TIMEOUT,
-                "the work is not complete after %g s; raise the seconds given, or look "
-                "at what its stream waits for",
-                seconds);
+                "symm_work_synchronize: the call of rank %d is not complete after %g "
+                "s; "
+                "raise the seconds given, or look at what its stream waits for",
+                handle->ctx->rank, seconds);
         if (elapsed < SPIN_SECONDS)
             sched_yield();
         else

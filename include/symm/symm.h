@@ -168,8 +168,8 @@ typedef struct symm_config {
     symm_group *group;    /* ranks are threads: shares, until symm_finalize */
     size_t heap_bytes;    /* address space a rank reserves (256 GiB) */
     size_t team_bytes;    /* address space of a team made by split (4 GiB) */
-    double deadline;      /* seconds a call waits for its peers (30) */
-    double init_deadline; /* seconds symm_init waits for all ranks (60) */
+    double deadline;      /* seconds a call waits for its peers (30); up to a week */
+    double init_deadline; /* seconds symm_init waits for all ranks (60); up to a week */
     uint32_t epoch_start; /* first epoch of every channel (tests of the wrap) */
 } symm_config;
 
@@ -312,7 +312,7 @@ typedef struct symm_call {
     const char
         *algorithm; /* forces one of symm_explain's names; NULL: the library chooses */
     uint32_t numerics; /* SYMM_NUMERICS_...: a demand on the choice */
-    double deadline;   /* seconds; 0: the context's */
+    double deadline;   /* seconds; 0: the context's; more than a week: a week */
     /* CUDA: 1 to 8 name the team's channel that the call takes on every rank; 0: the library
      * finds one for the stream, by its first call on the team. Host: not used. */
     int channel;
