@@ -398,6 +398,29 @@ static int body_names(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* Sites whose names differ only behind what a pad holds of them look different. */
+static int body_long_sites(symm_ctx *ctx, void *arg)
+{
+    char site[200];
+    symm_call call = {.size = sizeof(call), .site = site};
+    const char *one, *two;
+    (void)arg;
+    memset(site, 'x', sizeof(site));
+    snprintf(site + 150, sizeof(site) - 150, "%d", harness_rank());
+    CHECK_STATUS(symm_barrier(symm_team_world(ctx), &call, NULL), SYMM_ERR_MISMATCH);
+    one = strstr(symm_last_error(), "xx~");
+    two = one ? strstr(one + 3, "xx~") : NULL;
+    CHECK_MESSAGE(two != NULL, "%s", symm_last_error());
+    CHECK_MESSAGE(strncmp(one, two, 11) != 0, "%s", symm_last_error());
+    return 0;
+}
+
+static void long_sites_differ(void **state)
+{
+    static const int ranks[] = {2};
+    assert_int_equal(run_for(state, body_long_sites, ranks, 1), 0);
+}
+
 static void teams_have_numbers_and_names(void **state)
 {
     static const int ranks[] = {3};
@@ -416,6 +439,7 @@ int main(void)
         cmocka_unit_test(disjoint_teams_at_once),
         cmocka_unit_test(failures_stay_in_their_team),
         cmocka_unit_test(teams_have_numbers_and_names),
+        cmocka_unit_test(long_sites_differ),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tests[i].initial_state = shared;
