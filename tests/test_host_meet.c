@@ -271,6 +271,35 @@ static void test_refused(void **state)
     job_close(&job);
 }
 
+/* Rank 0's error tells why it has refused the rank that is missing. */
+static bool refusal_is_told(double deadline)
+{
+    struct job job;
+    bool told;
+    job_open(&job, 2);
+    job.deadline = deadline;
+    plane_start(&job.plane, body_meet, 0, &job);
+    plane_start(&job.plane, body_wrong, WRONG_SIZE, &job);
+    assert_int_equal(plane_wait(&job.plane), 0);
+    assert_result(&job, 0, SYMM_ERR_TIMEOUT, "rank 1 has not joined");
+    told = strstr(job.plane.results[0].error,
+                  "rank 1 says that the job has 5 ranks, rank 0 says 2") != NULL;
+    job_close(&job);
+    return told;
+}
+
+static void test_refusal_told(void **state)
+{
+    double deadline;
+    (void)state;
+    HARNESS_PATIENCE(deadline, 0.3)
+    {
+        if (refusal_is_told(deadline))
+            break;
+    }
+    assert_true(deadline <= HARNESS_SOON);
+}
+
 /* Silent, talkative, short-lived and crowding connections beside a real group. */
 static int body_stranger(int kind, struct plane_result *result, void *arg)
 {
@@ -536,12 +565,13 @@ int main(void)
     symm_log_sink(plane_quiet, NULL);
     unsetenv("XDG_RUNTIME_DIR");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_often),
-        cmocka_unit_test(test_crowd),     cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_no_hub),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_strangers), cmocka_unit_test(test_same_key),
-        cmocka_unit_test(test_directory), cmocka_unit_test(test_runtime_dir),
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_bootstrap),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_often),
+        cmocka_unit_test(test_crowd),        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_no_hub),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_same_key),
+        cmocka_unit_test(test_directory),    cmocka_unit_test(test_runtime_dir),
+        cmocka_unit_test(test_arguments),    cmocka_unit_test(test_bootstrap),
+        cmocka_unit_test(test_refusal_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
