@@ -1,62 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_misuse.c - every function of symm.h, plan.h and interop.h, called as it must not
- * be called: NULL, sizes of structs that no version has, numbers out of range, objects of a
+ * test_host_misuse.c - every function of symm.h and interop.h, called as it must not be
+ * called: NULL, sizes of structs that no version has, numbers out of range, objects of a
  * forked parent. Written from the headers alone. ctest: cost 4
  *
  * A refused call returns the status that the header names, writes no output, and sets a
  * sentence of its own that has the function's or the argument's name. Nothing crashes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "misuse.h"
+
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "symm/interop.h"
-#include "symm/plan.h"
-#include "symm/symm.h"
-
-#define QUIET_NAN __builtin_nan("")
-
-/* Sets a sentence that no other function makes. */
-static void mark(void)
-{
-    symm_op op;
-
-    assert_int_equal(symm_op_parse("marker", &op), SYMM_ERR_INVALID);
-    assert_non_null(strstr(symm_last_error(), "marker"));
-}
-
-static int complaints; /* of all tests: one of them does not hide the next */
-
-static void refused(symm_status status, symm_status wanted, const char *call,
-                    const char *name, int line)
-{
-    const char *said = symm_last_error();
-
-    if (status == wanted && said[0] && !strstr(said, "marker") && strstr(said, name))
-        return;
-    printf("line %d: %s: %s: '%s', expected: %s, '%s'\n", line, call,
-           symm_status_name(status), said, symm_status_name(wanted), name);
-    complaints++;
-}
-
-/* The call is refused, and the sentence has the name. */
-#define BAD(status, name, call) (mark(), refused(call, status, #call, name, __LINE__))
-#define INVALID(name, call)     BAD(SYMM_ERR_INVALID, name, call)
-/* The call goes well, and leaves the thread's sentence alone. */
-#define GOOD(call)                                                                     \
-    (mark(), refused((call) == SYMM_OK && strstr(symm_last_error(), "marker")          \
-                         ? symm_op_parse("good", &(symm_op){0})                        \
-                         : SYMM_OK,                                                    \
-                     SYMM_ERR_INVALID, #call, "good", __LINE__))
 
 struct world {
     symm_ctx *ctx;
@@ -588,182 +545,6 @@ static void test_tensors(void **state)
     symm_torch_free(&b, 8, 77, NULL);
 }
 
-/* ---- plan.h ---------------------------------------------------------------------- */
-
-static symm_program *program_with_buffer(void)
-{
-    symm_program *p;
-    int index;
-
-    assert_int_equal(symm_program_create("p", 2, false, &p), SYMM_OK);
-    assert_int_equal(symm_program_add_bytes(p, "b", 4096, &index), SYMM_OK);
-    return p;
-}
-
-static void test_programs(void **state)
-{
-    symm_program *p, *q = NULL;
-    symm_program_op op = {.size = sizeof(op), .buffer_count = 1};
-    const int ranks[2] = {0, 1};
-    const int64_t one = 1;
-    uint64_t hash;
-    int index;
-
-    (void)state;
-    INVALID("symm_program_create", symm_program_create(NULL, 2, false, &q));
-    INVALID("symm_program_create", symm_program_create("", 2, false, &q));
-    INVALID("program", symm_program_create("p", 2, false, NULL));
-    INVALID("world", symm_program_create("p", 0, false, &q));
-    INVALID("world", symm_program_create("p", INT32_MAX, false, &q));
-    assert_null(q);
-    p = program_with_buffer();
-    INVALID("symm_program_add_stream", symm_program_add_stream(NULL, "s", &index));
-    INVALID("symm_program_add_stream", symm_program_add_stream(p, "s", NULL));
-    INVALID("streams", symm_program_add_stream(p, NULL, &index));
-    INVALID("streams", symm_program_add_stream(p, "", &index));
-    INVALID("symm_program_add_group",
-            symm_program_add_group(NULL, "g", 1, 2, ranks, &index));
-    INVALID("ranks", symm_program_add_group(p, "g", 1, 2, NULL, &index));
-    INVALID("group", symm_program_add_group(p, "g", 1, 2, ranks, NULL));
-    INVALID("groups", symm_program_add_group(p, NULL, 1, 2, ranks, &index));
-    INVALID("groups", symm_program_add_group(p, "g", -1, -2, ranks, &index));
-    INVALID("groups", symm_program_add_group(p, "g", INT32_MAX, 2, ranks, &index));
-    INVALID("symm_program_add_buffer",
-            symm_program_add_buffer(NULL, "x", SYMM_INT8, 1, &one, NULL, &index));
-    INVALID("shape", symm_program_add_buffer(p, "x", SYMM_INT8, 1, NULL, NULL, &index));
-    INVALID("buffer", symm_program_add_buffer(p, "x", SYMM_INT8, 1, &one, NULL, NULL));
-    INVALID("name", symm_program_add_buffer(p, NULL, SYMM_INT8, 1, &one, NULL, &index));
-    INVALID("buffers",
-            symm_program_add_buffer(p, "x", (symm_dtype)99, 1, &one, NULL, &index));
-    INVALID("buffers",
-            symm_program_add_buffer(p, "x", SYMM_INT8, 17, &one, NULL, &index));
-    INVALID("buffers",
-            symm_program_add_buffer(p, "x", SYMM_INT8, -1, NULL, NULL, &index));
-    INVALID("symm_program_add_bytes", symm_program_add_bytes(NULL, "x", 1, &index));
-    INVALID("symm_program_add_bytes", symm_program_add_bytes(p, "x", 1, NULL));
-    INVALID("bytes", symm_program_add_bytes(p, "x", 0, &index));
-    INVALID("bytes", symm_program_add_bytes(p, "x", SIZE_MAX, &index));
-    INVALID("symm_program_add_op", symm_program_add_op(NULL, &op));
-    INVALID("symm_program_add_op", symm_program_add_op(p, NULL));
-    for (int kind = -1; kind <= SYMM_PROGRAM_KINDS; kind++) {
-        op = (symm_program_op){.size = sizeof(op), .kind = (symm_program_kind)kind};
-        op.buffer_count = 1; /* of no list */
-        op.in = op.out = op.group = op.stream = op.on = 99;
-        INVALID("ops", symm_program_add_op(p, &op));
-        op.stream = 0;
-        INVALID("ops", symm_program_add_op(p, &op));
-    }
-    op.size = SIZE_MAX;
-    INVALID("size", symm_program_add_op(p, &op));
-    INVALID("symm_program_finish", symm_program_finish(NULL));
-    INVALID("symm_program_hash", symm_program_hash(NULL, &hash));
-    INVALID("symm_program_hash", symm_program_hash(p, NULL));
-    INVALID("finish", symm_program_hash(p, &hash));
-    INVALID("symm_program_read", symm_program_read(NULL, &q));
-    INVALID("symm_program_read", symm_program_read("/nowhere", NULL));
-    INVALID("symm_program_parse", symm_program_parse(NULL, 0, "x", &q));
-    INVALID("symm_program_parse", symm_program_parse("{}", 2, NULL, &q));
-    INVALID("symm_program_parse", symm_program_parse("{}", 2, "x", NULL));
-    assert_null(q);
-    assert_null(symm_program_kind_name((symm_program_kind)-1));
-    symm_program_destroy(NULL);
-    symm_program_destroy(p);
-}
-
-static void test_plans(void **state)
-{
-    symm_program *p = program_with_buffer();
-    symm_plan_options options = {.size = sizeof(options)};
-    symm_plan_report report = {.size = sizeof(report)};
-    symm_plan *plan, *none = NULL;
-    symm_plan_algorithm algorithm;
-    uint64_t hash;
-    char *text;
-    size_t length;
-
-    (void)state;
-    INVALID("symm_plan_make", symm_plan_make(NULL, NULL, &none));
-    INVALID("symm_plan_make", symm_plan_make(p, NULL, NULL));
-    options.size = 1;
-    INVALID("symm_plan_options.size", symm_plan_make(p, &options, &none));
-    options = (symm_plan_options){.size = sizeof(options), .time_limit = QUIET_NAN};
-    INVALID("time_limit", symm_plan_make(p, &options, &none));
-    options = (symm_plan_options){.size = sizeof(options), .algorithm = "nosuch"};
-    INVALID("nosuch", symm_plan_make(p, &options, &none));
-    INVALID("symm_plan_read", symm_plan_read(NULL, &none));
-    INVALID("symm_plan_read", symm_plan_read("/nowhere", NULL));
-    INVALID("symm_plan_parse", symm_plan_parse(NULL, 0, "x", &none));
-    INVALID("symm_plan_parse", symm_plan_parse("{}", 2, NULL, &none));
-    INVALID("symm_plan_parse", symm_plan_parse("{}", 2, "x", NULL));
-    assert_null(none);
-    INVALID("symm_plan_algorithm_parse", symm_plan_algorithm_parse(NULL, &algorithm));
-    INVALID("symm_plan_algorithm_parse", symm_plan_algorithm_parse("engine", NULL));
-    assert_null(symm_plan_algorithm_name((symm_plan_algorithm)99));
-    GOOD(symm_plan_make(p, NULL, &plan));
-    INVALID("symm_plan_write", symm_plan_write(NULL, "/nowhere/x"));
-    INVALID("symm_plan_write", symm_plan_write(plan, NULL));
-    BAD(SYMM_ERR_SYSTEM, "/nowhere/x", symm_plan_write(plan, "/nowhere/x"));
-    INVALID("symm_plan_format", symm_plan_format(NULL, &text, &length));
-    INVALID("symm_plan_format", symm_plan_format(plan, NULL, &length));
-    INVALID("symm_plan_format", symm_plan_format(plan, &text, NULL));
-    INVALID("symm_plan_hash", symm_plan_hash(NULL, &hash));
-    INVALID("symm_plan_hash", symm_plan_hash(plan, NULL));
-    INVALID("symm_plan_check", symm_plan_check(NULL, plan, &report));
-    INVALID("symm_plan_check", symm_plan_check(p, NULL, &report));
-    INVALID("symm_plan_check", symm_plan_check(p, plan, NULL));
-    report.size = 1;
-    INVALID("symm_plan_check", symm_plan_check(p, plan, &report));
-    symm_plan_destroy(NULL);
-    symm_plan_destroy(plan);
-    symm_program_destroy(p);
-}
-
-static void test_costs_and_packing(void **state)
-{
-    symm_costs *costs = NULL;
-    symm_costs_curve curve = {.size = sizeof(curve)};
-    symm_pack_item item = {0, 1, 1}, bad[] = {{1, 0, 1}, {0, 1, -1}};
-    symm_pack_options o = {.size = sizeof(o)};
-    symm_pack_result r = {.size = sizeof(r)};
-    int64_t offset = -7;
-
-    (void)state;
-    INVALID("symm_costs_read", symm_costs_read(NULL, &costs));
-    INVALID("symm_costs_read", symm_costs_read("/nowhere", NULL));
-    INVALID("symm_costs_parse", symm_costs_parse(NULL, 0, "x", &costs));
-    INVALID("symm_costs_parse", symm_costs_parse("{}", 2, NULL, &costs));
-    INVALID("symm_costs_parse", symm_costs_parse("{}", 2, "x", NULL));
-    INVALID("symm_costs_curve_at", symm_costs_curve_at(NULL, 0, &curve));
-    assert_null(costs);
-    assert_int_equal(symm_costs_hash(NULL), 0);
-    assert_null(symm_costs_machines(NULL)[0]);
-    symm_costs_destroy(NULL);
-
-    INVALID("symm_pack", symm_pack(NULL, 1, NULL, &offset, &r));
-    INVALID("symm_pack", symm_pack(&item, 1, NULL, NULL, &r));
-    INVALID("symm_pack", symm_pack(&item, 1, NULL, &offset, NULL));
-    INVALID("symm_pack", symm_pack(&item, -1, NULL, &offset, &r));
-    INVALID("symm_pack", symm_pack(&item, INT32_MAX, NULL, &offset, &r));
-    for (size_t size = 0; size < 8; size++) {
-        o.size = size;
-        INVALID("symm_pack_options.size", symm_pack(&item, 1, &o, &offset, &r));
-        r.size = size;
-        INVALID("symm_pack_result.size", symm_pack(&item, 1, NULL, &offset, &r));
-        r.size = sizeof(r);
-    }
-    o.size = SIZE_MAX;
-    INVALID("symm_pack_options.size", symm_pack(&item, 1, &o, &offset, &r));
-    o = (symm_pack_options){.size = sizeof(o), .capacity = -1};
-    INVALID("capacity", symm_pack(&item, 1, &o, &offset, &r));
-    o = (symm_pack_options){.size = sizeof(o), .time_limit = QUIET_NAN};
-    INVALID("time_limit", symm_pack(&item, 1, &o, &offset, &r));
-    INVALID("item", symm_pack(&bad[0], 1, NULL, &offset, &r));
-    INVALID("item", symm_pack(&bad[1], 1, NULL, &offset, &r));
-    assert_int_equal(offset, -7);
-    GOOD(symm_pack(&item, 1, NULL, &offset, &r));
-    assert_int_equal(offset, 0);
-}
-
 /* ---- A forked child -------------------------------------------------------------- */
 
 #define FORKED(name, call) BAD(SYMM_ERR_FORKED, name, call)
@@ -817,27 +598,15 @@ static void test_forked(void **state)
     GOOD(symm_barrier(((struct world *)*state)->team, NULL, NULL));
 }
 
-static void test_complaints(void **state)
-{
-    (void)state;
-    assert_int_equal(complaints, 0);
-}
-
-static void quiet(void *arg, int level, const char *line)
-{
-    (void)arg, (void)level, (void)line;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_init),    cmocka_unit_test(test_names),
-        cmocka_unit_test(test_teams),   cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_calls),   cmocka_unit_test(test_call_structs),
-        cmocka_unit_test(test_streams), cmocka_unit_test(test_late_work),
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_plans),   cmocka_unit_test(test_costs_and_packing),
-        cmocka_unit_test(test_forked),  cmocka_unit_test(test_complaints),
+        cmocka_unit_test(test_init),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_teams),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_calls),      cmocka_unit_test(test_call_structs),
+        cmocka_unit_test(test_streams),    cmocka_unit_test(test_late_work),
+        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_forked),
+        cmocka_unit_test(test_complaints),
     };
 
     symm_log_sink(quiet, NULL);
