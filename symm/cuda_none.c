@@ -139,6 +139,12 @@ symm_status symm__register_map(symm_team *team, int member, const void *bytes,
                       team->world_rank[member]);
 }
 
+symm_status symm__register_check(const symm_team *team)
+{
+    (void)team;
+    return SYMM_OK;
+}
+
 void symm__register_undo(symm_team *team)
 {
     (void)team;

@@ -565,6 +565,20 @@ symm_status symm__register_map(symm_team *team, int member, const void *bytes,
     return SYMM_OK;
 }
 
+symm_status symm__register_check(const symm_team *team)
+{
+    for (const struct symm_registration *r = team->registrations; r; r = r->next)
+        for (int m = 0; is_new(r) && m < team->size; m++)
+            if (m != team->rank && !symm__is_far(team->ctx, team->world_rank[m]) &&
+                !r->peer[m])
+                return symm__fail(SYMM_ERR_REFUSED,
+                                  "rank %d did not send its registration %llu of %zu "
+                                  "bytes",
+                                  team->world_rank[m], (unsigned long long)r->sequence,
+                                  (size_t)r->bytes);
+    return SYMM_OK;
+}
+
 void symm__register_undo(symm_team *team)
 {
     for (struct symm_registration *r = team->registrations; r; r = r->next)

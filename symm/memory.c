@@ -8,7 +8,8 @@
  * differently on two ranks, by a death or the deadline, the next sharing is refused.)
  * Members on other hosts take part: where their memory would be, nothing is mapped.
  * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
- * that rank shared before.
+ * that rank shared before; a rank whose segments do not cover the pad, the scratch, the
+ * plan's arena and every live buffer of the team. Every rank refuses in the same step.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 
 #include "context.h"
 #include "cuda.h"
+#include "plan_team.h"
 #include "register.h"
 #include "status.h"
 #include "wide.h"
@@ -256,6 +258,48 @@ static symm_status import_all(symm_team *team, struct symm_parcel *parcels)
     return SYMM_OK;
 }
 
+/* Offset that the memory of every member must reach: pad, scratch, arena, live buffers.
+ * The digests agree, so that it is the same on all members. */
+static size_t extent_needed(const symm_team *team)
+{
+    size_t needed = team->heap.begin;
+
+    if (team->plan && team->plan->arena + team->plan->plan->arena_bytes > needed)
+        needed = team->plan->arena + team->plan->plan->arena_bytes;
+    for (size_t i = 0; i < team->buffer_count; i++) {
+        const symm_buffer *buffer = team->buffers[i];
+
+        if (!buffer->registration && buffer->offset + buffer->bytes > needed)
+            needed = buffer->offset + buffer->bytes;
+    }
+    return needed;
+}
+
+/* A member whose memory ends before that would leave its peers' pointers unmapped. */
+static symm_status check_extents(const symm_team *team)
+{
+    const size_t needed = extent_needed(team);
+
+    for (int m = 0; m < team->size; m++)
+        if (team->extent[m] < needed)
+            return symm__fail(SYMM_ERR_REFUSED,
+                              "rank %d shares memory up to offset %zu, but the team's "
+                              "pad and buffers reach %zu; does that rank run this "
+                              "version of libsymm, undamaged?",
+                              team->world_rank[m], team->extent[m], needed);
+    return SYMM_OK;
+}
+
+static bool is_short(const symm_team *team)
+{
+    const size_t needed = extent_needed(team);
+    bool is = false;
+
+    for (int m = 0; m < team->size; m++)
+        is = is || team->extent[m] < needed;
+    return is;
+}
+
 static void import_undo(symm_team *team, const size_t *before)
 {
     symm_ctx *ctx = team->ctx;
@@ -295,6 +339,10 @@ static symm_status import_agreed(symm_team *team, const char *what, double deadl
 
     memcpy(before, team->extent, sizeof(before));
     status = import_all(team, parcels);
+    if (status == SYMM_OK)
+        status = check_extents(team);
+    if (status == SYMM_OK)
+        status = symm__register_check(team);
     status = symm__team_exchange(team, what, deadline, status, NULL, 0, NULL, 0, acks);
     symm__parcels_finish(acks, team->size);
     if (status != SYMM_OK) {
@@ -328,7 +376,8 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
     }
     if (status == SYMM_OK && agree)
         status = agree(team, digests);
-    if (status == SYMM_OK && fresh > 0)
+    /* A rank that is short of memory without new segments is told to all likewise. */
+    if (status == SYMM_OK && (fresh > 0 || is_short(team)))
         status = import_agreed(team, what, deadline, parcels);
     if (status == SYMM_OK) {
         shared_done(team);

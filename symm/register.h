@@ -24,6 +24,8 @@ symm_status symm__register_pack(const symm_team *team, void **bytes, size_t *cou
 symm_status symm__register_map(symm_team *team, int member, const void *bytes,
                                size_t count, const int *fds,
                                int fds_count) SYMM_MUST_CHECK;
+/* Has every member on this host sent each new registration of mine? */
+symm_status symm__register_check(const symm_team *team) SYMM_MUST_CHECK;
 void symm__register_undo(symm_team *team); /* a rank could not: mappings go */
 void symm__register_done(symm_team *team); /* all could; what was removed goes */
 void symm__register_close(symm_team *team);
