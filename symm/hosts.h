@@ -7,11 +7,14 @@
  *
  * Guarantees: bounded by the deadline; both ends prove that they know the job's key before
  * anything else is said, and never show it; ranks that are missing are named with their hosts;
- * strangers cost bounded memory and time. After that each packet carries a keyed hash
- * (link_tcp.h).
+ * strangers cost bounded memory and time, and do not keep the ranks from each other: a rank
+ * whose connection is lost connects again, until both sides have confirmed it. After that
+ * each packet carries a keyed hash (link_tcp.h).
  */
 #ifndef SYMM_HOSTS_H
 #define SYMM_HOSTS_H
+
+#include <sys/socket.h>
 
 #include "link_tcp.h"
 #include "symm/symm.h"
@@ -32,6 +35,13 @@ struct symm_host_place {
     uint32_t unused;
 };
 _Static_assert(sizeof(struct symm_host_place) == 64, "the entry's layout is fixed");
+
+/* Fills the socket address; returns its length. */
+socklen_t symm__host_place_address(const struct symm_host_place *place,
+                                   struct sockaddr_storage *address);
+/* "10.0.0.1:4242" */
+const char *symm__host_place_text(const struct symm_host_place *place, char *text,
+                                  size_t bytes);
 
 symm_status symm__host_identify(struct symm_host *host) SYMM_MUST_CHECK;
 /*

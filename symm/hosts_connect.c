@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hosts_connect.c - one TCP connection between each two ranks of different hosts (hosts.h).
+ *
+ * The higher rank connects to the lower. Five messages follow, each but the answer one way:
+ *
+ *     greeting   ranks, a random nonce, and a keyed hash over them
+ *     answer     the same of the lower rank, and a keyed hash over both greetings
+ *     proof      of the higher rank, over both greetings
+ *     confirm    of the lower rank: it keeps the connection
+ *     finish     of the higher rank: it keeps the connection, too, and does not try again
+ *
+ * A greeting's own hash tells ranks from strangers by the first message, so that strangers
+ * hold no state but a place in `inbound` until they have spoken. A greeting is taken once:
+ * its nonce is remembered, so that a recorded greeting is of no use. The key of the packets
+ * that follow belongs to this connection alone.
+ *
+ * The higher rank tries again whenever a connection is lost before `confirm`. The lower rank
+ * counts a rank only after its `finish`, so that it listens until no rank tries again.
+ * When `inbound` is full, the oldest connection that has not sent a valid greeting goes.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "hosts.h"
+#include "job.h"
+#include "log.h"
+#include "meet_wire.h"
+#include "ranks.h"
+#include "status.h"
+
+#define HOSTS_MAGIC     0x53594d48u /* "SYMH" */
+#define HOSTS_VERSION   2u
+#define NONCE_BYTES     16
+#define INBOUND_MAX     256
+#define ACCEPT_AT_ONCE  64
+#define GREETED_MAX     4    /* connections of one rank that may be under way */
+#define NONCES_KEPT     16   /* of one rank's greetings */
+#define INBOUND_SECONDS 2.0  /* for a stranger to send a valid greeting */
+#define RETRY_SECONDS   0.02 /* before the next try to connect; doubles */
+#define RETRY_MOST      0.25
+#define CONNECT_SECONDS 0.25 /* for the first try to connect; doubles */
+#define CONNECT_MOST    4.0
+#define FULL_SECONDS    0.01 /* no accept: no descriptor is left */
+#define REFUSED_LOGGED  8
+#define SILENT_SECONDS  30 /* until a host that says nothing is taken for gone */
+
+/* What both ends say first; in network byte order. */
+struct greeting {
+    uint32_t magic, version;
+    uint32_t from, to; /* ranks */
+    uint8_t nonce[NONCE_BYTES];
+    uint64_t hash; /* over the fields before it */
+};
+
+struct answer {
+    struct greeting greeting;
+    uint64_t proof;
+};
+
+enum stage {
+    WAITING,    /* higher: until the next try */
+    CONNECTING, /* higher */
+    ASKED,      /* higher: the answer is to come */
+    PROVED,     /* higher: the confirmation is to come */
+    GREETING,   /* lower: nothing valid has come */
+    ANSWERED,   /* lower: the proof is to come */
+    CONFIRMED,  /* lower: the end is to come */
+};
+
+/* One connection in the making. */
+struct making {
+    enum stage stage;
+    int fd, rank; /* rank: of the other end; -1: not known */
+    double until; /* WAITING: next try; CONNECTING, GREETING: it is given up */
+    double pause, patience;
+    struct greeting first, second; /* of the higher, the lower rank */
+    size_t used;                   /* bytes of the message that is to come */
+    union {
+        struct greeting greeting;
+        struct answer answer;
+        uint64_t proof;
+        uint8_t bytes[sizeof(struct answer)];
+    } in;
+};
+
+struct hosts {
+    int rank, size;
+    const struct symm_host_place *places;
+    int listener;
+    const uint8_t *key;
+    double start, until;
+    double accept_at; /* no accept before */
+    int *peer_fd;
+    struct symm_tcp **tcp;
+    int missing; /* ranks of other hosts without a connection */
+    int refused;
+    char why[SYMM_MEET_MAX][96]; /* the last try to reach that rank failed */
+    bool stranger[SYMM_MEET_MAX]; /* what answered there did not know the key */
+    uint8_t nonce[SYMM_MEET_MAX][NONCES_KEPT][NONCE_BYTES];
+    unsigned nonces[SYMM_MEET_MAX]; /* ever */
+    struct making outbound[SYMM_MEET_MAX];
+    int outbound_count;
+    struct making inbound[INBOUND_MAX]; /* oldest first */
+    int inbound_count;
+    struct pollfd polls[1 + SYMM_MEET_MAX + INBOUND_MAX];
+};
+
+static bool is_far(const struct hosts *hosts, int rank)
+{
+    return hosts->places[rank].host.id != hosts->places[hosts->rank].host.id;
+}
+
+/* ---- Proofs ----------------------------------------------------------------------- */
+
+static uint64_t prove(const struct hosts *hosts, char what, const struct making *m)
+{
+    struct symm_siphash hash = symm__siphash_begin(hosts->key);
+
+    symm__siphash_add(&hash, &what, 1);
+    symm__siphash_add(&hash, &m->first, sizeof(m->first));
+    symm__siphash_add(&hash, &m->second, sizeof(m->second));
+    return htobe64(symm__siphash_end(&hash));
+}
+
+static uint64_t greeting_hash(const struct hosts *hosts, const struct greeting *g)
+{
+    struct symm_siphash hash = symm__siphash_begin(hosts->key);
+
+    symm__siphash_add(&hash, "g", 1);
+    symm__siphash_add(&hash, g, offsetof(struct greeting, hash));
+    return htobe64(symm__siphash_end(&hash));
+}
+
+static symm_status greeting_make(const struct hosts *hosts, int to,
+                                 struct greeting *greeting)
+{
+    symm_status status;
+
+    *greeting = (struct greeting){.magic = htonl(HOSTS_MAGIC),
+                                  .version = htonl(HOSTS_VERSION),
+                                  .from = htonl((uint32_t)hosts->rank),
+                                  .to = htonl((uint32_t)to)};
+    status = symm__meet_random(greeting->nonce, sizeof(greeting->nonce));
+    greeting->hash = greeting_hash(hosts, greeting);
+    return status;
+}
+
+static bool greeting_fits(const struct hosts *hosts, const struct greeting *greeting)
+{
+    return ntohl(greeting->magic) == HOSTS_MAGIC &&
+           ntohl(greeting->version) == HOSTS_VERSION &&
+           ntohl(greeting->to) == (uint32_t)hosts->rank &&
+           ntohl(greeting->from) < (uint32_t)hosts->size;
+}
+
+/* Has that rank's greeting come before? Else its nonce is kept. */
+static bool is_repeated(struct hosts *hosts, const struct greeting *greeting)
+{
+    uint32_t from = ntohl(greeting->from); /* checked */
+    unsigned known = hosts->nonces[from];
+
+    for (unsigned i = 0; i < NONCES_KEPT && i < known; i++)
+        if (memcmp(hosts->nonce[from][i], greeting->nonce, NONCE_BYTES) == 0)
+            return true;
+    memcpy(hosts->nonce[from][hosts->nonces[from]++ % NONCES_KEPT], greeting->nonce,
+           NONCE_BYTES);
+    return false;
+}
+
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_NODELAY, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, SILENT_SECONDS / 3},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, SILENT_SECONDS / 6},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 4},
+                   {IPPROTO_TCP, TCP_USER_TIMEOUT, SILENT_SECONDS * 1000}};
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof(options[i].value));
+}
+
+/* Both ends have confirmed: the connection is the pair's. Takes m->fd on success. */
+static symm_status adopt(struct hosts *hosts, struct making *m)
+{
+    uint64_t halves[2] = {prove(hosts, 'k', m), prove(hosts, 'l', m)};
+    uint8_t key[SYMM_SIPHASH_KEY];
+    symm_status status;
+
+    memcpy(key, halves, sizeof(key));
+    status =
+        symm__tcp_create(m->fd, key, hosts->rank > m->rank, &hosts->tcp[m->rank]);
+    if (status != SYMM_OK)
+        return status;
+    set_options(m->fd);
+    hosts->peer_fd[m->rank] = m->fd;
+    hosts->missing--;
+    m->fd = -1;
+    return SYMM_OK;
+}
+
+/* A message is far smaller than any socket's buffer. */
+static bool write_all(int fd, const void *data, size_t bytes)
+{
+    return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
+}
+
+/* Reads towards a message of so many bytes. 1: it is here; 0: not yet; -1: never. */
+static int take(struct making *m, size_t bytes)
+{
+    while (m->used < bytes) {
+        ssize_t got = recv(m->fd, m->in.bytes + m->used, bytes - m->used, MSG_DONTWAIT);
+
+        if (got > 0)
+            m->used += (size_t)got;
+        else if (got < 0 && errno == EAGAIN)
+            return 0;
+        else if (got == 0 || errno != EINTR)
+            return -1;
+    }
+    m->used = 0;
+    return 1;
+}
+
+/* ---- To lower ranks --------------------------------------------------------------- */
+
+/* The try has failed: the next one comes after a pause. */
+static void try_again(struct hosts *hosts, struct making *m, const char *why)
+{
+    snprintf(hosts->why[m->rank], sizeof(hosts->why[m->rank]), "%s", why);
+    if (m->fd >= 0)
+        close(m->fd);
+    m->fd = -1;
+    m->stage = WAITING;
+    m->until = symm__now() + m->pause;
+    m->pause = 2 * m->pause < RETRY_MOST ? 2 * m->pause : RETRY_MOST;
+}
+
+static symm_status ask(struct hosts *hosts, struct making *m)
+{
+    symm_status status = greeting_make(hosts, m->rank, &m->first);
+
+    if (status != SYMM_OK)
+        return status;
+    m->stage = ASKED;
+    m->used = 0;
+    if (!write_all(m->fd, &m->first, sizeof(m->first)))
+        try_again(hosts, m, "it hung up");
+    return SYMM_OK;
+}
+
+static symm_status begin_try(struct hosts *hosts, struct making *m)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = symm__host_place_address(&hosts->places[m->rank], &address);
+
+    m->fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (m->fd < 0 && hosts->inbound_count == 0)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d: a socket to rank %d",
+                                hosts->rank, m->rank);
+    m->stage = CONNECTING;
+    m->until = symm__now() + m->patience;
+    m->patience = 2 * m->patience < CONNECT_MOST ? 2 * m->patience : CONNECT_MOST;
+    if (m->fd < 0 || (connect(m->fd, (struct sockaddr *)&address, bytes) != 0 &&
+                      errno != EINPROGRESS))
+        try_again(hosts, m, strerror(errno));
+    return SYMM_OK;
+}
+
+/* The connection stands, or never will. */
+static symm_status end_connect(struct hosts *hosts, struct making *m)
+{
+    int error = 0;
+    socklen_t length = sizeof(error);
+
+    if (getsockopt(m->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+        error = errno;
+    if (error == 0)
+        return ask(hosts, m);
+    try_again(hosts, m, strerror(error));
+    return SYMM_OK;
+}
+
+static symm_status hear_answer(struct hosts *hosts, struct making *m)
+{
+    int come = take(m, sizeof(struct answer));
+    uint64_t proof;
+
+    if (come < 0)
+        try_again(hosts, m, "it does not answer, or hangs up");
+    if (come <= 0)
+        return SYMM_OK;
+    m->second = m->in.answer.greeting;
+    if (!greeting_fits(hosts, &m->second) ||
+        ntohl(m->second.from) != (uint32_t)m->rank ||
+        m->in.answer.proof != prove(hosts, 'a', m)) {
+        hosts->stranger[m->rank] = true;
+        try_again(hosts, m, "a stranger answers");
+        return SYMM_OK;
+    }
+    hosts->stranger[m->rank] = false;
+    proof = prove(hosts, 'b', m);
+    m->stage = PROVED;
+    if (!write_all(m->fd, &proof, sizeof(proof)))
+        try_again(hosts, m, "it hung up");
+    return SYMM_OK;
+}
+
+static symm_status hear_confirm(struct hosts *hosts, struct making *m)
+{
+    int come = take(m, sizeof(uint64_t));
+    uint64_t finish = prove(hosts, 'd', m);
+
+    if (come < 0 || (come > 0 && m->in.proof != prove(hosts, 'c', m)) ||
+        (come > 0 && !write_all(m->fd, &finish, sizeof(finish)))) {
+        try_again(hosts, m, "it hung up before it had confirmed");
+        return SYMM_OK;
+    }
+    return come > 0 ? adopt(hosts, m) : SYMM_OK;
+}
+
+static symm_status move_outbound(struct hosts *hosts, struct making *m, bool ready)
+{
+    bool late = symm__now() >= m->until;
+
+    if (m->stage == WAITING)
+        return late ? begin_try(hosts, m) : SYMM_OK;
+    if (m->stage == CONNECTING && !ready && late)
+        try_again(hosts, m, strerror(ETIMEDOUT));
+    if (!ready)
+        return SYMM_OK;
+    return m->stage == CONNECTING ? end_connect(hosts, m)
+           : m->stage == ASKED    ? hear_answer(hosts, m)
+                                  : hear_confirm(hosts, m);
+}
+
+/* ---- From higher ranks ------------------------------------------------------------ */
+
+static void drop(struct hosts *hosts, int index, const char *why)
+{
+    if (hosts->inbound[index].fd >= 0)
+        close(hosts->inbound[index].fd);
+    hosts->inbound_count--;
+    memmove(&hosts->inbound[index], &hosts->inbound[index + 1],
+            (size_t)(hosts->inbound_count - index) * sizeof(hosts->inbound[0]));
+    if (why && ++hosts->refused <= REFUSED_LOGGED)
+        symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", hosts->rank, why,
+                  hosts->refused == REFUSED_LOGGED ? " (more are not logged)" : "");
+}
+
+/* The oldest connection from this rank, or without a valid greeting (rank -1); -1: none. */
+static int oldest_of(const struct hosts *hosts, int rank)
+{
+    for (int i = 0; i < hosts->inbound_count; i++)
+        if (hosts->inbound[i].rank == rank)
+            return i;
+    return -1;
+}
+
+/* A rank that tries again has given up its earlier tries. Returns where `index` is now. */
+static int make_room_of(struct hosts *hosts, int rank, int index)
+{
+    int count = 0, oldest = oldest_of(hosts, rank);
+
+    for (int i = 0; i < hosts->inbound_count; i++)
+        count += hosts->inbound[i].rank == rank;
+    if (count < GREETED_MAX)
+        return index;
+    drop(hosts, oldest, NULL);
+    return oldest < index ? index - 1 : index;
+}
+
+static bool greeting_counts(struct hosts *hosts, const struct greeting *greeting)
+{
+    int from = (int)ntohl(greeting->from);
+
+    return greeting_fits(hosts, greeting) && from > hosts->rank &&
+           is_far(hosts, from) && hosts->peer_fd[from] < 0 &&
+           greeting->hash == greeting_hash(hosts, greeting) &&
+           !is_repeated(hosts, greeting);
+}
+
+static symm_status hear_greeting(struct hosts *hosts, int index)
+{
+    struct making *m = &hosts->inbound[index];
+    int come = take(m, sizeof(struct greeting));
+    struct answer answer;
+    symm_status status;
+
+    if (come == 0)
+        return SYMM_OK;
+    if (come < 0 || !greeting_counts(hosts, &m->in.greeting)) {
+        drop(hosts, index, "it did not begin as a rank of this job would");
+        return SYMM_OK;
+    }
+    index = make_room_of(hosts, (int)ntohl(m->in.greeting.from), index);
+    m = &hosts->inbound[index];
+    m->first = m->in.greeting;
+    m->rank = (int)ntohl(m->first.from);
+    status = greeting_make(hosts, m->rank, &m->second);
+    if (status != SYMM_OK)
+        return status;
+    m->stage = ANSWERED;
+    answer = (struct answer){.greeting = m->second, .proof = prove(hosts, 'a', m)};
+    if (!write_all(m->fd, &answer, sizeof(answer)))
+        drop(hosts, index, "it hung up");
+    return SYMM_OK;
+}
+
+static symm_status hear_proof(struct hosts *hosts, int index)
+{
+    struct making *m = &hosts->inbound[index];
+    bool answered = m->stage == ANSWERED;
+    int come = take(m, sizeof(uint64_t));
+    uint64_t confirm = prove(hosts, 'c', m);
+    symm_status status;
+
+    if (come == 0)
+        return SYMM_OK;
+    if (come < 0 || m->in.proof != prove(hosts, answered ? 'b' : 'd', m) ||
+        hosts->peer_fd[m->rank] >= 0 ||
+        (answered && !write_all(m->fd, &confirm, sizeof(confirm)))) {
+        drop(hosts, index, "it hung up, or does not know the job's secret");
+        return SYMM_OK;
+    }
+    if (answered) {
+        m->stage = CONFIRMED;
+        return SYMM_OK;
+    }
+    status = adopt(hosts, m);
+    if (status == SYMM_OK)
+        drop(hosts, index, NULL);
+    return status;
+}
+
+static symm_status move_inbound(struct hosts *hosts, int index, bool ready)
+{
+    const struct making *m = &hosts->inbound[index];
+
+    if (m->stage == GREETING && m->until <= symm__now()) {
+        drop(hosts, index, "it did not begin in time");
+        return SYMM_OK;
+    }
+    if (!ready)
+        return SYMM_OK;
+    return m->stage == GREETING ? hear_greeting(hosts, index)
+                                : hear_proof(hosts, index);
+}
+
+/* Most strangers have spoken, or gone, when they are accepted: they cost no place. */
+static symm_status accept_some(struct hosts *hosts)
+{
+    symm_status status = SYMM_OK;
+
+    for (int i = 0; i < ACCEPT_AT_ONCE && status == SYMM_OK; i++) {
+        int fd = accept4(hosts->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int oldest = oldest_of(hosts, -1);
+
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (fd < 0) { /* no descriptor: a stranger's is as good as any */
+            if (oldest >= 0)
+                drop(hosts, oldest, "descriptors are short");
+            else
+                hosts->accept_at = symm__now() + FULL_SECONDS;
+            break;
+        }
+        if (hosts->inbound_count == INBOUND_MAX && oldest >= 0)
+            drop(hosts, oldest, "too many connections say nothing");
+        if (hosts->inbound_count == INBOUND_MAX) {
+            close(fd);
+            break;
+        }
+        hosts->inbound[hosts->inbound_count++] =
+            (struct making){.stage = GREETING,
+                            .fd = fd,
+                            .rank = -1,
+                            .until = symm__now() + INBOUND_SECONDS};
+        status = hear_greeting(hosts, hosts->inbound_count - 1);
+    }
+    return status;
+}
+
+/* ---- Together --------------------------------------------------------------------- */
+
+static symm_status not_reached(const struct hosts *hosts, int rank)
+{
+    const struct symm_host_place *place = &hosts->places[rank];
+    char text[64];
+
+    if (hosts->stranger[rank])
+        return symm__fail(
+            SYMM_ERR_REFUSED,
+            "what answers rank %d in place of rank %d on host %s does not know the "
+            "job's secret, or is of another version",
+            hosts->rank, rank, place->host.name);
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "rank %d cannot reach rank %d on host %s at %s (%s) within %.3g s; does a "
+        "firewall stand between them, is that address not for other hosts "
+        "(SYMM_HOST_ADDRESS), or has that rank another secret or version?",
+        hosts->rank, rank, place->host.name,
+        symm__host_place_text(place, text, sizeof(text)),
+        hosts->why[rank][0] ? hosts->why[rank] : "it does not answer",
+        symm__now() - hosts->start);
+}
+
+static symm_status missing(const struct hosts *hosts)
+{
+    int ranks[SYMM_MEET_MAX], count = 0;
+    char names[300], refused[80] = "";
+
+    for (int r = 0; r < hosts->size; r++) {
+        if (!is_far(hosts, r) || hosts->peer_fd[r] >= 0)
+            continue;
+        if (r < hosts->rank)
+            return not_reached(hosts, r);
+        ranks[count++] = r;
+    }
+    symm__ranks_text(ranks, count, names, sizeof(names));
+    if (hosts->refused)
+        snprintf(refused, sizeof(refused), "; %d connections were refused",
+                 hosts->refused);
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "%s (host %s%s) did not connect to rank %d on host %s within %.3g "
+        "s%s: ended, or stopped by a firewall?",
+        names, hosts->places[ranks[0]].host.name, count > 1 ? " and others" : "",
+        hosts->rank, hosts->places[hosts->rank].host.name, symm__now() - hosts->start,
+        refused);
+}
+
+/* Fills polls: listener, outbound, inbound. Returns when to look without an event. */
+static double set_polls(struct hosts *hosts)
+{
+    bool full = hosts->accept_at > symm__now();
+    double wake = full && hosts->accept_at < hosts->until ? hosts->accept_at
+                                                          : hosts->until;
+    struct pollfd *poll = hosts->polls;
+
+    *poll++ = (struct pollfd){.fd = full ? -1 : hosts->listener, .events = POLLIN};
+    for (int i = 0; i < hosts->outbound_count; i++) {
+        const struct making *m = &hosts->outbound[i];
+        bool made = hosts->peer_fd[m->rank] >= 0;
+
+        *poll++ = (struct pollfd){
+            .fd = made ? -1 : m->fd,
+            .events = m->stage == CONNECTING ? POLLOUT : POLLIN};
+        if (!made && m->stage <= CONNECTING && m->until < wake)
+            wake = m->until;
+    }
+    for (int i = 0; i < hosts->inbound_count; i++) {
+        const struct making *m = &hosts->inbound[i];
+
+        *poll++ = (struct pollfd){.fd = m->fd, .events = POLLIN};
+        if (m->stage == GREETING && m->until < wake)
+            wake = m->until;
+    }
+    return wake;
+}
+
+static symm_status turn(struct hosts *hosts)
+{
+    struct timespec span = symm__timespec(set_polls(hosts) - symm__now());
+    int outbound = hosts->outbound_count, inbound = hosts->inbound_count;
+    int ready = ppoll(hosts->polls, (nfds_t)(1 + outbound + inbound), &span, NULL);
+    const struct pollfd *polls = hosts->polls + 1;
+    symm_status status = SYMM_OK;
+
+    if (ready < 0 && errno != EINTR)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "rank %d waiting for ranks of other hosts",
+                                hosts->rank);
+    for (int i = 0; i < outbound && status == SYMM_OK; i++)
+        if (hosts->peer_fd[hosts->outbound[i].rank] < 0)
+            status = move_outbound(hosts, &hosts->outbound[i],
+                                   ready > 0 && polls[i].revents);
+    /* From the newest on: what is dropped lies at or behind those still to be heard, or
+     * before them (make_room_of), and then `fd` does not fit. */
+    for (int i = inbound - 1; i >= 0 && status == SYMM_OK; i--)
+        if (i < hosts->inbound_count &&
+            hosts->inbound[i].fd == polls[outbound + i].fd)
+            status =
+                move_inbound(hosts, i, ready > 0 && polls[outbound + i].revents);
+    if (status == SYMM_OK && ready > 0 && hosts->polls[0].revents)
+        status = accept_some(hosts);
+    return status;
+}
+
+symm_status symm__hosts_connect(int rank, int size,
+                                const struct symm_host_place *places, int listener,
+                                const uint8_t *key, double until, int *peer_fd,
+                                struct symm_tcp **tcp)
+{
+    struct hosts *hosts = calloc(1, sizeof(*hosts));
+    symm_status status = SYMM_OK;
+
+    if (!hosts)
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "rank %d: no memory to meet ranks of other hosts", rank);
+    hosts->rank = rank;
+    hosts->size = size;
+    hosts->places = places;
+    hosts->listener = listener;
+    hosts->key = key;
+    hosts->start = symm__now();
+    hosts->until = until;
+    hosts->peer_fd = peer_fd;
+    hosts->tcp = tcp;
+    for (int r = 0; r < size; r++) {
+        hosts->missing += is_far(hosts, r);
+        if (r < rank && is_far(hosts, r))
+            hosts->outbound[hosts->outbound_count++] =
+                (struct making){.stage = WAITING,
+                                .fd = -1,
+                                .rank = r,
+                                .pause = RETRY_SECONDS,
+                                .patience = CONNECT_SECONDS};
+    }
+    while (status == SYMM_OK && hosts->missing > 0)
+        status = symm__now() >= until ? missing(hosts) : turn(hosts);
+    while (hosts->inbound_count > 0)
+        drop(hosts, hosts->inbound_count - 1, NULL);
+    for (int i = 0; i < hosts->outbound_count; i++)
+        if (hosts->outbound[i].fd >= 0)
+            close(hosts->outbound[i].fd);
+    free(hosts);
+    return status;
+}
