@@ -324,9 +324,12 @@ static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadlin
     meeting.tcp = tcp;
     for (int r = 0; r < ctx->size; r++)
         peer_fd[r] = -1;
-    status = meet_any(ctx, config, &meeting, peer_fd);
+    status = symm__forks_add(&ctx->forks, peer_fd, ctx->size);
     if (status != SYMM_OK)
         goto err_memory;
+    status = meet_any(ctx, config, &meeting, peer_fd);
+    if (status != SYMM_OK)
+        goto err_forks;
     symm__link_init(&ctx->link, ctx->rank, ctx->size, peer_fd);
     ctx->link.tcp = tcp;
     for (int r = 0; r < ctx->size; r++)
@@ -334,6 +337,8 @@ static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadlin
             ctx->link.far |= (uint64_t)1 << r;
     return SYMM_OK;
 
+err_forks:
+    symm__forks_remove(&ctx->forks);
 err_memory:
     free(tcp);
     free(peer_fd);
@@ -607,6 +612,12 @@ static void abandon(symm_ctx *ctx)
     ctx->hook_count = 0;
 }
 
+static void link_close(symm_ctx *ctx)
+{
+    symm__forks_remove(&ctx->forks);
+    symm__link_finish(&ctx->link);
+}
+
 void symm_finalize(symm_ctx *ctx)
 {
     bool forked;
@@ -627,14 +638,14 @@ void symm_finalize(symm_ctx *ctx)
     if (!forked)
         symm__link_leave(&ctx->link);
     if (ctx->hosts <= 1)
-        symm__link_finish(&ctx->link); /* else teams are watched by it until they go */
+        link_close(ctx); /* else teams are watched by it until they go */
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
         if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
             symm__team_free(ctx->teams[s]);
     /* release: what the teams have told is there */
     if (!forked && ctx->control[ctx->rank])
         __atomic_store_n(&ctx->control[ctx->rank]->left, 1, __ATOMIC_RELEASE);
-    symm__link_finish(&ctx->link);
+    link_close(ctx);
     symm__engine_unload(ctx);
     symm__backend_host.handle_close(NULL, ctx->control_handle);
     for (int r = 0; r < SYMM_MAX_RANKS; r++)

@@ -2,8 +2,8 @@
 /*
  * context.h - the runtime's own objects: context, team, buffer, channel.
  *
- * symm_ctx is the root of all state of one rank; there are no mutable globals, so N ranks
- * may be N threads of one process. Address space: rank r's heap is base + r * stride; in it
+ * symm_ctx is the root of all state of one rank; there are no mutable globals
+ * but forks.c's list, so N ranks may be N threads of one process. Address space: rank r's heap is base + r * stride; in it
  * each team's range: its pad, on CUDA its kernels' scratch, then its buffers. Control pages
  * are memory of the host in a reservation of their own.
  * `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes no
@@ -17,6 +17,7 @@
 
 #include "backend.h"
 #include "control.h"
+#include "forks.h"
 #include "heap.h"
 #include "hosts.h"
 #include "job.h"
@@ -179,6 +180,7 @@ struct symm_ctx {
     uint32_t epoch_start;
     struct symm_job job;
     struct symm_link link;
+    struct symm_forks forks; /* the link's sockets */
     struct symm_host own_host;
     int hosts; /* that the ranks are on, numbered by their lowest rank */
     uint8_t host_of[SYMM_MAX_RANKS];                /* by rank */
