@@ -388,6 +388,20 @@ static symm_status open_control(symm_ctx *ctx)
     return symm__keeper_create(&control->live, &ctx->keeper);
 }
 
+/* A peer's page is for reading; only the tables of channels and the agreements' words are
+ * written by other ranks. */
+static symm_status protect_control(struct symm_control *control)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = offsetof(struct symm_control, channel_table) / page * page;
+
+    if (mprotect(control, bytes, PROT_READ) == 0)
+        return SYMM_OK;
+    return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                            "making %zu bytes of a peer's control page read-only",
+                            bytes);
+}
+
 /* Maps a peer's control page and keeps its pidfd. */
 static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int rank)
 {
@@ -405,6 +419,14 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
                      rank, symm_last_error());
             return symm__fail_quiet(status, sentence);
         }
+        status = protect_control(control);
+        if (status != SYMM_OK)
+            return status;
+        if (!symm__process_is(parcel->fds[1]))
+            return symm__fail(SYMM_ERR_REFUSED,
+                              "what rank %d sent as the descriptor of its process is "
+                              "something else (no pidfd)",
+                              rank);
         process->pidfd = parcel->fds[1];
         parcel->fds[1] = -1;
         process->pid = symm__process_pid(process->pidfd);

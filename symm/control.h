@@ -7,9 +7,12 @@
  * read. Nothing read from a peer's page is trusted: a value is copied once, then checked;
  * none is an index, a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
+ * Ranks that are processes map peers' pages read-only, but for the agreements' words.
  */
 #ifndef SYMM_CONTROL_H
 #define SYMM_CONTROL_H
+
+#include <stddef.h>
 
 #include "symm/device.h"
 #include "symm/symm.h"
@@ -50,6 +53,7 @@ struct symm_channel_table {
     uint32_t refusals;                       /* ever written to `refused` */
     uint64_t key[SYMM_CHANNELS];             /* 0: the channel is free */
     uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that stay where they are */
+    uint8_t reserved[184];
 };
 
 struct symm_agreement {
@@ -78,12 +82,17 @@ struct symm_control {
     struct symm_agreement agreement[SYMM_MAX_TEAMS];
     /* CUDA: what this rank has queued on each channel (cuda_channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
-    uint64_t board[SYMM_BOARDS];
+    uint8_t reserved3[44864];
+    /* The last 48 KiB: peers map them for writing, and all before them for reading. */
     struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
+    uint64_t board[SYMM_BOARDS];
 };
 
 #define SYMM_CONTROL_BYTES 327680 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
-_Static_assert(sizeof(struct symm_control) <= SYMM_CONTROL_BYTES, "layout");
+_Static_assert(sizeof(struct symm_channel_table) == 512, "layout");
+_Static_assert(offsetof(struct symm_control, channel_table) % 16384 == 0 &&
+                   sizeof(struct symm_control) == SYMM_CONTROL_BYTES,
+               "what peers write is the last, and shares no page of up to 16 KiB");
 
 #endif

@@ -255,25 +255,15 @@ void symm__engine_hello(const symm_ctx *ctx, struct symm_engine_hello *hello)
     snprintf(hello->why, sizeof(hello->why), "%s", use->why);
 }
 
-/* A peer's text, which may hold anything: printable and ended. */
-static const char *text_of(char *text, size_t bytes)
-{
-    text[bytes - 1] = '\0';
-    for (char *c = text; *c; c++)
-        if (*c < ' ' || *c > '~')
-            *c = '?';
-    return text;
-}
-
 /* "rank 2 has none (no such file)", "rank 2 has NCCL 2.27.3". */
 static void describe(struct symm_engine_hello hello, int rank, char *text, size_t bytes)
 {
     if (hello.state == LOADED)
         snprintf(text, bytes, "rank %d has %s", rank,
-                 text_of(hello.version, sizeof(hello.version)));
+                 symm__printable(hello.version, sizeof(hello.version)));
     else
         snprintf(text, bytes, "rank %d has none (%s)", rank,
-                 text_of(hello.why, sizeof(hello.why)));
+                 symm__printable(hello.why, sizeof(hello.why)));
 }
 
 static bool alike(const struct symm_engine_hello *a, const struct symm_engine_hello *b)

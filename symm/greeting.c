@@ -125,7 +125,7 @@ symm_status symm__hello_reach(const symm_ctx *ctx, const struct symm_parcel *par
     if (ctx->ops != &symm__backend_cuda)
         return SYMM_OK;
     memcpy(&hello, parcel->bytes, sizeof(hello));
-    hello.bus[sizeof(hello.bus) - 1] = '\0';
+    (void)symm__printable(hello.bus, sizeof(hello.bus));
     return symm__cuda_reachable(ctx, hello.uuid, hello.bus, rank);
 }
 
@@ -155,9 +155,7 @@ static void take_hosts(symm_ctx *ctx, struct symm_hello *hellos)
             continue;
         id[ctx->hosts++] = hellos[r].host.id;
         memcpy(name, hellos[r].host.name, SYMM_HOST_NAME - 1);
-        for (char *c = name; *c; c++)
-            if (*c < ' ' || *c > '~')
-                *c = '?';
+        (void)symm__printable(name, SYMM_HOST_NAME);
     }
     for (int r = 0; r < ctx->size; r++)
         if (symm__is_far(ctx, r))
@@ -179,9 +177,9 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
         if (parcels[r].bytes_count != sizeof(*hellos) || parcels[r].fds_count != fds)
             return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed greeting", r);
         memcpy(&hellos[r], parcels[r].bytes, sizeof(*hellos));
-        hellos[r].version[sizeof(hellos[r].version) - 1] = '\0';
-        hellos[r].backend[sizeof(hellos[r].backend) - 1] = '\0';
-        hellos[r].bus[sizeof(hellos[r].bus) - 1] = '\0';
+        (void)symm__printable(hellos[r].version, sizeof(hellos[r].version));
+        (void)symm__printable(hellos[r].backend, sizeof(hellos[r].backend));
+        (void)symm__printable(hellos[r].bus, sizeof(hellos[r].bus));
     }
     for (int r = 0; r < ctx->size; r++) {
         symm_status status = r == ctx->rank ? SYMM_OK

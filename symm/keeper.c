@@ -126,27 +126,49 @@ void symm__keeper_abandon(struct symm_keeper *keeper)
     free(keeper);
 }
 
-int symm__process_pid(int pidfd)
+/* What the kernel says of a pidfd; false: it is none. *pid: 0 = not visible here. */
+static bool read_pid(int pidfd, int *pid)
 {
     char path[64], text[512];
     const char *line;
     ssize_t got;
     int fd;
 
+    *pid = 0;
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return true; /* no /proc: nothing says otherwise */
     got = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (got <= 0)
-        return 0;
+        return true;
     text[got] = '\0';
     line = strstr(text, "\nPid:");
     if (!line)
-        return 0;
+        return false;
     got = strtol(line + 5, NULL, 10);
-    return got > 0 ? (int)got : 0;
+    *pid = got > 0 ? (int)got : 0;
+    return true;
+}
+
+bool symm__process_is(int pidfd)
+{
+    int pid;
+
+    /* Signal 0 is sent to nobody. The kernel takes a directory of /proc, too: fdinfo does
+     * not. */
+    if (syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) != 0 && errno == EBADF)
+        return false;
+    return read_pid(pidfd, &pid);
+}
+
+int symm__process_pid(int pidfd)
+{
+    int pid;
+
+    (void)read_pid(pidfd, &pid);
+    return pid;
 }
 
 /* Field 3 and field 9 of /proc/PID/stat; the name in field 2 may hold anything. */

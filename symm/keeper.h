@@ -47,6 +47,8 @@ symm_status symm__process_died(const struct symm_process *process, const uint32_
                                const char **why);
 /* Is the process certainly ending, by its pidfd or /proc? Never waits. */
 bool symm__process_ending(const struct symm_process *process);
+/* Is the descriptor of a process, not of something else? */
+bool symm__process_is(int pidfd);
 int symm__process_pid(int pidfd); /* from /proc/self/fdinfo; 0 = not visible */
 
 #endif

@@ -352,9 +352,12 @@ static symm_status exchange_verdict(const struct symm_link_run *run)
         if (peer->status == SYMM_OK)
             continue;
         const struct symm_parcel *parcel = &run->parcels[i];
+        bool silent = parcel->bytes_count == 0 || parcel->bytes == NULL;
         (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %.*s",
-                       peer->rank, run->exchange->what, (int)parcel->bytes_count,
-                       parcel->bytes != NULL ? (const char *)parcel->bytes : "");
+                       peer->rank, run->exchange->what,
+                       silent ? 19 : (int)parcel->bytes_count,
+                       silent ? "it gave no reason" : (const char *)parcel->bytes);
+        (void)symm__printable(sentence, sizeof(sentence));
         return symm__fail_quiet(peer->status, sentence);
     }
     return SYMM_OK;

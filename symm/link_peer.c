@@ -340,16 +340,21 @@ static symm_status link_done(const struct symm_link_run *run,
     return SYMM_OK;
 }
 
-/* The exchange has failed on that member, which has logged it. */
+/* The exchange has failed on that member, which has logged it. Its sentence may be of a third
+ * rank, or false: the caller, and those whom this rank tells, read where it comes from. */
 static symm_status link_relay(const struct symm_link_run *run,
+                              const struct symm_link_peer *peer,
                               const struct symm_link_head *head)
 {
-    char sentence[SYMM_ERROR_BYTES];
+    char text[SYMM_ERROR_BYTES], told[SYMM_ERROR_BYTES + 32];
     size_t bytes = head->bytes_here;
-    bytes = bytes < sizeof(sentence) - 1 ? bytes : sizeof(sentence) - 1;
-    memcpy(sentence, run->scratch, bytes);
-    sentence[bytes] = '\0';
-    return symm__fail_quiet(symm__peer_status(head->status), sentence);
+    bytes = bytes < sizeof(text) - 1 ? bytes : sizeof(text) - 1;
+    memcpy(text, run->scratch, bytes);
+    text[bytes] = '\0';
+    (void)snprintf(told, sizeof(told), "rank %d reports: %s", peer->rank,
+                   bytes > 0 ? symm__printable(text, sizeof(text))
+                             : "a failure, without its reason");
+    return symm__fail_quiet(symm__peer_status(head->status), told);
 }
 
 symm_status symm__link_mismatch(struct symm_link_run *run,
@@ -414,9 +419,10 @@ static void link_restart(struct symm_link_run *run, uint32_t sequence)
 
 /* FAIL of this exchange. Had the peer left before this rank came? */
 static symm_status link_failed(struct symm_link_run *run,
+                               const struct symm_link_peer *peer,
                                const struct symm_link_head *head)
 {
-    symm_status status = link_relay(run, head);
+    symm_status status = link_relay(run, peer, head);
     if (head->blamed != 1 || status != SYMM_ERR_TIMEOUT ||
         (!run->exchange->again && link_same_step(head->what, run->exchange->what)))
         return status;
@@ -433,7 +439,7 @@ static symm_status link_renumber(struct symm_link_run *run, struct symm_link_pee
     bool later = (int32_t)(head->sequence - run->sequence) > 0;
     if (head->kind == LINK_FAIL)
         /* It has failed in a step on the way to this one, and won't come. */
-        return later ? link_failed(run, head) : link_relay(run, head);
+        return later ? link_failed(run, peer, head) : link_relay(run, peer, head);
     if (!later || head->kind != LINK_DATA)
         return SYMM_OK;
     if (!link_same_step(head->what, run->exchange->what)) {
@@ -456,7 +462,7 @@ static symm_status link_foreign(struct symm_link_run *run, struct symm_link_peer
     if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
         (head->blamed == 1 && head->other_tag == run->exchange->tag &&
          head->other_sequence == run->sequence))
-        return link_relay(run, head);
+        return link_relay(run, peer, head);
     peer->elsewhere = false; /* it has left */
     return SYMM_OK;
 }
@@ -478,10 +484,7 @@ static void link_note(struct symm_link *link, const struct symm_link_head *head,
     notice->status = symm__peer_status(head->status);
     memcpy(notice->sentence, text, bytes);
     notice->sentence[bytes] = '\0';
-    for (char *c = notice->sentence; *c != '\0'; c++) {
-        if (*c < ' ' || *c > '~')
-            *c = '?';
-    }
+    (void)symm__printable(notice->sentence, sizeof(notice->sentence));
 }
 
 static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *peer,
@@ -499,7 +502,7 @@ static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *p
         if (head->kind == LINK_DATA)
             return link_damaged(run, peer, "more came than was announced");
         return head->kind == LINK_DONE ? link_done(run, peer, head)
-                                       : link_failed(run, head);
+                                       : link_failed(run, peer, head);
     }
     if (run->exchange->agreed || link_is_past(run->link, head))
         return SYMM_OK;
@@ -512,7 +515,7 @@ static bool link_head_check(struct symm_link_head *head,
                             const struct symm_link_peer *peer, size_t bytes,
                             int fds_count)
 {
-    head->what[sizeof(head->what) - 1] = '\0';
+    (void)symm__printable(head->what, sizeof(head->what));
     return bytes >= sizeof(*head) && head->magic == LINK_MAGIC &&
            head->version == LINK_VERSION && head->rank == peer->rank &&
            head->kind >= LINK_DATA && head->kind <= LINK_NOTICE &&

@@ -48,7 +48,7 @@ bool symm__meet_message_check(struct symm_meet_message *message, size_t bytes)
 {
     if (bytes != sizeof(*message) || message->magic != SYMM_MEET_MAGIC)
         return false;
-    message->text[sizeof(message->text) - 1] = '\0';
+    (void)symm__printable(message->text, sizeof(message->text));
     return message->kind >= SYMM_MEET_HELLO && message->kind <= SYMM_MEET_ABORT;
 }
 
@@ -187,7 +187,7 @@ static symm_status entries_check(const struct gathering *gathering)
             return symm__fail(SYMM_ERR_JOB,
                               "rank %d says that the job has %d ranks, rank %d says %d",
                               r, entry->size, meeting->rank, meeting->size);
-        name[SYMM_HOST_NAME - 1] = '\0';
+        (void)symm__printable(name, SYMM_HOST_NAME);
     }
     for (int r = 0; r < meeting->size; r++) {
         if (gathering->entries[r].failed == 0)

@@ -172,3 +172,12 @@ symm_status symm__struct_take(const char *name, const void *given, void *own,
     memcpy(own, &bytes, sizeof(bytes));
     return SYMM_OK;
 }
+
+const char *symm__printable(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    for (char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    return text;
+}

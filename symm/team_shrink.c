@@ -30,7 +30,9 @@
  * Sets only shrink, so a rank that was left out once stays left out.
  *
  * Bounded: one deadline for ranks that are alive but do not come, one for making the team;
- * a death in between begins anew. Refuses: teams with ranks on other hosts.
+ * a death in between begins anew, and an attempt without a death does not. Every loop ends a
+ * deadline after that at the latest, whatever the word says. Refuses: teams with ranks on
+ * other hosts.
  */
 #include <stdio.h>
 
@@ -315,6 +317,20 @@ static symm_status not_made(const struct shrink *s)
         symm__team_name(s->team, name, sizeof(name)));
 }
 
+/* The next attempt takes a death, which all see once the word tells of it. */
+static symm_status go_on(struct shrink *s, const struct step *at)
+{
+    bool died = false;
+
+    for (int m = 0; m < s->team->size; m++)
+        died = died || (is_in(s->set, m) && is_dead(s->team, m));
+    if (!died)
+        return damaged(s, at->word);
+    s->among = s->set;
+    s->attempt++;
+    return SYMM_OK;
+}
+
 /* The attempt has been decided or is over: is it mine? *again: the next one is. */
 static symm_status follow(struct shrink *s, const struct step *at, bool *decided)
 {
@@ -331,11 +347,8 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
         return left_out(s);
     if (ended(s, at) == FAILED)
         return not_made(s);
-    if (next) {
-        s->among = s->set;
-        s->attempt++;
-        return SYMM_OK;
-    }
+    if (next)
+        return go_on(s, at);
     *decided = true;
     return SYMM_OK;
 }
@@ -357,9 +370,13 @@ static symm_status gather(struct shrink *s)
             until = symm__now() + s->team->ctx->deadline;
             joined = s->attempt;
         }
-        if (status == SYMM_OK && (at.phase != GATHER || at.attempt != s->attempt)) {
+        if (status == SYMM_OK && symm__now() >= until + s->team->ctx->deadline)
+            status = damaged(s, at.word); /* it changes, but never to what it may be */
+        if (status != SYMM_OK)
+            return status;
+        if (at.phase != GATHER || at.attempt != s->attempt) {
             status = follow(s, &at, &decided);
-        } else if (status == SYMM_OK) {
+        } else {
             uint64_t set = gathered(s, &waiting);
 
             if (!waiting || symm__now() >= until)
@@ -376,6 +393,8 @@ static symm_status gather(struct shrink *s)
 /* Opens the attempt, unless somebody has. */
 static symm_status begin(struct shrink *s)
 {
+    double until = symm__now() + s->team->ctx->deadline;
+
     for (;;) {
         struct step at;
         symm_status status = look(s, &at);
@@ -384,7 +403,8 @@ static symm_status begin(struct shrink *s)
             return status;
         if (at.attempt > s->attempt)
             return left_out(s);
-        if (at.phase != DONE && at.phase != FAILED) /* I was there when it ended */
+        /* I was there when the attempt before ended, and one change opens mine. */
+        if ((at.phase != DONE && at.phase != FAILED) || symm__now() >= until)
             return damaged(s, at.word);
         if (s->attempt > LAST_ATTEMPT)
             return symm__fail(SYMM_ERR_OVERFLOW,
@@ -444,7 +464,7 @@ static enum phase verdict(const struct shrink *s, bool opened, bool late)
 }
 
 /* Until it is decided how the attempt ends, the same for all. */
-static symm_status conclude(const struct shrink *s, bool opened, enum phase *end)
+static symm_status conclude(struct shrink *s, bool opened, enum phase *end)
 {
     double until = symm__now() + s->team->ctx->deadline;
 
@@ -457,11 +477,16 @@ static symm_status conclude(const struct shrink *s, bool opened, enum phase *end
 
         if (status != SYMM_OK)
             return status;
+        if (at.attempt < s->attempt ||
+            symm__now() >= until + s->team->ctx->deadline)
+            return damaged(s, at.word);
+        if (at.attempt > s->attempt + 3)
+            return left_out(s); /* too long ago to tell how mine ended */
         if (at.attempt != s->attempt || at.phase != DECIDED) {
             *end = ended(s, &at);
             if (*end == DONE && !opened) /* which would have needed me */
                 return damaged(s, at.word);
-            return SYMM_OK;
+            return *end == GATHER ? go_on(s, &at) : SYMM_OK;
         }
         want = verdict(s, opened, symm__now() >= until);
         if (want == DECIDED)
@@ -530,10 +555,6 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
         status = begin(&s);
         if (status == SYMM_OK)
             status = attempt(&s, &end);
-        if (status == SYMM_OK && end == GATHER) {
-            s.among = s.set;
-            s.attempt++;
-        }
     }
     /* left_out has said so in the team; else the next call begins behind this one. */
     if (is_in(team->survivors ? team->survivors : all, team->rank)) {

@@ -117,14 +117,6 @@ symm_status symm__team_fail(symm_team *team, symm_status status, const char *for
     return team_mark(team, status, text);
 }
 
-static void make_printable(char *text, size_t bytes)
-{
-    text[bytes - 1] = '\0';
-    for (char *c = text; *c; c++)
-        if (*c < ' ' || *c > '~')
-            *c = '?';
-}
-
 symm_status symm__team_record_of(symm_team *team, int member)
 {
     const struct symm_control *control = team->ctx->control[team->world_rank[member]];
@@ -148,7 +140,7 @@ symm_status symm__team_record_of(symm_team *team, int member)
             "%d that does not exist",
             team->world_rank[member], state);
     memcpy(text, record->text, sizeof(text));
-    make_printable(text, sizeof(text));
+    (void)symm__printable(text, sizeof(text));
     if (text[0] == '\0') /* every record has a sentence: something has overwritten it */
         snprintf(text, sizeof(text),
                  "rank %d reports %s, but the sentence that says why is damaged",
@@ -163,7 +155,7 @@ symm_status symm__team_record_of(symm_team *team, int member)
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site)
 {
     memcpy(site, shared, sizeof(*site));
-    make_printable(site->name, sizeof(site->name));
+    (void)symm__printable(site->name, sizeof(site->name));
 }
 
 void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site)
