@@ -3,10 +3,13 @@
  * store.h - the exchange that symmrun serves: one all-gather of small blocks over TCP.
  *
  * The client side is symm__store_allgather; the server is symmrun_store.c, which shares
- * only the layout of the messages with the library. A connection serves one exchange:
- * the client sends a request and its block, the server answers once every rank's block
- * is there, or the request's deadline has passed, or the request was refused. A request
- * without the right secret is hung up on without a word.
+ * only the layout of the messages, and siphash.h, with the library. A connection serves one
+ * exchange. The client sends a hello with a random nonce, the server a welcome with its own
+ * and a keyed hash over both: so the client knows that it is the job's store before it says
+ * anything. Then come the request and its block, with a keyed hash over all before it. The
+ * server answers once every rank's block is there, or the request's deadline has passed, or
+ * the request was refused; a keyed hash goes before the answer. The secret is never sent. A
+ * client that does not know it is hung up on.
  *
  * Integers are in network byte order. Counts and lengths that come over the wire are
  * checked against what the receiver expects; they never choose an address or a size of
@@ -15,20 +18,32 @@
 #ifndef SYMM_STORE_H
 #define SYMM_STORE_H
 
+#include "siphash.h"
 #include "symm/symm.h"
 
 #define SYMM_STORE_MAGIC        0x53594d53u /* "SYMS" */
-#define SYMM_STORE_VERSION      1u
+#define SYMM_STORE_VERSION      2u
 #define SYMM_STORE_SECRET_BYTES 16
 #define SYMM_STORE_BLOCK_MAX    4096u /* bytes that a rank gives */
 #define SYMM_STORE_RANKS_MAX    4096u
 
-struct symm_store_request { /* then `bytes` bytes: the rank's block */
+#define SYMM_STORE_NONCE_BYTES  16
+
+struct symm_store_hello { /* the client's, first */
     uint32_t magic, version;
-    uint8_t secret[SYMM_STORE_SECRET_BYTES];
+    uint8_t nonce[SYMM_STORE_NONCE_BYTES];
+};
+
+struct symm_store_welcome { /* the server's */
+    struct symm_store_hello hello;
+    uint64_t proof; /* symm__store_hash of 'w' and nothing */
+};
+
+struct symm_store_request { /* then `bytes` bytes: the rank's block */
     uint32_t rank, size;
     uint32_t bytes;       /* the same on all ranks; at most SYMM_STORE_BLOCK_MAX */
     uint32_t deadline_ms; /* the server answers by then */
+    uint64_t proof; /* symm__store_hash of 'q', this with a proof of 0, and the block */
 };
 
 /* X(NAME, value, meaning) */
@@ -47,14 +62,42 @@ enum symm_store_reply_status {
 #undef SYMM_STORE_REPLY_ENUM
 };
 
+/* VERSION answers a hello, with nothing before it, as in version 1. Else before it: 8 bytes, symm__store_hash of 'r' and of symm__siphash over all that follows. */
 struct symm_store_reply { /* then `bytes` bytes */
     uint32_t magic, status;
     uint32_t bytes; /* OK: size x the blocks' bytes; TIMEOUT: size; else 0 */
     uint32_t unused;
 };
 
-_Static_assert(sizeof(struct symm_store_request) == 40, "the request's layout");
+_Static_assert(sizeof(struct symm_store_hello) == 24, "the hello's layout");
+_Static_assert(sizeof(struct symm_store_welcome) == 32, "the welcome's layout");
+_Static_assert(sizeof(struct symm_store_request) == 24, "the request's layout");
 _Static_assert(sizeof(struct symm_store_reply) == 16, "the reply's layout");
+
+/* Proves the secret for one connection and one step: over both nonces and two parts. As it
+ * goes over the wire. */
+static inline uint64_t symm__store_hash(const uint8_t *secret, char step,
+                                        const struct symm_store_hello *client,
+                                        const struct symm_store_hello *server,
+                                        const void *first, size_t first_bytes,
+                                        const void *second, size_t second_bytes)
+{
+    struct symm_siphash hash = symm__siphash_begin(secret);
+    uint64_t value;
+    uint8_t wire[8];
+
+    symm__siphash_add(&hash, "store", 5);
+    symm__siphash_add(&hash, &step, 1);
+    symm__siphash_add(&hash, client, sizeof(*client));
+    symm__siphash_add(&hash, server, sizeof(*server));
+    symm__siphash_add(&hash, first, first_bytes);
+    symm__siphash_add(&hash, second, second_bytes);
+    value = symm__siphash_end(&hash);
+    for (int i = 0; i < 8; i++)
+        wire[i] = (uint8_t)(value >> (56 - 8 * i));
+    memcpy(&value, wire, sizeof(value));
+    return value;
+}
 
 /* One rank's part in an exchange over the store at `address` (host:port). */
 struct symm_store_exchange {

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "meet_wire.h"
 #include "ranks.h"
 #include "status.h"
 
@@ -206,39 +207,124 @@ static symm_status refused(const struct symm_store_exchange *exchange, uint32_t 
                                                       : "no known reason");
 }
 
+static symm_status no_store(const struct symm_store_exchange *exchange)
+{
+    return symm__fail(SYMM_ERR_REFUSED,
+                      "rank %d: what answers at %s is not the store of this job, or not "
+                      "of this version: it does not prove that it knows SYMM_SECRET",
+                      exchange->rank, exchange->address);
+}
+
+/* Both ends' hellos: the server has proved itself. */
+struct session {
+    struct symm_store_hello mine, theirs;
+};
+
+static enum outcome greet(const struct symm_store_exchange *exchange, int fd,
+                          struct session *session, double until, symm_status *status)
+{
+    struct symm_store_welcome welcome;
+    enum outcome outcome;
+
+    session->mine = (struct symm_store_hello){.magic = htonl(SYMM_STORE_MAGIC),
+                                              .version = htonl(SYMM_STORE_VERSION)};
+    *status = symm__meet_random(session->mine.nonce, sizeof(session->mine.nonce));
+    if (*status != SYMM_OK)
+        return FAILED;
+    outcome = transfer(exchange, fd, true, &session->mine, sizeof(session->mine), until,
+                       status);
+    if (outcome == DONE)
+        outcome =
+            transfer(exchange, fd, false, &welcome, sizeof(welcome), until, status);
+    if (outcome != DONE)
+        return outcome;
+    session->theirs = welcome.hello;
+    if (welcome.proof == symm__store_hash(exchange->secret, 'w', &session->mine,
+                                          &session->theirs, NULL, 0, NULL, 0) &&
+        welcome.hello.magic == session->mine.magic &&
+        welcome.hello.version == session->mine.version)
+        return DONE;
+    *status = no_store(exchange);
+    return FAILED;
+}
+
+static enum outcome send_request(const struct symm_store_exchange *exchange, int fd,
+                                 const struct session *session, double until,
+                                 symm_status *status)
+{
+    char message[sizeof(struct symm_store_request) + SYMM_STORE_BLOCK_MAX];
+    struct symm_store_request request = {
+        .rank = htonl((uint32_t)exchange->rank),
+        .size = htonl((uint32_t)exchange->size),
+        .bytes = htonl((uint32_t)exchange->bytes),
+        .deadline_ms = htonl(store_milliseconds(until - symm__now())),
+    };
+
+    request.proof =
+        symm__store_hash(exchange->secret, 'q', &session->mine, &session->theirs,
+                         &request, sizeof(request), exchange->in, exchange->bytes);
+    memcpy(message, &request, sizeof(request));
+    if (exchange->bytes > 0)
+        memcpy(message + sizeof(request), exchange->in, exchange->bytes);
+    return transfer(exchange, fd, true, message, sizeof(request) + exchange->bytes,
+                    until, status);
+}
+
+/* The hash that comes before an answer: is it the store's? */
+static bool reply_is_true(const struct symm_store_exchange *exchange,
+                          const struct session *session, uint64_t proof,
+                          const struct symm_store_reply *reply, const void *data,
+                          size_t bytes)
+{
+    struct symm_siphash hash = symm__siphash_begin(exchange->secret);
+    uint64_t digest;
+
+    symm__siphash_add(&hash, reply, sizeof(*reply));
+    symm__siphash_add(&hash, data, bytes);
+    digest = symm__siphash_end(&hash);
+    return proof == symm__store_hash(exchange->secret, 'r', &session->mine,
+                                     &session->theirs, &digest, sizeof(digest), NULL,
+                                     0);
+}
+
 /* Reads the answer. `room` holds size x max(bytes, 1) bytes. */
 static enum outcome read_reply(const struct symm_store_exchange *exchange, int fd,
-                               void *room, double until, symm_status *status)
+                               const struct session *session, void *room, double until,
+                               symm_status *status)
 {
     struct symm_store_reply reply;
     size_t expected = (size_t)exchange->size;
+    uint64_t proof;
+    uint32_t said;
     enum outcome outcome =
-        transfer(exchange, fd, false, &reply, sizeof(reply), until, status);
+        transfer(exchange, fd, false, &proof, sizeof(proof), until, status);
 
+    if (outcome == DONE)
+        outcome = transfer(exchange, fd, false, &reply, sizeof(reply), until, status);
     if (outcome != DONE)
         return outcome;
-    reply.status = ntohl(reply.status);
-    if (reply.status == SYMM_STORE_REPLY_OK)
+    said = ntohl(reply.status);
+    if (said == SYMM_STORE_REPLY_OK)
         expected *= exchange->bytes;
-    else if (reply.status != SYMM_STORE_REPLY_TIMEOUT)
+    else if (said != SYMM_STORE_REPLY_TIMEOUT)
         expected = 0;
     if (ntohl(reply.magic) != SYMM_STORE_MAGIC || ntohl(reply.bytes) != expected) {
-        *status =
-            symm__fail(SYMM_ERR_REFUSED,
-                       "rank %d: what answers at %s is not the store of this version",
-                       exchange->rank, exchange->address);
+        *status = no_store(exchange);
         return FAILED;
     }
     outcome = transfer(exchange, fd, false, room, expected, until, status);
     if (outcome != DONE)
         return outcome;
-    if (reply.status == SYMM_STORE_REPLY_OK) {
+    if (!reply_is_true(exchange, session, proof, &reply, room, expected)) {
+        *status = no_store(exchange);
+        return FAILED;
+    }
+    if (said == SYMM_STORE_REPLY_OK) {
         memcpy(exchange->out, room, expected);
         return DONE;
     }
-    *status = reply.status == SYMM_STORE_REPLY_TIMEOUT
-                  ? missing_ranks(exchange, room)
-                  : refused(exchange, reply.status);
+    *status = said == SYMM_STORE_REPLY_TIMEOUT ? missing_ranks(exchange, room)
+                                               : refused(exchange, said);
     return FAILED;
 }
 
@@ -246,28 +332,16 @@ static enum outcome attempt(const struct symm_store_exchange *exchange,
                             const struct addrinfo *to, void *room, double until,
                             symm_status *status)
 {
-    char message[sizeof(struct symm_store_request) + SYMM_STORE_BLOCK_MAX];
-    struct symm_store_request request = {
-        .magic = htonl(SYMM_STORE_MAGIC),
-        .version = htonl(SYMM_STORE_VERSION),
-        .rank = htonl((uint32_t)exchange->rank),
-        .size = htonl((uint32_t)exchange->size),
-        .bytes = htonl((uint32_t)exchange->bytes),
-        .deadline_ms = htonl(store_milliseconds(until - symm__now())),
-    };
-    enum outcome outcome;
+    struct session session;
     int fd = -1;
+    enum outcome outcome = connect_store(exchange, to, until, &fd, status);
 
-    memcpy(request.secret, exchange->secret, sizeof(request.secret));
-    memcpy(message, &request, sizeof(request));
-    if (exchange->bytes > 0)
-        memcpy(message + sizeof(request), exchange->in, exchange->bytes);
-    outcome = connect_store(exchange, to, until, &fd, status);
     if (outcome == DONE)
-        outcome = transfer(exchange, fd, true, message,
-                           sizeof(request) + exchange->bytes, until, status);
+        outcome = greet(exchange, fd, &session, until, status);
     if (outcome == DONE)
-        outcome = read_reply(exchange, fd, room, until, status);
+        outcome = send_request(exchange, fd, &session, until, status);
+    if (outcome == DONE)
+        outcome = read_reply(exchange, fd, &session, room, until, status);
     if (fd >= 0)
         close(fd);
     return outcome;
@@ -324,7 +398,7 @@ symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
         status = symm__fail(
             SYMM_ERR_REFUSED,
             "rank %d: the store at %s hung up without an answer: SYMM_SECRET "
-            "is not its job's, or symmrun is ending",
+            "is not its job's, symmrun is of another version, or it is ending",
             exchange->rank, exchange->address);
     free(room);
 err_free_address:

@@ -85,7 +85,9 @@ struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
                                            const uint8_t secret[SYMMRUN_SECRET_BYTES],
                                            struct symmrun_nodes *nodes);
 /* All blocks of the world, in rank order, for the round that waits. */
-void symmrun_store_fulfil(struct symmrun_store *store, const void *data, size_t bytes);
+/* number: that of the blocks as symmrun_nodes_blocks got it. */
+void symmrun_store_fulfil(struct symmrun_store *store, uint32_t number,
+                          const void *data, size_t bytes);
 void symmrun_store_destroy(struct symmrun_store *store);
 int symmrun_store_port(const struct symmrun_store *store);
 /* The descriptors to poll; *count <= symmrun_store_most. */

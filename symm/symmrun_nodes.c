@@ -23,7 +23,7 @@
 #define START_SECONDS      10.0 /* more, since node 0 may have begun to wait later */
 #define PAYLOAD_MAX        (32u << 20)
 
-enum message { START = 1, BLOCKS, ALL, FAILED, BYE };
+enum message { START = 1, BLOCKS, ALL, FAILED, BYE, TAKE_BACK };
 
 struct node_head { /* in network byte order */
     uint32_t magic, type, bytes, value;
@@ -178,32 +178,50 @@ static void finish_blocks(struct symmrun_nodes *nodes)
     }
     if (!data)
         return; /* the ranks' deadline tells them */
-    tell_all(nodes, ALL, 0, data, all);
-    symmrun_store_fulfil(nodes->run->store, data, all);
+    for (int n = 1; n < nodes->count; n++)
+        (void)tell(nodes, &nodes->node[n], ALL, nodes->node[n].blocks_number, data,
+                   all);
+    symmrun_store_fulfil(nodes->run->store, nodes->node[0].blocks_number, data, all);
     free(data);
 }
 
 /* Node 0: the part of one node, itself included. */
-static void take_blocks(struct symmrun_nodes *nodes, int index, const void *data,
-                        size_t bytes)
+static void take_blocks(struct symmrun_nodes *nodes, int index, uint32_t number,
+                        const void *data, size_t bytes)
 {
     struct symmrun_node *node = &nodes->node[index];
 
     free(node->blocks);
     node->blocks = malloc(bytes + 1);
     node->blocks_bytes = bytes;
+    node->blocks_number = number;
     if (!node->blocks)
         return;
     memcpy(node->blocks, data, bytes);
     finish_blocks(nodes);
 }
 
-void symmrun_nodes_blocks(struct symmrun_nodes *nodes, const void *data, size_t bytes)
+/* Node 0: that node's ranks have been told that the round is over. */
+static void drop_blocks(struct symmrun_nodes *nodes, int index, uint32_t number)
 {
-    if (nodes->own == 0)
-        take_blocks(nodes, 0, data, bytes);
+    struct symmrun_node *node = &nodes->node[index];
+
+    if (node->blocks_number != number)
+        return;
+    free(node->blocks);
+    node->blocks = NULL;
+}
+
+void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
+                          const void *data, size_t bytes)
+{
+    if (nodes->own == 0 && data)
+        take_blocks(nodes, 0, number, data, bytes);
+    else if (nodes->own == 0)
+        drop_blocks(nodes, 0, number);
     else
-        (void)tell(nodes, &nodes->node[0], BLOCKS, 0, data, bytes);
+        (void)tell(nodes, &nodes->node[0], data ? BLOCKS : TAKE_BACK, number, data,
+                   bytes);
 }
 
 void symmrun_nodes_failed(struct symmrun_nodes *nodes, int status)
@@ -240,10 +258,14 @@ static void obey(struct symmrun_nodes *nodes, int index, const struct node_head 
     switch (ntohl(head->type)) {
     case BLOCKS:
         if (nodes->own == 0)
-            take_blocks(nodes, index, data, bytes);
+            take_blocks(nodes, index, value, data, bytes);
+        break;
+    case TAKE_BACK:
+        if (nodes->own == 0)
+            drop_blocks(nodes, index, value);
         break;
     case ALL:
-        symmrun_store_fulfil(nodes->run->store, data, bytes);
+        symmrun_store_fulfil(nodes->run->store, value, data, bytes);
         break;
     case FAILED:
         if (!nodes->over)

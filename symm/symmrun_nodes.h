@@ -9,7 +9,9 @@
 bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret);
 void symmrun_nodes_destroy(struct symmrun_nodes *nodes); /* NULL allowed */
 /* All blocks of this node's ranks have come to the store. */
-void symmrun_nodes_blocks(struct symmrun_nodes *nodes, const void *data, size_t bytes);
+/* data NULL: this node's round has ended without an answer, its blocks are taken back. */
+void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
+                          const void *data, size_t bytes);
 /* This node's job has failed; NULL allowed. */
 void symmrun_nodes_failed(struct symmrun_nodes *nodes, int status);
 size_t symmrun_nodes_most(const struct symmrun_nodes *nodes);

@@ -13,7 +13,7 @@
 #include "symmrun_nodes.h"
 
 #define SYMMRUN_NODES_MAGIC   0x53594d4eu /* "SYMN" */
-#define SYMMRUN_NODES_VERSION 1u
+#define SYMMRUN_NODES_VERSION 2u
 #define SYMMRUN_NODES_KEY     16
 
 struct symmrun_node {
@@ -25,6 +25,7 @@ struct symmrun_node {
     size_t used, capacity;
     unsigned char *blocks; /* node 0: the round's part of that node */
     size_t blocks_bytes;
+    uint32_t blocks_number; /* that node's own, of its rounds; comes back with ALL */
 };
 
 struct symmrun_nodes {

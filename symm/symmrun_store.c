@@ -6,8 +6,8 @@
  * earliest deadline of a round passes, each gets the list of who came. A rank that
  * hangs up while it waits leaves the round and may come again.
  *
- * Listens on the loopback address only. Who does not show the secret is hung up on
- * without a word; a connection that has not sent its request after REQUEST_SECONDS, or
+ * Listens on the loopback address only. A client that does not prove that it knows the
+ * secret is hung up on; a connection that has not sent its request after REQUEST_SECONDS, or
  * does not take its answer, is closed; of those that are not waiting in the round at
  * most ranks + SPARE are kept, the newest. So garbage and slow connections cost bounded
  * memory and do not keep a rank out. Nothing here blocks.
@@ -17,6 +17,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,19 +37,24 @@ _Static_assert(SYMMRUN_SECRET_BYTES == SYMM_STORE_SECRET_BYTES, "one secret");
 struct answer {
     size_t refs;
     size_t bytes;
+    uint64_t digest; /* symm__siphash over data, once it is complete */
+    bool digested;
     unsigned char data[]; /* a symm_store_reply and what follows it */
 };
 
-enum stage { ASKING, WAITING, ANSWERED };
+enum stage { GREETING, ASKING, WAITING, ANSWERED };
 
 struct connection {
     struct connection *next; /* newest first */
     int fd;
     enum stage stage;
-    double until;  /* ASKING, ANSWERED: closed then; WAITING: the round ends then */
-    size_t used;   /* ASKING: received; ANSWERED: sent */
+    double until;  /* closed then; WAITING: the round ends then */
+    size_t used;   /* GREETING, ASKING: received; ANSWERED: sent, the hash included */
     uint32_t rank; /* among this node's */
     struct answer *answer;
+    uint64_t proof; /* of the answer */
+    struct symm_store_hello hello;
+    struct symm_store_welcome welcome;
     struct symm_store_request request; /* in host order once it is complete */
     unsigned char block[SYMM_STORE_BLOCK_MAX];
 };
@@ -61,6 +67,7 @@ struct symmrun_store {
     struct symmrun_nodes
         *nodes; /* where other ranks' blocks come from; NULL: no others */
     bool away;  /* the round's blocks are on their way to other nodes */
+    uint32_t number; /* of the blocks that went there last */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct connection *connections;
     size_t count;
@@ -114,6 +121,14 @@ static void drop_answer(struct answer *answer)
         free(answer);
 }
 
+/* The round has ended here: what went to other nodes is for no later round. */
+static void take_back(struct symmrun_store *store)
+{
+    if (store->away)
+        symmrun_nodes_blocks(store->nodes, store->number, NULL, 0);
+    store->away = false;
+}
+
 /* Takes the connection out of the list, and out of the round. */
 static void hang_up(struct symmrun_store *store, struct connection *connection)
 {
@@ -126,6 +141,7 @@ static void hang_up(struct symmrun_store *store, struct connection *connection)
     if (connection->stage == WAITING) {
         store->round[connection->rank] = NULL;
         store->came--;
+        take_back(store);
     }
     close(connection->fd);
     drop_answer(connection->answer);
@@ -136,6 +152,7 @@ void symmrun_store_destroy(struct symmrun_store *store)
 {
     if (!store)
         return;
+    store->away = false;
     while (store->connections)
         hang_up(store, store->connections);
     if (store->fd >= 0)
@@ -154,6 +171,7 @@ static struct answer *make_answer(enum symm_store_reply_status status, size_t by
     if (!answer)
         return NULL;
     answer->refs = 1;
+    answer->digested = false;
     answer->bytes = sizeof(reply) + bytes;
     memcpy(answer->data, &reply, sizeof(reply));
     return answer;
@@ -162,11 +180,16 @@ static struct answer *make_answer(enum symm_store_reply_status status, size_t by
 /* Sends what goes without waiting; false: done with this connection. */
 static bool send_answer(struct connection *connection)
 {
+    const size_t first = sizeof(connection->proof);
     struct answer *answer = connection->answer;
 
-    while (connection->used < answer->bytes) {
-        ssize_t sent = send(connection->fd, answer->data + connection->used,
-                            answer->bytes - connection->used, MSG_NOSIGNAL);
+    while (connection->used < first + answer->bytes) {
+        size_t used = connection->used;
+        const void *from = used < first
+                               ? (const unsigned char *)&connection->proof + used
+                               : answer->data + (used - first);
+        size_t bytes = used < first ? first - used : answer->bytes - (used - first);
+        ssize_t sent = send(connection->fd, from, bytes, MSG_NOSIGNAL);
 
         if (sent >= 0)
             connection->used += (size_t)sent;
@@ -174,6 +197,19 @@ static bool send_answer(struct connection *connection)
             return errno == EAGAIN || errno == EWOULDBLOCK;
     }
     return false;
+}
+
+/* The answer's hash for this connection. */
+static uint64_t prove_answer(const struct symmrun_store *store,
+                             const struct connection *connection,
+                             struct answer *answer)
+{
+    if (!answer->digested)
+        answer->digest = symm__siphash(store->secret, answer->data, answer->bytes);
+    answer->digested = true;
+    return symm__store_hash(store->secret, 'r', &connection->hello,
+                            &connection->welcome.hello, &answer->digest,
+                            sizeof(answer->digest), NULL, 0);
 }
 
 /* Gives the answer (shared) to a connection, which then leaves the round. */
@@ -188,8 +224,10 @@ static void answer_one(struct symmrun_store *store, struct connection *connectio
     connection->until = symmrun_now() + ANSWER_SECONDS;
     connection->used = 0;
     connection->answer = answer;
-    if (answer)
+    if (answer) {
         answer->refs++;
+        connection->proof = prove_answer(store, connection, answer);
+    }
     if (!answer || !send_answer(connection))
         hang_up(store, connection);
 }
@@ -226,17 +264,18 @@ static void finish_round(struct symmrun_store *store)
         return;
     }
     store->away = true;
-    symmrun_nodes_blocks(store->nodes, answer->data + sizeof(struct symm_store_reply),
+    symmrun_nodes_blocks(store->nodes, ++store->number, answer->data + sizeof(struct symm_store_reply),
                          store->ranks * bytes);
     drop_answer(answer);
 }
 
-void symmrun_store_fulfil(struct symmrun_store *store, const void *data, size_t bytes)
+void symmrun_store_fulfil(struct symmrun_store *store, uint32_t number,
+                          const void *data, size_t bytes)
 {
     struct answer *answer;
 
     /* A round that has ended meanwhile, by the deadline, is not this one. */
-    if (!store || !store->away || store->came != store->ranks ||
+    if (!store || !store->away || number != store->number || store->came != store->ranks ||
         bytes != store->world * (size_t)store->round[0]->request.bytes)
         return;
     store->away = false;
@@ -250,7 +289,7 @@ static void time_out_round(struct symmrun_store *store)
 {
     struct answer *answer = make_answer(SYMM_STORE_REPLY_TIMEOUT, store->world);
 
-    store->away = false;
+    take_back(store);
     if (answer) /* of other nodes it is not known */
         memset(answer->data + sizeof(struct symm_store_reply), 0, store->world);
     for (uint32_t rank = 0; answer && rank < store->ranks; rank++)
@@ -310,65 +349,112 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
         finish_round(store);
 }
 
-/* Without a hint, by the time it takes, at how much of the secret was right. */
-static bool same_secret(const uint8_t *one, const uint8_t *other)
+/* A client of another version is told so in words of version 1, and read out: a reset
+ * would take the answer with it. */
+static void refuse_version(const struct connection *connection)
 {
-    unsigned difference = 0;
+    const struct symm_store_reply reply = {.magic = htonl(SYMM_STORE_MAGIC),
+                                           .status =
+                                               htonl(SYMM_STORE_REPLY_VERSION)};
+    unsigned char rest[sizeof(connection->block)];
 
-    for (size_t i = 0; i < SYMMRUN_SECRET_BYTES; i++)
-        difference |= (unsigned)(one[i] ^ other[i]);
-    return difference == 0;
+    if (connection->hello.magic != reply.magic ||
+        connection->hello.version == htonl(SYMM_STORE_VERSION))
+        return;
+    (void)send(connection->fd, &reply, sizeof(reply), MSG_NOSIGNAL);
+    (void)shutdown(connection->fd, SHUT_WR);
+    (void)recv(connection->fd, rest, sizeof(rest), MSG_DONTWAIT);
 }
 
-/* The head of a request is complete. False: the connection is gone or answered. */
-static bool check_head(struct symmrun_store *store, struct connection *connection)
+/* The client's hello is complete: it gets the welcome. False: the connection is gone. */
+static bool welcome(struct symmrun_store *store, struct connection *connection)
+{
+    struct symm_store_welcome *mine = &connection->welcome;
+
+    mine->hello = (struct symm_store_hello){.magic = htonl(SYMM_STORE_MAGIC),
+                                            .version = htonl(SYMM_STORE_VERSION)};
+    if (connection->hello.magic == mine->hello.magic &&
+        connection->hello.version == mine->hello.version &&
+        getrandom(mine->hello.nonce, sizeof(mine->hello.nonce), 0) ==
+            (ssize_t)sizeof(mine->hello.nonce)) {
+        mine->proof = symm__store_hash(store->secret, 'w', &connection->hello,
+                                       &mine->hello, NULL, 0, NULL, 0);
+        connection->stage = ASKING;
+        connection->used = 0;
+        /* Smaller than any socket's buffer, and the first that is sent. */
+        if (send(connection->fd, mine, sizeof(*mine), MSG_NOSIGNAL) ==
+            (ssize_t)sizeof(*mine))
+            return true;
+    }
+    refuse_version(connection);
+    hang_up(store, connection);
+    return false;
+}
+
+static bool request_is_true(const struct symmrun_store *store,
+                            const struct connection *connection, size_t bytes)
+{
+    struct symm_store_request request = connection->request;
+
+    request.proof = 0;
+    return connection->request.proof ==
+           symm__store_hash(store->secret, 'q', &connection->hello,
+                            &connection->welcome.hello, &request, sizeof(request),
+                            connection->block, bytes);
+}
+
+/* The request is complete. */
+static void take_request(struct symmrun_store *store, struct connection *connection)
 {
     struct symm_store_request *request = &connection->request;
 
-    if (ntohl(request->magic) != SYMM_STORE_MAGIC ||
-        !same_secret(request->secret, store->secret)) {
+    if (!request_is_true(store, connection, ntohl(request->bytes))) {
         hang_up(store, connection);
-        return false;
+        return;
     }
-    request->version = ntohl(request->version);
     request->rank = ntohl(request->rank);
     request->size = ntohl(request->size);
     request->bytes = ntohl(request->bytes);
     request->deadline_ms = ntohl(request->deadline_ms);
-    if (request->version != SYMM_STORE_VERSION)
-        refuse(store, connection, SYMM_STORE_REPLY_VERSION);
-    else if (request->size != store->world)
+    if (request->size != store->world)
         refuse(store, connection, SYMM_STORE_REPLY_SIZE);
     else if (request->rank < store->first ||
              request->rank - store->first >= store->ranks)
         refuse(store, connection, SYMM_STORE_REPLY_RANK);
-    else if (request->bytes > SYMM_STORE_BLOCK_MAX)
-        refuse(store, connection, SYMM_STORE_REPLY_BYTES);
     else
-        return true;
-    return false;
+        join_round(store, connection);
 }
 
-/* Reads what there is of a request. The connection may be gone afterwards. */
+/* Reads what there is of a hello or a request. The connection may be gone afterwards. */
 static void read_request(struct symmrun_store *store, struct connection *connection)
 {
-    const size_t head = sizeof(connection->request);
-
     for (;;) {
-        bool in_head = connection->used < head;
-        size_t end = in_head ? head : head + connection->request.bytes;
-        void *to = in_head ? (char *)&connection->request + connection->used
-                           : (char *)connection->block + (connection->used - head);
+        bool greeting = connection->stage == GREETING;
+        const size_t head =
+            greeting ? sizeof(connection->hello) : sizeof(connection->request);
+        char *to = greeting ? (char *)&connection->hello : (char *)&connection->request;
+        size_t end = head;
         ssize_t got;
 
-        if (connection->used == end) {
-            join_round(store, connection);
-            return;
+        if (!greeting && connection->used >= head) {
+            uint32_t bytes = ntohl(connection->request.bytes);
+
+            if (bytes > SYMM_STORE_BLOCK_MAX) {
+                hang_up(store, connection);
+                return;
+            }
+            end = head + bytes;
+            if (connection->used == end) {
+                take_request(store, connection);
+                return;
+            }
         }
+        to = connection->used >= head ? (char *)connection->block + connection->used - head
+                                      : to + connection->used;
         got = recv(connection->fd, to, end - connection->used, 0);
         if (got > 0) {
             connection->used += (size_t)got;
-            if (in_head && connection->used == head && !check_head(store, connection))
+            if (greeting && connection->used == head && !welcome(store, connection))
                 return;
         } else if (got == 0 ||
                    (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -413,7 +499,7 @@ static void accept_some(struct symmrun_store *store)
             return;
         }
         connection->fd = fd;
-        connection->stage = ASKING;
+        connection->stage = GREETING;
         connection->until = symmrun_now() + REQUEST_SECONDS;
         connection->next = store->connections;
         store->connections = connection;
@@ -452,6 +538,7 @@ static struct connection *find_connection(struct symmrun_store *store, int fd)
 static void serve_one(struct symmrun_store *store, struct connection *connection)
 {
     switch (connection->stage) {
+    case GREETING:
     case ASKING:
         read_request(store, connection);
         break;

@@ -30,9 +30,10 @@ double symmrun_now(void)
 }
 
 /* Of jobs over several nodes: none is made here. */
-void symmrun_nodes_blocks(struct symmrun_nodes *nodes, const void *data, size_t bytes)
+void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
+                          const void *data, size_t bytes)
 {
-    (void)nodes, (void)data, (void)bytes;
+    (void)nodes, (void)number, (void)data, (void)bytes;
     abort();
 }
 
@@ -353,12 +354,14 @@ static void test_liars(void **state)
     make_ranks(ranks, *state, 8);
     ranks[0].exchange.address = address;
     for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
-        struct liar liar = {fd, &replies[i], sizeof(replies[i])};
+        unsigned char says_what[sizeof(struct symm_store_welcome)] = {0};
+        struct liar liar = {fd, says_what, sizeof(says_what)};
         pthread_t thread;
 
+        memcpy(says_what, &replies[i], sizeof(replies[i]));
         assert_int_equal(pthread_create(&thread, NULL, lie, &liar), 0);
         run_ranks(ranks, 0x1);
-        says(&ranks[0], SYMM_ERR_REFUSED, i < 5 ? "not the store" : "no known reason");
+        says(&ranks[0], SYMM_ERR_REFUSED, "not the store");
         assert_int_equal(pthread_join(thread, NULL), 0);
     }
     /* One that takes connections and never answers. */
@@ -389,18 +392,23 @@ static int connect_raw(const struct server *server)
 static void test_comes_again(void **state)
 {
     const struct server *server = *state;
-    struct symm_store_request request = {.magic = htonl(SYMM_STORE_MAGIC),
-                                         .version = htonl(SYMM_STORE_VERSION),
-                                         .rank = htonl(2),
-                                         .size = htonl(RANKS),
-                                         .bytes = htonl(8),
-                                         .deadline_ms = htonl(60000)};
-    unsigned char message[sizeof(request) + 8] = {0};
-
     for (int i = 0; i < 5; i++) {
+        struct symm_store_hello hello = {.magic = htonl(SYMM_STORE_MAGIC),
+                                         .version = htonl(SYMM_STORE_VERSION),
+                                         .nonce = {(uint8_t)i}};
+        struct symm_store_welcome welcome;
+        struct symm_store_request request = {.rank = htonl(2),
+                                             .size = htonl(RANKS),
+                                             .bytes = htonl(8),
+                                             .deadline_ms = htonl(60000)};
+        unsigned char message[sizeof(request) + 8] = {0};
         int fd = connect_raw(server);
 
-        memcpy(request.secret, secret, sizeof(secret));
+        assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
+        assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
+                         (ssize_t)sizeof(welcome));
+        request.proof = symm__store_hash(secret, 'q', &hello, &welcome.hello, &request,
+                                         sizeof(request), message, 8);
         memcpy(message, &request, sizeof(request));
         assert_int_equal(send(fd, message, sizeof(message), 0),
                          (ssize_t)sizeof(message));
@@ -409,6 +417,41 @@ static void test_comes_again(void **state)
         run_ranks(ranks, 0xf);
         all_is_well(ranks, 8);
     }
+}
+
+/* Without the secret nothing is answered, whatever the request says. */
+static void test_no_secret(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct symm_store_hello hello = {.magic = htonl(SYMM_STORE_MAGIC),
+                                         .version = htonl(SYMM_STORE_VERSION)};
+        struct symm_store_welcome welcome;
+        struct symm_store_request request = {
+            .size = htonl(RANKS), .bytes = htonl(i == 3 ? 1u << 30 : 8)};
+        unsigned char message[sizeof(request) + 8] = {0};
+        int fd = connect_raw(*state);
+
+        assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
+        assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
+                         (ssize_t)sizeof(welcome));
+        request.proof =
+            symm__store_hash(secret, 'q', &hello, &welcome.hello, &request,
+                             sizeof(request), message, 8);
+        if (i == 0) /* another block than was hashed */
+            message[sizeof(request)] = 1;
+        else if (i == 1) /* another rank */
+            request.rank = htonl(1);
+        else if (i == 2) /* the store's own proof */
+            request.proof = welcome.proof;
+        memcpy(message, &request, sizeof(request));
+        assert_int_equal(send(fd, message, sizeof(message), 0),
+                         (ssize_t)sizeof(message));
+        assert_true(recv(fd, message, 1, 0) <= 0);
+        close(fd);
+    }
+    make_ranks(ranks, *state, 8);
+    run_ranks(ranks, 0xf);
+    all_is_well(ranks, 8);
 }
 
 struct hammer {
@@ -491,6 +534,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_addresses, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_liars, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_no_secret, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_comes_again, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_hammer, start_server,
                                         stop_and_check_bounds),

@@ -52,9 +52,10 @@ double symmrun_now(void)
 }
 
 /* Of jobs over several nodes: none is made here. */
-void symmrun_nodes_blocks(struct symmrun_nodes *nodes, const void *data, size_t bytes)
+void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
+                          const void *data, size_t bytes)
 {
-    (void)nodes, (void)data, (void)bytes;
+    (void)nodes, (void)number, (void)data, (void)bytes;
     abort();
 }
 
