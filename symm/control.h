@@ -7,7 +7,8 @@
  * read. Nothing read from a peer's page is trusted: a value is copied once, then checked;
  * none is an index, a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
- * Ranks that are processes map peers' pages read-only, but for the agreements' words.
+ * Ranks that are processes map peers' pages read-only, but for the words that ranks write in it: tables of
+ * channels and agreements.
  */
 #ifndef SYMM_CONTROL_H
 #define SYMM_CONTROL_H

@@ -104,7 +104,7 @@ struct hosts {
     struct symm_tcp **tcp;
     int missing; /* ranks of other hosts without a connection */
     int refused;
-    char why[SYMM_MEET_MAX][96]; /* the last try to reach that rank failed */
+    char why[SYMM_MEET_MAX][96];  /* the last try to reach that rank failed */
     bool stranger[SYMM_MEET_MAX]; /* what answered there did not know the key */
     uint8_t nonce[SYMM_MEET_MAX][NONCES_KEPT][NONCE_BYTES];
     unsigned nonces[SYMM_MEET_MAX]; /* ever */
@@ -201,8 +201,7 @@ static symm_status adopt(struct hosts *hosts, struct making *m)
     symm_status status;
 
     memcpy(key, halves, sizeof(key));
-    status =
-        symm__tcp_create(m->fd, key, hosts->rank > m->rank, &hosts->tcp[m->rank]);
+    status = symm__tcp_create(m->fd, key, hosts->rank > m->rank, &hosts->tcp[m->rank]);
     if (status != SYMM_OK)
         return status;
     set_options(m->fd);
@@ -549,8 +548,8 @@ static symm_status missing(const struct hosts *hosts)
 static double set_polls(struct hosts *hosts)
 {
     bool full = hosts->accept_at > symm__now();
-    double wake = full && hosts->accept_at < hosts->until ? hosts->accept_at
-                                                          : hosts->until;
+    double wake =
+        full && hosts->accept_at < hosts->until ? hosts->accept_at : hosts->until;
     struct pollfd *poll = hosts->polls;
 
     *poll++ = (struct pollfd){.fd = full ? -1 : hosts->listener, .events = POLLIN};
@@ -558,9 +557,8 @@ static double set_polls(struct hosts *hosts)
         const struct making *m = &hosts->outbound[i];
         bool made = hosts->peer_fd[m->rank] >= 0;
 
-        *poll++ = (struct pollfd){
-            .fd = made ? -1 : m->fd,
-            .events = m->stage == CONNECTING ? POLLOUT : POLLIN};
+        *poll++ = (struct pollfd){.fd = made ? -1 : m->fd,
+                                  .events = m->stage == CONNECTING ? POLLOUT : POLLIN};
         if (!made && m->stage <= CONNECTING && m->until < wake)
             wake = m->until;
     }
@@ -593,10 +591,8 @@ static symm_status turn(struct hosts *hosts)
     /* From the newest on: what is dropped lies at or behind those still to be heard, or
      * before them (make_room_of), and then `fd` does not fit. */
     for (int i = inbound - 1; i >= 0 && status == SYMM_OK; i--)
-        if (i < hosts->inbound_count &&
-            hosts->inbound[i].fd == polls[outbound + i].fd)
-            status =
-                move_inbound(hosts, i, ready > 0 && polls[outbound + i].revents);
+        if (i < hosts->inbound_count && hosts->inbound[i].fd == polls[outbound + i].fd)
+            status = move_inbound(hosts, i, ready > 0 && polls[outbound + i].revents);
     if (status == SYMM_OK && ready > 0 && hosts->polls[0].revents)
         status = accept_some(hosts);
     return status;

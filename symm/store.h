@@ -27,7 +27,7 @@
 #define SYMM_STORE_BLOCK_MAX    4096u /* bytes that a rank gives */
 #define SYMM_STORE_RANKS_MAX    4096u
 
-#define SYMM_STORE_NONCE_BYTES  16
+#define SYMM_STORE_NONCE_BYTES 16
 
 struct symm_store_hello { /* the client's, first */
     uint32_t magic, version;

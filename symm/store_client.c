@@ -209,10 +209,11 @@ static symm_status refused(const struct symm_store_exchange *exchange, uint32_t 
 
 static symm_status no_store(const struct symm_store_exchange *exchange)
 {
-    return symm__fail(SYMM_ERR_REFUSED,
-                      "rank %d: what answers at %s is not the store of this job, or not "
-                      "of this version: it does not prove that it knows SYMM_SECRET",
-                      exchange->rank, exchange->address);
+    return symm__fail(
+        SYMM_ERR_REFUSED,
+        "rank %d: what answers at %s is not the store of this job, or not "
+        "of this version: it does not prove that it knows SYMM_SECRET",
+        exchange->rank, exchange->address);
 }
 
 /* Both ends' hellos: the server has proved itself. */

@@ -65,8 +65,8 @@ struct symmrun_store {
     double accept_at; /* no accept before: there are no descriptors left */
     uint32_t first, ranks, world;
     struct symmrun_nodes
-        *nodes; /* where other ranks' blocks come from; NULL: no others */
-    bool away;  /* the round's blocks are on their way to other nodes */
+        *nodes;      /* where other ranks' blocks come from; NULL: no others */
+    bool away;       /* the round's blocks are on their way to other nodes */
     uint32_t number; /* of the blocks that went there last */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct connection *connections;
@@ -201,8 +201,7 @@ static bool send_answer(struct connection *connection)
 
 /* The answer's hash for this connection. */
 static uint64_t prove_answer(const struct symmrun_store *store,
-                             const struct connection *connection,
-                             struct answer *answer)
+                             const struct connection *connection, struct answer *answer)
 {
     if (!answer->digested)
         answer->digest = symm__siphash(store->secret, answer->data, answer->bytes);
@@ -264,7 +263,8 @@ static void finish_round(struct symmrun_store *store)
         return;
     }
     store->away = true;
-    symmrun_nodes_blocks(store->nodes, ++store->number, answer->data + sizeof(struct symm_store_reply),
+    symmrun_nodes_blocks(store->nodes, ++store->number,
+                         answer->data + sizeof(struct symm_store_reply),
                          store->ranks * bytes);
     drop_answer(answer);
 }
@@ -275,7 +275,8 @@ void symmrun_store_fulfil(struct symmrun_store *store, uint32_t number,
     struct answer *answer;
 
     /* A round that has ended meanwhile, by the deadline, is not this one. */
-    if (!store || !store->away || number != store->number || store->came != store->ranks ||
+    if (!store || !store->away || number != store->number ||
+        store->came != store->ranks ||
         bytes != store->world * (size_t)store->round[0]->request.bytes)
         return;
     store->away = false;
@@ -354,8 +355,7 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
 static void refuse_version(const struct connection *connection)
 {
     const struct symm_store_reply reply = {.magic = htonl(SYMM_STORE_MAGIC),
-                                           .status =
-                                               htonl(SYMM_STORE_REPLY_VERSION)};
+                                           .status = htonl(SYMM_STORE_REPLY_VERSION)};
     unsigned char rest[sizeof(connection->block)];
 
     if (connection->hello.magic != reply.magic ||
@@ -449,8 +449,9 @@ static void read_request(struct symmrun_store *store, struct connection *connect
                 return;
             }
         }
-        to = connection->used >= head ? (char *)connection->block + connection->used - head
-                                      : to + connection->used;
+        to = connection->used >= head
+                 ? (char *)connection->block + connection->used - head
+                 : to + connection->used;
         got = recv(connection->fd, to, end - connection->used, 0);
         if (got > 0) {
             connection->used += (size_t)got;

@@ -477,8 +477,7 @@ static symm_status conclude(struct shrink *s, bool opened, enum phase *end)
 
         if (status != SYMM_OK)
             return status;
-        if (at.attempt < s->attempt ||
-            symm__now() >= until + s->team->ctx->deadline)
+        if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->deadline)
             return damaged(s, at.word);
         if (at.attempt > s->attempt + 3)
             return left_out(s); /* too long ago to tell how mine ended */

@@ -31,7 +31,7 @@ static struct shared {
     symm_status status;
     double took;
     char sentence[512];
-} *shared;
+} * shared;
 static int me;
 
 static int allgather(void *arg, const void *in, size_t bytes, void *out)

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -168,6 +169,10 @@ static pid_t start_scribbler(struct shared *s, const symm_ctx *ctx)
     if (pid != 0)
         return pid;
     (void)close_range(3, ~0u, 0); /* its ends of the sockets would outlive the rank */
+    /* Peers' pages are read-only here, but not for a process that wants to harm. */
+    for (int r = 0; r < ctx->size; r++)
+        if (mprotect(ctx->control[r], SYMM_CONTROL_BYTES, PROT_READ | PROT_WRITE) != 0)
+            _exit(1);
     scribble(s, ctx);
     _exit(0);
 }

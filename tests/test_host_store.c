@@ -426,17 +426,16 @@ static void test_no_secret(void **state)
         struct symm_store_hello hello = {.magic = htonl(SYMM_STORE_MAGIC),
                                          .version = htonl(SYMM_STORE_VERSION)};
         struct symm_store_welcome welcome;
-        struct symm_store_request request = {
-            .size = htonl(RANKS), .bytes = htonl(i == 3 ? 1u << 30 : 8)};
+        struct symm_store_request request = {.size = htonl(RANKS),
+                                             .bytes = htonl(i == 3 ? 1u << 30 : 8)};
         unsigned char message[sizeof(request) + 8] = {0};
         int fd = connect_raw(*state);
 
         assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
         assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
                          (ssize_t)sizeof(welcome));
-        request.proof =
-            symm__store_hash(secret, 'q', &hello, &welcome.hello, &request,
-                             sizeof(request), message, 8);
+        request.proof = symm__store_hash(secret, 'q', &hello, &welcome.hello, &request,
+                                         sizeof(request), message, 8);
         if (i == 0) /* another block than was hashed */
             message[sizeof(request)] = 1;
         else if (i == 1) /* another rank */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_lies.c - a rank that sends what is not so, in the exchanges of a start, a split
+ * or a rendezvous: all other ranks refuse in that very step, and the sentence names the liar.
+ * Of a peer's control page only the words of symm_team_shrink can be written.
+ */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "context.h"
+#include "link_peer.h"
+
+#define RANKS 3
+
+enum lie {
+    NO_PIDFD,
+    NULL_DEVICE,
+    PROC_FOLDER,
+    SILENT_FAIL,
+    ESCAPE,
+    NONE_AT_START,
+    NONE_AT_SPLIT,
+    NONE_AT_RENDEZVOUS,
+    LIES
+};
+
+static const struct {
+    const char *step;
+    symm_status status;
+} expected[LIES] = {
+    {"the start of the job", SYMM_ERR_REFUSED},
+    {"the start of the job", SYMM_ERR_REFUSED},
+    {"the start of the job", SYMM_ERR_REFUSED},
+    {"the start of the job", SYMM_ERR_NOMEM},
+    {"the start of the job", SYMM_ERR_NOMEM},
+    {"the start of a team (world", SYMM_ERR_REFUSED},
+    {"the start of a team (team", SYMM_ERR_REFUSED},
+    {"rendezvous (world", SYMM_ERR_REFUSED},
+};
+
+static int lie = -1; /* what this rank lies about; -1: nothing */
+
+static int other_fd(void)
+{
+    return lie == NO_PIDFD      ? memfd_create("x", MFD_CLOEXEC)
+           : lie == NULL_DEVICE ? open("/dev/null", O_RDWR | O_CLOEXEC)
+                                : open("/proc/self", O_RDONLY | O_CLOEXEC);
+}
+
+/* Changes copies of what goes out: head, body, descriptors. */
+static void change(struct symm_link_head *head, struct iovec *body, int *fds,
+                   int *count)
+{
+    static char evil[] = "all is well\n\033[2K\033]0;owned\007";
+    static uint64_t words[3];
+
+    if (lie <= PROC_FOLDER) {
+        if (*count == 2)
+            fds[1] = other_fd(); /* stays open: the rank ends soon */
+        return;
+    }
+    if (body->iov_len < 40) /* the exchange that confirms the step: no segment in it */
+        return;
+    *count = 0;
+    head->fds_total = head->fds_here = 0;
+    if (lie <= ESCAPE) {
+        head->kind = 3; /* FAIL */
+        head->status = SYMM_ERR_NOMEM;
+        *body = (struct iovec){evil, lie == ESCAPE ? sizeof(evil) - 1 : 0};
+    } else {
+        memcpy(words, body->iov_base, sizeof(words)); /* digest, segments, registered */
+        words[1] = 0;
+        *body = (struct iovec){words, sizeof(words)};
+    }
+    head->bytes_here = (uint32_t)body->iov_len;
+    head->bytes_total = body->iov_len;
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct symm_link_head head;
+    struct msghdr sent = *message;
+    struct iovec parts[2] = {{&head, sizeof(head)}, {NULL, 0}};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * 64)];
+    } control = {0};
+    int fds[64], count = 0;
+    struct cmsghdr *c = CMSG_FIRSTHDR(message);
+
+    if (lie < 0 || message->msg_iov[0].iov_len != sizeof(head))
+        return syscall(SYS_sendmsg, fd, message, flags);
+    memcpy(&head, message->msg_iov[0].iov_base, sizeof(head));
+    if (head.kind != 1 ||
+        strncmp(head.what, expected[lie].step, strlen(expected[lie].step)) != 0)
+        return syscall(SYS_sendmsg, fd, message, flags);
+    if (message->msg_iovlen > 1)
+        parts[1] = message->msg_iov[1];
+    if (c) {
+        count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
+    }
+    change(&head, &parts[1], fds, &count);
+    sent.msg_iov = parts;
+    sent.msg_iovlen = parts[1].iov_len ? 2 : 1;
+    sent.msg_control = count ? control.bytes : NULL;
+    sent.msg_controllen = count ? CMSG_SPACE((size_t)count * sizeof(int)) : 0;
+    if (count > 0) {
+        c = &control.align;
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, (size_t)count * sizeof(int));
+    }
+    return syscall(SYS_sendmsg, fd, &sent, flags);
+}
+
+static symm_status go(symm_ctx **ctx, int which)
+{
+    const int64_t shape = 3 << 20, stride = 1;
+    symm_config config = harness_config();
+    symm_buffer *buffer = NULL;
+    symm_team *team = NULL;
+    symm_status status = symm_init(&config, ctx);
+
+    if (status == SYMM_OK && which == NONE_AT_SPLIT)
+        status = symm_team_split(symm_team_world(*ctx), 0, harness_rank(), &team);
+    if (status == SYMM_OK && which == NONE_AT_RENDEZVOUS)
+        status = symm_empty_strided_p2p(symm_team_world(*ctx), 1, &shape, &stride,
+                                        SYMM_FLOAT32, 1, &buffer);
+    if (status == SYMM_OK && which == NONE_AT_RENDEZVOUS)
+        status = symm_rendezvous(symm_team_world(*ctx));
+    return status;
+}
+
+static int body_lie(symm_ctx *ctx, void *arg)
+{
+    int which = *(int *)arg;
+    bool liar = harness_rank() == RANKS - 1;
+    symm_status status;
+
+    lie = liar ? which : -1;
+    status = go(&ctx, which);
+    lie = -1;
+    if (!liar) {
+        CHECK_STATUS(status, expected[which].status);
+        CHECK_ERROR("rank 2");
+        for (const char *c = symm_last_error(); *c; c++)
+            CHECK(*c >= ' ' && *c <= '~');
+    }
+    symm_finalize(ctx);
+    return 0;
+}
+
+static void lies(void **state)
+{
+    (void)state;
+    for (int which = 0; which < LIES; which++) {
+        struct harness h = {
+            .ranks = RANKS, .body = body_lie, .arg = &which, .without_ctx = true};
+
+        if (harness_run(&h) != 0)
+            fail_msg("lie %d", which);
+    }
+}
+
+/* Does the kernel write there for this process? The word keeps its value. */
+static bool is_writable(void *at)
+{
+    uint64_t word;
+    int fd[2];
+    bool can;
+
+    memcpy(&word, at, sizeof(word));
+    if (pipe(fd) != 0 || write(fd[1], &word, sizeof(word)) != sizeof(word))
+        return true;
+    can = read(fd[0], at, sizeof(word)) == sizeof(word);
+    close(fd[0]);
+    close(fd[1]);
+    return can;
+}
+
+static int body_pages(symm_ctx *ctx, void *arg)
+{
+    (void)arg;
+    for (int r = 0; r < RANKS; r++) {
+        char *page = (char *)ctx->control[r];
+        size_t words = offsetof(struct symm_control, board);
+
+        CHECK(is_writable(&ctx->control[r]->board[SYMM_BOARDS - 1]));
+        for (size_t at = 0; at + 65536 <= words && r != harness_rank(); at += 4096)
+            CHECK(!is_writable(page + at));
+    }
+    CHECK_OK(symm_barrier(symm_team_world(ctx), NULL, NULL));
+    return 0;
+}
+
+static void pages(void **state)
+{
+    struct harness h = {.ranks = RANKS, .body = body_pages};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lies), cmocka_unit_test(pages)};
+
+    harness_clear_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
