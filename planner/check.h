@@ -10,20 +10,31 @@
 
 /* Which members of a group's list touch the copy that lies on `owner`. */
 enum check_who {
-    CHECK_SELF,      /* the owner */
-    CHECK_EVERY,     /* all members */
-    CHECK_ROOT,      /* the root, its own copy; other copies are left alone */
-    CHECK_FROM_ROOT, /* all members, the root's copy; other copies are left alone */
-    CHECK_BY_ROOT,   /* the root, everybody's copy */
-    CHECK_SENDER,    /* the member that puts to the owner */
+    CHECK_SELF,    /* the owner */
+    CHECK_EVERY,   /* all members */
+    CHECK_READERS, /* all members if the owner is the root, else the owner */
+    CHECK_ROOT,    /* the root */
+    CHECK_SENDER,  /* the member that puts to the owner */
+};
+
+/* Points of an op, in this order; docs/planner.md. */
+enum check_point {
+    CHECK_START,
+    CHECK_PASS,
+    CHECK_READ,
+    CHECK_MIDDLE,
+    CHECK_BODY,
+    CHECK_END,
 };
 
 struct check_access {
     int buffer;
     bool write;
-    bool ends_inside; /* over at the algorithm's own barrier, else with the op's body */
     enum check_who who;
-    size_t low, high; /* bytes of the arena, half-open */
+    enum check_point from, to;
+    int op;       /* position of its op in the order of issue */
+    size_t bytes; /* of the buffer, from its first one on */
+    int chain[2]; /* by period, once the chains are listed */
 };
 
 struct check_op {
@@ -31,10 +42,37 @@ struct check_op {
     const symm_plan_op *planned; /* NULL for local ops, waits and depends */
     int listed;                  /* its index in the program */
     int wait;                    /* put: position of its wait, or -1 */
+    int put;                     /* wait: position of its put */
+    int after;                   /* depend: position of the op it waits for, or -1 */
     bool entry, exit, inside;    /* barriers: the plan's two, the algorithm's own */
     bool pushed;                 /* none completes before the senders have started */
     struct check_access *accesses;
     int access_count;
+};
+
+/* The ops of a lane on the ranks that stand in a relation to an owner. */
+struct check_chain {
+    enum check_who who;
+    int group, parameter; /* the parameter: a root or a shift, else 0 */
+    int lane;
+};
+
+/* On this chain the accesses to a buffer are over at this moment. */
+struct check_last {
+    int chain;
+    uint32_t at;
+};
+
+/* A buffer, and its life from the op that begins it. */
+struct check_life {
+    struct check_access **touch; /* its accesses, as issued */
+    int touch_count;
+    struct check_access *begin; /* the write that renews it, or NULL */
+    bool always;                /* it may not share bytes with any other */
+    bool first;                 /* no other may come before it in its bytes */
+    int turn;
+    struct check_last *last;
+    int last_count;
 };
 
 struct check {
@@ -45,7 +83,20 @@ struct check {
     struct check_op *ops; /* in the program's order of issue; `position` indexes this */
     int op_count;
     struct check_access *accesses;
+    int access_count;
     int *places; /* [group][rank]: index of the rank in the group's `ranks` */
+    int halves;  /* 2 if an op starts early */
+    int lanes;   /* streams x halves */
+    int *seats;  /* by position: which one of its stream's ops, depends not counted */
+    int stream_seats[SYMM_PROGRAM_MAX_STREAMS];
+    struct check_life *lives; /* by buffer */
+    struct check_access **touch;
+    struct check_last *last;
+    struct check_chain *chains;
+    int chain_count;
+    /* [(buffer x 2 + period) x chain_count]: how far each chain has come for certain when
+     * the op that begins the buffer's life in this period first writes to it. */
+    uint32_t *begins;
 };
 
 struct check_ranks {
@@ -54,14 +105,17 @@ struct check_ranks {
 };
 
 /* The list of the op's group that the rank is in. */
-struct check_ranks symm__check_list(const struct check *c, const struct check_op *op,
-                                    int rank);
+struct check_ranks symm__check_list(const struct check *c, int group, int rank);
+/* `parameter` as in struct check_chain. */
+struct check_ranks symm__check_related(const struct check *c, enum check_who who,
+                                       int group, int parameter, int owner);
 struct check_ranks symm__check_accessors(const struct check *c,
-                                         const struct check_op *op, enum check_who who,
-                                         int owner);
-/* The rank that rank's put goes to. */
-int symm__check_receiver(const struct check *c, const struct check_op *op, int rank);
-bool symm__check_conflict(const struct check_access *a, const struct check_access *b);
+                                         const struct check_access *access, int owner);
+uint32_t symm__check_moment(const struct check *c, int position, int period,
+                            enum check_point point);
+int symm__check_lane(const struct check *c, int position, int period);
+/* All accesses to a are over when b's life begins, `period` periods later. */
+bool symm__check_before(const struct check *c, int a, int b, int period);
 
 /* Sets the report's sentence; returns false. */
 bool symm__check_refuse(struct check *c, const char *format, ...)
@@ -72,8 +126,9 @@ const char *symm__check_name(const struct check_op *op, char *text, size_t bytes
 
 /* The parts of the proof; false: refused, or not made (c->status). */
 bool symm__check_fit(struct check *c);         /* check_fit.c, fills ops and accesses */
-bool symm__check_values(struct check *c);      /* check.c */
-bool symm__check_order(struct check *c);       /* check_order.c */
+bool symm__check_lives(struct check *c);       /* check_lives.c, fills lives and chains */
+bool symm__check_order(struct check *c);       /* check_order.c, fills begins */
 bool symm__check_certificate(struct check *c); /* check_certificate.c */
+bool symm__check_figures(struct check *c);     /* check_figures.c */
 
 #endif

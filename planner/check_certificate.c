@@ -1,240 +1,383 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_certificate.c - that the plan accounts for every pair of buffers that share bytes,
- * and says nothing untrue: each entry names buffers and ops that are there and go together,
- * and a barrier that it names is one that the plan keeps. Whether the order exists at all
- * is proved elsewhere, from the ops themselves (check_order.c).
+ * check_certificate.c - that buffers which share bytes come one after the other, and that
+ * the certificate says so: one entry for each pair of neighbours and no other, each with a
+ * moment on every chain that lies behind all accesses to the first and before the beginning
+ * of the second.
+ *
+ * Neighbours are found here once more: a sweep over the addresses keeps the buffers that lie
+ * at one address in the order of their turns.
  */
 #include "check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct name {
-    const char *text;
-    int index;
-};
-
-struct names {
-    struct name *list;
-    int count;
-};
-
 struct pair {
-    int low, high; /* buffers, low <= high */
-    bool next_period;
+    int before, after;
+    bool next;
+    const symm_plan_entry *entry; /* of the certificate; NULL: a pair that was found */
 };
 
-struct certificate {
+struct edge {
+    size_t address;
+    int buffer;
+    bool enters;
+};
+
+struct shares {
     struct check *c;
-    struct names buffers, sites;
-    struct pair *pairs; /* of the entries, sorted */
-    size_t pair_count;
-    bool *renewed; /* by buffer: overwritten each period */
+    struct edge *edges;
+    size_t edge_count;
+    int *by_turn; /* buffers */
+    int *present; /* turns, ascending */
+    int count;
+    struct pair *found, *listed;
+    size_t found_count;
+    int *chain; /* the plan's chains as ours */
+    bool *seen; /* by chain */
 };
 
-static int compare_names(const void *a, const void *b)
+static int compare_edges(const void *left, const void *right)
 {
-    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
+    const struct edge *a = left, *b = right;
+
+    if (a->address != b->address)
+        return a->address < b->address ? -1 : 1;
+    return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
 }
 
-static int compare_pairs(const void *a, const void *b)
+static int compare_pairs(const void *left, const void *right)
 {
-    const struct pair *x = a, *y = b;
+    const struct pair *a = left, *b = right;
 
-    return x->low != y->low     ? (x->low < y->low ? -1 : 1)
-           : x->high != y->high ? (x->high < y->high ? -1 : 1)
-                                : 0;
+    if (a->after != b->after)
+        return a->after < b->after ? -1 : 1;
+    if (a->before != b->before)
+        return a->before < b->before ? -1 : 1;
+    return a->next - b->next;
 }
 
-static int find_name(const struct names *names, const char *text, size_t length)
+/* ---- Neighbours -------------------------------------------------------------------------- */
+
+static int find_turn(const struct shares *all, int turn)
 {
-    int low = 0, high = names->count;
+    int low = 0, high = all->count;
 
     while (low < high) {
         const int middle = low + (high - low) / 2;
-        const char *name = names->list[middle].text;
-        int order = strncmp(name, text, length);
-        if (order == 0 && name[length] != '\0')
-            order = 1;
-        if (order == 0)
-            return names->list[middle].index;
-        if (order < 0)
+        if (all->present[middle] < turn)
             low = middle + 1;
         else
             high = middle;
     }
-    return -1;
+    return low;
 }
 
-static bool touches(const struct check_op *op, int buffer, const char *what)
+static void move_in_or_out(struct shares *all, const struct edge *edge)
 {
-    for (int k = 0; k < op->access_count; k++)
-        if (op->accesses[k].buffer == buffer &&
-            (op->planned ||
-             strcmp(what, op->accesses[k].write ? "write" : "read") == 0))
-            return true;
-    return false;
+    const int turn = all->c->lives[edge->buffer].turn;
+    const int at = find_turn(all, turn);
+    int *place = all->present + at;
+    const size_t behind = (size_t)(all->count - at);
+
+    if (edge->enters) {
+        memmove(place + 1, place, behind * sizeof(int));
+        *place = turn;
+        all->count++;
+    } else {
+        memmove(place, place + 1, (behind - 1) * sizeof(int));
+        all->count--;
+    }
 }
 
-/* The buffer of BUFFER@SITE, BUFFER@write or BUFFER@read if the op touches it, else -1.
- * Names may contain @. */
-static int find_moment(const struct certificate *all, const char *text)
+/* The pair of the one at this place and the next one. */
+static void add_neighbours(struct shares *all, int at)
 {
-    for (const char *at = strchr(text, '@'); at; at = strchr(at + 1, '@')) {
-        const int buffer = find_name(&all->buffers, text, (size_t)(at - text));
-        const int site = find_name(&all->sites, at + 1, strlen(at + 1));
-        if (buffer < 0)
+    const bool around = at + 1 == all->count;
+    const int before = all->by_turn[all->present[at]];
+    const int after = all->by_turn[all->present[around ? 0 : at + 1]];
+
+    if (around && !all->c->program->loop)
+        return;
+    if (before == after && all->c->lives[before].always)
+        return;
+    all->found[all->found_count++] = (struct pair){before, after, around, NULL};
+}
+
+static void find_neighbours(struct shares *all)
+{
+    size_t first = 0, kept = 0;
+
+    for (size_t i = 0; i < all->edge_count; i++) {
+        move_in_or_out(all, &all->edges[i]);
+        if (i + 1 < all->edge_count &&
+            all->edges[i + 1].address == all->edges[i].address)
             continue;
-        if (site >= 0 && touches(&all->c->ops[site], buffer, at + 1))
-            return buffer;
-        for (int i = 0; i < all->c->op_count; i++)
-            if (!all->c->ops[i].planned && touches(&all->c->ops[i], buffer, at + 1))
-                return buffer;
-    }
-    return -1;
-}
-
-/* Without a site there is the order of a stream, and depends; both must be in the program. */
-static bool is_local(const struct certificate *all, const char *text, size_t length)
-{
-    const symm_program *program = all->c->program;
-
-    if (length != 6 || memcmp(text, "depend", length) != 0)
-        return length == 6 && memcmp(text, "stream", length) == 0;
-    for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == SYMM_PROGRAM_DEPEND)
-            return true;
-    return false;
-}
-
-/* SITE.entry and the like must be in the plan. */
-static bool is_true(const struct certificate *all, const char *text, size_t length)
-{
-    const char *dot = memrchr(text, '.', length), *word = dot ? dot + 1 : text;
-    const int site = dot ? find_name(&all->sites, text, (size_t)(dot - text)) : -1;
-    const size_t rest = length - (size_t)(word - text);
-
-    if (!dot || site < 0)
-        return !dot && is_local(all, text, length);
-    const struct check_op *op = &all->c->ops[site];
-    return (op->entry && rest == 5 && memcmp(word, "entry", rest) == 0) ||
-           (op->exit && rest == 4 && memcmp(word, "exit", rest) == 0) ||
-           (op->wait >= 0 && rest == 4 && memcmp(word, "wait", rest) == 0) ||
-           ((op->pushed || op->inside) && rest == 10 &&
-            memcmp(word, "completion", rest) == 0);
-}
-
-/* Names with ", " between; a site's name may contain that, so long ones are tried first. */
-static bool check_ordered_by(const struct certificate *all, const char *text)
-{
-    size_t length = text ? strlen(text) : 0;
-
-    while (length > 0 && !is_true(all, text, length)) {
-        for (length--; length > 0 && strncmp(text + length, ", ", 2) != 0; length--)
-            ;
-    }
-    if (text && length == 0)
-        return symm__check_refuse(
-            all->c, "the certificate relies on \"%s\", which the plan does not have",
-            text);
-    return !text || text[length] == '\0' ||
-           check_ordered_by(all, text + length + strlen(", "));
-}
-
-static bool read_entries(struct certificate *all)
-{
-    const symm_plan *plan = all->c->plan;
-
-    for (size_t i = 0; i < plan->certificate_count; i++) {
-        const symm_plan_entry *entry = &plan->certificate[i];
-        const int a = find_moment(all, entry->before),
-                  b = find_moment(all, entry->after);
-        if (a < 0 || b < 0)
-            return symm__check_refuse(
-                all->c,
-                "the certificate's entry %zu names %s, which is no op on a buffer", i,
-                a < 0 ? entry->before : entry->after);
-        if (!check_ordered_by(all, entry->ordered_by) ||
-            !check_ordered_by(all, entry->next_period))
-            return false;
-        all->pairs[all->pair_count++] =
-            (struct pair){a < b ? a : b, a < b ? b : a, entry->next_period != NULL};
-    }
-    qsort(all->pairs, all->pair_count, sizeof(*all->pairs), compare_pairs);
-    return true;
-}
-
-static const struct pair *find_pair(const struct certificate *all, int low, int high)
-{
-    const struct pair key = {low, high, false};
-
-    return bsearch(&key, all->pairs, all->pair_count, sizeof(key), compare_pairs);
-}
-
-static bool check_pairs(const struct certificate *all)
-{
-    const symm_plan *plan = all->c->plan;
-    const bool loop = all->c->program->loop;
-
-    for (int i = 0; i < plan->buffer_count; i++)
-        for (int j = i; j < plan->buffer_count; j++) {
-            const symm_plan_buffer *a = &plan->buffers[i], *b = &plan->buffers[j];
-            const bool shared = i == j ? loop && all->renewed[i]
-                                       : a->offset < b->offset + b->bytes &&
-                                             b->offset < a->offset + a->bytes;
-            const struct pair *pair = shared ? find_pair(all, i, j) : NULL;
-            if (shared && !pair)
-                return symm__check_refuse(
-                    all->c, "the certificate has no entry for buffer%s %s%s%s",
-                    i == j ? "" : "s", a->name, i == j ? "" : " and ",
-                    i == j ? " against itself in the next period" : b->name);
-            if (shared && loop && i != j && !pair->next_period)
-                return symm__check_refuse(all->c,
-                                          "the certificate's entry for buffers %s and "
-                                          "%s does not say what orders "
-                                          "them in the next period",
-                                          a->name, b->name);
+        for (; first <= i; first++) {
+            const int turn = all->c->lives[all->edges[first].buffer].turn;
+            const int at = find_turn(all, turn);
+            if (all->count == 0)
+                continue;
+            if (all->edges[first].enters)
+                add_neighbours(all, at);
+            add_neighbours(all, at > 0 ? at - 1 : all->count - 1);
         }
+    }
+    qsort(all->found, all->found_count, sizeof(*all->found), compare_pairs);
+    for (size_t i = 0; i < all->found_count; i++)
+        if (kept == 0 || compare_pairs(&all->found[kept - 1], &all->found[i]) != 0)
+            all->found[kept++] = all->found[i];
+    all->found_count = kept;
+}
+
+/* ---- Chains ------------------------------------------------------------------------------ */
+
+static bool is_chain(const struct check *c, const symm_plan_chain *named,
+                     const struct check_chain *chain)
+{
+    static const char *const words[] = {[CHECK_SELF] = "owner",
+                                        [CHECK_EVERY] = "group",
+                                        [CHECK_READERS] = "readers",
+                                        [CHECK_ROOT] = "root",
+                                        [CHECK_SENDER] = "sender"};
+    const bool self = chain->who == CHECK_SELF;
+    const int parameter = chain->who == CHECK_SENDER ? named->shift : named->root;
+
+    return strcmp(named->by, words[chain->who]) == 0 &&
+           (self ? named->group == NULL
+                 : named->group && strcmp(named->group,
+                                          c->program->groups[chain->group].name) == 0) &&
+           parameter == chain->parameter &&
+           (chain->who == CHECK_SENDER ? named->root : named->shift) == 0 &&
+           named->half == chain->lane % c->halves &&
+           strcmp(named->stream, c->program->streams[chain->lane / c->halves]) == 0;
+}
+
+/* Each chain of the plan is one that accesses lie on, and is named once. */
+static bool fit_chains(struct shares *all)
+{
+    struct check *c = all->c;
+    const symm_plan *plan = c->plan;
+
+    for (int i = 0; i < plan->chain_count; i++) {
+        int k = 0;
+        while (k < c->chain_count && !is_chain(c, &plan->chains[i], &c->chains[k]))
+            k++;
+        if (k == c->chain_count || all->seen[k])
+            return symm__check_refuse(
+                c, "chain %d (%s%s%s on stream %s) %s", i, plan->chains[i].by,
+                plan->chains[i].group ? " " : "",
+                plan->chains[i].group ? plan->chains[i].group : "",
+                plan->chains[i].stream,
+                k == c->chain_count ? "is none that a buffer is touched on"
+                                    : "is listed twice");
+        all->seen[k] = true;
+        all->chain[i] = k;
+    }
+    memset(all->seen, 0, ((size_t)c->chain_count + 1) * sizeof(*all->seen));
     return true;
 }
 
-static bool prepare(struct certificate *all)
+/* ---- Entries ----------------------------------------------------------------------------- */
+
+static const char *name_of(const struct check *c, int buffer)
+{
+    return c->program->buffers[buffer].name;
+}
+
+static bool refuse_order(struct check *c, const struct pair *pair)
+{
+    const bool never = c->lives[pair->before].always || c->lives[pair->after].always ||
+                       c->lives[pair->after].first;
+
+    return symm__check_refuse(
+        c,
+        "buffers %s and %s share bytes, and %s: their lifetimes overlap, or no barrier, "
+        "signal or depend orders all accesses to %s before the first write of %s%s",
+        name_of(c, pair->before), name_of(c, pair->after),
+        never ? "one of them holds its value all the time"
+              : "the one is not over on every rank when the other begins",
+        name_of(c, pair->before), name_of(c, pair->after),
+        pair->next ? " in the next period" : "");
+}
+
+/* The moment on the chain lies between the last access and the beginning. */
+static bool check_witness(struct shares *all, const struct pair *pair, size_t number,
+                          const symm_plan_witness *witness)
+{
+    struct check *c = all->c;
+    const int chain = all->chain[witness->chain];
+    const struct check_life *life = &c->lives[pair->before];
+    const uint32_t *known =
+        c->begins + ((size_t)pair->after * 2 + (size_t)pair->next) *
+                        (size_t)c->chain_count;
+    int i = 0;
+
+    while (i < life->last_count && life->last[i].chain != chain)
+        i++;
+    if (i == life->last_count || all->seen[chain])
+        return symm__check_refuse(
+            c, "the certificate's entry %zu (%s before %s) has a superfluous witness: %s",
+            number, name_of(c, pair->before), name_of(c, pair->after),
+            all->seen[chain] ? "its chain is named twice"
+                             : "the buffer is not touched on its chain");
+    all->seen[chain] = true;
+    if (witness->moment < life->last[i].at || witness->moment > known[chain])
+        return symm__check_refuse(
+            c,
+            "the certificate's entry %zu (%s before %s%s) has the witness %lld on chain "
+            "%d, allowed: %u to %u",
+            number, name_of(c, pair->before), name_of(c, pair->after),
+            pair->next ? " of the next period" : "", (long long)witness->moment,
+            witness->chain, life->last[i].at, known[chain]);
+    return true;
+}
+
+static bool check_entry(struct shares *all, const struct pair *pair)
+{
+    struct check *c = all->c;
+    const struct check_life *life = &c->lives[pair->before];
+    const symm_plan_entry *entry = pair->entry;
+    const size_t number = (size_t)(entry - c->plan->certificate);
+    bool good = true;
+
+    for (int w = 0; w < entry->witness_count && good; w++)
+        good = check_witness(all, pair, number, &entry->witness[w]);
+    if (good && entry->witness_count < life->last_count)
+        good = symm__check_refuse(
+            c,
+            "the certificate's entry %zu (%s before %s) lacks a witness: it has %d, and "
+            "the buffer is touched on %d chains",
+            number, name_of(c, pair->before), name_of(c, pair->after),
+            entry->witness_count, life->last_count);
+    for (int i = 0; i < life->last_count; i++)
+        all->seen[life->last[i].chain] = false;
+    return good;
+}
+
+static bool check_pairs(struct shares *all)
+{
+    struct check *c = all->c;
+    const size_t listed = c->plan->certificate_count;
+    size_t at = 0;
+
+    for (size_t i = 0; i < all->found_count; i++, at++) {
+        const struct pair *pair = &all->found[i];
+        if (!symm__check_before(c, pair->before, pair->after, pair->next))
+            return refuse_order(c, pair);
+        if (at == listed || compare_pairs(&all->listed[at], pair) > 0)
+            return symm__check_refuse(
+                c, "the certificate has no entry for buffers %s and %s%s",
+                name_of(c, pair->before), name_of(c, pair->after),
+                pair->next ? " of the next period" : "");
+        if (compare_pairs(&all->listed[at], pair) < 0)
+            break;
+        if (!check_entry(all, &all->listed[at]))
+            return false;
+        c->report->proved++;
+    }
+    if (at == listed)
+        return true;
+    return symm__check_refuse(
+        c,
+        "the certificate's entry %zu (%s before %s%s) is superfluous: they are no "
+        "neighbours in any byte, or it is there twice",
+        (size_t)(all->listed[at].entry - c->plan->certificate),
+        name_of(c, all->listed[at].before), name_of(c, all->listed[at].after),
+        all->listed[at].next ? " of the next period" : "");
+}
+
+/* What ranks load of the same: turns, and what each buffer comes after. */
+static bool check_run_part(const struct shares *all)
+{
+    struct check *c = all->c;
+    size_t at = 0;
+
+    for (int b = 0; b < c->plan->buffer_count; b++) {
+        const symm_plan_buffer *buffer = &c->plan->buffers[b];
+        const int turn = c->lives[b].always ? -1 : c->lives[b].turn;
+        int i = 0;
+        if (buffer->turn != turn)
+            return symm__check_refuse(c, "buffer %s has turn %d, allowed: %d",
+                                      buffer->name, buffer->turn, turn);
+        for (; at < all->found_count && all->found[at].after == b; at++, i++)
+            if (i >= buffer->after_count || buffer->after[i] != all->found[at].before)
+                break;
+        if (i < buffer->after_count ||
+            (at < all->found_count && all->found[at].after == b))
+            return symm__check_refuse(
+                c, "buffer %s does not list the buffers that it comes after, %s first",
+                buffer->name,
+                at < all->found_count && all->found[at].after == b
+                    ? name_of(c, all->found[at].before)
+                    : "none");
+    }
+    return true;
+}
+
+/* ---- All --------------------------------------------------------------------------------- */
+
+static bool prepare(struct shares *all)
 {
     struct check *c = all->c;
     const size_t buffers = (size_t)c->program->buffer_count + 1;
+    const size_t listed = c->plan->certificate_count;
 
-    all->buffers.list = calloc(buffers, sizeof(struct name));
-    all->sites.list = calloc((size_t)c->op_count + 1, sizeof(struct name));
-    all->pairs = calloc(c->plan->certificate_count + 1, sizeof(*all->pairs));
-    all->renewed = calloc(buffers, sizeof(*all->renewed));
-    if (!all->buffers.list || !all->sites.list || !all->pairs || !all->renewed)
+    all->edges = calloc(2 * buffers, sizeof(*all->edges));
+    all->by_turn = calloc(buffers, sizeof(int));
+    all->present = calloc(buffers + 1, sizeof(int));
+    all->found = calloc(3 * buffers, sizeof(*all->found));
+    all->listed = calloc(listed + 1, sizeof(*all->listed));
+    all->chain = calloc((size_t)c->plan->chain_count + 1, sizeof(int));
+    all->seen = calloc((size_t)c->chain_count + 1, sizeof(bool));
+    if (!all->edges || !all->by_turn || !all->present || !all->found || !all->listed ||
+        !all->chain || !all->seen)
         return symm__check_nomem(c);
-    for (int i = 0; i < c->program->buffer_count; i++)
-        all->buffers.list[all->buffers.count++] =
-            (struct name){c->program->buffers[i].name, i};
-    for (int i = 0; i < c->op_count; i++) {
-        const struct check_op *op = &c->ops[i];
-        if (op->planned)
-            all->sites.list[all->sites.count++] = (struct name){op->op->site, i};
-        for (int k = 0; k < op->access_count; k++)
-            all->renewed[op->accesses[k].buffer] |= op->accesses[k].write;
+    for (int b = 0; b < c->plan->buffer_count; b++) {
+        const symm_plan_buffer *buffer = &c->plan->buffers[b];
+        all->by_turn[c->lives[b].turn] = b;
+        if (buffer->bytes == 0)
+            continue;
+        all->edges[all->edge_count++] = (struct edge){buffer->offset, b, true};
+        all->edges[all->edge_count++] =
+            (struct edge){buffer->offset + buffer->bytes, b, false};
     }
-    qsort(all->buffers.list, (size_t)all->buffers.count, sizeof(struct name),
-          compare_names);
-    qsort(all->sites.list, (size_t)all->sites.count, sizeof(struct name),
-          compare_names);
+    qsort(all->edges, all->edge_count, sizeof(*all->edges), compare_edges);
+    for (size_t i = 0; i < listed; i++) {
+        const symm_plan_entry *entry = &c->plan->certificate[i];
+        const int most = c->plan->buffer_count;
+        bool good = entry->before >= 0 && entry->before < most && entry->after >= 0 &&
+                    entry->after < most;
+        for (int w = 0; w < entry->witness_count && good; w++)
+            good = entry->witness[w].chain >= 0 &&
+                   entry->witness[w].chain < c->plan->chain_count;
+        if (!good)
+            return symm__check_refuse(
+                c, "the certificate's entry %zu names buffers or chains that are not there",
+                i);
+        all->listed[i] =
+            (struct pair){entry->before, entry->after, entry->next_period, entry};
+    }
+    qsort(all->listed, listed, sizeof(*all->listed), compare_pairs);
     return true;
 }
 
 bool symm__check_certificate(struct check *c)
 {
-    struct certificate all = {.c = c};
-    const bool good = prepare(&all) && read_entries(&all) && check_pairs(&all);
+    struct shares all = {.c = c};
+    bool good = prepare(&all) && fit_chains(&all);
 
-    free(all.buffers.list);
-    free(all.sites.list);
-    free(all.pairs);
-    free(all.renewed);
+    if (good) {
+        find_neighbours(&all);
+        good = check_pairs(&all) && check_run_part(&all);
+    }
+    free(all.edges);
+    free(all.by_turn);
+    free(all.present);
+    free(all.found);
+    free(all.listed);
+    free(all.chain);
+    free(all.seen);
     return good;
 }

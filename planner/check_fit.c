@@ -2,15 +2,17 @@
 /*
  * check_fit.c - that a plan is one of this program, and what each op touches under it.
  *
- * Who touches what, by algorithm ("inside" is a barrier of the algorithm's own; of a
- * broadcast only the root's `in` counts, and only the root pushes or copies):
- *   ll_push lamport_push two_shot_push copy_in engine   own in, own out; pushed
- *   one_shot_pull multimem_one_shot                     everybody's in, own out
- *   two_shot_pull      everybody's in until the barrier inside, own out
- *   two_shot_inplace multimem_two_shot                  everybody's in and out
- *   copy_engine                                         own in, everybody's out
- *   put                                                 own src, the receiver's dst
- *   write, read                                         own buffers
+ * Which ranks touch an owner's copy, by algorithm ("inside" is a barrier of the algorithm's
+ * own; in a broadcast "every" is every rank for the root's copy and the owner for others):
+ *   ll_push lamport_push two_shot_push copy_in   own in and out, until the end; pushed
+ *   engine                                       the same, but not pushed
+ *   one_shot_pull      every rank's in, own out (broadcast: every rank's out too)
+ *   multimem_one_shot  every rank's in, own out; only sums
+ *   two_shot_pull      every rank's in until the barrier inside, own out from there on
+ *   two_shot_inplace multimem_two_shot           every rank's in and out
+ *   copy_engine        own in, every rank's out (broadcast: by the root)
+ *   put                own src, the receiver's dst by the sender, until the end
+ *   write, read        own buffers, from the start to the end
  * "Pushed": a rank completes only with data of the others (of a broadcast: the root's), so
  * after they have started.
  */
@@ -33,6 +35,15 @@ static bool fit_header(struct check *c)
                                   "the plan is of a program with hash %016" PRIx64
                                   ", this one has %016" PRIx64,
                                   plan->program_hash, hash);
+    if (plan->has_run_hash) {
+        if ((c->status = symm_plan_run_hash(plan, &hash)) != SYMM_OK)
+            return false;
+        if (hash != plan->run_hash)
+            return symm__check_refuse(c,
+                                      "run_hash is %016" PRIx64
+                                      ", but what ranks load of the plan has %016" PRIx64,
+                                      plan->run_hash, hash);
+    }
     if (plan->has_plan_hash) {
         if ((c->status = symm_plan_hash(plan, &hash)) != SYMM_OK)
             return false;
@@ -45,6 +56,12 @@ static bool fit_header(struct check *c)
     if (plan->world != program->world)
         return symm__check_refuse(c, "the plan is for %d ranks, the program for %d",
                                   plan->world, program->world);
+    if (plan->loop != program->loop)
+        return symm__check_refuse(c, "loop is %s in the plan and %s in the program",
+                                  plan->loop ? "true" : "false",
+                                  program->loop ? "true" : "false");
+    if (!plan->has_proof)
+        return symm__check_refuse(c, "the plan was read without its proof");
     return true;
 }
 
@@ -85,18 +102,52 @@ static bool fit_buffers(struct check *c)
 
 /* ---- What ops touch -------------------------------------------------------------- */
 
-static void touch(struct check *c, struct check_op *op, int buffer, size_t bytes,
-                  bool write, enum check_who who)
+static struct check_access *touch(struct check *c, struct check_op *op, int buffer,
+                                  size_t bytes, bool write, enum check_who who)
 {
-    struct check_access *access = &op->accesses[op->access_count];
+    struct check_access *access = &op->accesses[op->access_count++];
 
-    access->buffer = buffer;
-    access->write = write;
-    access->ends_inside = !write && op->inside;
-    access->who = who;
-    access->low = c->plan->buffers[buffer].offset;
-    access->high = access->low + bytes;
-    op->access_count++;
+    *access = (struct check_access){.buffer = buffer,
+                                    .write = write,
+                                    .who = who,
+                                    .from = CHECK_PASS,
+                                    .to = CHECK_BODY,
+                                    .op = (int)(op - c->ops),
+                                    .bytes = bytes};
+    return access;
+}
+
+/* Why the algorithm cannot do the collective; NULL: it can. */
+static const char *objection(const symm_program_op *o, symm_plan_algorithm algorithm)
+{
+    const bool sums = o->kind == SYMM_PROGRAM_ALL_REDUCE ||
+                      o->kind == SYMM_PROGRAM_REDUCE_SCATTER;
+    const bool all = o->kind == SYMM_PROGRAM_ALL_REDUCE;
+
+    switch (algorithm) {
+    case SYMM_PLAN_LL_PUSH:
+    case SYMM_PLAN_LAMPORT_PUSH:
+    case SYMM_PLAN_COPY_IN:
+    case SYMM_PLAN_ENGINE:
+    case SYMM_PLAN_ONE_SHOT_PULL:
+        return NULL;
+    case SYMM_PLAN_TWO_SHOT_PUSH:
+    case SYMM_PLAN_TWO_SHOT_PULL:
+        return all ? NULL : "does all_reduce only";
+    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+        return sums ? NULL : "only reduces";
+    case SYMM_PLAN_TWO_SHOT_INPLACE:
+    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+        if (!all)
+            return "does all_reduce only";
+        return o->out < 0 ? "writes to other ranks, but `out` is private" : NULL;
+    case SYMM_PLAN_COPY_ENGINE:
+        if (sums)
+            return "does not reduce";
+        return o->out < 0 ? "writes to other ranks, but `out` is private" : NULL;
+    default:
+        return "is not an algorithm for a collective";
+    }
 }
 
 static bool touch_collective(struct check *c, struct check_op *op)
@@ -104,71 +155,75 @@ static bool touch_collective(struct check *c, struct check_op *op)
     const symm_program_op *o = op->op;
     const symm_plan_algorithm algorithm = op->planned->algorithm;
     const bool broadcast = o->kind == SYMM_PROGRAM_BROADCAST;
-    const enum check_who own = broadcast ? CHECK_ROOT : CHECK_SELF;
-    const enum check_who pull = broadcast ? CHECK_FROM_ROOT : CHECK_EVERY;
-    enum check_who in = pull, out = CHECK_SELF;
+    const enum check_who pulled = broadcast ? CHECK_READERS : CHECK_EVERY;
+    const char *why = objection(o, algorithm);
+    struct check_access in = {.who = CHECK_SELF, .to = CHECK_END};
+    struct check_access out = in;
     char name[128];
 
+    if (why)
+        return symm__check_refuse(c, "%s: %s %s",
+                                  symm__check_name(op, name, sizeof(name)),
+                                  symm_plan_algorithm_name(algorithm), why);
     switch (algorithm) {
-    case SYMM_PLAN_LL_PUSH:
-    case SYMM_PLAN_LAMPORT_PUSH:
-    case SYMM_PLAN_TWO_SHOT_PUSH:
-    case SYMM_PLAN_COPY_IN:
     case SYMM_PLAN_ENGINE:
-        op->pushed = true;
-        in = own;
         break;
     case SYMM_PLAN_ONE_SHOT_PULL:
     case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+        in.who = pulled;
+        out.who = broadcast ? CHECK_READERS : CHECK_SELF;
+        in.to = out.to = CHECK_BODY;
         break;
     case SYMM_PLAN_TWO_SHOT_PULL:
         op->inside = true;
+        in.who = CHECK_EVERY;
+        in.to = CHECK_READ;
+        out.to = CHECK_BODY;
         break;
     case SYMM_PLAN_TWO_SHOT_INPLACE:
     case SYMM_PLAN_MULTIMEM_TWO_SHOT:
-        out = CHECK_EVERY;
+        in.who = out.who = CHECK_EVERY;
+        in.to = out.to = CHECK_BODY;
         break;
     case SYMM_PLAN_COPY_ENGINE:
-        in = own;
-        out = broadcast ? CHECK_BY_ROOT : CHECK_EVERY;
+        out.who = broadcast ? CHECK_ROOT : CHECK_EVERY;
+        in.to = out.to = CHECK_BODY;
         break;
     default:
-        return symm__check_refuse(c, "%s: %s is not an algorithm for a collective",
-                                  symm__check_name(op, name, sizeof(name)),
-                                  symm_plan_algorithm_name(algorithm));
+        op->pushed = true;
+        break;
     }
-    if (out != CHECK_SELF && o->out < 0)
-        return symm__check_refuse(c,
-                                  "%s: %s writes to other ranks, but `out` is private",
-                                  symm__check_name(op, name, sizeof(name)),
-                                  symm_plan_algorithm_name(algorithm));
-    touch(c, op, o->in, o->count * symm_dtype_size(o->dtype), false, in);
-    if (o->out >= 0)
-        touch(c, op, o->out, o->result, true, out);
+    touch(c, op, o->in, o->count * symm_dtype_size(o->dtype), false, in.who)->to = in.to;
+    if (o->out >= 0) {
+        struct check_access *made = touch(c, op, o->out, o->result, true, out.who);
+        made->to = out.to;
+        made->from = op->inside ? CHECK_MIDDLE : CHECK_PASS;
+    }
     return true;
 }
 
 /* Whether `in` may be `out`: peers never read what the same op overwrites. */
 static bool may_be_in_place(const struct check *c, const struct check_op *op)
 {
-    const symm_program_kind kind = op->op->kind;
-
     if (c->program->groups[op->op->group].length == 1)
         return true;
-    if (kind == SYMM_PROGRAM_PUT)
+    if (op->op->kind == SYMM_PROGRAM_PUT)
         return op->op->shift == 0;
     switch (op->planned->algorithm) {
     case SYMM_PLAN_ONE_SHOT_PULL:
     case SYMM_PLAN_MULTIMEM_ONE_SHOT:
-        return false;
-    case SYMM_PLAN_TWO_SHOT_INPLACE: /* each member reads and writes a part of its own */
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
-        return kind == SYMM_PROGRAM_ALL_REDUCE || kind == SYMM_PROGRAM_BROADCAST;
     case SYMM_PLAN_COPY_ENGINE:
-        return kind == SYMM_PROGRAM_BROADCAST;
-    default:
+        return false;
+    default: /* each member of two_shot_inplace reads and writes a part of its own */
         return true;
     }
+}
+
+static bool share_bytes(const struct check *c, int a, int b)
+{
+    const symm_plan_buffer *x = &c->plan->buffers[a], *y = &c->plan->buffers[b];
+
+    return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
 static bool fit_inside_op(struct check *c, const struct check_op *op)
@@ -178,15 +233,15 @@ static bool fit_inside_op(struct check *c, const struct check_op *op)
     for (int i = 0; i < op->access_count; i++)
         for (int j = 0; j < i; j++) {
             const struct check_access *a = &op->accesses[j], *b = &op->accesses[i];
-            if (!symm__check_conflict(a, b))
-                continue;
-            if (a->buffer != b->buffer)
+            if (!op->planned && !a->write && !b->write)
+                break; /* a read of any number of buffers */
+            if (a->buffer != b->buffer && share_bytes(c, a->buffer, b->buffer))
                 return symm__check_refuse(
                     c, "%s uses buffers %s and %s at once, and they share bytes",
                     symm__check_name(op, name, sizeof(name)),
                     c->program->buffers[a->buffer].name,
                     c->program->buffers[b->buffer].name);
-            if (op->planned && !may_be_in_place(c, op))
+            if (a->buffer == b->buffer && op->planned && !may_be_in_place(c, op))
                 return symm__check_refuse(
                     c,
                     "%s cannot be in place in buffer %s: with %s a rank reads what "
@@ -213,15 +268,19 @@ static bool fit_op(struct check *c, struct check_op *op)
                                       symm_plan_algorithm_name(op->planned->algorithm),
                                       op->exit ? " with an exit barrier" : "");
         if (put) {
-            touch(c, op, o->in, o->count, false, CHECK_SELF);
-            touch(c, op, o->out, o->result, true, CHECK_SENDER);
+            touch(c, op, o->in, o->count, false, CHECK_SELF)->to = CHECK_END;
+            touch(c, op, o->out, o->result, true, CHECK_SENDER)->to = CHECK_END;
         } else if (!touch_collective(c, op)) {
             return false;
         }
     }
-    for (int k = 0; k < o->buffer_count; k++)
-        touch(c, op, o->buffers[k], c->program->buffers[o->buffers[k]].bytes,
-              o->kind == SYMM_PROGRAM_WRITE, CHECK_SELF);
+    for (int k = 0; k < o->buffer_count; k++) {
+        struct check_access *access =
+            touch(c, op, o->buffers[k], c->program->buffers[o->buffers[k]].bytes,
+                  o->kind == SYMM_PROGRAM_WRITE, CHECK_SELF);
+        access->from = CHECK_START;
+        access->to = CHECK_END;
+    }
     return fit_inside_op(c, op);
 }
 
@@ -237,43 +296,70 @@ static bool fit_order(struct check *c, const int *positions)
         last[s] = -1;
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
+        struct check_op *issued = &c->ops[positions[i]];
         bool good = positions[i] > last[op->stream];
         if (op->kind == SYMM_PROGRAM_WAIT)
             good = good && op->put >= 0 && positions[op->put] < positions[i] &&
                    c->ops[positions[op->put]].wait < 0;
-        if (op->kind == SYMM_PROGRAM_DEPEND)
+        if (op->kind == SYMM_PROGRAM_DEPEND) {
             good = good && last[op->on] < positions[i];
+            issued->after = last[op->on];
+        }
         if (!good)
             return symm__check_refuse(
                 c, "op %d of the program is issued before something that it waits for",
                 i);
-        if (op->kind == SYMM_PROGRAM_WAIT)
+        if (op->kind == SYMM_PROGRAM_WAIT) {
             c->ops[positions[op->put]].wait = positions[i];
+            issued->put = positions[op->put];
+        }
         last[op->stream] = positions[i];
     }
     return true;
 }
 
-/* Ops of two streams in one team, on one channel, could wait for each other's words. */
-static bool fit_channel(struct check *c, const struct check_op *op)
+static int compare_channels(const void *left, const void *right)
 {
-    char name[128], other[128];
+    const struct check_op *a = *(const struct check_op *const *)left;
+    const struct check_op *b = *(const struct check_op *const *)right;
 
-    if (op->planned->channel < 0)
-        return symm__check_refuse(c, "%s is on channel %d",
-                                  symm__check_name(op, name, sizeof(name)),
-                                  op->planned->channel);
-    for (int i = 0; i < c->op_count && &c->ops[i] != op; i++) {
-        const struct check_op *before = &c->ops[i];
-        if (before->planned && before->op->group == op->op->group &&
-            before->planned->channel == op->planned->channel &&
-            before->op->stream != op->op->stream)
-            return symm__check_refuse(
-                c, "%s and %s are on channel %d in different streams",
-                symm__check_name(before, other, sizeof(other)),
-                symm__check_name(op, name, sizeof(name)), op->planned->channel);
+    if (a->op->group != b->op->group)
+        return a->op->group < b->op->group ? -1 : 1;
+    if (a->planned->channel != b->planned->channel)
+        return a->planned->channel < b->planned->channel ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* Ops of two streams in one team, on one channel, could wait for each other's words. */
+static bool fit_channels(struct check *c)
+{
+    const struct check_op **sorted = calloc((size_t)c->op_count + 1, sizeof(*sorted));
+    size_t count = 0;
+    char name[128], other[128];
+    bool good = true;
+
+    if (!sorted)
+        return symm__check_nomem(c);
+    for (int i = 0; i < c->op_count; i++)
+        if (c->ops[i].planned)
+            sorted[count++] = &c->ops[i];
+    qsort(sorted, count, sizeof(*sorted), compare_channels);
+    for (size_t i = 0; i < count && good; i++) {
+        const struct check_op *op = sorted[i], *before = i ? sorted[i - 1] : op;
+        symm__check_name(op, name, sizeof(name));
+        if (op->planned->channel < 0)
+            good = symm__check_refuse(c, "%s is on channel %d", name,
+                                      op->planned->channel);
+        else if (before->op->group == op->op->group &&
+                 before->planned->channel == op->planned->channel &&
+                 before->op->stream != op->op->stream)
+            good = symm__check_refuse(c,
+                                      "%s and %s are on channel %d in different streams",
+                                      symm__check_name(before, other, sizeof(other)),
+                                      name, op->planned->channel);
     }
-    return true;
+    free(sorted);
+    return good;
 }
 
 static bool fit_ops(struct check *c, int *positions)
@@ -291,7 +377,7 @@ static bool fit_ops(struct check *c, int *positions)
         if (op->listed < 0 || op->listed >= c->op_count || positions[op->listed] >= 0)
             return symm__check_refuse(c, "the program's order of issue is damaged");
         op->op = &program->ops[op->listed];
-        op->wait = -1;
+        op->wait = op->put = op->after = -1;
         positions[op->listed] = i;
     }
     for (int i = 0; good && i < c->op_count; i++) {
@@ -309,9 +395,8 @@ static bool fit_ops(struct check *c, int *positions)
     if (good && planned != c->plan->op_count)
         return symm__check_refuse(c, "the plan's site %s is not in the program",
                                   c->plan->ops[planned].site);
-    for (int i = 0; good && i < c->op_count; i++)
-        good = !c->ops[i].planned || fit_channel(c, &c->ops[i]);
-    return good && fit_order(c, positions);
+    c->access_count = (int)(next - c->accesses);
+    return good && fit_channels(c) && fit_order(c, positions);
 }
 
 bool symm__check_fit(struct check *c)

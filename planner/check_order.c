@@ -1,224 +1,102 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_order.c - that accesses which must not meet are ordered by what the plan keeps.
+ * check_order.c - that accesses to one buffer which must not meet are ordered by what the
+ * plan keeps, and what is over for certain where each life begins.
  *
- * Each op of each period has on each rank four moments: it starts, its body begins, its
- * body is done, it ends. Accesses last from begin to done, or end at the barrier inside.
- * One moment is before another if a chain of these leads there:
- *   start -> begin -> done -> end         of the op, on its rank
- *   start on p -> begin on q              entry barrier, p and q in one list
- *   start on p -> done on q               a barrier inside; data pushed from p to q
- *   a read ends inside on p -> done on q  a barrier inside
- *   done on p -> end on q                 exit barrier
- *   done on p -> end of the wait on q     a put from p to q
- *   end -> start of later ops of the stream, but not of the op right behind if that one
- *          has early_start (depends are not counted: they run no kernel)
- *   end -> a depend on the op's stream listed behind it -> later ops of its own stream
- * The k-th wait is met by the k-th put: puts of one site from one rank write one buffer, so
- * they conflict and are proved to be ordered themselves.
- *
- * All chains lead forward in the order of issue, so one sweep backwards finds for every
- * start what it is before. What orders a start orders also the start of every later item
- * of that stream on that rank (an op's early_start takes away only what the op before it
- * has too), so one number for each stream of each rank is enough: the first position
- * reached. `starts[x][r]` holds these numbers for the start of position x on rank r.
- *
- * Pairs. For an access `a` of position x, every conflicting access b behind it is checked
- * up to the first op that overwrites all of a's bytes: a before that write, and that write
- * before later ones, is a pair checked elsewhere. In a loop positions n to 2n - 1 are the
- * second period, and b goes as far as a's own op there. Hence a before b before a's next
- * period, and as chains are the same in every period, all periods follow.
+ * Two periods are played op by op in the order of issue, on all ranks together. Each rank
+ * has a clock: for each lane of each rank the last moment that is over for certain. It grows
+ * by these rules alone:
+ *   an op starts with what is certain at the end of all ops before it on its stream; with
+ *          early_start, of all but the last one that runs a kernel
+ *   entry barrier, a barrier inside, pushed data: what every member of the list knew at that
+ *          point (pushed data of a broadcast: what the root knew)
+ *   exit barrier: what every member knew at the end of its body
+ *   wait: what the sender knew at the end of the put. The k-th wait is met by the k-th put:
+ *          puts of one site from one rank write one buffer, so they are ordered themselves
+ *   depend: what is certain at the end of the last op before it in the list on that stream
+ * Everything leads forward in the order of issue, so one pass finds all that is certain. The
+ * rules are the same in all periods, and what is certain between two neighbouring periods
+ * needs no third one, so what holds for the first two holds for all.
  */
 #include "check.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct sweep {
+struct play {
     struct check *c;
-    int streams, lanes; /* lanes = ranks x streams */
-    int horizon;        /* positions: one period, in a loop two */
-    int *starts;        /* [horizon][rank][lane]: first position reached */
-    int *done, *spread; /* [rank][lane]: of the body's end; of a barrier over it */
-    int *ended;         /* [rank][lane]: of the op's end */
-    int *later;         /* [horizon]: the next depend of the same two streams */
-    int *early; /* [horizon]: the op right behind if it has early_start, or -1 */
-    /* By stream, of what was swept: first item, first op that is not a depend, and the
-     * item behind that op; by pair (stream, on): the first depend. -1: none */
-    int item[SYMM_PROGRAM_MAX_STREAMS], kernel[SYMM_PROGRAM_MAX_STREAMS];
-    int behind[SYMM_PROGRAM_MAX_STREAMS];
-    int depend[SYMM_PROGRAM_MAX_STREAMS][SYMM_PROGRAM_MAX_STREAMS];
+    int world, period;
+    size_t row;       /* moments of one rank's clock: world x lanes */
+    uint32_t *now;    /* [rank]: in the op in hand */
+    uint32_t *met;    /* one clock */
+    uint32_t *ended;  /* [stream][rank]: all ops so far are over */
+    uint32_t *before; /* [stream][rank]: all but the last that runs a kernel */
+    uint32_t **kept;  /* by position: [rank] clocks that a wait or a depend takes up */
+    bool *keep;
 };
 
-static const struct check_op *op_at(const struct sweep *s, int position)
+static uint32_t *clock_at(const struct play *play, uint32_t *clocks, int stream, int rank)
 {
-    return &s->c->ops[position % s->c->op_count];
+    return clocks + ((size_t)stream * (size_t)play->world + (size_t)rank) * play->row;
 }
 
-/* Where the position stands in the program's list, over periods. */
-static int listed_at(const struct sweep *s, int position)
+static void raise(uint32_t *to, const uint32_t *from, size_t count)
 {
-    return position - position % s->c->op_count + op_at(s, position)->listed;
+    for (size_t i = 0; i < count; i++)
+        to[i] = to[i] < from[i] ? from[i] : to[i];
 }
 
-static int *row(const struct sweep *s, int *table, size_t index)
+static size_t bytes_of(const struct play *play)
 {
-    return table + index * (size_t)s->lanes;
+    return play->row * sizeof(uint32_t);
 }
 
-static int *start_row(const struct sweep *s, int position, int rank)
+static void come_to(struct play *play, int position, enum check_point point)
 {
-    const size_t world = (size_t)s->c->program->world;
+    const uint32_t moment =
+        symm__check_moment(play->c, position, play->period, point);
+    const int lane = symm__check_lane(play->c, position, play->period);
 
-    return row(s, s->starts, (size_t)position * world + (size_t)rank);
+    for (int r = 0; r < play->world; r++)
+        clock_at(play, play->now, 0, r)[r * play->c->lanes + lane] = moment;
 }
 
-static void merge(const struct sweep *s, int *into, const int *from)
+/* Everybody learns what anybody in his list knows; or all learn what their root knows. */
+static void meet(struct play *play, int group, int root)
 {
-    for (int k = 0; k < s->lanes; k++)
-        if (from[k] < into[k])
-            into[k] = from[k];
-}
-
-/* The moment described by `into` is before the start of `position` on `rank`. */
-static void merge_start(const struct sweep *s, int *into, int position, int rank)
-{
-    if (position < 0)
-        return;
-    int *lane = &into[rank * s->streams + op_at(s, position)->op->stream];
-    if (position < *lane)
-        *lane = position;
-    merge(s, into, start_row(s, position, rank));
-    if (s->early[position] >= 0) /* its own start is not before that one; `into` is */
-        merge(s, into, start_row(s, s->early[position], rank));
-}
-
-static void sweep_end(const struct sweep *s, int position, int rank, int *into)
-{
-    const struct check_op *op = op_at(s, position);
-    const int stream = op->op->stream, kernel = s->kernel[stream];
-    int next = kernel;
-
-    for (int k = 0; k < s->lanes; k++)
-        into[k] = INT_MAX;
-    if (op->op->kind == SYMM_PROGRAM_DEPEND)
-        next = s->item[stream];
-    else if (kernel >= 0 && op_at(s, kernel)->op->early_start)
-        next = s->behind[stream];
-    merge_start(s, into, next, rank);
-    for (int k = 0; k < s->streams; k++) {
-        int depend = s->depend[k][stream];
-        while (depend >= 0 && listed_at(s, depend) < listed_at(s, position))
-            depend = s->later[depend];
-        merge_start(s, into, depend, rank);
-    }
-}
-
-/* into[p] = what is before or at any of from[q], q in p's list. */
-static void sweep_spread(const struct sweep *s, const struct check_op *op, int *into,
-                         int *from)
-{
-    for (int p = 0; p < s->c->program->world; p++) {
-        const struct check_ranks list = symm__check_list(s->c, op, p);
-        int *target = row(s, into, (size_t)p);
-        if (p != list.ranks[0] && list.ranks[0] < p) { /* as for the list's first */
-            memcpy(target, row(s, into, (size_t)list.ranks[0]),
-                   (size_t)s->lanes * sizeof(*target));
-            continue;
-        }
-        for (int k = 0; k < s->lanes; k++)
-            target[k] = INT_MAX;
+    for (int r = 0; r < play->world; r++) {
+        const struct check_ranks list = symm__check_list(play->c, group, r);
+        if (list.ranks[0] != r)
+            continue; /* each list once */
+        if (root < 0)
+            memset(play->met, 0, bytes_of(play));
+        else
+            memcpy(play->met, clock_at(play, play->now, 0, list.ranks[root]),
+                   bytes_of(play));
+        for (int k = 0; k < list.count && root < 0; k++)
+            raise(play->met, clock_at(play, play->now, 0, list.ranks[k]), play->row);
         for (int k = 0; k < list.count; k++)
-            merge(s, target, row(s, from, (size_t)list.ranks[k]));
+            raise(clock_at(play, play->now, 0, list.ranks[k]), play->met, play->row);
     }
 }
 
-/* All moments of the op at the position, on all ranks. */
-static void sweep_op(struct sweep *s, int position)
+/* ---- Accesses ---------------------------------------------------------------------------- */
+
+static bool refuse_pair(const struct play *play, const struct check_access *a, int p,
+                        const struct check_access *b, int q, int owner, bool next)
 {
-    const struct check_op *op = op_at(s, position);
-    const size_t world = (size_t)s->c->program->world;
-    const size_t bytes = (size_t)s->lanes * sizeof(int);
-    const bool all = op->entry || op->inside ||
-                     (op->pushed && op->op->kind != SYMM_PROGRAM_BROADCAST);
-    const bool root = op->pushed && !all;
-
-    for (int p = 0; p < (int)world; p++)
-        sweep_end(s, position, p, row(s, s->ended, (size_t)p));
-    if (op->exit)
-        sweep_spread(s, op, s->done, s->ended);
-    else
-        memcpy(s->done, s->ended, world * bytes);
-    for (int p = 0; op->wait >= 0 && p < (int)world; p++)
-        merge(s, row(s, s->done, (size_t)p),
-              start_row(s, position - position % s->c->op_count + op->wait,
-                        symm__check_receiver(s->c, op, p)));
-    sweep_spread(s, op, s->spread, s->done);
-    for (int p = 0; p < (int)world; p++) {
-        const struct check_ranks list = symm__check_list(s->c, op, p);
-        const bool spreads = all || (root && list.ranks[op->op->root] == p);
-        memcpy(start_row(s, position, p),
-               row(s, spreads ? s->spread : s->done, (size_t)p), bytes);
-    }
-}
-
-static void sweep_next(struct sweep *s, int position)
-{
-    const symm_program_op *op = op_at(s, position)->op;
-    const int kernel = s->kernel[op->stream];
-
-    s->early[position] = -1;
-    if (op->kind == SYMM_PROGRAM_DEPEND) {
-        s->later[position] = s->depend[op->stream][op->on];
-        s->depend[op->stream][op->on] = position;
-    } else {
-        if (kernel >= 0 && op_at(s, kernel)->op->early_start)
-            s->early[position] = kernel;
-        s->behind[op->stream] = s->item[op->stream];
-        s->kernel[op->stream] = position;
-    }
-    s->item[op->stream] = position;
-}
-
-/* ---- Pairs ----------------------------------------------------------------------- */
-
-/* Whether the moment of `reached` is before the beginning of the body on the rank. */
-static bool reaches_body(const struct sweep *s, const int *reached, int position,
-                         int rank)
-{
-    const struct check_op *op = op_at(s, position);
-    const struct check_ranks list = symm__check_list(s->c, op, rank);
-    const int lane = op->op->stream;
-
-    if (reached[rank * s->streams + lane] <= position)
-        return true;
-    for (int k = 0; op->entry && k < list.count; k++)
-        if (reached[list.ranks[k] * s->streams + lane] <= position)
-            return true;
-    return false;
-}
-
-static bool refuse_pair(const struct sweep *s, int x, const struct check_access *a,
-                        int p, int y, const struct check_access *b, int q, int owner)
-{
-    const symm_program_buffer *buffers = s->c->program->buffers;
-    const struct check_op *before = op_at(s, x), *after = op_at(s, y);
+    struct check *c = play->c;
+    const struct check_op *before = &c->ops[a->op], *after = &c->ops[b->op];
     const bool put = after->op->kind == SYMM_PROGRAM_PUT && !after->entry;
     char first[128], second[128];
 
     return symm__check_refuse(
-        s->c,
-        "%s on rank %d may %s bytes %zu to %zu of rank %d's arena (buffer %s)%s before "
-        "%s "
-        "on rank %d has %s them (buffer %s): %s orders the end of the one before the "
-        "start "
-        "of the other",
+        c,
+        "%s on rank %d may %s rank %d's buffer %s%s before %s on rank %d has %s it: %s "
+        "orders the end of the one before the start of the other",
         symm__check_name(after, second, sizeof(second)), q, b->write ? "write" : "read",
-        a->low > b->low ? a->low : b->low, a->high < b->high ? a->high : b->high, owner,
-        buffers[b->buffer].name, y >= s->c->op_count ? " in the next period" : "",
-        symm__check_name(before, first, sizeof(first)), p,
-        a->write ? "written" : "read", buffers[a->buffer].name,
+        owner, c->program->buffers[a->buffer].name, next ? " in the next period" : "",
+        symm__check_name(before, first, sizeof(first)), p, a->write ? "written" : "read",
         p == q && before->op->stream != after->op->stream
             ? "no depend between the streams"
         : p == q ? "nothing, for want of an op between or without early_start,"
@@ -226,94 +104,289 @@ static bool refuse_pair(const struct sweep *s, int x, const struct check_access 
                  : "no barrier over both ranks and no signal");
 }
 
-static bool check_pair(const struct sweep *s, int x, const struct check_access *a,
-                       int y, const struct check_access *b)
+/* Is a, of `period`, over on every rank before b begins now? */
+static bool check_pair(const struct play *play, const struct check_access *a, int period,
+                       const struct check_access *b)
 {
-    const struct check_op *before = op_at(s, x), *after = op_at(s, y);
+    struct check *c = play->c;
+    const uint32_t over = symm__check_moment(c, a->op, period, a->to);
+    const int lane = symm__check_lane(c, a->op, period);
+    const bool same = a->who == CHECK_EVERY && b->who == CHECK_EVERY &&
+                      c->ops[a->op].op->group == c->ops[b->op].op->group;
 
-    for (int owner = 0; owner < s->c->program->world; owner++) {
-        const struct check_ranks from =
-            symm__check_accessors(s->c, before, a->who, owner);
-        const struct check_ranks to = symm__check_accessors(s->c, after, b->who, owner);
-        for (int i = 0; i < from.count; i++) {
-            const int p = from.ranks[i];
-            const int *reached =
-                row(s, a->ends_inside ? s->spread : s->done, (size_t)p);
-            for (int k = 0; k < to.count; k++)
-                if (!reaches_body(s, reached, y, to.ranks[k]))
-                    return refuse_pair(s, x, a, p, y, b, to.ranks[k], owner);
-            s->c->report->proved += (uint64_t)to.count;
+    for (int owner = 0; owner < play->world; owner++) {
+        const struct check_ranks from = symm__check_accessors(c, a, owner);
+        const struct check_ranks to = symm__check_accessors(c, b, owner);
+        if (same && from.ranks[0] != owner)
+            continue; /* as for the list's first rank */
+        for (int k = 0; k < to.count; k++) {
+            const uint32_t *clock = clock_at(play, play->now, 0, to.ranks[k]);
+            for (int i = 0; i < from.count; i++)
+                if (clock[from.ranks[i] * c->lanes + lane] < over)
+                    return refuse_pair(play, a, from.ranks[i], b, to.ranks[k], owner,
+                                       period < play->period);
         }
+        c->report->proved += (uint64_t)from.count * (uint64_t)to.count;
     }
     return true;
 }
 
-static bool check_access(const struct sweep *s, int x, const struct check_access *a)
+/* Against those since the last write of the buffer, that one too. `seat` is b's place in its
+ * buffer's list; a read needs the write only, which comes after the reads before it. */
+static bool check_access(const struct play *play, const struct check_access *b, int seat,
+                         const int *last_write)
 {
-    const int end = s->c->program->loop ? x + s->c->op_count + 1 : s->horizon;
-    bool overwritten = false;
+    const struct check_life *life = &play->c->lives[b->buffer];
 
-    for (int y = x + 1; y < end && !overwritten; y++) {
-        const struct check_op *op = op_at(s, y);
-        for (int k = 0; k < op->access_count; k++) {
-            const struct check_access *b = &op->accesses[k];
-            if (!symm__check_conflict(a, b))
+    if (!b->write) {
+        const int at = last_write[seat];
+        if (at < 0 || (at >= seat && play->period == 0) || life->touch[at]->op == b->op)
+            return true;
+        return check_pair(play, life->touch[at], play->period - (at > seat), b);
+    }
+    for (int i = 1; i <= (play->period ? life->touch_count : seat); i++) {
+        const int at = seat - i;
+        const struct check_access *a =
+            life->touch[at < 0 ? at + life->touch_count : at];
+        if (a->op == b->op && at >= 0)
+            continue; /* check_fit has seen to accesses of one op */
+        if (!check_pair(play, a, play->period - (at < 0), b))
+            return false;
+        if (a->write)
+            return true;
+    }
+    return true;
+}
+
+/* How far each chain has come for certain, on every rank that makes the first write. */
+static void begin_life(const struct play *play, const struct check_access *access)
+{
+    struct check *c = play->c;
+    uint32_t *known = c->begins + ((size_t)access->buffer * 2 + (size_t)play->period) *
+                                      (size_t)c->chain_count;
+
+    for (int k = 0; k < c->chain_count; k++) {
+        const struct check_chain *chain = &c->chains[k];
+        known[k] = UINT32_MAX;
+        for (int owner = 0; owner < play->world; owner++) {
+            const struct check_ranks to = symm__check_accessors(c, access, owner);
+            const struct check_ranks from = symm__check_related(
+                c, chain->who, chain->group, chain->parameter, owner);
+            if (access->who == CHECK_EVERY && chain->who == CHECK_EVERY &&
+                chain->group == c->ops[access->op].op->group && from.ranks[0] != owner)
                 continue;
-            if (!check_pair(s, x, a, y, b))
-                return false;
-            overwritten |= b->write && b->low <= a->low && b->high >= a->high;
+            for (int i = 0; i < to.count; i++) {
+                const uint32_t *clock = clock_at(play, play->now, 0, to.ranks[i]);
+                for (int s = 0; s < from.count; s++) {
+                    uint32_t at = clock[from.ranks[s] * c->lanes + chain->lane];
+                    known[k] = at < known[k] ? at : known[k];
+                }
+            }
         }
+    }
+}
+
+struct seats {
+    int *seat;       /* by access: its place in its buffer's list */
+    int *last_write; /* by access: the place of the last write before it, around the circle */
+};
+
+static bool begin_accesses(struct play *play, const struct seats *seats, int position,
+                           enum check_point point)
+{
+    const struct check_op *op = &play->c->ops[position];
+
+    for (int k = 0; k < op->access_count; k++) {
+        const struct check_access *access = &op->accesses[k];
+        const struct check_life *life = &play->c->lives[access->buffer];
+        const size_t index = (size_t)(access - play->c->accesses);
+        const int seat = seats->seat[index];
+        if (access->from != point)
+            continue;
+        /* last_write is indexed like touch: shift it to this buffer's list */
+        if (!check_access(play, access, seat,
+                          seats->last_write + (life->touch - play->c->touch)))
+            return false;
+        if (access == life->begin)
+            begin_life(play, access);
     }
     return true;
 }
 
-/* ---- All ------------------------------------------------------------------------- */
-
-static bool prepare(struct sweep *s)
+static bool find_seats(const struct check *c, struct seats *seats)
 {
-    const size_t world = (size_t)s->c->program->world;
-    size_t bytes;
+    seats->seat = calloc((size_t)c->access_count + 1, sizeof(int));
+    seats->last_write = calloc((size_t)c->access_count + 1, sizeof(int));
+    for (int b = 0; seats->seat && seats->last_write && b < c->program->buffer_count;
+         b++) {
+        const struct check_life *life = &c->lives[b];
+        int *last = seats->last_write + (life->touch - c->touch), write = -1;
+        for (int t = 0; t < 2 * life->touch_count; t++) {
+            const struct check_access *access = life->touch[t % life->touch_count];
+            seats->seat[access - c->accesses] = t % life->touch_count;
+            last[t % life->touch_count] = write;
+            if (access->write)
+                write = t % life->touch_count;
+        }
+    }
+    return seats->seat && seats->last_write;
+}
 
-    s->streams = s->c->program->stream_count;
-    s->lanes = s->c->program->world * s->streams;
-    s->horizon = s->c->op_count * (s->c->program->loop ? 2 : 1);
-    memset(s->item, -1, sizeof(s->item));
-    memset(s->kernel, -1, sizeof(s->kernel));
-    memset(s->behind, -1, sizeof(s->behind));
-    memset(s->depend, -1, sizeof(s->depend));
-    if (__builtin_mul_overflow(world * (size_t)s->lanes * sizeof(int),
-                               (size_t)s->horizon + 1, &bytes))
-        return symm__check_nomem(s->c);
-    s->starts = malloc(bytes);
-    s->done = calloc(world * (size_t)s->lanes, sizeof(int));
-    s->spread = calloc(world * (size_t)s->lanes, sizeof(int));
-    s->ended = calloc(world * (size_t)s->lanes, sizeof(int));
-    s->later = calloc((size_t)s->horizon + 1, sizeof(int));
-    s->early = calloc((size_t)s->horizon + 1, sizeof(int));
-    return (s->starts && s->done && s->spread && s->ended && s->later && s->early) ||
-           symm__check_nomem(s->c);
+/* ---- Ops --------------------------------------------------------------------------------- */
+
+static bool play_collective(struct play *play, const struct seats *seats, int position)
+{
+    const struct check_op *op = &play->c->ops[position];
+    const int group = op->op->group;
+
+    if (op->entry)
+        meet(play, group, -1);
+    come_to(play, position, CHECK_PASS);
+    if (!begin_accesses(play, seats, position, CHECK_PASS))
+        return false;
+    if (op->pushed)
+        meet(play, group,
+             op->op->kind == SYMM_PROGRAM_BROADCAST ? op->op->root : -1);
+    if (op->inside) {
+        come_to(play, position, CHECK_READ);
+        meet(play, group, -1);
+        come_to(play, position, CHECK_MIDDLE);
+        if (!begin_accesses(play, seats, position, CHECK_MIDDLE))
+            return false;
+    }
+    come_to(play, position, CHECK_BODY);
+    if (op->exit)
+        meet(play, group, -1);
+    return true;
+}
+
+static void play_wait(struct play *play, const struct check_op *op)
+{
+    const struct check_op *put = &play->c->ops[op->put];
+
+    for (int r = 0; r < play->world; r++) {
+        const struct check_ranks sender = symm__check_related(
+            play->c, CHECK_SENDER, put->op->group, put->op->shift, r);
+        raise(clock_at(play, play->now, 0, r),
+              clock_at(play, play->kept[op->put], 0, sender.ranks[0]), play->row);
+    }
+}
+
+/* Holds for all later ops of the stream, also for one that starts early. */
+static void play_depend(struct play *play, const struct check_op *op)
+{
+    for (int r = 0; r < play->world && op->after >= 0; r++) {
+        const uint32_t *from = clock_at(play, play->kept[op->after], 0, r);
+        raise(clock_at(play, play->now, 0, r), from, play->row);
+        raise(clock_at(play, play->before, op->op->stream, r), from, play->row);
+    }
+}
+
+static bool keep_clocks(struct play *play, int position, uint32_t *from)
+{
+    const size_t bytes = (size_t)play->world * bytes_of(play);
+
+    if (!play->kept[position])
+        play->kept[position] = malloc(bytes);
+    if (!play->kept[position])
+        return symm__check_nomem(play->c);
+    memcpy(play->kept[position], from, bytes);
+    return true;
+}
+
+static bool end_op(struct play *play, int position)
+{
+    const struct check_op *op = &play->c->ops[position];
+    const int stream = op->op->stream;
+    const size_t moments = (size_t)play->world * play->row;
+    uint32_t *ended = clock_at(play, play->ended, stream, 0);
+
+    come_to(play, position, CHECK_END);
+    if (op->wait >= 0 && !keep_clocks(play, position, play->now))
+        return false;
+    if (op->op->kind != SYMM_PROGRAM_DEPEND)
+        memcpy(clock_at(play, play->before, stream, 0), ended,
+               moments * sizeof(uint32_t));
+    raise(ended, play->now, moments);
+    /* A put's clocks are what its wait takes up; a depend on it then learns a little less. */
+    return op->wait >= 0 || !play->keep[position] || keep_clocks(play, position, ended);
+}
+
+static bool play_op(struct play *play, const struct seats *seats, int position)
+{
+    const struct check_op *op = &play->c->ops[position];
+    const int stream = op->op->stream;
+
+    memcpy(play->now,
+           clock_at(play, op->op->early_start ? play->before : play->ended, stream, 0),
+           (size_t)play->world * bytes_of(play));
+    come_to(play, position, CHECK_START);
+    if (op->op->kind == SYMM_PROGRAM_WAIT)
+        play_wait(play, op);
+    else if (op->op->kind == SYMM_PROGRAM_DEPEND)
+        play_depend(play, op);
+    else if (!op->planned && !begin_accesses(play, seats, position, CHECK_START))
+        return false;
+    else if (op->planned && !play_collective(play, seats, position))
+        return false;
+    return end_op(play, position);
+}
+
+/* ---- All --------------------------------------------------------------------------------- */
+
+static bool prepare(struct play *play)
+{
+    struct check *c = play->c;
+    const size_t streams = (size_t)c->program->stream_count;
+    size_t clocks, moments;
+
+    play->world = c->program->world;
+    play->row = (size_t)play->world * (size_t)c->lanes;
+    clocks = (size_t)play->world * play->row;
+    if (__builtin_mul_overflow(2 * ((size_t)c->program->buffer_count + 1),
+                               (size_t)c->chain_count + 1, &moments))
+        return symm__check_nomem(c);
+    c->begins = calloc(moments, sizeof(uint32_t));
+    play->now = calloc(clocks + 1, sizeof(uint32_t));
+    play->met = calloc(play->row + 1, sizeof(uint32_t));
+    play->ended = calloc(streams * clocks + 1, sizeof(uint32_t));
+    play->before = calloc(streams * clocks + 1, sizeof(uint32_t));
+    play->kept = calloc((size_t)c->op_count + 1, sizeof(*play->kept));
+    play->keep = calloc((size_t)c->op_count + 1, sizeof(*play->keep));
+    if (!c->begins || !play->now || !play->met || !play->ended || !play->before ||
+        !play->kept || !play->keep)
+        return symm__check_nomem(c);
+    for (int i = 0; i < c->op_count; i++)
+        if (c->ops[i].after >= 0)
+            play->keep[c->ops[i].after] = true;
+    return true;
+}
+
+/* Clocks that are kept for later ops of the period: those of the last op are then over. */
+static void drop_kept(struct play *play)
+{
+    for (int i = 0; play->kept && i < play->c->op_count; i++)
+        free(play->kept[i]);
 }
 
 bool symm__check_order(struct check *c)
 {
-    struct sweep s = {.c = c};
-    bool good = prepare(&s);
+    struct play play = {.c = c};
+    struct seats seats = {NULL, NULL};
+    bool good = prepare(&play) && (find_seats(c, &seats) || symm__check_nomem(c));
 
-    if (good) /* goes on after a refusal: the one of the first op is told */
-        for (int x = s.horizon - 1; x >= 0; x--) {
-            const struct check_op *op = op_at(&s, x);
-            bool fine = true;
-            sweep_op(&s, x);
-            sweep_next(&s, x);
-            for (int k = 0; fine && x < c->op_count && k < op->access_count; k++)
-                fine = check_access(&s, x, &op->accesses[k]);
-            good = good && fine;
-        }
-    free(s.starts);
-    free(s.done);
-    free(s.spread);
-    free(s.ended);
-    free(s.later);
-    free(s.early);
+    for (play.period = 0; good && play.period < (c->program->loop ? 2 : 1);
+         play.period++)
+        for (int i = 0; good && i < c->op_count; i++)
+            good = play_op(&play, &seats, i);
+    drop_kept(&play);
+    free(seats.seat);
+    free(seats.last_write);
+    free(play.now);
+    free(play.met);
+    free(play.ended);
+    free(play.before);
+    free(play.kept);
+    free(play.keep);
     return good;
 }

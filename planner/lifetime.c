@@ -10,10 +10,8 @@
 #include "lifetime.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "program_private.h"
-#include "status.h"
 
 static int64_t round_up(size_t bytes)
 {
@@ -36,159 +34,264 @@ static void add_end(struct ends *ends, int chain, uint32_t moment)
         ends->at[chain] = moment;
 }
 
-/* Of the life that begins in period 0, on one rank's copy. */
-static void collect_ends(const struct order *order, int buffer, int owner,
-                         struct ends *ends)
+static int first_of(const struct order *order, int buffer)
 {
-    const int start = order->touch_start[buffer], end = order->touch_start[buffer + 1];
-    const int first =
-        order->first_touch[buffer] < 0 ? start : order->first_touch[buffer];
+    const int first = order->first_touch[buffer];
+
+    return first < 0 ? order->touch_start[buffer] : first;
+}
+
+/* Of the life that begins in period 0. */
+static void collect_ends(const struct order *order, int buffer, struct ends *ends)
+{
+    const int first = first_of(order, buffer);
 
     ends->count = 0;
-    for (int t = start; t < end; t++) {
+    for (int t = order->touch_start[buffer]; t < order->touch_start[buffer + 1]; t++) {
         const struct access *access = &order->accesses[order->touch[t]];
-        int period = order->program->loop && t < first, count;
-        const int *ranks = symm__order_actors(order, access, owner, &count);
-        for (int i = 0; i < count; i++)
-            add_end(ends, symm__order_chain(order, ranks[i], access->op, period),
-                    symm__order_moment(order, access->op, period, access->to));
+        const int period = order->program->loop && t < first;
+        const int lane = symm__order_lane(order, access->op, period);
+        add_end(ends, order->chain_of[access->relation * order->lanes + lane],
+                symm__order_moment(order, access->op, period, access->to));
     }
 }
 
-static symm_status find_ends(struct lifetimes *lives)
+static bool find_ends(struct lifetimes *lives)
 {
     const struct order *order = lives->order;
-    const int owners = order->owner_count;
-    struct ends ends;
-    size_t total = 0, room = 0;
-    bool fits = true;
+    const size_t chains = (size_t)order->chain_count + 1;
+    const size_t accesses = (size_t)order->access_start[order->program->op_count] + 1;
+    struct ends ends = {calloc(chains, sizeof(uint32_t)), calloc(chains, sizeof(int)),
+                        0};
+    int total = 0;
 
-    ends.at = calloc((size_t)order->chains + 1, sizeof(*ends.at));
-    ends.chains = calloc((size_t)order->chains + 1, sizeof(*ends.chains));
-    lives->last_start = symm__pool_alloc(
-        &lives->pool, (size_t)lives->count * (size_t)owners + 1, sizeof(int));
-    fits = ends.at && ends.chains && lives->last_start;
-    for (int b = 0; b < lives->count && fits; b++) {
-        for (int i = 0; i < owners && fits; i++) {
-            collect_ends(order, b, order->owners[i], &ends);
-            if (total + (size_t)ends.count > room) {
-                struct last *grown;
-                room = 2 * room + (size_t)ends.count + 1024;
-                grown = realloc(lives->last, room * sizeof(*grown));
-                fits = grown && room < INT32_MAX;
-                lives->last = grown ? grown : lives->last;
-            }
-            for (int c = 0; c < ends.count && fits; c++) {
-                int chain = ends.chains[c];
-                lives->last[total++] = (struct last){chain, ends.at[chain]};
-                ends.at[chain] = 0;
-            }
-            if (fits)
-                lives->last_start[b * owners + i + 1] = (int)total;
+    lives->last_start =
+        symm__pool_alloc(&lives->pool, (size_t)lives->count + 1, sizeof(int));
+    lives->last = symm__pool_alloc(&lives->pool, accesses, sizeof(*lives->last));
+    const bool good = ends.at && ends.chains && lives->last_start && lives->last;
+    for (int b = 0; b < lives->count && good; b++) {
+        collect_ends(order, b, &ends);
+        for (int c = 0; c < ends.count; c++) {
+            int chain = ends.chains[c];
+            lives->last[total++] = (struct last){chain, ends.at[chain]};
+            ends.at[chain] = 0;
         }
+        lives->last_start[b + 1] = total;
     }
     free(ends.at);
     free(ends.chains);
-    return fits ? SYMM_OK : symm__program_nomem(order->program);
+    return good;
 }
 
-/* ---- Conflicts ------------------------------------------------------------------- */
+/* ---- The beginning -------------------------------------------------------------------- */
 
-bool symm__lives_before(const struct lifetimes *lives, int a, int b, int periods)
+/* Whether others can come before it: not if its value was there before everything. */
+static bool begins(const struct lifetimes *lives, int buffer)
 {
     const struct order *order = lives->order;
-    const int owners = order->owner_count;
+    const int first = order->first_touch[buffer];
 
-    if (lives->always[a] || order->first_touch[b] < 0)
+    return first >= 0 && (lives->loop || first == order->touch_start[buffer]);
+}
+
+static const struct access *first_access(const struct lifetimes *lives, int buffer)
+{
+    const struct order *order = lives->order;
+
+    return &order->accesses[order->touch[order->first_touch[buffer]]];
+}
+
+/* Without a place in time: a buffer that no op touches; one that a loop never writes, for
+ * it keeps its value. Kernels promise nothing about an in and an out that overlap. */
+static void find_firsts(struct lifetimes *lives)
+{
+    const struct order *order = lives->order;
+
+    for (int b = 0; b < lives->count; b++) {
+        const bool touched = order->touch_start[b + 1] > order->touch_start[b];
+        lives->always[b] = !touched || (order->first_touch[b] < 0 && lives->loop);
+        lives->sizes[b] = round_up(order->program->buffers[b].bytes);
+        lives->first_in[b] = -1;
+        if (begins(lives, b)) {
+            const symm_program_op *op =
+                &order->program->ops[first_access(lives, b)->op];
+            lives->first_in[b] = op->kind == SYMM_PROGRAM_WRITE ? -1 : op->in;
+        }
+    }
+}
+
+/* The place in the order of issue of the op that begins its life; -1: there is none. */
+static int turn_key(const struct lifetimes *lives, int buffer)
+{
+    return begins(lives, buffer)
+               ? lives->order->rank_of_op[first_access(lives, buffer)->op]
+               : -1;
+}
+
+/* By counting: ops that begin lives in the order of issue, behind what begins before all. */
+static bool sort_turns(struct lifetimes *lives)
+{
+    const int ops = lives->order->program->op_count;
+    int *start = calloc((size_t)ops + 3, sizeof(*start));
+
+    if (!start)
         return false;
-    if (!order->program->loop && order->first_touch[b] != order->touch_start[b])
-        return false; /* its value was there before everything */
-    for (int i = 0; i < owners; i++) {
-        const struct mark *clock = symm__order_first(order, b, periods, i);
-        const int end = lives->last_start[a * owners + i + 1];
-        for (int l = lives->last_start[a * owners + i]; l < end; l++)
-            if (clock[lives->last[l].chain].at < lives->last[l].at)
+    for (int b = 0; b < lives->count; b++)
+        start[turn_key(lives, b) + 2]++;
+    for (int k = 0; k <= ops + 1; k++)
+        start[k + 1] += start[k];
+    for (int b = 0; b < lives->count; b++) {
+        lives->turn[b] = start[turn_key(lives, b) + 1]++;
+        lives->by_turn[lives->turn[b]] = b;
+    }
+    free(start);
+    return true;
+}
+
+/* ---- Tracks --------------------------------------------------------------------------- */
+
+struct latest {
+    int track, buffer; /* the last one that was added; track -1: none */
+};
+
+static bool comes_after(const struct lifetimes *lives, int before, int after)
+{
+    const struct order *order = lives->order;
+
+    for (int period = 0; period < (lives->loop ? 2 : 1); period++) {
+        const uint32_t *a = symm__order_first(order, before, period);
+        const uint32_t *b = symm__order_first(order, after, period);
+        for (int c = 0; c < order->chain_count; c++)
+            if (b[c] < a[c])
                 return false;
     }
     return true;
 }
 
-static bool may_share(const struct lifetimes *lives, int a, int b)
-{
-    if (!lives->order->program->loop)
-        return symm__lives_before(lives, a, b, 0) || symm__lives_before(lives, b, a, 0);
-    if (symm__lives_before(lives, a, b, 0))
-        return symm__lives_before(lives, b, a, 1);
-    return symm__lives_before(lives, b, a, 0) && symm__lives_before(lives, a, b, 1);
-}
-
-static void set_conflict(struct lifetimes *lives, int a, int b)
-{
-    lives->conflicts[(size_t)a * lives->words + (size_t)b / 64] |= 1ULL << (b % 64);
-    lives->conflicts[(size_t)b * lives->words + (size_t)a / 64] |= 1ULL << (a % 64);
-}
-
-/* Without a place in time: a buffer that no op touches; one that a loop never writes, for
- * it keeps its value. */
-static void find_always(struct lifetimes *lives)
+static bool find_tracks(struct lifetimes *lives)
 {
     const struct order *order = lives->order;
+    const size_t room =
+        (size_t)order->pairs.relation_count * (size_t)order->lanes * 2 + 1;
+    struct latest *latest = malloc(room * sizeof(*latest));
 
-    for (int b = 0; b < lives->count; b++) {
-        const int start = order->touch_start[b];
-        const bool touched = order->touch_start[b + 1] > start;
-        lives->always[b] =
-            !touched || (order->first_touch[b] < 0 && order->program->loop);
+    if (!latest)
+        return false;
+    for (size_t i = 0; i < room; i++)
+        latest[i] = (struct latest){-1, -1};
+    for (int t = 0; t < lives->count; t++) {
+        const int b = lives->by_turn[t];
+        lives->track[b] = -1;
+        if (!begins(lives, b))
+            continue;
+        const struct access *access = first_access(lives, b);
+        struct latest *at =
+            &latest[(access->relation * order->lanes +
+                     symm__order_lane(order, access->op, 0)) * 2 +
+                    (access->from == POINT_MIDDLE)];
+        if (at->track < 0 || !comes_after(lives, at->buffer, b))
+            *at = (struct latest){lives->tracks++, -1};
+        lives->seat[b] = at->buffer < 0 ? 0 : lives->seat[at->buffer] + 1;
+        lives->track[b] = at->track;
+        at->buffer = b;
     }
+    free(latest);
+    return true;
 }
 
-/* Kernels do not promise anything about an input and an output that overlap in part. */
-static void keep_apart_in_ops(struct lifetimes *lives)
+static bool list_tracks(struct lifetimes *lives)
 {
-    const symm_program *program = lives->order->program;
+    const size_t count = (size_t)lives->count + 1;
 
-    for (int i = 0; i < program->op_count; i++) {
-        const symm_program_op *op = &program->ops[i];
-        if (op->in >= 0 && op->out >= 0 && op->in != op->out)
-            set_conflict(lives, op->in, op->out);
+    lives->track_start =
+        symm__pool_alloc(&lives->pool, (size_t)lives->tracks + 1, sizeof(int));
+    lives->on_track = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    if (!lives->track_start || !lives->on_track)
+        return false;
+    for (int b = 0; b < lives->count; b++)
+        if (lives->track[b] >= 0)
+            lives->track_start[lives->track[b] + 1]++;
+    for (int t = 0; t < lives->tracks; t++)
+        lives->track_start[t + 1] += lives->track_start[t];
+    for (int b = 0; b < lives->count; b++)
+        if (lives->track[b] >= 0)
+            lives->on_track[lives->track_start[lives->track[b]] + lives->seat[b]] = b;
+    return true;
+}
+
+/* The first seat of a track before which, `periods` periods on, the buffer is over. */
+static int find_over(const struct lifetimes *lives, int buffer, int track, int periods)
+{
+    const struct last *last = lives->last + lives->last_start[buffer];
+    const int lasts = lives->last_start[buffer + 1] - lives->last_start[buffer];
+    const int *on = lives->on_track + lives->track_start[track];
+    int low = 0, high = lives->track_start[track + 1] - lives->track_start[track];
+
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        const uint32_t *clock = symm__order_first(lives->order, on[middle], periods);
+        int i = 0;
+        while (i < lasts && clock[last[i].chain] >= last[i].at)
+            i++;
+        if (i == lasts)
+            high = middle;
+        else
+            low = middle + 1;
     }
+    return low;
+}
+
+static bool find_overs(struct lifetimes *lives)
+{
+    const size_t tracks = (size_t)lives->tracks;
+
+    for (int period = 0; period < (lives->loop ? 2 : 1); period++) {
+        lives->over[period] = symm__pool_alloc(&lives->pool, (size_t)lives->count + 1,
+                                               (tracks + 1) * sizeof(int));
+        if (!lives->over[period])
+            return false;
+        for (int b = 0; b < lives->count; b++)
+            for (int t = 0; t < lives->tracks && !lives->always[b]; t++)
+                lives->over[period][(size_t)b * tracks + (size_t)t] =
+                    find_over(lives, b, t, period);
+    }
+    return true;
+}
+
+/* ---- All ------------------------------------------------------------------------------ */
+
+static bool make(struct lifetimes *lives)
+{
+    const size_t count = (size_t)lives->count + 1;
+
+    lives->always = symm__pool_alloc(&lives->pool, count, sizeof(bool));
+    lives->sizes = symm__pool_alloc(&lives->pool, count, sizeof(int64_t));
+    lives->first_in = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    lives->turn = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    lives->by_turn = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    lives->track = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    lives->seat = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    if (!lives->always || !lives->sizes || !lives->first_in || !lives->turn ||
+        !lives->by_turn || !lives->track || !lives->seat || !find_ends(lives))
+        return false;
+    find_firsts(lives);
+    return sort_turns(lives) && find_tracks(lives) && list_tracks(lives) &&
+           find_overs(lives);
 }
 
 symm_status symm__lifetimes_make(struct lifetimes *lives, const struct order *order)
 {
-    const symm_program *program = order->program;
-    const size_t count = (size_t)program->buffer_count;
-    symm_status status;
-
-    *lives = (struct lifetimes){.order = order, .count = program->buffer_count};
-    lives->words = count / 64 + 1;
-    lives->conflicts =
-        symm__pool_alloc(&lives->pool, count + 1, lives->words * sizeof(uint64_t));
-    lives->always = symm__pool_alloc(&lives->pool, count + 1, sizeof(bool));
-    lives->sizes = symm__pool_alloc(&lives->pool, count + 1, sizeof(int64_t));
-    if (!lives->conflicts || !lives->always || !lives->sizes)
-        status = symm__program_nomem(program);
-    else
-        status = find_ends(lives);
-    if (status == SYMM_OK) {
-        find_always(lives);
-        for (int a = 0; a < lives->count; a++) {
-            lives->sizes[a] = round_up(program->buffers[a].bytes);
-            for (int b = 0; b < a; b++)
-                if (!may_share(lives, a, b))
-                    set_conflict(lives, a, b);
-        }
-        keep_apart_in_ops(lives);
-        status = symm__lifetimes_cut(lives);
-    }
-    if (status != SYMM_OK)
-        symm__lifetimes_finish(lives);
-    return status;
+    *lives = (struct lifetimes){.order = order,
+                                .loop = order->program->loop,
+                                .count = order->program->buffer_count};
+    if (make(lives))
+        return SYMM_OK;
+    symm__lifetimes_finish(lives);
+    return symm__program_nomem(order->program);
 }
 
 void symm__lifetimes_finish(struct lifetimes *lives)
 {
-    free(lives->last);
     symm__pool_free(&lives->pool);
     *lives = (struct lifetimes){.count = 0};
 }

@@ -4,44 +4,59 @@
  * before any rank overwrites it with the other, in this period and around the circle.
  *
  * Guarantees: two buffers that do not conflict can share bytes under the order they were
- * computed from. Lifetimes are handed to the placer as sets of moments, such that two
- * buffers share a moment exactly if they conflict.
+ * computed from. Buffers whose first writes come one after the other are a track; on it, what
+ * a buffer comes before is all from some seat on, so each question is one comparison.
  */
 #ifndef SYMM_PLANNER_LIFETIME_H
 #define SYMM_PLANNER_LIFETIME_H
 
 #include "order.h"
-#include "place.h"
 
 struct lifetimes {
     const struct order *order; /* as it was when these were made */
-    int count;                 /* buffers */
-    size_t words;              /* of a row of conflicts */
+    bool loop;
+    int count; /* buffers */
     struct pool pool;
-    uint64_t *conflicts; /* [buffer]: a set of buffers; never itself */
-    bool *always;        /* by buffer: it conflicts with every other */
-    struct last *last;   /* [last_start[buffer x owners + owner]]... */
-    int *last_start;
-    int64_t *sizes;                /* by buffer, rounded up to SYMM_PLAN_ALIGNMENT */
-    struct symm_place_item *items; /* by buffer; spans are ours */
-    int64_t
-        clique_bytes;   /* the largest total size of pairwise conflict that was found */
-    bool clique_proved; /* there is no larger one */
+    bool *always;      /* by buffer: it conflicts with every other */
+    struct last *last; /* [last_start[buffer]]...: where its life ends */
+    int *last_start;   /* [buffer + 1] */
+    int64_t *sizes;    /* by buffer, rounded up to SYMM_PLAN_ALIGNMENT */
+    int *turn;         /* by buffer: its place among all, by the op that begins its life */
+    int *by_turn;
+    int *track, *seat; /* by buffer; track -1: nothing can come before it */
+    int tracks;
+    int *track_start, *on_track; /* [track + 1], buffers by seat */
+    int *over[2];  /* [periods][buffer x tracks + track]: before all from this seat on */
+    int *first_in; /* by buffer: what the op of its first write reads, or -1 */
+    /* Filled by symm__lifetimes_clique: the largest set of pairwise conflict found. */
+    int *clique, clique_count;
+    int64_t clique_bytes;
 };
 
 symm_status symm__lifetimes_make(struct lifetimes *lives,
                                  const struct order *order) SYMM_MUST_CHECK;
 void symm__lifetimes_finish(struct lifetimes *lives);
 
-static inline bool symm__conflict(const struct lifetimes *lives, int a, int b)
+/* All accesses to a happen before the first write of b, `periods` periods later. */
+static inline bool symm__lives_before(const struct lifetimes *lives, int a, int b,
+                                      int periods)
 {
-    return lives->conflicts[(size_t)a * lives->words + (size_t)b / 64] >> (b % 64) & 1;
+    const int track = lives->track[b];
+
+    return track >= 0 && !lives->always[a] && lives->first_in[b] != a &&
+           lives->over[periods][(size_t)a * (size_t)lives->tracks + (size_t)track] <=
+               lives->seat[b];
 }
 
-/* All accesses to a happen before the first write of b, `periods` periods later. */
-bool symm__lives_before(const struct lifetimes *lives, int a, int b, int periods);
+static inline bool symm__conflict(const struct lifetimes *lives, int a, int b)
+{
+    if (symm__lives_before(lives, a, b, 0))
+        return lives->loop && !symm__lives_before(lives, b, a, 1);
+    return !symm__lives_before(lives, b, a, 0) ||
+           (lives->loop && !symm__lives_before(lives, a, b, 1));
+}
 
-/* Files of lifetime_moments.c: fill items, clique_bytes and clique_proved. */
-symm_status symm__lifetimes_cut(struct lifetimes *lives) SYMM_MUST_CHECK;
+/* lifetime_clique.c */
+symm_status symm__lifetimes_clique(struct lifetimes *lives) SYMM_MUST_CHECK;
 
 #endif

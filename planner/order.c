@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.c - the fixed tables of an order (order.h): streams, chains, depends, accesses.
+ * order.c - the fixed tables of an order (order.h): streams, lanes, depends, accesses.
  *
- * A chain is a sequence of ops on one rank that end one after the other: a stream, or the
- * even and the odd ops of a stream that has ops which start early, for such an op and the
- * one before it are not ordered. A depend runs no kernel and is not counted.
+ * A stream that has ops which start early is two lanes, its even and its odd ops: such an op
+ * and the one before it are not ordered. A depend runs no kernel and is not counted.
  */
 #include "order.h"
 
@@ -14,7 +13,7 @@
 #include "program_private.h"
 #include "status.h"
 
-#define MAX_MARKS ((size_t)1 << 27) /* of one table: 1 GiB */
+#define MAX_CLOCKS ((size_t)1 << 27) /* moments in one table: 512 MiB */
 
 static symm_status nomem(const struct order *order)
 {
@@ -48,49 +47,36 @@ static void number_streams(struct order *order)
 static void find_depends(struct order *order)
 {
     const symm_program *program = order->program;
+    int nearest[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the op listed before, or behind */
 
+    for (int s = 0; s < program->stream_count; s++)
+        nearest[s] = -1;
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
         order->depends_on[i] = -1;
         if (op->kind == SYMM_PROGRAM_WAIT)
             order->waited[op->put] = true;
-        if (op->kind != SYMM_PROGRAM_DEPEND)
-            continue;
-        for (int j = i - 1; j >= 0 && order->depends_on[i] < 0; j--)
-            if (program->ops[j].stream == op->on)
-                order->depends_on[i] = j;
-        if (order->depends_on[i] < 0)
-            continue;
-        for (int j = i + 1; j < program->op_count; j++)
-            if (program->ops[j].stream == op->on &&
-                order->rank_of_op[j] < order->rank_of_op[i])
-                order->kept[order->depends_on[i]] = true;
+        if (op->kind == SYMM_PROGRAM_DEPEND)
+            order->depends_on[i] = nearest[op->on];
+        nearest[op->stream] = i;
+    }
+    for (int s = 0; s < program->stream_count; s++)
+        nearest[s] = -1;
+    for (int i = program->op_count - 1; i >= 0; i--) {
+        const symm_program_op *op = &program->ops[i];
+        int next = op->kind == SYMM_PROGRAM_DEPEND ? nearest[op->on] : -1;
+        if (next >= 0 && order->depends_on[i] >= 0 &&
+            order->rank_of_op[next] < order->rank_of_op[i])
+            order->kept[order->depends_on[i]] = true;
+        nearest[op->stream] = i;
     }
 }
 
-static void find_places(struct order *order)
+static bool allocate(struct order *order)
 {
-    const symm_program *program = order->program;
-
-    for (int g = 0; g < program->group_count; g++) {
-        const symm_program_group *group = &program->groups[g];
-        for (int i = 0; i < program->world; i++) {
-            int at = g * program->world + group->ranks[i];
-            order->list_of[at] = i / group->length;
-            order->place_of[at] = i % group->length;
-        }
-    }
-}
-
-symm_status symm__order_init(struct order *order, const symm_program *program)
-{
+    const size_t ops = (size_t)order->program->op_count + 1;
     struct pool *pool = &order->pool;
-    const size_t ops = (size_t)program->op_count + 1;
-    const size_t world = (size_t)program->world;
-    size_t places, marks;
 
-    *order = (struct order){.program = program, .halves = 1};
-    places = (size_t)program->group_count * world;
     order->entry = symm__pool_alloc(pool, ops, sizeof(bool));
     order->exit = symm__pool_alloc(pool, ops, sizeof(bool));
     order->kept = symm__pool_alloc(pool, ops, sizeof(bool));
@@ -100,38 +86,59 @@ symm_status symm__order_init(struct order *order, const symm_program *program)
     order->depends_on = symm__pool_alloc(pool, ops, sizeof(int));
     order->seats = symm__pool_alloc(pool, SYMM_PROGRAM_MAX_STREAMS, sizeof(int));
     order->streams_used = symm__pool_alloc(pool, SYMM_PROGRAM_MAX_STREAMS, sizeof(int));
-    order->list_of = symm__pool_alloc(pool, places, sizeof(int));
-    order->place_of = symm__pool_alloc(pool, places, sizeof(int));
-    order->owners = symm__pool_alloc(pool, world, sizeof(int));
-    if (!order->entry || !order->exit || !order->kept || !order->waited ||
-        !order->rank_of_op || !order->seat || !order->depends_on || !order->seats ||
-        !order->streams_used || !order->list_of || !order->place_of || !order->owners) {
+    return order->entry && order->exit && order->kept && order->waited &&
+           order->rank_of_op && order->seat && order->depends_on && order->seats &&
+           order->streams_used;
+}
+
+static symm_status too_large(const struct order *order)
+{
+    return symm__fail(SYMM_ERR_OVERFLOW,
+                      "program %s: %d streams with ops on %d ranks and %d buffers are too "
+                      "many to plan; use fewer streams, or groups that treat ranks alike",
+                      order->program->name, order->stream_count, order->program->world,
+                      order->program->buffer_count);
+}
+
+symm_status symm__order_init(struct order *order, const symm_program *program)
+{
+    symm_status status;
+
+    *order = (struct order){.program = program, .halves = 1};
+    status = symm__pairs_init(&order->pairs, program);
+    if (status != SYMM_OK)
+        return status;
+    if (!allocate(order)) {
         symm__order_finish(order);
         return nomem(order);
     }
     number_streams(order);
     find_depends(order);
-    find_places(order);
-    order->owner_count = symm__order_owners(program, order->owners);
-    order->chains = program->world * order->stream_count * order->halves;
-    marks = (size_t)order->chains * (size_t)order->chains;
-    if (marks > MAX_MARKS) {
+    order->lanes = order->stream_count * order->halves;
+    if ((size_t)order->lanes * (size_t)order->lanes * (size_t)order->pairs.count >
+        MAX_CLOCKS) {
+        status = too_large(order);
         symm__order_finish(order);
-        return symm__fail(SYMM_ERR_OVERFLOW,
-                          "program %s: %d streams with ops on %d ranks are too many to "
-                          "plan; use fewer streams",
-                          program->name, order->stream_count, program->world);
     }
-    return SYMM_OK;
+    return status;
 }
 
 void symm__order_finish(struct order *order)
 {
+    symm__pairs_finish(&order->pairs);
     symm__pool_free(&order->pool);
     symm__pool_free(&order->access_pool);
 }
 
 /* ---- Accesses -------------------------------------------------------------------- */
+
+static int relation_of(const struct order *order, const struct access *access)
+{
+    const symm_program_op *op = &order->program->ops[access->op];
+
+    return symm__pairs_relation(&order->pairs, access->who, op->group,
+                                access->who == ACTOR_SENDER ? op->shift : op->root);
+}
 
 static symm_status list_accesses(struct order *order)
 {
@@ -155,6 +162,8 @@ static symm_status list_accesses(struct order *order)
         order->access_start[i] = count;
         count += symm__op_accesses(program, i, order->algorithms[i],
                                    order->accesses + count);
+        for (int a = order->access_start[i]; a < count; a++)
+            order->accesses[a].relation = relation_of(order, &order->accesses[a]);
     }
     order->access_start[program->op_count] = count;
     return SYMM_OK;
@@ -190,25 +199,28 @@ static void mark_renewals(struct order *order, const size_t *extents)
     }
 }
 
+/* What is asked of the touch list of each access: its place, and that of the last write
+ * before it, around the circle if there is none before it in the period; -1: none. */
+static void link_touches(struct order *order)
+{
+    for (int b = 0; b < order->program->buffer_count; b++) {
+        const int *touch = order->touch + order->touch_start[b];
+        const int count = order->touch_start[b + 1] - order->touch_start[b];
+        int write = -1;
+        for (int t = 0; t < 2 * count; t++) {
+            struct access *access = &order->accesses[touch[t % count]];
+            access->prior_write = write;
+            if (access->writes)
+                write = t % count;
+        }
+    }
+}
+
 /* The accesses of each buffer in the order in which the ops are issued. */
-static symm_status sort_touches(struct order *order)
+static void fill_touches(struct order *order, int *fill)
 {
     const symm_program *program = order->program;
-    const size_t buffers = (size_t)program->buffer_count + 1;
-    int *fill = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    size_t *extents = symm__pool_alloc(&order->access_pool, buffers, sizeof(size_t));
 
-    order->touch_start = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    order->first_touch = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    order->first_write = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    order->before_first =
-        symm__pool_alloc(&order->access_pool, 2 * buffers * (size_t)order->owner_count,
-                         (size_t)order->chains * sizeof(*order->before_first));
-    if (!fill || !extents || !order->touch_start || !order->first_touch ||
-        !order->first_write || !order->before_first)
-        return nomem(order);
-    find_extents(program, extents);
-    mark_renewals(order, extents);
     for (int a = 0; a < order->access_start[program->op_count]; a++)
         order->touch_start[order->accesses[a].buffer + 1]++;
     for (int b = 0; b < program->buffer_count; b++) {
@@ -228,7 +240,67 @@ static symm_status sort_touches(struct order *order)
             order->touch[fill[b]++] = a;
         }
     }
+    link_touches(order);
+}
+
+static symm_status sort_touches(struct order *order)
+{
+    const symm_program *program = order->program;
+    const size_t buffers = (size_t)program->buffer_count + 1;
+    int *fill = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
+    size_t *extents = symm__pool_alloc(&order->access_pool, buffers, sizeof(size_t));
+
+    order->touch_start = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
+    order->first_touch = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
+    order->first_write = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
+    if (!fill || !extents || !order->touch_start || !order->first_touch ||
+        !order->first_write)
+        return nomem(order);
+    find_extents(program, extents);
+    mark_renewals(order, extents);
+    fill_touches(order, fill);
     return SYMM_OK;
+}
+
+static void add_chain(struct order *order, int relation, int lane)
+{
+    int *at = &order->chain_of[relation * order->lanes + lane];
+
+    if (*at < 0) {
+        *at = order->chain_count;
+        order->chains[order->chain_count++] = (struct chain){relation, lane};
+    }
+}
+
+/* The owner's lanes, and those with accesses, in both periods: halves may change places. */
+static symm_status list_chains(struct order *order)
+{
+    const symm_program *program = order->program;
+    const size_t room =
+        (size_t)order->pairs.relation_count * (size_t)order->lanes + 1;
+    size_t moments;
+
+    order->chain_count = 0;
+    order->chains =
+        symm__pool_alloc(&order->access_pool, room, sizeof(*order->chains));
+    order->chain_of = symm__pool_alloc(&order->access_pool, room, sizeof(int));
+    if (!order->chains || !order->chain_of)
+        return nomem(order);
+    memset(order->chain_of, 0xff, room * sizeof(int));
+    for (int lane = 0; lane < order->lanes; lane++)
+        add_chain(order, 0, lane);
+    for (int a = 0; a < order->access_start[program->op_count]; a++) {
+        const struct access *access = &order->accesses[a];
+        for (int period = 0; period < 2; period++)
+            add_chain(order, access->relation,
+                      symm__order_lane(order, access->op, period));
+    }
+    moments = 2 * ((size_t)program->buffer_count + 1) * (size_t)order->chain_count;
+    if (moments > MAX_CLOCKS)
+        return too_large(order);
+    order->before_first =
+        symm__pool_alloc(&order->access_pool, moments + 1, sizeof(uint32_t));
+    return order->before_first ? SYMM_OK : nomem(order);
 }
 
 symm_status symm__order_set(struct order *order, const symm_plan_algorithm *algorithms)
@@ -241,7 +313,9 @@ symm_status symm__order_set(struct order *order, const symm_plan_algorithm *algo
     memset(order->entry, 0, ops * sizeof(bool));
     memset(order->exit, 0, ops * sizeof(bool));
     status = list_accesses(order);
-    return status == SYMM_OK ? sort_touches(order) : status;
+    if (status == SYMM_OK)
+        status = sort_touches(order);
+    return status == SYMM_OK ? list_chains(order) : status;
 }
 
 /* ---- Small questions ------------------------------------------------------------- */
@@ -255,57 +329,18 @@ uint32_t symm__order_moment(const struct order *order, int op, int period,
     return (turn << 3 | (uint32_t)point) + 1;
 }
 
-int symm__order_chain(const struct order *order, int rank, int op, int period)
+int symm__order_lane(const struct order *order, int op, int period)
 {
     const int stream = order->program->ops[op].stream;
-    int chain = rank * order->stream_count + order->streams_used[stream];
+    const int lane = order->streams_used[stream];
 
     if (order->halves == 1)
-        return chain;
-    return 2 * chain + (order->seat[op] + period * order->seats[stream]) % 2;
+        return lane;
+    return 2 * lane + (order->seat[op] + period * order->seats[stream]) % 2;
 }
 
-const int *symm__order_actors(const struct order *order, const struct access *access,
-                              int owner, int *count)
+const uint32_t *symm__order_first(const struct order *order, int buffer, int period)
 {
-    const symm_program *program = order->program;
-    const symm_program_op *op = &program->ops[access->op];
-    const symm_program_group *group = &program->groups[op->group];
-    const int at = op->group * program->world + owner;
-    const int place = order->place_of[at];
-    const int *list = group->ranks + order->list_of[at] * group->length;
-
-    *count = 1;
-    switch (access->who) {
-    case ACTOR_ROOT_GROUP:
-        if (place != op->root)
-            return &program->groups[0].ranks[owner];
-        *count = group->length;
-        return list;
-    case ACTOR_GROUP:
-        *count = group->length;
-        return list;
-    case ACTOR_ROOT:
-        return list + op->root;
-    case ACTOR_SENDER:
-        return list + (place - op->shift + group->length) % group->length;
-    default:
-        return &program->groups[0].ranks[owner];
-    }
-}
-
-const struct mark *symm__order_first(const struct order *order, int buffer, int period,
-                                     int owner_index)
-{
-    size_t row = ((size_t)buffer * 2 + (size_t)period) * (size_t)order->owner_count +
-                 (size_t)owner_index;
-
-    return order->before_first + row * (size_t)order->chains;
-}
-
-const char *symm__access_label(const symm_program *program, const struct access *access)
-{
-    const symm_program_op *op = &program->ops[access->op];
-
-    return op->site ? op->site : symm_program_kind_name(op->kind);
+    return order->before_first +
+           ((size_t)buffer * 2 + (size_t)period) * (size_t)order->chain_count;
 }

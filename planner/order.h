@@ -3,27 +3,28 @@
  * order.h - what happens before what in a program under given algorithms and barriers.
  *
  * Guarantees: an order that is claimed holds in every execution; nothing is claimed across
- * more than one period, and none is needed (docs/planner.md). Vector clocks: for a moment
- * on a rank, how far each stream of each rank has come for certain. Ranks that a symmetry
- * of the groups maps onto each other are examined once.
+ * more than one period, and none is needed (docs/planner.md).
+ *
+ * A lane is a sequence of ops that end one after the other on a rank: a stream, or the even
+ * and the odd ops of a stream in a program with early starts. A chain is a lane seen from the
+ * owner of a copy: (relation, lane) stands for that lane on every rank in the relation to the
+ * owner (order_pairs.h). A clock holds one moment for each chain: all that is up to that
+ * moment on the chain's lane, on all these ranks, is over. So "all accesses to X are over
+ * before Y's first write" is one comparison for each chain, whatever the number of ranks.
  */
 #ifndef SYMM_PLANNER_ORDER_H
 #define SYMM_PLANNER_ORDER_H
 
-#include "barrier.h"
+#include "order_pairs.h"
 
-/* What brought in the knowledge of how far a stream has come. */
-enum via { VIA_STREAM, VIA_DEPEND, VIA_ENTRY, VIA_EXIT, VIA_COMPLETION, VIA_WAIT };
-
-struct mark {
-    uint32_t at;  /* a moment, see symm__order_moment; 0: none */
-    uint32_t via; /* enum via | op << 3 */
-};
-
-/* The last accesses to a rank's copy of a buffer: on this chain up to this moment. */
+/* The last accesses to a copy of a buffer: on this chain up to this moment. */
 struct last {
     int chain;
-    uint32_t at;
+    uint32_t at; /* a moment, see symm__order_moment */
+};
+
+struct chain {
+    int relation, lane;
 };
 
 struct order {
@@ -32,16 +33,15 @@ struct order {
     bool *entry, *exit;                    /* by op: barriers that are set */
     /* Fixed by the program: */
     struct pool pool;
+    struct pairs pairs;
     int *rank_of_op;   /* place of an op in program->order */
     int *seat, *seats; /* of an op in its stream; ops of a stream; no depends */
     int *streams_used, stream_count; /* dense numbers of streams that have ops */
     int halves;                      /* 2 if any op starts early, else 1 */
-    int chains;                      /* world x stream_count x halves */
-    int *list_of, *place_of;         /* [group x world + rank] */
-    int *depends_on;          /* by op: the op whose end a depend waits for, or -1 */
-    bool *kept;               /* by op: its clocks are kept for a later depend */
-    bool *waited;             /* by op: a put that some op waits for */
-    int *owners, owner_count; /* the ranks to examine */
+    int lanes;                       /* stream_count x halves */
+    int *depends_on; /* by op: the op whose end a depend waits for, or -1 */
+    bool *kept;      /* by op: its clocks are kept for a later depend */
+    bool *waited;    /* by op: a put that some op waits for */
     /* Fixed by the algorithms: */
     struct pool access_pool;
     struct access *accesses;
@@ -50,8 +50,11 @@ struct order {
     int *seat_of_access;      /* where an access stands in its buffer's touch list */
     int *first_touch;         /* by buffer: index in touch of what renews it, or -1 */
     int *first_write;         /* the same, or else its first write; -1: none */
-    /* Found by a run: by buffer, period, owner: the clock before first_write. */
-    struct mark *before_first;
+    struct chain *chains;     /* those with accesses, and the owner's on every lane */
+    int chain_count;
+    int *chain_of; /* [relation x lanes + lane]: index in chains, or -1 */
+    /* Found by a run: [(buffer x 2 + period) x chain_count]: clock before first_write. */
+    uint32_t *before_first;
 };
 
 /* Borrows program (finished), which must outlive it. */
@@ -67,31 +70,18 @@ symm_status symm__order_set(struct order *order,
  * to one buffer that no barrier orders.
  */
 symm_status symm__order_run(struct order *order) SYMM_MUST_CHECK;
-
+/* The same with the barriers as they are; *enough: the program needs no other. */
+symm_status symm__order_try(struct order *order, bool *enough) SYMM_MUST_CHECK;
 /*
- * Plays the program once more, after a run, and tells of each op's end in both periods:
- * clocks[rank] is what is certain on that rank once its stream has come so far. false: no
- * memory.
+ * After a run: ends[(op x 2 + period) x chain_count] is the owner's clock at the end of each
+ * put and collective. Rows of other ops are left alone.
  */
-typedef bool (*symm__order_watch_fn)(void *arg, int op, int period,
-                                     const struct mark *const *clocks);
-symm_status symm__order_watch(struct order *order, symm__order_watch_fn watch,
-                              void *arg) SYMM_MUST_CHECK;
+symm_status symm__order_ends(struct order *order, uint32_t *ends) SYMM_MUST_CHECK;
 
 uint32_t symm__order_moment(const struct order *order, int op, int period,
                             enum point point);
-int symm__order_chain(const struct order *order, int rank, int op, int period);
-/* The ranks that make an access to owner's copy; borrowed. */
-const int *symm__order_actors(const struct order *order, const struct access *access,
-                              int owner, int *count);
+int symm__order_lane(const struct order *order, int op, int period);
 /* Clock before first_write of a buffer, that of the worst actor in each chain. */
-const struct mark *symm__order_first(const struct order *order, int buffer, int period,
-                                     int owner_index);
-/* "write", or a site: the name of an access in certificates and complaints. */
-const char *symm__access_label(const symm_program *program,
-                               const struct access *access);
-
-/* Ranks to examine: one of each set that symmetries of the groups map onto each other. */
-int symm__order_owners(const symm_program *program, int *owners);
+const uint32_t *symm__order_first(const struct order *order, int buffer, int period);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order_run.c - plays two periods of a program op by op on all ranks at once, keeps each
- * rank's vector clock, and sets the barriers without which two accesses to one buffer,
- * one of them a write, would not be ordered.
+ * order_run.c - plays two periods of a program op by op on all ranks at once, keeps their
+ * vector clocks by classes of pairs of ranks (order_pairs.h), and sets the barriers without
+ * which two accesses to one buffer, one of them a write, would not be ordered.
  *
  * Two periods show everything: an order between periods k and k + 1 uses only events of
  * these two, and edges are the same in all periods.
@@ -17,89 +17,97 @@
 struct run {
     struct order *order;
     const symm_program *program;
-    size_t row;          /* bytes of a clock */
-    struct mark *now;    /* [world]: the ranks' clocks in the op in hand */
-    struct mark *saved;  /* [world]: room for a trial */
-    struct mark *done;   /* [world x streams]: after all ops so far */
-    struct mark *before; /* [world x streams]: without the last, depends not counted */
-    struct mark *joined; /* one clock */
-    struct mark **kept;  /* by op: [world] clocks at a put's end, or for a depend */
-    bool *fresh;         /* by op: its exit barrier was set in this run */
-    symm__order_watch_fn watch; /* NULL: nobody looks */
-    void *watch_arg;
-    const struct mark **seen; /* [world]: room for what it is shown */
+    size_t row;        /* moments of a clock: classes x lanes */
+    uint32_t *now;     /* the clocks in the op in hand: [class x lanes + lane] */
+    uint32_t *saved;   /* room for a trial */
+    uint32_t *old;     /* room: what was before a barrier */
+    uint32_t *done;    /* [stream]: after all ops so far */
+    uint32_t *before;  /* [stream]: without the last, depends not counted */
+    uint32_t **kept;   /* by op: clocks at a put's end, or for a depend */
+    bool *fresh;       /* by op: its exit barrier was set in this run */
+    uint32_t *ends;    /* NULL, or where the clocks at ends go */
     int period;
     bool changed;
+    bool fixed;   /* barriers stay as they are */
+    bool lacking; /* fixed, and one is missing */
 };
 
-static struct mark *clock_of(const struct run *run, struct mark *clocks, int index)
+static uint32_t *clock_of(const struct run *run, uint32_t *clocks, int stream)
 {
-    return clocks + (size_t)index * (size_t)run->order->chains;
+    return clocks + (size_t)stream * run->row;
 }
 
-static void join(const struct run *run, struct mark *to, const struct mark *from)
+static void copy(const struct run *run, uint32_t *to, const uint32_t *from)
 {
-    for (int c = 0; c < run->order->chains; c++)
-        if (from[c].at > to[c].at)
-            to[c] = from[c];
+    memcpy(to, from, run->row * sizeof(*to));
 }
 
-static void join_by(const struct run *run, struct mark *to, const struct mark *from,
-                    uint32_t via)
+static void join(uint32_t *to, const uint32_t *from, size_t count)
 {
-    for (int c = 0; c < run->order->chains; c++)
-        if (from[c].at > to[c].at)
-            to[c] = (struct mark){from[c].at, via};
-}
-
-static uint32_t via_of(enum via via, int op)
-{
-    return (uint32_t)via | (uint32_t)op << 3;
+    for (size_t i = 0; i < count; i++)
+        to[i] = to[i] > from[i] ? to[i] : from[i];
 }
 
 /* Every rank is at this point of the op. */
 static void reach(struct run *run, int op, enum point point)
 {
-    uint32_t moment = symm__order_moment(run->order, op, run->period, point);
+    const struct class_list self = run->order->pairs.self;
+    const int lane = symm__order_lane(run->order, op, run->period);
+    const uint32_t moment = symm__order_moment(run->order, op, run->period, point);
 
-    for (int r = 0; r < run->program->world; r++) {
-        int chain = symm__order_chain(run->order, r, op, run->period);
-        clock_of(run, run->now, r)[chain] = (struct mark){moment, VIA_STREAM};
+    for (int i = 0; i < self.count; i++)
+        run->now[self.list[i] * run->order->lanes + lane] = moment;
+}
+
+/* Each rank learns what the ranks in this relation to it knew in `from`. */
+static void learn(struct run *run, const uint32_t *from, int relation)
+{
+    const struct pairs *pairs = &run->order->pairs;
+    const size_t lanes = (size_t)run->order->lanes;
+
+    for (int c = 0; c < pairs->count; c++) {
+        const struct class_list step = pairs->steps[relation * pairs->count + c];
+        for (int i = 0; i < step.count; i++)
+            join(run->now + (size_t)c * lanes, from + (size_t)step.list[i] * lanes,
+                 lanes);
     }
 }
 
 /* A barrier over the lists of the op's group. */
-static void meet(struct run *run, int op, enum via via)
+static void meet(struct run *run, int op)
 {
-    const symm_program_group *group =
-        &run->program->groups[run->program->ops[op].group];
+    const int group = run->program->ops[op].group;
 
-    for (int l = 0; l < group->lists; l++) {
-        const int *list = group->ranks + l * group->length;
-        memset(run->joined, 0, run->row);
-        for (int i = 0; i < group->length; i++)
-            join(run, run->joined, clock_of(run, run->now, list[i]));
-        for (int i = 0; i < group->length; i++)
-            join_by(run, clock_of(run, run->now, list[i]), run->joined,
-                    via_of(via, op));
-    }
+    copy(run, run->old, run->now);
+    learn(run, run->old,
+          symm__pairs_relation(&run->order->pairs, ACTOR_GROUP, group, 0));
 }
 
 /* ---- Checks ---------------------------------------------------------------------- */
 
+/* What every rank in relation `actors` to an owner knows of all those in relation `known`. */
+static uint32_t known_of(const struct run *run, int actors, int known, int lane)
+{
+    const struct pairs *pairs = &run->order->pairs;
+    const struct class_list meet = pairs->meets[actors * pairs->relation_count + known];
+    uint32_t moment = UINT32_MAX;
+
+    for (int i = 0; i < meet.count; i++) {
+        uint32_t at = run->now[meet.list[i] * run->order->lanes + lane];
+        moment = at < moment ? at : moment;
+    }
+    return moment;
+}
+
+/* Whether prior's access is over on every rank before that of an actor begins. */
 static bool covered(const struct run *run, const struct access *prior, int period,
-                    int owner, int actor)
+                    const struct access *access)
 {
     const struct order *order = run->order;
-    const struct mark *clock = clock_of(run, run->now, actor);
-    uint32_t moment = symm__order_moment(order, prior->op, period, prior->to);
-    int count;
-    const int *ranks = symm__order_actors(order, prior, owner, &count);
 
-    for (int i = 0; i < count; i++)
-        if (clock[symm__order_chain(order, ranks[i], prior->op, period)].at < moment)
-            return false;
-    return true;
+    return known_of(run, access->relation, prior->relation,
+                    symm__order_lane(order, prior->op, period)) >=
+           symm__order_moment(order, prior->op, period, prior->to);
 }
 
 static symm_status refuse(const struct run *run, const struct access *access,
@@ -122,21 +130,20 @@ static symm_status refuse(const struct run *run, const struct access *access,
 
 /* Sets the barrier that orders prior before access, if there is one. */
 static symm_status mend(struct run *run, const struct access *access,
-                        const struct access *prior, int period, int owner, int actor)
+                        const struct access *prior, int period)
 {
     struct order *order = run->order;
     const int op = access->op, old = prior->op;
-    const size_t all = run->row * (size_t)run->program->world;
 
     if (access->from == POINT_PASS && !order->entry[op] &&
         symm__op_traits(&run->program->ops[op], order->algorithms[op]).entry) {
-        memcpy(run->saved, run->now, all);
-        meet(run, op, VIA_ENTRY);
-        if (covered(run, prior, period, owner, actor)) {
+        copy(run, run->saved, run->now);
+        meet(run, op);
+        if (covered(run, prior, period, access)) {
             order->entry[op] = run->changed = true;
             return SYMM_OK;
         }
-        memcpy(run->now, run->saved, all);
+        copy(run, run->now, run->saved);
     }
     if (run->fresh[old])
         return SYMM_OK; /* takes effect in the next run */
@@ -150,24 +157,14 @@ static symm_status mend(struct run *run, const struct access *access,
 static symm_status check_prior(struct run *run, const struct access *access,
                                const struct access *prior, int period)
 {
-    const struct order *order = run->order;
-
-    for (int i = 0; i < order->owner_count; i++) {
-        int count;
-        const int *ranks = symm__order_actors(order, access, order->owners[i], &count);
-        for (int k = 0; k < count; k++) {
-            if (covered(run, prior, period, order->owners[i], ranks[k]))
-                continue;
-            symm_status status =
-                mend(run, access, prior, period, order->owners[i], ranks[k]);
-            if (status != SYMM_OK)
-                return status;
-        }
-    }
-    return SYMM_OK;
+    if (covered(run, prior, period, access))
+        return SYMM_OK;
+    run->lacking = true;
+    return run->fixed ? SYMM_OK : mend(run, access, prior, period);
 }
 
-/* Against the accesses to its buffer before it, back to the last write. */
+/* Against the accesses to its buffer before it, back to the last write. A read is after the
+ * last write alone: what that write is after is checked where the write is. */
 static symm_status check_access(struct run *run, int index)
 {
     const struct order *order = run->order;
@@ -176,17 +173,19 @@ static symm_status check_access(struct run *run, int index)
     const int count =
         order->touch_start[access->buffer + 1] - order->touch_start[access->buffer];
     const int seat = order->seat_of_access[index];
+    const int stop = access->prior_write;
     const int back = run->period > 0 ? count : seat;
 
     for (int i = 1; i <= back; i++) {
-        int at = seat - i, period = run->period;
+        int at = access->writes || stop < 0 ? seat - i : stop < seat ? stop : stop - count;
+        int period = run->period;
+        if (!access->writes && (stop < 0 || (at < 0 && run->period == 0)))
+            return SYMM_OK;
         if (at < 0) {
             at += count;
             period--;
         }
         const struct access *prior = &order->accesses[touch[at]];
-        if (!access->writes && !prior->writes)
-            continue;
         symm_status status = check_prior(run, access, prior, period);
         if (status != SYMM_OK || prior->writes)
             return status;
@@ -197,23 +196,14 @@ static symm_status check_access(struct run *run, int index)
 /* What is certain before the first write, whichever rank makes it. */
 static void keep_first(struct run *run, const struct access *access)
 {
-    const struct order *order = run->order;
+    struct order *order = run->order;
+    uint32_t *to = order->before_first +
+                   ((size_t)access->buffer * 2 + (size_t)run->period) *
+                       (size_t)order->chain_count;
 
-    for (int i = 0; i < order->owner_count; i++) {
-        size_t row = ((size_t)access->buffer * 2 + (size_t)run->period) *
-                         (size_t)order->owner_count +
-                     (size_t)i;
-        struct mark *to = order->before_first + row * (size_t)order->chains;
-        int count;
-        const int *ranks = symm__order_actors(order, access, order->owners[i], &count);
-        memcpy(to, clock_of(run, run->now, ranks[0]), run->row);
-        for (int k = 1; k < count; k++) {
-            const struct mark *other = clock_of(run, run->now, ranks[k]);
-            for (int c = 0; c < order->chains; c++)
-                if (other[c].at < to[c].at)
-                    to[c] = other[c];
-        }
-    }
+    for (int c = 0; c < order->chain_count; c++)
+        to[c] = known_of(run, access->relation, order->chains[c].relation,
+                         order->chains[c].lane);
 }
 
 /* The accesses of an op that begin at this point. */
@@ -237,96 +227,71 @@ static symm_status begin_accesses(struct run *run, int op, enum point point)
 
 /* ---- Ops ------------------------------------------------------------------------- */
 
-static int lane_of(const struct run *run, int rank, int op)
+static int stream_of(const struct run *run, int op)
 {
-    const struct order *order = run->order;
-
-    return rank * order->stream_count +
-           order->streams_used[run->program->ops[op].stream];
+    return run->order->streams_used[run->program->ops[op].stream];
 }
 
 static void start_op(struct run *run, int op)
 {
     const bool early = run->program->ops[op].early_start;
 
-    for (int r = 0; r < run->program->world; r++)
-        memcpy(clock_of(run, run->now, r),
-               clock_of(run, early ? run->before : run->done, lane_of(run, r, op)),
-               run->row);
+    copy(run, run->now,
+         clock_of(run, early ? run->before : run->done, stream_of(run, op)));
     reach(run, op, POINT_START);
 }
 
 static bool keep_clocks(struct run *run, int op)
 {
-    const size_t all = run->row * (size_t)run->program->world;
-
     if (!run->kept[op])
-        run->kept[op] = malloc(all);
+        run->kept[op] = malloc(run->row * sizeof(uint32_t));
     if (!run->kept[op])
         return false;
-    memcpy(run->kept[op], run->now, all);
+    copy(run, run->kept[op], run->now);
     return true;
 }
 
-static bool show_end(const struct run *run, int op)
+/* What owners know at the op's end, for whoever asked. */
+static void show_end(const struct run *run, int op)
 {
-    if (!run->watch)
-        return true;
-    for (int r = 0; r < run->program->world; r++)
-        run->seen[r] = clock_of(run, run->done, lane_of(run, r, op));
-    return run->watch(run->watch_arg, op, run->period, run->seen);
+    const struct order *order = run->order;
+    const symm_program_kind kind = run->program->ops[op].kind;
+    uint32_t *to;
+
+    if (!run->ends || (kind != SYMM_PROGRAM_PUT && !symm__is_collective(kind)))
+        return;
+    to = run->ends +
+         ((size_t)op * 2 + (size_t)run->period) * (size_t)order->chain_count;
+    for (int c = 0; c < order->chain_count; c++)
+        to[c] = known_of(run, 0, order->chains[c].relation, order->chains[c].lane);
 }
 
 static bool end_op(struct run *run, int op)
 {
     const struct order *order = run->order;
+    uint32_t *done = clock_of(run, run->done, stream_of(run, op));
 
     reach(run, op, POINT_END);
     if (order->waited[op] && !keep_clocks(run, op))
         return false;
-    for (int r = 0; r < run->program->world; r++) {
-        struct mark *done = clock_of(run, run->done, lane_of(run, r, op));
-        if (order->halves == 2 && run->program->ops[op].kind != SYMM_PROGRAM_DEPEND)
-            memcpy(clock_of(run, run->before, lane_of(run, r, op)), done, run->row);
-        join(run, done, clock_of(run, run->now, r));
-        if (order->kept[op])
-            memcpy(clock_of(run, run->now, r), done, run->row);
-    }
+    if (order->halves == 2 && run->program->ops[op].kind != SYMM_PROGRAM_DEPEND)
+        copy(run, clock_of(run, run->before, stream_of(run, op)), done);
+    join(done, run->now, run->row);
+    copy(run, run->now, done);
     if (order->kept[op] && !order->waited[op] && !keep_clocks(run, op))
         return false;
-    return show_end(run, op);
+    show_end(run, op);
+    return true;
 }
 
 static void play_wait(struct run *run, int op)
 {
-    const struct order *order = run->order;
     const int from = run->program->ops[op].put;
     const symm_program_op *put = &run->program->ops[from];
-    const symm_program_group *group = &run->program->groups[put->group];
 
-    for (int r = 0; r < run->program->world; r++) {
-        int at = put->group * run->program->world + r;
-        int place = (order->place_of[at] - put->shift + group->length) % group->length;
-        int sender = group->ranks[order->list_of[at] * group->length + place];
-        join_by(run, clock_of(run, run->now, r), clock_of(run, run->kept[from], sender),
-                via_of(VIA_WAIT, from));
-    }
-    if (!order->kept[from]) {
-        free(run->kept[from]);
-        run->kept[from] = NULL;
-    }
-}
-
-/* The other stream's own progress is due to the depend, what it had learnt is not. */
-static void join_depend(const struct run *run, struct mark *to, const struct mark *from)
-{
-    for (int c = 0; c < run->order->chains; c++) {
-        if (from[c].at <= to[c].at)
-            continue;
-        to[c] = from[c];
-        if (from[c].via == VIA_STREAM)
-            to[c].via = VIA_DEPEND;
-    }
+    learn(run, run->kept[from],
+          symm__pairs_relation(&run->order->pairs, ACTOR_SENDER, put->group,
+                               put->shift));
 }
 
 /* All later ops wait, also one that starts before the last op of its stream is over. */
@@ -334,35 +299,29 @@ static void play_depend(struct run *run, int op)
 {
     const struct order *order = run->order;
     const int on = order->depends_on[op];
+    const uint32_t *from;
 
     if (on < 0)
         return;
-    for (int r = 0; r < run->program->world; r++) {
-        const struct mark *from = order->kept[on]
-                                      ? clock_of(run, run->kept[on], r)
-                                      : clock_of(run, run->done, lane_of(run, r, on));
-        join_depend(run, clock_of(run, run->now, r), from);
-        if (order->halves == 2)
-            join_depend(run, clock_of(run, run->before, lane_of(run, r, op)), from);
-    }
+    from = order->kept[on] ? run->kept[on]
+                           : clock_of(run, run->done, stream_of(run, on));
+    join(run->now, from, run->row);
+    if (order->halves == 2)
+        join(clock_of(run, run->before, stream_of(run, op)), from, run->row);
 }
 
 static void push_data(struct run *run, int op)
 {
     const symm_program_op *the_op = &run->program->ops[op];
-    const symm_program_group *group = &run->program->groups[the_op->group];
 
     if (the_op->kind != SYMM_PROGRAM_BROADCAST) {
-        meet(run, op, VIA_COMPLETION);
+        meet(run, op);
         return;
     }
-    for (int l = 0; l < group->lists; l++) {
-        const int *list = group->ranks + l * group->length;
-        for (int i = 0; i < group->length; i++)
-            join_by(run, clock_of(run, run->now, list[i]),
-                    clock_of(run, run->now, list[the_op->root]),
-                    via_of(VIA_COMPLETION, op));
-    }
+    copy(run, run->old, run->now);
+    learn(run, run->old,
+          symm__pairs_relation(&run->order->pairs, ACTOR_ROOT, the_op->group,
+                               the_op->root));
 }
 
 static symm_status play_collective(struct run *run, int op)
@@ -373,7 +332,7 @@ static symm_status play_collective(struct run *run, int op)
     symm_status status;
 
     if (order->entry[op])
-        meet(run, op, VIA_ENTRY);
+        meet(run, op);
     reach(run, op, POINT_PASS);
     status = begin_accesses(run, op, POINT_PASS);
     if (status != SYMM_OK)
@@ -382,13 +341,13 @@ static symm_status play_collective(struct run *run, int op)
         push_data(run, op);
     if (traits.middle) {
         reach(run, op, POINT_READ);
-        meet(run, op, VIA_COMPLETION);
+        meet(run, op);
         reach(run, op, POINT_MIDDLE);
         status = begin_accesses(run, op, POINT_MIDDLE);
     }
     reach(run, op, POINT_BODY);
     if (order->exit[op])
-        meet(run, op, VIA_EXIT);
+        meet(run, op);
     return status;
 }
 
@@ -422,12 +381,12 @@ static symm_status play_op(struct run *run, int op)
 static symm_status play(struct run *run)
 {
     const symm_program *program = run->program;
-    const size_t lanes = (size_t)program->world * (size_t)run->order->stream_count;
+    const size_t streams = (size_t)run->order->stream_count;
     const int periods = program->loop ? 2 : 1;
     symm_status status = SYMM_OK;
 
-    memset(run->done, 0, lanes * run->row);
-    memset(run->before, 0, lanes * run->row);
+    memset(run->done, 0, streams * run->row * sizeof(uint32_t));
+    memset(run->before, 0, streams * run->row * sizeof(uint32_t));
     memset(run->fresh, 0, (size_t)program->op_count * sizeof(bool));
     for (run->period = 0; run->period < periods; run->period++)
         for (int i = 0; i < program->op_count && status == SYMM_OK; i++)
@@ -438,36 +397,33 @@ static symm_status play(struct run *run)
 static bool run_init(struct run *run, struct order *order)
 {
     const symm_program *program = order->program;
-    const size_t world = (size_t)program->world;
-    const size_t lanes = world * (size_t)order->stream_count + 1;
+    const size_t streams = (size_t)order->stream_count + 1;
     const size_t ops = (size_t)program->op_count + 1;
 
     *run = (struct run){.order = order, .program = program};
-    run->row = (size_t)order->chains * sizeof(struct mark);
-    run->now = calloc(world, run->row + 1);
-    run->saved = calloc(world, run->row + 1);
-    run->done = calloc(lanes, run->row + 1);
-    run->before = calloc(lanes, run->row + 1);
-    run->joined = calloc(1, run->row + 1);
-    run->kept = calloc(ops, sizeof(struct mark *));
+    run->row = (size_t)order->pairs.count * (size_t)order->lanes;
+    run->now = calloc(run->row + 1, sizeof(uint32_t));
+    run->saved = calloc(run->row + 1, sizeof(uint32_t));
+    run->old = calloc(run->row + 1, sizeof(uint32_t));
+    run->done = calloc(streams, (run->row + 1) * sizeof(uint32_t));
+    run->before = calloc(streams, (run->row + 1) * sizeof(uint32_t));
+    run->kept = calloc(ops, sizeof(*run->kept));
     run->fresh = calloc(ops, sizeof(bool));
-    run->seen = calloc(world, sizeof(*run->seen));
-    return run->now && run->saved && run->done && run->before && run->joined &&
-           run->kept && run->fresh && run->seen;
+    return run->now && run->saved && run->old && run->done && run->before &&
+           run->kept && run->fresh;
 }
 
 static void run_finish(struct run *run)
 {
     free(run->now);
     free(run->saved);
+    free(run->old);
     free(run->done);
     free(run->before);
-    free(run->joined);
     for (int i = 0; run->kept && i < run->program->op_count; i++)
         free(run->kept[i]);
     free(run->kept);
     free(run->fresh);
-    free(run->seen);
 }
 
 symm_status symm__order_run(struct order *order)
@@ -486,8 +442,7 @@ symm_status symm__order_run(struct order *order)
     return status;
 }
 
-symm_status symm__order_watch(struct order *order, symm__order_watch_fn watch,
-                              void *arg)
+static symm_status run_fixed(struct order *order, uint32_t *ends, bool *enough)
 {
     struct run run;
     symm_status status;
@@ -495,10 +450,23 @@ symm_status symm__order_watch(struct order *order, symm__order_watch_fn watch,
     if (!run_init(&run, order)) {
         status = symm__program_nomem(order->program);
     } else {
-        run.watch = watch;
-        run.watch_arg = arg;
-        status = play(&run); /* nothing is left to be mended */
+        run.fixed = true;
+        run.ends = ends;
+        status = play(&run);
+        *enough = !run.lacking;
     }
     run_finish(&run);
     return status;
+}
+
+symm_status symm__order_try(struct order *order, bool *enough)
+{
+    return run_fixed(order, NULL, enough);
+}
+
+symm_status symm__order_ends(struct order *order, uint32_t *ends)
+{
+    bool enough;
+
+    return run_fixed(order, ends, &enough);
 }

@@ -47,16 +47,39 @@ symm_status symm_plan_algorithm_parse(const char *name, symm_plan_algorithm *alg
                       name);
 }
 
-symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
+static bool lists(const symm_plan_buffer *buffer, int other)
 {
-    const struct plan_private *private = (const struct plan_private *)plan;
-    uint64_t made;
+    for (int i = 0; i < buffer->after_count; i++)
+        if (buffer->after[i] == other)
+            return true;
+    return false;
+}
 
-    if (!plan || !hash)
-        return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
-    made = symm__plan_struct_hash(plan);
-    *hash = private->was_read && made == private->struct_hash ? private->document_hash
-                                                              : made;
+symm_status symm_plan_find_unlisted(const symm_plan *plan, int *before, int *after)
+{
+    struct extent *extents = calloc((size_t)plan->buffer_count + 1, sizeof(*extents));
+    struct adjacent *pairs = NULL;
+    size_t count = 0;
+
+    *before = *after = -1;
+    for (int b = 0; extents && b < plan->buffer_count; b++)
+        extents[b] = (struct extent){.low = plan->buffers[b].offset,
+                                     .high = plan->buffers[b].offset +
+                                             plan->buffers[b].bytes,
+                                     .turn = plan->buffers[b].turn};
+    if (extents)
+        pairs = symm__adjacent_pairs(extents, plan->buffer_count, plan->loop, &count);
+    free(extents);
+    if (!pairs)
+        return symm__fail(SYMM_ERR_NOMEM, "plan of %s: memory is exhausted",
+                          plan->program);
+    for (size_t i = 0; i < count && *before < 0; i++) {
+        if (lists(&plan->buffers[pairs[i].after], pairs[i].before))
+            continue;
+        *before = pairs[i].before;
+        *after = pairs[i].after;
+    }
+    free(pairs);
     return SYMM_OK;
 }
 
@@ -119,13 +142,15 @@ static bool fill_buffers(struct plan_private *private, const symm_program *progr
             .name = symm__pool_copy(&private->pool, program->buffers[b].name),
             .alloc_id = (uint64_t)b + 1,
             .offset = (size_t)choice->offsets[b],
-            .bytes = program->buffers[b].bytes};
+            .bytes = program->buffers[b].bytes,
+            .turn = lives->always[b] ? -1 : lives->turn[b]};
         plan->dedicated_bytes += (size_t)lives->sizes[b];
         if (!made->name)
             return false;
     }
     plan->arena_bytes = (size_t)choice->arena;
     plan->lower_bound_bytes = (size_t)lives->clique_bytes;
+    plan->lower_bound_proved = plan->arena_bytes == plan->lower_bound_bytes;
     return true;
 }
 
@@ -163,8 +188,8 @@ static bool fill_points(struct plan_private *private, const struct choice *choic
     return true;
 }
 
-static bool fill_note(struct plan_private *private, const struct lifetimes *lives,
-                      const symm_plan_options *options, bool cut_short)
+static bool fill_note(struct plan_private *private, const symm_plan_options *options,
+                      bool cut_short)
 {
     symm_plan *plan = &private->plan;
     const char *why = "lifetimes around a circle, or that interlock, may need more";
@@ -179,9 +204,8 @@ static bool fill_note(struct plan_private *private, const struct lifetimes *live
         return true;
     plan->note = symm__pool_format(
         &private->pool,
-        "%zu bytes above the largest set of buffers that pairwise conflict%s: %s",
-        plan->arena_bytes - plan->lower_bound_bytes,
-        lives->clique_proved ? "" : " (a larger set may exist)", why);
+        "%zu bytes above the largest set of buffers found that pairwise conflict: %s",
+        plan->arena_bytes - plan->lower_bound_bytes, why);
     return plan->note != NULL;
 }
 
@@ -194,11 +218,13 @@ static symm_status fill(struct plan_private *private, struct order *order,
     symm_status status;
 
     plan->world = program->world;
+    plan->loop = program->loop;
+    plan->has_proof = true;
     plan->program = symm__pool_copy(&private->pool, program->name);
     if (!plan->program || !fill_ops(private, program, &choices[best]) ||
         !fill_buffers(private, program, &choices[best], lives) ||
         !fill_points(private, choices, count, best) ||
-        !fill_note(private, lives, options, choices[best].cut_short))
+        !fill_note(private, options, choices[best].cut_short))
         return symm__program_nomem(program);
     status = symm_program_hash(program, &plan->program_hash);
     if (status == SYMM_OK)
@@ -207,9 +233,11 @@ static symm_status fill(struct plan_private *private, struct order *order,
         status = symm__plan_frees(private, order, lives);
     if (status != SYMM_OK)
         return status;
-    plan->plan_hash = symm__plan_struct_hash(plan);
-    plan->has_plan_hash = true;
-    return SYMM_OK;
+    status = symm_plan_run_hash(plan, &plan->run_hash);
+    if (status == SYMM_OK)
+        status = symm_plan_hash(plan, &plan->plan_hash);
+    plan->has_run_hash = plan->has_plan_hash = true;
+    return status;
 }
 
 static symm_status check_options(const symm_plan_options *options)

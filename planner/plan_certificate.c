@@ -1,196 +1,158 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_certificate.c - for every two buffers that share bytes, and for each buffer and
- * itself a period later, what orders the last accesses to one before the first write of
- * the other. The vocabulary is in docs/planner.md.
+ * plan_certificate.c - the proof that a plan carries: for each pair of buffers that follow
+ * one another in some address, and for each chain on which the first is touched, a moment
+ * that lies behind its last access and that the second one's first write comes after.
  *
- * The clock before a first write says, for every stream of every rank, not only how far it
- * has come for certain but also what brought that knowledge: the last wait, barrier or
- * completion on the way. Those names are the entry; being ordered by the stream or a depend
- * alone is said only where nothing else is needed.
+ * Moments and chains are explained in docs/planner.md, and recomputed by the checker.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan_private.h"
 #include "program_private.h"
-#include "status.h"
-
-#define MAX_VIAS 8 /* named in one entry; what is beyond is not needed to be found */
 
 struct certifier {
     struct plan_private *plan;
     const struct lifetimes *lives;
-    const char **before, **after; /* by buffer: BUFFER@LABEL */
-    const char **names;           /* by via: its name, when it was asked for */
-    struct {
-        uint32_t vias[MAX_VIAS];
-        int count;
-        const char *text;
-    } recent; /* the last combination, which the next one often repeats */
-    size_t room;
+    int *number; /* by chain of the order: its number in the plan, or -1 */
 };
 
-static const char *name_via(struct certifier *certifier, uint32_t via)
-{
-    static const char *const kinds[] = {"stream",     "depend", "entry", "exit",
-                                        "completion", "wait",   "?",     "?"};
-    const symm_program *program = certifier->lives->order->program;
-    const uint32_t kind = via & 7;
+static const char *const words[] = {[ACTOR_OWNER] = "owner",
+                                    [ACTOR_GROUP] = "group",
+                                    [ACTOR_ROOT_GROUP] = "readers",
+                                    [ACTOR_ROOT] = "root",
+                                    [ACTOR_SENDER] = "sender"};
 
-    if (kind == VIA_STREAM || kind == VIA_DEPEND)
-        return kinds[kind];
-    if (!certifier->names[via])
-        certifier->names[via] = symm__pool_format(
-            &certifier->plan->pool, "%s.%s", program->ops[via >> 3].site, kinds[kind]);
-    return certifier->names[via];
-}
-
-/* Sorted, each once. What is the stream's or a depend's goes if there is anything else. */
-static int collect(const struct certifier *certifier, int a, int b, int periods,
-                   uint32_t *vias)
-{
-    const struct lifetimes *lives = certifier->lives;
-    const int owners = lives->order->owner_count;
-    uint32_t local = VIA_STREAM;
-    int count = 0;
-
-    for (int i = 0; i < owners; i++) {
-        const struct mark *clock = symm__order_first(lives->order, b, periods, i);
-        const int end = lives->last_start[a * owners + i + 1];
-        for (int l = lives->last_start[a * owners + i]; l < end; l++) {
-            uint32_t via = clock[lives->last[l].chain].via;
-            int at = 0;
-            if ((via & 7) == VIA_STREAM || (via & 7) == VIA_DEPEND) {
-                local = (via & 7) == VIA_DEPEND ? (uint32_t)VIA_DEPEND : local;
-                continue;
-            }
-            while (at < count && vias[at] < via)
-                at++;
-            if ((at < count && vias[at] == via) || count == MAX_VIAS)
-                continue;
-            memmove(vias + at + 1, vias + at, (size_t)(count - at) * sizeof(*vias));
-            vias[at] = via;
-            count++;
-        }
-    }
-    if (count == 0)
-        vias[count++] = local;
-    return count;
-}
-
-/* NULL: memory is exhausted. */
-static const char *name_order(struct certifier *certifier, int a, int b, int periods)
-{
-    uint32_t vias[MAX_VIAS + 1];
-    int count = collect(certifier, a, b, periods, vias);
-    const char *text;
-
-    if (count == 1)
-        return name_via(certifier, vias[0]);
-    if (certifier->recent.count == count &&
-        memcmp(certifier->recent.vias, vias, (size_t)count * sizeof(*vias)) == 0)
-        return certifier->recent.text;
-    text = name_via(certifier, vias[0]);
-    for (int i = 1; i < count && text; i++) {
-        const char *more = name_via(certifier, vias[i]);
-        text = more ? symm__pool_format(&certifier->plan->pool, "%s, %s", text, more)
-                    : NULL;
-    }
-    memcpy(certifier->recent.vias, vias, (size_t)count * sizeof(*vias));
-    certifier->recent.count = text ? count : 0;
-    certifier->recent.text = text;
-    return text;
-}
-
-static bool add_entry(struct certifier *certifier, int a, int b, int periods)
-{
-    symm_plan *plan = &certifier->plan->plan;
-    const bool loop = certifier->lives->order->program->loop;
-    symm_plan_entry *entry;
-
-    if (plan->certificate_count == certifier->room) {
-        size_t room = 2 * certifier->room + 256;
-        symm_plan_entry *grown = realloc(plan->certificate, room * sizeof(*grown));
-        if (!grown)
-            return false;
-        plan->certificate = grown;
-        certifier->room = room;
-    }
-    entry = &plan->certificate[plan->certificate_count++];
-    *entry = (symm_plan_entry){.before = certifier->before[a],
-                               .after = certifier->after[b],
-                               .ordered_by = name_order(certifier, a, b, periods)};
-    if (loop && a != b)
-        entry->next_period = name_order(certifier, b, a, 1);
-    return entry->ordered_by && (!loop || a == b || entry->next_period);
-}
-
-static bool share(const symm_plan_buffer *a, const symm_plan_buffer *b)
-{
-    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-
-/* Labels of the last access of a life and of its first write. */
-static bool name_accesses(struct certifier *certifier)
+/* The number of a chain; it is described in the plan when it is first named. */
+static int name_chain(struct certifier *certifier, int index)
 {
     const struct order *order = certifier->lives->order;
     const symm_program *program = order->program;
+    const struct chain *chain = &order->chains[index];
+    const struct relation *relation = &order->pairs.relations[chain->relation];
+    symm_plan *plan = &certifier->plan->plan;
+    symm_plan_chain *made;
+    int stream = 0;
 
-    for (int b = 0; b < program->buffer_count; b++) {
-        const int start = order->touch_start[b], end = order->touch_start[b + 1];
-        const int first = order->first_touch[b];
-        const int write = order->first_write[b];
-        int last = first > start && program->loop ? first - 1 : end - 1;
-        if (end == start)
-            continue;
-        certifier->before[b] = symm__pool_format(
-            &certifier->plan->pool, "%s@%s", program->buffers[b].name,
-            symm__access_label(program, &order->accesses[order->touch[last]]));
-        certifier->after[b] = symm__pool_format(
-            &certifier->plan->pool, "%s@%s", program->buffers[b].name,
-            symm__access_label(
-                program, &order->accesses[order->touch[write < 0 ? start : write]]));
-        if (!certifier->before[b] || !certifier->after[b])
-            return false;
-    }
-    return true;
+    if (certifier->number[index] >= 0)
+        return certifier->number[index];
+    while (order->streams_used[stream] != chain->lane / order->halves)
+        stream++;
+    certifier->number[index] = plan->chain_count;
+    made = &plan->chains[plan->chain_count++];
+    *made = (symm_plan_chain){
+        .by = symm__pool_copy(&certifier->plan->pool, words[relation->who]),
+        .stream = symm__pool_copy(&certifier->plan->pool, program->streams[stream]),
+        .half = chain->lane % order->halves};
+    if (relation->who != ACTOR_OWNER)
+        made->group = symm__pool_copy(&certifier->plan->pool,
+                                      program->groups[relation->group].name);
+    if (relation->who == ACTOR_SENDER)
+        made->shift = relation->parameter;
+    else
+        made->root = relation->parameter;
+    return certifier->number[index];
 }
 
-static bool certify(struct certifier *certifier)
+static bool prove_pair(struct certifier *certifier, const struct adjacent *pair,
+                       symm_plan_entry *entry)
 {
     const struct lifetimes *lives = certifier->lives;
-    const symm_plan *plan = &certifier->plan->plan;
-    const bool loop = lives->order->program->loop;
+    const struct last *last = lives->last + lives->last_start[pair->before];
+    const int count =
+        lives->last_start[pair->before + 1] - lives->last_start[pair->before];
+    const uint32_t *clock =
+        symm__order_first(lives->order, pair->after, pair->next_period);
+    symm_plan_witness *witness = symm__pool_alloc(
+        &certifier->plan->pool, (size_t)count + 1, sizeof(*witness));
 
-    for (int a = 0; a < lives->count; a++) {
-        if (loop && lives->order->first_write[a] >= 0 && !add_entry(certifier, a, a, 1))
-            return false;
-        for (int b = a + 1; b < lives->count; b++) {
-            if (!share(&plan->buffers[a], &plan->buffers[b]))
-                continue;
-            bool forward = symm__lives_before(lives, a, b, 0);
-            if (!add_entry(certifier, forward ? a : b, forward ? b : a, 0))
-                return false;
-        }
+    for (int i = 0; i < count && witness; i++)
+        witness[i] = (symm_plan_witness){name_chain(certifier, last[i].chain),
+                                         clock[last[i].chain]};
+    *entry = (symm_plan_entry){.before = pair->before,
+                               .after = pair->after,
+                               .next_period = pair->next_period,
+                               .witness = witness,
+                               .witness_count = count};
+    return witness != NULL;
+}
+
+/* pairs are sorted by `after`. */
+static bool name_predecessors(struct certifier *certifier, const struct adjacent *pairs,
+                              size_t count)
+{
+    symm_plan *plan = &certifier->plan->plan;
+    int *all = symm__pool_alloc(&certifier->plan->pool, count + 1, sizeof(*all));
+
+    for (size_t i = 0; i < count && all; i++) {
+        symm_plan_buffer *buffer = &plan->buffers[pairs[i].after];
+        all[i] = pairs[i].before;
+        if (buffer->after_count++ == 0)
+            buffer->after = &all[i];
     }
-    return true;
+    return all != NULL;
+}
+
+static bool certify(struct certifier *certifier, const struct adjacent *pairs,
+                    size_t count)
+{
+    symm_plan *plan = &certifier->plan->plan;
+    const size_t chains = (size_t)certifier->lives->order->chain_count + 1;
+    bool good;
+
+    plan->chains =
+        symm__pool_alloc(&certifier->plan->pool, chains, sizeof(*plan->chains));
+    plan->certificate = calloc(count + 1, sizeof(*plan->certificate));
+    good = plan->chains && plan->certificate &&
+           name_predecessors(certifier, pairs, count);
+    for (size_t i = 0; i < count && good; i++) {
+        good = prove_pair(certifier, &pairs[i],
+                          &plan->certificate[plan->certificate_count]);
+        plan->certificate_count += good;
+    }
+    for (int c = 0; c < plan->chain_count && good; c++)
+        good = plan->chains[c].by && plan->chains[c].stream;
+    return good;
+}
+
+static bool list_antichain(struct certifier *certifier)
+{
+    const struct lifetimes *lives = certifier->lives;
+    symm_plan *plan = &certifier->plan->plan;
+    bool *chosen = calloc((size_t)lives->count + 1, sizeof(*chosen));
+    int *list = symm__pool_alloc(&certifier->plan->pool,
+                                 (size_t)lives->clique_count + 1, sizeof(*list));
+
+    for (int i = 0; i < lives->clique_count && chosen; i++)
+        chosen[lives->clique[i]] = true;
+    for (int b = 0; b < lives->count && chosen && list; b++)
+        if (chosen[b])
+            list[plan->antichain_count++] = b;
+    plan->antichain = list;
+    free(chosen);
+    return chosen && list;
 }
 
 symm_status symm__plan_certify(struct plan_private *plan, const struct lifetimes *lives)
 {
     struct certifier certifier = {.plan = plan, .lives = lives};
-    const size_t buffers = (size_t)lives->count + 1;
-    const size_t vias = ((size_t)lives->order->program->op_count + 1) * 8;
+    const size_t chains = (size_t)lives->order->chain_count + 1;
+    int64_t *offsets = calloc((size_t)lives->count + 1, sizeof(*offsets));
+    struct adjacent *pairs = NULL;
+    size_t count = 0;
     bool good;
 
-    certifier.before = calloc(buffers, sizeof(*certifier.before));
-    certifier.after = calloc(buffers, sizeof(*certifier.after));
-    certifier.names = calloc(vias, sizeof(*certifier.names));
-    good = certifier.before && certifier.after && certifier.names &&
-           name_accesses(&certifier) && certify(&certifier);
-    free(certifier.before);
-    free(certifier.after);
-    free(certifier.names);
+    certifier.number = malloc(chains * sizeof(int));
+    for (int b = 0; b < lives->count && offsets; b++)
+        offsets[b] = (int64_t)plan->plan.buffers[b].offset;
+    if (offsets && certifier.number)
+        pairs = symm__plan_pairs(lives, offsets, &count);
+    if (pairs)
+        memset(certifier.number, 0xff, chains * sizeof(int));
+    good = pairs && certify(&certifier, pairs, count) && list_antichain(&certifier);
+    free(pairs);
+    free(offsets);
+    free(certifier.number);
     return good ? SYMM_OK : symm__program_nomem(lives->order->program);
 }

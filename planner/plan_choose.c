@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "place_chains.h"
 #include "plan_private.h"
 #include "program_private.h"
 #include "status.h"
@@ -139,6 +140,20 @@ static bool same(const struct chooser *chooser, const struct choice *a,
            memcmp(a->exit, b->exit, ops * sizeof(bool)) == 0;
 }
 
+/* Barriers and time of a choice whose barriers are settled. */
+static void price(const struct chooser *chooser, struct choice *choice)
+{
+    choice->barriers = 0;
+    choice->microseconds = 0;
+    for (int i = 0; i < chooser->program->op_count; i++) {
+        choice->barriers += choice->entry[i] + choice->exit[i];
+        choice->microseconds +=
+            symm__cost_op(chooser->costs, chooser->program, &chooser->program->ops[i],
+                          choice->algorithms[i]) +
+            chooser->costs->barrier_us * (choice->entry[i] + choice->exit[i]);
+    }
+}
+
 /* choice->entry and exit are demands here, and what is set afterwards. */
 static symm_status close_choice(struct chooser *chooser, struct choice *choice)
 {
@@ -155,57 +170,26 @@ static symm_status close_choice(struct chooser *chooser, struct choice *choice)
         return status;
     memcpy(choice->entry, order->entry, ops * sizeof(bool));
     memcpy(choice->exit, order->exit, ops * sizeof(bool));
-    for (size_t i = 0; i < ops; i++) {
-        choice->barriers += choice->entry[i] + choice->exit[i];
-        choice->microseconds +=
-            symm__cost_op(chooser->costs, chooser->program, &chooser->program->ops[i],
-                          choice->algorithms[i]) +
-            chooser->costs->barrier_us * (choice->entry[i] + choice->exit[i]);
-    }
+    price(chooser, choice);
     return SYMM_OK;
 }
 
-struct progress {
-    const symm_plan_options *options;
-};
-
-static bool tell(void *arg, double seconds, int64_t peak, int64_t bound, uint64_t nodes)
-{
-    const struct progress *progress = arg;
-
-    (void)nodes;
-    return progress->options->progress(progress->options->arg, seconds, (size_t)peak,
-                                       (size_t)bound);
-}
-
+/* Places by the fixed orders, or also by a search that takes the bound from lives. */
 static symm_status place(struct chooser *chooser, struct choice *choice,
-                         const struct lifetimes *lives, bool exact)
+                         const struct lifetimes *lives, bool search)
 {
-    struct progress progress = {.options = chooser->options};
-    struct symm_place_options how = {.mode = SYMM_PLACE_FAST};
-    struct symm_place_result result;
-    int64_t *offsets;
-    symm_status status;
+    const symm_plan_options *options = chooser->options;
+    const struct place_effort effort = {
+        .search = search,
+        .time_limit = options->time_limit > 0 ? options->time_limit : 2,
+        .bound = lives->clique_bytes,
+        .progress = search ? options->progress : NULL,
+        .arg = options->arg};
+    struct place_outcome outcome;
+    symm_status status = symm__place_chains(lives, &effort, choice->offsets, &outcome);
 
-    if (lives->count == 0)
-        return SYMM_OK;
-    if (exact) {
-        how.mode = SYMM_PLACE_SMALL;
-        how.time_limit =
-            chooser->options->time_limit > 0 ? chooser->options->time_limit : 2;
-        how.progress = chooser->options->progress ? tell : NULL;
-        how.arg = &progress;
-    }
-    offsets = calloc((size_t)lives->count, sizeof(*offsets));
-    if (!offsets)
-        return nomem(chooser);
-    status = symm__place(lives->items, lives->count, &how, offsets, &result);
-    choice->cut_short = status == SYMM_OK && result.cut_short;
-    if (status == SYMM_OK && (!exact || result.peak < choice->arena)) {
-        choice->arena = result.peak;
-        memcpy(choice->offsets, offsets, (size_t)lives->count * sizeof(*offsets));
-    }
-    free(offsets);
+    choice->cut_short = outcome.cut_short;
+    choice->arena = lives->count ? outcome.arena : 0;
     return status;
 }
 
@@ -404,17 +388,17 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
                                                       : &symm__costs_built_in};
     symm_status status;
 
-    choice->barriers = 0;
-    choice->microseconds = 0;
     status = close_choice(&chooser, choice);
     if (status == SYMM_OK)
         status = symm__lifetimes_make(lives, order);
     if (status != SYMM_OK)
         return status;
-    if (choice->arena > lives->clique_bytes && !options->fast)
-        status = place(&chooser, choice, lives, true);
+    status = symm__lifetimes_clique(lives);
+    if (status == SYMM_OK && choice->arena > lives->clique_bytes)
+        status = place(&chooser, choice, lives, !options->fast);
     if (status == SYMM_OK)
-        status = symm__plan_spread(lives, choice->arena, choice->offsets);
+        status = symm__plan_prune(order, choice, lives);
+    price(&chooser, choice);
     if (status != SYMM_OK)
         symm__lifetimes_finish(lives);
     return status;

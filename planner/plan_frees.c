@@ -13,134 +13,140 @@
 #include "plan_private.h"
 #include "program_private.h"
 
-/* A stream is two chains if ops start early. */
-#define CHAIN_WORDS (2 * SYMM_PROGRAM_MAX_STREAMS / 64)
-
 struct finder {
     struct plan_private *plan;
     const struct lifetimes *lives;
-    int *op;      /* by buffer: what frees it, an op of the program; -1: not found */
-    int *sharing; /* lists of the buffers that share bytes with a buffer */
-    int *sharing_start;
-    /* By buffer, a bit for each chain of a rank: its ops come too late to free it. */
-    uint64_t (*late)[CHAIN_WORDS];
+    uint32_t *ends; /* see symm__order_ends */
+    int *sent, *sent_start; /* [stream + 1]: its puts and collectives, as issued */
+    int *op;        /* by buffer: what frees it, an op of the program; -1: none */
+    /* The pairs of the certificate by `before`: [buffer + 1]. */
+    const symm_plan_entry **next;
+    size_t *next_start;
 };
 
-static bool share(const symm_plan_buffer *a, const symm_plan_buffer *b)
+static const uint32_t *end_of(const struct finder *finder, int op, int period)
 {
-    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    return finder->ends + ((size_t)op * 2 + (size_t)period) *
+                              (size_t)finder->lives->order->chain_count;
 }
 
 /* Has every access of the life that begins in period 0 ended, on every rank? */
-static bool is_over(const struct finder *finder, int buffer,
-                    const struct mark *const *clocks)
+static bool is_over(const struct finder *finder, int buffer, int op, int period)
 {
     const struct lifetimes *lives = finder->lives;
-    const int owners = lives->order->owner_count;
+    const uint32_t *clock = end_of(finder, op, period);
 
-    for (int i = 0; i < owners; i++) {
-        const struct mark *clock = clocks[lives->order->owners[i]];
-        const int at = buffer * owners + i;
-        for (int l = lives->last_start[at]; l < lives->last_start[at + 1]; l++)
-            if (clock[lives->last[l].chain].at < lives->last[l].at)
-                return false;
-    }
+    for (int l = lives->last_start[buffer]; l < lives->last_start[buffer + 1]; l++)
+        if (clock[lives->last[l].chain] < lives->last[l].at)
+            return false;
     return true;
 }
 
-/* Does the op's end come before what `next` writes first, `periods` periods on? */
-static bool is_before(const struct finder *finder, int op, int period, int next,
-                      int periods)
+/* Does the op's end, on each rank, come before that rank's bytes are written again? */
+static bool is_in_time(const struct finder *finder, int buffer, int op, int period)
 {
     const struct order *order = finder->lives->order;
     const uint32_t end = symm__order_moment(order, op, period, POINT_END);
+    const int chain = order->chain_of[symm__order_lane(order, op, period)];
 
-    for (int i = 0; i < order->owner_count; i++) {
-        int chain = symm__order_chain(order, order->owners[i], op, period);
-        if (symm__order_first(order, next, periods, i)[chain].at < end)
+    for (size_t i = finder->next_start[buffer]; i < finder->next_start[buffer + 1]; i++) {
+        const symm_plan_entry *entry = finder->next[i];
+        if (symm__order_first(order, entry->after, entry->next_period)[chain] < end)
             return false;
     }
     return true;
 }
 
-static bool is_before_all(const struct finder *finder, int op, int period, int buffer)
+/* The first turn of a stream's ops, over both periods, at which the buffer is over. */
+static int find_turn(const struct finder *finder, int buffer, int stream)
+{
+    const int *sent = finder->sent + finder->sent_start[stream];
+    const int count = finder->sent_start[stream + 1] - finder->sent_start[stream];
+    int low = 0, high = finder->lives->loop ? 2 * count : count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (is_over(finder, buffer, sent[middle % count], middle / count))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Of each stream only the first op that ends late enough counts: later ones are later than
+ * that. With early starts the next one may still be in time, and is left out. */
+static void find_op(struct finder *finder, int buffer)
+{
+    const struct order *order = finder->lives->order;
+    uint32_t best = UINT32_MAX;
+
+    finder->op[buffer] = -1;
+    for (int s = 0; s < order->program->stream_count; s++) {
+        const int count = finder->sent_start[s + 1] - finder->sent_start[s];
+        const int turn = count ? find_turn(finder, buffer, s) : 0;
+        if (count == 0 || turn >= (finder->lives->loop ? 2 * count : count))
+            continue;
+        const int op = finder->sent[finder->sent_start[s] + turn % count];
+        const uint32_t end =
+            symm__order_moment(order, op, turn / count, POINT_END);
+        if (end >= best || !is_in_time(finder, buffer, op, turn / count))
+            continue;
+        best = end;
+        finder->op[buffer] = op;
+    }
+}
+
+/* Without a life that ends, or with a value from outside that the program needs when it is
+ * run again, nothing frees a buffer. */
+static void find_ops(struct finder *finder)
 {
     const struct lifetimes *lives = finder->lives;
-    const bool loop = lives->order->program->loop;
 
-    if (loop && !is_before(finder, op, period, buffer, 1))
+    for (int b = 0; b < lives->count; b++) {
+        finder->op[b] = -1;
+        if (!lives->always[b] && lives->track[b] >= 0)
+            find_op(finder, b);
+    }
+}
+
+static bool list_sent(struct finder *finder)
+{
+    const symm_program *program = finder->lives->order->program;
+    int at = 0;
+
+    finder->sent = calloc((size_t)program->op_count + 1, sizeof(int));
+    finder->sent_start = calloc((size_t)program->stream_count + 1, sizeof(int));
+    if (!finder->sent || !finder->sent_start)
         return false;
-    for (int s = finder->sharing_start[buffer]; s < finder->sharing_start[buffer + 1];
-         s++) {
-        int other = finder->sharing[s];
-        bool later = symm__lives_before(lives, buffer, other, 0);
-        if ((later || loop) && !is_before(finder, op, period, other, later ? 0 : 1))
-            return false;
+    for (int s = 0; s < program->stream_count; s++) {
+        for (int i = 0; i < program->op_count; i++) {
+            const symm_program_op *op = &program->ops[i]; /* listed as issued */
+            if (op->stream == s && (op->kind == SYMM_PROGRAM_PUT ||
+                                    symm__is_collective(op->kind)))
+                finder->sent[at++] = i;
+        }
+        finder->sent_start[s + 1] = at;
     }
     return true;
 }
 
-static bool look(void *arg, int op, int period, const struct mark *const *clocks)
-{
-    struct finder *finder = arg;
-    const struct order *order = finder->lives->order;
-    const symm_program_kind kind = order->program->ops[op].kind;
-    const int chain = symm__order_chain(order, 0, op, period);
-    const uint64_t bit = (uint64_t)1 << chain % 64;
-
-    if (kind != SYMM_PROGRAM_PUT && !symm__is_collective(kind))
-        return true;
-    for (int b = 0; b < finder->lives->count; b++) {
-        uint64_t *late = &finder->late[b][chain / 64];
-        if (finder->op[b] >= 0 || (*late & bit) || !is_over(finder, b, clocks))
-            continue;
-        /* What comes too late is followed on its chain by what comes later still. */
-        if (is_before_all(finder, op, period, b))
-            finder->op[b] = op;
-        else
-            *late |= bit;
-    }
-    return true;
-}
-
-/* Buffers that are not worth a look: without a life that ends, or with a value from outside
- * that the program needs when it is run again. */
-static void leave_out(struct finder *finder)
-{
-    const struct order *order = finder->lives->order;
-
-    for (int b = 0; b < finder->lives->count; b++) {
-        const int first = order->first_touch[b];
-        const bool lives = !finder->lives->always[b] && first >= 0 &&
-                           (order->program->loop || first == order->touch_start[b]);
-        finder->op[b] = lives ? -1 : INT32_MAX;
-    }
-}
-
-static bool list_sharing(struct finder *finder)
+static bool list_next(struct finder *finder)
 {
     const symm_plan *plan = &finder->plan->plan;
-    size_t count = 0, room = 0;
+    const size_t buffers = (size_t)plan->buffer_count;
 
-    for (int a = 0; a < plan->buffer_count; a++) {
-        finder->sharing_start[a] = (int)count;
-        for (int b = 0; b < plan->buffer_count; b++) {
-            if (a == b || !share(&plan->buffers[a], &plan->buffers[b]))
-                continue;
-            if (count == room) {
-                int *grown;
-                room = 2 * room + 256;
-                grown = room < INT32_MAX
-                            ? realloc(finder->sharing, room * sizeof(*grown))
-                            : NULL;
-                if (!grown)
-                    return false;
-                finder->sharing = grown;
-            }
-            finder->sharing[count++] = b;
-        }
-    }
-    finder->sharing_start[plan->buffer_count] = (int)count;
+    finder->next = calloc(plan->certificate_count + 1, sizeof(*finder->next));
+    finder->next_start = calloc(buffers + 2, sizeof(*finder->next_start));
+    if (!finder->next || !finder->next_start)
+        return false;
+    for (size_t i = 0; i < plan->certificate_count; i++)
+        finder->next_start[plan->certificate[i].before + 2]++;
+    for (size_t b = 0; b < buffers; b++)
+        finder->next_start[b + 2] += finder->next_start[b + 1];
+    for (size_t i = 0; i < plan->certificate_count; i++)
+        finder->next[finder->next_start[plan->certificate[i].before + 1]++] =
+            &plan->certificate[i];
     return true;
 }
 
@@ -149,58 +155,56 @@ static bool name_them(const struct finder *finder)
 {
     const symm_program *program = finder->lives->order->program;
     symm_plan *plan = &finder->plan->plan;
-    int *counts = calloc((size_t)program->op_count + 1, sizeof(*counts));
+    symm_plan_op **ops = calloc((size_t)program->op_count + 1, sizeof(*ops));
+    int *frees = symm__pool_alloc(&finder->plan->pool, (size_t)plan->buffer_count + 1,
+                                  sizeof(*frees));
+    int **ends = calloc((size_t)program->op_count + 1, sizeof(*ends));
     int at = 0;
 
-    if (!counts)
-        return false;
-    for (int b = 0; b < plan->buffer_count; b++)
-        if (finder->op[b] >= 0 && finder->op[b] < program->op_count)
-            counts[finder->op[b]]++;
-    for (int i = 0; i < program->op_count; i++) {
-        const symm_program_kind kind = program->ops[i].kind;
-        symm_plan_op *op;
-        int *frees;
-        if (kind != SYMM_PROGRAM_PUT && !symm__is_collective(kind))
+    for (int i = 0; ops && i < program->op_count; i++)
+        if (program->ops[i].kind == SYMM_PROGRAM_PUT ||
+            symm__is_collective(program->ops[i].kind))
+            ops[i] = &plan->ops[at++];
+    for (int b = 0; ops && frees && ends && b < plan->buffer_count; b++)
+        if (finder->op[b] >= 0)
+            ops[finder->op[b]]->free_count++;
+    for (int i = 0; ops && frees && ends && i < program->op_count; i++) {
+        if (!ops[i] || ops[i]->free_count == 0)
             continue;
-        op = &plan->ops[at++];
-        if (counts[i] == 0)
-            continue;
-        frees =
-            symm__pool_alloc(&finder->plan->pool, (size_t)counts[i], sizeof(*frees));
-        if (!frees) {
-            free(counts);
-            return false;
-        }
-        for (int b = 0; b < plan->buffer_count; b++)
-            if (finder->op[b] == i)
-                frees[op->free_count++] = b;
-        op->frees = frees;
+        ops[i]->frees = ends[i] = frees;
+        frees += ops[i]->free_count;
     }
-    free(counts);
-    return true;
+    for (int b = 0; ops && frees && ends && b < plan->buffer_count; b++)
+        if (finder->op[b] >= 0)
+            *ends[finder->op[b]]++ = b;
+    free(ops);
+    free(ends);
+    return ops && frees && ends;
 }
 
 symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
                              const struct lifetimes *lives)
 {
-    const size_t buffers = (size_t)lives->count + 1;
+    const size_t ops = (size_t)order->program->op_count + 1;
+    const size_t chains = (size_t)order->chain_count;
     struct finder finder = {.plan = plan, .lives = lives};
     symm_status status = SYMM_OK;
     bool good;
 
-    finder.op = calloc(buffers, sizeof(*finder.op));
-    finder.sharing_start = calloc(buffers, sizeof(*finder.sharing_start));
-    finder.late = calloc(buffers, sizeof(*finder.late));
-    good = finder.op && finder.sharing_start && finder.late && list_sharing(&finder);
-    if (good) {
-        leave_out(&finder);
-        status = symm__order_watch(order, look, &finder);
-        good = status != SYMM_OK || name_them(&finder);
+    finder.op = calloc((size_t)lives->count + 1, sizeof(*finder.op));
+    finder.ends = calloc(2 * ops, (chains + 1) * sizeof(*finder.ends));
+    good = finder.op && finder.ends && list_sent(&finder) && list_next(&finder);
+    if (good)
+        status = symm__order_ends(order, finder.ends);
+    if (good && status == SYMM_OK) {
+        find_ops(&finder);
+        good = name_them(&finder);
     }
     free(finder.op);
-    free(finder.sharing);
-    free(finder.sharing_start);
-    free(finder.late);
+    free(finder.ends);
+    free(finder.sent);
+    free(finder.sent_start);
+    free(finder.next);
+    free(finder.next_start);
     return good ? status : symm__program_nomem(order->program);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_json.c - reads a symm-plan/1 document. What it says is checked for form only;
+ * plan_json.c - reads a symm-plan/2 document. What it says is checked for form only;
  * whether it fits a program and is safe, symm_plan_check finds out. Unknown members are
- * ignored, but are part of the document's hash.
+ * ignored. Ranks leave the proof out: its text is blanked before the document is parsed.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,13 @@
 #include "plan_private.h"
 #include "status.h"
 
+/* The object in hand: element `index` of the root's list `list`; list NULL: the root. */
 struct reading {
     struct json_reader json;
     struct plan_private *plan;
+    const json_t *object;
+    const char *list;
+    size_t index;
 };
 
 static symm_status nomem(const struct reading *at)
@@ -22,29 +27,70 @@ static symm_status nomem(const struct reading *at)
     return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", at->json.file);
 }
 
-static symm_status take_name(struct reading *at, const json_t *value, const char **name)
-{
-    const char *text;
-    symm_status status = symm__json_name(&at->json, value, &text);
+/* ---- Members of the object in hand --------------------------------------------------- */
 
-    if (status != SYMM_OK)
-        return status;
-    *name = symm__pool_copy(&at->plan->pool, text);
-    return *name ? SYMM_OK : nomem(at);
+/* The value for a complaint, with its path: that is worked out only where one is due. */
+static const json_t *point_at(struct reading *at, const char *name)
+{
+    if (!at->list)
+        return symm__json_at(&at->json, at->object, "%s", name);
+    return symm__json_at(&at->json, at->object, "%s[%zu].%s", at->list, at->index, name);
 }
 
-static symm_status take_size(struct reading *at, const json_t *value, size_t *size)
+static symm_status take_integer(struct reading *at, const char *name, int64_t least,
+                                int64_t most, int64_t *number)
 {
-    int64_t number = 0;
-    symm_status status = symm__json_integer(&at->json, value, 0, INT64_MAX, &number);
+    const json_t *value = json_object_get(at->object, name);
 
-    if (status == SYMM_OK)
-        *size = (size_t)number;
+    *number = json_integer_value(value);
+    if (json_is_integer(value) && *number >= least && *number <= most)
+        return SYMM_OK;
+    return symm__json_integer(&at->json, point_at(at, name), least, most, number);
+}
+
+static symm_status take_int(struct reading *at, const char *name, int least, int most,
+                            int *number)
+{
+    int64_t wide = 0;
+    symm_status status = take_integer(at, name, least, most, &wide);
+
+    *number = (int)wide;
     return status;
 }
 
-static symm_status take_hash(struct reading *at, const json_t *value, uint64_t *hash)
+static symm_status take_size(struct reading *at, const char *name, size_t *size)
 {
+    int64_t number = 0;
+    symm_status status = take_integer(at, name, 0, INT64_MAX, &number);
+
+    *size = (size_t)number;
+    return status;
+}
+
+static symm_status take_flag(struct reading *at, const char *name, bool *flag)
+{
+    const json_t *value = json_object_get(at->object, name);
+
+    *flag = json_is_true(value);
+    if (!value || json_is_boolean(value))
+        return SYMM_OK;
+    return symm__json_flag(&at->json, point_at(at, name), flag);
+}
+
+static symm_status take_name(struct reading *at, const char *name, const char **copy)
+{
+    const json_t *value = json_object_get(at->object, name);
+    const char *text;
+
+    if (!json_is_string(value) || json_string_length(value) == 0)
+        return symm__json_name(&at->json, point_at(at, name), &text);
+    *copy = symm__pool_copy(&at->plan->pool, json_string_value(value));
+    return *copy ? SYMM_OK : nomem(at);
+}
+
+static symm_status take_hash(struct reading *at, const char *name, uint64_t *hash)
+{
+    const json_t *value = point_at(at, name);
     const char *text = json_string_value(value);
 
     if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
@@ -53,258 +99,317 @@ static symm_status take_hash(struct reading *at, const json_t *value, uint64_t *
     return SYMM_OK;
 }
 
-/* A list of objects; its length. */
-static symm_status take_list(struct reading *at, const json_t *root, const char *name,
+/* Indices of buffers; absent: none, if `optional`. */
+static symm_status take_indices(struct reading *at, const char *name, bool optional,
+                                const int **indices, int *count)
+{
+    const json_t *list = json_object_get(at->object, name);
+    const size_t length = json_array_size(list);
+    int *made;
+
+    if (!list && optional)
+        return SYMM_OK;
+    if (!json_is_array(list) || length > (size_t)at->plan->plan.buffer_count)
+        return symm__json_refuse(&at->json, point_at(at, name),
+                                 "a list of indices of buffers");
+    if (length == 0)
+        return SYMM_OK;
+    made = symm__pool_alloc(&at->plan->pool, length, sizeof(*made));
+    if (!made)
+        return nomem(at);
+    for (size_t i = 0; i < length; i++) {
+        const json_t *value = json_array_get(list, i);
+        const json_int_t index = json_integer_value(value);
+        if (!json_is_integer(value) || index < 0 ||
+            index >= at->plan->plan.buffer_count) {
+            point_at(at, name);
+            return symm__json_refuse(&at->json, value, "indices of the plan's buffers");
+        }
+        made[i] = (int)index;
+    }
+    *indices = made;
+    *count = (int)length;
+    return SYMM_OK;
+}
+
+/* ---- Lists of objects ------------------------------------------------------------------ */
+
+typedef symm_status (*read_fn)(struct reading *at, size_t i);
+
+/* The root's list; its length. */
+static symm_status find_list(struct reading *at, const json_t *root, const char *name,
                              const json_t **list, size_t *count)
 {
     *list = symm__json_at(&at->json, root, "%s", name);
     *count = json_array_size(*list);
     if (!json_is_array(*list) || *count > INT32_MAX)
         return symm__json_refuse(&at->json, *list, "a list");
-    for (size_t i = 0; i < *count; i++) {
-        const json_t *item = symm__json_at(&at->json, *list, "%s[%zu]", name, i);
-        if (!json_is_object(item))
-            return symm__json_refuse(&at->json, item, "an object");
-    }
     return SYMM_OK;
 }
 
-static symm_status read_buffer(struct reading *at, const json_t *object, size_t i,
-                               symm_plan_buffer *buffer)
+static symm_status read_each(struct reading *at, const json_t *list, const char *name,
+                             read_fn read)
 {
-    struct json_reader *json = &at->json;
+    const size_t count = json_array_size(list);
+    symm_status status = SYMM_OK;
+
+    at->list = name;
+    for (size_t i = 0; i < count && status == SYMM_OK; i++) {
+        at->object = json_array_get(list, i);
+        at->index = i;
+        if (!json_is_object(at->object))
+            return symm__json_refuse(&at->json,
+                                     symm__json_at(&at->json, list, "%s[%zu]", name, i),
+                                     "an object");
+        status = read(at, i);
+    }
+    return status;
+}
+
+static symm_status read_buffer(struct reading *at, size_t i)
+{
+    symm_plan_buffer *buffer = &at->plan->plan.buffers[i];
     int64_t id = 0;
-    symm_status status = take_name(
-        at, symm__json_at(json, object, "buffers[%zu].name", i), &buffer->name);
+    symm_status status = take_name(at, "name", &buffer->name);
 
     if (status == SYMM_OK)
-        status = symm__json_integer(
-            json, symm__json_at(json, object, "buffers[%zu].alloc_id", i), 1, INT64_MAX,
-            &id);
+        status = take_integer(at, "alloc_id", 1, INT64_MAX, &id);
     buffer->alloc_id = (uint64_t)id;
     if (status == SYMM_OK)
-        status = take_size(at, symm__json_at(json, object, "buffers[%zu].offset", i),
-                           &buffer->offset);
+        status = take_size(at, "offset", &buffer->offset);
     if (status == SYMM_OK)
-        status = take_size(at, symm__json_at(json, object, "buffers[%zu].bytes", i),
-                           &buffer->bytes);
+        status = take_size(at, "bytes", &buffer->bytes);
+    if (status == SYMM_OK)
+        status = take_int(at, "turn", -1, at->plan->plan.buffer_count - 1,
+                          &buffer->turn);
+    if (status == SYMM_OK)
+        status = take_indices(at, "after", false, &buffer->after, &buffer->after_count);
     return status;
 }
 
-static symm_status read_op(struct reading *at, const json_t *object, size_t i,
-                           symm_plan_op *op)
+static symm_status read_algorithm(struct reading *at, symm_plan_algorithm *algorithm)
 {
-    struct json_reader *json = &at->json;
-    const json_t *value;
-    int64_t channel = 0;
-    int a = 0;
-    symm_status status =
-        take_name(at, symm__json_at(json, object, "ops[%zu].site", i), &op->site);
+    const char *name = json_string_value(json_object_get(at->object, "algorithm"));
 
-    if (status != SYMM_OK)
-        return status;
-    value = symm__json_at(json, object, "ops[%zu].algorithm", i);
-    while (a < SYMM_PLAN_ALGORITHMS &&
-           (!json_is_string(value) ||
-            strcmp(json_string_value(value),
-                   symm_plan_algorithm_name((symm_plan_algorithm)a)) != 0))
-        a++;
-    if (a == SYMM_PLAN_ALGORITHMS)
-        return symm__json_refuse(
-            json, value,
-            "ll_push lamport_push two_shot_push one_shot_pull two_shot_pull "
-            "two_shot_inplace copy_in copy_engine multimem_one_shot multimem_two_shot "
-            "engine put");
-    op->algorithm = (symm_plan_algorithm)a;
-    status =
-        symm__json_integer(json, symm__json_at(json, object, "ops[%zu].channel", i), 0,
-                           INT32_MAX, &channel);
-    op->channel = (int)channel;
-    if (status == SYMM_OK)
-        status = symm__json_flag(
-            json, symm__json_at(json, object, "ops[%zu].entry_barrier", i),
-            &op->entry_barrier);
-    if (status == SYMM_OK)
-        status = symm__json_flag(
-            json, symm__json_at(json, object, "ops[%zu].exit_barrier", i),
-            &op->exit_barrier);
-    return status;
-}
-
-/* The buffer of a name; plans list buffers and frees in the same order, so `hint`, the one
- * behind the last that was found, is mostly right. -1: none. */
-static int find_buffer(const symm_plan *plan, const char *name, int hint)
-{
-    for (int i = 0; i < plan->buffer_count; i++) {
-        int b = (hint + i) % plan->buffer_count;
-        if (strcmp(plan->buffers[b].name, name) == 0)
-            return b;
+    for (int a = 0; name && a < SYMM_PLAN_ALGORITHMS; a++) {
+        *algorithm = (symm_plan_algorithm)a;
+        if (strcmp(name, symm_plan_algorithm_name(*algorithm)) == 0)
+            return SYMM_OK;
     }
-    return -1;
+    return symm__json_refuse(
+        &at->json, point_at(at, "algorithm"),
+        "ll_push lamport_push two_shot_push one_shot_pull two_shot_pull "
+        "two_shot_inplace copy_in copy_engine multimem_one_shot multimem_two_shot "
+        "engine put");
 }
 
-/* After buffers and ops. *hint: see find_buffer. */
-static symm_status read_frees(struct reading *at, const json_t *object, size_t i,
-                              int *hint)
+static symm_status read_op(struct reading *at, size_t i)
 {
-    struct json_reader *json = &at->json;
-    symm_plan *plan = &at->plan->plan;
-    const json_t *list = symm__json_at(json, object, "ops[%zu].frees", i);
-    size_t count = json_array_size(list);
-    int *frees;
+    symm_plan_op *op = &at->plan->plan.ops[i];
+    symm_status status = take_name(at, "site", &op->site);
 
-    if (!list)
-        return SYMM_OK;
-    if (!json_is_array(list) || count > (size_t)plan->buffer_count)
-        return symm__json_refuse(json, list, "a list of names of buffers");
-    frees = symm__pool_alloc(&at->plan->pool, count + 1, sizeof(*frees));
-    if (!frees)
+    if (status == SYMM_OK)
+        status = read_algorithm(at, &op->algorithm);
+    if (status == SYMM_OK)
+        status = take_int(at, "channel", 0, INT32_MAX, &op->channel);
+    if (status == SYMM_OK)
+        status = take_flag(at, "entry_barrier", &op->entry_barrier);
+    if (status == SYMM_OK)
+        status = take_flag(at, "exit_barrier", &op->exit_barrier);
+    if (status == SYMM_OK)
+        status = take_indices(at, "frees", true, &op->frees, &op->free_count);
+    return status;
+}
+
+static symm_status read_chain(struct reading *at, size_t i)
+{
+    symm_plan_chain *chain = &at->plan->plan.chains[i];
+    symm_status status = take_name(at, "by", &chain->by);
+
+    if (status == SYMM_OK)
+        status = take_name(at, "stream", &chain->stream);
+    if (status == SYMM_OK && json_object_get(at->object, "group"))
+        status = take_name(at, "group", &chain->group);
+    if (status == SYMM_OK)
+        status = take_int(at, "half", 0, 1, &chain->half);
+    if (status == SYMM_OK && json_object_get(at->object, "root"))
+        status = take_int(at, "root", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->root);
+    if (status == SYMM_OK && json_object_get(at->object, "shift"))
+        status = take_int(at, "shift", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->shift);
+    return status;
+}
+
+static symm_status read_witness(struct reading *at, symm_plan_entry *entry)
+{
+    const json_t *list = json_object_get(at->object, "witness");
+    const size_t count = json_array_size(list);
+    symm_plan_witness *made;
+
+    if (!json_is_array(list) || count > (size_t)at->plan->plan.chain_count)
+        return symm__json_refuse(&at->json, point_at(at, "witness"),
+                                 "a list of [chain, moment], at most one for a chain");
+    made = symm__pool_alloc(&at->plan->pool, count + 1, sizeof(*made));
+    if (!made)
         return nomem(at);
-    for (size_t k = 0; k < count; k++) {
-        const json_t *value = symm__json_at(json, list, "ops[%zu].frees[%zu]", i, k);
-        frees[k] = json_is_string(value)
-                       ? find_buffer(plan, json_string_value(value), *hint)
-                       : -1;
-        if (frees[k] < 0)
-            return symm__json_refuse(json, value, "the name of a buffer of the plan");
-        *hint = frees[k] + 1;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *pair = json_array_get(list, i);
+        const json_t *chain = json_array_get(pair, 0), *moment = json_array_get(pair, 1);
+        if (json_array_size(pair) != 2 || !json_is_integer(chain) ||
+            !json_is_integer(moment) || json_integer_value(chain) < 0 ||
+            json_integer_value(chain) >= at->plan->plan.chain_count ||
+            json_integer_value(moment) < 0) {
+            point_at(at, "witness");
+            return symm__json_refuse(&at->json, pair,
+                                     "the index of a chain and a moment");
+        }
+        made[i] = (symm_plan_witness){(int)json_integer_value(chain),
+                                      json_integer_value(moment)};
     }
-    plan->ops[i].frees = frees;
-    plan->ops[i].free_count = (int)count;
+    entry->witness = made;
+    entry->witness_count = (int)count;
     return SYMM_OK;
 }
 
-static symm_status read_entry(struct reading *at, const json_t *object, size_t i,
-                              symm_plan_entry *entry)
+static symm_status read_entry(struct reading *at, size_t i)
 {
-    struct json_reader *json = &at->json;
-    const json_t *next;
-    symm_status status = take_name(
-        at, symm__json_at(json, object, "certificate[%zu].before", i), &entry->before);
+    const int most = at->plan->plan.buffer_count - 1;
+    symm_plan_entry *entry = &at->plan->plan.certificate[i];
+    symm_status status = take_int(at, "before", 0, most, &entry->before);
 
     if (status == SYMM_OK)
-        status = take_name(at, symm__json_at(json, object, "certificate[%zu].after", i),
-                           &entry->after);
+        status = take_int(at, "after", 0, most, &entry->after);
     if (status == SYMM_OK)
-        status =
-            take_name(at, symm__json_at(json, object, "certificate[%zu].ordered_by", i),
-                      &entry->ordered_by);
-    if (status != SYMM_OK)
-        return status;
-    next = symm__json_at(json, object, "certificate[%zu].next_period", i);
-    return next ? take_name(at, next, &entry->next_period) : SYMM_OK;
+        status = take_flag(at, "next_period", &entry->next_period);
+    return status == SYMM_OK ? read_witness(at, entry) : status;
 }
 
-static symm_status read_lists(struct reading *at, const json_t *root)
+/* ---- The document ----------------------------------------------------------------------- */
+
+static symm_status read_run(struct reading *at, const json_t *root)
 {
     symm_plan *plan = &at->plan->plan;
-    const json_t *list;
-    size_t count;
-    int hint = 0;
-    symm_status status = take_list(at, root, "buffers", &list, &count);
+    const json_t *buffers, *ops = NULL;
+    size_t buffer_count, op_count = 0;
+    symm_status status = find_list(at, root, "buffers", &buffers, &buffer_count);
 
     if (status != SYMM_OK)
         return status;
     plan->buffers =
-        symm__pool_alloc(&at->plan->pool, count + 1, sizeof(*plan->buffers));
+        symm__pool_alloc(&at->plan->pool, buffer_count + 1, sizeof(*plan->buffers));
     if (!plan->buffers)
         return nomem(at);
-    for (; plan->buffer_count < (int)count && status == SYMM_OK; plan->buffer_count++) {
-        size_t i = (size_t)plan->buffer_count;
-        status = read_buffer(at, json_array_get(list, i), i, &plan->buffers[i]);
-    }
+    plan->buffer_count = (int)buffer_count;
+    status = read_each(at, buffers, "buffers", read_buffer);
     if (status == SYMM_OK)
-        status = take_list(at, root, "ops", &list, &count);
+        status = find_list(at, root, "ops", &ops, &op_count);
     if (status != SYMM_OK)
         return status;
-    plan->ops = symm__pool_alloc(&at->plan->pool, count + 1, sizeof(*plan->ops));
+    plan->ops = symm__pool_alloc(&at->plan->pool, op_count + 1, sizeof(*plan->ops));
     if (!plan->ops)
         return nomem(at);
-    for (; plan->op_count < (int)count && status == SYMM_OK; plan->op_count++) {
-        size_t i = (size_t)plan->op_count;
-        status = read_op(at, json_array_get(list, i), i, &plan->ops[i]);
-    }
-    for (size_t i = 0; i < count && status == SYMM_OK; i++)
-        status = read_frees(at, json_array_get(list, i), i, &hint);
-    return status;
+    plan->op_count = (int)op_count;
+    return read_each(at, ops, "ops", read_op);
 }
 
-static symm_status read_certificate(struct reading *at, const json_t *root)
+static symm_status read_proof(struct reading *at, const json_t *root)
 {
     symm_plan *plan = &at->plan->plan;
-    const json_t *list;
-    size_t count;
-    symm_status status = take_list(at, root, "certificate", &list, &count);
+    const json_t *chains, *entries = NULL;
+    size_t chain_count, entry_count = 0;
+    symm_status status = find_list(at, root, "chains", &chains, &chain_count);
 
     if (status != SYMM_OK)
         return status;
-    plan->certificate = calloc(count + 1, sizeof(*plan->certificate));
+    plan->chains =
+        symm__pool_alloc(&at->plan->pool, chain_count + 1, sizeof(*plan->chains));
+    if (!plan->chains)
+        return nomem(at);
+    plan->chain_count = (int)chain_count;
+    status = read_each(at, chains, "chains", read_chain);
+    at->object = root;
+    at->list = NULL;
+    if (status == SYMM_OK)
+        status =
+            take_indices(at, "antichain", false, &plan->antichain, &plan->antichain_count);
+    if (status == SYMM_OK)
+        status = find_list(at, root, "certificate", &entries, &entry_count);
+    if (status != SYMM_OK)
+        return status;
+    plan->certificate = calloc(entry_count + 1, sizeof(*plan->certificate));
     if (!plan->certificate)
         return nomem(at);
-    plan->certificate_count = count;
-    for (size_t i = 0; i < count && status == SYMM_OK; i++)
-        status = read_entry(at, json_array_get(list, i), i, &plan->certificate[i]);
-    return status;
+    plan->certificate_count = entry_count;
+    plan->has_proof = true;
+    return read_each(at, entries, "certificate", read_entry);
+}
+
+static symm_status read_format(struct reading *at)
+{
+    const json_t *value = point_at(at, "format");
+    const char *text = json_string_value(value);
+
+    if (text && strcmp(text, "symm-plan/2") == 0)
+        return SYMM_OK;
+    if (text && strcmp(text, "symm-plan/1") == 0)
+        return symm__json_refuse(
+            &at->json, value,
+            "\"symm-plan/2\"; plans of version 1 have another certificate: make it "
+            "again by symm-plan plan");
+    return symm__json_refuse(&at->json, value, "\"symm-plan/2\"");
 }
 
 static symm_status read_head(struct reading *at, const json_t *root)
 {
-    struct json_reader *json = &at->json;
     symm_plan *plan = &at->plan->plan;
-    const json_t *value = symm__json_at(json, root, "format");
-    int64_t world = 0;
     symm_status status;
 
+    at->object = root;
+    at->list = NULL;
     if (!json_is_object(root)) {
-        snprintf(json->path, sizeof(json->path), "$");
-        return symm__json_refuse(json, root, "an object");
+        symm__json_at(&at->json, root, "$");
+        return symm__json_refuse(&at->json, root, "an object");
     }
-    if (!json_is_string(value) || strcmp(json_string_value(value), "symm-plan/1") != 0)
-        return symm__json_refuse(json, value, "\"symm-plan/1\"");
-    status = take_name(at, symm__json_at(json, root, "program"), &plan->program);
+    status = read_format(at);
     if (status == SYMM_OK)
-        status = take_hash(at, symm__json_at(json, root, "program_hash"),
-                           &plan->program_hash);
-    value = symm__json_at(json, root, "plan_hash");
-    plan->has_plan_hash = value != NULL;
-    if (status == SYMM_OK && value)
-        status = take_hash(at, value, &plan->plan_hash);
+        status = take_name(at, "program", &plan->program);
     if (status == SYMM_OK)
-        status = symm__json_integer(json, symm__json_at(json, root, "world"), 1,
-                                    SYMM_PROGRAM_MAX_WORLD, &world);
-    plan->world = (int)world;
+        status = take_hash(at, "program_hash", &plan->program_hash);
+    plan->has_run_hash = json_object_get(root, "run_hash") != NULL;
+    if (status == SYMM_OK && plan->has_run_hash)
+        status = take_hash(at, "run_hash", &plan->run_hash);
+    plan->has_plan_hash = json_object_get(root, "plan_hash") != NULL;
+    if (status == SYMM_OK && plan->has_plan_hash)
+        status = take_hash(at, "plan_hash", &plan->plan_hash);
     if (status == SYMM_OK)
-        status =
-            take_size(at, symm__json_at(json, root, "arena_bytes"), &plan->arena_bytes);
+        status = take_int(at, "world", 1, SYMM_PROGRAM_MAX_WORLD, &plan->world);
     if (status == SYMM_OK)
-        status = take_size(at, symm__json_at(json, root, "lower_bound_bytes"),
-                           &plan->lower_bound_bytes);
+        status = take_flag(at, "loop", &plan->loop);
     if (status == SYMM_OK)
-        status = take_size(at, symm__json_at(json, root, "dedicated_bytes"),
-                           &plan->dedicated_bytes);
+        status = take_size(at, "arena_bytes", &plan->arena_bytes);
+    if (status == SYMM_OK)
+        status = take_size(at, "lower_bound_bytes", &plan->lower_bound_bytes);
+    if (status == SYMM_OK)
+        status = take_flag(at, "lower_bound_proved", &plan->lower_bound_proved);
+    if (status == SYMM_OK)
+        status = take_size(at, "dedicated_bytes", &plan->dedicated_bytes);
     return status;
 }
 
-static symm_status make_plan(json_t *root, const char *name, symm_plan **plan)
+static symm_status make_plan(json_t *root, const char *name, bool proof,
+                             symm_plan **plan)
 {
     struct reading at = {.json = {.file = name}, .plan = symm__plan_new()};
     symm_status status = at.plan ? read_head(&at, root) : nomem(&at);
 
     if (status == SYMM_OK)
-        status = read_lists(&at, root);
-    if (status == SYMM_OK)
-        status = read_certificate(&at, root);
-    if (status == SYMM_OK) {
-        json_object_del(root, "plan_hash");
-        status = symm__json_value_hash(root, name, &at.plan->document_hash);
-    }
+        status = read_run(&at, root);
+    if (status == SYMM_OK && proof)
+        status = read_proof(&at, root);
     json_decref(root);
     if (status != SYMM_OK) {
         symm_plan_destroy(at.plan ? &at.plan->plan : NULL);
         return status;
     }
-    at.plan->struct_hash = symm__plan_struct_hash(&at.plan->plan);
-    at.plan->was_read = true;
     *plan = &at.plan->plan;
     return SYMM_OK;
 }
@@ -317,7 +422,7 @@ symm_status symm_plan_read(const char *path, symm_plan **plan)
     if (!path || !plan)
         return symm__fail_null("symm_plan_read", path ? "plan" : "path");
     root = symm__json_file(path, &status);
-    return root ? make_plan(root, path, plan) : status;
+    return root ? make_plan(root, path, true, plan) : status;
 }
 
 symm_status symm_plan_parse(const char *text, size_t length, const char *name,
@@ -331,5 +436,117 @@ symm_status symm_plan_parse(const char *text, size_t length, const char *name,
                                                   : !name ? "name"
                                                           : "plan");
     root = symm__json_text(text, length, name, &status);
-    return root ? make_plan(root, name, plan) : status;
+    return root ? make_plan(root, name, true, plan) : status;
+}
+
+/* ---- Without the proof -------------------------------------------------------------------- */
+
+/* Behind the string that begins at `at`, or the end of the text. */
+static char *skip_string(char *at, const char *end)
+{
+    for (at++; at < end && *at != '"'; at++)
+        if (*at == '\\')
+            at++;
+    return at < end ? at + 1 : at;
+}
+
+static bool is_proof(const char *key, size_t length)
+{
+    static const char *const names[] = {"\"chains\"", "\"antichain\"",
+                                        "\"certificate\""};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strlen(names[i]) == length && memcmp(names[i], key, length) == 0)
+            return true;
+    return false;
+}
+
+/* Blanks what lies between the brackets of the list that begins at `at`, but for the ends of
+ * lines, by which complaints count. Returns the closing bracket, or the end. */
+static char *blank_list(char *at, const char *end)
+{
+    int depth = 1;
+
+    for (at++; at < end; at++) {
+        if (*at == '"') {
+            char *behind = skip_string(at, end);
+            memset(at, ' ', (size_t)(behind - at));
+            at = behind - 1;
+            continue;
+        }
+        depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
+        if (depth == 0)
+            return at;
+        if (*at != '\n')
+            *at = ' ';
+    }
+    return at;
+}
+
+/* The root's lists that prove the plan become empty ones. */
+static void blank_proof(char *text, size_t length)
+{
+    char *const end = text + length;
+    bool proof = false; /* the last string at depth 1 is one of their names */
+    int depth = 0;
+
+    for (char *at = text; at < end; at++) {
+        if (*at == '"') {
+            char *behind = skip_string(at, end);
+            proof = depth == 1 && is_proof(at, (size_t)(behind - at));
+            at = behind - 1;
+        } else if (*at == '[' && depth == 1 && proof) {
+            at = blank_list(at, end);
+            proof = false;
+        } else {
+            depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
+        }
+    }
+}
+
+static char *read_text(const char *path, size_t *length, symm_status *status)
+{
+    FILE *file = fopen(path, "re");
+    size_t room = 1 << 16;
+    char *text = NULL;
+
+    if (!file) {
+        *status =
+            symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be opened", path);
+        return NULL;
+    }
+    *length = 0;
+    *status = SYMM_OK;
+    do {
+        char *grown = realloc(text, room);
+        if (!grown) {
+            *status = symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
+            break;
+        }
+        text = grown;
+        *length += fread(text + *length, 1, room - *length, file);
+        room *= 2;
+    } while (*length == room / 2);
+    if (*status == SYMM_OK && ferror(file))
+        *status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be read", path);
+    fclose(file);
+    if (*status == SYMM_OK)
+        return text;
+    free(text);
+    return NULL;
+}
+
+symm_status symm_plan_read_run(const char *path, symm_plan **plan)
+{
+    symm_status status;
+    size_t length;
+    char *text = read_text(path, &length, &status);
+    json_t *root;
+
+    if (!text)
+        return status;
+    blank_proof(text, length);
+    root = symm__json_text(text, length, path, &status);
+    free(text);
+    return root ? make_plan(root, path, false, plan) : status;
 }

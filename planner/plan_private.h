@@ -5,6 +5,7 @@
 #ifndef SYMM_PLANNER_PLAN_PRIVATE_H
 #define SYMM_PLANNER_PLAN_PRIVATE_H
 
+#include "adjacent.h"
 #include "cost.h"
 #include "lifetime.h"
 #include "pool.h"
@@ -13,10 +14,6 @@
 struct plan_private {
     symm_plan plan; /* first: the caller's pointer is ours */
     struct pool pool;
-    /* A plan that was read hashes as its document, unknown members included, while the
-     * struct is as it was then. */
-    bool was_read;
-    uint64_t document_hash, struct_hash;
 };
 
 /* A way to run the program: algorithms, barriers. */
@@ -45,11 +42,18 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
                               const symm_plan_options *options, struct choice *choice,
                               struct lifetimes *lives) SYMM_MUST_CHECK;
 
-/* Fewer pairs of buffers that share bytes, in the same arena. */
-symm_status symm__plan_spread(const struct lifetimes *lives, int64_t arena,
-                              int64_t *offsets) SYMM_MUST_CHECK;
+/*
+ * Drops barriers of the choice that neither the program nor its placement needs, as long as
+ * that is cheap; order and lives are then those of the fewer barriers. lives->clique too.
+ */
+symm_status symm__plan_prune(struct order *order, struct choice *choice,
+                             struct lifetimes *lives) SYMM_MUST_CHECK;
 
-/* order and lives belong to the choice; fills plan's certificate. */
+/* The pairs that a certificate of these offsets has to prove. NULL: no memory. free() it. */
+struct adjacent *symm__plan_pairs(const struct lifetimes *lives, const int64_t *offsets,
+                                  size_t *count);
+
+/* order and lives belong to the choice; fills plan's certificate, and its buffers' after. */
 symm_status symm__plan_certify(struct plan_private *plan,
                                const struct lifetimes *lives) SYMM_MUST_CHECK;
 
@@ -59,7 +63,5 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
 
 /* An empty plan; NULL: memory is exhausted. */
 struct plan_private *symm__plan_new(void);
-/* FNV-1a 64 of the canonical JSON of what the struct says. */
-uint64_t symm__plan_struct_hash(const symm_plan *plan);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_write.c - a plan as a symm-plan/1 document, and its hash.
+ * plan_write.c - a plan as a symm-plan/2 document, and its hashes.
  *
  * The text depends on nothing but the plan: fixed order of members, one buffer, op or
  * entry a line. A file is written beside its place and renamed, so it is whole or not
@@ -45,34 +45,20 @@ static void put_hash(struct json_out *out, const char *key, uint64_t hash)
     put_name(out, key, text);
 }
 
-/* Nothing if there is none to name. */
-static void put_frees(struct json_out *out, const symm_plan *plan,
-                      const symm_plan_op *op, const char *key, const char *comma)
+static void put_list(struct json_out *out, const char *key, const int *list, int count,
+                     const char *comma)
 {
-    for (int i = 0; i < op->free_count; i++)
-        put_name(out, i ? comma : key, plan->buffers[op->frees[i]].name);
-    if (op->free_count > 0)
-        symm__json_put(out, "]");
-}
-
-/* ---- The canonical form ------------------------------------------------------------ */
-
-static void hash_entries(struct json_out *out, const symm_plan *plan)
-{
-    symm__json_put(out, ",\"certificate\":[");
-    for (size_t i = 0; i < plan->certificate_count; i++) {
-        const symm_plan_entry *entry = &plan->certificate[i];
-        put_name(out, i ? ",{\"after\":" : "{\"after\":", entry->after);
-        put_name(out, ",\"before\":", entry->before);
-        if (entry->next_period)
-            put_name(out, ",\"next_period\":", entry->next_period);
-        put_name(out, ",\"ordered_by\":", entry->ordered_by);
-        symm__json_put(out, "}");
+    symm__json_put(out, key);
+    for (int i = 0; i < count; i++) {
+        symm__json_put(out, i ? comma : "");
+        symm__json_number(out, list[i]);
     }
     symm__json_put(out, "]");
 }
 
-uint64_t symm__plan_struct_hash(const symm_plan *plan)
+/* ---- The canonical forms ----------------------------------------------------------- */
+
+symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
 {
     struct json_out out;
 
@@ -81,17 +67,17 @@ uint64_t symm__plan_struct_hash(const symm_plan *plan)
     symm__json_put(&out, ",\"buffers\":[");
     for (int i = 0; i < plan->buffer_count; i++) {
         const symm_plan_buffer *buffer = &plan->buffers[i];
-        put_size(&out, i ? ",{\"alloc_id\":" : "{\"alloc_id\":", buffer->alloc_id);
+        put_list(&out, i ? ",{\"after\":[" : "{\"after\":[", buffer->after,
+                 buffer->after_count, ",");
+        put_size(&out, ",\"alloc_id\":", buffer->alloc_id);
         put_size(&out, ",\"bytes\":", buffer->bytes);
         put_name(&out, ",\"name\":", buffer->name);
         put_size(&out, ",\"offset\":", buffer->offset);
+        symm__json_put(&out, ",\"turn\":");
+        symm__json_number(&out, buffer->turn);
         symm__json_put(&out, "}");
     }
-    symm__json_put(&out, "]");
-    hash_entries(&out, plan);
-    put_size(&out, ",\"dedicated_bytes\":", plan->dedicated_bytes);
-    symm__json_put(&out, ",\"format\":\"symm-plan/1\"");
-    put_size(&out, ",\"lower_bound_bytes\":", plan->lower_bound_bytes);
+    put_flag(&out, "],\"format\":\"symm-plan/2\",\"loop\":", plan->loop);
     symm__json_put(&out, ",\"ops\":[");
     for (int i = 0; i < plan->op_count; i++) {
         const symm_plan_op *op = &plan->ops[i];
@@ -100,34 +86,114 @@ uint64_t symm__plan_struct_hash(const symm_plan *plan)
         put_size(&out, ",\"channel\":", (uint64_t)op->channel);
         put_flag(&out, ",\"entry_barrier\":", op->entry_barrier);
         put_flag(&out, ",\"exit_barrier\":", op->exit_barrier);
-        put_frees(&out, plan, op, ",\"frees\":[", ",");
+        if (op->free_count > 0)
+            put_list(&out, ",\"frees\":[", op->frees, op->free_count, ",");
         put_name(&out, ",\"site\":", op->site);
         symm__json_put(&out, "}");
     }
-    symm__json_put(&out, "]");
-    put_name(&out, ",\"program\":", plan->program);
+    put_name(&out, "],\"program\":", plan->program);
     put_hash(&out, ",\"program_hash\":", plan->program_hash);
     put_size(&out, ",\"world\":", (uint64_t)plan->world);
     symm__json_put(&out, "}");
-    return out.hash;
+    *hash = out.hash;
+    return SYMM_OK;
+}
+
+/* Members of a chain in the order of their names; `space` is " " or nothing. */
+static void put_chain(struct json_out *out, const symm_plan_chain *chain,
+                      const char *space)
+{
+    const bool shifts = strcmp(chain->by, "sender") == 0;
+    const bool roots = strcmp(chain->by, "root") == 0 ||
+                       strcmp(chain->by, "readers") == 0;
+
+    symm__json_put(out, "{\"by\":");
+    put_name(out, space, chain->by);
+    if (chain->group) {
+        symm__json_put(out, ",");
+        symm__json_put(out, space);
+        symm__json_put(out, "\"group\":");
+        put_name(out, space, chain->group);
+    }
+    symm__json_put(out, ",");
+    symm__json_put(out, space);
+    symm__json_put(out, "\"half\":");
+    symm__json_put(out, space);
+    symm__json_number(out, chain->half);
+    if (shifts || roots) {
+        symm__json_put(out, ",");
+        symm__json_put(out, space);
+        symm__json_put(out, shifts ? "\"shift\":" : "\"root\":");
+        symm__json_put(out, space);
+        symm__json_number(out, shifts ? chain->shift : chain->root);
+    }
+    symm__json_put(out, ",");
+    symm__json_put(out, space);
+    symm__json_put(out, "\"stream\":");
+    put_name(out, space, chain->stream);
+    symm__json_put(out, "}");
+}
+
+symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
+{
+    struct json_out out;
+    uint64_t run = 0;
+    symm_status status = symm_plan_run_hash(plan, &run);
+
+    symm__json_hash_begin(&out);
+    put_list(&out, "{\"antichain\":[", plan->antichain, plan->antichain_count, ",");
+    symm__json_put(&out, ",\"certificate\":[");
+    for (size_t i = 0; i < plan->certificate_count; i++) {
+        const symm_plan_entry *entry = &plan->certificate[i];
+        symm__json_put(&out, i ? ",{\"after\":" : "{\"after\":");
+        symm__json_number(&out, entry->after);
+        symm__json_put(&out, ",\"before\":");
+        symm__json_number(&out, entry->before);
+        put_flag(&out, ",\"next_period\":", entry->next_period);
+        symm__json_put(&out, ",\"witness\":[");
+        for (int w = 0; w < entry->witness_count; w++) {
+            symm__json_put(&out, w ? ",[" : "[");
+            symm__json_number(&out, entry->witness[w].chain);
+            symm__json_put(&out, ",");
+            symm__json_number(&out, entry->witness[w].moment);
+            symm__json_put(&out, "]");
+        }
+        symm__json_put(&out, "]}");
+    }
+    symm__json_put(&out, "],\"chains\":[");
+    for (int i = 0; i < plan->chain_count; i++) {
+        symm__json_put(&out, i ? "," : "");
+        put_chain(&out, &plan->chains[i], "");
+    }
+    put_size(&out, "],\"dedicated_bytes\":", plan->dedicated_bytes);
+    put_size(&out, ",\"lower_bound_bytes\":", plan->lower_bound_bytes);
+    put_flag(&out, ",\"lower_bound_proved\":", plan->lower_bound_proved);
+    put_hash(&out, ",\"run_hash\":", run);
+    symm__json_put(&out, "}");
+    *hash = out.hash;
+    return status;
 }
 
 /* ---- The text ---------------------------------------------------------------------- */
 
 static void put_head(struct json_out *out, const symm_plan *plan)
 {
-    symm__json_put(out, "{\n \"format\": \"symm-plan/1\"");
+    symm__json_put(out, "{\n \"format\": \"symm-plan/2\"");
     put_name(out, ", \"program\": ", plan->program);
     put_hash(out, ",\n \"program_hash\": ", plan->program_hash);
+    if (plan->has_run_hash)
+        put_hash(out, ", \"run_hash\": ", plan->run_hash);
     if (plan->has_plan_hash)
         put_hash(out, ", \"plan_hash\": ", plan->plan_hash);
     put_size(out, ",\n \"world\": ", (uint64_t)plan->world);
+    put_flag(out, ", \"loop\": ", plan->loop);
     put_size(out, ",\n \"arena_bytes\": ", plan->arena_bytes);
     put_size(out, ", \"lower_bound_bytes\": ", plan->lower_bound_bytes);
+    put_flag(out, ", \"lower_bound_proved\": ", plan->lower_bound_proved);
     put_size(out, ", \"dedicated_bytes\": ", plan->dedicated_bytes);
 }
 
-static void put_lists(struct json_out *out, const symm_plan *plan)
+static void put_run(struct json_out *out, const symm_plan *plan)
 {
     symm__json_put(out, ",\n \"buffers\": [");
     for (int i = 0; i < plan->buffer_count; i++) {
@@ -136,6 +202,9 @@ static void put_lists(struct json_out *out, const symm_plan *plan)
         put_size(out, ", \"alloc_id\": ", buffer->alloc_id);
         put_size(out, ", \"offset\": ", buffer->offset);
         put_size(out, ", \"bytes\": ", buffer->bytes);
+        symm__json_put(out, ", \"turn\": ");
+        symm__json_number(out, buffer->turn);
+        put_list(out, ", \"after\": [", buffer->after, buffer->after_count, ", ");
         symm__json_put(out, "}");
     }
     symm__json_put(out, "],\n \"ops\": [");
@@ -146,18 +215,37 @@ static void put_lists(struct json_out *out, const symm_plan *plan)
         put_size(out, ", \"channel\": ", (uint64_t)op->channel);
         put_flag(out, ", \"entry_barrier\": ", op->entry_barrier);
         put_flag(out, ", \"exit_barrier\": ", op->exit_barrier);
-        put_frees(out, plan, op, ", \"frees\": [", ", ");
+        if (op->free_count > 0)
+            put_list(out, ", \"frees\": [", op->frees, op->free_count, ", ");
         symm__json_put(out, "}");
     }
-    symm__json_put(out, "],\n \"certificate\": [");
+}
+
+static void put_proof(struct json_out *out, const symm_plan *plan)
+{
+    symm__json_put(out, "],\n \"chains\": [");
+    for (int i = 0; i < plan->chain_count; i++) {
+        symm__json_put(out, i ? ",\n  " : "\n  ");
+        put_chain(out, &plan->chains[i], " ");
+    }
+    put_list(out, "],\n \"antichain\": [", plan->antichain, plan->antichain_count, ", ");
+    symm__json_put(out, ",\n \"certificate\": [");
     for (size_t i = 0; i < plan->certificate_count; i++) {
         const symm_plan_entry *entry = &plan->certificate[i];
-        put_name(out, i ? ",\n  {\"before\": " : "\n  {\"before\": ", entry->before);
-        put_name(out, ", \"after\": ", entry->after);
-        put_name(out, ", \"ordered_by\": ", entry->ordered_by);
-        if (entry->next_period)
-            put_name(out, ", \"next_period\": ", entry->next_period);
-        symm__json_put(out, "}");
+        symm__json_put(out, i ? ",\n  {\"before\": " : "\n  {\"before\": ");
+        symm__json_number(out, entry->before);
+        symm__json_put(out, ", \"after\": ");
+        symm__json_number(out, entry->after);
+        put_flag(out, ", \"next_period\": ", entry->next_period);
+        symm__json_put(out, ", \"witness\": [");
+        for (int w = 0; w < entry->witness_count; w++) {
+            symm__json_put(out, w ? ", [" : "[");
+            symm__json_number(out, entry->witness[w].chain);
+            symm__json_put(out, ", ");
+            symm__json_number(out, entry->witness[w].moment);
+            symm__json_put(out, "]");
+        }
+        symm__json_put(out, "]}");
     }
     symm__json_put(out, "]\n}\n");
 }
@@ -171,7 +259,8 @@ symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
                                                    : !text ? "text"
                                                            : "length");
     put_head(&out, plan);
-    put_lists(&out, plan);
+    put_run(&out, plan);
+    put_proof(&out, plan);
     if (out.failed) {
         free(out.text);
         return symm__fail(SYMM_ERR_NOMEM, "plan of %s: memory is exhausted",

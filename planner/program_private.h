@@ -8,7 +8,7 @@
 #include "pool.h"
 #include "symm/plan.h"
 
-#define MAX_BUFFERS 32768 /* lifetimes keep a bit for each two of them */
+#define MAX_BUFFERS 1000000
 
 struct program_private {
     symm_program program; /* first: the caller's pointer is ours */

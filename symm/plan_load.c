@@ -4,10 +4,11 @@
  * and reserves its arena.
  *
  * Guarantees: a plan that is refused leaves the team as it was. Refuses: a file that is no
- * symm-plan/1 or whose hash is not that of its content; a plan for another number of ranks;
- * buffers that reach beyond the arena or share bytes without a word in the certificate;
- * names and ids that occur twice; a team that has a plan, or has placed one of its ids.
- * Whether the certificate is true is for symm-plan check, which has the program.
+ * symm-plan/2 or whose run_hash is not that of its content; a plan for another number of
+ * ranks; buffers that reach beyond the arena, or come one after the other in some bytes and
+ * do not list each other; names and ids that occur twice; a team that has a plan, or has
+ * placed one of its ids. The proof is not read: symm-plan check, which has the program,
+ * proves a plan where it is made.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,37 +36,13 @@ static int compare_ids(const void *left, const void *right)
     return a->alloc_id < b->alloc_id ? -1 : a->alloc_id > b->alloc_id;
 }
 
-static int compare_names(const void *left, const void *right)
-{
-    const symm_plan_buffer *a = *(const symm_plan_buffer *const *)left;
-    const symm_plan_buffer *b = *(const symm_plan_buffer *const *)right;
-
-    return strcmp(a->name, b->name);
-}
-
-static int compare_offsets(const void *left, const void *right)
-{
-    const symm_plan_buffer *a = *(const symm_plan_buffer *const *)left;
-    const symm_plan_buffer *b = *(const symm_plan_buffer *const *)right;
-
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
-}
-
-static int compare_pairs(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-    return a < b ? -1 : a > b;
-}
-
 static symm_status nomem(const struct symm_team_plan *plan)
 {
     return symm__fail(SYMM_ERR_NOMEM, "plan '%s': no memory for its tables",
                       plan->path);
 }
 
-static const symm_plan_buffer **list_buffers(const symm_plan *plan,
-                                             int (*compare)(const void *, const void *))
+static const symm_plan_buffer **list_ids(const symm_plan *plan)
 {
     const symm_plan_buffer **list =
         calloc((size_t)plan->buffer_count + 1, sizeof(*list));
@@ -73,7 +50,7 @@ static const symm_plan_buffer **list_buffers(const symm_plan *plan,
     for (int b = 0; list && b < plan->buffer_count; b++)
         list[b] = &plan->buffers[b];
     if (list)
-        qsort(list, (size_t)plan->buffer_count, sizeof(*list), compare);
+        qsort(list, (size_t)plan->buffer_count, sizeof(*list), compare_ids);
     return list;
 }
 
@@ -81,16 +58,16 @@ static const symm_plan_buffer **list_buffers(const symm_plan *plan,
 
 static symm_status check_hash(struct symm_team_plan *plan)
 {
-    symm_status status = symm_plan_hash(plan->plan, &plan->hash);
+    symm_status status = symm_plan_run_hash(plan->plan, &plan->hash);
 
-    if (status != SYMM_OK || !plan->plan->has_plan_hash ||
-        plan->plan->plan_hash == plan->hash)
+    if (status != SYMM_OK || !plan->plan->has_run_hash ||
+        plan->plan->run_hash == plan->hash)
         return status;
     return symm__fail(SYMM_ERR_INVALID,
-                      "%s: plan_hash: found %016" PRIx64 ", allowed: %016" PRIx64
-                      ", the hash of what the file holds; it was changed after it was "
-                      "made: make it again by symm-plan plan",
-                      plan->path, plan->plan->plan_hash, plan->hash);
+                      "%s: run_hash: found %016" PRIx64 ", allowed: %016" PRIx64
+                      ", the hash of what ranks load of the file; it was changed after "
+                      "it was made: make it again by symm-plan plan",
+                      plan->path, plan->plan->run_hash, plan->hash);
 }
 
 static symm_status check_buffer(const struct symm_team_plan *plan, int index)
@@ -150,111 +127,22 @@ static symm_status check_ops(const struct symm_team_plan *plan)
 
 /* ---- Buffers that share bytes --------------------------------------------------------- */
 
-/* Two buffers of the plan as one number, the same in both orders. */
-static uint64_t pair_of(const symm_plan *plan, const symm_plan_buffer *a,
-                        const symm_plan_buffer *b)
-{
-    uint64_t x = (uint64_t)(a - plan->buffers), y = (uint64_t)(b - plan->buffers);
-
-    return x < y ? x << 32 | y : y << 32 | x;
-}
-
-/* The buffer that `text`, BUFFER@LABEL, may speak of: each has an @, the `skip`-th counts. */
-static const symm_plan_buffer *buffer_of(const symm_plan_buffer **names, int count,
-                                         const char *text, int skip, bool *more)
-{
-    const char *at = strchr(text, '@');
-    int low = 0, high = count;
-
-    while (at && skip-- > 0)
-        at = strchr(at + 1, '@');
-    *more = at != NULL;
-    while (at && low < high) {
-        int middle = low + (high - low) / 2;
-        size_t length = (size_t)(at - text);
-        int order = strncmp(names[middle]->name, text, length);
-
-        if (order == 0 && names[middle]->name[length] == '\0')
-            return names[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
-/* All pairs that the certificate speaks of, sorted; NULL: no memory. Labels and names may
- * hold an @: what may be meant counts. */
-static uint64_t *list_pairs(const symm_plan *plan, const symm_plan_buffer **names,
-                            size_t *count)
-{
-    size_t room = 2 * plan->certificate_count + 16;
-    uint64_t *pairs = calloc(room, sizeof(*pairs));
-
-    *count = 0;
-    for (size_t i = 0; pairs && i < plan->certificate_count; i++) {
-        const symm_plan_entry *entry = &plan->certificate[i];
-        bool more_before = true, more_after;
-
-        for (int s = 0; more_before; s++) {
-            const symm_plan_buffer *a =
-                buffer_of(names, plan->buffer_count, entry->before, s, &more_before);
-
-            more_after = a != NULL;
-            for (int t = 0; more_after; t++) {
-                const symm_plan_buffer *b =
-                    buffer_of(names, plan->buffer_count, entry->after, t, &more_after);
-
-                if (b && *count < room)
-                    pairs[(*count)++] = pair_of(plan, a, b);
-            }
-        }
-    }
-    if (pairs)
-        qsort(pairs, *count, sizeof(*pairs), compare_pairs);
-    return pairs;
-}
-
-static symm_status check_pairs(const struct symm_team_plan *plan,
-                               const symm_plan_buffer **places, const uint64_t *pairs,
-                               size_t count)
-{
-    const int buffers = plan->plan->buffer_count;
-
-    for (int i = 0; i < buffers; i++) {
-        const symm_plan_buffer *a = places[i];
-
-        for (int k = i + 1; k < buffers && places[k]->offset < a->offset + a->bytes;
-             k++) {
-            uint64_t pair = pair_of(plan->plan, a, places[k]);
-
-            if (places[k]->bytes == 0 ||
-                bsearch(&pair, pairs, count, sizeof(pair), compare_pairs))
-                continue;
-            return symm__fail(
-                SYMM_ERR_INVALID,
-                "%s: buffers '%s' and '%s' share bytes from offset %zu on, "
-                "and the certificate has no entry that keeps them apart "
-                "in time; make the plan again by symm-plan plan",
-                plan->path, a->name, places[k]->name, places[k]->offset);
-        }
-    }
-    return SYMM_OK;
-}
-
 static symm_status check_shared(const struct symm_team_plan *plan)
 {
-    const symm_plan_buffer **names = list_buffers(plan->plan, compare_names);
-    const symm_plan_buffer **places = list_buffers(plan->plan, compare_offsets);
-    size_t count = 0;
-    uint64_t *pairs = names && places ? list_pairs(plan->plan, names, &count) : NULL;
-    symm_status status = pairs ? check_pairs(plan, places, pairs, count) : nomem(plan);
+    const symm_plan_buffer *buffers = plan->plan->buffers;
+    int a, b;
+    symm_status status = symm_plan_find_unlisted(plan->plan, &a, &b);
 
-    free(pairs);
-    free(places);
-    free(names);
-    return status;
+    if (status != SYMM_OK || a < 0)
+        return status;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "%s: buffers '%s' and '%s' share bytes from offset %zu on, and "
+                      "buffers[%d].after does not list the other: nothing keeps them "
+                      "apart in time; make the plan again by symm-plan plan",
+                      plan->path, buffers[a].name, buffers[b].name,
+                      buffers[a].offset > buffers[b].offset ? buffers[a].offset
+                                                            : buffers[b].offset,
+                      b);
 }
 
 /* ---- Loading -------------------------------------------------------------------------- */
@@ -333,7 +221,7 @@ static symm_status plan_read(symm_team *team, const char *path,
         return symm__fail(SYMM_ERR_NOMEM, "plan '%s': no memory for its name", path);
     status = read_check(&plan->checks);
     if (status == SYMM_OK)
-        status = symm_plan_read(path, &plan->plan);
+        status = symm_plan_read_run(path, &plan->plan);
     if (status != SYMM_OK)
         return status;
     if (plan->plan->world != team->size)
@@ -345,7 +233,7 @@ static symm_status plan_read(symm_team *team, const char *path,
     status = check_hash(plan);
     if (status != SYMM_OK)
         return status;
-    plan->ids = list_buffers(plan->plan, compare_ids);
+    plan->ids = list_ids(plan->plan);
     if (!plan->ids || !list_sites(plan))
         return nomem(plan);
     status = check_buffers(plan);

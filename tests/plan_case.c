@@ -3,6 +3,7 @@
  * plan_case.c - programs and plans for tests: made at random, copied, and changed.
  */
 #include "plan_case.h"
+#include "plan_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -242,6 +243,7 @@ static struct plan_case *new_case(const symm_program *program)
     plan->size = sizeof(*plan);
     plan->program = program->name;
     plan->world = program->world;
+    plan->loop = program->loop;
     must_work(symm_program_hash(program, &plan->program_hash));
     plan->buffers =
         must(calloc((size_t)program->buffer_count + 1, sizeof(*plan->buffers)));
@@ -307,26 +309,8 @@ struct plan_case *plan_case_dedicated(const symm_program *program)
             p->algorithm =
                 op->in == op->out ? SYMM_PLAN_TWO_SHOT_PULL : SYMM_PLAN_ONE_SHOT_PULL;
     }
-    fit_arena(&c->plan);
+    plan_case_certify(c);
     return c;
-}
-
-/* Some moment of the buffer, as a certificate writes it; false: it is never used. */
-static bool some_moment(const symm_program *p, int buffer, char *text, size_t bytes)
-{
-    for (int i = 0; i < p->op_count; i++) {
-        const symm_program_op *op = &p->ops[i];
-        const bool site = op->site && op->kind != SYMM_PROGRAM_WAIT;
-        bool uses = site && (op->in == buffer || op->out == buffer);
-        for (int k = 0; k < op->buffer_count; k++)
-            uses = uses || op->buffers[k] == buffer;
-        if (!uses)
-            continue;
-        snprintf(text, bytes, "%s@%s", p->buffers[buffer].name,
-                 site ? op->site : symm_program_kind_name(op->kind));
-        return true;
-    }
-    return false;
 }
 
 /* `out` of the plan's op, -1 if it is private. */
@@ -344,10 +328,9 @@ struct plan_case *plan_case_random(const symm_program *program, uint64_t *random
     struct plan_case *c = plan_case_dedicated(program);
     const bool shared = below(random, 2) == 0;
     const int keep = 2 + below(random, 8); /* barriers: 1 of keep is dropped */
-    char text[64];
 
     for (int b = 0; shared && b < program->buffer_count; b++)
-        if (below(random, 2) && some_moment(program, b, text, sizeof(text)))
+        if (below(random, 2))
             c->plan.buffers[b].offset = c->plan.buffers[below(random, b + 1)].offset;
     for (int i = 0; i < c->plan.op_count; i++) {
         symm_plan_op *p = &c->plan.ops[i];
@@ -380,29 +363,67 @@ struct plan_case *plan_case_copy(const symm_program *program, const symm_plan *p
     for (size_t i = 0; i < plan->certificate_count; i++)
         c->plan.certificate[i] = plan->certificate[i];
     c->plan.certificate_count = plan->certificate_count;
+    c->plan.has_proof = true;
+    c->plan.chains = plan->chains;
+    c->plan.chain_count = plan->chain_count;
+    c->plan.antichain = plan->antichain;
+    c->plan.antichain_count = plan->antichain_count;
+    c->plan.dedicated_bytes = plan->dedicated_bytes;
+    c->plan.lower_bound_bytes = plan->lower_bound_bytes;
+    c->plan.lower_bound_proved = plan->lower_bound_proved;
     fit_arena(&c->plan);
     return c;
 }
 
+/* By the planner's own code, from the case's algorithms, barriers and offsets. What these
+ * do not order gets entries that are not true, and stays for the checker to find. */
 void plan_case_certify(struct plan_case *c)
 {
-    enum { ROOM = 64 };
-    const size_t count = (size_t)c->plan.buffer_count;
-    char *next;
+    const symm_program *program = c->program;
+    symm_plan_algorithm *algorithms =
+        must(calloc((size_t)program->op_count + 1, sizeof(*algorithms)));
+    struct plan_private private = {.plan = c->plan};
+    struct order order;
+    struct lifetimes lives;
+    bool enough;
+    int planned = 0;
 
+    must_work(symm__order_init(&order, program));
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].site && program->ops[i].kind != SYMM_PROGRAM_WAIT)
+            algorithms[i] = c->plan.ops[planned++].algorithm;
+    must_work(symm__order_set(&order, algorithms));
+    for (int i = planned = 0; i < program->op_count; i++) {
+        if (!program->ops[i].site || program->ops[i].kind == SYMM_PROGRAM_WAIT)
+            continue;
+        order.entry[i] = c->plan.ops[planned].entry_barrier;
+        order.exit[i] = c->plan.ops[planned++].exit_barrier;
+    }
+    must_work(symm__order_try(&order, &enough));
+    must_work(symm__lifetimes_make(&lives, &order));
+    must_work(symm__lifetimes_clique(&lives));
     free(c->plan.certificate);
-    free(c->texts);
-    c->plan.certificate = must(calloc(count * count + 1, sizeof(*c->plan.certificate)));
-    next = c->texts = must(calloc(count + 1, ROOM));
-    for (int b = 0; b < c->plan.buffer_count; b++)
-        some_moment(c->program, b, c->texts + ROOM * b, ROOM);
-    c->plan.certificate_count = 0;
-    for (size_t a = 0; a < count; a++)
-        for (size_t b = a; b < count; b++)
-            if (next[ROOM * a] && next[ROOM * b])
-                c->plan.certificate[c->plan.certificate_count++] =
-                    (symm_plan_entry){next + ROOM * a, next + ROOM * b, "stream",
-                                      a == b ? NULL : "stream"};
+    symm__pool_free(&c->pool);
+    private.plan.certificate = NULL;
+    private.plan.certificate_count = 0;
+    private.plan.chain_count = private.plan.antichain_count = 0;
+    private.plan.dedicated_bytes = 0;
+    for (int b = 0; b < program->buffer_count; b++) {
+        private.plan.buffers[b].turn = lives.always[b] ? -1 : lives.turn[b];
+        private.plan.buffers[b].after = NULL;
+        private.plan.buffers[b].after_count = 0;
+        private.plan.dedicated_bytes += (size_t)lives.sizes[b];
+    }
+    must_work(symm__plan_certify(&private, &lives));
+    c->plan = private.plan;
+    c->pool = private.pool;
+    c->plan.has_proof = true;
+    fit_arena(&c->plan);
+    c->plan.lower_bound_bytes = (size_t)lives.clique_bytes;
+    c->plan.lower_bound_proved = c->plan.lower_bound_bytes == c->plan.arena_bytes;
+    symm__lifetimes_finish(&lives);
+    symm__order_finish(&order);
+    free(algorithms);
 }
 
 void plan_case_free(struct plan_case *c)
@@ -412,7 +433,7 @@ void plan_case_free(struct plan_case *c)
     free(c->plan.buffers);
     free(c->plan.ops);
     free(c->plan.certificate);
-    free(c->texts);
+    symm__pool_free(&c->pool);
     free(c);
 }
 

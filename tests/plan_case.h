@@ -8,12 +8,13 @@
 #ifndef SYMM_TESTS_PLAN_CASE_H
 #define SYMM_TESTS_PLAN_CASE_H
 
+#include "pool.h"
 #include "symm/plan.h"
 
 struct plan_case {
     symm_plan plan;              /* its lists may be changed; certificate_count too */
     const symm_program *program; /* borrowed */
-    char *texts;                 /* of a certificate that was forged */
+    struct pool pool;            /* of a proof that was made here */
 };
 
 struct plan_case_limits {
@@ -44,9 +45,9 @@ symm_status plan_case_make(symm_program *program, uint64_t *random, symm_plan **
 struct plan_case *plan_case_dedicated(const symm_program *program);
 /* Offsets, algorithms and barriers at random. */
 struct plan_case *plan_case_random(const symm_program *program, uint64_t *random);
-/* A copy for a program that may lack ops of the plan's; sites are matched by name. */
+/* A copy, its proof borrowed, for a program that may lack ops of the plan's; sites are matched by name. */
 struct plan_case *plan_case_copy(const symm_program *program, const symm_plan *plan);
-/* Entries for all pairs of buffers, so that only the proof can find fault. */
+/* A new proof and new figures, so that only what is not ordered can be found fault with. */
 void plan_case_certify(struct plan_case *c);
 void plan_case_free(struct plan_case *c); /* NULL is allowed */
 

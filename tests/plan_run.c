@@ -114,7 +114,8 @@ void plan_run_write(symm_program *program, const char *algorithm, const char *fi
     if (symm_plan_make(program, &options, &plan) != SYMM_OK)
         fail_msg("%s", symm_last_error());
     if (change) {
-        plan->has_plan_hash = false; /* a spoiled plan that nobody signed */
+        /* a spoiled plan that nobody signed */
+        plan->has_run_hash = plan->has_plan_hash = false;
         change(plan);
     }
     snprintf(path, sizeof(path), "%s/%s", plan_run_folder, file);

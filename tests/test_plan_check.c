@@ -394,44 +394,101 @@ static void test_sharing(void **state)
     }
 }
 
-static void test_sharing_needs_certificate(void **state)
+/* Each entry is needed, none may be added, and what it says must be true. */
+static void test_certificate(void **state)
 {
     symm_program *p;
     struct plan_case *c = two_in_one_place(&p, true);
+    symm_plan_witness witness[3];
 
     (void)state;
-    refused(c, "no entry for buffer b0 against itself in the next period");
     plan_case_certify(c);
     assert_true(report_of(c).safe);
-    symm_plan_entry *entries = c->plan.certificate;
-    assert_int_equal(c->plan.certificate_count, 3); /* b0 b0, b0 b1, b1 b1 */
-    entries[1].next_period = NULL;
-    refused(c, "buffers b0 and b1 does not say what orders them in the next period");
-    entries[1].next_period = "first.entry";
-    assert_true(report_of(c).safe);
-    c->plan.ops[0].entry_barrier = false;
-    c->plan.ops[0].algorithm = SYMM_PLAN_COPY_IN;
-    refused(c, "relies on \"first.entry\", which the plan does not have");
-    entries[1].next_period = "stream, first.completion, second.exit";
-    assert_true(report_of(c).safe);
-    entries[1].next_period = "stream, second.completion";
-    refused(c, "relies on \"second.completion\"");
-    entries[1].next_period = "first.wait";
-    refused(c, "relies on \"first.wait\"");
-    entries[1].next_period = "";
-    refused(c, "relies on \"\"");
-    entries[1].next_period = "magic";
-    refused(c, "relies on \"magic\", which the plan does not have");
-    entries[1].next_period = "stream, entry";
-    refused(c, "relies on \"entry\"");
-    entries[1].next_period = "depend"; /* the program has none */
-    refused(c, "relies on \"depend\"");
-    entries[1].next_period = "first.exit";
-    entries[1].before = "b0@nowhere";
-    refused(c, "names b0@nowhere");
-    entries[1] = entries[2];
-    c->plan.certificate_count = 2;
+    symm_plan_entry *entries = c->plan.certificate, kept;
+    assert_int_equal(c->plan.certificate_count, 2); /* b1 b0 around the circle, b0 b1 */
+    c->plan.certificate_count = 1;
     refused(c, "no entry for buffers b0 and b1");
+    c->plan.certificate_count = 2;
+    kept = entries[1];
+    entries[1] = entries[0];
+    refused(c, "no entry for buffers b0 and b1");
+    entries[1] = kept;
+    entries[1].next_period = true;
+    refused(c, "no entry for buffers b0 and b1");
+    entries[1].next_period = false;
+    entries[1].before = 1;
+    refused(c, "is superfluous");
+    entries[1].before = 7;
+    refused(c, "names buffers or chains that are not there");
+    entries[1] = kept;
+    assert_int_equal(kept.witness_count, 2);
+    memcpy(witness, kept.witness, 2 * sizeof(*witness));
+    entries[1].witness = witness;
+    for (int w = 0; w < 2; w++) {
+        const int64_t moment = witness[w].moment;
+        witness[w].moment = moment + 1;
+        refused(c, "allowed:");
+        witness[w].moment = 1;
+        refused(c, "allowed:");
+        witness[w].moment = moment;
+    }
+    entries[1].witness_count = 1;
+    refused(c, "lacks a witness");
+    entries[1].witness_count = 3;
+    witness[2] = witness[1];
+    refused(c, "named twice");
+    entries[1] = kept;
+    assert_true(report_of(c).safe);
+    done(c, p);
+}
+
+/* Everything that a plan says besides is computed anew. */
+static void test_figures(void **state)
+{
+    symm_program *p;
+    struct plan_case *c = two_in_one_place(&p, true);
+    symm_plan *plan = &c->plan;
+    int both[] = {0, 1};
+
+    (void)state;
+    plan_case_certify(c);
+    size_t *const figures[] = {&plan->arena_bytes, &plan->dedicated_bytes,
+                               &plan->lower_bound_bytes};
+    static const char *const names[] = {"arena_bytes", "dedicated_bytes",
+                                        "lower_bound_bytes"};
+    for (int i = 0; i < 3; i++) {
+        for (int up = 0; up < 2; up++) {
+            const size_t right = *figures[i];
+            *figures[i] = up ? right + 256 : right - 256;
+            refused(c, i == 0 && !up ? "inside the arena" : names[i]);
+            *figures[i] = right;
+        }
+        assert_true(report_of(c).safe);
+    }
+    plan->lower_bound_proved = !plan->lower_bound_proved;
+    refused(c, "lower_bound_proved");
+    plan->lower_bound_proved = !plan->lower_bound_proved;
+    plan->antichain = both;
+    plan->antichain_count = 2;
+    refused(c, "which could share bytes");
+    both[0] = 1;
+    refused(c, "indices of buffers that ascend");
+    plan->antichain_count = 0;
+    refused(c, "lower_bound_bytes");
+    plan_case_certify(c);
+    plan->buffers[0].turn = 1;
+    refused(c, "has turn 1, allowed: 0");
+    plan_case_certify(c);
+    plan->buffers[1].after_count = 0;
+    refused(c, "does not list the buffers that it comes after, b0 first");
+    plan_case_certify(c);
+    plan->chains[0].stream = "s9";
+    refused(c, "is none that a buffer is touched on");
+    plan->chains[0] = plan->chains[1];
+    refused(c, "is listed twice");
+    plan_case_certify(c);
+    plan->loop = false;
+    refused(c, "loop is false in the plan");
     done(c, p);
 }
 
@@ -658,7 +715,8 @@ int main(void)
         cmocka_unit_test(test_depend_covers_listed_ops),
         cmocka_unit_test(test_proved_pairs),
         cmocka_unit_test(test_sharing),
-        cmocka_unit_test(test_sharing_needs_certificate),
+        cmocka_unit_test(test_certificate),
+        cmocka_unit_test(test_figures),
         cmocka_unit_test(test_lifetimes),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_one_op),

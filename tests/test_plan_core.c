@@ -323,7 +323,7 @@ static void test_no_loop(void **state)
     assert_int_equal(plan->arena_bytes, 2 * SLOT);
     assert_int_equal(count_barriers(plan, true, true), 3);
     for (size_t i = 0; i < plan->certificate_count; i++)
-        assert_null(plan->certificate[i].next_period);
+        assert_false(plan->certificate[i].next_period);
     finish(program, plan);
 }
 
@@ -363,20 +363,30 @@ static void test_groups(void **state)
     assert_true(protects(false));
 }
 
-static void test_certificate_names(void **state)
+/* Two buffers in one place follow one another, around the circle: one pair each way. Both
+ * are written by their owner and read by all, which makes two chains. */
+static void test_certificate(void **state)
 {
     symm_program *program = cycle(2, true, false);
     symm_plan *plan = make(program, "two_shot_pull");
 
     (void)state;
-    assert_int_equal(plan->certificate_count, 3);
-    assert_string_equal(plan->certificate[0].before, "b0@s0");
-    assert_string_equal(plan->certificate[0].after, "b0@write");
-    assert_null(plan->certificate[0].next_period);
-    assert_string_equal(plan->certificate[1].before, "b0@s0");
-    assert_string_equal(plan->certificate[1].after, "b1@write");
-    assert_string_equal(plan->certificate[1].ordered_by, "s0.completion");
-    assert_string_equal(plan->certificate[1].next_period, "s1.completion");
+    assert_int_equal(plan->certificate_count, 2);
+    assert_int_equal(plan->chain_count, 2);
+    for (int i = 0; i < 2; i++) {
+        const symm_plan_entry *entry = &plan->certificate[i];
+        assert_int_equal(entry->before, 1 - i);
+        assert_int_equal(entry->after, i);
+        assert_int_equal(entry->next_period, i == 0);
+        assert_int_equal(entry->witness_count, 2);
+        assert_int_equal(plan->buffers[i].turn, i);
+        assert_int_equal(plan->buffers[i].after_count, 1);
+        assert_int_equal(plan->buffers[i].after[0], 1 - i);
+    }
+    assert_string_equal(plan->chains[0].by, "owner");
+    assert_string_equal(plan->chains[1].by, "group");
+    assert_string_equal(plan->chains[1].group, "world");
+    assert_string_equal(plan->chains[1].stream, "main");
     finish(program, plan);
 }
 
@@ -643,7 +653,7 @@ int main(void)
         cmocka_unit_test(test_table_names),
         cmocka_unit_test(test_no_loop),
         cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_certificate_names),
+        cmocka_unit_test(test_certificate),
         cmocka_unit_test(test_races_are_refused),
         cmocka_unit_test(test_puts),
         cmocka_unit_test(test_programs),

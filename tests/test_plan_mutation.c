@@ -291,7 +291,7 @@ static uint64_t drop_entries(const symm_program *program, const symm_plan *plan)
         assert_int_equal(symm_plan_check(program, &c->plan, &report), SYMM_OK);
         if (report.safe) {
             plan_case_print(program, plan);
-            fail_msg("without the entry %s, %s the plan was accepted",
+            fail_msg("without the entry %d, %d the plan was accepted",
                      entries[i].before, entries[i].after);
         }
         plan_case_free(c);

@@ -110,16 +110,17 @@ static const struct wrong wrong_programs[] = {
 };
 
 #define PLAN(rest)                                                                     \
-    "{\"format\": \"symm-plan/1\", \"program\": \"t\", \"world\": 2, "                 \
+    "{\"format\": \"symm-plan/2\", \"program\": \"t\", \"world\": 2, "                 \
     "\"program_hash\": \"0123456789abcdef\", \"arena_bytes\": 256, "                   \
     "\"lower_bound_bytes\": 256, \"dedicated_bytes\": 256, " rest "}"
-#define PLAN_BUFFER "{\"name\": \"a\", \"alloc_id\": 1, \"offset\": 0, \"bytes\": 4}"
+#define PLAN_BUFFER "{\"name\": \"a\", \"alloc_id\": 1, \"offset\": 0, \"bytes\": 4, "           \
+    "\"turn\": 0, \"after\": []}"
 
 static const struct wrong wrong_plans[] = {
     {"{", "line 1", "", "JSON"},
     {"[]", "$", "[]", "an object"},
-    {"{\"format\": 1}", "format", "1", "\"symm-plan/1\""},
-    {"{\"format\": \"symm-plan/1\", \"program\": \"t\", \"program_hash\": \"12\"}",
+    {"{\"format\": 1}", "format", "1", "\"symm-plan/2\""},
+    {"{\"format\": \"symm-plan/2\", \"program\": \"t\", \"program_hash\": \"12\"}",
      "program_hash", "\"12\"", "16 lower-case"},
     {PLAN("\"plan_hash\": 3"), "plan_hash", "3", "16 lower-case"},
     {PLAN("\"ops\": []"), "buffers", "nothing", "a list"},
@@ -134,9 +135,21 @@ static const struct wrong wrong_plans[] = {
     {PLAN("\"buffers\": [], \"ops\": [{\"site\": \"s\", \"algorithm\": \"ll_push\", "
           "\"channel\": 0, \"entry_barrier\": 1}]"),
      "ops[0].entry_barrier", "1", "true or false"},
-    {PLAN("\"buffers\": [], \"ops\": []"), "certificate", "nothing", "a list"},
-    {PLAN("\"buffers\": [], \"ops\": [], \"certificate\": [{\"before\": \"x\"}]"),
-     "certificate[0].after", "nothing", "a string"},
+    {"{\"format\": \"symm-plan/1\"}", "format", "\"symm-plan/1\"", "make it again"},
+    {PLAN("\"buffers\": [], \"ops\": []"), "chains", "nothing", "a list"},
+    {PLAN("\"buffers\": [], \"ops\": [], \"chains\": []"), "antichain", "nothing",
+     "a list of indices"},
+    {PLAN("\"buffers\": [], \"ops\": [], \"chains\": [], \"antichain\": [0]"),
+     "antichain", "0", "indices of the plan's buffers"},
+    {PLAN("\"buffers\": [], \"ops\": [], \"chains\": [], \"antichain\": []"),
+     "certificate", "nothing", "a list"},
+    {PLAN("\"buffers\": [" PLAN_BUFFER "], \"ops\": [], \"chains\": [], "
+          "\"antichain\": [], \"certificate\": [{\"before\": 1}]"),
+     "certificate[0].before", "1", "an integer from 0 to 0"},
+    {PLAN("\"buffers\": [" PLAN_BUFFER "], \"ops\": [], \"chains\": [], "
+          "\"antichain\": [], \"certificate\": [{\"before\": 0, \"after\": 0, "
+          "\"witness\": [[0, 1]]}]"),
+     "certificate[0].witness", "[[0,1]]", "at most one for a chain"},
 };
 
 static const struct wrong wrong_costs[] = {
@@ -378,13 +391,13 @@ static void test_too_many_buffers(void **state)
 
     (void)state;
     assert_int_equal(symm_program_create("many", 1, false, &program), SYMM_OK);
-    for (int i = 0; i < 32768; i++) {
+    for (int i = 0; i < 1000000; i++) {
         snprintf(name, sizeof(name), "%d", i);
         assert_int_equal(symm_program_add_bytes(program, name, 1, &buffer), SYMM_OK);
     }
     assert_int_equal(symm_program_add_bytes(program, "more", 1, &buffer),
                      SYMM_ERR_INVALID);
-    assert_non_null(strstr(symm_last_error(), "allowed: 32768 buffers"));
+    assert_non_null(strstr(symm_last_error(), "allowed: 1000000 buffers"));
     symm_program_destroy(program);
 }
 

@@ -82,7 +82,7 @@ static const struct refusal {
     {"beyond", "buffers[1]: found 4096 bytes at offset", "'b1'", move_beyond,
      SYMM_ERR_INVALID},
     {"askew", "buffers[1].offset", "'b1'", move_askew, SYMM_ERR_INVALID},
-    {"onto", "'b0' and 'b1' share bytes", "certificate", move_onto, SYMM_ERR_INVALID},
+    {"onto", "'b0' and 'b1' share bytes", "does not list", move_onto, SYMM_ERR_INVALID},
     {"site", "the site 's0' twice", "ops", double_site, SYMM_ERR_INVALID},
     {"id", "alloc_id 1 for 'b", "each once", double_id, SYMM_ERR_INVALID},
     {"grow", "its arena of 1152921504606846976 bytes", "no hole", grow_arena,
@@ -103,7 +103,7 @@ static int body_refused(symm_ctx *ctx, void *arg)
         CHECK_ERROR(refusals[i].more);
     }
     CHECK_STATUS(plan_run_load(team, "tampered"), SYMM_ERR_INVALID);
-    CHECK_ERROR("plan_hash: found ");
+    CHECK_ERROR("run_hash: found ");
     CHECK_STATUS(plan_run_load(team, "cut"), SYMM_ERR_INVALID);
     CHECK_ERROR("cut");
     CHECK_STATUS(plan_run_load(team, "other"), SYMM_ERR_INVALID);
@@ -139,7 +139,7 @@ static void refused(void **state)
     plan_run_write(plan_run_cycle(7, 3), "one_shot_pull", "other", NULL);
     plan_run_write(plan_run_cycle(2, 3), "one_shot_pull", "plan", NULL);
     write_tampered();
-    write_text("cut", "{\"format\": \"symm-plan/1\", \"prog");
+    write_text("cut", "{\"format\": \"symm-plan/2\", \"prog");
     assert_int_equal(harness_run_both(h), 0);
 }
 
@@ -312,14 +312,16 @@ static void free_too_early(symm_plan *plan)
     plan->ops[1].free_count = 1;
 }
 
-/* b2 lies on b1, and a forged entry says that this is fine. */
+/* b2 lies on b1, and both say that this is fine. */
 static void overlap_live(symm_plan *plan)
 {
+    static const int after[] = {0, 1, 2};
+
     plan->buffers[2].offset = plan->buffers[1].offset;
-    plan->certificate[0] = (symm_plan_entry){.before = "b1@s1",
-                                             .after = "b2@write",
-                                             .ordered_by = "stream",
-                                             .next_period = "stream"};
+    for (int i = 1; i <= 2; i++) {
+        plan->buffers[i].after = after;
+        plan->buffers[i].after_count = 3;
+    }
 }
 
 /* All buffers are written, then all are reduced. */

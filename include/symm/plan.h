@@ -227,6 +227,10 @@ typedef struct symm_plan_buffer {
     uint64_t alloc_id; /* 1 + its index in the program */
     size_t offset;     /* in the arena, the same on all ranks */
     size_t bytes;
+    int turn; /* its place among all buffers by where lives begin; -1: it lives always */
+    /* The buffers that end where this one begins, in some of its bytes; also itself. */
+    const int *after;
+    int after_count;
 } symm_plan_buffer;
 
 /* A collective or a put. */
@@ -242,15 +246,34 @@ typedef struct symm_plan_op {
 } symm_plan_op;
 
 /*
- * Two buffers that share bytes, or one and itself a period later. All accesses to the first
- * on every rank happen before those to the second on any rank, because of `ordered_by`. In
- * a loop, `next_period` says what orders the second before the first of the next period.
- * before and after are BUFFER@SITE or BUFFER@write, BUFFER@read; the vocabulary of
- * ordered_by is in docs/planner.md.
+ * The ops of one stream (where ops start early: of its even or odd ops, `half`) on the ranks
+ * that stand in some relation to the rank whose copy of a buffer is looked at: "owner",
+ * itself; "group", its list of a group; "readers", that list if it is its root, else itself;
+ * "root", the list's root; "sender", the rank whose put with this shift comes to it.
+ */
+typedef struct symm_plan_chain {
+    const char *by, *stream;
+    const char *group;     /* NULL for "owner" */
+    int half, root, shift; /* 0 where it does not apply */
+} symm_plan_chain;
+
+/* All accesses on this chain are over by this moment (docs/planner.md). */
+typedef struct symm_plan_witness {
+    int chain; /* index in the plan's chains */
+    int64_t moment;
+} symm_plan_witness;
+
+/*
+ * Two buffers that come one after the other in some bytes, or one and itself a period later.
+ * On every rank all accesses to `before`'s copy, by any rank, are over by the moments of the
+ * witness, one for each chain that has some, and these come before the first write of
+ * `after`, that of the next period if next_period.
  */
 typedef struct symm_plan_entry {
-    const char *before, *after, *ordered_by;
-    const char *next_period; /* NULL: no loop, or a buffer against itself */
+    int before, after; /* indices of buffers */
+    bool next_period;
+    const symm_plan_witness *witness;
+    int witness_count;
 } symm_plan_entry;
 
 /* A way of trading memory for barriers that was considered. */
@@ -265,17 +288,26 @@ typedef struct symm_plan_point {
 typedef struct symm_plan {
     size_t size;
     const char *program; /* its name */
-    uint64_t program_hash, plan_hash;
-    bool has_plan_hash; /* false: a plan that was read had none */
+    uint64_t program_hash, run_hash, plan_hash;
+    bool has_run_hash, has_plan_hash; /* false: a plan that was read had none */
+    /* What ranks load: */
     int world;
+    bool loop;
     size_t arena_bytes;        /* largest offset + bytes, rounded up to 256 */
-    size_t lower_bound_bytes;  /* of buffers that pairwise conflict, sizes rounded up */
-    size_t dedicated_bytes;    /* one allocation for each buffer, rounded up to 256 */
     symm_plan_buffer *buffers; /* in the program's order */
     int buffer_count;
     symm_plan_op *ops; /* in the program's order */
     int op_count;
-    symm_plan_entry *certificate;
+    /* The proof, and what the arena compares with; symm_plan_check recomputes all of it. */
+    bool has_proof;            /* false: it was left out by symm_plan_read_run */
+    size_t lower_bound_bytes;  /* of the antichain, sizes rounded up */
+    bool lower_bound_proved;   /* no arena can be smaller: it equals arena_bytes */
+    size_t dedicated_bytes;    /* one allocation for each buffer, rounded up to 256 */
+    const int *antichain;      /* buffers that pairwise conflict, ascending */
+    int antichain_count;
+    symm_plan_chain *chains;
+    int chain_count;
+    symm_plan_entry *certificate; /* by `after`, then `before` */
     size_t certificate_count;
     /* Known to the plan's maker only; a plan that was read has none of these. */
     symm_plan_point *points; /* NULL or what was considered */
@@ -304,19 +336,32 @@ typedef struct symm_plan_options {
 SYMM_API symm_status symm_plan_make(symm_program *program,
                                     const symm_plan_options *options,
                                     symm_plan **plan) SYMM_MUST_CHECK;
-/* A symm-plan/1 file or text: well-formed, but not checked against any program. */
+/* A symm-plan/2 file or text: well-formed, but not checked against any program. A
+ * symm-plan/1 is refused: it has to be made again. */
 SYMM_API symm_status symm_plan_read(const char *path, symm_plan **plan) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_plan_parse(const char *text, size_t length, const char *name,
                                      symm_plan **plan) SYMM_MUST_CHECK;
-/* Writes a symm-plan/1 file; it appears whole or not at all. */
+/* What ranks need of such a file, without its proof, in a fraction of the time. */
+SYMM_API symm_status symm_plan_read_run(const char *path,
+                                        symm_plan **plan) SYMM_MUST_CHECK;
+/* Writes a symm-plan/2 file; it appears whole or not at all. */
 SYMM_API symm_status symm_plan_write(const symm_plan *plan,
                                      const char *path) SYMM_MUST_CHECK;
 /* The same text in memory, NUL-terminated; free() it. */
 SYMM_API symm_status symm_plan_format(const symm_plan *plan, char **text,
                                       size_t *length) SYMM_MUST_CHECK;
-/* FNV-1a 64 of all but plan_hash, in canonical JSON. */
+/* FNV-1a 64, in canonical JSON, of what ranks load; of that hash and the proof. Members
+ * that this library does not know are not covered. */
+SYMM_API symm_status symm_plan_run_hash(const symm_plan *plan,
+                                        uint64_t *hash) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_plan_hash(const symm_plan *plan,
                                     uint64_t *hash) SYMM_MUST_CHECK;
+/*
+ * What can be told without the program: two buffers that come one after the other in some
+ * bytes while `after` of the second does not list the first. *before -1: there are none.
+ */
+SYMM_API symm_status symm_plan_find_unlisted(const symm_plan *plan, int *before,
+                                             int *after) SYMM_MUST_CHECK;
 SYMM_API void symm_plan_destroy(symm_plan *plan); /* NULL is allowed */
 
 /* ---- Checking -------------------------------------------------------------------- */

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lifetime_clique.c - the largest set of buffers that pairwise conflict: what no arena can do
+ * without. A large one is found, not always the largest.
+ *
+ * The buffers of one track that live at one first write pairwise conflict. Such a moment is
+ * chosen on each track in turn, among the buffers that conflict with all that was chosen on
+ * the others, until nothing gets larger; from several tracks to begin with. Then whatever
+ * conflicts with all of it is added. Of few buffers all sets are tried, within a budget.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lifetime.h"
+#include "program_private.h"
+
+#define MAX_STARTS  16
+#define MAX_SWEEPS  4
+#define EXACT_COUNT 512      /* buffers of which all sets are tried */
+#define EXACT_WORDS 20000000 /* words that such a search may look at */
+
+struct clique {
+    struct lifetimes *lives;
+    int groups;      /* tracks, and one for the buffers that nothing comes before */
+    int **chosen;    /* by group: buffers */
+    int *chosen_count;
+    int64_t *chosen_bytes;
+    int64_t *change; /* by seat: what begins there less what is over */
+    bool *fits;      /* by buffer of the group in hand */
+    int *best;
+    int best_count;
+    int64_t best_bytes;
+};
+
+static int group_count(const struct clique *clique, int group)
+{
+    const struct lifetimes *lives = clique->lives;
+
+    if (group == lives->tracks)
+        return lives->count - lives->track_start[lives->tracks];
+    return lives->track_start[group + 1] - lives->track_start[group];
+}
+
+/* The buffers of a track by seat; behind the tracks, what has none. */
+static const int *group_buffers(const struct clique *clique, int group)
+{
+    return clique->lives->on_track + clique->lives->track_start[group];
+}
+
+static bool fits_others(const struct clique *clique, int buffer, int group)
+{
+    for (int g = 0; g < clique->groups; g++)
+        for (int i = 0; g != group && i < clique->chosen_count[g]; i++)
+            if (!symm__conflict(clique->lives, buffer, clique->chosen[g][i]))
+                return false;
+    return true;
+}
+
+static int over_at(const struct lifetimes *lives, int buffer, int track, int periods)
+{
+    return lives->over[periods][(size_t)buffer * (size_t)lives->tracks + (size_t)track];
+}
+
+/* Does it live at the first write of the buffer in that seat of its track? */
+static bool lives_at(const struct lifetimes *lives, int buffer, int track, int seat)
+{
+    if (lives->always[buffer])
+        return true;
+    if (lives->seat[buffer] <= seat)
+        return lives->seat[buffer] == seat ||
+               over_at(lives, buffer, track, 0) > seat;
+    return lives->loop && over_at(lives, buffer, track, 1) > seat;
+}
+
+/* The seat of a track with most live bytes, of buffers that fit. */
+static int find_peak(struct clique *clique, int track)
+{
+    const struct lifetimes *lives = clique->lives;
+    const int count = group_count(clique, track);
+    const int *buffers = group_buffers(clique, track);
+    int64_t live = 0, most = -1;
+    int best = 0;
+
+    memset(clique->change, 0, ((size_t)count + 1) * sizeof(*clique->change));
+    for (int i = 0; i < count; i++) {
+        const int b = buffers[i];
+        const int over = over_at(lives, b, track, 0);
+        if (!clique->fits[i])
+            continue;
+        clique->change[i] += lives->sizes[b];
+        clique->change[over > i ? over : i + 1] -= lives->sizes[b];
+        if (!lives->loop)
+            continue;
+        const int again = over_at(lives, b, track, 1);
+        clique->change[0] += again > 0 ? lives->sizes[b] : 0;
+        clique->change[again < i ? again : i] -= again > 0 ? lives->sizes[b] : 0;
+    }
+    for (int i = 0; i < count; i++) {
+        live += clique->change[i];
+        if (live > most) {
+            most = live;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static void choose_group(struct clique *clique, int group)
+{
+    const struct lifetimes *lives = clique->lives;
+    const int count = group_count(clique, group);
+    const int *buffers = group_buffers(clique, group);
+    int peak = 0;
+
+    clique->chosen_count[group] = 0;
+    clique->chosen_bytes[group] = 0;
+    for (int i = 0; i < count; i++)
+        clique->fits[i] = fits_others(clique, buffers[i], group);
+    if (group < lives->tracks)
+        peak = find_peak(clique, group);
+    for (int i = 0; i < count; i++) {
+        if (!clique->fits[i] ||
+            (group < lives->tracks && !lives_at(lives, buffers[i], group, peak)))
+            continue;
+        clique->chosen[group][clique->chosen_count[group]++] = buffers[i];
+        clique->chosen_bytes[group] += lives->sizes[buffers[i]];
+    }
+}
+
+static void keep_best(struct clique *clique)
+{
+    int64_t bytes = 0;
+
+    for (int g = 0; g < clique->groups; g++)
+        bytes += clique->chosen_bytes[g];
+    if (bytes <= clique->best_bytes)
+        return;
+    clique->best_bytes = bytes;
+    clique->best_count = 0;
+    for (int g = 0; g < clique->groups; g++)
+        for (int i = 0; i < clique->chosen_count[g]; i++)
+            clique->best[clique->best_count++] = clique->chosen[g][i];
+}
+
+static void climb(struct clique *clique, int start)
+{
+    int64_t before;
+
+    memset(clique->chosen_count, 0, (size_t)clique->groups * sizeof(int));
+    memset(clique->chosen_bytes, 0, (size_t)clique->groups * sizeof(int64_t));
+    for (int sweep = 0; sweep < MAX_SWEEPS; sweep++) {
+        before = clique->best_bytes;
+        for (int g = 0; g < clique->groups; g++) {
+            choose_group(clique, (start + g) % clique->groups);
+            keep_best(clique);
+        }
+        if (clique->best_bytes == before && sweep > 0)
+            return;
+    }
+}
+
+static int compare_bytes(const void *left, const void *right, void *arg)
+{
+    const int a = *(const int *)left, b = *(const int *)right;
+    const int64_t *sizes = arg;
+
+    return sizes[a] != sizes[b] ? (sizes[a] < sizes[b] ? 1 : -1) : a < b ? -1 : a > b;
+}
+
+/* Whatever conflicts with all that is there, the largest first. */
+static bool augment(struct clique *clique)
+{
+    const struct lifetimes *lives = clique->lives;
+    int *sorted = calloc((size_t)lives->count + 1, sizeof(*sorted));
+
+    if (!sorted)
+        return false;
+    for (int b = 0; b < lives->count; b++)
+        sorted[b] = b;
+    qsort_r(sorted, (size_t)lives->count, sizeof(*sorted), compare_bytes, lives->sizes);
+    for (int s = 0; s < lives->count; s++) {
+        int i = 0;
+        while (i < clique->best_count && clique->best[i] != sorted[s] &&
+               symm__conflict(lives, clique->best[i], sorted[s]))
+            i++;
+        if (i < clique->best_count)
+            continue;
+        clique->best[clique->best_count++] = sorted[s];
+        clique->best_bytes += lives->sizes[sorted[s]];
+    }
+    free(sorted);
+    return true;
+}
+
+/* ---- All sets -------------------------------------------------------------------------- */
+
+struct search {
+    struct clique *clique;
+    size_t words;
+    uint64_t *rows; /* [buffer]: what it conflicts with */
+    uint64_t *sets; /* one for each depth, and two more */
+    int *taken;
+    int64_t budget; /* words that may still be looked at */
+};
+
+static int lowest(const struct search *search, const uint64_t *set)
+{
+    for (size_t w = 0; w < search->words; w++)
+        if (set[w])
+            return (int)(w * 64) + __builtin_ctzll(set[w]);
+    return -1;
+}
+
+/* At most this much can a clique within the set weigh: a colouring's classes, the heaviest
+ * of each. `left` and `class` are room. */
+static int64_t bound(struct search *search, const uint64_t *set, uint64_t *left,
+                     uint64_t *class)
+{
+    const struct lifetimes *lives = search->clique->lives;
+    int64_t total = 0;
+    int buffer;
+
+    memcpy(left, set, search->words * sizeof(uint64_t));
+    while (lowest(search, left) >= 0) {
+        int64_t heaviest = 0;
+        memcpy(class, left, search->words * sizeof(uint64_t));
+        while ((buffer = lowest(search, class)) >= 0) {
+            left[buffer / 64] &= ~(1ULL << (buffer % 64));
+            class[buffer / 64] &= ~(1ULL << (buffer % 64));
+            for (size_t w = 0; w < search->words; w++)
+                class[w] &= ~search->rows[(size_t)buffer * search->words + w];
+            if (lives->sizes[buffer] > heaviest)
+                heaviest = lives->sizes[buffer];
+            search->budget -= (int64_t)search->words;
+        }
+        total += heaviest;
+    }
+    return total;
+}
+
+static void expand(struct search *search, int depth, int64_t weight)
+{
+    struct clique *clique = search->clique;
+    uint64_t *set = search->sets + (size_t)depth * search->words;
+    uint64_t *next = set + search->words;
+    uint64_t *room = search->sets + (size_t)(clique->lives->count + 2) * search->words;
+
+    if (weight > clique->best_bytes) {
+        clique->best_bytes = weight;
+        clique->best_count = depth;
+        memcpy(clique->best, search->taken, (size_t)depth * sizeof(int));
+    }
+    while (search->budget > 0) {
+        int buffer = lowest(search, set);
+        if (buffer < 0 || weight + bound(search, set, room, room + search->words) <=
+                              clique->best_bytes)
+            return;
+        set[buffer / 64] &= ~(1ULL << (buffer % 64));
+        for (size_t w = 0; w < search->words; w++)
+            next[w] = set[w] & search->rows[(size_t)buffer * search->words + w];
+        search->taken[depth] = buffer;
+        expand(search, depth + 1, weight + clique->lives->sizes[buffer]);
+    }
+}
+
+static bool try_all_sets(struct clique *clique)
+{
+    const struct lifetimes *lives = clique->lives;
+    const size_t count = (size_t)lives->count, words = count / 64 + 1;
+    struct search search = {.clique = clique, .words = words, .budget = EXACT_WORDS};
+    bool good;
+
+    search.rows = calloc(count + 1, words * sizeof(uint64_t));
+    search.sets = calloc(count + 4, words * sizeof(uint64_t));
+    search.taken = calloc(count + 1, sizeof(int));
+    good = search.rows && search.sets && search.taken;
+    for (int a = 0; good && a < lives->count; a++) {
+        search.sets[a / 64] |= 1ULL << (a % 64);
+        for (int b = 0; b < lives->count; b++)
+            if (a != b && symm__conflict(lives, a, b))
+                search.rows[(size_t)a * words + (size_t)b / 64] |= 1ULL << (b % 64);
+    }
+    if (good)
+        expand(&search, 0, 0);
+    free(search.rows);
+    free(search.sets);
+    free(search.taken);
+    return good;
+}
+
+/* ---- All together ----------------------------------------------------------------------- */
+
+static bool prepare(struct clique *clique)
+{
+    struct lifetimes *lives = clique->lives;
+    const size_t count = (size_t)lives->count + 1;
+    int at = lives->track_start[lives->tracks];
+
+    for (int b = 0; b < lives->count; b++)
+        if (lives->track[b] < 0)
+            lives->on_track[at++] = b;
+    clique->groups = lives->tracks + 1;
+    clique->chosen = calloc((size_t)clique->groups, sizeof(*clique->chosen));
+    clique->chosen_count = calloc((size_t)clique->groups, sizeof(int));
+    clique->chosen_bytes = calloc((size_t)clique->groups, sizeof(int64_t));
+    clique->change = calloc(count + 1, sizeof(int64_t));
+    clique->fits = calloc(count, sizeof(bool));
+    clique->best = symm__pool_alloc(&lives->pool, count, sizeof(int));
+    if (!clique->chosen || !clique->chosen_count || !clique->chosen_bytes ||
+        !clique->change || !clique->fits || !clique->best)
+        return false;
+    for (int g = 0; g < clique->groups; g++) {
+        clique->chosen[g] = calloc((size_t)group_count(clique, g) + 1, sizeof(int));
+        if (!clique->chosen[g])
+            return false;
+    }
+    return true;
+}
+
+symm_status symm__lifetimes_clique(struct lifetimes *lives)
+{
+    struct clique clique = {.lives = lives};
+    bool good = prepare(&clique);
+
+    for (int s = 0; good && s < clique.groups && s < MAX_STARTS; s++)
+        climb(&clique, s);
+    good = good && augment(&clique);
+    if (good && lives->count <= EXACT_COUNT)
+        good = try_all_sets(&clique);
+    for (int g = 0; clique.chosen && g < clique.groups; g++)
+        free(clique.chosen[g]);
+    free(clique.chosen);
+    free(clique.chosen_count);
+    free(clique.chosen_bytes);
+    free(clique.change);
+    free(clique.fits);
+    lives->clique = clique.best;
+    lives->clique_count = clique.best_count;
+    lives->clique_bytes = clique.best_bytes;
+    return good ? SYMM_OK : symm__program_nomem(lives->order->program);
+}

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_chains.c - see place_chains.h. First fit in several orders, and a search for a
+ * better order.
+ *
+ * The arena is a row of segments, each with the buffers that lie there in the order of their
+ * turns. A buffer may enter a segment if the one before it in that list is over before its
+ * first write, and it before that of the one behind it; around the circle too. Neighbours
+ * are enough: each life is over before the next begins. So a question costs a search in a
+ * sorted list, and no two buffers are ever compared that do not lie side by side.
+ */
+#include "place_chains.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "program_private.h"
+
+#define ORDERS     6
+#define MAX_STEPS  40000000 /* questions that a search for better orders may ask */
+#define MAX_TRIALS 20000
+
+struct segment {
+    int64_t low, high;
+    int *turns; /* sorted */
+    int count, room;
+    bool closed; /* held by a buffer that lives always */
+};
+
+struct arena {
+    const struct lifetimes *lives;
+    struct segment *segments;
+    int count, room;
+    int64_t steps; /* questions asked */
+    int64_t *offsets;
+};
+
+static int64_t top_of(const struct arena *arena)
+{
+    return arena->count ? arena->segments[arena->count - 1].high : 0;
+}
+
+/* ---- Segments ---------------------------------------------------------------------------- */
+
+/* How many of the segment's turns are below `turn`. */
+static int find_turn(const struct segment *segment, int turn)
+{
+    int low = 0, high = segment->count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (segment->turns[middle] < turn)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool may_enter(struct arena *arena, const struct segment *segment, int buffer)
+{
+    const struct lifetimes *lives = arena->lives;
+    const int count = segment->count;
+    int at, other;
+
+    arena->steps++;
+    if (count == 0)
+        return true;
+    if (segment->closed || lives->always[buffer])
+        return false;
+    at = find_turn(segment, lives->turn[buffer]);
+    if (at > 0 || lives->loop) {
+        other = lives->by_turn[segment->turns[at > 0 ? at - 1 : count - 1]];
+        if (!symm__lives_before(lives, other, buffer, at == 0))
+            return false;
+    }
+    if (at < count || lives->loop) {
+        other = lives->by_turn[segment->turns[at < count ? at : 0]];
+        if (!symm__lives_before(lives, buffer, other, at == count))
+            return false;
+    }
+    return true;
+}
+
+static bool enter(struct arena *arena, struct segment *segment, int buffer)
+{
+    const int turn = arena->lives->turn[buffer];
+    const int at = find_turn(segment, turn);
+
+    if (!symm__grow((void **)&segment->turns, segment->count, &segment->room,
+                    sizeof(int)))
+        return false;
+    memmove(segment->turns + at + 1, segment->turns + at,
+            (size_t)(segment->count - at) * sizeof(int));
+    segment->turns[at] = turn;
+    segment->count++;
+    segment->closed = arena->lives->always[buffer];
+    return true;
+}
+
+/* Room for a new segment at `index`, empty. */
+static struct segment *open_segment(struct arena *arena, int index)
+{
+    if (!symm__grow((void **)&arena->segments, arena->count, &arena->room,
+                    sizeof(*arena->segments)))
+        return NULL;
+    memmove(arena->segments + index + 1, arena->segments + index,
+            (size_t)(arena->count - index) * sizeof(*arena->segments));
+    arena->count++;
+    arena->segments[index] = (struct segment){.low = 0};
+    return &arena->segments[index];
+}
+
+/* Makes the segment at `index` end at `address`, which lies within it. */
+static bool split(struct arena *arena, int index, int64_t address)
+{
+    struct segment *upper = open_segment(arena, index + 1);
+    struct segment *lower = upper ? upper - 1 : NULL;
+
+    if (!upper)
+        return false;
+    *upper = (struct segment){.low = address,
+                              .high = lower->high,
+                              .count = lower->count,
+                              .room = lower->count + 4,
+                              .closed = lower->closed};
+    upper->turns = malloc((size_t)upper->room * sizeof(int));
+    if (!upper->turns) {
+        *upper = (struct segment){.low = address, .high = lower->high};
+        return false;
+    }
+    memcpy(upper->turns, lower->turns, (size_t)lower->count * sizeof(int));
+    lower->high = address;
+    return true;
+}
+
+/* The buffer takes [offset, offset + size); `index` is the segment that begins there. */
+static bool settle(struct arena *arena, int buffer, int index, int64_t offset)
+{
+    const int64_t end = offset + arena->lives->sizes[buffer];
+
+    arena->offsets[buffer] = offset;
+    while (offset < end) {
+        if (index == arena->count) {
+            struct segment *fresh = open_segment(arena, index);
+            if (!fresh)
+                return false;
+            fresh->low = offset;
+            fresh->high = end;
+        } else if (arena->segments[index].high > end && !split(arena, index, end)) {
+            return false;
+        }
+        if (!enter(arena, &arena->segments[index], buffer))
+            return false;
+        offset = arena->segments[index++].high;
+    }
+    return true;
+}
+
+/* The lowest place; *beyond: it would end above `limit`, and was not taken. */
+static bool place(struct arena *arena, int buffer, int64_t limit, bool *beyond)
+{
+    const int64_t size = arena->lives->sizes[buffer];
+    int begin = 0;
+
+    *beyond = false;
+    if (size == 0) {
+        arena->offsets[buffer] = 0;
+        return true;
+    }
+    for (int i = 0; i < arena->count; i++) {
+        const struct segment *segment = &arena->segments[i];
+        if (!may_enter(arena, segment, buffer))
+            begin = i + 1;
+        else if (segment->high - arena->segments[begin].low >= size)
+            return settle(arena, buffer, begin, arena->segments[begin].low);
+    }
+    const int64_t low =
+        begin < arena->count ? arena->segments[begin].low : top_of(arena);
+    *beyond = low + size > limit;
+    return *beyond || settle(arena, buffer, begin, low);
+}
+
+static void clear(struct arena *arena)
+{
+    for (int i = 0; i < arena->count; i++)
+        free(arena->segments[i].turns);
+    arena->count = 0;
+}
+
+/* Places all in this order; *peak is more than the limit if it cannot be kept. */
+static bool fill(struct arena *arena, const int *order, int64_t limit, int64_t *peak)
+{
+    bool beyond = false;
+
+    clear(arena);
+    for (int i = 0; i < arena->lives->count && !beyond; i++)
+        if (!place(arena, order[i], limit, &beyond))
+            return false;
+    *peak = beyond ? INT64_MAX : top_of(arena);
+    return true;
+}
+
+/* ---- Orders ------------------------------------------------------------------------------ */
+
+struct key {
+    double first, second; /* the larger, the earlier */
+    int turn, buffer;
+};
+
+static int compare_keys(const void *left, const void *right)
+{
+    const struct key *a = left, *b = right;
+
+    if (a->first < b->first || a->first > b->first)
+        return a->first < b->first ? 1 : -1;
+    if (a->second < b->second || a->second > b->second)
+        return a->second < b->second ? 1 : -1;
+    return a->turn < b->turn ? -1 : a->turn > b->turn;
+}
+
+/* What conflicts with each buffer: how many, and how many bytes. */
+struct weights {
+    double *count, *bytes;
+    double *begun, *begun_bytes; /* room: by seat of one track, sums from the first on */
+};
+
+/*
+ * Of the buffers on track `on`, those that begin before X is over and are not over before X
+ * begins. The former are a prefix of that track; the latter are counted by the seats of X's
+ * track.
+ */
+static void weigh_pair(const struct lifetimes *lives, int track, int on,
+                       struct weights *weights)
+{
+    const int *mine = lives->on_track + lives->track_start[track];
+    const int *others = lives->on_track + lives->track_start[on];
+    const int count = lives->track_start[track + 1] - lives->track_start[track];
+    const int other_count = lives->track_start[on + 1] - lives->track_start[on];
+    double over = 0, over_bytes = 0;
+    double *prefix = weights->begun_bytes, *ends = weights->begun;
+
+    /* prefix: bytes of the first i of `others`. ends: bytes that are over at my seat. */
+    memset(ends, 0, 2 * ((size_t)count + 1) * sizeof(*ends));
+    prefix[0] = 0;
+    for (int i = 0; i < other_count; i++) {
+        const int seat = lives->over[0][(size_t)others[i] * (size_t)lives->tracks +
+                                        (size_t)track];
+        const double bytes = (double)lives->sizes[others[i]];
+        prefix[i + 1] = prefix[i] + bytes;
+        ends[2 * seat] += 1;
+        ends[2 * seat + 1] += bytes;
+    }
+    for (int i = 0; i < count; i++) {
+        const size_t at = (size_t)mine[i] * (size_t)lives->tracks + (size_t)on;
+        const int until = lives->over[0][at];
+        over += ends[2 * i];
+        over_bytes += ends[2 * i + 1];
+        weights->count[mine[i]] += until - over;
+        weights->bytes[mine[i]] += prefix[until] - over_bytes;
+        if (lives->loop) {
+            weights->count[mine[i]] += lives->over[1][at];
+            weights->bytes[mine[i]] += prefix[lives->over[1][at]];
+        }
+    }
+}
+
+static bool weigh(const struct lifetimes *lives, struct weights *weights)
+{
+    const size_t count = (size_t)lives->count + 1;
+
+    weights->count = calloc(count, sizeof(double));
+    weights->bytes = calloc(count, sizeof(double));
+    weights->begun = calloc(2 * count + 2, sizeof(double));
+    weights->begun_bytes = calloc(count + 1, sizeof(double));
+    if (!weights->count || !weights->bytes || !weights->begun || !weights->begun_bytes)
+        return false;
+    for (int t = 0; t < lives->tracks; t++)
+        for (int on = 0; on < lives->tracks; on++)
+            weigh_pair(lives, t, on, weights);
+    for (int b = 0; b < lives->count; b++)
+        if (lives->track[b] < 0) /* lives from the beginning, or always */
+            weights->count[b] = weights->bytes[b] = 1e300;
+    return true;
+}
+
+static void weights_finish(struct weights *weights)
+{
+    free(weights->count);
+    free(weights->bytes);
+    free(weights->begun);
+    free(weights->begun_bytes);
+}
+
+static bool make_order(const struct lifetimes *lives, const struct weights *weights,
+                       int which, int *order)
+{
+    struct key *keys = calloc((size_t)lives->count + 1, sizeof(*keys));
+
+    if (!keys)
+        return false;
+    for (int b = 0; b < lives->count; b++) {
+        const double size = (double)lives->sizes[b];
+        const double count = weights->count[b], bytes = weights->bytes[b];
+        struct key key = {.turn = lives->turn[b], .buffer = b};
+        switch (which) {
+        case 0:
+            key.first = size;
+            break;
+        case 1:
+            key.first = size * (count + 1);
+            break;
+        case 2:
+            key.first = size;
+            key.second = count;
+            break;
+        case 3:
+            key.first = bytes;
+            key.second = size;
+            break;
+        case 4:
+            key.first = size * bytes;
+            break;
+        default: /* in order of turns, what lives always first */
+            key.first = lives->always[b];
+            break;
+        }
+        keys[b] = key;
+    }
+    qsort(keys, (size_t)lives->count, sizeof(*keys), compare_keys);
+    for (int i = 0; i < lives->count; i++)
+        order[i] = keys[i].buffer;
+    free(keys);
+    return true;
+}
+
+/* ---- Search ------------------------------------------------------------------------------ */
+
+struct placer {
+    struct arena arena;
+    const struct place_effort *effort;
+    int *order, *best_order;
+    int64_t *best_offsets;
+    int64_t best;
+    double start, told;
+    uint64_t random;
+    bool cut_short;
+};
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool keep_if_better(struct placer *placer, int64_t peak, bool or_equal)
+{
+    const size_t count = (size_t)placer->arena.lives->count;
+
+    if (peak > placer->best || (peak == placer->best && !or_equal))
+        return false;
+    placer->best = peak;
+    memcpy(placer->best_order, placer->order, count * sizeof(int));
+    memcpy(placer->best_offsets, placer->arena.offsets, count * sizeof(int64_t));
+    return true;
+}
+
+static bool try_orders(struct placer *placer)
+{
+    const struct lifetimes *lives = placer->arena.lives;
+    struct weights weights = {NULL};
+    bool good = weigh(lives, &weights);
+    int64_t peak;
+
+    for (int i = 0; i < ORDERS && good && placer->best > placer->effort->bound; i++) {
+        good = make_order(lives, &weights, i, placer->order) &&
+               fill(&placer->arena, placer->order, placer->best - 1, &peak);
+        if (good)
+            keep_if_better(placer, peak, false);
+    }
+    weights_finish(&weights);
+    return good;
+}
+
+static uint64_t draw(struct placer *placer, uint64_t below)
+{
+    placer->random ^= placer->random << 13;
+    placer->random ^= placer->random >> 7;
+    placer->random ^= placer->random << 17;
+    return placer->random % below;
+}
+
+/* One of the buffers that reach the peak goes to an earlier place in the order. */
+static void move_one(struct placer *placer)
+{
+    const struct lifetimes *lives = placer->arena.lives;
+    const int count = lives->count;
+    int at = -1, to, buffer;
+    uint64_t seen = 0;
+
+    memcpy(placer->order, placer->best_order, (size_t)count * sizeof(int));
+    for (int i = 0; i < count; i++) {
+        const int b = placer->order[i];
+        if (lives->sizes[b] > 0 &&
+            placer->best_offsets[b] + lives->sizes[b] == placer->best &&
+            draw(placer, ++seen) == 0)
+            at = i;
+    }
+    if (at < 0 || draw(placer, 4) == 0)
+        at = (int)draw(placer, (uint64_t)count);
+    to = (int)draw(placer, (uint64_t)at + 1);
+    buffer = placer->order[at];
+    memmove(placer->order + to + 1, placer->order + to,
+            (size_t)(at - to) * sizeof(int));
+    placer->order[to] = buffer;
+}
+
+/* false: time is up, or progress said so. */
+static bool go_on(struct placer *placer)
+{
+    const struct place_effort *effort = placer->effort;
+    const double seconds = now() - placer->start;
+
+    if (seconds > effort->time_limit)
+        placer->cut_short = true;
+    if (effort->progress && seconds - placer->told >= 1) {
+        placer->told = seconds;
+        if (!effort->progress(effort->arg, seconds, (size_t)placer->best,
+                              (size_t)effort->bound))
+            placer->cut_short = true;
+    }
+    return !placer->cut_short;
+}
+
+static bool improve(struct placer *placer)
+{
+    int64_t peak;
+    bool good = true;
+
+    placer->arena.steps = 0;
+    for (int i = 0; i < MAX_TRIALS && good && placer->arena.steps < MAX_STEPS &&
+                    placer->best > placer->effort->bound && go_on(placer);
+         i++) {
+        move_one(placer);
+        good = fill(&placer->arena, placer->order, placer->best, &peak);
+        if (good)
+            keep_if_better(placer, peak, true);
+    }
+    return good;
+}
+
+symm_status symm__place_chains(const struct lifetimes *lives,
+                               const struct place_effort *effort, int64_t *offsets,
+                               struct place_outcome *outcome)
+{
+    const size_t count = (size_t)lives->count + 1;
+    struct placer placer = {.arena = {.lives = lives},
+                            .effort = effort,
+                            .best_offsets = offsets,
+                            .best = INT64_MAX,
+                            .start = now(),
+                            .random = 0x9e3779b97f4a7c15ULL};
+    bool good;
+
+    placer.order = calloc(count, sizeof(int));
+    placer.best_order = calloc(count, sizeof(int));
+    placer.arena.offsets = calloc(count, sizeof(int64_t));
+    good = placer.order && placer.best_order && placer.arena.offsets &&
+           try_orders(&placer) && (!effort->search || lives->count == 0 || improve(&placer));
+    clear(&placer.arena);
+    free(placer.arena.segments);
+    free(placer.arena.offsets);
+    free(placer.order);
+    free(placer.best_order);
+    *outcome = (struct place_outcome){placer.best, placer.cut_short};
+    return good ? SYMM_OK : symm__program_nomem(lives->order->program);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_chains.h - where the buffers of a program lie in one arena, given what may follow
+ * what (lifetime.h).
+ *
+ * Guarantees: buffers that conflict get disjoint bytes; offsets are multiples of
+ * SYMM_PLAN_ALIGNMENT. Deterministic, but for a search that the time limit ends.
+ */
+#ifndef SYMM_PLANNER_PLACE_CHAINS_H
+#define SYMM_PLANNER_PLACE_CHAINS_H
+
+#include "lifetime.h"
+
+struct place_effort {
+    bool search;       /* improve the best order; else only try the fixed ones */
+    double time_limit; /* seconds of search */
+    int64_t bound;     /* an arena of this size is as small as it gets */
+    bool (*progress)(void *arg, double seconds, size_t best, size_t bound); /* or NULL */
+    void *arg;
+};
+
+struct place_outcome {
+    int64_t arena;
+    bool cut_short; /* the time limit, or progress, ended the search */
+};
+
+/* Fills offsets[buffer] and *outcome. */
+symm_status symm__place_chains(const struct lifetimes *lives,
+                               const struct place_effort *effort, int64_t *offsets,
+                               struct place_outcome *outcome) SYMM_MUST_CHECK;
+
+#endif

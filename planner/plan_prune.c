@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan_prune.c - takes barriers away that turn out to be superfluous: a later barrier may
+ * order what an earlier one was set for, and one that was asked for to save memory may save
+ * none.
+ *
+ * Guarantees: the program's own accesses stay ordered, and so do all pairs of buffers that
+ * share bytes where the choice placed them. A budget limits the trials, each of which plays
+ * the program once.
+ */
+#include <stdlib.h>
+
+#include "plan_private.h"
+#include "program_private.h"
+
+#define MAX_PLAYED 1500000 /* ops x periods x classes of ranks, over all trials */
+
+struct adjacent *symm__plan_pairs(const struct lifetimes *lives, const int64_t *offsets,
+                                  size_t *count)
+{
+    const symm_program *program = lives->order->program;
+    struct extent *extents = calloc((size_t)lives->count + 1, sizeof(*extents));
+    struct adjacent *pairs = NULL;
+
+    for (int b = 0; extents && b < lives->count; b++)
+        extents[b] = (struct extent){.low = (size_t)offsets[b],
+                                     .high = (size_t)offsets[b] +
+                                             program->buffers[b].bytes,
+                                     .turn = lives->always[b] ? -1 : lives->turn[b]};
+    if (extents)
+        pairs = symm__adjacent_pairs(extents, lives->count, lives->loop, count);
+    free(extents);
+    return pairs;
+}
+
+/* The ends of lives are the same under all barriers; first writes are those of the run. */
+static bool holds(const struct lifetimes *lives, const struct adjacent *pair)
+{
+    const uint32_t *clock =
+        symm__order_first(lives->order, pair->after, pair->next_period);
+    const int end = lives->last_start[pair->before + 1];
+
+    for (int l = lives->last_start[pair->before]; l < end; l++)
+        if (clock[lives->last[l].chain] < lives->last[l].at)
+            return false;
+    return true;
+}
+
+static symm_status try_without(struct order *order, bool *barrier,
+                               const struct lifetimes *lives,
+                               const struct adjacent *pairs, size_t count)
+{
+    bool enough = true;
+    symm_status status;
+
+    *barrier = false;
+    status = symm__order_try(order, &enough);
+    for (size_t i = 0; i < count && enough && status == SYMM_OK; i++)
+        enough = holds(lives, &pairs[i]);
+    *barrier = !enough;
+    return status;
+}
+
+symm_status symm__plan_prune(struct order *order, struct choice *choice,
+                             struct lifetimes *lives)
+{
+    const int ops = order->program->op_count;
+    const int64_t price =
+        (int64_t)ops * (order->program->loop ? 2 : 1) * order->pairs.count;
+    size_t count;
+    struct adjacent *pairs = symm__plan_pairs(lives, choice->offsets, &count);
+    int64_t budget = MAX_PLAYED;
+    bool dropped = false;
+    symm_status status = pairs ? SYMM_OK : symm__program_nomem(order->program);
+
+    for (int i = 2 * ops - 1; i >= 0 && status == SYMM_OK && budget >= price; i--) {
+        bool *barrier = i % 2 ? &order->exit[i / 2] : &order->entry[i / 2];
+        if (!*barrier)
+            continue;
+        status = try_without(order, barrier, lives, pairs, count);
+        dropped = dropped || !*barrier;
+        budget -= price;
+    }
+    free(pairs);
+    for (int i = 0; i < ops; i++) {
+        choice->entry[i] = order->entry[i];
+        choice->exit[i] = order->exit[i];
+    }
+    if (status == SYMM_OK)
+        status = symm__order_run(order); /* the last trial may have failed */
+    if (status == SYMM_OK && dropped) {
+        symm__lifetimes_finish(lives);
+        status = symm__lifetimes_make(lives, order);
+        if (status == SYMM_OK)
+            status = symm__lifetimes_clique(lives);
+    }
+    return status;
+}
