@@ -193,8 +193,9 @@ static bool refuse_order(struct check *c, const struct pair *pair)
 
     return symm__check_refuse(
         c,
-        "buffers %s and %s share bytes, and %s: their lifetimes overlap, or no barrier, "
-        "signal or depend orders all accesses to %s before the first write of %s%s",
+        "buffers %s and %s share bytes, and %s: their lifetimes overlap, or there is no "
+        "barrier over both ranks and no signal or depend that orders all accesses to %s "
+        "before the first write of %s%s",
         name_of(c, pair->before), name_of(c, pair->after),
         never ? "one of them holds its value all the time"
               : "the one is not over on every rank when the other begins",

@@ -142,9 +142,9 @@ static const char *objection(const symm_program_op *o, symm_plan_algorithm algor
             return "does all_reduce only";
         return o->out < 0 ? "writes to other ranks, but `out` is private" : NULL;
     case SYMM_PLAN_COPY_ENGINE:
-        if (sums)
-            return "does not reduce";
-        return o->out < 0 ? "writes to other ranks, but `out` is private" : NULL;
+        if (o->out < 0)
+            return "writes to other ranks, but `out` is private";
+        return sums ? "does not reduce" : NULL;
     default:
         return "is not an algorithm for a collective";
     }

@@ -96,10 +96,8 @@ int symm__program_group(const symm_program *program, const char *name)
 
 int symm__program_buffer(const symm_program *program, const char *name)
 {
-    for (int i = 0; i < program->buffer_count; i++)
-        if (strcmp(program->buffers[i].name, name) == 0)
-            return i;
-    return -1;
+    return symm__names_find(&((const struct program_private *)program)->buffer_names,
+                            name);
 }
 
 void symm__group_find(const symm_program_group *group, int rank, int *list, int *place)
@@ -186,6 +184,9 @@ void symm_program_destroy(symm_program *program)
 {
     if (!program)
         return;
+    symm__names_free(&inside(program)->buffer_names);
+    symm__names_free(&inside(program)->sites);
+    symm__names_free(&inside(program)->waits);
     symm__pool_free(&inside(program)->pool);
     free(program->streams);
     free(program->groups);
@@ -309,6 +310,8 @@ static symm_status append_buffer(symm_program *program, const char *name,
     text = symm__pool_copy(&private->pool, name);
     if (!text || !symm__grow((void **)&program->buffers, program->buffer_count,
                              &private->buffer_room, sizeof(*program->buffers)))
+        return symm__program_nomem(program);
+    if (!symm__names_add(&private->buffer_names, text, program->buffer_count))
         return symm__program_nomem(program);
     program->buffers[program->buffer_count] = *made;
     program->buffers[program->buffer_count].name = text;

@@ -45,24 +45,19 @@ static symm_status check_index(struct adding *at, const char *name, int index,
 static symm_status take_site(struct adding *at)
 {
     const symm_program *program = at->program;
+    struct program_private *private = (struct program_private *)at->program;
     const bool wait = at->op.kind == SYMM_PROGRAM_WAIT;
 
     if (!at->op.site || !*at->op.site)
         return symm__program_refuse(program, field(at, "site"), "no site",
                                     "a name that is not empty");
     snprintf(at->found, sizeof(at->found), "\"%.100s\"", at->op.site);
-    for (int i = 0; i < program->op_count; i++) {
-        const symm_program_op *other = &program->ops[i];
-        if (!other->site || (other->kind == SYMM_PROGRAM_WAIT) != wait ||
-            strcmp(other->site, at->op.site) != 0)
-            continue;
+    if (symm__names_find(wait ? &private->waits : &private->sites, at->op.site) >= 0)
         return symm__program_refuse(program, field(at, "site"), at->found,
                                     wait
                                         ? "the site of a put that no other op waits for"
                                         : "a name not used before");
-    }
-    at->op.site =
-        symm__pool_copy(&((struct program_private *)at->program)->pool, at->op.site);
+    at->op.site = symm__pool_copy(&private->pool, at->op.site);
     return at->op.site ? SYMM_OK : symm__program_nomem(program);
 }
 
@@ -302,6 +297,11 @@ symm_status symm_program_add_op(symm_program *program, const symm_program_op *op
     if (!symm__grow((void **)&program->ops, program->op_count, &private->op_room,
                     sizeof(*program->ops)))
         return symm__program_nomem(program);
+    if (at.op.site &&
+        !symm__names_add(at.op.kind == SYMM_PROGRAM_WAIT ? &private->waits
+                                                         : &private->sites,
+                         at.op.site, program->op_count))
+        return symm__program_nomem(program);
     program->ops[program->op_count++] = at.op;
     program->order = NULL;
     private->hashed = false;
@@ -315,12 +315,10 @@ static symm_status find_put(symm_program *program, int index)
     symm_program_op *op = &program->ops[index];
     char path[40], found[120];
 
-    op->put = -1;
-    for (int i = 0; i < program->op_count; i++) {
-        const symm_program_op *other = &program->ops[i];
-        if (other->kind == SYMM_PROGRAM_PUT && strcmp(other->site, op->site) == 0)
-            op->put = i;
-    }
+    op->put =
+        symm__names_find(&((struct program_private *)program)->sites, op->site);
+    if (op->put >= 0 && program->ops[op->put].kind != SYMM_PROGRAM_PUT)
+        op->put = -1;
     snprintf(path, sizeof(path), "ops[%d].site", index);
     snprintf(found, sizeof(found), "\"%.100s\"", op->site);
     if (op->put < 0)

@@ -5,15 +5,17 @@
 #ifndef SYMM_PLANNER_PROGRAM_PRIVATE_H
 #define SYMM_PLANNER_PROGRAM_PRIVATE_H
 
+#include "names.h"
 #include "pool.h"
 #include "symm/plan.h"
 
-#define MAX_BUFFERS 1000000
+#define MAX_BUFFERS 500000
 
 struct program_private {
     symm_program program; /* first: the caller's pointer is ours */
     struct pool pool;     /* names, lists, the order */
     const char *source;   /* in complaints: the file, or "program NAME" */
+    struct names buffer_names, sites, waits; /* sites: of collectives and puts */
     int stream_room, group_room, buffer_room, op_room;
     bool hashed; /* `hash` is that of the text it was read from */
     uint64_t hash;

@@ -139,7 +139,8 @@ static symm_status check_shared(const struct symm_team_plan *plan)
                       "%s: buffers '%s' and '%s' share bytes from offset %zu on, and "
                       "buffers[%d].after does not list the other: nothing keeps them "
                       "apart in time; make the plan again by symm-plan plan",
-                      plan->path, buffers[a].name, buffers[b].name,
+                      plan->path, buffers[a < b ? a : b].name,
+                      buffers[a < b ? b : a].name,
                       buffers[a].offset > buffers[b].offset ? buffers[a].offset
                                                             : buffers[b].offset,
                       b);

@@ -139,8 +139,9 @@ static const struct wrong wrong_plans[] = {
     {PLAN("\"buffers\": [], \"ops\": []"), "chains", "nothing", "a list"},
     {PLAN("\"buffers\": [], \"ops\": [], \"chains\": []"), "antichain", "nothing",
      "a list of indices"},
-    {PLAN("\"buffers\": [], \"ops\": [], \"chains\": [], \"antichain\": [0]"),
-     "antichain", "0", "indices of the plan's buffers"},
+    {PLAN("\"buffers\": [" PLAN_BUFFER "], \"ops\": [], \"chains\": [], "
+          "\"antichain\": [1]"),
+     "antichain", "1", "indices of the plan's buffers"},
     {PLAN("\"buffers\": [], \"ops\": [], \"chains\": [], \"antichain\": []"),
      "certificate", "nothing", "a list"},
     {PLAN("\"buffers\": [" PLAN_BUFFER "], \"ops\": [], \"chains\": [], "
@@ -391,13 +392,13 @@ static void test_too_many_buffers(void **state)
 
     (void)state;
     assert_int_equal(symm_program_create("many", 1, false, &program), SYMM_OK);
-    for (int i = 0; i < 1000000; i++) {
+    for (int i = 0; i < 500000; i++) {
         snprintf(name, sizeof(name), "%d", i);
         assert_int_equal(symm_program_add_bytes(program, name, 1, &buffer), SYMM_OK);
     }
     assert_int_equal(symm_program_add_bytes(program, "more", 1, &buffer),
                      SYMM_ERR_INVALID);
-    assert_non_null(strstr(symm_last_error(), "allowed: 1000000 buffers"));
+    assert_non_null(strstr(symm_last_error(), "allowed: 500000 buffers"));
     symm_program_destroy(program);
 }
 
