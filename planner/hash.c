@@ -4,7 +4,6 @@
  */
 #include "hash.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,18 +85,21 @@ void symm__json_string(struct json_out *out, const char *text)
 
 void symm__json_number(struct json_out *out, int64_t number)
 {
-    char text[24];
-    int length = snprintf(text, sizeof(text), "%" PRId64, number);
-
-    put_bytes(out, text, (size_t)length);
+    if (number < 0)
+        put_bytes(out, "-", 1);
+    symm__json_unsigned(out, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
 }
 
+/* By hand: documents have some hundred thousand of these. */
 void symm__json_unsigned(struct json_out *out, uint64_t number)
 {
-    char text[24];
-    int length = snprintf(text, sizeof(text), "%" PRIu64, number);
+    char text[20], *at = text + sizeof(text);
 
-    put_bytes(out, text, (size_t)length);
+    do {
+        *--at = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    put_bytes(out, at, (size_t)(text + sizeof(text) - at));
 }
 
 void symm__json_bool(struct json_out *out, bool value)

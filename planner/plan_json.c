@@ -2,7 +2,7 @@
 /*
  * plan_json.c - reads a symm-plan/2 document. What it says is checked for form only;
  * whether it fits a program and is safe, symm_plan_check finds out. Unknown members are
- * ignored. Ranks leave the proof out: its text is blanked before the document is parsed.
+ * ignored. Ranks leave the proof out: its text is dropped before the document is parsed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -442,12 +442,12 @@ symm_status symm_plan_parse(const char *text, size_t length, const char *name,
 /* ---- Without the proof -------------------------------------------------------------------- */
 
 /* Behind the string that begins at `at`, or the end of the text. */
-static char *skip_string(char *at, const char *end)
+static char *skip_string(char *at, char *end)
 {
     for (at++; at < end && *at != '"'; at++)
-        if (*at == '\\')
+        if (*at == '\\' && at + 1 < end)
             at++;
-    return at < end ? at + 1 : at;
+    return at < end ? at + 1 : end;
 }
 
 static bool is_proof(const char *key, size_t length)
@@ -461,32 +461,30 @@ static bool is_proof(const char *key, size_t length)
     return false;
 }
 
-/* Blanks what lies between the brackets of the list that begins at `at`, but for the ends of
- * lines, by which complaints count. Returns the closing bracket, or the end. */
-static char *blank_list(char *at, const char *end)
+/* Passes over what lies between the brackets of the list that begins at `at`, and keeps the
+ * ends of lines, by which complaints count, at *to. Returns the closing bracket, or `end`. */
+static char *pass_list(char *at, char *end, char **to)
 {
     int depth = 1;
 
     for (at++; at < end; at++) {
         if (*at == '"') {
-            char *behind = skip_string(at, end);
-            memset(at, ' ', (size_t)(behind - at));
-            at = behind - 1;
+            at = skip_string(at, end) - 1;
             continue;
         }
         depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
         if (depth == 0)
             return at;
-        if (*at != '\n')
-            *at = ' ';
+        if (*at == '\n')
+            *(*to)++ = '\n';
     }
-    return at;
+    return end;
 }
 
-/* The root's lists that prove the plan become empty ones. */
-static void blank_proof(char *text, size_t length)
+/* The root's lists that prove the plan become empty ones. Returns the text's new length. */
+static size_t drop_proof(char *text, size_t length)
 {
-    char *const end = text + length;
+    char *const end = text + length, *to = text;
     bool proof = false; /* the last string at depth 1 is one of their names */
     int depth = 0;
 
@@ -494,14 +492,22 @@ static void blank_proof(char *text, size_t length)
         if (*at == '"') {
             char *behind = skip_string(at, end);
             proof = depth == 1 && is_proof(at, (size_t)(behind - at));
+            memmove(to, at, (size_t)(behind - at));
+            to += behind - at;
             at = behind - 1;
-        } else if (*at == '[' && depth == 1 && proof) {
-            at = blank_list(at, end);
+            continue;
+        }
+        *to++ = *at;
+        if (*at == '[' && depth == 1 && proof) {
+            at = pass_list(at, end, &to);
+            if (at < end)
+                *to++ = *at;
             proof = false;
         } else {
             depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
         }
     }
+    return (size_t)(to - text);
 }
 
 static char *read_text(const char *path, size_t *length, symm_status *status)
@@ -545,7 +551,7 @@ symm_status symm_plan_read_run(const char *path, symm_plan **plan)
 
     if (!text)
         return status;
-    blank_proof(text, length);
+    length = drop_proof(text, length);
     root = symm__json_text(text, length, path, &status);
     free(text);
     return root ? make_plan(root, path, false, plan) : status;
