@@ -31,7 +31,8 @@ struct play {
     uint32_t *met;    /* one clock */
     uint32_t *ended;  /* [stream][rank]: all ops so far are over */
     uint32_t *before; /* [stream][rank]: all but the last that runs a kernel */
-    uint32_t **kept;  /* by position: [rank] clocks that a wait or a depend takes up */
+    uint32_t **kept;  /* by position: [rank] clocks that a depend takes up */
+    uint32_t **sent;  /* by position of a put: those that its wait takes up */
     bool *keep;
 };
 
@@ -268,7 +269,7 @@ static void play_wait(struct play *play, const struct check_op *op)
         const struct check_ranks sender = symm__check_related(
             play->c, CHECK_SENDER, put->op->group, put->op->shift, r);
         raise(clock_at(play, play->now, 0, r),
-              clock_at(play, play->kept[op->put], 0, sender.ranks[0]), play->row);
+              clock_at(play, play->sent[op->put], 0, sender.ranks[0]), play->row);
     }
 }
 
@@ -282,15 +283,15 @@ static void play_depend(struct play *play, const struct check_op *op)
     }
 }
 
-static bool keep_clocks(struct play *play, int position, uint32_t *from)
+static bool keep_clocks(const struct play *play, uint32_t **kept, const uint32_t *from)
 {
     const size_t bytes = (size_t)play->world * bytes_of(play);
 
-    if (!play->kept[position])
-        play->kept[position] = malloc(bytes);
-    if (!play->kept[position])
+    if (!*kept)
+        *kept = malloc(bytes);
+    if (!*kept)
         return symm__check_nomem(play->c);
-    memcpy(play->kept[position], from, bytes);
+    memcpy(*kept, from, bytes);
     return true;
 }
 
@@ -302,14 +303,13 @@ static bool end_op(struct play *play, int position)
     uint32_t *ended = clock_at(play, play->ended, stream, 0);
 
     come_to(play, position, CHECK_END);
-    if (op->wait >= 0 && !keep_clocks(play, position, play->now))
+    if (op->wait >= 0 && !keep_clocks(play, &play->sent[position], play->now))
         return false;
     if (op->op->kind != SYMM_PROGRAM_DEPEND)
         memcpy(clock_at(play, play->before, stream, 0), ended,
                moments * sizeof(uint32_t));
     raise(ended, play->now, moments);
-    /* A put's clocks are what its wait takes up; a depend on it then learns a little less. */
-    return op->wait >= 0 || !play->keep[position] || keep_clocks(play, position, ended);
+    return !play->keep[position] || keep_clocks(play, &play->kept[position], ended);
 }
 
 static bool play_op(struct play *play, const struct seats *seats, int position)
@@ -352,9 +352,10 @@ static bool prepare(struct play *play)
     play->ended = calloc(streams * clocks + 1, sizeof(uint32_t));
     play->before = calloc(streams * clocks + 1, sizeof(uint32_t));
     play->kept = calloc((size_t)c->op_count + 1, sizeof(*play->kept));
+    play->sent = calloc((size_t)c->op_count + 1, sizeof(*play->sent));
     play->keep = calloc((size_t)c->op_count + 1, sizeof(*play->keep));
     if (!c->begins || !play->now || !play->met || !play->ended || !play->before ||
-        !play->kept || !play->keep)
+        !play->kept || !play->sent || !play->keep)
         return symm__check_nomem(c);
     for (int i = 0; i < c->op_count; i++)
         if (c->ops[i].after >= 0)
@@ -362,11 +363,14 @@ static bool prepare(struct play *play)
     return true;
 }
 
-/* Clocks that are kept for later ops of the period: those of the last op are then over. */
 static void drop_kept(struct play *play)
 {
-    for (int i = 0; play->kept && i < play->c->op_count; i++)
+    for (int i = 0; play->kept && play->sent && i < play->c->op_count; i++) {
         free(play->kept[i]);
+        free(play->sent[i]);
+    }
+    free(play->kept);
+    free(play->sent);
 }
 
 bool symm__check_order(struct check *c)
@@ -386,7 +390,6 @@ bool symm__check_order(struct check *c)
     free(play.met);
     free(play.ended);
     free(play.before);
-    free(play.kept);
     free(play.keep);
     return good;
 }

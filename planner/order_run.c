@@ -23,7 +23,8 @@ struct run {
     uint32_t *old;     /* room: what was before a barrier */
     uint32_t *done;    /* [stream]: after all ops so far */
     uint32_t *before;  /* [stream]: without the last, depends not counted */
-    uint32_t **kept;   /* by op: clocks at a put's end, or for a depend */
+    uint32_t **kept;   /* by op: clocks of its stream at its end, for a depend */
+    uint32_t **sent;   /* by op: clocks of a put at its end, for the wait */
     bool *fresh;       /* by op: its exit barrier was set in this run */
     uint32_t *ends;    /* NULL, or where the clocks at ends go */
     int period;
@@ -241,13 +242,13 @@ static void start_op(struct run *run, int op)
     reach(run, op, POINT_START);
 }
 
-static bool keep_clocks(struct run *run, int op)
+static bool keep_clocks(const struct run *run, uint32_t **kept, const uint32_t *from)
 {
-    if (!run->kept[op])
-        run->kept[op] = malloc(run->row * sizeof(uint32_t));
-    if (!run->kept[op])
+    if (!*kept)
+        *kept = malloc(run->row * sizeof(uint32_t));
+    if (!*kept)
         return false;
-    copy(run, run->kept[op], run->now);
+    copy(run, *kept, from);
     return true;
 }
 
@@ -272,13 +273,13 @@ static bool end_op(struct run *run, int op)
     uint32_t *done = clock_of(run, run->done, stream_of(run, op));
 
     reach(run, op, POINT_END);
-    if (order->waited[op] && !keep_clocks(run, op))
+    if (order->waited[op] && !keep_clocks(run, &run->sent[op], run->now))
         return false;
     if (order->halves == 2 && run->program->ops[op].kind != SYMM_PROGRAM_DEPEND)
         copy(run, clock_of(run, run->before, stream_of(run, op)), done);
     join(done, run->now, run->row);
     copy(run, run->now, done);
-    if (order->kept[op] && !order->waited[op] && !keep_clocks(run, op))
+    if (order->kept[op] && !keep_clocks(run, &run->kept[op], done))
         return false;
     show_end(run, op);
     return true;
@@ -289,7 +290,7 @@ static void play_wait(struct run *run, int op)
     const int from = run->program->ops[op].put;
     const symm_program_op *put = &run->program->ops[from];
 
-    learn(run, run->kept[from],
+    learn(run, run->sent[from],
           symm__pairs_relation(&run->order->pairs, ACTOR_SENDER, put->group,
                                put->shift));
 }
@@ -408,9 +409,10 @@ static bool run_init(struct run *run, struct order *order)
     run->done = calloc(streams, (run->row + 1) * sizeof(uint32_t));
     run->before = calloc(streams, (run->row + 1) * sizeof(uint32_t));
     run->kept = calloc(ops, sizeof(*run->kept));
+    run->sent = calloc(ops, sizeof(*run->sent));
     run->fresh = calloc(ops, sizeof(bool));
     return run->now && run->saved && run->old && run->done && run->before &&
-           run->kept && run->fresh;
+           run->kept && run->sent && run->fresh;
 }
 
 static void run_finish(struct run *run)
@@ -420,9 +422,12 @@ static void run_finish(struct run *run)
     free(run->old);
     free(run->done);
     free(run->before);
-    for (int i = 0; run->kept && i < run->program->op_count; i++)
+    for (int i = 0; run->kept && run->sent && i < run->program->op_count; i++) {
         free(run->kept[i]);
+        free(run->sent[i]);
+    }
     free(run->kept);
+    free(run->sent);
     free(run->fresh);
 }
 
