@@ -149,7 +149,7 @@ static void print_plan(FILE *file, const symm_plan *plan)
         fprintf(file, "%s\n", plan->note);
     print_algorithms(file, plan);
     fprintf(file,
-            "%zu pairs of buffers share bytes, or a buffer with itself, each with "
+            "%zu pairs of buffers follow one another in some bytes, each with "
             "what orders it\n",
             plan->certificate_count);
     print_points(file, plan);

@@ -451,7 +451,7 @@ SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowe
 /* ---- Plans, explanations, traces ------------------------------------------------- */
 
 /*
- * Loads a plan (symm-plan/1, docs/planner.md) for the team, which has as many ranks as the
+ * Loads a plan (symm-plan/2, docs/planner.md) for the team, which has as many ranks as the
  * plan's world; once in the team's life, before its alloc_ids are placed. Local: every rank
  * loads the same file. The arena is reserved in the team's heap, and from then on
  * symm_empty_strided_p2p answers an alloc_id of the plan with its place there: buffers may
