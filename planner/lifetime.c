@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "program_private.h"
+#include "status.h"
 
 static int64_t round_up(size_t bytes)
 {
@@ -284,10 +285,21 @@ symm_status symm__lifetimes_make(struct lifetimes *lives, const struct order *or
     *lives = (struct lifetimes){.order = order,
                                 .loop = order->program->loop,
                                 .count = order->program->buffer_count};
-    if (make(lives))
-        return SYMM_OK;
-    symm__lifetimes_finish(lives);
-    return symm__program_nomem(order->program);
+    int64_t total = 0;
+
+    if (!make(lives)) {
+        symm__lifetimes_finish(lives);
+        return symm__program_nomem(order->program);
+    }
+    for (int b = 0; b < lives->count; b++)
+        if (lives->sizes[b] < 0 ||
+            __builtin_add_overflow(total, lives->sizes[b], &total)) {
+            symm__lifetimes_finish(lives);
+            return symm__fail(SYMM_ERR_OVERFLOW,
+                              "program %s: its %d buffers have more than 2^63 bytes in all",
+                              order->program->name, order->program->buffer_count);
+        }
+    return SYMM_OK;
 }
 
 void symm__lifetimes_finish(struct lifetimes *lives)
