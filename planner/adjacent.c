@@ -138,8 +138,8 @@ static void add_pair(struct sweep *sweep, size_t seat)
 
     if (around)
         next = set_next(&sweep->set, 0);
-    if (around && (!sweep->loop ||
-                   ((size_t)next == seat && sweep->seats[seat].turn < 0)))
+    if (around &&
+        (!sweep->loop || ((size_t)next == seat && sweep->seats[seat].turn < 0)))
         return;
     sweep->pairs[sweep->pair_count++] =
         (struct adjacent){sweep->seats[seat].index, sweep->seats[next].index, around};
@@ -202,8 +202,8 @@ static size_t drop_repeated(struct adjacent *pairs, size_t count)
     return kept;
 }
 
-struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count, bool loop,
-                                      size_t *found)
+struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
+                                      bool loop, size_t *found)
 {
     struct sweep sweep = {.extents = extents, .count = count, .loop = loop};
     const bool good = prepare(&sweep);

@@ -24,7 +24,7 @@ struct adjacent {
 };
 
 /* All pairs, each once, by `after` and then `before`. NULL: memory is exhausted. free() it. */
-struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count, bool loop,
-                                      size_t *found);
+struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
+                                      bool loop, size_t *found);
 
 #endif

@@ -124,8 +124,8 @@ int symm__check_lane(const struct check *c, int position, int period)
 bool symm__check_before(const struct check *c, int a, int b, int period)
 {
     const struct check_life *life = &c->lives[a];
-    const uint32_t *known = c->begins + ((size_t)b * 2 + (size_t)period) *
-                                            (size_t)c->chain_count;
+    const uint32_t *known =
+        c->begins + ((size_t)b * 2 + (size_t)period) * (size_t)c->chain_count;
 
     if (life->always || c->lives[b].always || c->lives[b].first)
         return false;

@@ -125,9 +125,9 @@ bool symm__check_nomem(struct check *c); /* false, with the status set */
 const char *symm__check_name(const struct check_op *op, char *text, size_t bytes);
 
 /* The parts of the proof; false: refused, or not made (c->status). */
-bool symm__check_fit(struct check *c);         /* check_fit.c, fills ops and accesses */
-bool symm__check_lives(struct check *c);       /* check_lives.c, fills lives and chains */
-bool symm__check_order(struct check *c);       /* check_order.c, fills begins */
+bool symm__check_fit(struct check *c);   /* check_fit.c, fills ops and accesses */
+bool symm__check_lives(struct check *c); /* check_lives.c, fills lives and chains */
+bool symm__check_order(struct check *c); /* check_order.c, fills begins */
 bool symm__check_certificate(struct check *c); /* check_certificate.c */
 bool symm__check_figures(struct check *c);     /* check_figures.c */
 

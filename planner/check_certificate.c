@@ -145,9 +145,10 @@ static bool is_chain(const struct check *c, const symm_plan_chain *named,
     const int parameter = chain->who == CHECK_SENDER ? named->shift : named->root;
 
     return strcmp(named->by, words[chain->who]) == 0 &&
-           (self ? named->group == NULL
-                 : named->group && strcmp(named->group,
-                                          c->program->groups[chain->group].name) == 0) &&
+           (self
+                ? named->group == NULL
+                : named->group && strcmp(named->group,
+                                         c->program->groups[chain->group].name) == 0) &&
            parameter == chain->parameter &&
            (chain->who == CHECK_SENDER ? named->root : named->shift) == 0 &&
            named->half == chain->lane % c->halves &&
@@ -193,8 +194,10 @@ static bool refuse_order(struct check *c, const struct pair *pair)
 
     return symm__check_refuse(
         c,
-        "buffers %s and %s share bytes, and %s: their lifetimes overlap, or there is no "
-        "barrier over both ranks and no signal or depend that orders all accesses to %s "
+        "buffers %s and %s share bytes, and %s: their lifetimes overlap, or there is "
+        "no "
+        "barrier over both ranks and no signal or depend that orders all accesses to "
+        "%s "
         "before the first write of %s%s",
         name_of(c, pair->before), name_of(c, pair->after),
         never ? "one of them holds its value all the time"
@@ -210,16 +213,16 @@ static bool check_witness(struct shares *all, const struct pair *pair, size_t nu
     struct check *c = all->c;
     const int chain = all->chain[witness->chain];
     const struct check_life *life = &c->lives[pair->before];
-    const uint32_t *known =
-        c->begins + ((size_t)pair->after * 2 + (size_t)pair->next) *
-                        (size_t)c->chain_count;
+    const uint32_t *known = c->begins + ((size_t)pair->after * 2 + (size_t)pair->next) *
+                                            (size_t)c->chain_count;
     int i = 0;
 
     while (i < life->last_count && life->last[i].chain != chain)
         i++;
     if (i == life->last_count || all->seen[chain])
         return symm__check_refuse(
-            c, "the certificate's entry %zu (%s before %s) has a superfluous witness: %s",
+            c,
+            "the certificate's entry %zu (%s before %s) has a superfluous witness: %s",
             number, name_of(c, pair->before), name_of(c, pair->after),
             all->seen[chain] ? "its chain is named twice"
                              : "the buffer is not touched on its chain");
@@ -227,7 +230,8 @@ static bool check_witness(struct shares *all, const struct pair *pair, size_t nu
     if (witness->moment < life->last[i].at || witness->moment > known[chain])
         return symm__check_refuse(
             c,
-            "the certificate's entry %zu (%s before %s%s) has the witness %lld on chain "
+            "the certificate's entry %zu (%s before %s%s) has the witness %lld on "
+            "chain "
             "%d, allowed: %u to %u",
             number, name_of(c, pair->before), name_of(c, pair->after),
             pair->next ? " of the next period" : "", (long long)witness->moment,
@@ -246,12 +250,13 @@ static bool check_entry(struct shares *all, const struct pair *pair)
     for (int w = 0; w < entry->witness_count && good; w++)
         good = check_witness(all, pair, number, &entry->witness[w]);
     if (good && entry->witness_count < life->last_count)
-        good = symm__check_refuse(
-            c,
-            "the certificate's entry %zu (%s before %s) lacks a witness: it has %d, and "
-            "the buffer is touched on %d chains",
-            number, name_of(c, pair->before), name_of(c, pair->after),
-            entry->witness_count, life->last_count);
+        good = symm__check_refuse(c,
+                                  "the certificate's entry %zu (%s before %s) lacks a "
+                                  "witness: it has %d, and "
+                                  "the buffer is touched on %d chains",
+                                  number, name_of(c, pair->before),
+                                  name_of(c, pair->after), entry->witness_count,
+                                  life->last_count);
     for (int i = 0; i < life->last_count; i++)
         all->seen[life->last[i].chain] = false;
     return good;
@@ -354,9 +359,10 @@ static bool prepare(struct shares *all)
             good = entry->witness[w].chain >= 0 &&
                    entry->witness[w].chain < c->plan->chain_count;
         if (!good)
-            return symm__check_refuse(
-                c, "the certificate's entry %zu names buffers or chains that are not there",
-                i);
+            return symm__check_refuse(c,
+                                      "the certificate's entry %zu names buffers or "
+                                      "chains that are not there",
+                                      i);
         all->listed[i] =
             (struct pair){entry->before, entry->after, entry->next_period, entry};
     }

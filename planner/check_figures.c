@@ -31,7 +31,8 @@ static bool check_arena(struct check *c)
         if (plan->buffers[b].bytes > 0 && end > peak)
             peak = end;
         if (!add_rounded(&dedicated, plan->buffers[b].bytes))
-            return symm__check_refuse(c, "the sizes of all buffers are too large to add");
+            return symm__check_refuse(c,
+                                      "the sizes of all buffers are too large to add");
     }
     return add_rounded(&arena, peak) &&
            check_figure(c, "arena_bytes", plan->arena_bytes, arena) &&
@@ -54,8 +55,7 @@ static bool conflicts(const struct check *c, int a, int b)
         if (begin && c->ops[begin->op].planned && c->ops[begin->op].op->in == x)
             continue;
         begin = lives[x].begin;
-        if (loop && begin && c->ops[begin->op].planned &&
-            c->ops[begin->op].op->in == y)
+        if (loop && begin && c->ops[begin->op].planned && c->ops[begin->op].op->in == y)
             continue;
         return false;
     }
@@ -71,9 +71,11 @@ static bool check_bound(struct check *c)
         const int b = plan->antichain[i];
         if (b < 0 || b >= plan->buffer_count || (i > 0 && b <= plan->antichain[i - 1]))
             return symm__check_refuse(
-                c, "antichain[%d] is %d, allowed: indices of buffers that ascend", i, b);
+                c, "antichain[%d] is %d, allowed: indices of buffers that ascend", i,
+                b);
         if (!add_rounded(&sum, plan->buffers[b].bytes))
-            return symm__check_refuse(c, "the sizes of all buffers are too large to add");
+            return symm__check_refuse(c,
+                                      "the sizes of all buffers are too large to add");
         for (int k = 0; k < i && !c->lives[b].always; k++)
             if (!conflicts(c, plan->antichain[k], b))
                 return symm__check_refuse(
@@ -84,10 +86,10 @@ static bool check_bound(struct check *c)
     if (!check_figure(c, "lower_bound_bytes", plan->lower_bound_bytes, sum))
         return false;
     return plan->lower_bound_proved == (sum == plan->arena_bytes) ||
-           symm__check_refuse(
-               c, "lower_bound_proved is %s, and the bound %s arena_bytes",
-               plan->lower_bound_proved ? "true" : "false",
-               sum == plan->arena_bytes ? "equals" : "does not equal");
+           symm__check_refuse(c,
+                              "lower_bound_proved is %s, and the bound %s arena_bytes",
+                              plan->lower_bound_proved ? "true" : "false",
+                              sum == plan->arena_bytes ? "equals" : "does not equal");
 }
 
 bool symm__check_figures(struct check *c)

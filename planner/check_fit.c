@@ -39,10 +39,11 @@ static bool fit_header(struct check *c)
         if ((c->status = symm_plan_run_hash(plan, &hash)) != SYMM_OK)
             return false;
         if (hash != plan->run_hash)
-            return symm__check_refuse(c,
-                                      "run_hash is %016" PRIx64
-                                      ", but what ranks load of the plan has %016" PRIx64,
-                                      plan->run_hash, hash);
+            return symm__check_refuse(
+                c,
+                "run_hash is %016" PRIx64
+                ", but what ranks load of the plan has %016" PRIx64,
+                plan->run_hash, hash);
     }
     if (plan->has_plan_hash) {
         if ((c->status = symm_plan_hash(plan, &hash)) != SYMM_OK)
@@ -120,8 +121,8 @@ static struct check_access *touch(struct check *c, struct check_op *op, int buff
 /* Why the algorithm cannot do the collective; NULL: it can. */
 static const char *objection(const symm_program_op *o, symm_plan_algorithm algorithm)
 {
-    const bool sums = o->kind == SYMM_PROGRAM_ALL_REDUCE ||
-                      o->kind == SYMM_PROGRAM_REDUCE_SCATTER;
+    const bool sums =
+        o->kind == SYMM_PROGRAM_ALL_REDUCE || o->kind == SYMM_PROGRAM_REDUCE_SCATTER;
     const bool all = o->kind == SYMM_PROGRAM_ALL_REDUCE;
 
     switch (algorithm) {
@@ -193,7 +194,8 @@ static bool touch_collective(struct check *c, struct check_op *op)
         op->pushed = true;
         break;
     }
-    touch(c, op, o->in, o->count * symm_dtype_size(o->dtype), false, in.who)->to = in.to;
+    touch(c, op, o->in, o->count * symm_dtype_size(o->dtype), false, in.who)->to =
+        in.to;
     if (o->out >= 0) {
         struct check_access *made = touch(c, op, o->out, o->result, true, out.who);
         made->to = out.to;
@@ -353,10 +355,10 @@ static bool fit_channels(struct check *c)
         else if (before->op->group == op->op->group &&
                  before->planned->channel == op->planned->channel &&
                  before->op->stream != op->op->stream)
-            good = symm__check_refuse(c,
-                                      "%s and %s are on channel %d in different streams",
-                                      symm__check_name(before, other, sizeof(other)),
-                                      name, op->planned->channel);
+            good = symm__check_refuse(
+                c, "%s and %s are on channel %d in different streams",
+                symm__check_name(before, other, sizeof(other)), name,
+                op->planned->channel);
     }
     free(sorted);
     return good;

@@ -53,8 +53,8 @@ static void find_begin(const struct check *c, struct check_life *life)
             life->begin = access;
     }
     life->always = life->touch_count == 0 || (!life->begin && c->program->loop);
-    life->first = !c->program->loop && life->touch_count > 0 &&
-                  life->begin != life->touch[0];
+    life->first =
+        !c->program->loop && life->touch_count > 0 && life->begin != life->touch[0];
     if (life->first)
         life->begin = NULL; /* its value is there before all ops */
 }
@@ -100,7 +100,9 @@ static int find_chain(struct check *c, const struct check_access *access, int pe
     const struct check_chain wanted = {
         .who = access->who,
         .group = access->who == CHECK_SELF ? 0 : op->group,
-        .parameter = access->who == CHECK_SENDER ? op->shift : rooted ? op->root : 0,
+        .parameter = access->who == CHECK_SENDER ? op->shift
+                     : rooted                    ? op->root
+                                                 : 0,
         .lane = symm__check_lane(c, access->op, period)};
 
     for (int i = 0; i < c->chain_count; i++) {
@@ -146,8 +148,7 @@ static struct check_last *find_ends(struct check *c, struct check_life *life,
         const struct check_access *access = life->touch[t];
         begun = begun || access == life->begin;
         const int chain = access->chain[!begun];
-        const uint32_t over =
-            symm__check_moment(c, access->op, !begun, access->to);
+        const uint32_t over = symm__check_moment(c, access->op, !begun, access->to);
         if (at[chain] == 0)
             life->last[life->last_count++].chain = chain;
         if (over > at[chain])

@@ -36,7 +36,8 @@ struct play {
     bool *keep;
 };
 
-static uint32_t *clock_at(const struct play *play, uint32_t *clocks, int stream, int rank)
+static uint32_t *clock_at(const struct play *play, uint32_t *clocks, int stream,
+                          int rank)
 {
     return clocks + ((size_t)stream * (size_t)play->world + (size_t)rank) * play->row;
 }
@@ -54,8 +55,7 @@ static size_t bytes_of(const struct play *play)
 
 static void come_to(struct play *play, int position, enum check_point point)
 {
-    const uint32_t moment =
-        symm__check_moment(play->c, position, play->period, point);
+    const uint32_t moment = symm__check_moment(play->c, position, play->period, point);
     const int lane = symm__check_lane(play->c, position, play->period);
 
     for (int r = 0; r < play->world; r++)
@@ -97,7 +97,8 @@ static bool refuse_pair(const struct play *play, const struct check_access *a, i
         "orders the end of the one before the start of the other",
         symm__check_name(after, second, sizeof(second)), q, b->write ? "write" : "read",
         owner, c->program->buffers[a->buffer].name, next ? " in the next period" : "",
-        symm__check_name(before, first, sizeof(first)), p, a->write ? "written" : "read",
+        symm__check_name(before, first, sizeof(first)), p,
+        a->write ? "written" : "read",
         p == q && before->op->stream != after->op->stream
             ? "no depend between the streams"
         : p == q ? "nothing, for want of an op between or without early_start,"
@@ -106,8 +107,8 @@ static bool refuse_pair(const struct play *play, const struct check_access *a, i
 }
 
 /* Is a, of `period`, over on every rank before b begins now? */
-static bool check_pair(const struct play *play, const struct check_access *a, int period,
-                       const struct check_access *b)
+static bool check_pair(const struct play *play, const struct check_access *a,
+                       int period, const struct check_access *b)
 {
     struct check *c = play->c;
     const uint32_t over = symm__check_moment(c, a->op, period, a->to);
@@ -134,8 +135,8 @@ static bool check_pair(const struct play *play, const struct check_access *a, in
 
 /* Against those since the last write of the buffer, that one too. `seat` is b's place in its
  * buffer's list; a read needs the write only, which comes after the reads before it. */
-static bool check_access(const struct play *play, const struct check_access *b, int seat,
-                         const int *last_write)
+static bool check_access(const struct play *play, const struct check_access *b,
+                         int seat, const int *last_write)
 {
     const struct check_life *life = &play->c->lives[b->buffer];
 
@@ -188,8 +189,9 @@ static void begin_life(const struct play *play, const struct check_access *acces
 }
 
 struct seats {
-    int *seat;       /* by access: its place in its buffer's list */
-    int *last_write; /* by access: the place of the last write before it, around the circle */
+    int *seat; /* by access: its place in its buffer's list */
+    int *
+        last_write; /* by access: the place of the last write before it, around the circle */
 };
 
 static bool begin_accesses(struct play *play, const struct seats *seats, int position,
@@ -246,8 +248,7 @@ static bool play_collective(struct play *play, const struct seats *seats, int po
     if (!begin_accesses(play, seats, position, CHECK_PASS))
         return false;
     if (op->pushed)
-        meet(play, group,
-             op->op->kind == SYMM_PROGRAM_BROADCAST ? op->op->root : -1);
+        meet(play, group, op->op->kind == SYMM_PROGRAM_BROADCAST ? op->op->root : -1);
     if (op->inside) {
         come_to(play, position, CHECK_READ);
         meet(play, group, -1);

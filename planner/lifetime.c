@@ -186,10 +186,10 @@ static bool find_tracks(struct lifetimes *lives)
         if (!begins(lives, b))
             continue;
         const struct access *access = first_access(lives, b);
-        struct latest *at =
-            &latest[(access->relation * order->lanes +
-                     symm__order_lane(order, access->op, 0)) * 2 +
-                    (access->from == POINT_MIDDLE)];
+        struct latest *at = &latest[(access->relation * order->lanes +
+                                     symm__order_lane(order, access->op, 0)) *
+                                        2 +
+                                    (access->from == POINT_MIDDLE)];
         if (at->track < 0 || !comes_after(lives, at->buffer, b))
             *at = (struct latest){lives->tracks++, -1};
         lives->seat[b] = at->buffer < 0 ? 0 : lives->seat[at->buffer] + 1;
@@ -295,9 +295,10 @@ symm_status symm__lifetimes_make(struct lifetimes *lives, const struct order *or
         if (lives->sizes[b] < 0 ||
             __builtin_add_overflow(total, lives->sizes[b], &total)) {
             symm__lifetimes_finish(lives);
-            return symm__fail(SYMM_ERR_OVERFLOW,
-                              "program %s: its %d buffers have more than 2^63 bytes in all",
-                              order->program->name, order->program->buffer_count);
+            return symm__fail(
+                SYMM_ERR_OVERFLOW,
+                "program %s: its %d buffers have more than 2^63 bytes in all",
+                order->program->name, order->program->buffer_count);
         }
     return SYMM_OK;
 }

@@ -21,12 +21,12 @@ struct lifetimes {
     struct last *last; /* [last_start[buffer]]...: where its life ends */
     int *last_start;   /* [buffer + 1] */
     int64_t *sizes;    /* by buffer, rounded up to SYMM_PLAN_ALIGNMENT */
-    int *turn;         /* by buffer: its place among all, by the op that begins its life */
+    int *turn; /* by buffer: its place among all, by the op that begins its life */
     int *by_turn;
     int *track, *seat; /* by buffer; track -1: nothing can come before it */
     int tracks;
     int *track_start, *on_track; /* [track + 1], buffers by seat */
-    int *over[2];  /* [periods][buffer x tracks + track]: before all from this seat on */
+    int *over[2]; /* [periods][buffer x tracks + track]: before all from this seat on */
     int *first_in; /* by buffer: what the op of its first write reads, or -1 */
     /* Filled by symm__lifetimes_clique: the largest set of pairwise conflict found. */
     int *clique, clique_count;

@@ -21,8 +21,8 @@
 
 struct clique {
     struct lifetimes *lives;
-    int groups;      /* tracks, and one for the buffers that nothing comes before */
-    int **chosen;    /* by group: buffers */
+    int groups;   /* tracks, and one for the buffers that nothing comes before */
+    int **chosen; /* by group: buffers */
     int *chosen_count;
     int64_t *chosen_bytes;
     int64_t *change; /* by seat: what begins there less what is over */
@@ -67,8 +67,7 @@ static bool lives_at(const struct lifetimes *lives, int buffer, int track, int s
     if (lives->always[buffer])
         return true;
     if (lives->seat[buffer] <= seat)
-        return lives->seat[buffer] == seat ||
-               over_at(lives, buffer, track, 0) > seat;
+        return lives->seat[buffer] == seat || over_at(lives, buffer, track, 0) > seat;
     return lives->loop && over_at(lives, buffer, track, 1) > seat;
 }
 

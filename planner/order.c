@@ -47,7 +47,8 @@ static void number_streams(struct order *order)
 static void find_depends(struct order *order)
 {
     const symm_program *program = order->program;
-    int nearest[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the op listed before, or behind */
+    int nearest
+        [SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the op listed before, or behind */
 
     for (int s = 0; s < program->stream_count; s++)
         nearest[s] = -1;
@@ -93,11 +94,12 @@ static bool allocate(struct order *order)
 
 static symm_status too_large(const struct order *order)
 {
-    return symm__fail(SYMM_ERR_OVERFLOW,
-                      "program %s: %d streams with ops on %d ranks and %d buffers are too "
-                      "many to plan; use fewer streams, or groups that treat ranks alike",
-                      order->program->name, order->stream_count, order->program->world,
-                      order->program->buffer_count);
+    return symm__fail(
+        SYMM_ERR_OVERFLOW,
+        "program %s: %d streams with ops on %d ranks and %d buffers are too "
+        "many to plan; use fewer streams, or groups that treat ranks alike",
+        order->program->name, order->stream_count, order->program->world,
+        order->program->buffer_count);
 }
 
 symm_status symm__order_init(struct order *order, const symm_program *program)
@@ -276,13 +278,11 @@ static void add_chain(struct order *order, int relation, int lane)
 static symm_status list_chains(struct order *order)
 {
     const symm_program *program = order->program;
-    const size_t room =
-        (size_t)order->pairs.relation_count * (size_t)order->lanes + 1;
+    const size_t room = (size_t)order->pairs.relation_count * (size_t)order->lanes + 1;
     size_t moments;
 
     order->chain_count = 0;
-    order->chains =
-        symm__pool_alloc(&order->access_pool, room, sizeof(*order->chains));
+    order->chains = symm__pool_alloc(&order->access_pool, room, sizeof(*order->chains));
     order->chain_of = symm__pool_alloc(&order->access_pool, room, sizeof(int));
     if (!order->chains || !order->chain_of)
         return nomem(order);

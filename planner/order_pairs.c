@@ -45,8 +45,7 @@ int symm__pairs_relation(const struct pairs *pairs, enum actor who, int group,
 {
     for (int i = 0; i < pairs->relation_count; i++) {
         const struct relation *relation = &pairs->relations[i];
-        if (relation->who == who &&
-            (who == ACTOR_OWNER || relation->group == group) &&
+        if (relation->who == who && (who == ACTOR_OWNER || relation->group == group) &&
             (who == ACTOR_OWNER || who == ACTOR_GROUP ||
              relation->parameter == parameter))
             return i;
@@ -273,8 +272,7 @@ static bool list_meet(struct pairs *pairs, bool *set, int actors, int known)
             for (int k = 0; k < others; k++)
                 set[pairs->class_of[a[i] * world + s[k]]] = true;
     }
-    return take_set(pairs, set,
-                    &pairs->meets[actors * pairs->relation_count + known]);
+    return take_set(pairs, set, &pairs->meets[actors * pairs->relation_count + known]);
 }
 
 static bool list_meets(struct pairs *pairs, bool *set)

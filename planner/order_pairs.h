@@ -32,9 +32,9 @@ struct pairs {
     struct pool pool;
     struct relation *relations; /* [0] is ACTOR_OWNER; those that the program can use */
     int relation_count;
-    int count;              /* of classes */
-    int *class_of;          /* [rank x world + rank known of] */
-    struct class_list self; /* the classes of (r, r) */
+    int count;                /* of classes */
+    int *class_of;            /* [rank x world + rank known of] */
+    struct class_list self;   /* the classes of (r, r) */
     struct class_list *steps; /* [relation x count + class]: of (m, s) for m of r */
     /* [actors x relation_count + known]: the classes of (a, s) over all owners, a in
      * relation `actors` and s in relation `known` to the owner */

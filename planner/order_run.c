@@ -17,16 +17,16 @@
 struct run {
     struct order *order;
     const symm_program *program;
-    size_t row;        /* moments of a clock: classes x lanes */
-    uint32_t *now;     /* the clocks in the op in hand: [class x lanes + lane] */
-    uint32_t *saved;   /* room for a trial */
-    uint32_t *old;     /* room: what was before a barrier */
-    uint32_t *done;    /* [stream]: after all ops so far */
-    uint32_t *before;  /* [stream]: without the last, depends not counted */
-    uint32_t **kept;   /* by op: clocks of its stream at its end, for a depend */
-    uint32_t **sent;   /* by op: clocks of a put at its end, for the wait */
-    bool *fresh;       /* by op: its exit barrier was set in this run */
-    uint32_t *ends;    /* NULL, or where the clocks at ends go */
+    size_t row;       /* moments of a clock: classes x lanes */
+    uint32_t *now;    /* the clocks in the op in hand: [class x lanes + lane] */
+    uint32_t *saved;  /* room for a trial */
+    uint32_t *old;    /* room: what was before a barrier */
+    uint32_t *done;   /* [stream]: after all ops so far */
+    uint32_t *before; /* [stream]: without the last, depends not counted */
+    uint32_t **kept;  /* by op: clocks of its stream at its end, for a depend */
+    uint32_t **sent;  /* by op: clocks of a put at its end, for the wait */
+    bool *fresh;      /* by op: its exit barrier was set in this run */
+    uint32_t *ends;   /* NULL, or where the clocks at ends go */
     int period;
     bool changed;
     bool fixed;   /* barriers stay as they are */
@@ -178,7 +178,9 @@ static symm_status check_access(struct run *run, int index)
     const int back = run->period > 0 ? count : seat;
 
     for (int i = 1; i <= back; i++) {
-        int at = access->writes || stop < 0 ? seat - i : stop < seat ? stop : stop - count;
+        int at = access->writes || stop < 0 ? seat - i
+                 : stop < seat              ? stop
+                                            : stop - count;
         int period = run->period;
         if (!access->writes && (stop < 0 || (at < 0 && run->period == 0)))
             return SYMM_OK;
@@ -198,9 +200,9 @@ static symm_status check_access(struct run *run, int index)
 static void keep_first(struct run *run, const struct access *access)
 {
     struct order *order = run->order;
-    uint32_t *to = order->before_first +
-                   ((size_t)access->buffer * 2 + (size_t)run->period) *
-                       (size_t)order->chain_count;
+    uint32_t *to =
+        order->before_first +
+        ((size_t)access->buffer * 2 + (size_t)run->period) * (size_t)order->chain_count;
 
     for (int c = 0; c < order->chain_count; c++)
         to[c] = known_of(run, access->relation, order->chains[c].relation,
@@ -261,8 +263,8 @@ static void show_end(const struct run *run, int op)
 
     if (!run->ends || (kind != SYMM_PROGRAM_PUT && !symm__is_collective(kind)))
         return;
-    to = run->ends +
-         ((size_t)op * 2 + (size_t)run->period) * (size_t)order->chain_count;
+    to =
+        run->ends + ((size_t)op * 2 + (size_t)run->period) * (size_t)order->chain_count;
     for (int c = 0; c < order->chain_count; c++)
         to[c] = known_of(run, 0, order->chains[c].relation, order->chains[c].lane);
 }
@@ -290,9 +292,9 @@ static void play_wait(struct run *run, int op)
     const int from = run->program->ops[op].put;
     const symm_program_op *put = &run->program->ops[from];
 
-    learn(run, run->sent[from],
-          symm__pairs_relation(&run->order->pairs, ACTOR_SENDER, put->group,
-                               put->shift));
+    learn(
+        run, run->sent[from],
+        symm__pairs_relation(&run->order->pairs, ACTOR_SENDER, put->group, put->shift));
 }
 
 /* All later ops wait, also one that starts before the last op of its stream is over. */
@@ -304,8 +306,8 @@ static void play_depend(struct run *run, int op)
 
     if (on < 0)
         return;
-    from = order->kept[on] ? run->kept[on]
-                           : clock_of(run, run->done, stream_of(run, on));
+    from =
+        order->kept[on] ? run->kept[on] : clock_of(run, run->done, stream_of(run, on));
     join(run->now, from, run->row);
     if (order->halves == 2)
         join(clock_of(run, run->before, stream_of(run, op)), from, run->row);

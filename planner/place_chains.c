@@ -18,8 +18,8 @@
 #include "program_private.h"
 
 #define ORDERS     6
-#define MAX_STEPS  40000000 /* questions that a search for better orders may ask */
-#define MAX_TRIALS 20000
+#define MAX_STEPS  80000000 /* questions that a search for better orders may ask */
+#define MAX_TRIALS 50000
 
 struct segment {
     int64_t low, high;
@@ -223,7 +223,8 @@ static int compare_keys(const void *left, const void *right)
 /* What conflicts with each buffer: how many, and how many bytes. */
 struct weights {
     double *count, *bytes;
-    double *begun, *begun_bytes; /* room: by seat of one track, sums from the first on */
+    double *begun,
+        *begun_bytes; /* room: by seat of one track, sums from the first on */
 };
 
 /*
@@ -245,8 +246,8 @@ static void weigh_pair(const struct lifetimes *lives, int track, int on,
     memset(ends, 0, 2 * ((size_t)count + 1) * sizeof(*ends));
     prefix[0] = 0;
     for (int i = 0; i < other_count; i++) {
-        const int seat = lives->over[0][(size_t)others[i] * (size_t)lives->tracks +
-                                        (size_t)track];
+        const int seat =
+            lives->over[0][(size_t)others[i] * (size_t)lives->tracks + (size_t)track];
         const double bytes = (double)lives->sizes[others[i]];
         prefix[i + 1] = prefix[i] + bytes;
         ends[2 * seat] += 1;
@@ -469,7 +470,8 @@ symm_status symm__place_chains(const struct lifetimes *lives,
     placer.best_order = calloc(count, sizeof(int));
     placer.arena.offsets = calloc(count, sizeof(int64_t));
     good = placer.order && placer.best_order && placer.arena.offsets &&
-           try_orders(&placer) && (!effort->search || lives->count == 0 || improve(&placer));
+           try_orders(&placer) &&
+           (!effort->search || lives->count == 0 || improve(&placer));
     clear(&placer.arena);
     free(placer.arena.segments);
     free(placer.arena.offsets);

@@ -15,7 +15,8 @@ struct place_effort {
     bool search;       /* improve the best order; else only try the fixed ones */
     double time_limit; /* seconds of search */
     int64_t bound;     /* an arena of this size is as small as it gets */
-    bool (*progress)(void *arg, double seconds, size_t best, size_t bound); /* or NULL */
+    bool (*progress)(void *arg, double seconds, size_t best,
+                     size_t bound); /* or NULL */
     void *arg;
 };
 

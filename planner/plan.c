@@ -63,10 +63,10 @@ symm_status symm_plan_find_unlisted(const symm_plan *plan, int *before, int *aft
 
     *before = *after = -1;
     for (int b = 0; extents && b < plan->buffer_count; b++)
-        extents[b] = (struct extent){.low = plan->buffers[b].offset,
-                                     .high = plan->buffers[b].offset +
-                                             plan->buffers[b].bytes,
-                                     .turn = plan->buffers[b].turn};
+        extents[b] =
+            (struct extent){.low = plan->buffers[b].offset,
+                            .high = plan->buffers[b].offset + plan->buffers[b].bytes,
+                            .turn = plan->buffers[b].turn};
     if (extents)
         pairs = symm__adjacent_pairs(extents, plan->buffer_count, plan->loop, &count);
     free(extents);

@@ -64,8 +64,8 @@ static bool prove_pair(struct certifier *certifier, const struct adjacent *pair,
         lives->last_start[pair->before + 1] - lives->last_start[pair->before];
     const uint32_t *clock =
         symm__order_first(lives->order, pair->after, pair->next_period);
-    symm_plan_witness *witness = symm__pool_alloc(
-        &certifier->plan->pool, (size_t)count + 1, sizeof(*witness));
+    symm_plan_witness *witness =
+        symm__pool_alloc(&certifier->plan->pool, (size_t)count + 1, sizeof(*witness));
 
     for (int i = 0; i < count && witness; i++)
         witness[i] = (symm_plan_witness){name_chain(certifier, last[i].chain),
@@ -104,8 +104,8 @@ static bool certify(struct certifier *certifier, const struct adjacent *pairs,
     plan->chains =
         symm__pool_alloc(&certifier->plan->pool, chains, sizeof(*plan->chains));
     plan->certificate = calloc(count + 1, sizeof(*plan->certificate));
-    good = plan->chains && plan->certificate &&
-           name_predecessors(certifier, pairs, count);
+    good =
+        plan->chains && plan->certificate && name_predecessors(certifier, pairs, count);
     for (size_t i = 0; i < count && good; i++) {
         good = prove_pair(certifier, &pairs[i],
                           &plan->certificate[plan->certificate_count]);

@@ -16,9 +16,9 @@
 struct finder {
     struct plan_private *plan;
     const struct lifetimes *lives;
-    uint32_t *ends; /* see symm__order_ends */
+    uint32_t *ends;         /* see symm__order_ends */
     int *sent, *sent_start; /* [stream + 1]: its puts and collectives, as issued */
-    int *op;        /* by buffer: what frees it, an op of the program; -1: none */
+    int *op; /* by buffer: what frees it, an op of the program; -1: none */
     /* The pairs of the certificate by `before`: [buffer + 1]. */
     const symm_plan_entry **next;
     size_t *next_start;
@@ -49,7 +49,8 @@ static bool is_in_time(const struct finder *finder, int buffer, int op, int peri
     const uint32_t end = symm__order_moment(order, op, period, POINT_END);
     const int chain = order->chain_of[symm__order_lane(order, op, period)];
 
-    for (size_t i = finder->next_start[buffer]; i < finder->next_start[buffer + 1]; i++) {
+    for (size_t i = finder->next_start[buffer]; i < finder->next_start[buffer + 1];
+         i++) {
         const symm_plan_entry *entry = finder->next[i];
         if (symm__order_first(order, entry->after, entry->next_period)[chain] < end)
             return false;
@@ -88,8 +89,7 @@ static void find_op(struct finder *finder, int buffer)
         if (count == 0 || turn >= (finder->lives->loop ? 2 * count : count))
             continue;
         const int op = finder->sent[finder->sent_start[s] + turn % count];
-        const uint32_t end =
-            symm__order_moment(order, op, turn / count, POINT_END);
+        const uint32_t end = symm__order_moment(order, op, turn / count, POINT_END);
         if (end >= best || !is_in_time(finder, buffer, op, turn / count))
             continue;
         best = end;
@@ -122,8 +122,8 @@ static bool list_sent(struct finder *finder)
     for (int s = 0; s < program->stream_count; s++) {
         for (int i = 0; i < program->op_count; i++) {
             const symm_program_op *op = &program->ops[i]; /* listed as issued */
-            if (op->stream == s && (op->kind == SYMM_PROGRAM_PUT ||
-                                    symm__is_collective(op->kind)))
+            if (op->stream == s &&
+                (op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind)))
                 finder->sent[at++] = i;
         }
         finder->sent_start[s + 1] = at;

@@ -34,7 +34,8 @@ static const json_t *point_at(struct reading *at, const char *name)
 {
     if (!at->list)
         return symm__json_at(&at->json, at->object, "%s", name);
-    return symm__json_at(&at->json, at->object, "%s[%zu].%s", at->list, at->index, name);
+    return symm__json_at(&at->json, at->object, "%s[%zu].%s", at->list, at->index,
+                         name);
 }
 
 static symm_status take_integer(struct reading *at, const char *name, int64_t least,
@@ -180,8 +181,8 @@ static symm_status read_buffer(struct reading *at, size_t i)
     if (status == SYMM_OK)
         status = take_size(at, "bytes", &buffer->bytes);
     if (status == SYMM_OK)
-        status = take_int(at, "turn", -1, at->plan->plan.buffer_count - 1,
-                          &buffer->turn);
+        status =
+            take_int(at, "turn", -1, at->plan->plan.buffer_count - 1, &buffer->turn);
     if (status == SYMM_OK)
         status = take_indices(at, "after", false, &buffer->after, &buffer->after_count);
     return status;
@@ -253,7 +254,8 @@ static symm_status read_witness(struct reading *at, symm_plan_entry *entry)
         return nomem(at);
     for (size_t i = 0; i < count; i++) {
         const json_t *pair = json_array_get(list, i);
-        const json_t *chain = json_array_get(pair, 0), *moment = json_array_get(pair, 1);
+        const json_t *chain = json_array_get(pair, 0),
+                     *moment = json_array_get(pair, 1);
         if (json_array_size(pair) != 2 || !json_is_integer(chain) ||
             !json_is_integer(moment) || json_integer_value(chain) < 0 ||
             json_integer_value(chain) >= at->plan->plan.chain_count ||
@@ -329,8 +331,8 @@ static symm_status read_proof(struct reading *at, const json_t *root)
     at->object = root;
     at->list = NULL;
     if (status == SYMM_OK)
-        status =
-            take_indices(at, "antichain", false, &plan->antichain, &plan->antichain_count);
+        status = take_indices(at, "antichain", false, &plan->antichain,
+                              &plan->antichain_count);
     if (status == SYMM_OK)
         status = find_list(at, root, "certificate", &entries, &entry_count);
     if (status != SYMM_OK)

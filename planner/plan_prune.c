@@ -23,10 +23,10 @@ struct adjacent *symm__plan_pairs(const struct lifetimes *lives, const int64_t *
     struct adjacent *pairs = NULL;
 
     for (int b = 0; extents && b < lives->count; b++)
-        extents[b] = (struct extent){.low = (size_t)offsets[b],
-                                     .high = (size_t)offsets[b] +
-                                             program->buffers[b].bytes,
-                                     .turn = lives->always[b] ? -1 : lives->turn[b]};
+        extents[b] =
+            (struct extent){.low = (size_t)offsets[b],
+                            .high = (size_t)offsets[b] + program->buffers[b].bytes,
+                            .turn = lives->always[b] ? -1 : lives->turn[b]};
     if (extents)
         pairs = symm__adjacent_pairs(extents, lives->count, lives->loop, count);
     free(extents);

@@ -104,8 +104,8 @@ static void put_chain(struct json_out *out, const symm_plan_chain *chain,
                       const char *space)
 {
     const bool shifts = strcmp(chain->by, "sender") == 0;
-    const bool roots = strcmp(chain->by, "root") == 0 ||
-                       strcmp(chain->by, "readers") == 0;
+    const bool roots =
+        strcmp(chain->by, "root") == 0 || strcmp(chain->by, "readers") == 0;
 
     symm__json_put(out, "{\"by\":");
     put_name(out, space, chain->by);
@@ -228,7 +228,8 @@ static void put_proof(struct json_out *out, const symm_plan *plan)
         symm__json_put(out, i ? ",\n  " : "\n  ");
         put_chain(out, &plan->chains[i], " ");
     }
-    put_list(out, "],\n \"antichain\": [", plan->antichain, plan->antichain_count, ", ");
+    put_list(out, "],\n \"antichain\": [", plan->antichain, plan->antichain_count,
+             ", ");
     symm__json_put(out, ",\n \"certificate\": [");
     for (size_t i = 0; i < plan->certificate_count; i++) {
         const symm_plan_entry *entry = &plan->certificate[i];

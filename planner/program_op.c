@@ -315,8 +315,7 @@ static symm_status find_put(symm_program *program, int index)
     symm_program_op *op = &program->ops[index];
     char path[40], found[120];
 
-    op->put =
-        symm__names_find(&((struct program_private *)program)->sites, op->site);
+    op->put = symm__names_find(&((struct program_private *)program)->sites, op->site);
     if (op->put >= 0 && program->ops[op->put].kind != SYMM_PROGRAM_PUT)
         op->put = -1;
     snprintf(path, sizeof(path), "ops[%d].site", index);

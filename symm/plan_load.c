@@ -135,15 +135,14 @@ static symm_status check_shared(const struct symm_team_plan *plan)
 
     if (status != SYMM_OK || a < 0)
         return status;
-    return symm__fail(SYMM_ERR_INVALID,
-                      "%s: buffers '%s' and '%s' share bytes from offset %zu on, and "
-                      "buffers[%d].after does not list the other: nothing keeps them "
-                      "apart in time; make the plan again by symm-plan plan",
-                      plan->path, buffers[a < b ? a : b].name,
-                      buffers[a < b ? b : a].name,
-                      buffers[a].offset > buffers[b].offset ? buffers[a].offset
-                                                            : buffers[b].offset,
-                      b);
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "%s: buffers '%s' and '%s' share bytes from offset %zu on, and "
+        "buffers[%d].after does not list the other: nothing keeps them "
+        "apart in time; make the plan again by symm-plan plan",
+        plan->path, buffers[a < b ? a : b].name, buffers[a < b ? b : a].name,
+        buffers[a].offset > buffers[b].offset ? buffers[a].offset : buffers[b].offset,
+        b);
 }
 
 /* ---- Loading -------------------------------------------------------------------------- */

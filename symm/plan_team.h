@@ -27,9 +27,9 @@ struct symm_plan_site {
 
 struct symm_team_plan {
     symm_team *team;
-    symm_plan *plan; /* owned */
-    char *path;      /* owned */
-    uint64_t hash;   /* run_hash of what it holds */
+    symm_plan *plan;              /* owned */
+    char *path;                   /* owned */
+    uint64_t hash;                /* run_hash of what it holds */
     size_t arena;                 /* its offset in the heap */
     bool agreed;                  /* atomic: a rendezvous has found it on all ranks */
     bool checks;                  /* SYMM_CHECK=plan */

@@ -255,11 +255,9 @@ static void test_objections(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         symm_program *p = program(2, true, 2, 1);
         local(p, SYMM_PROGRAM_WRITE, 0, 0);
-        add(p, (symm_program_op){.kind = rows[i].kind,
-                                 .site = "op",
-                                 .in = 0,
-                                 .out = 1,
-                                 .count = 384});
+        add(p,
+            (symm_program_op){
+                .kind = rows[i].kind, .site = "op", .in = 0, .out = 1, .count = 384});
         struct plan_case *c = plan_of(p);
         plan_case_certify(c);
         assert_true(report_of(c).safe);

@@ -74,8 +74,8 @@ static bool change_figure(struct plan_case *c, uint64_t *random)
     else if (which == 4)
         plan->loop = !plan->loop;
     else
-        *figures[which] += (below(random, 2) ? 1 : (size_t)-1) *
-                           (size_t)(1 + below(random, 512));
+        *figures[which] +=
+            (below(random, 2) ? 1 : (size_t)-1) * (size_t)(1 + below(random, 512));
     return true;
 }
 
@@ -107,8 +107,8 @@ static void *copy_list(const void *list, size_t count, size_t bytes, void **keep
 static bool change_witness(struct plan_case *c, symm_plan_entry *entry, bool drop,
                            uint64_t *random, void **keep)
 {
-    symm_plan_witness *made = copy_list(entry->witness, (size_t)entry->witness_count,
-                                        sizeof(*made), keep);
+    symm_plan_witness *made =
+        copy_list(entry->witness, (size_t)entry->witness_count, sizeof(*made), keep);
     const int at = below(random, (size_t)entry->witness_count);
 
     if (entry->witness_count == 0)
@@ -122,13 +122,14 @@ static bool change_witness(struct plan_case *c, symm_plan_entry *entry, bool dro
         made[at].chain = (made[at].chain + 1) % c->plan.chain_count;
     /* Two chains may have the same moments, so another chain need not be wrong if it is
      * missing; it is here, since each chain of the buffer has a witness of its own. */
-    return drop || c->plan.chain_count > 1 || made[at].moment != entry->witness[at].moment;
+    return drop || c->plan.chain_count > 1 ||
+           made[at].moment != entry->witness[at].moment;
 }
 
 static bool change_chain(struct plan_case *c, uint64_t *random, void **keep)
 {
-    symm_plan_chain *made = copy_list(c->plan.chains, (size_t)c->plan.chain_count,
-                                      sizeof(*made), keep);
+    symm_plan_chain *made =
+        copy_list(c->plan.chains, (size_t)c->plan.chain_count, sizeof(*made), keep);
     symm_plan_chain *chain = &made[below(random, (size_t)c->plan.chain_count)];
 
     if (c->plan.chain_count == 0)
@@ -174,7 +175,8 @@ static bool change(struct plan_case *c, enum change what, uint64_t *random, void
 {
     symm_plan *plan = &c->plan;
     const int at = below(random, plan->certificate_count);
-    symm_plan_buffer *buffer = &plan->buffers[below(random, (size_t)plan->buffer_count)];
+    symm_plan_buffer *buffer =
+        &plan->buffers[below(random, (size_t)plan->buffer_count)];
     symm_plan_entry *entries = plan->certificate;
     int *after;
 
@@ -185,8 +187,8 @@ static bool change(struct plan_case *c, enum change what, uint64_t *random, void
         buffer->turn = buffer->turn < 0 ? 0 : buffer->turn + 1;
         return true;
     case FOLLOWS:
-        after = copy_list(buffer->after, (size_t)buffer->after_count, sizeof(*after),
-                          keep);
+        after =
+            copy_list(buffer->after, (size_t)buffer->after_count, sizeof(*after), keep);
         after[buffer->after_count] = below(random, (size_t)plan->buffer_count);
         buffer->after = after;
         buffer->after_count += buffer->after_count && below(random, 2) ? -1 : 1;
@@ -208,8 +210,8 @@ static bool change(struct plan_case *c, enum change what, uint64_t *random, void
         entries[at] = entries[--plan->certificate_count];
         return true;
     case ENTRY_TWICE:
-        plan->certificate = copy_list(entries, plan->certificate_count,
-                                      sizeof(*entries), keep);
+        plan->certificate =
+            copy_list(entries, plan->certificate_count, sizeof(*entries), keep);
         free(entries);
         plan->certificate[plan->certificate_count++] = plan->certificate[at];
         *keep = NULL; /* the case frees it */

@@ -113,7 +113,8 @@ static const struct wrong wrong_programs[] = {
     "{\"format\": \"symm-plan/2\", \"program\": \"t\", \"world\": 2, "                 \
     "\"program_hash\": \"0123456789abcdef\", \"arena_bytes\": 256, "                   \
     "\"lower_bound_bytes\": 256, \"dedicated_bytes\": 256, " rest "}"
-#define PLAN_BUFFER "{\"name\": \"a\", \"alloc_id\": 1, \"offset\": 0, \"bytes\": 4, "           \
+#define PLAN_BUFFER                                                                    \
+    "{\"name\": \"a\", \"alloc_id\": 1, \"offset\": 0, \"bytes\": 4, "                 \
     "\"turn\": 0, \"after\": []}"
 
 static const struct wrong wrong_plans[] = {

@@ -299,11 +299,11 @@ typedef struct symm_plan {
     symm_plan_op *ops; /* in the program's order */
     int op_count;
     /* The proof, and what the arena compares with; symm_plan_check recomputes all of it. */
-    bool has_proof;            /* false: it was left out by symm_plan_read_run */
-    size_t lower_bound_bytes;  /* of the antichain, sizes rounded up */
-    bool lower_bound_proved;   /* no arena can be smaller: it equals arena_bytes */
-    size_t dedicated_bytes;    /* one allocation for each buffer, rounded up to 256 */
-    const int *antichain;      /* buffers that pairwise conflict, ascending */
+    bool has_proof;           /* false: it was left out by symm_plan_read_run */
+    size_t lower_bound_bytes; /* of the antichain, sizes rounded up */
+    bool lower_bound_proved;  /* no arena can be smaller: it equals arena_bytes */
+    size_t dedicated_bytes;   /* one allocation for each buffer, rounded up to 256 */
+    const int *antichain;     /* buffers that pairwise conflict, ascending */
     int antichain_count;
     symm_plan_chain *chains;
     int chain_count;
