@@ -82,12 +82,13 @@ static bool fit_buffers(struct check *c)
             return symm__check_refuse(c,
                                       "buffer %d of the plan is %s, of the program %s",
                                       i, placed->name, buffer->name);
-        if (placed->bytes != buffer->bytes || placed->alloc_id != (uint64_t)i + 1)
+        if (placed->bytes != buffer->bytes || placed->alloc_id != buffer->alloc_id)
             return symm__check_refuse(
                 c,
                 "buffer %s has %zu bytes and alloc_id %" PRIu64
-                " in the plan; the program gives it %zu bytes and alloc_id %d",
-                placed->name, placed->bytes, placed->alloc_id, buffer->bytes, i + 1);
+                " in the plan; the program gives it %zu bytes and alloc_id %" PRIu64,
+                placed->name, placed->bytes, placed->alloc_id, buffer->bytes,
+                buffer->alloc_id);
         if (placed->offset % SYMM_PLAN_ALIGNMENT != 0 ||
             __builtin_add_overflow(placed->offset, placed->bytes, &end) ||
             end > plan->arena_bytes)

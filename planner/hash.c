@@ -106,3 +106,12 @@ void symm__json_bool(struct json_out *out, bool value)
 {
     symm__json_put(out, value ? "true" : "false");
 }
+
+void symm__json_id_put(struct json_out *out, uint64_t id)
+{
+    const char *quote = id > INT64_MAX ? "\"" : "";
+
+    symm__json_put(out, quote);
+    symm__json_unsigned(out, id);
+    symm__json_put(out, quote);
+}

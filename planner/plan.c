@@ -140,7 +140,7 @@ static bool fill_buffers(struct plan_private *private, const symm_program *progr
         symm_plan_buffer *made = &plan->buffers[plan->buffer_count++];
         *made = (symm_plan_buffer){
             .name = symm__pool_copy(&private->pool, program->buffers[b].name),
-            .alloc_id = (uint64_t)b + 1,
+            .alloc_id = program->buffers[b].alloc_id,
             .offset = (size_t)choice->offsets[b],
             .bytes = program->buffers[b].bytes,
             .turn = lives->always[b] ? -1 : lives->turn[b]};

@@ -68,6 +68,16 @@ static symm_status take_size(struct reading *at, const char *name, size_t *size)
     return status;
 }
 
+static symm_status take_id(struct reading *at, const char *name, uint64_t *id)
+{
+    const json_t *value = json_object_get(at->object, name);
+
+    *id = (uint64_t)json_integer_value(value);
+    if (json_is_integer(value) && json_integer_value(value) > 0)
+        return SYMM_OK;
+    return symm__json_id(&at->json, point_at(at, name), id);
+}
+
 static symm_status take_flag(struct reading *at, const char *name, bool *flag)
 {
     const json_t *value = json_object_get(at->object, name);
@@ -170,12 +180,10 @@ static symm_status read_each(struct reading *at, const json_t *list, const char 
 static symm_status read_buffer(struct reading *at, size_t i)
 {
     symm_plan_buffer *buffer = &at->plan->plan.buffers[i];
-    int64_t id = 0;
     symm_status status = take_name(at, "name", &buffer->name);
 
     if (status == SYMM_OK)
-        status = take_integer(at, "alloc_id", 1, INT64_MAX, &id);
-    buffer->alloc_id = (uint64_t)id;
+        status = take_id(at, "alloc_id", &buffer->alloc_id);
     if (status == SYMM_OK)
         status = take_size(at, "offset", &buffer->offset);
     if (status == SYMM_OK)

@@ -17,6 +17,7 @@
 
 #include "hash.h"
 #include "plan_private.h"
+#include "program_private.h"
 #include "status.h"
 
 static void put_name(struct json_out *out, const char *key, const char *name)
@@ -69,7 +70,8 @@ symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
         const symm_plan_buffer *buffer = &plan->buffers[i];
         put_list(&out, i ? ",{\"after\":[" : "{\"after\":[", buffer->after,
                  buffer->after_count, ",");
-        put_size(&out, ",\"alloc_id\":", buffer->alloc_id);
+        symm__json_put(&out, ",\"alloc_id\":");
+        symm__json_id_put(&out, buffer->alloc_id);
         put_size(&out, ",\"bytes\":", buffer->bytes);
         put_name(&out, ",\"name\":", buffer->name);
         put_size(&out, ",\"offset\":", buffer->offset);
@@ -199,7 +201,8 @@ static void put_run(struct json_out *out, const symm_plan *plan)
     for (int i = 0; i < plan->buffer_count; i++) {
         const symm_plan_buffer *buffer = &plan->buffers[i];
         put_name(out, i ? ",\n  {\"name\": " : "\n  {\"name\": ", buffer->name);
-        put_size(out, ", \"alloc_id\": ", buffer->alloc_id);
+        symm__json_put(out, ", \"alloc_id\": ");
+        symm__json_id_put(out, buffer->alloc_id);
         put_size(out, ", \"offset\": ", buffer->offset);
         put_size(out, ", \"bytes\": ", buffer->bytes);
         symm__json_put(out, ", \"turn\": ");
@@ -322,9 +325,21 @@ static symm_status write_beside(const char *path, char *beside, const char *text
     return SYMM_OK;
 }
 
+symm_status symm__file_write(const char *path, const char *text, size_t length)
+{
+    char *beside = malloc(strlen(path) + BESIDE_ROOM);
+    symm_status status;
+
+    if (!beside)
+        return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
+    status = write_beside(path, beside, text, length);
+    free(beside);
+    return status;
+}
+
 symm_status symm_plan_write(const symm_plan *plan, const char *path)
 {
-    char *text, *beside;
+    char *text;
     size_t length;
     symm_status status;
 
@@ -333,13 +348,7 @@ symm_status symm_plan_write(const symm_plan *plan, const char *path)
     status = symm_plan_format(plan, &text, &length);
     if (status != SYMM_OK)
         return status;
-    beside = malloc(strlen(path) + BESIDE_ROOM);
-    if (!beside) {
-        free(text);
-        return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
-    }
-    status = write_beside(path, beside, text, length);
-    free(beside);
+    status = symm__file_write(path, text, length);
     free(text);
     return status;
 }

@@ -315,6 +315,8 @@ static symm_status append_buffer(symm_program *program, const char *name,
         return symm__program_nomem(program);
     program->buffers[program->buffer_count] = *made;
     program->buffers[program->buffer_count].name = text;
+    program->buffers[program->buffer_count].alloc_id =
+        (uint64_t)program->buffer_count + 1;
     *buffer = program->buffer_count++;
     private->hashed = false;
     return SYMM_OK;
@@ -374,4 +376,54 @@ symm_status symm_program_add_bytes(symm_program *program, const char *name,
     if (bytes < 1 || bytes > LARGEST)
         return symm__program_refuse(program, path, found, "1 to %zu", LARGEST);
     return append_buffer(program, name, &made, buffer);
+}
+
+symm_status symm_program_set_alloc_id(symm_program *program, int buffer,
+                                      uint64_t alloc_id)
+{
+    char path[60], found[40];
+
+    snprintf(path, sizeof(path), "buffers[%d].alloc_id", buffer);
+    snprintf(found, sizeof(found), "%llu", (unsigned long long)alloc_id);
+    if (buffer < 0 || buffer >= program->buffer_count || alloc_id == 0)
+        return symm__program_refuse(program, path, found,
+                                    "a number above 0, for one of the %d buffers",
+                                    program->buffer_count);
+    program->buffers[buffer].alloc_id = alloc_id;
+    program->order = NULL; /* to be checked anew */
+    inside(program)->hashed = false;
+    return SYMM_OK;
+}
+
+static int compare_ids(const void *left, const void *right)
+{
+    const symm_program_buffer *a = *(const symm_program_buffer *const *)left;
+    const symm_program_buffer *b = *(const symm_program_buffer *const *)right;
+
+    return a->alloc_id < b->alloc_id ? -1 : a->alloc_id > b->alloc_id;
+}
+
+symm_status symm__program_check_ids(const symm_program *program)
+{
+    const symm_program_buffer **list =
+        calloc((size_t)program->buffer_count + 1, sizeof(*list));
+    symm_status status = list ? SYMM_OK : symm__program_nomem(program);
+
+    for (int b = 0; list && b < program->buffer_count; b++)
+        list[b] = &program->buffers[b];
+    if (list)
+        qsort(list, (size_t)program->buffer_count, sizeof(*list), compare_ids);
+    for (int b = 1; list && b < program->buffer_count && status == SYMM_OK; b++) {
+        char path[60], found[40];
+
+        if (list[b]->alloc_id != list[b - 1]->alloc_id)
+            continue;
+        snprintf(path, sizeof(path), "buffers[%td].alloc_id",
+                 (list[b] > list[b - 1] ? list[b] : list[b - 1]) - program->buffers);
+        snprintf(found, sizeof(found), "%llu", (unsigned long long)list[b]->alloc_id);
+        status = symm__program_refuse(program, path, found,
+                                      "a number that no other buffer has");
+    }
+    free(list);
+    return status;
 }

@@ -224,6 +224,17 @@ static symm_status read_buffers(struct reading *at, const json_t *root)
         return symm__json_refuse(&at->json, list, "a list of buffers");
     for (size_t i = 0; i < json_array_size(list) && status == SYMM_OK; i++)
         status = read_buffer(at, i, symm__json_at(&at->json, list, "buffers[%zu]", i));
+    for (size_t i = 0; i < json_array_size(list) && status == SYMM_OK; i++) {
+        const json_t *id = symm__json_at(&at->json, json_array_get(list, i),
+                                         "buffers[%zu].alloc_id", i);
+        uint64_t number;
+
+        if (!id)
+            continue;
+        status = symm__json_id(&at->json, id, &number);
+        if (status == SYMM_OK)
+            status = symm_program_set_alloc_id(at->program, (int)i, number);
+    }
     return status;
 }
 

@@ -422,6 +422,9 @@ symm_status symm_program_finish(symm_program *program)
         if (status != SYMM_OK)
             return status;
     }
+    status = symm__program_check_ids(program);
+    if (status != SYMM_OK)
+        return status;
     order =
         symm__pool_alloc(&private->pool, (size_t)program->op_count + 1, sizeof(*order));
     if (!order)

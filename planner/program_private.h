@@ -27,6 +27,13 @@ symm_status symm__program_refuse(const symm_program *program, const char *path,
     __attribute__((format(printf, 4, 5))) SYMM_MUST_CHECK;
 symm_status symm__program_nomem(const symm_program *program) SYMM_MUST_CHECK;
 
+/* Has each buffer an alloc_id of its own? */
+symm_status symm__program_check_ids(const symm_program *program) SYMM_MUST_CHECK;
+
+/* plan_write.c: a file that appears whole or not at all; a device or pipe is written to. */
+symm_status symm__file_write(const char *path, const char *text,
+                             size_t length) SYMM_MUST_CHECK;
+
 /* By name, or -1. */
 int symm__program_stream(const symm_program *program, const char *name);
 int symm__program_group(const symm_program *program, const char *name);

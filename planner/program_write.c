@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program_write.c - a program's hash. One that was read hashes as the document it came
+ * program_write.c - a program's hash, and its text. One that was read hashes as the document it came
  * from; one that was built, as the document that says the same with every default written
  * out and no member that its op does not have.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "hash.h"
@@ -28,9 +29,16 @@ static void put_dims(struct json_out *out, const char *key, const int64_t *numbe
     symm__json_put(out, "]");
 }
 
-static void put_buffer(struct json_out *out, const symm_program_buffer *buffer)
+static void put_buffer(struct json_out *out, const symm_program *program, int index)
 {
+    const symm_program_buffer *buffer = &program->buffers[index];
+
     symm__json_put(out, "{");
+    if (buffer->alloc_id != (uint64_t)index + 1) {
+        symm__json_put(out, "\"alloc_id\":");
+        symm__json_id_put(out, buffer->alloc_id);
+        symm__json_put(out, ",");
+    }
     if (buffer->raw) {
         symm__json_put(out, "\"bytes\":");
         symm__json_unsigned(out, buffer->bytes);
@@ -135,10 +143,58 @@ static void put_op(struct json_out *out, const symm_program *program,
     symm__json_put(out, "}");
 }
 
+/* In a text the elements of a list and what follows it have lines of their own. */
+static void line(struct json_out *out, const char *text, const char *indent)
+{
+    symm__json_put(out, text);
+    if (out->hashing)
+        return;
+    symm__json_put(out, "\n");
+    symm__json_put(out, indent);
+}
+
+static void put_program(struct json_out *out, const symm_program *program)
+{
+    symm__json_put(out, "{\"buffers\":[");
+    for (int i = 0; i < program->buffer_count; i++) {
+        line(out, i ? "," : "", "  ");
+        put_buffer(out, program, i);
+    }
+    line(out, "],", " ");
+    symm__json_put(out, "\"format\":\"symm-program/1\",");
+    put_groups(out, program);
+    symm__json_put(out, ",\"loop\":");
+    symm__json_bool(out, program->loop);
+    put_name(out, ",\"name\":", program->name);
+    line(out, ",", " ");
+    symm__json_put(out, "\"ops\":[");
+    for (int i = 0; i < program->op_count; i++) {
+        line(out, i ? "," : "", "  ");
+        put_op(out, program, &program->ops[i]);
+    }
+    line(out, "],", " ");
+    symm__json_put(out, "\"streams\":[");
+    for (int i = 0; i < program->stream_count; i++)
+        put_name(out, i ? "," : "", program->streams[i]);
+    symm__json_put(out, "],\"world\":");
+    symm__json_number(out, program->world);
+    symm__json_put(out, "}");
+}
+
+static symm_status check_finished(const symm_program *program)
+{
+    if (program->order)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "program %s is not finished; call symm_program_finish first",
+                      program->name);
+}
+
 symm_status symm_program_hash(const symm_program *program, uint64_t *hash)
 {
     const struct program_private *private = (const struct program_private *)program;
     struct json_out out;
+    symm_status status;
 
     if (!program || !hash)
         return symm__fail_null("symm_program_hash", program ? "hash" : "program");
@@ -146,32 +202,43 @@ symm_status symm_program_hash(const symm_program *program, uint64_t *hash)
         *hash = private->hash;
         return SYMM_OK;
     }
-    if (!program->order)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "program %s is not finished; call symm_program_finish first",
-                          program->name);
+    status = check_finished(program);
+    if (status != SYMM_OK)
+        return status;
     symm__json_hash_begin(&out);
-    symm__json_put(&out, "{\"buffers\":[");
-    for (int i = 0; i < program->buffer_count; i++) {
-        symm__json_put(&out, i ? "," : "");
-        put_buffer(&out, &program->buffers[i]);
-    }
-    symm__json_put(&out, "],\"format\":\"symm-program/1\",");
-    put_groups(&out, program);
-    symm__json_put(&out, ",\"loop\":");
-    symm__json_bool(&out, program->loop);
-    put_name(&out, ",\"name\":", program->name);
-    symm__json_put(&out, ",\"ops\":[");
-    for (int i = 0; i < program->op_count; i++) {
-        symm__json_put(&out, i ? "," : "");
-        put_op(&out, program, &program->ops[i]);
-    }
-    symm__json_put(&out, "],\"streams\":[");
-    for (int i = 0; i < program->stream_count; i++)
-        put_name(&out, i ? "," : "", program->streams[i]);
-    symm__json_put(&out, "],\"world\":");
-    symm__json_number(&out, program->world);
-    symm__json_put(&out, "}");
+    put_program(&out, program);
     *hash = out.hash;
     return SYMM_OK;
+}
+
+symm_status symm_program_format(const symm_program *program, char **text,
+                                size_t *length)
+{
+    struct json_out out = {.hashing = false};
+    symm_status status = check_finished(program);
+
+    if (status != SYMM_OK)
+        return status;
+    put_program(&out, program);
+    symm__json_put(&out, "\n");
+    if (out.failed) {
+        free(out.text);
+        return symm__program_nomem(program);
+    }
+    *text = out.text;
+    *length = out.length;
+    return SYMM_OK;
+}
+
+symm_status symm_program_write(const symm_program *program, const char *path)
+{
+    char *text;
+    size_t length;
+    symm_status status = symm_program_format(program, &text, &length);
+
+    if (status != SYMM_OK)
+        return status;
+    status = symm__file_write(path, text, length);
+    free(text);
+    return status;
 }

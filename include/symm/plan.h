@@ -66,6 +66,7 @@ typedef struct symm_program_buffer {
     int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS]; /* elements */
     size_t bytes;    /* of the extent */
     size_t elements; /* of the extent */
+    uint64_t alloc_id; /* by which the program asks for it; default: 1 + its index */
 } symm_program_buffer;
 
 /* One op; the same struct describes it to symm_program_add_op. Indices count from 0. */
@@ -129,11 +130,15 @@ SYMM_API symm_status symm_program_add_buffer(symm_program *program, const char *
                                              int *buffer) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_program_add_bytes(symm_program *program, const char *name,
                                             size_t bytes, int *buffer) SYMM_MUST_CHECK;
+/* The id by which the running program asks for the buffer: above 0, each once. */
+SYMM_API symm_status symm_program_set_alloc_id(symm_program *program, int buffer,
+                                               uint64_t alloc_id) SYMM_MUST_CHECK;
 /* op->size must be set; fields that its kind does not use are ignored. */
 SYMM_API symm_status symm_program_add_op(symm_program *program,
                                          const symm_program_op *op) SYMM_MUST_CHECK;
 /*
- * Checks the whole: each wait has its put, and the ops can run in some order. Called by
+ * Checks the whole: each wait has its put, no alloc_id is there twice, and the ops can run
+ * in some order. Called by
  * symm_plan_make and by the readers; adding anything afterwards takes it back.
  */
 SYMM_API symm_status symm_program_finish(symm_program *program) SYMM_MUST_CHECK;
@@ -149,6 +154,34 @@ SYMM_API symm_status symm_program_read(const char *path,
 SYMM_API symm_status symm_program_parse(const char *text, size_t length,
                                         const char *name,
                                         symm_program **program) SYMM_MUST_CHECK;
+
+/* Writes a symm-program/1 file; it appears whole or not at all. The program is finished. */
+SYMM_API symm_status symm_program_write(const symm_program *program,
+                                        const char *path) SYMM_MUST_CHECK;
+/* The same text in memory, NUL-terminated; free() it. */
+SYMM_API symm_status symm_program_format(const symm_program *program, char **text,
+                                         size_t *length) SYMM_MUST_CHECK;
+
+typedef struct symm_program_merge_report {
+    size_t size;
+    int ranks;        /* whose records were merged */
+    uint64_t periods; /* calls of symm_record_period; 0: the program is no loop */
+    int left_out;  /* calls of a period that stay outside: they run without the plan */
+    int alone;     /* buffers that share bytes with none */
+    int elsewhere; /* buffers outside of the plan: of sub-teams, or of varying shape */
+    char first
+        [256]; /* the first of these, and why, as a sentence; "" if there is none */
+} symm_program_merge_report;
+
+/*
+ * One program of the records that the ranks of a job wrote with SYMM_RECORD (one path for
+ * each rank, in any order). SYMM_ERR_INVALID names the files or ranks that contradict each
+ * other, and what is missing or not complete. report: NULL, or with its size set. Returns
+ * a finished program; its plan is safe for the program that was recorded.
+ */
+SYMM_API symm_status
+symm_program_merge(const char *const *paths, int count, symm_program **program,
+                   symm_program_merge_report *report) SYMM_MUST_CHECK;
 
 /* FNV-1a 64 over the program's canonical JSON: keys sorted, no white space, defaults
  * filled in, names as given. Equal programs hash equal, however they were written. */
