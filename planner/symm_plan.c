@@ -42,6 +42,7 @@ static void print_help(FILE *file)
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         fprintf(file, "  %-6s %s\n", commands[i].name, commands[i].does);
     fprintf(file, "\nsymm-plan COMMAND --help lists a command's options.\n"
+                  "A file named - is standard input, or standard output.\n"
                   "Exit status: 0 done, 1 the answer is no, 2 wrong usage or input.\n");
 }
 

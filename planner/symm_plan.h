@@ -22,5 +22,16 @@ int symm_plan_pack(int argc, char **argv);
 int symm_plan_plan(int argc, char **argv);
 int symm_plan_do_check(int argc, char **argv);
 int symm_plan_emit(int argc, char **argv);
+int symm_plan_merge(int argc, char **argv);
+
+/* symm_plan_io.c: `-` is standard input, or standard output. false after a complaint that
+ * begins with the command. */
+bool symm_plan_is_dash(const char *path);
+void symm_plan_take_output(const char **path); /* `-` becomes NULL */
+bool symm_plan_one_input(const char *command, const char *one, const char *other);
+bool symm_plan_get_program(const char *command, const char *path,
+                           symm_program **program);
+bool symm_plan_get_plan(const char *command, const char *path, symm_plan **plan);
+bool symm_plan_get_costs(const char *command, const char *path, symm_costs **costs);
 
 #endif

@@ -34,11 +34,12 @@ static int check_files(const char *program_path, const char *plan_path)
     symm_plan *plan;
     int status;
 
-    if (symm_program_read(program_path, &program) != SYMM_OK)
-        return cannot();
-    if (symm_plan_read(plan_path, &plan) != SYMM_OK) {
+    if (!symm_plan_one_input("check", program_path, plan_path) ||
+        !symm_plan_get_program("check", program_path, &program))
+        return PLAN_TOOL_WRONG;
+    if (!symm_plan_get_plan("check", plan_path, &plan)) {
         symm_program_destroy(program);
-        return cannot();
+        return PLAN_TOOL_WRONG;
     }
     if (symm_plan_check(program, plan, &report) != SYMM_OK) {
         status = cannot();

@@ -259,7 +259,9 @@ static bool check_unique(const struct reader *r)
 
 bool symm_plan_csv_read(const char *path, struct lifetimes *lifetimes)
 {
-    struct reader r = {.path = path, .file = fopen(path, "re")};
+    const bool input = strcmp(path, "-") == 0;
+    struct reader r = {.path = input ? "standard input" : path,
+                       .file = input ? stdin : fopen(path, "re")};
     int got = 0;
     bool good;
 

@@ -215,11 +215,12 @@ static int emit_files(const struct request *request, char **files)
     symm_plan *plan;
     int status;
 
-    if (symm_program_read(files[0], &program) != SYMM_OK)
-        return wrong(NULL, symm_last_error());
-    if (symm_plan_read(files[1], &plan) != SYMM_OK) {
+    if (!symm_plan_one_input("emit", files[0], files[1]) ||
+        !symm_plan_get_program("emit", files[0], &program))
+        return PLAN_TOOL_WRONG;
+    if (!symm_plan_get_plan("emit", files[1], &plan)) {
         symm_program_destroy(program);
-        return wrong(NULL, symm_last_error());
+        return PLAN_TOOL_WRONG;
     }
     status =
         symm_plan_emit_fits(program) ? judge(files[1], program, plan) : PLAN_TOOL_WRONG;
@@ -254,6 +255,7 @@ int symm_plan_emit(int argc, char **argv)
             return PLAN_TOOL_WRONG;
         }
     }
+    symm_plan_take_output(&request.output);
     if (!request.language || strcmp(request.language, "c") != 0) {
         fprintf(stderr, "symm-plan emit: --lang: found %s%s%s, allowed: c\n",
                 request.language ? "'" : "",

@@ -114,6 +114,9 @@ static bool read_options(int argc, char **argv, struct pack_options *o)
         return refuse("arguments", found, "one file, IN.csv");
     }
     o->in = argv[optind];
+    symm_plan_take_output(&o->out);
+    if (symm_plan_is_dash(o->svg) && !o->out)
+        return refuse("--svg", "-", "a file, or -o with one");
     if (o->out && o->svg && symm_plan_same_file(o->out, o->svg))
         return refuse("--svg", o->svg, "another file than that of -o");
     if (o->fast && o->minimize)
@@ -222,7 +225,7 @@ static int tell_failure(const struct pack_options *o, const symm_pack_result *re
 static int write_all(const struct pack_options *o, const struct lifetimes *l,
                      const int64_t *offsets, const symm_pack_result *result)
 {
-    FILE *to = o->out ? stdout : stderr;
+    FILE *to = o->out && !symm_plan_is_dash(o->svg) ? stdout : stderr;
 
     if (!symm_plan_csv_write(o->out, l, offsets))
         return 2;

@@ -95,6 +95,12 @@ static int read_options(int argc, char **argv, struct request *request, int *sta
         return -1;
     }
     request->program = argv[optind];
+    symm_plan_take_output(&request->output);
+    if (symm_plan_is_dash(request->svg) && !request->output) {
+        *status = wrong("--svg: found '-', allowed: a file, or -o with one: both go to "
+                        "standard output");
+        return -1;
+    }
     if (request->output && request->svg &&
         symm_plan_same_file(request->output, request->svg)) {
         fprintf(stderr,
@@ -275,7 +281,8 @@ static int write_all(const struct request *request, const symm_program *program,
 {
     if (request->svg && !draw(request->svg, program, plan))
         return PLAN_TOOL_WRONG;
-    print_plan(request->output ? stdout : stderr, plan);
+    print_plan(request->output && !symm_plan_is_dash(request->svg) ? stdout : stderr,
+               plan);
     if (write_plan(request, plan))
         return PLAN_TOOL_DONE;
     if (request->svg)
@@ -288,17 +295,16 @@ static int run(struct request *request)
     symm_program *program = NULL;
     symm_costs *costs = NULL;
     symm_plan *plan = NULL;
-    symm_status status = symm_program_read(request->program, &program);
     int exit_status = PLAN_TOOL_WRONG;
+    bool good =
+        symm_plan_one_input("plan", request->program, request->table) &&
+        symm_plan_get_program("plan", request->program, &program) &&
+        (!request->table || symm_plan_get_costs("plan", request->table, &costs));
 
-    if (status == SYMM_OK && request->table)
-        status = symm_costs_read(request->table, &costs);
     request->options.costs = costs;
-    if (status == SYMM_OK)
-        status = symm_plan_make(program, &request->options, &plan);
-    if (status == SYMM_OK)
+    if (good && symm_plan_make(program, &request->options, &plan) == SYMM_OK)
         exit_status = write_all(request, program, plan);
-    else
+    else if (good)
         wrong(symm_last_error());
     symm_plan_destroy(plan);
     symm_costs_destroy(costs);

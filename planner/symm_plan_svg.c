@@ -287,7 +287,7 @@ void symm_plan_discard(const char *path)
 {
     struct stat stat;
 
-    if (lstat(path, &stat) == 0 && S_ISREG(stat.st_mode))
+    if (strcmp(path, "-") != 0 && lstat(path, &stat) == 0 && S_ISREG(stat.st_mode))
         unlink(path);
 }
 
@@ -322,7 +322,8 @@ bool symm_plan_same_file(const char *one, const char *other)
 
 bool symm_plan_svg_write(const char *path, const struct svg_chart *chart)
 {
-    struct drawing d = {.file = fopen(path, "we"), .chart = chart};
+    const bool output = strcmp(path, "-") == 0;
+    struct drawing d = {.file = output ? stdout : fopen(path, "we"), .chart = chart};
     bool good;
 
     if (!d.file) {
@@ -332,7 +333,7 @@ bool symm_plan_svg_write(const char *path, const struct svg_chart *chart)
     }
     draw(&d);
     good = !ferror(d.file);
-    good = fclose(d.file) == 0 && good;
+    good = (output ? fflush(stdout) : fclose(d.file)) == 0 && good;
     if (!good) {
         fprintf(stderr, "symm-plan: %s: cannot be written: %s\n", path,
                 strerror(errno));
