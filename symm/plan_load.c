@@ -204,8 +204,23 @@ static symm_status read_check(bool *checks)
                       strlen(value) > 40 ? "..." : "");
 }
 
-/* Reads and checks; *plan: new, also on error. */
-static symm_status plan_read(symm_team *team, const char *path,
+/* A plan of the caller's, to keep: by way of its text, so that what is kept is what a file
+ * would have given. */
+static symm_status copy_plan(const symm_plan *plan, const char *name, symm_plan **copy)
+{
+    char *text;
+    size_t length;
+    symm_status status = symm_plan_format(plan, &text, &length);
+
+    if (status != SYMM_OK)
+        return status;
+    status = symm_plan_parse(text, length, name, copy);
+    free(text);
+    return status;
+}
+
+/* Reads (from `path`, or if `given` copies that) and checks; *made: new, also on error. */
+static symm_status plan_read(symm_team *team, const char *path, const symm_plan *given,
                              struct symm_team_plan **made)
 {
     struct symm_team_plan *plan = calloc(1, sizeof(*plan));
@@ -221,7 +236,8 @@ static symm_status plan_read(symm_team *team, const char *path,
         return symm__fail(SYMM_ERR_NOMEM, "plan '%s': no memory for its name", path);
     status = read_check(&plan->checks);
     if (status == SYMM_OK)
-        status = symm_plan_read_run(path, &plan->plan);
+        status = given ? copy_plan(given, path, &plan->plan)
+                       : symm_plan_read_run(path, &plan->plan);
     if (status != SYMM_OK)
         return status;
     if (plan->plan->world != team->size)
@@ -320,20 +336,18 @@ const symm_plan_buffer *symm__plan_buffer(const symm_team *team, uint64_t alloc_
     return found ? *found : NULL;
 }
 
-symm_status symm_plan_load(symm_team *team, const char *path)
+static symm_status load(const char *what, symm_team *team, const char *path,
+                        const symm_plan *given)
 {
     struct symm_team_plan *plan;
-    symm_status status = symm__team_check(team);
+    symm_status status;
 
-    if (status != SYMM_OK)
-        return status;
-    if (!path)
-        return symm__fail(SYMM_ERR_INVALID, "symm_plan_load: path is NULL");
     if (team->wide)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "symm_plan_load: the team's ranks are on several hosts; load "
-                          "plans for teams of one host's ranks");
-    status = plan_read(team, path, &plan);
+                          "%s: the team's ranks are on several hosts; load plans for "
+                          "teams of one host's ranks",
+                          what);
+    status = plan_read(team, path, given, &plan);
     if (status == SYMM_OK) {
         pthread_mutex_lock(&team->ctx->lock);
         status = plan_place(team, plan);
@@ -344,4 +358,31 @@ symm_status symm_plan_load(symm_team *team, const char *path)
     if (status != SYMM_OK)
         plan_free(plan);
     return status;
+}
+
+symm_status symm_plan_load(symm_team *team, const char *path)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!path)
+        return symm__fail(SYMM_ERR_INVALID, "symm_plan_load: path is NULL");
+    return load("symm_plan_load", team, path, NULL);
+}
+
+symm_status symm_team_load_plan(symm_team *team, const symm_plan *plan)
+{
+    symm_status status = symm__team_check(team);
+    char name[128];
+
+    if (status != SYMM_OK)
+        return status;
+    if (!plan || plan->size != sizeof(*plan))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_team_load_plan: plan is %s; give one that "
+                          "symm_plan_make, symm_plan_read or symm_plan_parse returned",
+                          plan ? "of another size" : "NULL");
+    snprintf(name, sizeof(name), "plan of %.100s", plan->program);
+    return load("symm_team_load_plan", team, name, plan);
 }

@@ -474,6 +474,13 @@ SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowe
  * jansson reads no plans.
  */
 SYMM_API symm_status symm_plan_load(symm_team *team, const char *path) SYMM_MUST_CHECK;
+struct symm_plan; /* symm/plan.h: read, parsed or made */
+/*
+ * The same for a plan that is in memory: symm_plan_load is symm_plan_read and this. The plan
+ * is copied and stays the caller's. Errors name it as "plan of PROGRAM".
+ */
+SYMM_API symm_status symm_team_load_plan(symm_team *team,
+                                         const struct symm_plan *plan) SYMM_MUST_CHECK;
 /* Why the team's last call took its path; valid until the thread's next call of it. */
 SYMM_API const char *symm_explain(symm_team *team);
 
