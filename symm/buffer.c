@@ -12,6 +12,7 @@
 #include "context.h"
 #include "cuda.h"
 #include "plan_team.h"
+#include "record.h"
 #include "register.h"
 #include "status.h"
 
@@ -75,6 +76,8 @@ static void buffer_remove(symm_buffer *buffer)
     symm_team *team = buffer->team;
     size_t at = buffer_find(team, buffer->alloc_id, buffer->offset);
 
+    if (symm__is_recorded(team->ctx))
+        symm__record_unplace(buffer);
     team->buffer_count--;
     memmove(&team->buffers[at], &team->buffers[at + 1],
             (team->buffer_count - at) * sizeof(*team->buffers));
@@ -232,6 +235,8 @@ static symm_status take(symm_team *team, int ndim, const int64_t *shape,
         free(made);
         return status;
     }
+    if (symm__is_recorded(team->ctx))
+        symm__record_buffer(made);
     *buffer = made;
     return SYMM_OK;
 }

@@ -18,6 +18,7 @@
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
+#include "record.h"
 #include "status.h"
 #include "wide.h"
 #include "work.h"
@@ -676,8 +677,10 @@ symm_status symm__collective_run(struct symm_lane *lane,
 
 static bool is_large(const struct request *rq)
 {
-    return rq->kind != SYMM_KIND_BARRIER &&
-           rq->count > LARGE_CALL / symm_dtype_size(rq->dtype);
+    const size_t element = symm_dtype_size(rq->dtype);
+
+    return rq->kind != SYMM_KIND_BARRIER && element > 0 &&
+           rq->count > LARGE_CALL / element;
 }
 
 /* By what a stream's first call is known on all members: site, shape, and where the arrays
@@ -743,6 +746,38 @@ static symm_status claim_channel(symm_team *team, const struct request *rq,
     return status;
 }
 
+/* ---- Records ------------------------------------------------------------------------ */
+
+static void record(const struct symm_lane *lane, const struct request *rq,
+                   const symm_call *call, symm_work *work)
+{
+    static const enum symm_record_kind kinds[] = {
+        [SYMM_KIND_ALL_REDUCE] = SYMM_RECORD_ALL_REDUCE,
+        [SYMM_KIND_REDUCE_SCATTER] = SYMM_RECORD_REDUCE_SCATTER,
+        [SYMM_KIND_ALL_GATHER] = SYMM_RECORD_ALL_GATHER,
+        [SYMM_KIND_BROADCAST] = SYMM_RECORD_BROADCAST,
+        [SYMM_KIND_ALL_TO_ALL] = SYMM_RECORD_ALL_TO_ALL,
+        [SYMM_KIND_BARRIER] = SYMM_RECORD_BARRIER};
+    const symm_team *team = lane->team;
+    const bool moves = rq->kind != SYMM_KIND_BARRIER;
+    const size_t block = rq->count * symm_dtype_size(rq->dtype);
+    const struct symm_record_call made = {.kind = kinds[rq->kind],
+                                          .team = team,
+                                          .in = in_matters(team, rq) ? rq->in : NULL,
+                                          .out = moves ? rq->out : NULL,
+                                          .in_bytes = block * in_blocks(rq, team->size),
+                                          .out_bytes =
+                                              block * out_blocks(rq, team->size),
+                                          .count = rq->count,
+                                          .dtype = rq->dtype,
+                                          .op = rq->op,
+                                          .peer = rq->root,
+                                          .site = call->site,
+                                          .stream = lane->stream};
+
+    symm__record_call(&made, work);
+}
+
 static symm_status collective(symm_team *team, const struct request *rq,
                               const symm_call *given, symm_work **work)
 {
@@ -770,6 +805,8 @@ static symm_status collective(symm_team *team, const struct request *rq,
             return status;
     }
     status = launch(lane, rq, call, work);
+    if (symm__is_recorded(team->ctx) && status == SYMM_OK)
+        record(lane, rq, call, work ? *work : NULL);
     symm__lane_leave(lane);
     return status;
 }

@@ -26,6 +26,7 @@
 #include "log.h"
 #include "meet.h"
 #include "options.h"
+#include "record.h"
 #include "status.h"
 #include "symm/device.h"
 
@@ -517,6 +518,20 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double deadline,
     return status;
 }
 
+/* SYMM_PLAN: as if the program began by loading it. The world's first rendezvous finds out
+ * whether all ranks have the same one. */
+static symm_status load_plan(symm_ctx *ctx)
+{
+    const char *path = symm__option(SYMM_OPTION_PLAN);
+    char sentence[SYMM_ERROR_BYTES];
+    symm_status status = path ? symm_plan_load(ctx->teams[0], path) : SYMM_OK;
+
+    if (status == SYMM_OK)
+        return SYMM_OK;
+    snprintf(sentence, sizeof(sentence), "SYMM_PLAN: %s", symm_last_error());
+    return symm__fail_quiet(status, sentence);
+}
+
 /* Everything behind the meeting; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
@@ -534,12 +549,16 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     ctx->link.alive = link_alive;
     ctx->link.finished = link_finished;
     ctx->link.alive_arg = ctx;
+    if (adopted == SYMM_OK)
+        adopted = symm__record_open(ctx, ctx->record_job);
     pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
     status = symm__team_create_world(ctx, adopted, until - symm__now());
     pthread_mutex_unlock(&ctx->lock);
     symm__backend_host.handle_close(NULL, ctx->control_handle);
     ctx->control_handle = -1;
-    return status;
+    if (status == SYMM_OK && symm__is_recorded(ctx))
+        symm__record_team(ctx->teams[0]);
+    return status == SYMM_OK ? load_plan(ctx) : status;
 }
 
 static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
@@ -656,6 +675,7 @@ void symm_finalize(symm_ctx *ctx)
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);
             __atomic_store_n(&ctx->streams[i], NULL, __ATOMIC_RELAXED);
         }
+    symm__record_close(ctx, forked);
     symm__keeper_destroy(ctx->keeper);
     if (!forked)
         symm__link_leave(&ctx->link);

@@ -209,6 +209,8 @@ struct symm_ctx {
     symm_team *meeting;         /* in a rendezvous now: its failure ends the exchange */
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
     bool planned; /* atomic: a team has loaded a plan at some time */
+    uint64_t record_job;            /* names the job in its ranks' records */
+    struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
     struct symm_engine_use *engine;    /* what SYMM_ENGINE gave; NULL: not loaded */
     const struct symm_call_ops *calls; /* as in the teams */

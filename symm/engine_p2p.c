@@ -19,6 +19,7 @@
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
+#include "record.h"
 #include "status.h"
 #include "work.h"
 
@@ -326,6 +327,27 @@ static symm_status check_engine(const char *what, const symm_team *team)
     return SYMM_OK;
 }
 
+static void record(const symm_team *team, const symm_p2p *ops, int count,
+                   const symm_call *call)
+{
+    for (int i = 0; i < count; i++) {
+        const struct symm_record_call made = {
+            .kind = ops[i].receives ? SYMM_RECORD_RECV : SYMM_RECORD_SEND,
+            .team = team,
+            .in = ops[i].receives ? NULL : ops[i].ptr,
+            .out = ops[i].receives ? ops[i].ptr : NULL,
+            .in_bytes = ops[i].count * symm_dtype_size(ops[i].dtype),
+            .out_bytes = ops[i].count * symm_dtype_size(ops[i].dtype),
+            .count = ops[i].count,
+            .dtype = ops[i].dtype,
+            .peer = ops[i].peer,
+            .site = call->site,
+            .stream = call->stream};
+
+        symm__record_call(&made, NULL);
+    }
+}
+
 static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *ops,
                              int count, const symm_call *given, symm_work **work)
 {
@@ -353,6 +375,8 @@ static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *
     __atomic_store_n(&team->last_path,
                      "the team's engine sends and receives: it reaches any memory",
                      __ATOMIC_RELAXED);
+    if (symm__is_recorded(team->ctx) && status == SYMM_OK)
+        record(team, ops, count, &call);
     if (!call.stream)
         symm__default_leave(team->ctx);
     if (status == SYMM_OK && work)

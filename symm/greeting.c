@@ -18,6 +18,8 @@
 #include "costs.h"
 #include "cuda.h"
 #include "log.h"
+#include "options.h"
+#include "record.h"
 #include "status.h"
 
 static uint64_t text_hash(const char *text)
@@ -39,6 +41,8 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
                                .granularity = ctx->granularity,
                                .machine = text_hash(ctx->machine),
                                .costs = ctx->costs_file ? ctx->costs_file->hash : 0,
+                               .record = symm__record_key(),
+                               .plan = symm__option(SYMM_OPTION_PLAN) != NULL,
                                .host = ctx->own_host,
                                .version = SYMM_VERSION_STRING};
     const struct symm_cuda_device *device = symm__cuda_device(ctx);
@@ -91,6 +95,13 @@ static symm_status check_settings(const struct symm_hello *a, int first,
             "differ: name one file on all ranks",
             second, b->costs ? a->costs ? "another" : "a" : "no", first,
             a->costs ? "has one" : "has none");
+    if ((a->record != 0) != (b->record != 0) || a->plan != b->plan)
+        return symm__fail(
+            SYMM_ERR_MISMATCH,
+            "%s is set on rank %d and not on rank %d; set it on all ranks",
+            a->plan != b->plan ? "SYMM_PLAN" : "SYMM_RECORD",
+            (a->plan != b->plan ? a->plan : a->record != 0) ? first : second,
+            (a->plan != b->plan ? a->plan : a->record != 0) ? second : first);
     return SYMM_OK;
 }
 
@@ -188,6 +199,8 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
 
         if (status != SYMM_OK)
             return status;
+        if (r == 0)
+            ctx->record_job = hellos[r].record;
         multicast &= hellos[r].multicast;
         alike = alike && hellos[r].machine == hellos[0].machine;
         if (processors == 0 || hellos[r].processors < processors)

@@ -22,6 +22,8 @@ struct symm_hello {
     uint32_t oversubscribe; /* 1: ranks may share devices */
     uint64_t costs;         /* hash of what SYMM_COSTS names; 0: it is not set */
     uint64_t machine;       /* hash of the machine's name in cost tables */
+    uint64_t record;        /* random; 0: SYMM_RECORD is not set */
+    uint32_t plan;          /* 1: SYMM_PLAN is set */
     struct symm_host host;
     struct symm_engine_hello engine;
 };

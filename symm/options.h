@@ -51,6 +51,9 @@
     X(TEAM_BYTES, BYTES, "4G", "address space of a team made by split")                \
     X(CHECK, STRING, "",                                                               \
       "plan: calls must come in a loaded plan's order, freed bytes become NaN")        \
+    X(RECORD, STRING, "",                                                              \
+      "folder into which each rank writes what it did, for symm-plan merge")           \
+    X(PLAN, STRING, "", "plan that symm_init loads for the world")                     \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
     X(COSTS, STRING, "",                                                               \

@@ -14,6 +14,7 @@
 #include "calls.h"
 #include "lane.h"
 #include "plan_team.h"
+#include "record.h"
 #include "status.h"
 #include "wide.h"
 #include "work.h"
@@ -33,6 +34,7 @@ struct transfer {
     const char *algorithm;                /* the caller's; NULL: none named */
     const char *path;                     /* for symm_explain */
     const struct symm_plan_site *planned; /* NULL: none */
+    const char *name;                     /* the caller's, whole; for the recorder */
     char site[SYMM_SITE_NAME_BYTES];
 };
 
@@ -239,6 +241,7 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
         return status;
     t->deadline = call.deadline > 0 ? call.deadline : t->team->ctx->deadline;
     t->tag = name_tag(call.site);
+    t->name = call.site;
     symm__site_name_set(t->site, call.site);
     *stream = call.stream;
     if (t->team->calls) {
@@ -288,6 +291,26 @@ static symm_status find_planned(const char *what, struct transfer *t,
         t->planned->plan->path, site, what);
 }
 
+/* in, out: as the caller gave them. */
+static void record(enum symm_record_kind kind, const struct transfer *t, const void *in,
+                   const void *out, const void *stream, symm_work *work)
+{
+    const struct symm_record_call made = {.kind = kind,
+                                          .team = t->team,
+                                          .in = in,
+                                          .out = out,
+                                          .in_bytes = t->bytes,
+                                          .out_bytes = t->bytes,
+                                          .count = t->bytes,
+                                          .dtype = SYMM_UINT8,
+                                          .peer = t->peer,
+                                          .signal = t->signal,
+                                          .site = t->name,
+                                          .stream = stream};
+
+    symm__record_call(&made, work);
+}
+
 static symm_status put(const char *what, struct transfer *t, const symm_call *call,
                        symm_work **work)
 {
@@ -303,6 +326,9 @@ static symm_status put(const char *what, struct transfer *t, const symm_call *ca
         status = launch(t, what, stream, work);
     if (status == SYMM_OK && t->planned)
         symm__plan_advance(t->planned);
+    if (symm__is_recorded(t->team->ctx) && status == SYMM_OK)
+        record(t->signal < 0 ? SYMM_RECORD_PUT : SYMM_RECORD_PUT_SIGNAL, t, t->src, own,
+               stream, work ? *work : NULL);
     note_path(t, "a put copies into the peer's mapping; a signal follows the data");
     finish(t, stream);
     return status;
@@ -357,6 +383,8 @@ symm_status symm_get(symm_team *team, void *dst, const void *src, size_t bytes,
     t.src = theirs;
     if (status == SYMM_OK)
         status = launch(&t, "symm_get", stream, work);
+    if (symm__is_recorded(team->ctx) && status == SYMM_OK)
+        record(SYMM_RECORD_GET, &t, src, t.dst, stream, work ? *work : NULL);
     note_path(&t, "a get copies from the peer's mapping");
     finish(&t, stream);
     return status;
@@ -375,6 +403,9 @@ static symm_status signal_call(const char *what, struct transfer *t,
     if (status != SYMM_OK)
         return status;
     status = launch(t, what, stream, NULL);
+    if (symm__is_recorded(t->team->ctx) && status == SYMM_OK)
+        record(t->waits ? SYMM_RECORD_WAIT : SYMM_RECORD_SIGNAL, t, NULL, NULL, stream,
+               NULL);
     note_path(t, "a signal is one store into the peer's pad");
     finish(t, stream);
     return status;

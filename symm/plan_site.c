@@ -92,6 +92,22 @@ static char *arena_of(const struct symm_team_plan *plan)
     return ctx->base + (size_t)ctx->rank * ctx->stride + plan->arena;
 }
 
+/* Does the buffer there share no byte with another one? Then nothing can go wrong. */
+static bool is_alone(const struct symm_team_plan *plan, const void *ptr)
+{
+    const size_t at = (size_t)((const char *)ptr - arena_of(plan));
+    const symm_plan_buffer *found = NULL, *buffers = plan->plan->buffers;
+
+    for (int b = 0; b < plan->plan->buffer_count && !found; b++)
+        if (at - buffers[b].offset < buffers[b].bytes)
+            found = &buffers[b];
+    for (int b = 0; found && b < plan->plan->buffer_count; b++)
+        if (&buffers[b] != found && buffers[b].offset < found->offset + found->bytes &&
+            found->offset < buffers[b].offset + buffers[b].bytes)
+            return false;
+    return found != NULL;
+}
+
 symm_status symm__plan_refuse(const symm_team *team, const char *what, const char *site,
                               const void *ptr)
 {
@@ -102,7 +118,8 @@ symm_status symm__plan_refuse(const symm_team *team, const char *what, const cha
         const struct symm_team_plan *plan = owner ? owner->plan : NULL;
 
         if (!plan || !plan->checks ||
-            (uintptr_t)ptr - (uintptr_t)arena_of(plan) >= plan->plan->arena_bytes)
+            (uintptr_t)ptr - (uintptr_t)arena_of(plan) >= plan->plan->arena_bytes ||
+            is_alone(plan, ptr))
             continue;
         return symm__fail(
             SYMM_ERR_INVALID,

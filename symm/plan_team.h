@@ -52,7 +52,8 @@ const struct symm_plan_site *symm__plan_find(const symm_team *team, const char *
 symm_status symm__plan_expect(const struct symm_plan_site *site) SYMM_MUST_CHECK;
 /* The op was issued: its turn is over. */
 void symm__plan_advance(const struct symm_plan_site *site);
-/* Memory of a plan that is checked is for the plan's own calls. `site` may be NULL. */
+/* Bytes that buffers of a plan share are for the plan's own calls, if it is checked. `site`
+ * may be NULL. */
 symm_status symm__plan_refuse(const symm_team *team, const char *what, const char *site,
                               const void *ptr) SYMM_MUST_CHECK;
 /* The bytes that op index `i` of those it frees had; false: there is no i-th. */

@@ -18,6 +18,7 @@
 #include "interop.h"
 #include "lane.h"
 #include "plan_team.h"
+#include "record.h"
 #include "register.h"
 #include "status.h"
 #include "wide.h"
@@ -470,6 +471,8 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
         return symm__fail(SYMM_ERR_INVALID, "symm_team_split: team is NULL");
     pthread_mutex_lock(&parent->ctx->lock);
     status = split(parent, color, key, team);
+    if (status == SYMM_OK && symm__is_recorded(parent->ctx))
+        symm__record_split(parent, *team);
     pthread_mutex_unlock(&parent->ctx->lock);
     return status;
 }
@@ -503,6 +506,8 @@ void symm_team_destroy(symm_team *team)
     ctx = team->ctx;
     run_queued(team);
     pthread_mutex_lock(&ctx->lock);
+    for (size_t i = 0; symm__is_recorded(ctx) && i < team->buffer_count; i++)
+        symm__record_unplace(team->buffers[i]);
     ctx->teams[team->slot] = NULL;
     __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
     symm__team_free(

@@ -39,6 +39,7 @@
 #include "clock.h"
 #include "context.h"
 #include "ranks.h"
+#include "record.h"
 #include "status.h"
 
 #define LOOK_SECONDS 2e-4        /* between two looks at the others */
@@ -583,6 +584,8 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
                               team->world_rank[m]);
     pthread_mutex_lock(&team->ctx->lock);
     status = shrink(team, survivors);
+    if (status == SYMM_OK && symm__is_recorded(team->ctx))
+        symm__record_team(*survivors);
     pthread_mutex_unlock(&team->ctx->lock);
     return status;
 }

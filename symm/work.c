@@ -20,6 +20,7 @@
 #include "clock.h"
 #include "cuda.h"
 #include "lane.h"
+#include "record.h"
 #include "status.h"
 
 /* Deadlines of the context that a queued call may take to begin, unless the caller says. */
@@ -286,6 +287,8 @@ symm_status symm_work_then(symm_work *work, void *stream,
     status = symm__ctx_check(work->ctx);
     if (status != SYMM_OK)
         return status;
+    if (symm__is_recorded(work->ctx)) /* before fn makes calls of its own */
+        symm__record_wait(work, stream);
     if (work->calls)
         return work->calls->work_then(work, stream, fn, arg, next);
     follow = calloc(1, sizeof(*follow));
@@ -327,6 +330,8 @@ symm_status symm_work_wait(symm_work *work, void *stream)
     status = symm__ctx_check(work->ctx);
     if (status != SYMM_OK)
         return status;
+    if (symm__is_recorded(work->ctx))
+        symm__record_wait(work, stream);
     if (work->calls)
         return work->calls->work_wait(work, stream);
     if (!stream)

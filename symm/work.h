@@ -12,6 +12,9 @@
 struct symm_work {
     symm_ctx *ctx;
     const struct symm_call_ops *calls; /* NULL: a handle of the host backend */
+    /* A recorder's: 1 + the call's stream, and the stream's events up to the call; 0: none */
+    int record_stream;
+    uint64_t record_mark;
 };
 
 /* One reference for the caller, and one more with `running`, given up by complete. */

@@ -484,6 +484,31 @@ SYMM_API symm_status symm_team_load_plan(symm_team *team,
 /* Why the team's last call took its path; valid until the thread's next call of it. */
 SYMM_API const char *symm_explain(symm_team *team);
 
+/*
+ * What the library cannot see of a program that runs with SYMM_RECORD (docs/planner.md,
+ * "Recording a program"): its own kernels, its events, its periods. A code generator emits
+ * these calls; without SYMM_RECORD each is one branch and returns SYMM_OK. They are local,
+ * queue nothing, and may be made while a graph is captured.
+ *
+ * Work on `stream` writes or reads this rank's own copy of [ptr, ptr + bytes), after all
+ * that was issued to the stream before. Memory that is no buffer of the world with an
+ * alloc_id is ignored. Once a buffer is named here, all accesses to it must be: the plan
+ * then gives its bytes to others while it is not live. `bytes` 0 touches nothing and says
+ * just that: that nothing but calls of the library touches the buffer, or that is told
+ * elsewhere. A buffer that is never named shares its bytes with none.
+ * A status may be ignored: what is wrong with a record the merge tells.
+ */
+SYMM_API symm_status symm_record_write(symm_team *team, const void *ptr, size_t bytes,
+                                       void *stream);
+SYMM_API symm_status symm_record_read(symm_team *team, const void *ptr, size_t bytes,
+                                      void *stream);
+/* Later work of `stream` waits for all that was issued to `on`: an event of the program's
+ * own. What symm_work_wait and symm_work_then order is recorded without it. */
+SYMM_API symm_status symm_record_depend(void *stream, void *on);
+/* Between two periods of a program that repeats the same calls for ever; collective in
+ * meaning: every rank calls it at the same place. Before the first, after the last, or both. */
+SYMM_API symm_status symm_record_period(symm_team *team);
+
 typedef enum symm_trace_event {
     SYMM_TRACE_ALLOC = 0,
     SYMM_TRACE_FREE = 1
