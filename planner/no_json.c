@@ -2,6 +2,7 @@
 /*
  * no_json.c - the readers of builds without jansson: each refuses, and says why.
  */
+#include "merge.h"
 #include "status.h"
 #include "symm/plan.h"
 
@@ -50,6 +51,14 @@ symm_status symm_plan_parse(const char *text, size_t length, const char *name,
     (void)length;
     (void)plan;
     return refuse(name);
+}
+
+symm_status symm__merge_read(struct pool *pool, const char *path,
+                             struct merge_record *record)
+{
+    (void)pool;
+    (void)record;
+    return refuse(path);
 }
 
 symm_status symm_costs_read(const char *path, symm_costs **costs)

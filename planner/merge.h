@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * merge.h - the ranks' records (symm-record/1) on their way to one program.
+ *
+ * merge_json.c reads them, merge.c finds each rank's period and compares the ranks,
+ * merge_keep.c decides what of it a program can say, merge_build.c says it.
+ */
+#ifndef SYMM_PLANNER_MERGE_H
+#define SYMM_PLANNER_MERGE_H
+
+#include "pool.h"
+#include "symm/plan.h"
+
+/* X(NAME, json_name): as the recorder writes them. */
+#define SYMM_MERGE_KIND_MAP(X)                                                         \
+    X(WRITE, "write")                                                                  \
+    X(READ, "read")                                                                    \
+    X(DEPEND, "depend")                                                                \
+    X(ALL_REDUCE, "all_reduce")                                                        \
+    X(REDUCE_SCATTER, "reduce_scatter")                                                \
+    X(ALL_GATHER, "all_gather")                                                        \
+    X(BROADCAST, "broadcast")                                                          \
+    X(ALL_TO_ALL, "all_to_all")                                                        \
+    X(BARRIER, "barrier")                                                              \
+    X(PUT, "put")                                                                      \
+    X(PUT_SIGNAL, "put_signal")                                                        \
+    X(GET, "get")                                                                      \
+    X(SIGNAL, "signal")                                                                \
+    X(WAIT, "wait")                                                                    \
+    X(SEND, "send")                                                                    \
+    X(RECV, "recv")
+
+enum merge_kind {
+#define SYMM_MERGE_ENUM(name, json) MERGE_##name,
+    SYMM_MERGE_KIND_MAP(SYMM_MERGE_ENUM)
+#undef SYMM_MERGE_ENUM
+        MERGE_KINDS
+};
+
+struct merge_event {
+    enum merge_kind kind;
+    symm_dtype dtype;
+    symm_op reduce;
+    int stream, on, team; /* team: index in the rank's teams */
+    int peer, signal;     /* peer: the root of a broadcast */
+    const char *site;     /* NULL: none */
+    int in, out;          /* buffers; -1: other memory */
+    size_t in_at, out_at; /* bytes from the buffer's start */
+    size_t count;         /* elements as the call counts; else bytes */
+    /* Set by the merge: */
+    int site_id; /* of collectives and puts with a site; a kept wait: its put's; else -1 */
+    bool kept; /* it becomes an op */
+};
+
+struct merge_events {
+    struct merge_event *list; /* NULL if there are none */
+    int count;
+};
+
+struct merge_buffer {
+    uint64_t alloc_id;
+    symm_dtype dtype;
+    int team, dims;
+    int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS];
+    size_t bytes;
+    bool described, varies;
+};
+
+struct merge_team {
+    const char *name;
+    const int *ranks; /* [size], of the world */
+    int size;
+    int place; /* of this record's rank in it */
+};
+
+/* One rank's file. */
+struct merge_record {
+    const char *path, *name, *job, *trouble; /* trouble NULL: none */
+    int rank, world;
+    bool complete;
+    uint64_t periods;
+    int stream_count;
+    struct merge_team *teams; /* [0] is the world */
+    int team_count;
+    struct merge_buffer *buffers;
+    int buffer_count;
+    struct merge_events head, period, tail;
+    struct merge_events body; /* one period, or the whole: a part of one of these */
+};
+
+/* What is known of a call site on all ranks. */
+struct merge_site {
+    const char *name;
+    int *first; /* [world]: index in the rank's body; -1: not there */
+    bool kept;
+};
+
+/*
+ * The kept local accesses between two calls of a stream, on one rank: gap g of stream s has
+ * number base[s] + g, and its events are locals[first[number] .. first[number + 1]).
+ */
+struct merge_gaps {
+    int *first, *locals; /* locals: indices in the body */
+};
+
+struct merge {
+    struct pool pool;
+    struct merge_record *records; /* by rank */
+    int world;
+    bool loop;
+    struct merge_site *sites;
+    int site_count;
+    bool *alone;                            /* by buffer: it shares no bytes */
+    int base[SYMM_PROGRAM_MAX_STREAMS + 1]; /* by stream; the last: all gaps */
+    struct merge_gaps *gaps;                /* by rank */
+    bool *uniform; /* by gap: all ranks have the same accesses there */
+    symm_program_merge_report *report;
+};
+
+/* merge_json.c: the strings are the pool's. */
+symm_status symm__merge_read(struct pool *pool, const char *path,
+                             struct merge_record *record) SYMM_MUST_CHECK;
+
+/* merge.c */
+symm_status symm__merge_nomem(void) SYMM_MUST_CHECK;
+const char *symm__merge_kind_name(enum merge_kind kind);
+static inline bool symm__merge_is_collective(const struct merge_event *event)
+{
+    return event->kind >= MERGE_ALL_REDUCE && event->kind <= MERGE_ALL_TO_ALL;
+}
+static inline bool symm__merge_is_local(const struct merge_event *event)
+{
+    return event->kind == MERGE_WRITE || event->kind == MERGE_READ;
+}
+/* The other rank minus this one, around the team. */
+int symm__merge_shift(const struct merge_record *record,
+                      const struct merge_event *event);
+
+/* merge_keep.c: fills sites, alone, and every event's site_id and kept. */
+symm_status symm__merge_keep(struct merge *merge) SYMM_MUST_CHECK;
+
+/* merge_order.c: do the ranks' kept events come in one order on each stream? */
+symm_status symm__merge_order(struct merge *merge) SYMM_MUST_CHECK;
+
+/* merge_build.c */
+symm_status symm__merge_build(struct merge *merge,
+                              symm_program **program) SYMM_MUST_CHECK;
+/* A list's members where the team is one of a partition; else NULL. `lists` gets one list
+ * after the other, in the order of their first ranks. */
+bool symm__merge_partition(const struct merge *merge, const char *team, int *ranks,
+                           int *lists, int *length);
+
+#endif

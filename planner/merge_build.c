@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * merge_build.c - says by a program what the merge has kept, in rank 0's order of issue.
+ *
+ * - An access to a whole buffer is a write or a read; a write to a part of it a read and a
+ *   write, since the rest keeps its value. A call that begins inside a buffer has a read of
+ *   the whole in front of it: its result renews nothing.
+ * - Accesses that differ between the ranks are read, written and read again on all.
+ * - A buffer that is alone is read and written in front of each op on it and behind it, on
+ *   the op's own stream: it is never free, and the op keeps the barriers that a program
+ *   needs whose own accesses are not known. Without a loop it is also read at the end.
+ *   One that no op touches lives always by the planner's own rule.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "merge.h"
+#include "status.h"
+
+struct build {
+    struct merge *merge;
+    const struct merge_record *first; /* rank 0's */
+    symm_program *program;
+    int *buffers; /* by buffer of the record: the program's; -1: not there */
+    bool *raw;    /* by buffer: as bytes, since calls take it for another dtype */
+    int *groups;  /* by team of rank 0: the program's; -1: none */
+    bool *inside; /* by site: an access that does not begin where the buffer does */
+    int *last;    /* by buffer that is alone: the stream of its ops; -1: none */
+    int at[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the gap in hand */
+    bool flushed[SYMM_PROGRAM_MAX_STREAMS];
+};
+
+/* ---- Groups ------------------------------------------------------------------------ */
+
+static const struct merge_team *team_named(const struct merge_record *record,
+                                           const char *name)
+{
+    for (int t = 0; t < record->team_count; t++)
+        if (strcmp(record->teams[t].name, name) == 0)
+            return &record->teams[t];
+    return NULL;
+}
+
+bool symm__merge_partition(const struct merge *merge, const char *name, int *ranks,
+                           int *lists, int *length)
+{
+    int count = 0;
+
+    *length = 0;
+    for (int r = 0; r < merge->world; r++) {
+        const struct merge_team *team = team_named(&merge->records[r], name), *other;
+        int lowest = r;
+
+        if (!team || (*length && team->size != *length))
+            return false;
+        *length = team->size;
+        for (int m = 0; m < team->size; m++) {
+            other = team_named(&merge->records[team->ranks[m]], name);
+            if (!other || other->size != team->size ||
+                memcmp(other->ranks, team->ranks,
+                       (size_t)team->size * sizeof(*team->ranks)) != 0)
+                return false;
+            lowest = team->ranks[m] < lowest ? team->ranks[m] : lowest;
+        }
+        if (lowest != r)
+            continue; /* its list was taken with its lowest rank */
+        memcpy(ranks + count, team->ranks, (size_t)team->size * sizeof(*ranks));
+        count += team->size;
+    }
+    *lists = count / *length;
+    return count == merge->world;
+}
+
+static symm_status add_group(struct build *build, int team)
+{
+    const struct merge *merge = build->merge;
+    int ranks[SYMM_PROGRAM_MAX_WORLD], lists, length;
+
+    if (build->groups[team] >= 0)
+        return SYMM_OK;
+    if (!symm__merge_partition(merge, build->first->teams[team].name, ranks, &lists,
+                               &length))
+        return symm__fail(SYMM_ERR_INVALID, "merge: team '%s' is no partition",
+                          build->first->teams[team].name);
+    return symm_program_add_group(build->program, build->first->teams[team].name, lists,
+                                  length, ranks, &build->groups[team]);
+}
+
+/* ---- Buffers ----------------------------------------------------------------------- */
+
+static symm_status add_buffer(struct build *build, int index)
+{
+    const struct merge_buffer *buffer = &build->first->buffers[index];
+    char name[40];
+    symm_status status;
+    int made;
+
+    build->buffers[index] = -1;
+    if (buffer->team != 0 || buffer->varies || buffer->bytes == 0)
+        return SYMM_OK;
+    snprintf(name, sizeof(name), "b%" PRIu64, buffer->alloc_id);
+    if (build->raw[index])
+        status = symm_program_add_bytes(build->program, name, buffer->bytes, &made);
+    else
+        status =
+            symm_program_add_buffer(build->program, name, buffer->dtype, buffer->dims,
+                                    buffer->shape, buffer->stride, &made);
+    if (status == SYMM_OK)
+        status = symm_program_set_alloc_id(build->program, made, buffer->alloc_id);
+    if (status == SYMM_OK)
+        build->buffers[index] = made;
+    return status;
+}
+
+/* Of a broadcast: the root's. */
+static int input_of(const struct build *build, const struct merge_event *event)
+{
+    const struct merge_site *site = &build->merge->sites[event->site_id];
+
+    for (int r = 0; r < build->merge->world && event->kind == MERGE_BROADCAST; r++) {
+        const struct merge_record *record = &build->merge->records[r];
+        const struct merge_event *other = &record->body.list[site->first[r]];
+
+        if (record->teams[other->team].place == other->peer)
+            return other->in;
+    }
+    return event->in;
+}
+
+/* A buffer that calls take for another dtype than it was placed with is bytes. */
+static void find_raw(struct build *build)
+{
+    for (int i = 0; i < build->first->body.count; i++) {
+        const struct merge_event *event = &build->first->body.list[i];
+
+        if (!event->kept || !symm__merge_is_collective(event))
+            continue;
+        for (int side = 0; side < 2; side++) {
+            const int b = side ? event->out : input_of(build, event);
+
+            if (b >= 0 && build->first->buffers[b].dtype != event->dtype)
+                build->raw[b] = true;
+        }
+    }
+}
+
+/* ---- Ops --------------------------------------------------------------------------- */
+
+static symm_status add_local(struct build *build, symm_program_kind kind, int stream,
+                             const int *list, int count)
+{
+    const symm_program_op op = {.size = sizeof(op),
+                                .kind = kind,
+                                .stream = stream,
+                                .buffers = list,
+                                .buffer_count = count};
+
+    return count ? symm_program_add_op(build->program, &op) : SYMM_OK;
+}
+
+static symm_status add_access(struct build *build, const struct merge_event *event)
+{
+    const bool writes = event->kind == MERGE_WRITE;
+    const int b = writes ? event->out : event->in, made = build->buffers[b];
+    const bool whole = event->count == build->first->buffers[b].bytes;
+    symm_status status = SYMM_OK;
+
+    if (!writes || !whole)
+        status = add_local(build, SYMM_PROGRAM_READ, event->stream, &made, 1);
+    if (status == SYMM_OK && writes)
+        status = add_local(build, SYMM_PROGRAM_WRITE, event->stream, &made, 1);
+    return status;
+}
+
+/* A gap in which the ranks differ. */
+static symm_status add_union(struct build *build, int stream)
+{
+    const struct merge *merge = build->merge;
+    const int gap = build->at[stream], buffers = build->first->buffer_count;
+    int *all = calloc(2 * (size_t)buffers + 2, sizeof(*all)), count = 0, written = 0;
+    int *writes = all ? all + buffers + 1 : NULL;
+    char *seen = calloc((size_t)buffers + 1, 1);
+    symm_status status = all && seen ? SYMM_OK : symm__merge_nomem();
+
+    for (int r = 0; status == SYMM_OK && r < merge->world; r++) {
+        const struct merge_gaps *gaps = &merge->gaps[r];
+
+        for (int i = gaps->first[gap]; i < gaps->first[gap + 1]; i++) {
+            const struct merge_event *event =
+                &merge->records[r].body.list[gaps->locals[i]];
+            const int b = event->in >= 0 ? event->in : event->out;
+
+            if (!(seen[b] & 1))
+                all[count++] = build->buffers[b];
+            if (event->kind == MERGE_WRITE && !(seen[b] & 2))
+                writes[written++] = build->buffers[b];
+            seen[b] |= event->kind == MERGE_WRITE ? 3 : 1;
+        }
+    }
+    if (status == SYMM_OK)
+        status = add_local(build, SYMM_PROGRAM_READ, stream, all, count);
+    if (status == SYMM_OK)
+        status = add_local(build, SYMM_PROGRAM_WRITE, stream, writes, written);
+    if (status == SYMM_OK)
+        status = add_local(build, SYMM_PROGRAM_READ, stream, all, count);
+    free(seen);
+    free(all);
+    return status;
+}
+
+/* The stream's gap ends: what differs in it is said now, as late as it can be. */
+static symm_status end_gap(struct build *build, int stream)
+{
+    symm_status status = SYMM_OK;
+
+    if (!build->merge->uniform[build->at[stream]])
+        status = add_union(build, stream);
+    build->at[stream]++;
+    return status;
+}
+
+/* The buffers of an op that are alone, read and written. */
+static symm_status add_bracket(struct build *build, const struct merge_event *event,
+                               int in)
+{
+    const bool *alone = build->merge->alone;
+    int list[2], count = 0;
+    symm_status status;
+
+    if (in >= 0 && alone[in])
+        list[count++] = build->buffers[in];
+    if (event->out >= 0 && event->out != in && alone[event->out])
+        list[count++] = build->buffers[event->out];
+    status = add_local(build, SYMM_PROGRAM_READ, event->stream, list, count);
+    if (status == SYMM_OK)
+        status = add_local(build, SYMM_PROGRAM_WRITE, event->stream, list, count);
+    for (int side = 0; side < 2; side++) {
+        const int b = side ? event->out : in;
+
+        if (b >= 0 && alone[b])
+            build->last[b] = event->stream;
+    }
+    return status;
+}
+
+/* Reads of the whole in front of a call that begins inside a buffer. */
+static symm_status add_whole(struct build *build, const struct merge_event *event,
+                             int in)
+{
+    int list[2], count = 0;
+
+    if (!build->inside[event->site_id])
+        return SYMM_OK;
+    if (in >= 0 && !build->merge->alone[in])
+        list[count++] = build->buffers[in];
+    if (event->out >= 0 && event->out != in && !build->merge->alone[event->out])
+        list[count++] = build->buffers[event->out];
+    return add_local(build, SYMM_PROGRAM_READ, event->stream, list, count);
+}
+
+static size_t elements_of(const struct build *build, const struct merge_event *event,
+                          int in)
+{
+    const size_t size = (size_t)build->first->teams[event->team].size;
+    const bool blocks =
+        event->kind == MERGE_REDUCE_SCATTER || event->kind == MERGE_ALL_TO_ALL;
+
+    return event->count * (blocks ? size : 1) *
+           (build->raw[in] ? symm_dtype_size(event->dtype) : 1);
+}
+
+static symm_status add_call(struct build *build, const struct merge_event *event)
+{
+    static const symm_program_kind kinds[MERGE_KINDS] = {
+        [MERGE_ALL_REDUCE] = SYMM_PROGRAM_ALL_REDUCE,
+        [MERGE_REDUCE_SCATTER] = SYMM_PROGRAM_REDUCE_SCATTER,
+        [MERGE_ALL_GATHER] = SYMM_PROGRAM_ALL_GATHER,
+        [MERGE_BROADCAST] = SYMM_PROGRAM_BROADCAST,
+        [MERGE_ALL_TO_ALL] = SYMM_PROGRAM_ALL_TO_ALL,
+        [MERGE_PUT_SIGNAL] = SYMM_PROGRAM_PUT,
+        [MERGE_WAIT] = SYMM_PROGRAM_WAIT};
+    const struct merge_site *site = &build->merge->sites[event->site_id];
+    const bool wait = event->kind == MERGE_WAIT;
+    const bool put = event->kind == MERGE_PUT_SIGNAL;
+    const int in = wait ? -1 : input_of(build, event);
+    symm_program_op op = {.size = sizeof(op),
+                          .kind = kinds[event->kind],
+                          .stream = event->stream,
+                          .site = site->name,
+                          .in = in < 0 ? -1 : build->buffers[in],
+                          .out = event->out < 0 ? -1 : build->buffers[event->out],
+                          .reduce = event->reduce,
+                          .root = event->kind == MERGE_BROADCAST ? event->peer : 0,
+                          .shift = put ? symm__merge_shift(build->first, event) : 0};
+    symm_status status = SYMM_OK;
+
+    if (wait)
+        return symm_program_add_op(build->program, &op);
+    if (!put)
+        op.count = elements_of(build, event, in);
+    status = add_group(build, event->team);
+    op.group = build->groups[event->team];
+    if (status == SYMM_OK)
+        status = add_whole(build, event, in);
+    if (status == SYMM_OK)
+        status = add_bracket(build, event, in);
+    if (status == SYMM_OK)
+        status = symm_program_add_op(build->program, &op);
+    return status == SYMM_OK ? add_bracket(build, event, in) : status;
+}
+
+static symm_status add_depend(struct build *build, const struct merge_event *event)
+{
+    const symm_program_op op = {.size = sizeof(op),
+                                .kind = SYMM_PROGRAM_DEPEND,
+                                .stream = event->stream,
+                                .on = event->on};
+
+    return symm_program_add_op(build->program, &op);
+}
+
+static symm_status add_event(struct build *build, const struct merge_event *event)
+{
+    const struct merge *merge = build->merge;
+    symm_status status;
+
+    if (symm__merge_is_local(event))
+        return merge->uniform[build->at[event->stream]] ? add_access(build, event)
+                                                        : SYMM_OK;
+    status = end_gap(build, event->stream);
+    if (status != SYMM_OK)
+        return status;
+    return event->kind == MERGE_DEPEND ? add_depend(build, event)
+                                       : add_call(build, event);
+}
+
+/* ---- The whole --------------------------------------------------------------------- */
+
+/* Without a loop nothing may follow a buffer that is alone: it is read once more. */
+static symm_status add_end(struct build *build)
+{
+    symm_status status = SYMM_OK;
+
+    for (int s = 0; s < SYMM_PROGRAM_MAX_STREAMS && status == SYMM_OK; s++)
+        status = end_gap(build, s);
+    for (int b = 0; b < build->first->buffer_count && status == SYMM_OK; b++)
+        if (!build->merge->loop && build->merge->alone[b] && build->last[b] >= 0)
+            status = add_local(build, SYMM_PROGRAM_READ, build->last[b],
+                               &build->buffers[b], 1);
+    return status;
+}
+
+static symm_status add_tables(struct build *build)
+{
+    const struct merge_record *first = build->first;
+    char name[24];
+    symm_status status = SYMM_OK;
+    int stream;
+
+    for (int s = 0; s < first->stream_count && status == SYMM_OK; s++) {
+        snprintf(name, sizeof(name), s ? "s%d" : "main", s);
+        status = symm_program_add_stream(build->program, name, &stream);
+    }
+    find_raw(build);
+    for (int b = 0; b < first->buffer_count && status == SYMM_OK; b++) {
+        build->last[b] = -1;
+        status = add_buffer(build, b);
+    }
+    for (int t = 1; t < first->team_count; t++)
+        build->groups[t] = -1;
+    return status;
+}
+
+/* Ranks may begin at different places, as in a reduce_scatter in place. */
+static void find_inside(struct build *build)
+{
+    for (int s = 0; s < build->merge->site_count; s++) {
+        const struct merge_site *site = &build->merge->sites[s];
+
+        for (int r = 0; site->kept && r < build->merge->world; r++) {
+            const struct merge_event *event =
+                &build->merge->records[r].body.list[site->first[r]];
+
+            if (event->in_at || event->out_at)
+                build->inside[s] = true;
+        }
+    }
+}
+
+static void fill_report(const struct build *build)
+{
+    const struct merge *merge = build->merge;
+    symm_program_merge_report *report = merge->report;
+
+    report->ranks = merge->world;
+    report->periods = build->first->periods;
+    for (int i = 0; i < build->first->body.count; i++) {
+        const struct merge_event *event = &build->first->body.list[i];
+
+        report->left_out += !event->kept && !symm__merge_is_local(event) &&
+                            event->kind != MERGE_BARRIER &&
+                            event->kind != MERGE_SIGNAL && event->kind != MERGE_WAIT;
+    }
+    for (int b = 0; b < build->first->buffer_count; b++) {
+        report->alone += build->buffers[b] >= 0 && merge->alone[b];
+        report->elsewhere += build->buffers[b] < 0;
+    }
+}
+
+static symm_status build_all(struct build *build)
+{
+    const struct merge *merge = build->merge;
+    symm_status status = symm_program_create(build->first->name, merge->world,
+                                             merge->loop, &build->program);
+
+    if (status != SYMM_OK)
+        return status;
+    memcpy(build->at, merge->base, sizeof(build->at));
+    status = add_tables(build);
+    find_inside(build);
+    for (int i = 0; i < build->first->body.count && status == SYMM_OK; i++)
+        if (build->first->body.list[i].kept)
+            status = add_event(build, &build->first->body.list[i]);
+    if (status == SYMM_OK)
+        status = add_end(build);
+    if (status == SYMM_OK)
+        status = symm_program_finish(build->program);
+    return status;
+}
+
+symm_status symm__merge_build(struct merge *merge, symm_program **program)
+{
+    const struct merge_record *first = &merge->records[0];
+    const size_t buffers = (size_t)first->buffer_count + 1;
+    struct build build = {
+        .merge = merge,
+        .first = first,
+        .buffers = symm__pool_alloc(&merge->pool, buffers, sizeof(int)),
+        .raw = symm__pool_alloc(&merge->pool, buffers, sizeof(bool)),
+        .last = symm__pool_alloc(&merge->pool, buffers, sizeof(int)),
+        .groups =
+            symm__pool_alloc(&merge->pool, (size_t)first->team_count + 1, sizeof(int)),
+        .inside = symm__pool_alloc(&merge->pool, (size_t)merge->site_count + 1,
+                                   sizeof(bool))};
+    symm_status status;
+
+    if (!build.buffers || !build.raw || !build.last || !build.groups || !build.inside)
+        return symm__merge_nomem();
+    status = build_all(&build);
+    if (status != SYMM_OK) {
+        symm_program_destroy(build.program);
+        return status;
+    }
+    fill_report(&build);
+    *program = build.program;
+    return SYMM_OK;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * record_program.c - a user's program that knows nothing of plans, for tests of SYMM_RECORD
+ * and SYMM_PLAN: `record_program WHAT...`, each WHAT a word of the table in main.
+ *
+ * Steps of a loop: each fills buffers, reduces them and compares every element with what
+ * must come out, so that a plan under which two live buffers share bytes is seen. Exit
+ * status 1: an error, 2: a wrong element.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <symm/plan.h>
+#include <symm/symm.h>
+
+#define BUFFERS 6
+#define COUNT   5000
+#define STEPS   4
+#define TRY(call)                                                                      \
+    do {                                                                               \
+        if ((call) != SYMM_OK) {                                                       \
+            fprintf(stderr, "%s\n", symm_last_error());                                \
+            return 1;                                                                  \
+        }                                                                              \
+    } while (0)
+
+struct options {
+    bool notes;   /* annotations */
+    bool periods; /* symm_record_period */
+    bool late;    /* values stay in their buffers until the step's end */
+    bool partly;  /* buffer 0 is not annotated */
+    bool teams;   /* halves of the world reduce, too */
+    bool streams; /* odd buffers on a second stream */
+    bool ring;    /* puts with signals to the next rank */
+    bool root;    /* a broadcast whose input the root alone fills */
+    bool extra;   /* the third step has one more call */
+    bool dies;    /* rank 1 is killed in the second step */
+    bool leaves;  /* rank 1 ends without symm_finalize */
+    bool plans;   /* loads SYMM_TEST_PLAN by symm_team_load_plan */
+    bool big_ids; /* alloc_ids of 64 bits */
+    bool threads; /* ranks are 2 threads of this process */
+    bool shares;  /* prints whether buffers 0 and 1 share their place */
+    bool warm;    /* a step in front of the first period */
+};
+
+struct rank {
+    const struct options *o;
+    symm_ctx *ctx;
+    symm_team *world, *half;
+    symm_buffer *buffers[BUFFERS];
+    float *x[BUFFERS];
+    void *side;
+    int me, size, step;
+    long wrong;
+};
+
+static uint64_t id_of(const struct rank *r, int b)
+{
+    return (r->o->big_ids ? UINT64_MAX - 100 : 100) + (uint64_t)b;
+}
+
+static symm_status wrote(const struct rank *r, int b, void *stream)
+{
+    if (!r->o->notes || (r->o->partly && b == 0))
+        return SYMM_OK;
+    return symm_record_write(r->world, r->x[b], COUNT * sizeof(float), stream);
+}
+
+static symm_status read_it(const struct rank *r, int b, void *stream)
+{
+    if (!r->o->notes || (r->o->partly && b == 0))
+        return SYMM_OK;
+    return symm_record_read(r->world, r->x[b], COUNT * sizeof(float), stream);
+}
+
+static float value_of(int rank, int b, int step)
+{
+    return (float)(rank + 10 * b + 100 * step);
+}
+
+static float sum_of(const struct rank *r, const symm_team *team, int b)
+{
+    float sum = 0;
+
+    for (int m = 0; m < symm_team_size(team); m++)
+        sum += value_of(symm_team_world_rank(team, m), b, r->step);
+    return sum;
+}
+
+static void fill(struct rank *r, int b)
+{
+    for (int i = 0; i < COUNT; i++)
+        r->x[b][i] = value_of(r->me, b, r->step);
+}
+
+static void look(struct rank *r, int b, float wanted)
+{
+    for (int i = 0; i < COUNT; i++)
+        r->wrong += r->x[b][i] != wanted;
+}
+
+static int reduce(struct rank *r, int b)
+{
+    char site[32];
+    symm_team *team = r->half && b % 2 ? r->half : r->world;
+    void *stream = r->side && b % 2 ? r->side : NULL;
+    const symm_call call = {.size = sizeof(call), .site = site, .stream = stream};
+
+    snprintf(site, sizeof(site), "sum%d", b);
+    fill(r, b);
+    TRY(wrote(r, b, stream));
+    if (stream) {
+        symm_work *work;
+
+        TRY(symm_all_reduce(team, r->x[b], r->x[b], COUNT, SYMM_FLOAT32, SYMM_SUM,
+                            &call, &work));
+        TRY(symm_work_wait(work, NULL));
+        symm_work_release(work);
+    } else {
+        TRY(symm_all_reduce(team, r->x[b], r->x[b], COUNT, SYMM_FLOAT32, SYMM_SUM,
+                            &call, NULL));
+    }
+    if (r->o->late)
+        return 0;
+    TRY(read_it(r, b, NULL));
+    look(r, b, sum_of(r, team, b));
+    if (stream && r->o->notes) /* the next step's fill is behind that look */
+        TRY(symm_record_depend(stream, NULL));
+    return 0;
+}
+
+/* Buffer 4 goes to the next rank's buffer 5. */
+static int pass_on(struct rank *r)
+{
+    const symm_call call = {.size = sizeof(call), .site = "ring"};
+    const int next = (r->me + 1) % r->size, before = (r->me + r->size - 1) % r->size;
+
+    fill(r, 4);
+    TRY(wrote(r, 4, NULL));
+    TRY(symm_barrier(r->world, &call, NULL));
+    TRY(symm_put_signal(r->world, r->x[5], r->x[4], COUNT * sizeof(float), next, 7,
+                        &call, NULL));
+    TRY(symm_signal_wait(r->world, before, 7, &call));
+    TRY(read_it(r, 5, NULL));
+    look(r, 5, value_of(before, 4, r->step));
+    return 0;
+}
+
+static int from_root(struct rank *r)
+{
+    const symm_call call = {.size = sizeof(call), .site = "root"};
+
+    if (r->me == 0) {
+        fill(r, 3);
+        TRY(wrote(r, 3, NULL));
+    }
+    TRY(symm_broadcast(r->world, r->x[3], r->x[3], COUNT, SYMM_FLOAT32, 0, &call,
+                       NULL));
+    TRY(read_it(r, 3, NULL));
+    look(r, 3, value_of(0, 3, r->step));
+    return 0;
+}
+
+static int one_step(struct rank *r)
+{
+    const int last = r->o->ring ? 4 : r->o->root ? 3 : BUFFERS;
+
+    if (r->o->dies && r->me == 1 && r->step == 1)
+        raise(SIGKILL);
+    for (int b = 0; b < last; b++)
+        if (reduce(r, b))
+            return 1;
+    for (int b = 0; r->o->late && b < last; b++) {
+        TRY(read_it(r, b, NULL));
+        look(r, b, sum_of(r, r->half && b % 2 ? r->half : r->world, b));
+    }
+    if (r->o->extra && r->step == 2) {
+        const symm_call call = {.size = sizeof(call), .site = "extra"};
+
+        TRY(symm_all_reduce(r->world, r->x[0], r->x[0], 8, SYMM_FLOAT32, SYMM_SUM,
+                            &call, NULL));
+    }
+    if (r->o->ring && pass_on(r))
+        return 1;
+    return r->o->root ? from_root(r) : 0;
+}
+
+static int load_plan(struct rank *r)
+{
+    symm_plan *plan;
+
+    TRY(symm_plan_read(getenv("SYMM_TEST_PLAN"), &plan));
+    TRY(symm_team_load_plan(r->world, plan));
+    symm_plan_destroy(plan); /* the team has a copy */
+    return 0;
+}
+
+static int open_all(struct rank *r)
+{
+    r->world = symm_team_world(r->ctx);
+    r->me = symm_team_rank(r->world);
+    r->size = symm_team_size(r->world);
+    if (r->o->plans && load_plan(r))
+        return 1;
+    if (r->o->teams)
+        TRY(symm_team_split(r->world, r->me % 2, 0, &r->half));
+    if (r->o->streams)
+        TRY(symm_stream_create(r->ctx, &r->side));
+    for (int b = 0; b < BUFFERS; b++)
+        TRY(symm_empty_strided_p2p(r->world, 1, (int64_t[]){COUNT}, (int64_t[]){1},
+                                   SYMM_FLOAT32, id_of(r, b), &r->buffers[b]));
+    TRY(symm_rendezvous(r->world));
+    for (int b = 0; b < BUFFERS; b++)
+        r->x[b] = symm_buffer_ptr(r->buffers[b]);
+    if (r->o->shares && r->me == 0)
+        printf("%s\n", r->x[0] == r->x[1] ? "shared" : "apart");
+    return 0;
+}
+
+static int run_rank(struct rank *r)
+{
+    if (open_all(r))
+        return 1;
+    for (r->step = 0; r->step < STEPS; r->step++) {
+        if (r->o->periods && (r->step > 0 || !r->o->warm))
+            TRY(symm_record_period(r->world));
+        if (one_step(r))
+            return 1;
+    }
+    if (r->o->leaves && r->me == 1)
+        _Exit(0);
+    if (r->side)
+        symm_stream_destroy(r->ctx, r->side);
+    symm_finalize(r->ctx);
+    if (r->wrong)
+        fprintf(stderr, "rank %d: %ld wrong elements\n", r->me, r->wrong);
+    return r->wrong ? 2 : 0;
+}
+
+/* ---- Ranks as threads ------------------------------------------------------------- */
+
+struct thread {
+    const struct options *o;
+    symm_group *group;
+    int rank, status;
+};
+
+static void *run_thread(void *arg)
+{
+    struct thread *t = arg;
+    const symm_config config = {
+        .size = sizeof(config), .world_size = 2, .rank = t->rank, .group = t->group};
+    struct rank rank = {.o = t->o};
+
+    t->status = 1;
+    if (symm_init(&config, &rank.ctx) == SYMM_OK)
+        t->status = run_rank(&rank);
+    else
+        fprintf(stderr, "%s\n", symm_last_error());
+    return NULL;
+}
+
+static int run_threads(const struct options *o)
+{
+    struct thread threads[2];
+    pthread_t ids[2];
+    symm_group *group;
+
+    TRY(symm_group_create(2, &group));
+    for (int r = 0; r < 2; r++) {
+        threads[r] = (struct thread){.o = o, .group = group, .rank = r};
+        if (pthread_create(&ids[r], NULL, run_thread, &threads[r]))
+            return 1;
+    }
+    for (int r = 0; r < 2; r++)
+        pthread_join(ids[r], NULL);
+    symm_group_destroy(group);
+    return threads[0].status ? threads[0].status : threads[1].status;
+}
+
+int main(int argc, char **argv)
+{
+    static struct options o;
+    static const struct {
+        const char *word;
+        bool *flag;
+    } words[] = {
+        {"notes", &o.notes},    {"periods", &o.periods}, {"late", &o.late},
+        {"partly", &o.partly},  {"teams", &o.teams},     {"streams", &o.streams},
+        {"ring", &o.ring},      {"root", &o.root},       {"extra", &o.extra},
+        {"dies", &o.dies},      {"leaves", &o.leaves},   {"plans", &o.plans},
+        {"bigids", &o.big_ids}, {"threads", &o.threads}, {"shares", &o.shares},
+        {"warm", &o.warm}};
+    struct rank rank = {.o = &o};
+
+    for (int i = 1; i < argc; i++) {
+        size_t w = 0;
+
+        while (w < sizeof(words) / sizeof(*words) &&
+               strcmp(argv[i], words[w].word) != 0)
+            w++;
+        if (w == sizeof(words) / sizeof(*words)) {
+            fprintf(stderr, "record_program: unknown word '%s'\n", argv[i]);
+            return 1;
+        }
+        *words[w].flag = true;
+    }
+    if (o.threads)
+        return run_threads(&o);
+    TRY(symm_init(NULL, &rank.ctx));
+    return run_rank(&rank);
+}
