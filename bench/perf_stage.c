@@ -94,7 +94,7 @@ static int make_buffers(struct perf_stage *stage)
         const struct program_buffer *buffer = &program->buffers[b];
         status =
             symm_empty_strided_p2p(world, buffer->dims, buffer->shape, buffer->stride,
-                                   buffer->dtype, (uint64_t)b + 1, &stage->buffers[b]);
+                                   buffer->dtype, buffer->alloc_id, &stage->buffers[b]);
         if (status != SYMM_OK) {
             int result = perf_job_failed(stage->job, status, buffer->name);
             /* The plan has another size for it. */
@@ -108,7 +108,11 @@ static int make_buffers(struct perf_stage *stage)
         if (perf_job_fill(stage->job, symm_buffer_ptr(stage->buffers[b]), 0,
                           program->buffers[b].bytes))
             return PERF_FAILED;
-    status = symm_barrier(world, NULL, NULL);
+    for (int b = 0; b < program->buffer_count && status == SYMM_OK; b++)
+        /* under SYMM_RECORD: all that touches it will be told */
+        status = symm_record_read(world, symm_buffer_ptr(stage->buffers[b]), 0, NULL);
+    if (status == SYMM_OK)
+        status = symm_barrier(world, NULL, NULL);
     if (status != SYMM_OK)
         return perf_job_failed(stage->job, status, "symm_barrier");
     return PERF_RIGHT;
@@ -165,6 +169,14 @@ static bool is_looked_at(const struct program *program, int index)
     return false;
 }
 
+/* Of the library's options: symm_env(7). */
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
+}
+
 int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
                     const struct perf_options *options, const struct program *program)
 {
@@ -173,7 +185,8 @@ int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
     *stage = (struct perf_stage){.job = job,
                                  .program = program,
                                  .delay = options->delay,
-                                 .planned = options->plan != NULL};
+                                 .planned = options->plan || is_set("SYMM_PLAN"),
+                                 .recorded = is_set("SYMM_RECORD")};
     pthread_mutex_init(&stage->lock, NULL);
     pthread_cond_init(&stage->changed, NULL);
     if (!allocate_arrays(stage) || !allocate_private_out(stage)) {

@@ -34,6 +34,7 @@ struct perf_stage {
     const struct program *program;
     double delay; /* microseconds, at most, before each communication */
     bool planned; /* a plan keeps buffers apart, and only as the program needs it */
+    bool recorded; /* the library writes down what this rank does */
     struct perf_expect *expect;
     symm_team **teams; /* by group: the one this rank is in; [0] borrows */
     int *list, *place; /* by group: this rank's list, and its place in it */

@@ -117,6 +117,25 @@ static void delay_some(void *arg)
         ;
 }
 
+/* What the library cannot see: the program's own accesses. */
+static symm_status record_local(const struct perf_step *step)
+{
+    const struct perf_stage *stage = step->stage;
+    const struct program_op *op = op_of(step);
+    void *stream = stage->streams[op->stream];
+    symm_status status = SYMM_OK;
+
+    for (int i = 0; i < op->buffer_count && status == SYMM_OK; i++) {
+        const void *ptr = symm_buffer_ptr(stage->buffers[op->buffers[i]]);
+        size_t bytes = stage->program->buffers[op->buffers[i]].bytes;
+
+        status = op->kind == PROGRAM_WRITE
+                     ? symm_record_write(stage->job->world, ptr, bytes, stream)
+                     : symm_record_read(stage->job->world, ptr, bytes, stream);
+    }
+    return status;
+}
+
 static symm_status run_local(struct perf_step *step, void (*fn)(void *arg))
 {
     struct perf_stage *stage = step->stage;
@@ -169,6 +188,10 @@ static symm_status run_depend(struct perf_step *step)
 
     if (op->on == op->stream)
         return SYMM_OK;
+    status = symm_record_depend(step->stage->streams[op->stream],
+                                step->stage->streams[op->on]);
+    if (status != SYMM_OK)
+        return status;
     if (step->stage->job->gpu)
         return perf_gpu_order(step->stage->job->gpu, step->stage->streams[op->on],
                               step->stage->streams[op->stream])
@@ -269,8 +292,10 @@ static symm_status run_wait(struct perf_step *step)
 
 static symm_status run_step(struct perf_step *step)
 {
-    symm_status status = SYMM_OK;
+    symm_status status = record_local(step);
 
+    if (status != SYMM_OK)
+        return status;
     switch (op_of(step)->kind) {
     case PROGRAM_WRITE:
         return run_local(step, write_buffers);
@@ -321,12 +346,13 @@ static int drain(struct perf_stage *stage)
     return result;
 }
 
-/* The plan of a program that is no loop ends with it: a barrier lies between two runs. */
+/* The plan of a program that is no loop ends with it: a barrier lies between two runs. One
+ * that is recorded runs as it would under its plan. */
 static int part_runs(struct perf_stage *stage)
 {
     symm_status status = SYMM_OK;
 
-    if (stage->planned && !stage->program->loop)
+    if ((stage->planned || stage->recorded) && !stage->program->loop)
         status = symm_barrier(stage->job->world, NULL, NULL);
     return status == SYMM_OK ? PERF_RIGHT
                              : perf_job_failed(stage->job, status, "symm_barrier");
@@ -363,7 +389,9 @@ int perf_stage_run(struct perf_stage *stage, uint64_t period, bool glance, doubl
     if (perf_expect_begin(stage->expect, period))
         stage->no_memory = true;
     double begin = perf_now();
-    if (!stage->no_memory)
+    if (stage->program->loop && symm_record_period(stage->job->world) != SYMM_OK)
+        result = perf_job_failed(stage->job, SYMM_ERR_INVALID, "symm_record_period");
+    if (!stage->no_memory && result == PERF_RIGHT)
         result = run_ops(stage);
     *wall = perf_now() - begin;
     *calls = *wall - stage->local;

@@ -44,6 +44,7 @@ struct program_buffer {
     int dims;
     int64_t shape[PROGRAM_MAX_DIMS], stride[PROGRAM_MAX_DIMS];
     size_t bytes, elements; /* of the extent */
+    uint64_t alloc_id;      /* 1 + its index, unless the file says another */
 };
 
 struct program_op {

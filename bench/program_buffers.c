@@ -4,6 +4,7 @@
  *
  * The extent of shape and stride is computed here, without overflow, once for all.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +85,28 @@ static int read_shape(struct program_reader *reader, const char *path,
     return 0;
 }
 
+/* An integer or, where it needs 64 bits, its digits. Absent: what it is already. */
+static int read_id(struct program_reader *reader, const char *path, const json_t *value,
+                   struct program_buffer *buffer)
+{
+    const char *text = json_string_value(value);
+    char at[PROGRAM_PATH], *end = NULL;
+
+    if (!value)
+        return 0;
+    errno = 0;
+    if (json_is_integer(value) && json_integer_value(value) > 0)
+        buffer->alloc_id = (uint64_t)json_integer_value(value);
+    else if (text && *text >= '0' && *text <= '9')
+        buffer->alloc_id = strtoull(text, &end, 10);
+    if (json_is_integer(value) ? json_integer_value(value) > 0
+                               : end && !*end && buffer->alloc_id && !errno)
+        return 0;
+    program__path(at, "%s.alloc_id", path);
+    return program__refuse(reader, at, value,
+                           "an integer above 0, or its digits in quotes");
+}
+
 static int read_bytes(struct program_reader *reader, const char *path,
                       const json_t *object, struct program_buffer *buffer)
 {
@@ -124,6 +147,9 @@ static int read_buffer(struct program_reader *reader, size_t index,
     if (program__find_buffer(program, buffer->name) != (int)index)
         return program__refuse(reader, at, json_object_get(object, "name"),
                                "a name not used before");
+    buffer->alloc_id = (uint64_t)index + 1;
+    if (read_id(reader, path, json_object_get(object, "alloc_id"), buffer))
+        return -1;
     dtype = json_object_get(object, "dtype");
     bytes = json_object_get(object, "bytes");
     buffer->raw = !dtype && bytes;
