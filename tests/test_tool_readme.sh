@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The documents tell the truth: every whole program of README.md and docs/guide.md is taken
-# out, and the commands of the console block behind it are run as they stand there, against
+# The documents tell the truth: every whole program of README.md, docs/guide.md and
+# docs/planner.md is taken out, and the commands of the console block behind it are run as they stand there, against
 # the build tree, and must print what the block shows (in any order of lines; a line that
 # ends in " ..." shows a beginning). Names of functions, macros and variables in the
 # documents exist, links lead somewhere, and the man pages build.
@@ -96,7 +96,7 @@ run_program() {
     diff "$4/wanted" "$4/got"
 }
 
-for document in README.md docs/guide.md; do
+for document in README.md docs/guide.md docs/planner.md; do
     mkdir "$work/${document##*/}"
     blocks "$root/$document" "$work/${document##*/}" || fail "$document: a block has no end"
     for block in "$work/${document##*/}"/*.c; do
