@@ -270,6 +270,11 @@ static bool fit_op(struct check *c, struct check_op *op)
                                       symm__check_name(op, name, sizeof(name)),
                                       symm_plan_algorithm_name(op->planned->algorithm),
                                       op->exit ? " with an exit barrier" : "");
+        if (op->planned->up_to !=
+            (!o->up_to ? 0 : put ? o->count : o->count * symm_dtype_size(o->dtype)))
+            return symm__check_refuse(
+                c, "%s: the plan is for up to %zu bytes, the program says otherwise",
+                symm__check_name(op, name, sizeof(name)), op->planned->up_to);
         if (put) {
             touch(c, op, o->in, o->count, false, CHECK_SELF)->to = CHECK_END;
             touch(c, op, o->out, o->result, true, CHECK_SENDER)->to = CHECK_END;

@@ -120,7 +120,8 @@ static bool fill_ops(struct plan_private *private, const symm_program *program,
                                .algorithm = choice->algorithms[i],
                                .channel = channels[op->stream],
                                .entry_barrier = choice->entry[i],
-                               .exit_barrier = choice->exit[i]};
+                               .exit_barrier = choice->exit[i],
+                               .up_to = symm__program_up_to(op)};
         if (!made->site)
             return false;
     }

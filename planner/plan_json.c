@@ -227,6 +227,8 @@ static symm_status read_op(struct reading *at, size_t i)
         status = take_flag(at, "exit_barrier", &op->exit_barrier);
     if (status == SYMM_OK)
         status = take_indices(at, "frees", true, &op->frees, &op->free_count);
+    if (status == SYMM_OK && json_object_get(at->object, "up_to"))
+        status = take_size(at, "up_to", &op->up_to);
     return status;
 }
 

@@ -91,6 +91,8 @@ symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
         if (op->free_count > 0)
             put_list(&out, ",\"frees\":[", op->frees, op->free_count, ",");
         put_name(&out, ",\"site\":", op->site);
+        if (op->up_to)
+            put_size(&out, ",\"up_to\":", op->up_to);
         symm__json_put(&out, "}");
     }
     put_name(&out, "],\"program\":", plan->program);
@@ -220,6 +222,8 @@ static void put_run(struct json_out *out, const symm_plan *plan)
         put_flag(out, ", \"exit_barrier\": ", op->exit_barrier);
         if (op->free_count > 0)
             put_list(out, ", \"frees\": [", op->frees, op->free_count, ", ");
+        if (op->up_to)
+            put_size(out, ", \"up_to\": ", op->up_to);
         symm__json_put(out, "}");
     }
 }

@@ -35,6 +35,14 @@ bool symm__is_collective(symm_program_kind kind)
     return kind >= SYMM_PROGRAM_ALL_REDUCE && kind <= SYMM_PROGRAM_ALL_TO_ALL;
 }
 
+size_t symm__program_up_to(const symm_program_op *op)
+{
+    if (!op->up_to)
+        return 0;
+    return op->kind == SYMM_PROGRAM_PUT ? op->count
+                                        : op->count * symm_dtype_size(op->dtype);
+}
+
 static struct program_private *inside(symm_program *program)
 {
     return (struct program_private *)program;

@@ -413,6 +413,8 @@ static symm_status read_op(struct reading *at, size_t index, const json_t *objec
         return status == SYMM_OK ? symm_program_add_op(at->program, &op.op) : status;
     }
     status = symm__json_name(&at->json, member(&op, "site"), &op.op.site);
+    if (status == SYMM_OK && op.op.kind != SYMM_PROGRAM_WAIT)
+        status = symm__json_flag(&at->json, member(&op, "up_to"), &op.op.up_to);
     if (status != SYMM_OK)
         return status;
     if (op.op.kind == SYMM_PROGRAM_WAIT)

@@ -258,6 +258,7 @@ static symm_program_op neutral(const symm_program_op *given)
         op.reduce = given->reduce;
         op.root = given->root;
         op.shift = given->kind == SYMM_PROGRAM_PUT ? given->shift : 0;
+        op.up_to = given->up_to;
     }
     return op;
 }

@@ -46,5 +46,7 @@ void symm__group_find(const symm_program_group *group, int rank, int *list, int 
 bool symm__grow(void **list, int count, int *room, size_t bytes);
 
 bool symm__is_collective(symm_program_kind kind);
+/* Bytes of the op's source that a call may have at most; 0: its size is fixed. */
+size_t symm__program_up_to(const symm_program_op *op);
 
 #endif

@@ -140,6 +140,8 @@ static void put_op(struct json_out *out, const symm_program *program,
     if (put)
         put_name(out, ",\"src\":", program->buffers[op->in].name);
     put_name(out, ",\"stream\":", program->streams[op->stream]);
+    if (op->up_to)
+        symm__json_put(out, ",\"up_to\":true");
     symm__json_put(out, "}");
 }
 

@@ -237,9 +237,51 @@ static symm_status parse_planned(const char *planned, enum symm_algorithm *algor
                       "the plan's algorithm '%s' is none of a collective", planned);
 }
 
+/*
+ * Does `other` touch no more of the ranks' memory than `planned`, and does it make the order
+ * that the plan took for granted? The same pairs as where one stands in for the other.
+ */
+static bool may_replace(enum symm_algorithm planned, enum symm_algorithm other)
+{
+    switch (other) {
+    case SYMM_ALGORITHM_COPY_IN:
+    case SYMM_ALGORITHM_LL_PUSH:
+    case SYMM_ALGORITHM_TWO_SHOT_PUSH:
+        return true; /* own input and output, and scratch */
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+        return planned == SYMM_ALGORITHM_ONE_SHOT_PULL ||
+               planned == SYMM_ALGORITHM_TWO_SHOT_PULL ||
+               planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT;
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        return planned == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+               planned == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+    default:
+        return other == planned;
+    }
+}
+
+/* The library's own choice for the size, where the plan is right with it; else the plan's. */
+static symm_status answer_by_size(const struct symm_question *q,
+                                  enum symm_algorithm planned,
+                                  struct symm_answer *answer)
+{
+    struct symm_answer chosen = {.algorithm = SYMM_ALGORITHM_COPY_IN};
+    symm_status status = symm__choose(q, &chosen);
+
+    if (status != SYMM_OK || !may_replace(planned, chosen.algorithm) ||
+        (q->cuda && symm__cuda_objection(q, chosen.algorithm)))
+        return status;
+    answer->algorithm = chosen.algorithm;
+    if (chosen.algorithm != planned)
+        answer->reason = "the plan is for sizes up to a bound, and for this size this "
+                         "one is faster";
+    return SYMM_OK;
+}
+
 symm_status symm__choose_planned(const struct symm_question *q, const char *planned,
-                                 struct symm_answer *answer, uint32_t *barriers,
-                                 uint32_t *extra)
+                                 bool by_size, struct symm_answer *answer,
+                                 uint32_t *barriers, uint32_t *extra)
 {
     enum symm_algorithm algorithm;
     symm_status status = parse_planned(planned, &algorithm);
@@ -255,6 +297,11 @@ symm_status symm__choose_planned(const struct symm_question *q, const char *plan
         *answer = symm__cuda_substitute(q, algorithm);
     else
         *answer = host_substitute(q, algorithm);
+    if (by_size && !q->forced) {
+        status = answer_by_size(q, algorithm, answer);
+        if (status != SYMM_OK)
+            return status;
+    }
     /* Reads of peers that a barrier in the middle would have ordered before the end. */
     if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL &&
         answer->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL)

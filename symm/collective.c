@@ -289,6 +289,18 @@ static symm_status find_planned(const symm_team *team, const struct request *rq,
     return SYMM_OK;
 }
 
+/* A plan of sizes up to a bound: each rank sees for itself that the call is too large. */
+static symm_status check_bound(const symm_team *team, const struct request *rq,
+                               const struct symm_plan_site *site)
+{
+    const size_t bytes =
+        rq->count * symm_dtype_size(rq->dtype) * in_blocks(rq, team->size);
+
+    return site->op->up_to > 0 && bytes > site->op->up_to
+               ? symm__plan_too_large(site, symm__kind_name(rq->kind), bytes)
+               : SYMM_OK;
+}
+
 /* Algorithm and barriers, by the plan or by choice. */
 static symm_status choose(const symm_team *team, const struct request *rq,
                           const symm_call *call, const struct symm_question *question,
@@ -304,8 +316,11 @@ static symm_status choose(const symm_team *team, const struct request *rq,
 
         entry->args.barriers = (op->entry_barrier ? SYMM_BARRIER_ENTRY : 0) |
                                (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
-        status = symm__choose_planned(question, symm_plan_algorithm_name(op->algorithm),
-                                      &answer, &entry->args.barriers, &entry->extra);
+        status = check_bound(team, rq, entry->planned);
+        if (status == SYMM_OK)
+            status = symm__choose_planned(
+                question, symm_plan_algorithm_name(op->algorithm), op->up_to > 0,
+                &answer, &entry->args.barriers, &entry->extra);
     } else {
         status = symm__choose(question, &answer);
         if (status == SYMM_OK)

@@ -74,6 +74,16 @@ symm_status symm__plan_expect(const struct symm_plan_site *site)
         site->op->channel);
 }
 
+symm_status symm__plan_too_large(const struct symm_plan_site *site, const char *what,
+                                 size_t bytes)
+{
+    return symm__fail(SYMM_ERR_INVALID,
+                      "plan '%s': rank %d calls %s at '%s' with %zu bytes, and the plan "
+                      "is for up to %zu; make the plan of a program with a larger bound",
+                      site->plan->path, site->plan->team->ctx->rank, what,
+                      site->op->site, bytes, site->op->up_to);
+}
+
 void symm__plan_advance(const struct symm_plan_site *site)
 {
     struct symm_team_plan *plan = site->plan;

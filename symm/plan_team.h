@@ -50,6 +50,9 @@ const symm_plan_buffer *symm__plan_buffer(const symm_team *team, uint64_t alloc_
 const struct symm_plan_site *symm__plan_find(const symm_team *team, const char *site);
 /* Is it the op's turn? SYMM_ERR_INVALID names the one whose turn it is. */
 symm_status symm__plan_expect(const struct symm_plan_site *site) SYMM_MUST_CHECK;
+/* SYMM_ERR_INVALID: the call's input is more than the op's bound. */
+symm_status symm__plan_too_large(const struct symm_plan_site *site, const char *what,
+                                 size_t bytes) SYMM_MUST_CHECK;
 /* The op was issued: its turn is over. */
 void symm__plan_advance(const struct symm_plan_site *site);
 /* Bytes that buffers of a plan share are for the plan's own calls, if it is checked. `site`

@@ -43,6 +43,7 @@ struct options {
     bool big_ids; /* alloc_ids of 64 bits */
     bool threads; /* ranks are 2 threads of this process */
     bool shares;  /* prints whether buffers 0 and 1 share their place */
+    bool sizes;   /* calls count less from step to step */
     bool warm;    /* a step in front of the first period */
 };
 
@@ -96,9 +97,14 @@ static void fill(struct rank *r, int b)
         r->x[b][i] = value_of(r->me, b, r->step);
 }
 
+static size_t count_of(const struct rank *r)
+{
+    return r->o->sizes ? COUNT >> 3 * r->step : COUNT;
+}
+
 static void look(struct rank *r, int b, float wanted)
 {
-    for (int i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < count_of(r); i++)
         r->wrong += r->x[b][i] != wanted;
 }
 
@@ -115,14 +121,16 @@ static int reduce(struct rank *r, int b)
     if (stream) {
         symm_work *work;
 
-        TRY(symm_all_reduce(team, r->x[b], r->x[b], COUNT, SYMM_FLOAT32, SYMM_SUM,
+        TRY(symm_all_reduce(team, r->x[b], r->x[b], count_of(r), SYMM_FLOAT32, SYMM_SUM,
                             &call, &work));
         TRY(symm_work_wait(work, NULL));
         symm_work_release(work);
     } else {
-        TRY(symm_all_reduce(team, r->x[b], r->x[b], COUNT, SYMM_FLOAT32, SYMM_SUM,
+        TRY(symm_all_reduce(team, r->x[b], r->x[b], count_of(r), SYMM_FLOAT32, SYMM_SUM,
                             &call, NULL));
     }
+    if (r->o->sizes && r->me == 0 && b == 0)
+        printf("%zu: %s\n", count_of(r), symm_explain(team));
     if (r->o->late)
         return 0;
     TRY(read_it(r, b, NULL));
@@ -293,7 +301,7 @@ int main(int argc, char **argv)
         {"ring", &o.ring},      {"root", &o.root},       {"extra", &o.extra},
         {"dies", &o.dies},      {"leaves", &o.leaves},   {"plans", &o.plans},
         {"bigids", &o.big_ids}, {"threads", &o.threads}, {"shares", &o.shares},
-        {"warm", &o.warm}};
+        {"warm", &o.warm},      {"sizes", &o.sizes}};
     struct rank rank = {.o = &o};
 
     for (int i = 1; i < argc; i++) {

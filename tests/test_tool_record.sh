@@ -122,6 +122,28 @@ SYMM_TEST_PLAN=$work/loop.plan SYMM_CHECK=plan "$run" -n 3 -- "$program" plans s
     >"$work/out" 2>&1 || fail "symm_team_load_plan"
 grep -q shared "$work/out" || fail "symm_team_load_plan had no effect"
 
+# ---- Sizes up to a bound -----------------------------------------------------------------
+
+# bounded FILTER: a plan of the recorded loop, its calls for sizes up to a bound.
+bounded() {
+    jq "(.ops[] | select(.site)) |= (.up_to = true | $1)" "$work/loop.json" >"$work/bound.json"
+    "$planner" plan "$work/bound.json" -o "$work/bound.plan" --algorithm "$2" >"$work/out" 2>&1 ||
+        { fail "a bound: not planned"; head -3 "$work/out"; }
+    "$planner" check "$work/bound.json" "$work/bound.plan" >"$work/out" 2>&1 ||
+        { fail "a bound: not proved"; head -3 "$work/out"; }
+    SYMM_CHECK=plan SYMM_PLAN=$work/bound.plan "$run" -n 3 -- "$program" sizes >"$work/out" 2>&1
+}
+bounded . two_shot_inplace || { fail "a bound"; head -3 "$work/out"; }
+[ "$(jq -c '[.ops[].up_to] | unique' "$work/bound.plan")" = '[20000]' ] || fail "which bound?"
+grep -q '5000: .* took two_shot_inplace .*: the plan names it' "$work/out" || fail "a bound: a large call"
+grep -q ' 9: .* took copy_in .*: the plan is for sizes up to a bound' "$work/out" ||
+    fail "a bound: a small call"
+bounded '.count = 1000' two_shot_inplace && fail "beyond the bound"
+[ "$(grep -c "with 20000 bytes, and the plan is for up to 4000" "$work/out")" = 3 ] ||
+    { fail "beyond the bound: not on all ranks"; head -4 "$work/out"; }
+jq 'del(.ops[0].up_to, .plan_hash)' "$work/bound.plan" >"$work/less"
+"$planner" check "$work/bound.json" "$work/less" >"$work/out" && fail "a bound that is missing"
+
 # Standard input and output.
 "$planner" merge "$work/loop" 2>/dev/null | "$planner" plan - -o - 2>/dev/null >"$work/piped"
 cmp -s "$work/piped" "$work/loop.plan" || fail "plan - -o -"

@@ -88,6 +88,7 @@ typedef struct symm_program_op {
     int put;        /* wait: index of the put; derived */
     symm_dtype dtype; /* of the collective: that of `in`; derived */
     size_t result;    /* bytes that arrive in out or dst; derived */
+    bool up_to; /* collectives, put: `count` (of a put: src) is the most of any call */
 } symm_program_op;
 
 typedef struct symm_program {
@@ -276,6 +277,9 @@ typedef struct symm_plan_op {
      * where lives end that are not named here, no one op tells. */
     const int *frees;
     int free_count;
+    /* Bytes of `in` or src that a call may have at most; the algorithm is then chosen by
+     * what it has. 0: the program's size, and the plan's algorithm. */
+    size_t up_to;
 } symm_plan_op;
 
 /*

@@ -465,7 +465,8 @@ SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowe
  * (symm_explain says which), and makes the barriers that the plan keeps. The entry barrier
  * of a put is the caller's own symm_barrier with the put's site in front of it: it does
  * nothing where the plan leaves it out. Calls without a site, or at others, are made as
- * without a plan. To force another algorithm than the plan's is SYMM_ERR_INVALID. Calls of
+ * without a plan. To force another algorithm than the plan's is SYMM_ERR_INVALID, and so is
+ * a call that is larger than the bound of an op whose size is a range. Calls of
  * the plan are in the program's order on each stream, and what the plan orders (stream,
  * depend, wait) is really done: SYMM_CHECK=plan checks what can be checked, see symm_env(7).
  *
