@@ -77,11 +77,12 @@ symm_status symm__plan_expect(const struct symm_plan_site *site)
 symm_status symm__plan_too_large(const struct symm_plan_site *site, const char *what,
                                  size_t bytes)
 {
-    return symm__fail(SYMM_ERR_INVALID,
-                      "plan '%s': rank %d calls %s at '%s' with %zu bytes, and the plan "
-                      "is for up to %zu; make the plan of a program with a larger bound",
-                      site->plan->path, site->plan->team->ctx->rank, what,
-                      site->op->site, bytes, site->op->up_to);
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "plan '%s': rank %d calls %s at '%s' with %zu bytes, and the plan "
+        "is for up to %zu; make the plan of a program with a larger bound",
+        site->plan->path, site->plan->team->ctx->rank, what, site->op->site, bytes,
+        site->op->up_to);
 }
 
 void symm__plan_advance(const struct symm_plan_site *site)
@@ -102,20 +103,32 @@ static char *arena_of(const struct symm_team_plan *plan)
     return ctx->base + (size_t)ctx->rank * ctx->stride + plan->arena;
 }
 
-/* Does the buffer there share no byte with another one? Then nothing can go wrong. */
+/* Does an op end the life of the buffer? */
+static bool is_freed(const symm_plan *plan, int buffer)
+{
+    for (int i = 0; i < plan->op_count; i++)
+        for (int k = 0; k < plan->ops[i].free_count; k++)
+            if (plan->ops[i].frees[k] == buffer)
+                return true;
+    return false;
+}
+
+/* Is the buffer there live always, on bytes of its own? Then any call may use it. */
 static bool is_alone(const struct symm_team_plan *plan, const void *ptr)
 {
     const size_t at = (size_t)((const char *)ptr - arena_of(plan));
-    const symm_plan_buffer *found = NULL, *buffers = plan->plan->buffers;
+    const symm_plan_buffer *buffers = plan->plan->buffers;
+    int found = 0;
 
-    for (int b = 0; b < plan->plan->buffer_count && !found; b++)
-        if (at - buffers[b].offset < buffers[b].bytes)
-            found = &buffers[b];
-    for (int b = 0; found && b < plan->plan->buffer_count; b++)
-        if (&buffers[b] != found && buffers[b].offset < found->offset + found->bytes &&
-            found->offset < buffers[b].offset + buffers[b].bytes)
+    while (found < plan->plan->buffer_count &&
+           at - buffers[found].offset >= buffers[found].bytes)
+        found++;
+    for (int b = 0; b < plan->plan->buffer_count; b++)
+        if (b != found && found < plan->plan->buffer_count &&
+            buffers[b].offset < buffers[found].offset + buffers[found].bytes &&
+            buffers[found].offset < buffers[b].offset + buffers[b].bytes)
             return false;
-    return found != NULL;
+    return found < plan->plan->buffer_count && !is_freed(plan->plan, found);
 }
 
 symm_status symm__plan_refuse(const symm_team *team, const char *what, const char *site,

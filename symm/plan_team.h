@@ -55,8 +55,8 @@ symm_status symm__plan_too_large(const struct symm_plan_site *site, const char *
                                  size_t bytes) SYMM_MUST_CHECK;
 /* The op was issued: its turn is over. */
 void symm__plan_advance(const struct symm_plan_site *site);
-/* Bytes that buffers of a plan share are for the plan's own calls, if it is checked. `site`
- * may be NULL. */
+/* Memory of a plan that is checked is for the plan's own calls, but for buffers that are live
+ * always on bytes of their own. `site` may be NULL. */
 symm_status symm__plan_refuse(const symm_team *team, const char *what, const char *site,
                               const void *ptr) SYMM_MUST_CHECK;
 /* The bytes that op index `i` of those it frees had; false: there is no i-th. */
