@@ -251,6 +251,10 @@ static symm_status check_options(const symm_plan_options *options)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_plan_options.time_limit: found %g, allowed: 0 or more",
                           options->time_limit);
+    if (options->previous && options->algorithm)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_plan_options: found previous and algorithm, allowed: "
+                          "one of them: what has not changed keeps its algorithm");
     return SYMM_OK;
 }
 
@@ -275,13 +279,17 @@ static symm_status make_in_order(const symm_plan_options *options, struct order 
 {
     struct pool pool = {0};
     struct lifetimes lives;
-    struct choice *choices;
-    int count, best;
-    symm_status status =
-        symm__plan_choose(&pool, order, options, &choices, &count, &best);
+    struct choice again, *choices = &again;
+    int count = 1, best = 0;
+    symm_status status;
 
-    if (status == SYMM_OK)
-        status = symm__plan_settle(&pool, order, options, &choices[best], &lives);
+    if (options->previous) {
+        status = symm__plan_again(&pool, order, options, &again, &lives);
+    } else {
+        status = symm__plan_choose(&pool, order, options, &choices, &count, &best);
+        if (status == SYMM_OK)
+            status = symm__plan_settle(&pool, order, options, &choices[best], &lives);
+    }
     if (status == SYMM_OK) {
         status = fill(private, order, options, choices, count, best, &lives);
         symm__lifetimes_finish(&lives);

@@ -403,3 +403,11 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
         symm__lifetimes_finish(lives);
     return status;
 }
+
+symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
+                             struct choice *choice)
+{
+    struct chooser chooser = {.order = order, .program = order->program, .costs = costs};
+
+    return close_choice(&chooser, choice);
+}

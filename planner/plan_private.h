@@ -42,6 +42,16 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
                               const symm_plan_options *options, struct choice *choice,
                               struct lifetimes *lives) SYMM_MUST_CHECK;
 
+/* Runs the order with the choice's barriers as demands; they are then those that it has. */
+symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
+                             struct choice *choice) SYMM_MUST_CHECK;
+
+/* plan_again.c: the one choice that keeps what options->previous has, and its placement;
+ * order and lives (new) are then those of it. */
+symm_status symm__plan_again(struct pool *pool, struct order *order,
+                             const symm_plan_options *options, struct choice *choice,
+                             struct lifetimes *lives) SYMM_MUST_CHECK;
+
 /*
  * Drops barriers of the choice that neither the program nor its placement needs, as long as
  * that is cheap; order and lives are then those of the fewer barriers. lives->clique too.

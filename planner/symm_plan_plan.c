@@ -16,7 +16,7 @@
 #include "symm_plan_svg.h"
 
 struct request {
-    const char *program, *output, *table, *svg;
+    const char *program, *output, *table, *svg, *from;
     symm_plan_options options;
 };
 
@@ -30,7 +30,9 @@ static void print_help(void)
         "      --table COSTS.json   measured costs (symm-costs/1; default: a model of\n"
         "                           GPUs with NVLink)\n"
         "      --time-limit SECONDS exact search for offsets (default 2)\n"
-        "      --fast               greedy placement only\n");
+        "      --fast               greedy placement only\n"
+        "      --from OLD.json      keep what this plan has, where the changed program\n"
+        "                           allows it: offsets, algorithms, barriers\n");
 }
 
 static int wrong(const char *text)
@@ -48,6 +50,7 @@ static int read_options(int argc, char **argv, struct request *request, int *sta
         {"table", required_argument, NULL, 't'},
         {"svg", required_argument, NULL, 's'},
         {"time-limit", required_argument, NULL, 'l'},
+        {"from", required_argument, NULL, 'p'},
         {"fast", no_argument, NULL, 'f'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
@@ -68,6 +71,9 @@ static int read_options(int argc, char **argv, struct request *request, int *sta
             break;
         case 's':
             request->svg = optarg;
+            break;
+        case 'p':
+            request->from = optarg;
             break;
         case 'l':
             request->options.time_limit = strtod(optarg, &end);
@@ -296,16 +302,22 @@ static int run(struct request *request)
     symm_costs *costs = NULL;
     symm_plan *plan = NULL;
     int exit_status = PLAN_TOOL_WRONG;
-    bool good =
+    symm_plan *previous = NULL;
+    const bool good =
         symm_plan_one_input("plan", request->program, request->table) &&
+        symm_plan_one_input("plan", request->program, request->from) &&
+        symm_plan_one_input("plan", request->table, request->from) &&
         symm_plan_get_program("plan", request->program, &program) &&
-        (!request->table || symm_plan_get_costs("plan", request->table, &costs));
+        (!request->table || symm_plan_get_costs("plan", request->table, &costs)) &&
+        (!request->from || symm_plan_get_plan("plan", request->from, &previous));
 
     request->options.costs = costs;
+    request->options.previous = previous;
     if (good && symm_plan_make(program, &request->options, &plan) == SYMM_OK)
         exit_status = write_all(request, program, plan);
     else if (good)
         wrong(symm_last_error());
+    symm_plan_destroy(previous);
     symm_plan_destroy(plan);
     symm_costs_destroy(costs);
     symm_program_destroy(program);

@@ -363,6 +363,10 @@ typedef struct symm_plan_options {
     /* About once a second of search; false ends the search with the best so far. */
     bool (*progress)(void *arg, double seconds, size_t best_bytes, size_t bound_bytes);
     void *arg;
+    /* NULL, or the plan of the program before a few of its ops changed: sites and buffers
+     * that it names keep algorithms, barriers and offsets where the program still allows
+     * it. Much faster than a full plan; nothing else is compared. */
+    const symm_plan *previous;
 } symm_plan_options;
 
 /*

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan_again.c - the plan of a program of which a few ops have changed, from its plan before.
+ *
+ * Sites that the old plan has keep their algorithms and barriers, buffers that it has keep
+ * their offsets, as long as the changed program allows it: one run of the order, and one
+ * check of the buffers that follow one another in some address, show whether it does. What
+ * is new, or can no longer stay, is placed by first fit. Barriers that the change has made
+ * necessary are added; none is taken away. Other ways to run the program are not compared,
+ * so a full plan may be smaller.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "names.h"
+#include "plan_private.h"
+#include "program_private.h"
+
+#define MAX_ROUNDS 64 /* of the check; each takes buffers away from their places */
+
+struct again {
+    struct pool *pool;
+    struct order *order;
+    const symm_program *program;
+    const symm_plan *old;
+    const struct symm_costs *costs;
+    struct choice *choice;
+    struct lifetimes *lives;
+    bool *placed; /* by buffer */
+    int *now;     /* by buffer of the old plan: the program's, or -1 */
+};
+
+static symm_status nomem(const struct again *again)
+{
+    return symm__program_nomem(again->program);
+}
+
+/* ---- Algorithms and barriers ------------------------------------------------------- */
+
+static symm_status take_op(struct again *again, int index, const struct names *sites)
+{
+    const symm_program_op *op = &again->program->ops[index];
+    const bool put = op->kind == SYMM_PROGRAM_PUT;
+    const int found = symm__names_find(sites, op->site);
+    const symm_plan_op *old = found < 0 ? NULL : &again->old->ops[found];
+    struct choice *choice = again->choice;
+    struct traits traits;
+
+    if (old && (put != (old->algorithm == SYMM_PLAN_PUT) ||
+                (!put && symm__algorithm_objection(op, old->algorithm))))
+        old = NULL;
+    choice->algorithms[index] =
+        put   ? SYMM_PLAN_PUT
+        : old ? old->algorithm
+              : symm__cost_choose(again->costs, again->program, op, false);
+    if (choice->algorithms[index] == SYMM_PLAN_ALGORITHMS)
+        return symm__program_refuse(again->program, op->site, "no algorithm",
+                                    "a cost table that names one for this op");
+    traits = symm__op_traits(op, choice->algorithms[index]);
+    choice->entry[index] = old && old->entry_barrier && traits.entry;
+    choice->exit[index] = old && old->exit_barrier && traits.exit;
+    return SYMM_OK;
+}
+
+static symm_status take_ops(struct again *again)
+{
+    struct names sites = {0};
+    symm_status status = SYMM_OK;
+
+    for (int i = 0; i < again->old->op_count && status == SYMM_OK; i++)
+        if (!symm__names_add(&sites, again->old->ops[i].site, i))
+            status = nomem(again);
+    for (int i = 0; i < again->program->op_count && status == SYMM_OK; i++) {
+        const symm_program_op *op = &again->program->ops[i];
+
+        again->choice->algorithms[i] = SYMM_PLAN_PUT;
+        if (op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind))
+            status = take_op(again, i, &sites);
+    }
+    symm__names_free(&sites);
+    return status;
+}
+
+/* ---- Offsets ----------------------------------------------------------------------- */
+
+static symm_status take_offsets(struct again *again)
+{
+    const symm_program *program = again->program;
+    struct names names = {0};
+    symm_status status = SYMM_OK;
+
+    for (int b = 0; b < program->buffer_count && status == SYMM_OK; b++)
+        if (!symm__names_add(&names, program->buffers[b].name, b))
+            status = nomem(again);
+    for (int i = 0; i < again->old->buffer_count && status == SYMM_OK; i++) {
+        const symm_plan_buffer *old = &again->old->buffers[i];
+        const int b = symm__names_find(&names, old->name);
+
+        again->now[i] = b;
+        if (b < 0 || program->buffers[b].bytes > old->bytes ||
+            old->offset % SYMM_PLAN_ALIGNMENT != 0 || old->offset > INT64_MAX / 4)
+            continue;
+        again->choice->offsets[b] = (int64_t)old->offset;
+        again->placed[b] = true;
+    }
+    symm__names_free(&names);
+    return status;
+}
+
+static bool may_follow(const struct lifetimes *lives, const struct adjacent *pair)
+{
+    return pair->before == pair->after ||
+           (!lives->always[pair->before] && !lives->always[pair->after] &&
+            symm__lives_before(lives, pair->before, pair->after, pair->next_period));
+}
+
+/* Takes away who follows where it may not; *taken: how many. */
+static symm_status check_places(struct again *again, struct extent *extents, int *taken)
+{
+    const struct lifetimes *lives = again->lives;
+    struct adjacent *pairs;
+    size_t count;
+
+    *taken = 0;
+    for (int b = 0; b < lives->count; b++) {
+        const size_t low = (size_t)again->choice->offsets[b];
+        const size_t bytes = again->placed[b] ? (size_t)lives->sizes[b] : 0;
+
+        extents[b] = (struct extent){.low = low,
+                                     .high = low + bytes,
+                                     .turn = lives->always[b] ? -1 : lives->turn[b]};
+    }
+    pairs = symm__adjacent_pairs(extents, lives->count, lives->loop, &count);
+    if (!pairs)
+        return nomem(again);
+    for (size_t i = 0; i < count; i++) {
+        if (may_follow(lives, &pairs[i]) || !again->placed[pairs[i].before] ||
+            !again->placed[pairs[i].after])
+            continue;
+        again->placed[pairs[i].after] = false;
+        ++*taken;
+    }
+    free(pairs);
+    return SYMM_OK;
+}
+
+static int compare_extents(const void *left, const void *right)
+{
+    const struct extent *a = left, *b = right;
+
+    return a->low < b->low ? -1 : a->low > b->low;
+}
+
+/* The lowest place that no conflicting buffer has bytes of. */
+static void place_one(struct again *again, int buffer, struct extent *extents)
+{
+    const struct lifetimes *lives = again->lives;
+    const size_t bytes = (size_t)lives->sizes[buffer];
+    size_t at = 0;
+    int count = 0;
+
+    for (int b = 0; b < lives->count; b++) {
+        const size_t low = (size_t)again->choice->offsets[b];
+
+        if (again->placed[b] && symm__conflict(lives, buffer, b))
+            extents[count++] =
+                (struct extent){.low = low, .high = low + (size_t)lives->sizes[b]};
+    }
+    qsort(extents, (size_t)count, sizeof(*extents), compare_extents);
+    for (int i = 0; i < count && extents[i].low < at + bytes; i++)
+        if (extents[i].high > at)
+            at = extents[i].high;
+    again->choice->offsets[buffer] = (int64_t)at;
+    again->placed[buffer] = true;
+}
+
+static symm_status place_all(struct again *again)
+{
+    const struct lifetimes *lives = again->lives;
+    struct extent *extents = calloc((size_t)lives->count + 1, sizeof(*extents));
+    symm_status status = extents ? SYMM_OK : nomem(again);
+    int taken = 1;
+
+    for (int round = 0; taken && status == SYMM_OK; round++) {
+        if (round == MAX_ROUNDS)
+            memset(again->placed, 0, (size_t)lives->count * sizeof(*again->placed));
+        status = check_places(again, extents, &taken);
+    }
+    for (int t = 0; t < lives->count && status == SYMM_OK; t++)
+        if (!again->placed[lives->by_turn[t]])
+            place_one(again, lives->by_turn[t], extents);
+    free(extents);
+    again->choice->arena = 0;
+    for (int b = 0; b < lives->count; b++)
+        if (again->choice->offsets[b] + lives->sizes[b] > again->choice->arena)
+            again->choice->arena = again->choice->offsets[b] + lives->sizes[b];
+    return status;
+}
+
+/* ---- The bound --------------------------------------------------------------------- */
+
+/* The old plan's buffers that pairwise conflict, if they still do. */
+static symm_status take_bound(struct again *again)
+{
+    struct lifetimes *lives = again->lives;
+    const symm_plan *old = again->old;
+    bool good = old->has_proof && old->antichain_count > 0;
+    int *clique = good ? symm__pool_alloc(&lives->pool, (size_t)old->antichain_count,
+                                          sizeof(*clique))
+                       : NULL;
+
+    for (int i = 0; clique && good && i < old->antichain_count; i++) {
+        clique[i] = again->now[old->antichain[i]];
+        good = clique[i] >= 0;
+        for (int k = 0; k < i && good; k++)
+            good = symm__conflict(lives, clique[i], clique[k]);
+    }
+    if (!clique || !good)
+        return symm__lifetimes_clique(lives);
+    lives->clique = clique;
+    lives->clique_count = old->antichain_count;
+    lives->clique_bytes = 0;
+    for (int i = 0; i < lives->clique_count; i++)
+        lives->clique_bytes += lives->sizes[clique[i]];
+    return SYMM_OK;
+}
+
+/* ---- The whole --------------------------------------------------------------------- */
+
+static symm_status allocate(struct again *again)
+{
+    const size_t ops = (size_t)again->program->op_count + 1;
+    const size_t buffers = (size_t)again->program->buffer_count + 1;
+    struct choice *choice = again->choice;
+
+    choice->algorithms =
+        symm__pool_alloc(again->pool, ops, sizeof(*choice->algorithms));
+    choice->entry = symm__pool_alloc(again->pool, ops, sizeof(bool));
+    choice->exit = symm__pool_alloc(again->pool, ops, sizeof(bool));
+    choice->offsets = symm__pool_alloc(again->pool, buffers, sizeof(int64_t));
+    again->placed = symm__pool_alloc(again->pool, buffers, sizeof(bool));
+    again->now = symm__pool_alloc(again->pool, (size_t)again->old->buffer_count + 1,
+                                  sizeof(int));
+    return choice->algorithms && choice->entry && choice->exit && choice->offsets &&
+                   again->placed && again->now
+               ? SYMM_OK
+               : nomem(again);
+}
+
+symm_status symm__plan_again(struct pool *pool, struct order *order,
+                             const symm_plan_options *options, struct choice *choice,
+                             struct lifetimes *lives)
+{
+    struct again again = {.pool = pool,
+                          .order = order,
+                          .program = order->program,
+                          .old = options->previous,
+                          .costs =
+                              options->costs ? options->costs : &symm__costs_built_in,
+                          .choice = choice,
+                          .lives = lives};
+    symm_status status;
+
+    *choice = (struct choice){.name = "as the plan before"};
+    status = allocate(&again);
+    if (status == SYMM_OK)
+        status = take_ops(&again);
+    if (status == SYMM_OK)
+        status = symm__plan_run(order, again.costs, choice);
+    if (status == SYMM_OK)
+        status = take_offsets(&again);
+    if (status == SYMM_OK)
+        status = symm__lifetimes_make(lives, order);
+    if (status != SYMM_OK)
+        return status;
+    status = place_all(&again);
+    if (status == SYMM_OK)
+        status = take_bound(&again);
+    if (status != SYMM_OK)
+        symm__lifetimes_finish(lives);
+    return status;
+}
