@@ -178,6 +178,8 @@ static symm_status unify_buffers(struct merge *merge)
                 at++;
             if (record->buffers[b].described) /* by one rank is enough */
                 first->buffers[at].described = true;
+            if (record->buffers[b].reached)
+                first->buffers[at].reached = true;
             numbers[b] = at++;
         }
         if (status == SYMM_OK) {

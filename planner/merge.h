@@ -43,6 +43,7 @@ struct merge_event {
     symm_op reduce;
     int stream, on, team; /* team: index in the rank's teams */
     int peer, signal;     /* peer: the root of a broadcast */
+    bool forced;          /* the call names its algorithm */
     const char *site;     /* NULL: none */
     int in, out;          /* buffers; -1: other memory */
     size_t in_at, out_at; /* bytes from the buffer's start */
@@ -63,7 +64,7 @@ struct merge_buffer {
     int team, dims;
     int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS];
     size_t bytes;
-    bool described, varies;
+    bool described, varies, reached;
 };
 
 struct merge_team {

@@ -125,6 +125,10 @@ static symm_status read_buffer(struct reading *at, const json_t *object, size_t 
     if (status == SYMM_OK)
         status = symm__json_flag(
             &at->json, member(at, object, "buffers", index, "varies"), &buffer->varies);
+    if (status == SYMM_OK)
+        status =
+            symm__json_flag(&at->json, member(at, object, "buffers", index, "reached"),
+                            &buffer->reached);
     buffer->dims = (int)json_array_size(shape);
     if (status == SYMM_OK && (buffer->dims > SYMM_PROGRAM_MAX_DIMS ||
                               json_array_size(stride) != (size_t)buffer->dims))
@@ -206,6 +210,9 @@ static symm_status read_event(struct reading *at, const json_t *object,
     if (status == SYMM_OK)
         status = number(at, object, list, index, "signal", -1, INT32_MAX, &signal);
     event->signal = (int)signal;
+    if (status == SYMM_OK)
+        status = symm__json_flag(&at->json, member(at, object, list, index, "forced"),
+                                 &event->forced);
     value = status == SYMM_OK ? member(at, object, list, index, "site") : NULL;
     if (value)
         status = copy_name(at, value, &event->site);

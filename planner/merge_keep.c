@@ -6,7 +6,7 @@
  * every rank makes it alike, over a team that is one of a partition of the world, and if its
  * input (of a put also its target) is a buffer of the world. Every other call runs as
  * without a plan, and the buffers that it touches share bytes with none: they are *alone*.
- * So are buffers that no annotation describes. An op on a buffer that is alone is built
+ * So are buffers that no annotation describes, or of which the program has a peer's address. An op on a buffer that is alone is built
  * between accesses of its own (merge_build.c), which one stream can order; one that needs
  * two streams for that stays outside as well, which may make further buffers alone.
  * Refuses ranks of one team that make different calls at one site.
@@ -210,6 +210,8 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
 
     if (!event || !model)
         return "not every rank of the world makes the call";
+    if (event->forced)
+        return "the call names its algorithm itself";
     if (!calls_equal(event, model) ||
         strcmp(record->teams[event->team].name, first->teams[model->team].name) != 0 ||
         event->out != model->out || event->signal != model->signal ||
@@ -471,7 +473,8 @@ symm_status symm__merge_keep(struct merge *merge)
     if (status != SYMM_OK)
         return status;
     for (int b = 0; b < first->buffer_count; b++)
-        if (!first->buffers[b].described || first->buffers[b].varies)
+        if (!first->buffers[b].described || first->buffers[b].varies ||
+            first->buffers[b].reached)
             merge->alone[b] = true;
     while (spread(merge, stream_of))
         continue;

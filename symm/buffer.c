@@ -440,6 +440,8 @@ void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
     if (!buffer || peer < 0 || peer >= buffer->team->size ||
         symm__is_far(buffer->team->ctx, buffer->team->world_rank[peer]))
         return NULL;
+    if (symm__is_recorded(buffer->team->ctx) && peer != buffer->team->rank)
+        symm__record_reached(buffer);
     if (buffer->registration)
         return symm__register_ptr(buffer, peer);
     if (!buffer->shared && peer != buffer->team->rank)
@@ -451,5 +453,7 @@ void *symm_buffer_multicast_ptr(const symm_buffer *buffer)
 {
     if (!buffer || buffer->registration || !buffer->shared)
         return NULL;
+    if (symm__is_recorded(buffer->team->ctx))
+        symm__record_reached(buffer);
     return symm__cuda_multicast_at(buffer->team, buffer->offset, buffer->bytes);
 }

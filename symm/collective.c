@@ -788,6 +788,7 @@ static void record(const struct symm_lane *lane, const struct request *rq,
                                           .op = rq->op,
                                           .peer = rq->root,
                                           .site = call->site,
+                                          .algorithm = call->algorithm,
                                           .stream = lane->stream};
 
     symm__record_call(&made, work);

@@ -190,7 +190,7 @@ void symm__record_close(symm_ctx *ctx, bool forked)
 static symm_status annotate(enum symm_record_kind kind, symm_team *team,
                             const void *ptr, size_t bytes, const void *stream)
 {
-    const char *what = symm__record_kind_name(kind);
+    const char *what = symm__record_kind_name((int)kind);
     struct symm_record_call call = {
         .kind = kind, .team = team, .stream = stream, .count = bytes};
     symm_status status = symm__team_check(team);

@@ -48,6 +48,7 @@ enum symm_record_kind {
 /* Compared as bytes: made from zeroes, so that padding is alike. */
 struct symm_record_event {
     uint8_t kind, dtype, op;
+    uint8_t forced;           /* the call names its algorithm */
     int16_t stream, on, team; /* indices; on: of a depend */
     int32_t peer, signal;     /* peer: of one-sided calls; the root of a broadcast */
     int32_t site;             /* index of its name; -1: none */
@@ -66,6 +67,7 @@ struct symm_record_buffer {
     int16_t team;
     bool described; /* at least one annotation names it */
     bool varies;    /* its id was placed again with another shape */
+    bool reached;   /* the program has a peer's address of it: unseen accesses */
     symm_dtype dtype;
     int ndim;
     int64_t shape[16], stride[16];
@@ -134,6 +136,7 @@ struct symm_record_call {
     symm_op op;
     int peer, signal;
     const char *site;
+    const char *algorithm; /* NULL: the library chooses */
     const void *stream;
 };
 /* work: NULL, or the call's handle, which then remembers its place. */
@@ -144,12 +147,13 @@ void symm__record_depend(struct symm_recorder *recorder, const void *stream,
                          const void *on);
 void symm__record_period(struct symm_recorder *recorder, const symm_team *team);
 
-/* record_table.c: what events refer to. These four take the lock: */
+/* record_table.c: what events refer to. These five take the lock: */
 void symm__record_team(const symm_team *team); /* the world, or survivors */
 /* A split of `parent` was made, with or without a new team for this rank. */
 void symm__record_split(const symm_team *parent, const symm_team *team);
 void symm__record_buffer(const symm_buffer *buffer);
 void symm__record_unplace(const symm_buffer *buffer);
+void symm__record_reached(const symm_buffer *buffer);
 /* These are called with the lock held. */
 int symm__record_stream(struct symm_recorder *recorder, const void *stream);
 int32_t symm__record_site(struct symm_recorder *recorder, const char *site);

@@ -158,6 +158,7 @@ void symm__record_call(const struct symm_record_call *call, symm_work *work)
     event.kind = (uint8_t)call->kind;
     event.dtype = (uint8_t)call->dtype;
     event.op = (uint8_t)call->op;
+    event.forced = call->algorithm != NULL;
     event.stream = (int16_t)symm__record_stream(recorder, call->stream);
     event.team = recorder->team_of[call->team->slot];
     event.peer = call->peer;

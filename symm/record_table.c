@@ -278,6 +278,18 @@ void symm__record_buffer(const symm_buffer *buffer)
     pthread_mutex_unlock(&recorder->lock);
 }
 
+void symm__record_reached(const symm_buffer *buffer)
+{
+    struct symm_recorder *recorder = buffer->team->ctx->recorder;
+    size_t at;
+
+    pthread_mutex_lock(&recorder->lock);
+    at = place_after(recorder, buffer->offset);
+    if (at < recorder->place_count && recorder->places[at].offset == buffer->offset)
+        recorder->buffers[recorder->places[at].buffer].reached = true;
+    pthread_mutex_unlock(&recorder->lock);
+}
+
 void symm__record_unplace(const symm_buffer *buffer)
 {
     struct symm_recorder *recorder = buffer->team->ctx->recorder;

@@ -88,6 +88,7 @@ static void put_buffers(struct symm_emit *emit, const struct symm_recorder *reco
         key_signed(emit, "bytes", (int64_t)buffer->bytes);
         key_bool(emit, "described", buffer->described);
         key_bool(emit, "varies", buffer->varies);
+        key_bool(emit, "reached", buffer->reached);
         symm__emit_end_map(emit);
     }
     symm__emit_end_list(emit);
@@ -123,6 +124,8 @@ static void put_event(struct symm_emit *emit, const struct symm_recorder *record
         put_reference(emit, "in", event->in, event->in_at);
         put_reference(emit, "out", event->out, event->out_at);
         key_signed(emit, "count", (int64_t)event->count);
+        if (event->forced)
+            key_bool(emit, "forced", true);
         key_string(emit, "dtype", symm_dtype_name(event->dtype));
         if (reduces)
             key_string(emit, "reduce", symm_op_name(event->op));

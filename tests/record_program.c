@@ -44,6 +44,8 @@ struct options {
     bool threads; /* ranks are 2 threads of this process */
     bool shares;  /* prints whether buffers 0 and 1 share their place */
     bool sizes;   /* calls count less from step to step */
+    bool peers;   /* asks for a peer's address of buffer 1 */
+    bool forces;  /* buffer 2's calls name their algorithm */
     bool warm;    /* a step in front of the first period */
 };
 
@@ -113,7 +115,10 @@ static int reduce(struct rank *r, int b)
     char site[32];
     symm_team *team = r->half && b % 2 ? r->half : r->world;
     void *stream = r->side && b % 2 ? r->side : NULL;
-    const symm_call call = {.size = sizeof(call), .site = site, .stream = stream};
+    const symm_call call = {.size = sizeof(call),
+                            .site = site,
+                            .stream = stream,
+                            .algorithm = r->o->forces && b == 2 ? "copy_in" : NULL};
 
     snprintf(site, sizeof(site), "sum%d", b);
     fill(r, b);
@@ -223,6 +228,8 @@ static int open_all(struct rank *r)
     TRY(symm_rendezvous(r->world));
     for (int b = 0; b < BUFFERS; b++)
         r->x[b] = symm_buffer_ptr(r->buffers[b]);
+    if (r->o->peers && !symm_buffer_peer_ptr(r->buffers[1], (r->me + 1) % r->size))
+        return 1;
     if (r->o->shares && r->me == 0)
         printf("%s\n", r->x[0] == r->x[1] ? "shared" : "apart");
     return 0;
@@ -301,7 +308,8 @@ int main(int argc, char **argv)
         {"ring", &o.ring},      {"root", &o.root},       {"extra", &o.extra},
         {"dies", &o.dies},      {"leaves", &o.leaves},   {"plans", &o.plans},
         {"bigids", &o.big_ids}, {"threads", &o.threads}, {"shares", &o.shares},
-        {"warm", &o.warm},      {"sizes", &o.sizes}};
+        {"warm", &o.warm},      {"peers", &o.peers},     {"forces", &o.forces},
+        {"sizes", &o.sizes}};
     struct rank rank = {.o = &o};
 
     for (int i = 1; i < argc; i++) {

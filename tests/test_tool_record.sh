@@ -117,6 +117,11 @@ planned unnotedstreams 2 periods streams teams
 planned partly 3 notes periods partly
 [ "$(arena partly)" = $((2 * one)) ] || fail "partly: arena $(arena partly)"
 
+planned peers 3 notes periods peers
+[ "$(arena peers)" = $((2 * one)) ] || fail "peers: arena $(arena peers)"
+planned forces 3 notes periods forces
+[ "$(arena forces)" = $((2 * one)) ] && [ "$(ops forces)" = 5 ] || fail "forces: $(arena forces)"
+
 # A plan in memory is loaded like a file.
 SYMM_TEST_PLAN=$work/loop.plan SYMM_CHECK=plan "$run" -n 3 -- "$program" plans shares \
     >"$work/out" 2>&1 || fail "symm_team_load_plan"
