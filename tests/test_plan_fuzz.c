@@ -36,7 +36,6 @@ enum change {
     WITNESS_DROPPED,
     CHAIN_CHANGED,
     ANTICHAIN_CHANGED,
-    FREES_CHANGED,
     CHANGES
 };
 
@@ -114,16 +113,17 @@ static bool change_witness(struct plan_case *c, symm_plan_entry *entry, bool dro
     if (entry->witness_count == 0)
         return false;
     entry->witness = made;
-    if (drop)
+    if (drop) {
         made[at] = made[--entry->witness_count];
-    else if (below(random, 2))
+        return true;
+    }
+    if (below(random, 2)) {
         made[at].moment = far_moment(c, random);
-    else
-        made[at].chain = (made[at].chain + 1) % c->plan.chain_count;
-    /* Two chains may have the same moments, so another chain need not be wrong if it is
-     * missing; it is here, since each chain of the buffer has a witness of its own. */
-    return drop || c->plan.chain_count > 1 ||
-           made[at].moment != entry->witness[at].moment;
+        return true;
+    }
+    /* Each chain of the buffer has a witness, so another one is superfluous or missing. */
+    made[at].chain = (made[at].chain + 1) % c->plan.chain_count;
+    return c->plan.chain_count > 1;
 }
 
 static bool change_chain(struct plan_case *c, uint64_t *random, void **keep)
@@ -226,7 +226,7 @@ static bool change(struct plan_case *c, enum change what, uint64_t *random, void
 static void mutate(struct tally *tally, uint64_t seed, const symm_program *program,
                    const symm_plan *plan, uint64_t *random)
 {
-    for (int what = 0; what < FREES_CHANGED; what++) {
+    for (int what = 0; what < CHANGES; what++) {
         struct plan_case *c = plan_case_copy(program, plan);
         symm_plan_report report = {.size = sizeof(report)};
         void *keep = NULL;
