@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_tree.c - the index of placed items over sections.
+ *
+ * Leaves are the ranges by first section, in groups of GROUP. What meets [a, b) either
+ * starts in it, and lies in consecutive leaves, or starts before a and ends behind it;
+ * those are found by the largest end in each group and in each pair of groups, and so
+ * on, as in a priority search tree.
+ */
+#include "place_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+#define GROUP       16
+#define RADIX_BITS  11
+#define RADIX_LEAST 300 /* fewer blocks are sorted by comparison */
+
+symm_status symm__place_tree_make(const struct place_model *m, struct place_tree *tree)
+{
+    size_t ranges = (size_t)m->range_start[m->count], n = (size_t)m->count + 1;
+    struct place_tree t = {.m = m, .groups = 1};
+    bool several = ranges > (size_t)m->count;
+
+    while ((size_t)t.groups * GROUP < ranges + 1)
+        t.groups *= 2;
+    t.leaves = t.groups * GROUP;
+    t.offset = calloc(n, sizeof *t.offset);
+    t.leaf_of = malloc((ranges + 1) * sizeof *t.leaf_of);
+    t.owner = calloc((size_t)t.leaves, sizeof *t.owner);
+    t.last = calloc((size_t)t.leaves, sizeof *t.last);
+    t.reach = calloc(2 * (size_t)t.groups, sizeof *t.reach);
+    t.lead = calloc((size_t)m->sections + 2, sizeof *t.lead);
+    t.seen = several ? calloc(n, sizeof *t.seen) : NULL;
+    t.spare = malloc(n * sizeof *t.spare);
+    if (!t.offset || !t.leaf_of || !t.owner || !t.last || !t.reach || !t.lead ||
+        (several && !t.seen) || !t.spare) {
+        symm__place_tree_free(&t);
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
+                          m->count);
+    }
+    for (size_t r = 0; r < ranges; r++)
+        t.lead[m->ranges[r].first + 1]++;
+    for (int s = 1; s <= m->sections; s++)
+        t.lead[s] += t.lead[s - 1];
+    for (int i = 0; i < m->count; i++)
+        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++) {
+            t.leaf_of[r] = t.lead[m->ranges[r].first]++;
+            t.owner[t.leaf_of[r]] = i;
+        }
+    /* The loop moved each start to the next section's. */
+    memmove(t.lead + 1, t.lead, (size_t)m->sections * sizeof *t.lead);
+    t.lead[0] = 0;
+    *tree = t;
+    return SYMM_OK;
+}
+
+void symm__place_tree_free(struct place_tree *tree)
+{
+    free(tree->offset);
+    free(tree->leaf_of);
+    free(tree->owner);
+    free(tree->last);
+    free(tree->reach);
+    free(tree->lead);
+    free(tree->seen);
+    free(tree->spare);
+    *tree = (struct place_tree){0};
+}
+
+void symm__place_tree_clear(struct place_tree *tree)
+{
+    memset(tree->last, 0, (size_t)tree->leaves * sizeof *tree->last);
+    memset(tree->reach, 0, 2 * (size_t)tree->groups * sizeof *tree->reach);
+}
+
+void symm__place_tree_add(struct place_tree *t, int item, int64_t offset)
+{
+    const struct place_model *m = t->m;
+
+    t->offset[item] = offset;
+    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
+        int leaf = t->leaf_of[r], last = m->ranges[r].last;
+        int node = t->groups + leaf / GROUP;
+        t->last[leaf] = last;
+        for (; node > 0 && t->reach[node] < last; node /= 2)
+            t->reach[node] = last;
+    }
+}
+
+void symm__place_tree_remove(struct place_tree *t, int item)
+{
+    const struct place_model *m = t->m;
+
+    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
+        int leaf = t->leaf_of[r], first = leaf / GROUP * GROUP, reach = 0;
+        int node = t->groups + leaf / GROUP;
+        t->last[leaf] = 0;
+        for (int k = first; k < first + GROUP; k++)
+            reach = t->last[k] > reach ? t->last[k] : reach;
+        for (; node > 0 && t->reach[node] != reach; node /= 2) {
+            int other;
+            t->reach[node] = reach;
+            other = t->reach[node ^ 1];
+            reach = other > reach && node > 1 ? other : reach;
+        }
+    }
+}
+
+/* ---- Searching ------------------------------------------------------------------- */
+
+/* Appends the owners of leaves [from, to) that end behind `section`. */
+static int take(struct place_tree *t, int from, int to, int section, int filled,
+                struct place_block *blocks)
+{
+    const int64_t *size = t->m->size;
+
+    for (int leaf = from; leaf < to; leaf++) {
+        int item = t->owner[leaf];
+        if (t->last[leaf] <= section)
+            continue;
+        if (t->seen) {
+            if (t->seen[item] == t->search)
+                continue;
+            t->seen[item] = t->search;
+        }
+        blocks[filled++] =
+            (struct place_block){t->offset[item], t->offset[item] + size[item], item};
+    }
+    return filled;
+}
+
+static int find_range(struct place_tree *t, struct place_range range, int filled,
+                      struct place_block *blocks)
+{
+    struct {
+        int node, first, groups;
+    } stack[64], at = {1, 0, t->groups};
+    int from = t->lead[range.first], to = t->lead[range.last], depth = 0;
+
+    stack[depth++].node = 0;
+    for (;;) {
+        if (at.first * GROUP < from && t->reach[at.node] > range.first) {
+            if (at.groups > 1) {
+                stack[depth].node = 2 * at.node + 1;
+                stack[depth].first = at.first + at.groups / 2;
+                stack[depth++].groups = at.groups / 2;
+                at.node *= 2;
+                at.groups /= 2;
+                continue;
+            }
+            filled =
+                take(t, at.first * GROUP,
+                     at.first * GROUP + GROUP < from ? at.first * GROUP + GROUP : from,
+                     range.first, filled, blocks);
+        }
+        if (depth == 1)
+            break;
+        at.node = stack[--depth].node;
+        at.first = stack[depth].first;
+        at.groups = stack[depth].groups;
+    }
+    return take(t, from, to, range.first, filled, blocks);
+}
+
+int symm__place_tree_find(struct place_tree *t, int item, struct place_block *blocks)
+{
+    const struct place_model *m = t->m;
+    int filled = 0;
+
+    if (t->seen) {
+        if (t->search == INT32_MAX) {
+            memset(t->seen, 0, (size_t)m->count * sizeof *t->seen);
+            t->search = 0;
+        }
+        t->seen[item] = ++t->search;
+    }
+    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++)
+        filled = find_range(t, m->ranges[r], filled, blocks);
+    if (t->seen)
+        return filled;
+    /* Items of one range: the item itself may be among what was found. */
+    for (int k = 0; symm__place_tree_has(t, item) && k < filled; k++)
+        if (blocks[k].item == item) {
+            blocks[k] = blocks[--filled];
+            break;
+        }
+    return filled;
+}
+
+/* ---- Sorting --------------------------------------------------------------------- */
+
+/* Shell's sort with the gaps of Ciura. */
+static void sort_few(struct place_block *blocks, int count)
+{
+    static const int gaps[] = {132, 57, 23, 10, 4, 1};
+
+    for (size_t g = count < 12 ? 5 : 0; g < sizeof gaps / sizeof gaps[0]; g++) {
+        int gap = gaps[g];
+        for (int k = gap; k < count; k++) {
+            struct place_block block = blocks[k];
+            int j = k;
+            for (; j >= gap && blocks[j - gap].offset > block.offset; j -= gap)
+                blocks[j] = blocks[j - gap];
+            blocks[j] = block;
+        }
+    }
+}
+
+/* By the bits from `shift` on; stable. */
+static void sort_digit(const struct place_block *from, struct place_block *to,
+                       int count, int shift)
+{
+    int start[1 << RADIX_BITS] = {0}, sum = 0;
+    const uint64_t mask = (1 << RADIX_BITS) - 1;
+
+    for (int k = 0; k < count; k++)
+        start[((uint64_t)from[k].offset >> shift) & mask]++;
+    for (int d = 0; d < 1 << RADIX_BITS; d++) {
+        int here = start[d];
+        start[d] = sum;
+        sum += here;
+    }
+    for (int k = 0; k < count; k++)
+        to[start[((uint64_t)from[k].offset >> shift) & mask]++] = from[k];
+}
+
+void symm__place_tree_sort(struct place_tree *tree, struct place_block *blocks,
+                           int count)
+{
+    struct place_block *from = blocks, *to = tree->spare, *swap;
+    int64_t largest = 0;
+
+    if (count < RADIX_LEAST) {
+        sort_few(blocks, count);
+        return;
+    }
+    for (int k = 0; k < count; k++)
+        largest = blocks[k].offset > largest ? blocks[k].offset : largest;
+    for (int shift = 0; shift < 63 && largest >> shift > 0; shift += RADIX_BITS) {
+        sort_digit(from, to, count, shift);
+        swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != blocks)
+        memcpy(blocks, from, (size_t)count * sizeof *blocks);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_tree.h - the placed items that are live together with a given item.
+ *
+ * An index over the ranges of a model in the order of their first sections. Guarantees:
+ * a search returns each placed item once, whatever the number of its ranges, and never
+ * more than model->count items.
+ */
+#ifndef SYMM_PLANNER_PLACE_TREE_H
+#define SYMM_PLANNER_PLACE_TREE_H
+
+#include "place_model.h"
+
+struct place_block {
+    int64_t offset, end; /* in units of the model */
+    int item;
+};
+
+struct place_tree {
+    const struct place_model *m;
+    int64_t *offset; /* [count] of the placed items; written by the add function */
+    int leaves;      /* positions of ranges, rounded up to whole groups */
+    int groups;      /* a power of two */
+    int *leaf_of;    /* by range */
+    int *owner;      /* by leaf: the item */
+    int *last;       /* by leaf: last section of the range, 0 while not placed */
+    int *reach;      /* [2 * groups]: the largest `last` of the leaves below */
+    int *lead; /* [sections + 1]: number of ranges that start before the section */
+    int *seen; /* [count] the last search that found the item; NULL if all items
+                      * have one range */
+    int search;
+    struct place_block *spare; /* [count], for sorting */
+};
+
+/* SYMM_ERR_NOMEM. The model must outlive the tree. */
+symm_status symm__place_tree_make(const struct place_model *model,
+                                  struct place_tree *tree) SYMM_MUST_CHECK;
+void symm__place_tree_free(struct place_tree *tree);
+
+/* Forgets all placed items. */
+void symm__place_tree_clear(struct place_tree *tree);
+void symm__place_tree_add(struct place_tree *tree, int item, int64_t offset);
+void symm__place_tree_remove(struct place_tree *tree, int item);
+
+static inline bool symm__place_tree_has(const struct place_tree *tree, int item)
+{
+    return tree->last[tree->leaf_of[tree->m->range_start[item]]] > 0;
+}
+
+/*
+ * Fills blocks[count] with the placed items that share a section with `item` (without
+ * `item` itself), in no particular order. Returns their number.
+ */
+int symm__place_tree_find(struct place_tree *tree, int item,
+                          struct place_block *blocks);
+
+/* Sorts blocks by offset; equal offsets stay in any, but always the same, order. */
+void symm__place_tree_sort(struct place_tree *tree, struct place_block *blocks,
+                           int count);
+
+#endif
