@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_sweep.c - an allocator's view of a placement.
+ *
+ * The arena is a list of blocks in the order of addresses, each an item or a gap; two
+ * gaps are never neighbors, and the last block is a gap without end. Gaps are also in a
+ * treap (Seidel and Aragon): for first fit by address, with the largest gap of each
+ * subtree; for best fit by size, then address. A node's priority is a hash of its index,
+ * so the shape depends on nothing but the items.
+ */
+#include "place_sweep.h"
+
+#include <stdlib.h>
+
+#include "status.h"
+
+#define NONE (-1)
+
+struct gap_block {
+    int64_t offset, end;
+    int previous, next;
+    int left, right; /* in the treap, while it is a gap */
+    int64_t largest; /* gap in the subtree */
+    bool is_gap;
+};
+
+struct sweep {
+    const struct place_model *m;
+    struct gap_block *blocks;
+    int *free_blocks, free_count;
+    int root;
+    bool best_fit;
+    int *ends, *next_end; /* items by last section: lists */
+    int *block_of;        /* by item */
+};
+
+/* ---- The treap ------------------------------------------------------------------- */
+
+static int64_t room(const struct gap_block *block)
+{
+    return block->end - block->offset;
+}
+
+static uint32_t priority(int block)
+{
+    uint32_t h = (uint32_t)block * UINT32_C(0x9e3779b1);
+
+    h ^= h >> 15;
+    h *= UINT32_C(0x85ebca6b);
+    return h ^ h >> 13;
+}
+
+static bool before(const struct sweep *s, int a, int b)
+{
+    const struct gap_block *x = &s->blocks[a], *y = &s->blocks[b];
+
+    if (s->best_fit && room(x) != room(y))
+        return room(x) < room(y);
+    return x->offset < y->offset;
+}
+
+static void update(struct sweep *s, int node)
+{
+    struct gap_block *b = &s->blocks[node];
+
+    b->largest = room(b);
+    if (b->left != NONE && s->blocks[b->left].largest > b->largest)
+        b->largest = s->blocks[b->left].largest;
+    if (b->right != NONE && s->blocks[b->right].largest > b->largest)
+        b->largest = s->blocks[b->right].largest;
+}
+
+/* Cuts the subtree into what is before `gap` and what is behind it. */
+static void split(struct sweep *s, int node, int gap, int *low, int *high)
+{
+    if (node == NONE) {
+        *low = *high = NONE;
+        return;
+    }
+    if (before(s, node, gap)) {
+        split(s, s->blocks[node].right, gap, &s->blocks[node].right, high);
+        *low = node;
+    } else {
+        split(s, s->blocks[node].left, gap, low, &s->blocks[node].left);
+        *high = node;
+    }
+    update(s, node);
+}
+
+static int join(struct sweep *s, int low, int high)
+{
+    if (low == NONE || high == NONE)
+        return low == NONE ? high : low;
+    if (priority(low) > priority(high)) {
+        s->blocks[low].right = join(s, s->blocks[low].right, high);
+        update(s, low);
+        return low;
+    }
+    s->blocks[high].left = join(s, low, s->blocks[high].left);
+    update(s, high);
+    return high;
+}
+
+static void insert_below(struct sweep *s, int *node, int gap)
+{
+    struct gap_block *b = &s->blocks[gap];
+
+    if (*node != NONE && priority(*node) >= priority(gap)) {
+        insert_below(
+            s, before(s, gap, *node) ? &s->blocks[*node].left : &s->blocks[*node].right,
+            gap);
+    } else {
+        split(s, *node, gap, &b->left, &b->right);
+        *node = gap;
+    }
+    update(s, *node);
+}
+
+static void insert_gap(struct sweep *s, int gap)
+{
+    s->blocks[gap].is_gap = true;
+    insert_below(s, &s->root, gap);
+}
+
+static void remove_below(struct sweep *s, int *node, int gap)
+{
+    struct gap_block *b = &s->blocks[*node];
+
+    if (*node == gap) {
+        *node = join(s, b->left, b->right);
+        return;
+    }
+    remove_below(s, before(s, gap, *node) ? &b->left : &b->right, gap);
+    update(s, *node);
+}
+
+static void remove_gap(struct sweep *s, int gap)
+{
+    remove_below(s, &s->root, gap);
+    s->blocks[gap].is_gap = false;
+}
+
+/* The first gap in the treap's order with `size` bytes; the endless one always has. */
+static int first_gap(const struct sweep *s, int64_t size)
+{
+    int node = s->root, found = NONE;
+
+    while (s->best_fit && node != NONE) {
+        bool fits = room(&s->blocks[node]) >= size;
+        found = fits ? node : found;
+        node = fits ? s->blocks[node].left : s->blocks[node].right;
+    }
+    while (!s->best_fit && node != NONE) {
+        const struct gap_block *b = &s->blocks[node];
+        if (b->left != NONE && s->blocks[b->left].largest >= size) {
+            node = b->left;
+        } else if (room(b) >= size) {
+            found = node;
+            break;
+        } else {
+            node = b->right;
+        }
+    }
+    return found;
+}
+
+/* ---- Blocks ---------------------------------------------------------------------- */
+
+/* A gap of [offset, end) between two blocks; one of no bytes is not made. */
+static void add_gap(struct sweep *s, int previous, int next, int64_t offset,
+                    int64_t end)
+{
+    int gap;
+
+    if (offset == end)
+        return;
+    gap = s->free_blocks[--s->free_count];
+    s->blocks[gap] = (struct gap_block){
+        .offset = offset, .end = end, .previous = previous, .next = next};
+    if (previous != NONE)
+        s->blocks[previous].next = gap;
+    if (next != NONE)
+        s->blocks[next].previous = gap;
+    insert_gap(s, gap);
+}
+
+/* Adds the neighboring gap's bytes to `block`, and forgets the gap. */
+static void absorb(struct sweep *s, int block, int gap)
+{
+    struct gap_block *b = &s->blocks[block], *g = &s->blocks[gap];
+
+    remove_gap(s, gap);
+    if (gap == b->previous) {
+        b->offset = g->offset;
+        b->previous = g->previous;
+        if (b->previous != NONE)
+            s->blocks[b->previous].next = block;
+    } else {
+        b->end = g->end;
+        b->next = g->next;
+        if (b->next != NONE)
+            s->blocks[b->next].previous = block;
+    }
+    s->free_blocks[s->free_count++] = gap;
+}
+
+static void release(struct sweep *s, int item)
+{
+    int block = s->block_of[item];
+    const struct gap_block *b = &s->blocks[block];
+
+    if (b->previous != NONE && s->blocks[b->previous].is_gap)
+        absorb(s, block, b->previous);
+    if (b->next != NONE && s->blocks[b->next].is_gap)
+        absorb(s, block, b->next);
+    insert_gap(s, block);
+}
+
+static int64_t place_item(struct sweep *s, int item)
+{
+    int64_t size = s->m->size[item], alignment = s->m->alignment[item], offset, end;
+    int gap = first_gap(s, size);
+    struct gap_block *b = &s->blocks[gap];
+
+    /* A gap that is too small only once aligned is not worth a search of its own. */
+    if (symm__place_align(b->offset, alignment) > b->end - size) {
+        gap = first_gap(s, size + alignment - 1);
+        b = &s->blocks[gap];
+    }
+    remove_gap(s, gap);
+    offset = symm__place_align(b->offset, alignment);
+    end = b->end;
+    add_gap(s, b->previous, gap, b->offset, offset);
+    b->offset = offset;
+    b->end = offset + size;
+    add_gap(s, gap, b->next, b->end, end);
+    s->block_of[item] = gap;
+    return offset;
+}
+
+/* ---- The sweep ------------------------------------------------------------------- */
+
+static void run(struct sweep *s, const int *order, int64_t *offsets, int64_t *peak)
+{
+    const struct place_model *m = s->m;
+    int section = 0;
+
+    *peak = 0;
+    add_gap(s, NONE, NONE, 0, INT64_MAX);
+    for (int i = 0; i < m->count; i++) {
+        int last = m->hull[i].last;
+        s->next_end[i] = s->ends[last];
+        s->ends[last] = i;
+    }
+    for (int k = 0; k < m->count; k++) {
+        int item = order[k];
+        while (section < m->hull[item].first)
+            for (int i = s->ends[++section]; i != NONE; i = s->next_end[i])
+                release(s, i);
+        offsets[item] = place_item(s, item);
+        if (offsets[item] + m->size[item] > *peak)
+            *peak = offsets[item] + m->size[item];
+    }
+}
+
+symm_status symm__place_sweep(const struct place_model *m, const int *order,
+                              bool best_fit, int64_t *offsets, int64_t *peak)
+{
+    /* Each item splits a gap in at most three blocks. */
+    size_t n = (size_t)m->count + 1, blocks = 2 * n + 2;
+    struct sweep s = {.m = m, .best_fit = best_fit, .root = NONE};
+    symm_status status = SYMM_OK;
+
+    s.blocks = malloc(blocks * sizeof *s.blocks);
+    s.free_blocks = malloc(blocks * sizeof *s.free_blocks);
+    s.ends = malloc(((size_t)m->sections + 1) * sizeof *s.ends);
+    s.next_end = malloc(n * sizeof *s.next_end);
+    s.block_of = malloc(n * sizeof *s.block_of);
+    if (!s.blocks || !s.free_blocks || !s.ends || !s.next_end || !s.block_of) {
+        status =
+            symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
+    } else {
+        while ((size_t)s.free_count < blocks) {
+            s.free_blocks[s.free_count] = (int)blocks - 1 - s.free_count;
+            s.free_count++;
+        }
+        for (int t = 0; t <= m->sections; t++)
+            s.ends[t] = NONE;
+        run(&s, order, offsets, peak);
+    }
+    free(s.blocks);
+    free(s.free_blocks);
+    free(s.ends);
+    free(s.next_end);
+    free(s.block_of);
+    return status;
+}
