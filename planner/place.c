@@ -20,6 +20,8 @@
 #define FAST_WORK   UINT64_C(1200000)
 #define LARGE_PAIRS UINT64_C(30000000)
 
+/* The searches of the other modes take turns; each turn is twice as long. */
+#define FIRST_TURN UINT64_C(10000000)
 static symm_status check_options(const struct symm_place_options *options)
 {
     if (options->mode != SYMM_PLACE_FAST && options->mode != SYMM_PLACE_FIT &&
@@ -36,29 +38,92 @@ static symm_status check_options(const struct symm_place_options *options)
     return SYMM_OK;
 }
 
+struct searches {
+    struct place_state *state;
+    struct place_net net;
+    bool exact;              /* net is made, and exact searches are possible */
+    struct place_team *team; /* for `capacity` */
+    int64_t capacity;
+};
+
+/* The exact search for a placement within `capacity` goes on where it stopped. */
+static symm_status run_team(struct searches *s, int64_t capacity, uint64_t budget)
+{
+    symm_status status = SYMM_OK;
+
+    if (capacity >= s->state->peak)
+        return SYMM_OK;
+    if (s->team && s->capacity != capacity) {
+        symm__place_team_close(s->team);
+        s->team = NULL;
+    }
+    s->capacity = capacity;
+    if (!s->team)
+        status =
+            symm__place_team_open(s->state, &s->net, capacity, UINT64_MAX, &s->team);
+    return status == SYMM_OK ? symm__place_team_run(s->team, budget) : status;
+}
+
+/* The lowest peak: at the bound and between bound and peak. */
+static symm_status minimize(struct searches *s)
+{
+    struct place_state *state = s->state;
+    symm_status status = SYMM_OK;
+
+    for (uint64_t turn = FIRST_TURN; status == SYMM_OK && symm__place_wanted(state);
+         turn += turn / 2) {
+        if (s->exact)
+            status = run_team(s, state->lower_bound, turn);
+        if (status == SYMM_OK && s->exact && symm__place_wanted(state))
+            status = symm__place_exact_lower(state, &s->net, turn);
+        if (!s->exact)
+            break;
+    }
+    return status;
+}
+
+static symm_status fit(struct searches *s)
+{
+    struct place_state *state = s->state;
+    symm_status status = SYMM_OK;
+
+    for (uint64_t turn = FIRST_TURN;
+         status == SYMM_OK && state->lower_bound <= state->goal &&
+         symm__place_wanted(state);
+         turn += turn / 2) {
+        if (s->exact)
+            status = run_team(s, state->goal, turn);
+        if (!s->exact)
+            break;
+    }
+    return status;
+}
+
 static symm_status search(struct place_state *state)
 {
     const struct place_model *m = state->model;
     enum symm_place_mode mode = state->options->mode;
-    int64_t capacity = state->options->capacity / m->unit;
-    struct place_net net;
-    symm_status status;
+    struct searches s = {.state = state, .exact = symm__place_exact_possible(m)};
+    symm_status status = SYMM_OK;
 
-    if (state->peak <= state->lower_bound || !symm__place_exact_possible(m) ||
-        (mode == SYMM_PLACE_FAST && m->count > FAST_ITEMS) ||
-        (mode == SYMM_PLACE_FIT && state->peak <= capacity))
+    if (!symm__place_wanted(state) ||
+        (mode == SYMM_PLACE_FAST && m->count > FAST_ITEMS))
         return SYMM_OK;
-    status = symm__place_net_make(m, &net);
-    if (status != SYMM_OK)
-        return status;
+    if (s.exact) {
+        status = symm__place_net_make(m, &s.net);
+        if (status != SYMM_OK)
+            return status;
+    }
     /* Also for FIT: if it fails, how close one can come is of interest. */
-    status = symm__place_exact_lower(state, &net, FAST_WORK);
+    if (status == SYMM_OK && s.exact)
+        status = symm__place_exact_lower(state, &s.net, FAST_WORK);
     if (status == SYMM_OK && mode == SYMM_PLACE_SMALL)
-        status = symm__place_exact_lower(state, &net, UINT64_MAX);
-    if (status == SYMM_OK && mode == SYMM_PLACE_FIT && state->peak > capacity &&
-        state->lower_bound <= capacity)
-        status = symm__place_exact_fit(state, &net, capacity, UINT64_MAX);
-    symm__place_net_free(&net);
+        status = minimize(&s);
+    if (status == SYMM_OK && mode == SYMM_PLACE_FIT)
+        status = fit(&s);
+    symm__place_team_close(s.team);
+    if (s.exact)
+        symm__place_net_free(&s.net);
     return status;
 }
 
@@ -104,13 +169,15 @@ symm_status symm__place(const struct symm_place_item *items, int count,
     if (status != SYMM_OK)
         return status;
     state.lower_bound = model.lower_bound;
+    state.peak = model.count == 0 ? 0 : INT64_MAX;
+    state.goal = options->mode == SYMM_PLACE_FIT ? options->capacity / model.unit
+                                                 : model.lower_bound;
     state.offsets = calloc((size_t)model.count + 1, sizeof *state.offsets);
     if (!state.offsets)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
-    if (status == SYMM_OK)
-        status = symm__place_greedy(
-            &model, model.count <= FAST_ITEMS ? FAST_PAIRS : LARGE_PAIRS, state.offsets,
-            &state.peak);
+    if (status == SYMM_OK && model.count > 0)
+        status = symm__place_greedy(&state, model.count <= FAST_ITEMS ? FAST_PAIRS
+                                                                      : LARGE_PAIRS);
     if (status == SYMM_OK)
         status = search(&state);
     if (status == SYMM_OK)

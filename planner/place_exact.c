@@ -10,9 +10,6 @@
  */
 #include "place_exact.h"
 
-#include <string.h>
-#include <time.h>
-
 #include <stdlib.h>
 
 #include "place_order.h"
@@ -25,55 +22,29 @@
 #define FIRST_SEARCHES 4
 #define FIRST_JOIN     UINT64_C(200) /* rounds; then 1.5 times as many, and so on */
 #define MAX_SEARCHES   40
-#define MAX_ENTRIES    (UINT64_C(1) << 26) /* of the net's lists */
+#define MAX_ENTRIES    (UINT64_C(1) << 22) /* of the net's lists */
 
 static const char *const keys[] = {"TWA", "TSA", "AW", "TZW", "WAT", "TAW", "SZ", "ZW"};
 
-struct team {
+struct place_team {
     struct place_state *state;
     const struct place_net *net;
     int64_t capacity;
     int *order, *rank;
     struct place_search *searches[MAX_SEARCHES];
-    int count;
-    uint64_t turn; /* work of one turn */
+    int count, wanted;
+    uint64_t turn;        /* work of one turn */
+    uint64_t round, next; /* rounds of turns; when another search joins */
+    int at;               /* whose turn it is in the round */
+    bool ended;
 };
-
-double symm__place_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 bool symm__place_exact_possible(const struct place_model *m)
 {
     return m->members <= MAX_ENTRIES && m->pairs <= MAX_ENTRIES;
 }
 
-/* Tells the caller about once a second, and looks at the clock. */
-static bool go_on(struct place_state *state)
-{
-    const struct symm_place_options *options = state->options;
-    int64_t unit = state->model->unit;
-    double now;
-
-    if (state->stopped || (options->time_limit <= 0 && !options->progress))
-        return !state->stopped;
-    now = symm__place_now();
-    if (options->progress && now - state->told >= 1) {
-        state->told = now;
-        state->stopped =
-            !options->progress(options->arg, now - state->start, state->peak * unit,
-                               state->lower_bound * unit, state->nodes);
-    }
-    if (options->time_limit > 0 && now - state->start >= options->time_limit)
-        state->stopped = true;
-    return !state->stopped;
-}
-
-static symm_status add_search(struct team *team)
+static symm_status add_search(struct place_team *team)
 {
     const struct place_model *m = team->state->model;
     size_t fixed = sizeof keys / sizeof keys[0], index = (size_t)team->count;
@@ -100,14 +71,13 @@ static symm_status add_search(struct team *team)
 }
 
 /* One turn of one search. */
-static symm_status take_turn(struct team *team, int index, bool *done)
+static symm_status take_turn(struct place_team *team, int index, bool *done)
 {
     struct place_state *state = team->state;
     struct place_search *search = team->searches[index];
     uint64_t nodes = symm__place_search_nodes(search);
     uint64_t work = symm__place_search_work(search);
     enum place_outcome outcome = symm__place_search_step(search, team->turn);
-    const int64_t *offsets = symm__place_search_offsets(search);
 
     state->nodes += symm__place_search_nodes(search) - nodes;
     state->work += symm__place_search_work(search) - work;
@@ -116,70 +86,92 @@ static symm_status take_turn(struct team *team, int index, bool *done)
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
     if (outcome == PLACE_EXHAUSTED)
         state->lower_bound = team->capacity + 1;
-    if (outcome != PLACE_FOUND)
-        return SYMM_OK;
-    memcpy(state->offsets, offsets, (size_t)state->model->count * sizeof *offsets);
-    state->peak = 0;
-    for (int i = 0; i < state->model->count; i++)
-        if (offsets[i] + state->model->size[i] > state->peak)
-            state->peak = offsets[i] + state->model->size[i];
+    if (outcome == PLACE_FOUND)
+        symm__place_keep(state, symm__place_search_offsets(search));
     return SYMM_OK;
 }
 
-static symm_status take_turns(struct team *team, uint64_t budget)
+symm_status symm__place_team_run(struct place_team *team, uint64_t budget)
 {
-    uint64_t start = team->state->work, next = FIRST_JOIN;
-    int wanted = FIRST_SEARCHES;
+    struct place_state *state = team->state;
+    uint64_t end = state->work + budget;
     symm_status status = SYMM_OK;
-    bool done = false;
 
-    for (uint64_t round = 0; !done && team->state->work - start < budget; round++) {
-        if (round >= next && wanted < MAX_SEARCHES) {
-            next += next / 2;
-            wanted++;
+    while (status == SYMM_OK && !team->ended && state->work < end &&
+           state->peak > team->capacity && symm__place_go_on(state)) {
+        if (team->at == team->wanted) {
+            team->at = 0;
+            team->round++;
         }
-        for (int k = 0; k < wanted && !done && team->state->work - start < budget;
-             k++) {
-            if (!go_on(team->state))
-                return SYMM_OK;
-            if (k >= team->count)
-                status = add_search(team);
-            if (status == SYMM_OK)
-                status = take_turn(team, k, &done);
-            if (status != SYMM_OK)
-                return status;
+        if (team->round >= team->next && team->wanted < MAX_SEARCHES) {
+            team->next += team->next / 2;
+            team->wanted++;
         }
+        if (team->at >= team->count)
+            status = add_search(team);
+        if (status == SYMM_OK)
+            status = take_turn(team, team->at++, &team->ended);
     }
     return status;
 }
 
-symm_status symm__place_exact_fit(struct place_state *state,
+bool symm__place_team_ended(const struct place_team *team)
+{
+    return team->ended;
+}
+
+symm_status symm__place_team_open(struct place_state *state,
                                   const struct place_net *net, int64_t capacity,
-                                  uint64_t budget)
+                                  uint64_t budget, struct place_team **team)
 {
     size_t n = (size_t)state->model->count + 1;
-    struct team team = {.state = state,
-                        .net = net,
-                        .capacity = capacity,
-                        .turn = budget < SMALL_BUDGET ? budget : TURN};
-    symm_status status;
+    struct place_team *t = calloc(1, sizeof *t);
 
-    team.order = calloc(n, sizeof *team.order);
-    team.rank = calloc(n, sizeof *team.rank);
-    if (!team.order || !team.rank)
-        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
-    else
-        status = take_turns(&team, budget);
-    for (int k = 0; k < team.count; k++)
-        symm__place_search_close(team.searches[k]);
-    free(team.order);
-    free(team.rank);
+    if (t) {
+        t->state = state;
+        t->net = net;
+        t->capacity = capacity;
+        t->wanted = FIRST_SEARCHES;
+        t->next = FIRST_JOIN;
+        t->turn = budget < SMALL_BUDGET ? budget : TURN;
+        t->order = calloc(n, sizeof *t->order);
+        t->rank = calloc(n, sizeof *t->rank);
+    }
+    if (!t || !t->order || !t->rank) {
+        symm__place_team_close(t);
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
+    }
+    *team = t;
+    return SYMM_OK;
+}
+
+void symm__place_team_close(struct place_team *team)
+{
+    if (!team)
+        return;
+    for (int k = 0; k < team->count; k++)
+        symm__place_search_close(team->searches[k]);
+    free(team->order);
+    free(team->rank);
+    free(team);
+}
+
+static symm_status fit_once(struct place_state *state, const struct place_net *net,
+                            int64_t capacity, uint64_t budget)
+{
+    struct place_team *team;
+    symm_status status = symm__place_team_open(state, net, capacity, budget, &team);
+
+    if (status != SYMM_OK)
+        return status;
+    status = symm__place_team_run(team, budget);
+    symm__place_team_close(team);
     return status;
 }
 
-/* Halves the gap between what failed within the budget and the peak. */
-static symm_status lower_once(struct place_state *state, const struct place_net *net,
-                              uint64_t budget, uint64_t end)
+symm_status symm__place_exact_halve(struct place_state *state,
+                                    const struct place_net *net, uint64_t budget,
+                                    uint64_t end)
 {
     int64_t failed = state->lower_bound - 1;
     int64_t capacity = failed + (state->peak - failed + 2) / 3;
@@ -189,8 +181,7 @@ static symm_status lower_once(struct place_state *state, const struct place_net 
            state->work < end) {
         int64_t peak = state->peak;
         uint64_t left = end - state->work;
-        status =
-            symm__place_exact_fit(state, net, capacity, budget < left ? budget : left);
+        status = fit_once(state, net, capacity, budget < left ? budget : left);
         if (state->peak == peak)
             failed = capacity;
         if (failed < state->lower_bound - 1)
@@ -211,7 +202,7 @@ symm_status symm__place_exact_lower(struct place_state *state,
 
     while (status == SYMM_OK && !state->stopped && state->lower_bound < state->peak &&
            state->work < end) {
-        status = lower_once(state, net, share, end);
+        status = symm__place_exact_halve(state, net, share, end);
         share *= 2;
     }
     return status;

@@ -2,130 +2,33 @@
 /*
  * place_greedy.c - first fit and best fit in several orders.
  *
- * In the order of time an item meets exactly what is live, so a sorted list of live
- * blocks is enough (`sweep`); an item with several spans counts as live from the first
- * to the last, and pinned items rule this out. In any other order the placed items that
- * an item meets are found in a tree over their ranges (`place_in_order`).
+ * In the order of time an allocator's list of gaps is enough (place_sweep.c); pinned
+ * items rule this out. In any other order the placed items that an item meets are looked
+ * up, sorted by offset, and the gaps between them tried.
  */
 #include "place_greedy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "place_order.h"
+#include "place_sweep.h"
+#include "place_tree.h"
 #include "status.h"
 
-struct block {
-    int64_t offset, end;
-    int item;
-};
+#define ALWAYS_PAIRS UINT64_C(300000000)
+#define LOOK_WORK    20000 /* pairs between two looks at the clock */
 
 struct greedy {
+    struct place_state *state;
     const struct place_model *m;
-    int64_t *offset, *best; /* [count] */
-    int64_t best_peak;
-    struct block *blocks; /* [ranges] */
+    struct place_tree tree;
+    struct place_block *blocks; /* [count] */
     int *order;
-    /* The tree: leaves are the ranges by their first section. */
-    int leaves;    /* a power of two */
-    int *leaf_of;  /* by range */
-    int *range_at; /* by leaf */
-    int *owner;    /* by range: its item */
-    int *reach;    /* [2 * leaves]: largest last section of what is placed below */
-    int *lead;     /* [sections + 1]: leaves of ranges that start before */
 };
 
-/* ---- The tree -------------------------------------------------------------------- */
-
-static void tree_make(struct greedy *g)
-{
-    const struct place_model *m = g->m;
-    int ranges = m->range_start[m->count];
-
-    for (int i = 0; i < m->count; i++)
-        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
-            g->owner[r] = i;
-    for (int r = 0; r < ranges; r++)
-        g->lead[m->ranges[r].first + 1]++;
-    for (int s = 1; s <= m->sections; s++)
-        g->lead[s] += g->lead[s - 1];
-    for (int r = 0; r < ranges; r++) {
-        int leaf = g->lead[m->ranges[r].first]++;
-        g->leaf_of[r] = leaf;
-        g->range_at[leaf] = r;
-    }
-    for (int s = m->sections; s > 0;
-         s--) /* each had moved on to the next one's start */
-        g->lead[s] = g->lead[s - 1];
-    g->lead[0] = 0;
-}
-
-static void tree_add(struct greedy *g, int item)
-{
-    const struct place_model *m = g->m;
-
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
-        int node = g->leaves + g->leaf_of[r], last = m->ranges[r].last;
-        for (; node > 0 && g->reach[node] < last; node /= 2)
-            g->reach[node] = last;
-    }
-}
-
-/* Appends the placed items that are live in the range below `node`. */
-static int tree_find(const struct greedy *g, struct place_range range, int filled)
-{
-    struct {
-        int node, first, leaves;
-    } stack[64], at;
-    int depth = 0, limit = g->lead[range.last], item;
-
-    stack[depth].node = 1;
-    stack[depth].first = 0;
-    stack[depth++].leaves = g->leaves;
-    while (depth > 0) {
-        at = stack[--depth];
-        if (at.first >= limit || g->reach[at.node] <= range.first)
-            continue;
-        if (at.leaves > 1) {
-            stack[depth].node = 2 * at.node + 1;
-            stack[depth].first = at.first + at.leaves / 2;
-            stack[depth++].leaves = at.leaves / 2;
-            stack[depth].node = 2 * at.node;
-            stack[depth].first = at.first;
-            stack[depth++].leaves = at.leaves / 2;
-            continue;
-        }
-        item = g->owner[g->range_at[at.first]];
-        g->blocks[filled++] =
-            (struct block){g->offset[item], g->offset[item] + g->m->size[item], item};
-    }
-    return filled;
-}
-
-/* ---- Gaps ------------------------------------------------------------------------ */
-
-/* By offset; Shell's sort with the gaps of Ciura, then of Tokuda. */
-static void sort_blocks(struct block *blocks, int count)
-{
-    static const int gaps[] = {1304420, 579742, 257663, 114516, 50896, 22621,
-                               10054,   4468,   1968,   701,    301,   132,
-                               57,      23,     10,     4,      1};
-
-    for (size_t g = 0; g < sizeof gaps / sizeof gaps[0]; g++) {
-        int gap = gaps[g];
-        for (int k = gap; k < count; k++) {
-            struct block block = blocks[k];
-            int j = k;
-            for (; j >= gap && blocks[j - gap].offset > block.offset; j -= gap)
-                blocks[j] = blocks[j - gap];
-            blocks[j] = block;
-        }
-    }
-}
-
 /* Where the item goes among the blocks, which are sorted by offset. */
-static int64_t find_gap(const struct place_model *m, const struct block *blocks,
+static int64_t find_gap(const struct place_model *m, const struct place_block *blocks,
                         int count, int item, bool best_fit)
 {
     int64_t size = m->size[item], alignment = m->alignment[item];
@@ -145,30 +48,7 @@ static int64_t find_gap(const struct place_model *m, const struct block *blocks,
     return found >= 0 ? found : symm__place_align(low, alignment);
 }
 
-static void keep_best(struct greedy *g)
-{
-    int64_t peak = 0;
-
-    for (int i = 0; i < g->m->count; i++)
-        if (g->offset[i] + g->m->size[i] > peak)
-            peak = g->offset[i] + g->m->size[i];
-    if (peak >= g->best_peak)
-        return;
-    g->best_peak = peak;
-    memcpy(g->best, g->offset, (size_t)g->m->count * sizeof *g->best);
-}
-
 /* ---- In any order ---------------------------------------------------------------- */
-
-static int meet(struct greedy *g, int item)
-{
-    const struct place_model *m = g->m;
-    int filled = 0;
-
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++)
-        filled = tree_find(g, m->ranges[r], filled);
-    return filled;
-}
 
 static symm_status place_pins(struct greedy *g)
 {
@@ -179,7 +59,7 @@ static symm_status place_pins(struct greedy *g)
         int count;
         if (low < 0)
             continue;
-        count = meet(g, i);
+        count = symm__place_tree_find(&g->tree, i, g->blocks);
         for (int b = 0; b < count; b++)
             if (g->blocks[b].offset < high && g->blocks[b].end > low)
                 return symm__fail(
@@ -190,135 +70,105 @@ static symm_status place_pins(struct greedy *g)
                     m->source[g->blocks[b].item], m->source[i],
                     g->blocks[b].offset * m->unit, g->blocks[b].end * m->unit,
                     low * m->unit, high * m->unit);
-        g->offset[i] = low;
-        tree_add(g, i);
+        symm__place_tree_add(&g->tree, i, low);
     }
     return SYMM_OK;
 }
 
+/* Gives up when the state is stopped, unless there is no placement yet. */
 static symm_status place_in_order(struct greedy *g, const char *keys, bool best_fit)
 {
     const struct place_model *m = g->m;
+    uint64_t look = 0;
     symm_status status = symm__place_order(m, keys, 0, 0, g->order);
 
     if (status != SYMM_OK)
         return status;
-    memset(g->reach, 0, 2 * (size_t)g->leaves * sizeof *g->reach);
+    symm__place_tree_clear(&g->tree);
     status = place_pins(g);
     for (int k = 0; k < m->count && status == SYMM_OK; k++) {
         int item = g->order[k], count;
         if (m->pin[item] >= 0)
             continue;
-        count = meet(g, item);
-        sort_blocks(g->blocks, count);
-        g->offset[item] = find_gap(m, g->blocks, count, item, best_fit);
-        tree_add(g, item);
+        count = symm__place_tree_find(&g->tree, item, g->blocks);
+        symm__place_tree_sort(&g->tree, g->blocks, count);
+        symm__place_tree_add(&g->tree, item,
+                             find_gap(m, g->blocks, count, item, best_fit));
+        look += (uint64_t)count + 20;
+        if (look < LOOK_WORK)
+            continue;
+        look = 0;
+        if (!symm__place_go_on(g->state) && g->state->peak < INT64_MAX)
+            return SYMM_OK;
     }
     if (status == SYMM_OK)
-        keep_best(g);
+        symm__place_keep(g->state, g->tree.offset);
     return status;
 }
 
 /* ---- In the order of time -------------------------------------------------------- */
 
-/* Removes what ended before the section. */
-static int expire(const struct greedy *g, int count, int section)
-{
-    int kept = 0;
-
-    for (int b = 0; b < count; b++)
-        if (g->m->hull[g->blocks[b].item].last > section)
-            g->blocks[kept++] = g->blocks[b];
-    return kept;
-}
-
 static symm_status sweep(struct greedy *g, const char *keys, bool best_fit)
 {
-    const struct place_model *m = g->m;
-    int count = 0, section = -1;
-    symm_status status = symm__place_order(m, keys, 0, 0, g->order);
+    int64_t *offsets = calloc((size_t)g->m->count + 1, sizeof *offsets), peak;
+    symm_status status;
 
-    if (status != SYMM_OK)
-        return status;
-    for (int k = 0; k < m->count; k++) {
-        int item = g->order[k], at;
-        int64_t offset;
-        if (m->hull[item].first > section) {
-            section = m->hull[item].first;
-            count = expire(g, count, section);
-        }
-        offset = find_gap(m, g->blocks, count, item, best_fit);
-        for (at = count++; at > 0 && g->blocks[at - 1].offset > offset; at--)
-            g->blocks[at] = g->blocks[at - 1];
-        g->blocks[at] = (struct block){offset, offset + m->size[item], item};
-        g->offset[item] = offset;
-    }
-    keep_best(g);
-    return SYMM_OK;
+    if (!offsets)
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
+                          g->m->count);
+    status = symm__place_order(g->m, keys, 0, 0, g->order);
+    if (status == SYMM_OK)
+        status = symm__place_sweep(g->m, g->order, best_fit, offsets, &peak);
+    if (status == SYMM_OK)
+        symm__place_keep(g->state, offsets);
+    free(offsets);
+    return status;
 }
 
 /* ---- All of them ----------------------------------------------------------------- */
 
-static symm_status run(struct greedy *g, uint64_t most)
+static symm_status run_orders(struct greedy *g, uint64_t most)
 {
     static const struct {
         const char *keys;
         bool best_fit;
-    } orders[] = {{"ZW", false}, {"AZ", false}, {"ZW", true},
+    } orders[] = {{"ZB", false}, {"ZW", false}, {"AZ", false}, {"ZW", true},
                   {"WZ", false}, {"SZ", false}, {"AZ", true}};
     const struct place_model *m = g->m;
-    uint64_t work = 0;
-    symm_status status = SYMM_OK;
+    uint64_t pairs = m->pairs + (uint64_t)m->count, work = 0;
+    symm_status status = symm__place_tree_make(m, &g->tree);
 
-    if (m->pins == 0) {
-        status = sweep(g, "BZ", false);
-        if (status == SYMM_OK)
-            status = sweep(g, "BW", true);
-    }
     for (size_t k = 0; k < sizeof orders / sizeof orders[0]; k++) {
-        work += m->pairs + (uint64_t)m->count;
-        if (status != SYMM_OK || g->best_peak <= m->lower_bound ||
-            (work > most && g->best_peak < INT64_MAX))
+        bool first = g->state->peak == INT64_MAX;
+        work += pairs;
+        if (status != SYMM_OK || (!first && !symm__place_wanted(g->state)))
+            break;
+        if (!first && work > most && (k > 0 || pairs > ALWAYS_PAIRS))
             break;
         status = place_in_order(g, orders[k].keys, orders[k].best_fit);
     }
+    symm__place_tree_free(&g->tree);
     return status;
 }
 
-symm_status symm__place_greedy(const struct place_model *m, uint64_t work,
-                               int64_t *offsets, int64_t *peak)
+symm_status symm__place_greedy(struct place_state *state, uint64_t most)
 {
-    size_t n = (size_t)m->count + 1, ranges = (size_t)m->range_start[m->count] + 1;
-    struct greedy g = {.m = m, .best = offsets, .best_peak = INT64_MAX, .leaves = 1};
-    symm_status status;
+    size_t n = (size_t)state->model->count + 1;
+    struct greedy g = {.state = state, .m = state->model};
+    symm_status status = SYMM_OK;
 
-    while ((size_t)g.leaves < ranges)
-        g.leaves *= 2;
-    g.offset = calloc(n, sizeof *g.offset);
     g.order = calloc(n, sizeof *g.order);
-    g.blocks = calloc(ranges + n, sizeof *g.blocks);
-    g.leaf_of = calloc(ranges, sizeof *g.leaf_of);
-    g.range_at = calloc(ranges, sizeof *g.range_at);
-    g.owner = calloc(ranges, sizeof *g.owner);
-    g.reach = calloc(2 * (size_t)g.leaves, sizeof *g.reach);
-    g.lead = calloc((size_t)m->sections + 2, sizeof *g.lead);
-    if (!g.offset || !g.order || !g.blocks || !g.leaf_of || !g.range_at || !g.owner ||
-        !g.reach || !g.lead) {
+    g.blocks = malloc(n * sizeof *g.blocks);
+    if (!g.order || !g.blocks)
         status =
-            symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
-    } else {
-        tree_make(&g);
-        status = run(&g, work);
-    }
-    free(g.offset);
+            symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", g.m->count);
+    if (status == SYMM_OK && g.m->pins == 0)
+        status = sweep(&g, "BZ", false);
+    if (status == SYMM_OK && g.m->pins == 0 && symm__place_wanted(state))
+        status = sweep(&g, "BW", true);
+    if (status == SYMM_OK && (g.m->pins > 0 || symm__place_wanted(state)))
+        status = run_orders(&g, most);
     free(g.order);
     free(g.blocks);
-    free(g.leaf_of);
-    free(g.range_at);
-    free(g.owner);
-    free(g.reach);
-    free(g.lead);
-    if (status == SYMM_OK)
-        *peak = m->count == 0 ? 0 : g.best_peak;
     return status;
 }

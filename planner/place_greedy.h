@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_greedy.h - placements in one pass.
+ * place_greedy.h - placements in one pass over the items.
  */
 #ifndef SYMM_PLANNER_PLACE_GREEDY_H
 #define SYMM_PLANNER_PLACE_GREEDY_H
 
-#include "place_model.h"
+#include "place_state.h"
 
 /*
- * The best of several greedy placements: two in the order of time, and in other orders
- * as long as these look at fewer than `work` pairs, 10 to 50 ns each. offsets[count]
- * and *peak are in units of the model. SYMM_ERR_INVALID if two pinned items share bytes
- * and a moment, SYMM_ERR_NOMEM.
+ * Keeps the best of several greedy placements in the state: first fit and best fit in the
+ * order of time, first fit by size and start, and other orders as long as all together
+ * look at fewer than `most` pairs of items, some 10 ns each. The first placement is made
+ * whatever the clock says, and first fit by size and start ends whatever `most` says,
+ * unless it would take more than ALWAYS_PAIRS. SYMM_ERR_INVALID if two pinned items share
+ * bytes and a moment, SYMM_ERR_NOMEM.
  */
-symm_status symm__place_greedy(const struct place_model *model, uint64_t work,
-                               int64_t *offsets, int64_t *peak) SYMM_MUST_CHECK;
+symm_status symm__place_greedy(struct place_state *state,
+                               uint64_t most) SYMM_MUST_CHECK;
 
 #endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_state.h - what a placement knows so far, and whether it may go on.
+ */
+#ifndef SYMM_PLANNER_PLACE_STATE_H
+#define SYMM_PLANNER_PLACE_STATE_H
+
+#include "place_model.h"
+
+/* Offsets and peaks are in units of the model. */
+struct place_state {
+    const struct place_model *model;
+    const struct symm_place_options *options;
+    int64_t *offsets;     /* [count] the best placement so far */
+    int64_t peak;         /* INT64_MAX: there is none */
+    int64_t goal;         /* a peak that is low enough: the bound, or FIT's capacity */
+    int64_t lower_bound;  /* of any placement's peak: raised by searches that end */
+    double start, told;   /* seconds: of the call, of the last progress */
+    uint64_t nodes, work; /* of all searches; work is counted in list entries */
+    bool stopped;         /* by the time limit or the caller */
+};
+
+double symm__place_now(void);
+
+/*
+ * Reads the clock, and calls the progress function about once a second. False: the time
+ * limit has passed or the caller wants no more. To be called at least once a
+ * millisecond.
+ */
+bool symm__place_go_on(struct place_state *state);
+
+/* Whether anything is left to be found, and time to find it. */
+bool symm__place_wanted(struct place_state *state);
+
+/* Takes the placement if its peak is lower than the one kept. */
+void symm__place_keep(struct place_state *state, const int64_t *offsets);
+
+#endif
