@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "place_eject.h"
 #include "place_exact.h"
 #include "place_greedy.h"
 #include "status.h"
@@ -18,10 +19,14 @@
 #define FAST_ITEMS  2000
 #define FAST_PAIRS  UINT64_C(30000)
 #define FAST_WORK   UINT64_C(1200000)
+#define FAST_EJECT  UINT64_C(3000000)
 #define LARGE_PAIRS UINT64_C(30000000)
 
 /* The searches of the other modes take turns; each turn is twice as long. */
 #define FIRST_TURN UINT64_C(10000000)
+/* Without an exact search and without a time limit nothing else would end. */
+#define LAST_WORK UINT64_C(30000000000)
+
 static symm_status check_options(const struct symm_place_options *options)
 {
     if (options->mode != SYMM_PLACE_FAST && options->mode != SYMM_PLACE_FIT &&
@@ -40,6 +45,7 @@ static symm_status check_options(const struct symm_place_options *options)
 
 struct searches {
     struct place_state *state;
+    struct place_eject *eject; /* NULL: not for this model */
     struct place_net net;
     bool exact;              /* net is made, and exact searches are possible */
     struct place_team *team; /* for `capacity` */
@@ -64,19 +70,22 @@ static symm_status run_team(struct searches *s, int64_t capacity, uint64_t budge
     return status == SYMM_OK ? symm__place_team_run(s->team, budget) : status;
 }
 
-/* The lowest peak: at the bound and between bound and peak. */
+/* The lowest peak: at the bound, between bound and peak, and by ejection. */
 static symm_status minimize(struct searches *s)
 {
     struct place_state *state = s->state;
+    bool limited = state->options->time_limit > 0;
     symm_status status = SYMM_OK;
 
     for (uint64_t turn = FIRST_TURN; status == SYMM_OK && symm__place_wanted(state);
          turn += turn / 2) {
         if (s->exact)
             status = run_team(s, state->lower_bound, turn);
+        if (s->eject && symm__place_wanted(state))
+            symm__place_eject_lower(s->eject, state, state->lower_bound, turn);
         if (status == SYMM_OK && s->exact && symm__place_wanted(state))
             status = symm__place_exact_lower(state, &s->net, turn);
-        if (!s->exact)
+        if (!s->exact && (!s->eject || (!limited && state->work > LAST_WORK)))
             break;
     }
     return status;
@@ -85,6 +94,7 @@ static symm_status minimize(struct searches *s)
 static symm_status fit(struct searches *s)
 {
     struct place_state *state = s->state;
+    bool limited = state->options->time_limit > 0;
     symm_status status = SYMM_OK;
 
     for (uint64_t turn = FIRST_TURN;
@@ -93,7 +103,9 @@ static symm_status fit(struct searches *s)
          turn += turn / 2) {
         if (s->exact)
             status = run_team(s, state->goal, turn);
-        if (!s->exact)
+        if (s->eject && symm__place_wanted(state))
+            symm__place_eject_lower(s->eject, state, state->goal, turn / 4);
+        if (!s->exact && (!s->eject || (!limited && state->work > LAST_WORK)))
             break;
     }
     return status;
@@ -114,14 +126,23 @@ static symm_status search(struct place_state *state)
         if (status != SYMM_OK)
             return status;
     }
+    if (m->pins == 0) {
+        s.eject = symm__place_eject_open(m);
+        if (!s.eject)
+            status = SYMM_ERR_NOMEM;
+    }
     /* Also for FIT: if it fails, how close one can come is of interest. */
     if (status == SYMM_OK && s.exact)
         status = symm__place_exact_lower(state, &s.net, FAST_WORK);
+    if (status == SYMM_OK && s.eject && m->count <= FAST_ITEMS &&
+        symm__place_wanted(state))
+        symm__place_eject_lower(s.eject, state, state->lower_bound, FAST_EJECT);
     if (status == SYMM_OK && mode == SYMM_PLACE_SMALL)
         status = minimize(&s);
     if (status == SYMM_OK && mode == SYMM_PLACE_FIT)
         status = fit(&s);
     symm__place_team_close(s.team);
+    symm__place_eject_close(s.eject);
     if (s.exact)
         symm__place_net_free(&s.net);
     return status;

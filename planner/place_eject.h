@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_eject.h - lowers a placement by moving the items above a target, and whatever
+ * they displace.
+ */
+#ifndef SYMM_PLANNER_PLACE_EJECT_H
+#define SYMM_PLANNER_PLACE_EJECT_H
+
+#include "place_state.h"
+
+struct place_eject; /* keeps what it learned from one call to the next */
+
+/* For a model without pins. NULL: no memory; symm_last_error says so. */
+struct place_eject *symm__place_eject_open(const struct place_model *model);
+void symm__place_eject_close(struct place_eject *eject);
+
+/*
+ * Lowers state->peak until it is at most `goal`, about `budget` conflicts were looked
+ * at, or the state is stopped. Updates the state whenever the peak falls.
+ */
+void symm__place_eject_lower(struct place_eject *eject, struct place_state *state,
+                             int64_t goal, uint64_t budget);
+
+#endif
