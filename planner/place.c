@@ -18,8 +18,8 @@
  */
 #define FAST_ITEMS  2000
 #define FAST_PAIRS  UINT64_C(30000)
-#define FAST_WORK   UINT64_C(1200000)
-#define FAST_EJECT  UINT64_C(3000000)
+#define FAST_WORK   UINT64_C(1100000)
+#define FAST_EJECT  UINT64_C(1000000)
 #define LARGE_PAIRS UINT64_C(30000000)
 
 /* The searches of the other modes take turns; each turn is twice as long. */
@@ -82,9 +82,9 @@ static symm_status minimize(struct searches *s)
         if (s->exact)
             status = run_team(s, state->lower_bound, turn);
         if (s->eject && symm__place_wanted(state))
-            symm__place_eject_lower(s->eject, state, state->lower_bound, turn);
+            symm__place_eject_lower(s->eject, state, state->lower_bound, turn / 2);
         if (status == SYMM_OK && s->exact && symm__place_wanted(state))
-            status = symm__place_exact_lower(state, &s->net, turn);
+            status = symm__place_exact_lower(state, &s->net, turn / 2);
         if (!s->exact && (!s->eject || (!limited && state->work > LAST_WORK)))
             break;
     }

@@ -7,35 +7,44 @@
  * for the peak some items are not placed. One of them is placed where what it displaces
  * is cheapest, and that waits in its place. Whatever displaces others gets dearer, so
  * items that are hard to place find their places first, and the search does not run in
- * circles. Once all items are placed the target is lowered. Items far below the target
- * stay where they are, so a step costs as much as the item has conflicts, whatever the
- * size of the problem.
+ * circles. Once all items are placed the target is lowered. A step costs as much as the
+ * item has conflicts, whatever the size of the problem.
+ *
+ * Small gaps add up to no room. So now and then all items slide down, then up, and an
+ * item that waits is squeezed in where the two leave enough between them.
  */
 #include "place_eject.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "place_tree.h"
 #include "status.h"
 
 #define CONFLICT_COST 10 /* work of a conflict: found, sorted twice, priced */
+#define SLIDE_COST    3  /* of a conflict: found and looked at */
 #define STEP_COST     50
-#define LOOK_WORK     200000              /* between two looks at the clock */
-#define PATIENCE      UINT64_C(100000000) /* work on one target */
-#define FIRST_STEP    8                   /* parts of the gap between bound and peak */
+#define SLIDE_SHARE   1      /* of the work between two slides to that of one */
+#define LOOK_WORK     200000 /* between two looks at the clock */
+#define PATIENCE      UINT64_C(400000)  /* work on one target */
+#define FIRST_SLIDE   UINT64_C(5000000) /* work */
+#define FIRST_STEP    30                /* parts of the gap between bound and peak */
 
 struct place_eject {
     const struct place_model *m;
     struct place_tree tree;
     struct place_block *blocks; /* [count] conflicts by offset */
     struct place_block *ends;   /* [count] the same by end, which is in `offset` */
+    struct place_block *stack;  /* [count] all placed items, in the order of sliding */
+    int64_t *low;               /* [count] offsets after sliding down */
     int *out, out_count;        /* the items that are not placed */
     uint64_t *price;            /* [count] of ejecting */
     int64_t target;             /* no placed item ends above it; 0: nothing is placed */
     int64_t step;               /* from the peak to the next target */
     uint64_t patience, tried;   /* work: what a target may take, has taken */
     uint64_t random;
-    uint64_t look;
+    uint64_t look, slide; /* work at which to read the clock, to slide again */
+    bool up;              /* where the last slide left the items */
 };
 
 struct spot {
@@ -89,16 +98,13 @@ static void take_away(struct place_eject *e, int item)
     e->out[e->out_count++] = item;
 }
 
-/* Places the largest of the items that wait. */
+/* Places one of the items that wait. */
 static void place_next(struct place_eject *e, struct place_state *state)
 {
-    int pick = 0, item, count;
+    int pick = (int)(next_random(e) % (uint64_t)e->out_count);
+    int item = e->out[pick], count;
     struct spot spot;
 
-    for (int k = 1; k < e->out_count; k++)
-        if (e->m->size[e->out[k]] > e->m->size[e->out[pick]])
-            pick = k;
-    item = e->out[pick];
     e->out[pick] = e->out[--e->out_count];
     count = symm__place_tree_find(&e->tree, item, e->blocks);
     state->work += (uint64_t)count * CONFLICT_COST + STEP_COST;
@@ -118,6 +124,126 @@ static void place_next(struct place_eject *e, struct place_state *state)
     symm__place_tree_add(&e->tree, item, spot.offset);
 }
 
+/* ---- Sliding --------------------------------------------------------------------- */
+
+static bool may_go_on(struct place_eject *e, struct place_state *state)
+{
+    if (state->work < e->look)
+        return !state->stopped;
+    e->look = state->work + LOOK_WORK;
+    return symm__place_go_on(state);
+}
+
+/* How far down, or up, the item can be moved with the others where they are. */
+static int64_t slide_item(struct place_eject *e, struct place_state *state, int item,
+                          bool up)
+{
+    int count = symm__place_tree_find(&e->tree, item, e->blocks);
+    int64_t offset = e->tree.offset[item], size = e->m->size[item];
+    int64_t alignment = e->m->alignment[item], low = 0, high = e->target;
+
+    state->work += (uint64_t)count * SLIDE_COST + STEP_COST;
+    for (int k = 0; k < count; k++) {
+        const struct place_block *block = &e->blocks[k];
+        if (block->end <= offset && block->end > low)
+            low = block->end;
+        if (block->offset >= offset + size && block->offset < high)
+            high = block->offset;
+    }
+    return up ? (high - size) / alignment * alignment
+              : symm__place_align(low, alignment);
+}
+
+/* Moves all placed items down, the lowest first, or up. False: stopped on the way. */
+static bool slide_all(struct place_eject *e, struct place_state *state, bool up)
+{
+    int filled = 0;
+
+    for (int i = 0; i < e->m->count; i++)
+        if (symm__place_tree_has(&e->tree, i))
+            e->stack[filled++] = (struct place_block){
+                .offset = up ? e->target - e->m->size[i] - e->tree.offset[i]
+                             : e->tree.offset[i],
+                .item = i};
+    symm__place_tree_sort(&e->tree, e->stack, filled);
+    for (int k = 0; k < filled; k++) {
+        int item = e->stack[k].item;
+        if (!may_go_on(e, state))
+            return false;
+        e->tree.offset[item] = slide_item(e, state, item, up);
+    }
+    return true;
+}
+
+/*
+ * Places the item between those it meets, if there is room once the ones below are as low
+ * and the ones above are as high as they can be: an item lies where it came sliding down
+ * if that is below `cut`, else where it came sliding up. Two that conflict keep their
+ * order.
+ */
+static bool squeeze_in(struct place_eject *e, int item)
+{
+    int count = symm__place_tree_find(&e->tree, item, e->blocks);
+    int64_t alignment = e->m->alignment[item], end = 0, floor = 0, cut = 0, room = -1;
+
+    for (int k = 0; k < count; k++) {
+        int other = e->blocks[k].item;
+        e->blocks[k].end = e->blocks[k].offset; /* the high one */
+        e->blocks[k].offset = e->low[other];
+    }
+    symm__place_tree_sort(&e->tree, e->blocks, count);
+    e->ends[count].offset = e->target; /* the lowest high offset from k on */
+    for (int k = count - 1; k >= 0; k--)
+        e->ends[k].offset = e->blocks[k].end < e->ends[k + 1].offset
+                                ? e->blocks[k].end
+                                : e->ends[k + 1].offset;
+    for (int k = 0; k <= count; k++) {
+        bool same =
+            k > 0 && k < count && e->blocks[k].offset == e->blocks[k - 1].offset;
+        if (k > 0) {
+            int below = e->blocks[k - 1].item;
+            int64_t top = e->low[below] + e->m->size[below];
+            end = top > end ? top : end;
+        }
+        if (same || e->ends[k].offset - symm__place_align(end, alignment) <= room)
+            continue;
+        floor = symm__place_align(end, alignment);
+        room = e->ends[k].offset - floor;
+        cut = k < count ? e->blocks[k].offset : INT64_MAX;
+    }
+    if (room < e->m->size[item])
+        return false;
+    for (int i = 0; i < e->m->count; i++)
+        if (symm__place_tree_has(&e->tree, i) && e->low[i] < cut)
+            e->tree.offset[i] = e->low[i];
+    symm__place_tree_add(&e->tree, item, floor);
+    return true;
+}
+
+/* Slides all items down, then up, and looks for one that fits in between. */
+static void slide(struct place_eject *e, struct place_state *state)
+{
+    uint64_t work = state->work;
+    bool fits = false;
+
+    if (!slide_all(e, state, false))
+        return;
+    memcpy(e->low, e->tree.offset, (size_t)e->m->count * sizeof *e->low);
+    if (!slide_all(e, state, true))
+        return;
+    for (int k = 0; k < e->out_count && !fits; k++) {
+        fits = squeeze_in(e, e->out[k]);
+        if (fits)
+            e->out[k] = e->out[--e->out_count];
+    }
+    e->up = !e->up;
+    if (!fits && e->up)
+        for (int i = 0; i < e->m->count; i++)
+            if (symm__place_tree_has(&e->tree, i))
+                e->tree.offset[i] = e->low[i];
+    e->slide = state->work + SLIDE_SHARE * (state->work - work);
+}
+
 /* ---- Targets --------------------------------------------------------------------- */
 
 /* Takes the state's placement, unless it is the one that is there. */
@@ -128,7 +254,8 @@ static void load(struct place_eject *e, const struct place_state *state)
     for (int i = 0; i < e->m->count; i++)
         symm__place_tree_add(&e->tree, i, state->offsets[i]);
     e->target = state->peak;
-    e->step = (state->peak - state->lower_bound) / FIRST_STEP;
+    e->slide = state->work + FIRST_SLIDE;
+    e->step = (state->peak - state->lower_bound) / FIRST_STEP + 1;
 }
 
 /* Lowers the target, or raises it; takes away what ends above it. */
@@ -147,11 +274,10 @@ static bool reach(struct place_eject *e, struct place_state *state, uint64_t end
     while (e->out_count > 0 && state->work < end && e->tried < e->patience) {
         uint64_t work = state->work;
         place_next(e, state);
+        if (state->work >= e->slide)
+            slide(e, state);
         e->tried += state->work - work;
-        if (state->work < e->look)
-            continue;
-        e->look = state->work + LOOK_WORK;
-        if (!symm__place_go_on(state))
+        if (!may_go_on(e, state))
             return false;
     }
     return e->out_count == 0;
@@ -160,10 +286,8 @@ static bool reach(struct place_eject *e, struct place_state *state, uint64_t end
 /* After a target that was too low. */
 static void relent(struct place_eject *e)
 {
-    if (e->step > 1)
-        e->step /= 2;
-    else
-        e->patience *= 2;
+    e->step = e->step > 1 ? e->step / 2 : 1;
+    e->patience *= 2;
     e->tried = 0;
 }
 
@@ -176,11 +300,12 @@ void symm__place_eject_lower(struct place_eject *e, struct place_state *state,
     if (e->target == 0 || state->peak < e->target)
         load(e, state);
     while (state->peak > least && state->work < end && !state->stopped) {
-        int64_t target = state->peak - (e->step > 0 ? e->step : 1);
+        int64_t target = state->peak - (e->step);
         state->work += (uint64_t)e->m->count;
         aim(e, target > least ? target : least);
         if (reach(e, state, end)) {
             symm__place_keep(state, e->tree.offset);
+            e->step += e->step / 2;
             e->tried = 0;
         } else if (e->tried >= e->patience) {
             relent(e);
@@ -202,8 +327,10 @@ struct place_eject *symm__place_eject_open(const struct place_model *m)
         e->ends = malloc(n * sizeof *e->ends);
         e->out = malloc(n * sizeof *e->out);
         e->price = malloc(n * sizeof *e->price);
+        e->stack = malloc(n * sizeof *e->stack);
+        e->low = malloc(n * sizeof *e->low);
     }
-    if (!e || !e->blocks || !e->ends || !e->out || !e->price ||
+    if (!e || !e->blocks || !e->ends || !e->out || !e->price || !e->stack || !e->low ||
         symm__place_tree_make(m, &e->tree) != SYMM_OK) {
         symm__place_eject_close(e);
         (void)symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
@@ -223,5 +350,7 @@ void symm__place_eject_close(struct place_eject *eject)
     free(eject->ends);
     free(eject->out);
     free(eject->price);
+    free(eject->stack);
+    free(eject->low);
     free(eject);
 }
