@@ -110,19 +110,9 @@ static symm_status place_in_order(struct greedy *g, const char *keys, bool best_
 
 static symm_status sweep(struct greedy *g, const char *keys, bool best_fit)
 {
-    int64_t *offsets = calloc((size_t)g->m->count + 1, sizeof *offsets), peak;
-    symm_status status;
+    symm_status status = symm__place_order(g->m, keys, 0, 0, g->order);
 
-    if (!offsets)
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
-                          g->m->count);
-    status = symm__place_order(g->m, keys, 0, 0, g->order);
-    if (status == SYMM_OK)
-        status = symm__place_sweep(g->m, g->order, best_fit, offsets, &peak);
-    if (status == SYMM_OK)
-        symm__place_keep(g->state, offsets);
-    free(offsets);
-    return status;
+    return status == SYMM_OK ? symm__place_sweep(g->state, g->order, best_fit) : status;
 }
 
 /* ---- All of them ----------------------------------------------------------------- */

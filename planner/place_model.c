@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "place_sort.h"
 #include "status.h"
+
+#define BY_START 4096
 
 /* ---- Checks ---------------------------------------------------------------------- */
 
@@ -80,33 +83,19 @@ static int64_t common_unit(const struct symm_place_item *items, int count)
 
 /* ---- Sections -------------------------------------------------------------------- */
 
-struct edge {
-    int64_t time;
-    int range; /* index of the range, ~index where it ends */
-};
-
-/* Ends before starts at one time: spans are half-open. */
-static int compare_edges(const void *a, const void *b)
-{
-    const struct edge *x = a, *y = b;
-
-    if (x->time != y->time)
-        return x->time < y->time ? -1 : 1;
-    return (x->range >= 0) - (y->range >= 0);
-}
-
 /*
  * A set of live items is maximal where a start is followed by an end; only those
  * moments become sections (Golumbic: the maximal cliques of an interval graph).
  */
-static void sweep(struct place_model *m, const struct edge *edges, int edge_count)
+static void sweep(struct place_model *m, const struct place_block *edges,
+                  int edge_count)
 {
     int section = 0;
     uint64_t live = 0;
     bool grown = false;
 
     for (int e = 0; e < edge_count; e++) {
-        int range = edges[e].range;
+        int range = edges[e].item; /* ~range where it ends */
         if (range >= 0) {
             m->ranges[range].first = section;
             m->pairs += live++;
@@ -124,28 +113,40 @@ static void sweep(struct place_model *m, const struct edge *edges, int edge_coun
     m->sections = section;
 }
 
+/* The moment as a number that sorts as uint64_t; `end` holds nothing. */
+static struct place_block edge_at(int64_t time, int range)
+{
+    return (struct place_block){.offset = (int64_t)((uint64_t)time ^ UINT64_C(1) << 63),
+                                .item = range};
+}
+
 static symm_status make_sections(struct place_model *m,
                                  const struct symm_place_item *items)
 {
     int ranges = m->range_start[m->count], filled = 0;
-    struct edge *edges = malloc(((size_t)ranges * 2 + 1) * sizeof *edges);
+    size_t room = (size_t)ranges * 2 + 1;
+    struct place_block *edges = malloc(room * sizeof *edges);
+    struct place_block *spare = malloc(room * sizeof *spare);
 
     m->ranges = calloc((size_t)ranges + 1, sizeof *m->ranges);
-    if (!edges || !m->ranges) {
+    if (!edges || !spare || !m->ranges) {
         free(edges);
+        free(spare);
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d spans", ranges);
     }
-    for (int i = 0; i < m->count; i++) {
-        const struct symm_place_item *item = &items[m->source[i]];
-        for (int k = 0; k < item->span_count; k++) {
-            int range = m->range_start[i] + k;
-            edges[filled++] = (struct edge){item->spans[k].lower, range};
-            edges[filled++] = (struct edge){item->spans[k].upper, ~range};
-        }
-    }
-    qsort(edges, (size_t)filled, sizeof *edges, compare_edges);
+    /* Ends before starts at one time, since spans are half-open: the sort is stable. */
+    for (int i = 0; i < m->count; i++)
+        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
+            edges[filled++] =
+                edge_at(items[m->source[i]].spans[r - m->range_start[i]].upper, ~r);
+    for (int i = 0; i < m->count; i++)
+        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
+            edges[filled++] =
+                edge_at(items[m->source[i]].spans[r - m->range_start[i]].lower, r);
+    symm__place_sort_stable(edges, spare, filled);
     sweep(m, edges, filled);
     free(edges);
+    free(spare);
     for (int i = 0; i < m->count; i++) {
         m->hull[i].first = m->ranges[m->range_start[i]].first;
         m->hull[i].last = m->ranges[m->range_start[i + 1] - 1].last;
@@ -195,37 +196,57 @@ static symm_status add_sum(struct place_model *m, int k, int64_t *sum)
     return SYMM_OK;
 }
 
+static symm_status fill_item(struct place_model *m, const struct symm_place_item *item,
+                             int index, int64_t *sum)
+{
+    int k = m->count;
+    int64_t ranges = (int64_t)m->range_start[k] + item->span_count;
+
+    if (item->size == 0)
+        return SYMM_OK;
+    m->source[k] = index;
+    m->size[k] = item->size / m->unit;
+    m->alignment[k] = m->unit % item->alignment == 0 ? 1 : item->alignment / m->unit;
+    m->pin[k] = item->pinned < 0 ? -1 : item->pinned / m->unit;
+    m->pins += m->pin[k] >= 0;
+    for (int r = 0; r < item->span_count; r++)
+        m->width[k] += (double)item->spans[r].upper - (double)item->spans[r].lower;
+    if (ranges > 4 * (int64_t)SYMM_PLACE_MAX)
+        return symm__fail(SYMM_ERR_INVALID, "placement: more than %d spans, at item %d",
+                          4 * SYMM_PLACE_MAX, index);
+    m->range_start[k + 1] = (int)ranges;
+    m->count++;
+    return add_sum(m, k, sum);
+}
+
+/*
+ * Many items are numbered by the start of their lives: whatever works in the order of
+ * time then reads memory from front to back.
+ */
 static symm_status fill_items(struct place_model *m,
                               const struct symm_place_item *items, int count)
 {
-    int64_t ranges = 0, sum = 0;
+    bool by_start = count > BY_START;
+    size_t room = by_start ? (size_t)count : 0;
+    struct place_block *order = malloc((room + 1) * sizeof *order);
+    struct place_block *spare = malloc((room + 1) * sizeof *spare);
+    int64_t sum = 0;
+    symm_status status = SYMM_OK;
 
     m->unit = common_unit(items, count);
-    for (int i = 0; i < count; i++) {
-        int k = m->count;
-        if (items[i].size == 0)
-            continue;
-        m->source[k] = i;
-        m->size[k] = items[i].size / m->unit;
-        m->alignment[k] =
-            m->unit % items[i].alignment == 0 ? 1 : items[i].alignment / m->unit;
-        m->pin[k] = items[i].pinned < 0 ? -1 : items[i].pinned / m->unit;
-        m->pins += m->pin[k] >= 0;
-        for (int r = 0; r < items[i].span_count; r++)
-            m->width[k] +=
-                (double)items[i].spans[r].upper - (double)items[i].spans[r].lower;
-        m->range_start[k] = (int)ranges;
-        ranges += items[i].span_count;
-        if (ranges > 4 * (int64_t)SYMM_PLACE_MAX)
-            return symm__fail(SYMM_ERR_INVALID,
-                              "placement: more than %d spans, at item %d",
-                              4 * SYMM_PLACE_MAX, i);
-        m->count++;
-        if (add_sum(m, k, &sum) != SYMM_OK)
-            return SYMM_ERR_OVERFLOW;
+    if (!order || !spare)
+        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+    for (int i = 0; status == SYMM_OK && by_start && i < count; i++)
+        order[i] = edge_at(items[i].spans[0].lower, i);
+    if (status == SYMM_OK && by_start)
+        symm__place_sort_stable(order, spare, count);
+    for (int k = 0; status == SYMM_OK && k < count; k++) {
+        int i = by_start ? order[k].item : k;
+        status = fill_item(m, &items[i], i, &sum);
     }
-    m->range_start[m->count] = (int)ranges;
-    return SYMM_OK;
+    free(order);
+    free(spare);
+    return status;
 }
 
 symm_status symm__place_model_make(const struct symm_place_item *items, int count,

@@ -7,24 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "place_sort.h"
 #include "status.h"
-
-#define MAX_KEYS 3
-
-struct entry {
-    double key[MAX_KEYS];
-    int item;
-};
-
-static int compare(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-
-    for (int k = 0; k < MAX_KEYS; k++)
-        if (x->key[k] != y->key[k])
-            return x->key[k] > y->key[k] ? -1 : 1;
-    return x->item < y->item ? -1 : x->item > y->item;
-}
 
 /* 0 to 1, from a seed and an index (splitmix64, Vigna). */
 static double scatter(uint64_t seed, uint64_t index)
@@ -71,24 +55,43 @@ static double key_of(const struct place_model *m, int item, char key, double fac
     }
 }
 
+/* An integer that grows as the key falls: largest keys come first. */
+static uint64_t rank_of(double key)
+{
+    uint64_t bits;
+
+    key += 0.0; /* -0 is 0 */
+    memcpy(&bits, &key, sizeof bits);
+    return bits >> 63 ? bits : ~(bits | UINT64_C(1) << 63);
+}
+
 symm_status symm__place_order(const struct place_model *m, const char *keys,
                               double noise, uint64_t seed, int *order)
 {
-    size_t n = (size_t)m->count, key_count = strlen(keys);
-    struct entry *entries = calloc(n + 1, sizeof *entries);
+    size_t n = (size_t)m->count;
+    struct place_block *entries = malloc((n + 1) * sizeof *entries);
+    struct place_block *spare = malloc((n + 1) * sizeof *spare);
 
-    if (!entries)
+    if (!entries || !spare) {
+        free(entries);
+        free(spare);
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
                           m->count);
-    for (int i = 0; i < m->count; i++) {
-        double factor = 1 + (noise > 0 ? noise * scatter(seed, (uint64_t)i) : 0);
-        entries[i].item = i;
-        for (size_t k = 0; k < key_count && k < MAX_KEYS; k++)
-            entries[i].key[k] = key_of(m, i, keys[k], factor);
     }
-    qsort(entries, n, sizeof *entries, compare);
+    for (int i = 0; i < m->count; i++)
+        entries[i] = (struct place_block){.item = i};
+    /* Stable: the last key first. */
+    for (size_t k = strlen(keys); k-- > 0;) {
+        for (int i = 0; i < m->count; i++) {
+            int item = entries[i].item;
+            double factor = 1 + (noise > 0 ? noise * scatter(seed, (uint64_t)item) : 0);
+            entries[i].offset = (int64_t)rank_of(key_of(m, item, keys[k], factor));
+        }
+        symm__place_sort_stable(entries, spare, m->count);
+    }
     for (int i = 0; i < m->count; i++)
         order[i] = entries[i].item;
     free(entries);
+    free(spare);
     return SYMM_OK;
 }

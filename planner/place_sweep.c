@@ -14,7 +14,8 @@
 
 #include "status.h"
 
-#define NONE (-1)
+#define NONE       (-1)
+#define LOOK_ITEMS 1024 /* between two looks at the clock */
 
 struct gap_block {
     int64_t offset, end;
@@ -32,6 +33,7 @@ struct sweep {
     bool best_fit;
     int *ends, *next_end; /* items by last section: lists */
     int *block_of;        /* by item */
+    int64_t *offsets;
 };
 
 /* ---- The treap ------------------------------------------------------------------- */
@@ -240,12 +242,11 @@ static int64_t place_item(struct sweep *s, int item)
 
 /* ---- The sweep ------------------------------------------------------------------- */
 
-static void run(struct sweep *s, const int *order, int64_t *offsets, int64_t *peak)
+static void run(struct sweep *s, struct place_state *state, const int *order)
 {
     const struct place_model *m = s->m;
     int section = 0;
 
-    *peak = 0;
     add_gap(s, NONE, NONE, 0, INT64_MAX);
     for (int i = 0; i < m->count; i++) {
         int last = m->hull[i].last;
@@ -254,18 +255,20 @@ static void run(struct sweep *s, const int *order, int64_t *offsets, int64_t *pe
     }
     for (int k = 0; k < m->count; k++) {
         int item = order[k];
+        if (k % LOOK_ITEMS == 0 && !symm__place_go_on(state) && state->peak < INT64_MAX)
+            return;
         while (section < m->hull[item].first)
             for (int i = s->ends[++section]; i != NONE; i = s->next_end[i])
                 release(s, i);
-        offsets[item] = place_item(s, item);
-        if (offsets[item] + m->size[item] > *peak)
-            *peak = offsets[item] + m->size[item];
+        s->offsets[item] = place_item(s, item);
     }
+    symm__place_keep(state, s->offsets);
 }
 
-symm_status symm__place_sweep(const struct place_model *m, const int *order,
-                              bool best_fit, int64_t *offsets, int64_t *peak)
+symm_status symm__place_sweep(struct place_state *state, const int *order,
+                              bool best_fit)
 {
+    const struct place_model *m = state->model;
     /* Each item splits a gap in at most three blocks. */
     size_t n = (size_t)m->count + 1, blocks = 2 * n + 2;
     struct sweep s = {.m = m, .best_fit = best_fit, .root = NONE};
@@ -276,7 +279,9 @@ symm_status symm__place_sweep(const struct place_model *m, const int *order,
     s.ends = malloc(((size_t)m->sections + 1) * sizeof *s.ends);
     s.next_end = malloc(n * sizeof *s.next_end);
     s.block_of = malloc(n * sizeof *s.block_of);
-    if (!s.blocks || !s.free_blocks || !s.ends || !s.next_end || !s.block_of) {
+    s.offsets = malloc(n * sizeof *s.offsets);
+    if (!s.blocks || !s.free_blocks || !s.ends || !s.next_end || !s.block_of ||
+        !s.offsets) {
         status =
             symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
     } else {
@@ -286,12 +291,13 @@ symm_status symm__place_sweep(const struct place_model *m, const int *order,
         }
         for (int t = 0; t <= m->sections; t++)
             s.ends[t] = NONE;
-        run(&s, order, offsets, peak);
+        run(&s, state, order);
     }
     free(s.blocks);
     free(s.free_blocks);
     free(s.ends);
     free(s.next_end);
     free(s.block_of);
+    free(s.offsets);
     return status;
 }

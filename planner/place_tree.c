@@ -14,9 +14,7 @@
 
 #include "status.h"
 
-#define GROUP       16
-#define RADIX_BITS  11
-#define RADIX_LEAST 300 /* fewer blocks are sorted by comparison */
+#define GROUP 16
 
 symm_status symm__place_tree_make(const struct place_model *m, struct place_tree *tree)
 {
@@ -190,61 +188,8 @@ int symm__place_tree_find(struct place_tree *t, int item, struct place_block *bl
     return filled;
 }
 
-/* ---- Sorting --------------------------------------------------------------------- */
-
-/* Shell's sort with the gaps of Ciura. */
-static void sort_few(struct place_block *blocks, int count)
-{
-    static const int gaps[] = {132, 57, 23, 10, 4, 1};
-
-    for (size_t g = count < 12 ? 5 : 0; g < sizeof gaps / sizeof gaps[0]; g++) {
-        int gap = gaps[g];
-        for (int k = gap; k < count; k++) {
-            struct place_block block = blocks[k];
-            int j = k;
-            for (; j >= gap && blocks[j - gap].offset > block.offset; j -= gap)
-                blocks[j] = blocks[j - gap];
-            blocks[j] = block;
-        }
-    }
-}
-
-/* By the bits from `shift` on; stable. */
-static void sort_digit(const struct place_block *from, struct place_block *to,
-                       int count, int shift)
-{
-    int start[1 << RADIX_BITS] = {0}, sum = 0;
-    const uint64_t mask = (1 << RADIX_BITS) - 1;
-
-    for (int k = 0; k < count; k++)
-        start[((uint64_t)from[k].offset >> shift) & mask]++;
-    for (int d = 0; d < 1 << RADIX_BITS; d++) {
-        int here = start[d];
-        start[d] = sum;
-        sum += here;
-    }
-    for (int k = 0; k < count; k++)
-        to[start[((uint64_t)from[k].offset >> shift) & mask]++] = from[k];
-}
-
 void symm__place_tree_sort(struct place_tree *tree, struct place_block *blocks,
                            int count)
 {
-    struct place_block *from = blocks, *to = tree->spare, *swap;
-    int64_t largest = 0;
-
-    if (count < RADIX_LEAST) {
-        sort_few(blocks, count);
-        return;
-    }
-    for (int k = 0; k < count; k++)
-        largest = blocks[k].offset > largest ? blocks[k].offset : largest;
-    for (int shift = 0; shift < 63 && largest >> shift > 0; shift += RADIX_BITS) {
-        sort_digit(from, to, count, shift);
-        swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != blocks)
-        memcpy(blocks, from, (size_t)count * sizeof *blocks);
+    symm__place_sort(blocks, tree->spare, count);
 }

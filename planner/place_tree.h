@@ -10,11 +10,7 @@
 #define SYMM_PLANNER_PLACE_TREE_H
 
 #include "place_model.h"
-
-struct place_block {
-    int64_t offset, end; /* in units of the model */
-    int item;
-};
+#include "place_sort.h"
 
 struct place_tree {
     const struct place_model *m;

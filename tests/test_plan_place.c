@@ -341,7 +341,7 @@ static void test_fast(void **state)
         assert_memory_equal(first, in->offsets,
                             (size_t)in->count * sizeof(*first)); /* deterministic */
     }
-    assert_true(pow(product, 1.0 / 11) <= 1.19);
+    assert_true(pow(product, 1.0 / 11) <= 1.10);
     free(in);
 }
 

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_sort.h - sorting in linear time, as large placements need it.
+ */
+#ifndef SYMM_PLANNER_PLACE_SORT_H
+#define SYMM_PLANNER_PLACE_SORT_H
+
+#include <stdint.h>
+
+struct place_block {
+    int64_t offset, end; /* in units of the model */
+    int item;
+};
+
+/*
+ * Sorts blocks by offset, taken as uint64_t. Stable if count is at least
+ * SYMM_PLACE_STABLE; below, equal offsets come in any, but always the same, order.
+ * spare[count] is written.
+ */
+#define SYMM_PLACE_STABLE 300
+void symm__place_sort(struct place_block *blocks, struct place_block *spare, int count);
+
+/* By radix whatever the count: stable. */
+void symm__place_sort_stable(struct place_block *blocks, struct place_block *spare,
+                             int count);
+
+#endif
