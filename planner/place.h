@@ -3,8 +3,9 @@
  * place.h - where buffers with known lifetimes lie in one arena: dynamic storage allocation.
  *
  * Item i is live in the union of its spans, half-open intervals of integer time. Two items
- * whose lifetimes share a moment get disjoint bytes. Pure and deterministic: the answer
- * depends on the items and the mode only, never on time, unless time_limit ends the search.
+ * whose lifetimes share a moment get disjoint bytes. Pure and deterministic: work is
+ * counted in list entries, so the answer depends on the items and the mode only, unless
+ * time_limit or progress ends the search.
  * Refuses: more than SYMM_PLACE_MAX items, sizes that overflow, pins that contradict.
  */
 #ifndef SYMM_PLANNER_PLACE_H
@@ -31,15 +32,15 @@ struct symm_place_item {
 
 enum symm_place_mode {
     SYMM_PLACE_FAST,  /* milliseconds: the best of several greedy orders, improved */
-    SYMM_PLACE_FIT,   /* exact search for any placement within capacity */
-    SYMM_PLACE_SMALL, /* exact search for the lowest peak */
+    SYMM_PLACE_FIT,   /* any placement within capacity, by all searches */
+    SYMM_PLACE_SMALL, /* the lowest peak, by all searches */
 };
 
 struct symm_place_options {
     enum symm_place_mode mode;
     int64_t capacity;  /* FIT: the peak allowed. Others: 0 = none */
-    double time_limit; /* seconds of exact search; 0 = none */
-    /* Called about once a second of exact search; false ends it. NULL: not called. */
+    double time_limit; /* seconds of the whole call; 0 = none */
+    /* Called about once a second; false ends the search. NULL: not called. */
     bool (*progress)(void *arg, double seconds, int64_t best_peak, int64_t lower_bound,
                      uint64_t nodes);
     void *arg;
