@@ -16,8 +16,9 @@
 #include "place_tree.h"
 #include "status.h"
 
-#define ALWAYS_PAIRS UINT64_C(300000000)
-#define LOOK_WORK    20000 /* pairs between two looks at the clock */
+#define FAST_PAIRS UINT64_C(300000000)  /* what first fit by size and start may take: */
+#define MOST_PAIRS UINT64_C(3000000000) /* fast; neither fast nor limited by time */
+#define LOOK_WORK  20000                /* pairs between two looks at the clock */
 
 struct greedy {
     struct place_state *state;
@@ -117,6 +118,13 @@ static symm_status sweep(struct greedy *g, const char *keys, bool best_fit)
 
 /* ---- All of them ----------------------------------------------------------------- */
 
+static uint64_t always_pairs(const struct symm_place_options *options)
+{
+    return options->mode == SYMM_PLACE_FAST ? FAST_PAIRS
+           : options->time_limit > 0        ? UINT64_MAX
+                                            : MOST_PAIRS;
+}
+
 static symm_status run_orders(struct greedy *g, uint64_t most)
 {
     static const struct {
@@ -133,7 +141,7 @@ static symm_status run_orders(struct greedy *g, uint64_t most)
         work += pairs;
         if (status != SYMM_OK || (!first && !symm__place_wanted(g->state)))
             break;
-        if (!first && work > most && (k > 0 || pairs > ALWAYS_PAIRS))
+        if (!first && work > most && (k > 0 || pairs > always_pairs(g->state->options)))
             break;
         status = place_in_order(g, orders[k].keys, orders[k].best_fit);
     }

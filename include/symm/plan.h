@@ -455,8 +455,9 @@ typedef struct symm_pack_result {
 
 /*
  * Fills offsets[count]. The peak is never above that of first fit in the order of time,
- * nor, unless the limit ends it or more than 300 million pairs of items are live together
- * (with fast or a capacity that is reached before), of first fit by (size, start).
+ * nor of first fit by (size, start), unless the time limit ends it, a capacity is reached
+ * before, or more pairs of items are live together than 300 million with fast, 3,000
+ * million without a time limit.
  * capacity 0 without a limit goes on until the peak is proved to be the lowest; on items
  * with more than 4 million conflicts, for about a minute. SYMM_ERR_INVALID names the item.
  */
