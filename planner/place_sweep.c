@@ -142,6 +142,28 @@ static void remove_gap(struct sweep *s, int gap)
     s->blocks[gap].is_gap = false;
 }
 
+static void refresh_below(struct sweep *s, int node, int gap)
+{
+    const struct gap_block *b = &s->blocks[node];
+
+    if (node != gap)
+        refresh_below(s, before(s, gap, node) ? b->left : b->right, gap);
+    update(s, node);
+}
+
+/* Moves a gap's ends; by address its place in the treap stays what it is. */
+static void resize_gap(struct sweep *s, int gap, int64_t offset, int64_t end)
+{
+    if (s->best_fit)
+        remove_gap(s, gap);
+    s->blocks[gap].offset = offset;
+    s->blocks[gap].end = end;
+    if (s->best_fit)
+        insert_gap(s, gap);
+    else
+        refresh_below(s, s->root, gap);
+}
+
 /* The first gap in the treap's order with `size` bytes; the endless one always has. */
 static int first_gap(const struct sweep *s, int64_t size)
 {
@@ -186,36 +208,56 @@ static void add_gap(struct sweep *s, int previous, int next, int64_t offset,
     insert_gap(s, gap);
 }
 
-/* Adds the neighboring gap's bytes to `block`, and forgets the gap. */
-static void absorb(struct sweep *s, int block, int gap)
+static void unlink_block(struct sweep *s, int block)
 {
-    struct gap_block *b = &s->blocks[block], *g = &s->blocks[gap];
+    const struct gap_block *b = &s->blocks[block];
 
-    remove_gap(s, gap);
-    if (gap == b->previous) {
-        b->offset = g->offset;
-        b->previous = g->previous;
-        if (b->previous != NONE)
-            s->blocks[b->previous].next = block;
-    } else {
-        b->end = g->end;
-        b->next = g->next;
-        if (b->next != NONE)
-            s->blocks[b->next].previous = block;
-    }
-    s->free_blocks[s->free_count++] = gap;
+    if (b->previous != NONE)
+        s->blocks[b->previous].next = b->next;
+    if (b->next != NONE)
+        s->blocks[b->next].previous = b->previous;
+    s->free_blocks[s->free_count++] = block;
 }
 
+/* The item's bytes go to the gaps beside it, or become one. */
 static void release(struct sweep *s, int item)
 {
     int block = s->block_of[item];
-    const struct gap_block *b = &s->blocks[block];
+    int previous = s->blocks[block].previous, next = s->blocks[block].next;
+    int64_t offset = s->blocks[block].offset, end = s->blocks[block].end;
+    bool joins_previous = previous != NONE && s->blocks[previous].is_gap;
+    bool joins_next = next != NONE && s->blocks[next].is_gap;
 
-    if (b->previous != NONE && s->blocks[b->previous].is_gap)
-        absorb(s, block, b->previous);
-    if (b->next != NONE && s->blocks[b->next].is_gap)
-        absorb(s, block, b->next);
-    insert_gap(s, block);
+    if (joins_previous && joins_next) {
+        end = s->blocks[next].end;
+        remove_gap(s, next);
+        unlink_block(s, next);
+    }
+    if (joins_previous)
+        resize_gap(s, previous, s->blocks[previous].offset, end);
+    else if (joins_next)
+        resize_gap(s, next, offset, s->blocks[next].end);
+    if (joins_previous || joins_next)
+        unlink_block(s, block);
+    else
+        insert_gap(s, block);
+}
+
+/* A block at the front of the gap, which keeps at least a byte. */
+static int cut_front(struct sweep *s, int gap, int64_t size)
+{
+    int block = s->free_blocks[--s->free_count];
+    struct gap_block *g = &s->blocks[gap];
+
+    s->blocks[block] = (struct gap_block){.offset = g->offset,
+                                          .end = g->offset + size,
+                                          .previous = g->previous,
+                                          .next = gap};
+    if (g->previous != NONE)
+        s->blocks[g->previous].next = block;
+    g->previous = block;
+    resize_gap(s, gap, g->offset + size, g->end);
+    return block;
 }
 
 static int64_t place_item(struct sweep *s, int item)
@@ -229,8 +271,12 @@ static int64_t place_item(struct sweep *s, int item)
         gap = first_gap(s, size + alignment - 1);
         b = &s->blocks[gap];
     }
-    remove_gap(s, gap);
     offset = symm__place_align(b->offset, alignment);
+    if (offset == b->offset && b->end - size > offset) {
+        s->block_of[item] = cut_front(s, gap, size);
+        return offset;
+    }
+    remove_gap(s, gap);
     end = b->end;
     add_gap(s, b->previous, gap, b->offset, offset);
     b->offset = offset;
