@@ -82,9 +82,9 @@ static symm_status minimize(struct searches *s)
         if (s->exact)
             status = run_team(s, state->lower_bound, turn);
         if (s->eject && symm__place_wanted(state))
-            symm__place_eject_lower(s->eject, state, state->lower_bound, turn / 2);
+            symm__place_eject_lower(s->eject, state, state->lower_bound, turn);
         if (status == SYMM_OK && s->exact && symm__place_wanted(state))
-            status = symm__place_exact_lower(state, &s->net, turn / 2);
+            status = symm__place_exact_lower(state, &s->net, turn / 4);
         if (!s->exact && (!s->eject || (!limited && state->work > LAST_WORK)))
             break;
     }

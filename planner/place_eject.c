@@ -305,6 +305,7 @@ void symm__place_eject_lower(struct place_eject *e, struct place_state *state,
         aim(e, target > least ? target : least);
         if (reach(e, state, end)) {
             symm__place_keep(state, e->tree.offset);
+            e->target = state->peak;
             e->step += e->step / 2;
             e->tried = 0;
         } else if (e->tried >= e->patience) {
