@@ -515,7 +515,7 @@ static symm_status busy(const symm_team *team, int named)
         SYMM_CHANNELS, team->ctx->rank, text);
 }
 
-static void bind(symm_team *team, int channel, void *stream, uint64_t id, uint64_t key)
+static void lane_bind(symm_team *team, int channel, void *stream, uint64_t id, uint64_t key)
 {
     struct symm_lane *lane = &team->lane[channel], *old = lane_of(team, id);
 
@@ -567,7 +567,7 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
     key = counts ? key_of(team, tag, *count + 1) : key_of(team, 0, (uint32_t)named);
     c = claim(team, key, large, named, current != NULL);
     if (c >= 0) {
-        bind(team, c, stream, id, key);
+        lane_bind(team, c, stream, id, key);
         (void)enter(&team->lane[c]); /* the table is locked: the key stays */
     }
     table_unlock(team);

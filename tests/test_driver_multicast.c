@@ -497,7 +497,7 @@ static int failing_driver(symm_ctx *ctx, void *arg)
 
 static struct told *sink_of;
 
-static void listen(void *arg, int level, const char *line)
+static void hear(void *arg, int level, const char *line)
 {
     struct told *told = arg;
 
@@ -515,7 +515,7 @@ static void configure(symm_config *config, int rank, void *arg)
     char name[64];
 
     (void)config;
-    symm_log_sink(listen, sink_of);
+    symm_log_sink(hear, sink_of);
     if (!value || rank != 1)
         return;
     snprintf(name, sizeof(name), "%.*s", (int)(value - job->rank_1), job->rank_1);
