@@ -107,12 +107,12 @@ SYMM_DEVICE void any(const struct symm_cuda_args &args)
 
 #define SYMM_LINE(lines, name, dtype, n)                                               \
     SYMM_KERNEL_OF(symm_all_reduce_##lines##_line_##name##_n##n,                       \
-                   SYMM_LINE_THREADS + SYMM_WARP)                                      \
+                   SYMM_LINE_THREADS(n) + SYMM_WARP)                                      \
     {                                                                                  \
         any<dtype, struct symm_##lines, n, false>(args);                               \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_reduce_scatter_##lines##_line_##name##_n##n,                   \
-                   SYMM_LINE_THREADS + SYMM_WARP)                                      \
+                   SYMM_LINE_THREADS(n) + SYMM_WARP)                                      \
     {                                                                                  \
         any<dtype, struct symm_##lines, n, true>(args);                                \
     }

@@ -232,17 +232,17 @@ template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
 }
 
 #define SYMM_PAIR(name, dtype)                                                         \
-    SYMM_KERNEL_OF(symm_all_reduce_pair_##name##_n2, SYMM_LINE_THREADS + SYMM_WARP)    \
+    SYMM_KERNEL_OF(symm_all_reduce_pair_##name##_n2, SYMM_LINE_THREADS(2) + SYMM_WARP)    \
     {                                                                                  \
         all_reduce<dtype>(args);                                                       \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_reduce_scatter_pair_##name##_n2,                               \
-                   SYMM_LINE_THREADS + SYMM_WARP)                                      \
+                   SYMM_LINE_THREADS(2) + SYMM_WARP)                                      \
     {                                                                                  \
         reduce_scatter<dtype>(args);                                                   \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_all_reduce_pair_many_##name##_n2,                              \
-                   SYMM_LINE_THREADS + SYMM_WARP)                                      \
+                   SYMM_LINE_THREADS(2) + SYMM_WARP)                                      \
     {                                                                                  \
         many<dtype>(args);                                                             \
     }
@@ -250,7 +250,7 @@ SYMM_PAIR(bfloat16, SYMM_BFLOAT16)
 SYMM_PAIR(float16, SYMM_FLOAT16)
 SYMM_PAIR(float32, SYMM_FLOAT32)
 
-SYMM_KERNEL_OF(symm_all_reduce_ll_pair_any, SYMM_LINE_THREADS + SYMM_WARP)
+SYMM_KERNEL_OF(symm_all_reduce_ll_pair_any, SYMM_LINE_THREADS(2) + SYMM_WARP)
 {
     pair<symm_ll, SYMM_DTYPE_ANY>(
         args, 0, (((uintptr_t)args.in | (uintptr_t)args.out) & 7) == 0);

@@ -131,7 +131,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
 
             line[r] = own;
             if (r != rank)
-                line[r] = symm_port_load_line(symm_line_at(base + stage(c, row), j));
+                line[r] = symm_port_load_data(symm_line_at(base + stage(c, row), j));
         }
     }
 
@@ -160,7 +160,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
 
             SYMM_UNROLL
             for (uint32_t u = 0; u < COUNT; u++)
-                load(c, j + u * step, symm_port_load_line(own + j + u * step), line[u]);
+                load(c, j + u * step, symm_port_load_data(own + j + u * step), line[u]);
             SYMM_UNROLL
             for (uint32_t u = 0; u < COUNT; u++) {
                 struct symm_line sum = symm_pull_sum<DTYPE, N>::combine(line[u]);

@@ -116,6 +116,11 @@ SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
     return line;
 }
 
+SYMM_DEVICE struct symm_line symm_port_load_data(const struct symm_line *from)
+{
+    return symm_port_load_line(from);
+}
+
 SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line line)
 {
     uint64_t half[2];
@@ -233,6 +238,19 @@ SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
                  : "memory");
     return {
         {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)}};
+}
+
+/* Of an array whose writers a barrier has awaited: no half needs to be atomic, and sums of
+ * many lines take fewer registers. */
+SYMM_DEVICE struct symm_line symm_port_load_data(const struct symm_line *from)
+{
+    struct symm_line v;
+
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(from))
+                 : "memory");
+    return v;
 }
 
 SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line v)

@@ -285,14 +285,15 @@ static bool shape_of_each(const struct symm_cuda_question *question,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, LINE_BLOCKS);
+    const uint32_t most = SYMM_LINE_THREADS(question->size);
     uint32_t threads = 2 * WARP;
     uint64_t lines;
 
     if ((entry->way == WAY_PAIR && question->size != 2) ||
         !one_round(question, entry, &lines))
         return false;
-    while (threads < SYMM_LINE_THREADS && lines > (uint64_t)threads * blocks)
-        threads = (uint32_t)least(2 * threads, SYMM_LINE_THREADS);
+    while (threads < most && lines > (uint64_t)threads * blocks)
+        threads = (uint32_t)least(2 * threads, most);
     if (lines > (uint64_t)threads * blocks)
         return false;
     shape->threads = threads + WARP;

@@ -23,7 +23,8 @@
 #define INSIDE 1u
 #define PINNED 2u
 
-#define DEFAULT_STREAM UINT64_MAX /* its id */
+#define DEFAULT_STREAM UINT64_MAX          /* its id */
+#define CAPTURED       (UINT64_C(1) << 63) /* in the id of a stream first met in a capture */
 
 /* Captured calls of a lane that live graphs hold; freed with the last reference. */
 struct symm_cuda_pin {
@@ -55,6 +56,20 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return x ^ x >> 31;
 }
 
+static bool is_capturing(struct symm_cuda_calls *calls, void *stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
+    struct symm_cuda_scope scope;
+
+    if (symm__cuda_elsewhere(result) &&
+        symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
+        symm__cuda_leave(&scope);
+    }
+    return result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
 symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
 {
     const struct symm_cuda_driver *driver = ctx->launcher->driver;
@@ -65,6 +80,11 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
     *id = DEFAULT_STREAM;
     if (!stream)
         return SYMM_OK;
+    /* To ask for the id of a stream that is captured breaks the capture. */
+    if (is_capturing(ctx->launcher, stream)) {
+        *id = (uintptr_t)stream | CAPTURED;
+        return SYMM_OK;
+    }
     if (!driver->cuStreamGetId && stream == (void *)CU_STREAM_PER_THREAD)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
@@ -161,21 +181,11 @@ static void pin_graph(const struct symm_cuda_driver *driver, struct symm_lane *l
         (void)driver->cuUserObjectRelease(object, 1);
 }
 
-static bool is_capturing(struct symm_cuda_calls *calls, void *stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return stream &&
-           calls->driver->cuStreamIsCapturing((CUstream)stream, &capture) ==
-               CUDA_SUCCESS &&
-           capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-}
-
 uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks)
 {
     struct symm_cuda_calls *calls = lane->team->ctx->launcher;
 
-    if (is_capturing(calls, lane->stream)) {
+    if (lane->captured) {
         pin_graph(calls->driver, lane);
         return 0;
     }
@@ -244,12 +254,35 @@ static bool enter(struct symm_lane *lane)
     return false;
 }
 
-static struct symm_lane *lane_of(symm_team *team, uint64_t id)
+static struct symm_lane *lane_with(symm_team *team, uint64_t id)
 {
     for (int c = 0; c < SYMM_CHANNELS; c++)
         if (team->lane[c].stream_id == id)
             return &team->lane[c];
     return NULL;
+}
+
+/* The lane of the stream with this id. While a stream is captured its handle is all that is
+ * known of it, so the lane that last had the handle is taken for its own. */
+static struct symm_lane *lane_of(symm_team *team, const void *stream, uint64_t id)
+{
+    struct symm_lane *lane = lane_with(team, id);
+
+    if (lane || !stream)
+        return lane;
+    if (id & CAPTURED) {
+        for (int c = 0; c < SYMM_CHANNELS && !lane; c++)
+            if (team->lane[c].stream_id != 0 && team->lane[c].stream == stream)
+                lane = &team->lane[c];
+        return lane;
+    }
+    lane = lane_with(team, (uintptr_t)stream | CAPTURED);
+    if (lane) /* its first call was captured */
+        lane->stream_id = id;
+    for (int c = 0; c < SYMM_CHANNELS; c++) /* an earlier stream had the handle */
+        if (&team->lane[c] != lane && team->lane[c].stream == stream)
+            team->lane[c].stream = NULL;
+    return lane;
 }
 
 symm_status symm__cuda_channel_find(symm_team *team, void *stream,
@@ -261,12 +294,13 @@ symm_status symm__cuda_channel_find(symm_team *team, void *stream,
     *lane = NULL;
     if (status != SYMM_OK)
         return status;
-    *lane = lane_of(team, id);
+    *lane = lane_of(team, stream, id);
     if (*lane && !enter(*lane))
         *lane = NULL;
     if (!*lane)
         return SYMM_OK;
     (*lane)->stream = stream; /* of one id there may be two names */
+    (*lane)->captured = stream && (id & CAPTURED);
     (*lane)->used = ++team->lane_uses;
     return symm__lane_cache(*lane);
 }
@@ -280,7 +314,7 @@ int symm__cuda_channel_of(symm_team *team, const void *stream)
     if (symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id) != SYMM_OK)
         return SYMM_CHANNELS;
     pthread_mutex_lock(&team->lanes);
-    lane = lane_of(team, id);
+    lane = lane_of(team, stream, id);
     channel = lane ? lane->index : SYMM_CHANNELS;
     pthread_mutex_unlock(&team->lanes);
     return channel;
@@ -515,9 +549,10 @@ static symm_status busy(const symm_team *team, int named)
         SYMM_CHANNELS, team->ctx->rank, text);
 }
 
-static void lane_bind(symm_team *team, int channel, void *stream, uint64_t id, uint64_t key)
+static void lane_bind(symm_team *team, int channel, void *stream, uint64_t id,
+                      uint64_t key)
 {
-    struct symm_lane *lane = &team->lane[channel], *old = lane_of(team, id);
+    struct symm_lane *lane = &team->lane[channel], *old = lane_of(team, stream, id);
 
     if (old && old != lane) {
         publish(old);
@@ -525,6 +560,7 @@ static void lane_bind(symm_team *team, int channel, void *stream, uint64_t id, u
     }
     lane->stream = stream;
     lane->stream_id = id;
+    lane->captured = stream && (id & CAPTURED);
     lane->key = key;
     lane->large_calls = 0;
     lane->capture = 0;

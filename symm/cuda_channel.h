@@ -17,7 +17,9 @@
  * one of them. The stream that had it finds that out at its next call and begins again. Its
  * next call is the same one on every member, so they agree again.
  *
- * A handle is used within a call on its stream only: later the stream may be gone.
+ * A handle is used within a call on its stream only: later the stream may be gone. A stream
+ * that is captured cannot be asked for its id, so it has the channel that its handle had at
+ * its last call: use a stream once before it is captured if its handle may be an old one.
  * With team->lanes locked, all of this. Teams over several hosts have no such table: there
  * the k-th stream used has channel k (lane.c).
  */

@@ -465,6 +465,8 @@ FAKE_API CUresult CUDAAPI cuStreamGetId(CUstream stream, unsigned long long *id)
     FAKE_ENTER(FAKE_CURRENT);
 
     FAKE_STREAM_OF(stream);
+    if (stream->capture)
+        return fake_capture_break(stream);
     *id = stream->id;
     return CUDA_SUCCESS;
 }

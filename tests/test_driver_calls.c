@@ -481,37 +481,11 @@ static int refusals(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* The eighth stream of a team is one too many, until one goes. */
-static int many_streams(symm_ctx *ctx, void *arg)
-{
-    void *streams[SYMM_CHANNELS + 1];
-    symm_team *team = symm_team_world(ctx);
-    symm_call call = {.size = sizeof(call), .site = "streams"};
-
-    (void)arg;
-    for (int i = 0; i < SYMM_CHANNELS; i++) {
-        CHECK_OK(symm_stream_create(ctx, &streams[i]));
-        call.stream = streams[i];
-        CHECK_STATUS(symm_barrier(team, &call, NULL),
-                     i < SYMM_CHANNELS - 1 ? SYMM_OK : SYMM_ERR_BUSY);
-    }
-    CHECK_ERROR("streams already");
-    symm_stream_destroy(ctx, streams[2]);
-    CHECK_OK(symm_barrier(team, &call, NULL));
-    for (int i = 0; i < SYMM_CHANNELS; i++)
-        if (i != 2) {
-            CHECK_OK(symm_stream_synchronize(ctx, streams[i], 0));
-            symm_stream_destroy(ctx, streams[i]);
-        }
-    return 0;
-}
-
 static void test_refusals(void **state)
 {
     (void)state;
     assert_int_equal(run(refusals, 2, HARNESS_THREADS, 0, 1), 0);
     assert_int_equal(run(refusals, 2, HARNESS_PROCESSES, 0, 1), 0);
-    assert_int_equal(run(many_streams, 2, HARNESS_THREADS, 0, 1), 0);
 }
 
 /* ---- The choice, without a device ------------------------------------------------------- */

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_channel.c - which channel a stream gets (cuda_channel.c): first uses in any
+ * order, more streams than channels, streams that go, graphs that hold a channel, the default
+ * streams of several threads.
+ *
+ * ctest: cost 20
+ */
+#include "context.h"
+#include "device.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECONDS HARNESS_AMPLE
+#define COUNT   64
+#define BYTES   (COUNT * sizeof(float))
+#define PLACES  32 /* arrays of COUNT in the output */
+
+struct stage {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area in, out;
+    int rank, n;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx)
+{
+    memset(s, 0, sizeof(*s));
+    s->ctx = ctx;
+    s->team = symm_team_world(ctx);
+    s->rank = symm_team_rank(s->team);
+    s->n = symm_team_size(s->team);
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, BYTES));
+    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, PLACES * BYTES));
+    for (size_t i = 0; i < COUNT; i++)
+        ((float *)(void *)s->in.host)[i] = (float)(1 + s->rank);
+    CHECK_ZERO(device_put(&s->in, 0, BYTES));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    device_area_close(&s->in);
+    device_area_close(&s->out);
+    perf_gpu_close(s->gpu);
+}
+
+/* The sum of all ranks' inputs at place `at` of the output. */
+static symm_status sum(struct stage *s, void *stream, const char *site, int at)
+{
+    symm_call call = {.size = sizeof(call), .site = site, .stream = stream};
+
+    return symm_all_reduce(s->team, s->in.device, s->out.device + (size_t)at * BYTES,
+                           COUNT, SYMM_FLOAT32, SYMM_SUM, &call, NULL);
+}
+
+static int check_places(struct stage *s, int places)
+{
+    const float wanted = (float)(s->n * (s->n + 1)) / 2;
+
+    CHECK_ZERO(device_get(&s->out, 0, (size_t)places * BYTES));
+    for (size_t i = 0; i < (size_t)places * COUNT; i++)
+        CHECK(((float *)(void *)s->out.host)[i] == wanted);
+    CHECK_ZERO(perf_gpu_fill(s->gpu, s->out.device, 0, PLACES * BYTES));
+    return 0;
+}
+
+/* First uses in another order on each rank: sites tell the streams apart. */
+static int crossed(symm_ctx *ctx, void *arg)
+{
+    void *streams[6];
+    char site[16];
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int i = 0; i < 6; i++)
+        CHECK_OK(symm_stream_create(ctx, &streams[i]));
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 6; i++) {
+            int k = s.rank % 2 ? 5 - i : (i + s.rank + round) % 6;
+
+            snprintf(site, sizeof(site), "site%d", k);
+            CHECK_OK(sum(&s, streams[k], site, k));
+        }
+        for (int i = 0; i < 6; i++)
+            CHECK_OK(symm_stream_synchronize(ctx, streams[i], SECONDS));
+        CHECK_ZERO(check_places(&s, 6));
+    }
+    for (int i = 0; i < 6; i++)
+        symm_stream_destroy(ctx, streams[i]);
+    stage_close(&s);
+    return 0;
+}
+
+/* Streams that go, and live ones in turn: more than there are channels. */
+static int many(symm_ctx *ctx, void *arg)
+{
+    const int count = getenv("SYMM_TEST_LONG") ? 10000 : 100;
+    void *streams[24];
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(symm_stream_create(ctx, &streams[0]));
+        CHECK_OK(sum(&s, streams[0], "same", 0));
+        CHECK_OK(symm_stream_synchronize(ctx, streams[0], SECONDS));
+        symm_stream_destroy(ctx, streams[0]);
+    }
+    CHECK_ZERO(check_places(&s, 1));
+    for (int i = 0; i < 24; i++)
+        CHECK_OK(symm_stream_create(ctx, &streams[i]));
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 24; i++) {
+            CHECK_OK(sum(&s, streams[i], "turn", i));
+            CHECK_OK(symm_stream_synchronize(ctx, streams[i], SECONDS));
+        }
+    CHECK_ZERO(check_places(&s, 24));
+    for (int i = 0; i < 24; i++)
+        symm_stream_destroy(ctx, streams[i]);
+    stage_close(&s);
+    return 0;
+}
+
+static void wait_gate(void *gate)
+{
+    (void)harness_until(gate, 1);
+}
+
+/* Nine streams with a call each that has not begun: one is too many, on all ranks. */
+static int busy(symm_ctx *ctx, void *arg)
+{
+    void *streams[SYMM_CHANNELS + 1];
+    atomic_int gate = 0;
+    struct stage s;
+    symm_status status = SYMM_OK;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int i = 0; i <= SYMM_CHANNELS; i++) {
+        CHECK_OK(symm_stream_create(ctx, &streams[i]));
+        CHECK_OK(symm_stream_call(ctx, streams[i], wait_gate, &gate));
+        status = sum(&s, streams[i], "busy", i);
+        if (i < SYMM_CHANNELS)
+            CHECK_OK(status);
+    }
+    CHECK_STATUS(status, SYMM_ERR_BUSY);
+    CHECK_ERROR("all 8 channels");
+    atomic_store(&gate, 1);
+    for (int i = 0; i <= SYMM_CHANNELS; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, streams[i], SECONDS));
+    CHECK_ZERO(check_places(&s, SYMM_CHANNELS));
+    CHECK_OK(symm_barrier(s.team, NULL, NULL)); /* all ranks' calls are over */
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    CHECK_OK(sum(&s, streams[SYMM_CHANNELS], "busy", 0));
+    CHECK_OK(symm_stream_synchronize(ctx, streams[SYMM_CHANNELS], SECONDS));
+    CHECK_ZERO(check_places(&s, 1));
+    for (int i = 0; i <= SYMM_CHANNELS; i++)
+        symm_stream_destroy(ctx, streams[i]);
+    stage_close(&s);
+    return 0;
+}
+
+/* A graph's channel is not given away while the graph lives. */
+static int held(symm_ctx *ctx, void *arg)
+{
+    void *stream, *other, *graph = NULL;
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int graphs = 0; graphs < SYMM_CHANNELS + 2; graphs++) {
+        CHECK_OK(symm_stream_create(ctx, &stream));
+        CHECK_ZERO(perf_gpu_capture(s.gpu, stream)); /* its first use */
+        CHECK_OK(sum(&s, stream, "graph", 0));
+        CHECK_ZERO(perf_gpu_captured(s.gpu, stream, &graph));
+        for (int i = 0; i < SYMM_CHANNELS + 2; i++) {
+            CHECK_ZERO(perf_gpu_replay(s.gpu, graph, stream));
+            CHECK_OK(symm_stream_create(ctx, &other));
+            CHECK_OK(sum(&s, other, "beside", 1));
+            CHECK_OK(symm_stream_synchronize(ctx, other, SECONDS));
+            symm_stream_destroy(ctx, other);
+            CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
+            CHECK_ZERO(check_places(&s, 2));
+        }
+        CHECK_OK(sum(&s, stream, "eager", 0)); /* the same channel, outside of it */
+        CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
+        CHECK_ZERO(check_places(&s, 1));
+        perf_gpu_graph_free(s.gpu, graph);
+        symm_stream_destroy(ctx, stream);
+    }
+    stage_close(&s);
+    return 0;
+}
+
+struct thread {
+    struct stage *s;
+    void *stream;
+    int failed;
+};
+
+static void *run_thread(void *arg)
+{
+    struct thread *t = arg;
+
+    for (int i = 0; i < 30 && !t->failed; i++)
+        t->failed = sum(t->s, t->stream, NULL, 0) != SYMM_OK ||
+                    symm_stream_synchronize(t->s->ctx, t->stream, SECONDS) != SYMM_OK;
+    return NULL;
+}
+
+/* Equal calls of two threads on the default stream, and on the default stream of each. */
+static int threads(symm_ctx *ctx, void *arg)
+{
+    pthread_t ids[2];
+    struct thread t[2];
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (uintptr_t stream = 0; stream <= 2; stream++) {
+        for (int i = 0; i < 2; i++) {
+            t[i] = (struct thread){&s, (void *)stream, 0};
+            CHECK_ZERO(pthread_create(&ids[i], NULL, run_thread, &t[i]));
+        }
+        for (int i = 0; i < 2; i++)
+            CHECK_ZERO(pthread_join(ids[i], NULL));
+        CHECK_MESSAGE(!t[0].failed && !t[1].failed, "stream %d", (int)stream);
+        CHECK_ZERO(check_places(&s, 1));
+    }
+    stage_close(&s);
+    return 0;
+}
+
+/* Streams with one site, named by their channels, in another order on each rank. */
+static int named(symm_ctx *ctx, void *arg)
+{
+    void *streams[2];
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(symm_stream_create(ctx, &streams[i]));
+    for (int i = 0; i < 2; i++) {
+        const int k = s.rank % 2 ? 1 - i : i;
+        const symm_call call = {
+            .size = sizeof(call), .stream = streams[k], .channel = 1 + k};
+
+        CHECK_OK(symm_all_reduce(s.team, s.in.device, s.out.device + (size_t)k * BYTES,
+                                 k ? COUNT : COUNT / 2, SYMM_FLOAT32, SYMM_SUM, &call,
+                                 NULL));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, streams[i], SECONDS));
+    for (int i = 0; i < 2; i++)
+        symm_stream_destroy(ctx, streams[i]);
+    stage_close(&s);
+    return 0;
+}
+
+static int run(harness_body body, int ranks)
+{
+    const struct harness h = {.ranks = device_ranks(ranks), .body = body};
+
+    return harness_run(&h);
+}
+
+static void test_crossed(void **state)
+{
+    (void)state;
+    assert_int_equal(run(crossed, 2), 0);
+    assert_int_equal(run(crossed, 4), 0);
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    assert_int_equal(run(many, 2), 0);
+    assert_int_equal(run(many, 3), 0);
+}
+
+static void test_busy(void **state)
+{
+    (void)state;
+    assert_int_equal(run(busy, 2), 0);
+}
+
+static void test_held(void **state)
+{
+    (void)state;
+    assert_int_equal(run(held, 2), 0);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    assert_int_equal(run(threads, 2), 0);
+}
+
+static void test_named(void **state)
+{
+    (void)state;
+    assert_int_equal(run(named, 2), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crossed), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_busy),    cmocka_unit_test(test_held),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_named),
+    };
+
+    device_suite();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
