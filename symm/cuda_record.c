@@ -10,6 +10,7 @@
  * kernels of the team wait for.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
@@ -323,9 +324,42 @@ static uint64_t last_word(const symm_team *team, const struct facts *facts, int 
     return before;
 }
 
+/* The hardware queues that a context has: streams beyond them share one. */
+static int hardware_queues(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long queues = text ? strtol(text, NULL, 10) : 0;
+
+    return queues < 1 ? 8 : queues > 32 ? 32 : (int)queues;
+}
+
+/* How many streams have a channel of the team. */
+static int streams_in_use(const symm_team *team)
+{
+    int count = 0;
+
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        count += __atomic_load_n(&team->lane[c].stream_id, __ATOMIC_RELAXED) != 0;
+    return count;
+}
+
+/* What else may hold a stream up than a slow rank; "" if nothing is known. */
+static const char *queue_text(const symm_team *team, char *text, size_t bytes)
+{
+    const int queues = hardware_queues(), used = streams_in_use(team);
+
+    text[0] = '\0';
+    if (used >= queues)
+        snprintf(text, bytes,
+                 "; rank %d uses %d streams and has %d hardware queues, so one that "
+                 "waits may hold up another (CUDA_DEVICE_MAX_CONNECTIONS, at most 32)",
+                 team->ctx->rank, used, queues);
+    return text;
+}
+
 static symm_status report_timeout(symm_team *team, const struct facts *facts)
 {
-    char missing[96], mine[150], last[150];
+    char missing[96], mine[150], last[150], queues[192];
     int one = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
     struct symm_site site;
     uint64_t before;
@@ -347,19 +381,20 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "%s came to %s but did not finish it within %g s; rank %d waits for its "
-            "data; if it is only slow, raise the deadline (SYMM_DEADLINE)",
+            "data; if it is only slow, raise the deadline (SYMM_DEADLINE)%s",
             missing,
             tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-            facts->deadline, team->ctx->rank);
+            facts->deadline, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
-        "slow, raise the deadline (SYMM_DEADLINE)",
+        "slow, raise the deadline (SYMM_DEADLINE)%s",
         missing,
         tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
         facts->deadline, team->world_rank[one],
         tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
-                 sizeof(last)));
+                 sizeof(last)),
+        queue_text(team, queues, sizeof(queues)));
 }
 
 static symm_status report_withdrawn(symm_team *team, const struct facts *facts)
