@@ -7,8 +7,8 @@
  * registered once; memory that cannot be is left alone, with one line.
  *
  * Windows are collective. After a rendezvous the members compare their new segments and
- * register them in order of offset; if one fails on a member, all give back what they got
- * and use no windows any more.
+ * register them in order of offset, one at a time: if one fails on a member, all give back
+ * what they got and use no windows any more.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -199,30 +199,51 @@ static symm_status compare(symm_team *team, const char *what, uint64_t mine, boo
     return status;
 }
 
-/* Registers the segments from `first` on; how many came through. */
-static symm_status register_from(struct symm_team_engine *te, size_t first)
+/* Registers one segment, behind those that have a window. */
+static symm_status register_one(struct symm_team_engine *te,
+                                const struct symm_segment *segment)
 {
     const symm_team *team = te->team;
-    symm_status status = SYMM_OK;
+    struct piece piece = {.te = te, .window = true};
+    symm_status status;
 
     pthread_mutex_lock(&te->lock);
-    for (size_t i = first; status == SYMM_OK && i < team->segment_count; i++) {
-        struct piece piece = {.te = te, .window = true};
-
-        status = te->ended
-                     ? SYMM_ERR_ABORTED
-                     : reserve(&te->window, te->window_count, &te->window_capacity);
-        if (status != SYMM_OK)
-            break;
+    status = te->ended ? SYMM_ERR_ABORTED
+                       : reserve(&te->window, te->window_count, &te->window_capacity);
+    if (status == SYMM_OK) {
         piece.memory = &te->window[te->window_count];
-        *piece.memory = (struct symm_engine_memory){
-            segment_address(team, &team->segments[i]), team->segments[i].bytes, NULL};
+        *piece.memory = (struct symm_engine_memory){segment_address(team, segment),
+                                                    segment->bytes, NULL};
         status = symm__engine_within(team->ctx, false, piece_register, &piece);
         if (status == SYMM_OK)
             te->window_count++;
     }
     pthread_mutex_unlock(&te->lock);
     return status == SYMM_OK ? SYMM_OK : symm__engine_said(team->ctx, status, "");
+}
+
+/*
+ * Registers the segments from `first` on. The members agree on each one before the next: a
+ * member whose registration failed does not come to another, where its peers would wait for
+ * it. *same: all have all of them; else `why` says what failed.
+ */
+static symm_status register_from(struct symm_team_engine *te, size_t first, bool *same,
+                                 char why[SYMM_ERROR_BYTES])
+{
+    symm_team *team = te->team;
+    symm_status status = SYMM_OK, mine;
+
+    *same = true;
+    for (size_t i = first; status == SYMM_OK && *same && i < team->segment_count; i++) {
+        mine = register_one(te, &team->segments[i]);
+        strncpy(why,
+                mine == SYMM_OK ? "a peer's registration failed" : symm_last_error(),
+                SYMM_ERROR_BYTES - 1);
+        status = compare(team, "a window was made",
+                         mine == SYMM_OK ? 0 : 1 + (uint64_t)team->rank, same);
+        *same = *same && mine == SYMM_OK;
+    }
+    return status;
 }
 
 static void windows_end(struct symm_team_engine *te, const char *why)
@@ -242,7 +263,7 @@ symm_status symm__engine_windows(symm_team *team)
     char why[SYMM_ERROR_BYTES] = "the members' segments differ";
     size_t first;
     bool same;
-    symm_status status, mine;
+    symm_status status;
 
     if (!te || !te->windows)
         return SYMM_OK; /* the same on all members */
@@ -252,17 +273,10 @@ symm_status symm__engine_windows(symm_team *team)
         return status;
     if (same && first == team->segment_count)
         return SYMM_OK;
-    if (same) {
-        mine = register_from(te, first);
-        strncpy(why,
-                mine == SYMM_OK ? "a peer's registration failed" : symm_last_error(),
-                sizeof(why) - 1);
-        status = compare(team, "windows were made",
-                         mine == SYMM_OK ? 0 : 1 + (uint64_t)team->rank, &same);
-        if (status != SYMM_OK)
-            return status;
-        same = same && mine == SYMM_OK;
-    }
+    if (same)
+        status = register_from(te, first, &same, why);
+    if (status != SYMM_OK)
+        return status;
     if (!same)
         windows_end(te, why);
     return SYMM_OK;
