@@ -402,6 +402,10 @@ symm_status symm_program_merge(const char *const *paths, int count,
                           "symm_program_merge: %d paths at %p into %p; give at least "
                           "one record",
                           count, (const void *)paths, (void *)program);
+    for (int i = 0; i < count; i++)
+        if (!paths[i])
+            return symm__fail(SYMM_ERR_INVALID,
+                              "symm_program_merge: path %d of %d is NULL", i, count);
     if (merge.report->size != sizeof(*report))
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_program_merge: report->size is %zu; set it to %zu",

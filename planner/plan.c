@@ -57,10 +57,15 @@ static bool lists(const symm_plan_buffer *buffer, int other)
 
 symm_status symm_plan_find_unlisted(const symm_plan *plan, int *before, int *after)
 {
-    struct extent *extents = calloc((size_t)plan->buffer_count + 1, sizeof(*extents));
     struct adjacent *pairs = NULL;
+    struct extent *extents;
     size_t count = 0;
 
+    if (!plan || !before || !after)
+        return symm__fail_null("symm_plan_find_unlisted", !plan     ? "plan"
+                                                          : !before ? "before"
+                                                                    : "after");
+    extents = calloc((size_t)plan->buffer_count + 1, sizeof(*extents));
     *before = *after = -1;
     for (int b = 0; extents && b < plan->buffer_count; b++)
         extents[b] =

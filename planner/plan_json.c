@@ -558,9 +558,12 @@ symm_status symm_plan_read_run(const char *path, symm_plan **plan)
 {
     symm_status status;
     size_t length;
-    char *text = read_text(path, &length, &status);
+    char *text;
     json_t *root;
 
+    if (!path || !plan)
+        return symm__fail_null("symm_plan_read_run", path ? "plan" : "path");
+    text = read_text(path, &length, &status);
     if (!text)
         return status;
     length = drop_proof(text, length);

@@ -63,6 +63,8 @@ symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
 {
     struct json_out out;
 
+    if (!plan || !hash)
+        return symm__fail_null("symm_plan_run_hash", plan ? "hash" : "plan");
     symm__json_hash_begin(&out);
     put_size(&out, "{\"arena_bytes\":", plan->arena_bytes);
     symm__json_put(&out, ",\"buffers\":[");
@@ -142,8 +144,11 @@ symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 {
     struct json_out out;
     uint64_t run = 0;
-    symm_status status = symm_plan_run_hash(plan, &run);
+    symm_status status;
 
+    if (!plan || !hash)
+        return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
+    status = symm_plan_run_hash(plan, &run);
     symm__json_hash_begin(&out);
     put_list(&out, "{\"antichain\":[", plan->antichain, plan->antichain_count, ",");
     symm__json_put(&out, ",\"certificate\":[");

@@ -391,6 +391,8 @@ symm_status symm_program_set_alloc_id(symm_program *program, int buffer,
 {
     char path[60], found[40];
 
+    if (!program)
+        return symm__fail_null("symm_program_set_alloc_id", "program");
     snprintf(path, sizeof(path), "buffers[%d].alloc_id", buffer);
     snprintf(found, sizeof(found), "%llu", (unsigned long long)alloc_id);
     if (buffer < 0 || buffer >= program->buffer_count || alloc_id == 0)

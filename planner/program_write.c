@@ -217,8 +217,13 @@ symm_status symm_program_format(const symm_program *program, char **text,
                                 size_t *length)
 {
     struct json_out out = {.hashing = false};
-    symm_status status = check_finished(program);
+    symm_status status;
 
+    if (!program || !text || !length)
+        return symm__fail_null("symm_program_format", !program ? "program"
+                                                      : !text  ? "text"
+                                                               : "length");
+    status = check_finished(program);
     if (status != SYMM_OK)
         return status;
     put_program(&out, program);
@@ -236,8 +241,11 @@ symm_status symm_program_write(const symm_program *program, const char *path)
 {
     char *text;
     size_t length;
-    symm_status status = symm_program_format(program, &text, &length);
+    symm_status status;
 
+    if (!program || !path)
+        return symm__fail_null("symm_program_write", program ? "path" : "program");
+    status = symm_program_format(program, &text, &length);
     if (status != SYMM_OK)
         return status;
     status = symm__file_write(path, text, length);

@@ -24,6 +24,8 @@ static void test_programs(void **state)
     const int ranks[2] = {0, 1};
     const int64_t one = 1;
     uint64_t hash;
+    char *text;
+    size_t length;
     int index;
 
     (void)state;
@@ -76,6 +78,17 @@ static void test_programs(void **state)
     INVALID("symm_program_hash", symm_program_hash(NULL, &hash));
     INVALID("symm_program_hash", symm_program_hash(p, NULL));
     INVALID("finish", symm_program_hash(p, &hash));
+    INVALID("symm_program_set_alloc_id", symm_program_set_alloc_id(NULL, 0, 1));
+    INVALID("alloc_id", symm_program_set_alloc_id(p, 0, 0));
+    INVALID("alloc_id", symm_program_set_alloc_id(p, -1, 1));
+    INVALID("alloc_id", symm_program_set_alloc_id(p, 1, 1));
+    INVALID("symm_program_format", symm_program_format(NULL, &text, &length));
+    INVALID("symm_program_format", symm_program_format(p, NULL, &length));
+    INVALID("symm_program_format", symm_program_format(p, &text, NULL));
+    INVALID("finish", symm_program_format(p, &text, &length));
+    INVALID("symm_program_write", symm_program_write(NULL, "/nowhere/x"));
+    INVALID("symm_program_write", symm_program_write(p, NULL));
+    INVALID("finish", symm_program_write(p, "/nowhere/x"));
     INVALID("symm_program_read", symm_program_read(NULL, &q));
     INVALID("symm_program_read", symm_program_read("/nowhere", NULL));
     INVALID("symm_program_parse", symm_program_parse(NULL, 0, "x", &q));
@@ -87,6 +100,24 @@ static void test_programs(void **state)
     symm_program_destroy(p);
 }
 
+static void test_merging(void **state)
+{
+    const char *const paths[] = {"/nowhere/a", NULL};
+    symm_program_merge_report report = {.size = sizeof(report)};
+    symm_program *q = NULL;
+
+    (void)state;
+    INVALID("symm_program_merge", symm_program_merge(NULL, 1, &q, &report));
+    INVALID("symm_program_merge", symm_program_merge(paths, 0, &q, &report));
+    INVALID("symm_program_merge", symm_program_merge(paths, -1, &q, &report));
+    INVALID("symm_program_merge", symm_program_merge(paths, 1, NULL, &report));
+    INVALID("symm_program_merge", symm_program_merge(paths + 1, 1, &q, &report));
+    report.size = 1;
+    INVALID("report->size", symm_program_merge(paths, 1, &q, &report));
+    assert_int_not_equal(symm_program_merge(paths, 1, &q, NULL), SYMM_OK);
+    assert_null(q);
+}
+
 static void test_plans(void **state)
 {
     symm_program *p = program_with_buffer();
@@ -95,6 +126,7 @@ static void test_plans(void **state)
     symm_plan *plan, *none = NULL;
     symm_plan_algorithm algorithm;
     uint64_t hash;
+    int before, after;
     char *text;
     size_t length;
 
@@ -125,6 +157,13 @@ static void test_plans(void **state)
     INVALID("symm_plan_format", symm_plan_format(plan, &text, NULL));
     INVALID("symm_plan_hash", symm_plan_hash(NULL, &hash));
     INVALID("symm_plan_hash", symm_plan_hash(plan, NULL));
+    INVALID("symm_plan_run_hash", symm_plan_run_hash(NULL, &hash));
+    INVALID("symm_plan_run_hash", symm_plan_run_hash(plan, NULL));
+    INVALID("symm_plan_read_run", symm_plan_read_run(NULL, &none));
+    INVALID("symm_plan_read_run", symm_plan_read_run("/nowhere", NULL));
+    INVALID("symm_plan_find_unlisted", symm_plan_find_unlisted(NULL, &before, &after));
+    INVALID("symm_plan_find_unlisted", symm_plan_find_unlisted(plan, NULL, &after));
+    INVALID("symm_plan_find_unlisted", symm_plan_find_unlisted(plan, &before, NULL));
     INVALID("symm_plan_check", symm_plan_check(NULL, plan, &report));
     INVALID("symm_plan_check", symm_plan_check(p, NULL, &report));
     INVALID("symm_plan_check", symm_plan_check(p, plan, NULL));
@@ -185,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_merging),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_costs_and_packing),
         cmocka_unit_test(test_complaints),
