@@ -191,12 +191,20 @@ static int orphans(void)
     return count;
 }
 
-/* The rank that the sentence begins with. */
+/* The rank that the sentence begins with, after "rank N reports: " of those that passed it
+ * on. */
 static int named(const char *sentence)
 {
     const char *at = strstr(sentence, "rank ");
+    int rank = -1, end = 0;
 
-    return at ? atoi(at + strlen("rank ")) : -1;
+    while (at && sscanf(at, "rank %*d reports: %n", &end) == 0 && end > 0) {
+        at = strstr(at + end, "rank ");
+        end = 0;
+    }
+    if (at)
+        rank = atoi(at + strlen("rank "));
+    return rank;
 }
 
 /* Files of NCCL's own in /dev/shm: told, since they are not the library's to remove. */
