@@ -187,24 +187,23 @@ void symm__record_close(symm_ctx *ctx, bool forked)
 
 /* ---- Public annotations --------------------------------------------------------------- */
 
-static symm_status annotate(enum symm_record_kind kind, symm_team *team,
-                            const void *ptr, size_t bytes, const void *stream)
+static symm_status annotate(enum symm_record_kind kind, const char *function,
+                            symm_team *team, const void *ptr, size_t bytes,
+                            const void *stream)
 {
-    const char *what = symm__record_kind_name((int)kind);
     struct symm_record_call call = {
         .kind = kind, .team = team, .stream = stream, .count = bytes};
-    symm_status status = symm__team_check(team);
+    symm_status status = symm__team_check_in(team, function);
 
     if (status != SYMM_OK || !symm__is_recorded(team->ctx))
         return status;
     if (!ptr)
-        return symm__fail(SYMM_ERR_INVALID, "symm_record_%s of %zu bytes: ptr is NULL",
-                          what, bytes);
+        return symm__fail(SYMM_ERR_INVALID, "%s of %zu bytes: ptr is NULL", function,
+                          bytes);
     if ((uintptr_t)ptr + bytes < (uintptr_t)ptr)
-        return symm__fail(
-            SYMM_ERR_OVERFLOW,
-            "symm_record_%s: %zu bytes at %p reach beyond the address space", what,
-            bytes, ptr);
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "%s: %zu bytes at %p reach beyond the address space",
+                          function, bytes, ptr);
     if (kind == SYMM_RECORD_WRITE) {
         call.out = ptr;
         call.out_bytes = bytes;
@@ -222,7 +221,7 @@ symm_status symm_record_write(symm_team *team, const void *ptr, size_t bytes,
 {
     if (__builtin_expect(team && !team->ctx->recorder, 1))
         return SYMM_OK;
-    return annotate(SYMM_RECORD_WRITE, team, ptr, bytes, stream);
+    return annotate(SYMM_RECORD_WRITE, __func__, team, ptr, bytes, stream);
 }
 
 symm_status symm_record_read(symm_team *team, const void *ptr, size_t bytes,
@@ -230,7 +229,7 @@ symm_status symm_record_read(symm_team *team, const void *ptr, size_t bytes,
 {
     if (__builtin_expect(team && !team->ctx->recorder, 1))
         return SYMM_OK;
-    return annotate(SYMM_RECORD_READ, team, ptr, bytes, stream);
+    return annotate(SYMM_RECORD_READ, __func__, team, ptr, bytes, stream);
 }
 
 symm_status symm_record_period(symm_team *team)

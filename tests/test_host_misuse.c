@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "symm/interop.h"
+#include "symm/plan.h"
 
 struct world {
     symm_ctx *ctx;
@@ -197,6 +198,7 @@ static void test_teams(void **state)
 {
     struct world *w = *state;
     symm_team *team = NULL;
+    const symm_plan plan = {.size = 0};
     const void *device;
 
     assert_null(symm_team_world(NULL));
@@ -214,6 +216,15 @@ static void test_teams(void **state)
     INVALID("symm_plan_load", symm_plan_load(NULL, "x"));
     INVALID("symm_plan_load", symm_plan_load(w->team, NULL));
     BAD(SYMM_ERR_SYSTEM, "/nowhere", symm_plan_load(w->team, "/nowhere"));
+    INVALID("symm_team_load_plan", symm_team_load_plan(NULL, &plan));
+    INVALID("symm_team_load_plan", symm_team_load_plan(w->team, NULL));
+    INVALID("symm_team_load_plan", symm_team_load_plan(w->team, &plan)); /* size 0 */
+    INVALID("symm_team_set_name", symm_team_set_name(NULL, "x"));
+    BAD(SYMM_ERR_INVALID, "at most",
+        symm_team_set_name(w->team, "0123456789abcdef0123456789abcdef"));
+    INVALID("symm_record_write", symm_record_write(NULL, &plan, 8, NULL));
+    INVALID("symm_record_read", symm_record_read(NULL, &plan, 8, NULL));
+    INVALID("symm_record_period", symm_record_period(NULL));
     assert_non_null(symm_explain(NULL));
     symm_team_destroy(NULL);
     symm_team_destroy(w->team); /* the world: ignored */
@@ -573,6 +584,8 @@ static void misuse_in_child(const struct world *w)
     FORKED("symm_stream_create", symm_stream_create(w->ctx, &p));
     FORKED("symm_buffer_dlpack", symm_buffer_dlpack(w->buffer, &p));
     FORKED("symm_plan_load", symm_plan_load(t, "/nowhere"));
+    FORKED("symm_team_load_plan", symm_team_load_plan(t, NULL));
+    FORKED("symm_team_set_name", symm_team_set_name(t, "x"));
     FORKED("symm_heap_dump", symm_heap_dump(w->ctx, "json", "/dev/null"));
     symm_buffer_release(w->buffer);
     symm_team_destroy(t);

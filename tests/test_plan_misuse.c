@@ -223,10 +223,8 @@ static void test_costs_and_packing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_merging),
-        cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_costs_and_packing),
+        cmocka_unit_test(test_programs),   cmocka_unit_test(test_merging),
+        cmocka_unit_test(test_plans),      cmocka_unit_test(test_costs_and_packing),
         cmocka_unit_test(test_complaints),
     };
 
