@@ -509,6 +509,13 @@ struct managed { /* DLPack's DLManagedTensor */
     void (*deleter)(struct managed *);
 };
 
+/* The head of DLPack's DLManagedTensorVersioned. */
+struct versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct versioned *);
+};
+
 static symm_status hold(symm_team *team, symm_buffer **buffer)
 {
     return symm_empty_strided_p2p(team, 1, (int64_t[]){16}, (int64_t[]){1}, SYMM_INT32,
@@ -520,6 +527,7 @@ static void test_tensors(void **state)
     struct world *w = *state;
     symm_buffer *b, *again;
     struct managed *tensor;
+    struct versioned *versioned;
     void *first = NULL, *second = NULL;
 
     INVALID("symm_buffer_dlpack", symm_buffer_dlpack(NULL, &first));
@@ -538,6 +546,8 @@ static void test_tensors(void **state)
     GOOD(hold(w->team, &again));
     GOOD(symm_buffer_dlpack_versioned(again, &second));
     INVALID("alloc_id 70", symm_buffer_dlpack(again, &first));
+    versioned = second;
+    versioned->deleter(versioned);
     INVALID("symm_torch_bind", symm_torch_bind(NULL));
     mark();
     assert_null(symm_torch_alloc(8, 63, NULL));
