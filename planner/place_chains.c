@@ -372,7 +372,7 @@ static bool keep_if_better(struct placer *placer, int64_t peak, bool or_equal)
 static bool try_orders(struct placer *placer)
 {
     const struct lifetimes *lives = placer->arena.lives;
-    struct weights weights = {NULL};
+    struct weights weights = {.bytes = NULL};
     bool good = weigh(lives, &weights);
     int64_t peak;
 
