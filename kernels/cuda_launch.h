@@ -32,6 +32,9 @@ struct symm_cuda_scratch {
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
+#define SYMM_CUDA_TOLD          8u /* state->told may say of a failure: look at it */
+#define SYMM_CUDA_EARLY         16u /* few threads: block 0 triggers dependents at once */
+#define SYMM_EARLY_THREADS      8192 /* of a kernel, at most, that does */
 
 #define SYMM_PAIR_AHEAD                                                                \
     2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */
@@ -63,7 +66,7 @@ struct symm_cuda_args {
     int32_t kind, dtype, op, root; /* enum symm_kind, symm_dtype, symm_op */
     int32_t peer, signal;          /* puts and signals; signal -1: none */
     uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
-    uint32_t *done;    /* [block]: where its end is told, by `sequence`; NULL: nowhere */
+    uint32_t *done; /* [block]: where its end is told, by `sequence`; NULL: nowhere */
 };
 
 /* One kernel function, named as in its module. */

@@ -484,14 +484,19 @@ SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
 }
 
 #endif
-/* The block's last act: who gives a channel to another stream reads it. All threads. */
-SYMM_DEVICE void symm_kernel_done(const struct symm_cuda_args &args)
+/* The block's last act: who gives a channel to another stream reads it. All threads. Out of the
+ * way: graphs never take it. */
+SYMM_COLD void symm_kernel_tell(const struct symm_cuda_args &args)
 {
-    if (args.sequence == 0 || !args.done)
-        return;
     __syncthreads();
     if (threadIdx.x == 0)
         symm_port_store32_relaxed(&args.done[blockIdx.x], args.sequence);
+}
+
+SYMM_DEVICE void symm_kernel_done(const struct symm_cuda_args &args)
+{
+    if (args.sequence != 0)
+        symm_kernel_tell(args);
 }
 
 #endif

@@ -35,7 +35,9 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     uint32_t failed, told;
 
     failed = symm_port_load32_relaxed(symm_failed_of(args));
-    told = symm_port_load32_relaxed(&args.team.state->told);
+    told = args.flags & SYMM_CUDA_TOLD
+               ? symm_port_load32_relaxed(&args.team.state->told)
+               : 0;
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
     failed = failed != 0 ? failed : told;
     if (failed != 0 && args.result)
@@ -123,7 +125,9 @@ SYMM_KERNEL(symm_p2p_signal_wait)
         return;
     symm_round_depend(args);
     why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
-    told = symm_port_load32_relaxed(&args.team.state->told);
+    told = args.flags & SYMM_CUDA_TOLD
+               ? symm_port_load32_relaxed(&args.team.state->told)
+               : 0;
     count = symm_port_load32_relaxed(counter);
     seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));
     why = why != 0 ? why : told;

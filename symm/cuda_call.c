@@ -225,6 +225,8 @@ static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cac
     if (status != SYMM_OK)
         return status;
     fill_args(lane, cached, question, &entry.args);
+    if (shape.blocks * shape.threads <= SYMM_EARLY_THREADS)
+        entry.args.flags |= SYMM_CUDA_EARLY;
     entry.function = function;
     entry.blocks = shape.blocks;
     entry.threads = shape.threads;
@@ -243,11 +245,36 @@ bool symm__cuda_elsewhere(CUresult result)
            result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+/*
+ * Whether the kernel may be resident before the one in front of it has ended. One that
+ * triggers at once may be waiting for a peer: a large kernel behind it would hold the room
+ * that the peer's kernels, or this rank's on other streams, need. What else is on the stream
+ * is not seen: it triggers nothing, or the user has made it so.
+ */
+static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape shape,
+                       const struct symm_cuda_args *args, CUstream stream)
+{
+    const uintptr_t handle = (uintptr_t)stream + 1; /* 0: no stream */
+    uintptr_t *slot =
+        &calls->early[(handle >> 4 ^ handle >> 12) & (SYMM_CUDA_EARLY_SLOTS - 1)];
+    /* relaxed: a stream's calls are ordered by their caller */
+    const uintptr_t seen = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    const bool early = args->flags & SYMM_CUDA_EARLY;
+
+    if (early && seen != handle)
+        __atomic_store_n(slot, handle, __ATOMIC_RELAXED);
+    else if (!early && seen == handle)
+        __atomic_store_n(slot, 0, __ATOMIC_RELAXED);
+    return calls->dependent &&
+           (early || seen == 0 || shape.blocks <= SYMM_CUDA_FEW_BLOCKS);
+}
+
 symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name)
 {
     const struct symm_cuda_driver *driver = calls->driver;
+    const bool depends = may_depend(calls, shape, args, stream);
     void *parameters[] = {args};
     CUlaunchAttribute dependent = {
         .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -260,11 +287,12 @@ symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
                                    .blockDimZ = 1,
                                    .hStream = stream,
                                    .attrs = &dependent,
-                                   .numAttrs = calls->dependent};
+                                   .numAttrs = depends};
     struct symm_cuda_scope scope;
     CUresult result;
 
-    if (calls->dependent)
+    args->flags &= ~SYMM_CUDA_DEPENDENT;
+    if (depends)
         args->flags |= SYMM_CUDA_DEPENDENT;
     result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
     if (__builtin_expect(result == CUDA_SUCCESS, 1))
@@ -291,6 +319,8 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     entry->args.team.timeout = symm__nanoseconds(deadline);
     entry->args.result = NULL;
     entry->args.sequence = symm__cuda_channel_launch(lane, entry->blocks);
+    if (__atomic_load_n(&lane->team->cuda->marked, __ATOMIC_RELAXED))
+        entry->args.flags |= SYMM_CUDA_TOLD;
     __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
                      __ATOMIC_RELAXED); /* for a sentence */
     if (handle) {

@@ -17,7 +17,9 @@
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */
-#define SYMM_CUDA_REACHED 64 /* ranges that were found reachable; a power of two */
+#define SYMM_CUDA_EARLY_SLOTS 64 /* a power of two */
+#define SYMM_CUDA_FEW_BLOCKS  32 /* of a kernel that may be resident beside any other */
+#define SYMM_CUDA_REACHED     64 /* ranges that were found reachable; a power of two */
 
 /* A call that was prepared: beside lane->cached. */
 struct symm_cuda_entry {
@@ -39,6 +41,7 @@ struct symm_cuda_team {
     double withdrawn; /* when a peer was first seen to have given up without a reason */
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
+    int marked; /* atomic: streams have waited where the host may end the wait */
     struct symm_cuda_begun *begun; /* streams by the tag they began with; owned */
     size_t begun_count, begun_capacity;
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
@@ -80,8 +83,10 @@ struct symm_cuda_calls {
     struct symm_backend *backend;
     const struct symm_cuda_driver *driver;
     bool dependent; /* kernels are launched with programmatic dependent launch */
-    bool pageable;  /* the device reaches all memory of the host */
-    bool flush;     /* streams' waits can flush remote writes */
+    /* Streams whose last kernel of ours triggers its dependents at once (cuda_call.c). */
+    uintptr_t early[SYMM_CUDA_EARLY_SLOTS];
+    bool pageable; /* the device reaches all memory of the host */
+    bool flush;    /* streams' waits can flush remote writes */
     pthread_mutex_t lock;
     pthread_cond_t leave;
     bool leaving;

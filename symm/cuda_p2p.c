@@ -55,18 +55,21 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                               : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
                                                                 : SYMM_CUDA_PUT;
     int channel = symm__lane_find(team, stream);
-    struct symm_cuda_args args = {.team = team->device,
-                                  .in = t->src,
-                                  .out = t->dst,
-                                  .count = t->bytes,
-                                  .bytes = t->bytes,
-                                  .result = result,
-                                  .tag = t->tag,
-                                  .channel = (uint32_t)channel,
-                                  .kind = (int32_t)call,
-                                  .dtype = SYMM_UINT8,
-                                  .peer = t->peer,
-                                  .signal = t->signal};
+    struct symm_cuda_args args = {
+        .team = team->device,
+        .in = t->src,
+        .out = t->dst,
+        .count = t->bytes,
+        .bytes = t->bytes,
+        .result = result,
+        .tag = t->tag,
+        .channel = (uint32_t)channel,
+        .flags =
+            __atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED) ? SYMM_CUDA_TOLD : 0,
+        .kind = (int32_t)call,
+        .dtype = SYMM_UINT8,
+        .peer = t->peer,
+        .signal = t->signal};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     void *function = NULL;

@@ -213,6 +213,7 @@ symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
     symm_status status = SYMM_OK;
     struct symm_cuda_word *w;
 
+    __atomic_store_n(&team->cuda->marked, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&calls->lock);
     for (w = team->cuda->words; w && w->at != word;)
         w = w->next;
@@ -380,6 +381,7 @@ void symm__cuda_watch_stop(struct symm_cuda_calls *calls)
 
 void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
 {
+    __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&calls->lock);
     wait->next = calls->waits;
     calls->waits = wait;
