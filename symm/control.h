@@ -3,12 +3,11 @@
  * control.h - the page that each rank shows to its peers: is it alive, where does it wait,
  * has it failed, at which call sites has it been.
  *
- * A rank writes its own page only (but for one word, see symm_agreement); peers map it and
- * read. Nothing read from a peer's page is trusted: a value is copied once, then checked;
+ * A rank writes its own page; peers write the tables of channels and the words of agreements
+ * in it, its last 48 KiB, and read the rest. Nothing read from a peer's page is trusted: a value is copied once, then checked;
  * none is an index, a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
- * Ranks that are processes map peers' pages read-only, but for the words that ranks write in it: tables of
- * channels and agreements.
+ * Ranks that are processes map the rest of peers' pages read-only.
  */
 #ifndef SYMM_CONTROL_H
 #define SYMM_CONTROL_H
@@ -37,8 +36,8 @@ struct symm_record {
 
 /*
  * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
- * first member, `board[n]`, where n is told when the team starts. It is the one thing that
- * peers write, by compare-and-swap: uid of the team, attempt, who proposed, the phases of
+ * first member, `board[n]`, where n is told when the team starts. Peers write
+ * it by compare-and-swap: uid of the team, attempt, who proposed, the phases of
  * this attempt and the last three. What follows is the owner's: who it is, for each team.
  */
 #define SYMM_BOARDS 2048

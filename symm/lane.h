@@ -2,10 +2,14 @@
 /*
  * lane.h - which stream runs on which channel of a team.
  *
- * Lane 0 is the NULL stream's. The k-th other stream that is used with a team gets lane k
- * (a destroyed one's lane is taken first), so ranks agree that use their streams with that
- * team in the same order, and always where each thread has a stream and a team of its own.
- * Between enter and leave no other thread runs a call on the NULL stream of the context.
+ * Host, and CUDA teams over several hosts: lane 0 is the NULL stream's. The k-th other stream
+ * that is used with a team gets lane k (a destroyed one's lane is taken first), so ranks agree
+ * that use their streams with that team in the same order, and always where each thread has a
+ * stream and a team of its own. Between enter and leave no other thread runs a call on the
+ * NULL stream of the context.
+ * CUDA teams of one host: the lane is the channel that cuda_channel.c finds for the stream,
+ * the NULL stream included. Between enter and leave team->lanes is locked, so threads that
+ * call on one stream are queued one behind the other.
  */
 #ifndef SYMM_LANE_H
 #define SYMM_LANE_H

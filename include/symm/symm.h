@@ -25,7 +25,8 @@
  *    rendezvous are made in one order over all teams of a context.
  *  - One context may be used by several threads, each with a stream of its own. The NULL
  *    stream is one ordered stream of the context, as CUDA's legacy default stream is: two
- *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY.
+ *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY. In CUDA
+ *    teams of one host collectives on it are queued one behind the other instead.
  *  - A context does not survive fork(): in the child every call returns SYMM_ERR_FORKED.
  */
 #ifndef SYMM_SYMM_H
@@ -313,8 +314,8 @@ typedef struct symm_call {
         *algorithm; /* forces one of symm_explain's names; NULL: the library chooses */
     uint32_t numerics; /* SYMM_NUMERICS_...: a demand on the choice */
     double deadline;   /* seconds; 0: the context's; more than a week: a week */
-    /* CUDA: 1 to 8 name the team's channel that the call takes on every rank; 0: the library
-     * finds one for the stream, by its first call on the team. Host: not used. */
+    /* CUDA: 1 to 8 name the team's channel that a stream without one takes, alike on every
+     * rank; 0: the library finds one by the stream's first call. Host: not used. */
     int channel;
 } symm_call;
 
@@ -414,6 +415,9 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
  * with it (the place of a destroyed one is taken first). Use them in the same order on all
  * ranks, or give each thread a stream and a team of its own; named call sites turn a wrong
  * pairing into SYMM_ERR_MISMATCH.
+ * CUDA: a non-blocking CUstream; any other of the device serves as well. In teams of one host
+ * it gets one of the team's 8 channels by its first collective there (symm_call.channel), and
+ * an idle channel may go to another stream: SYMM_ERR_BUSY if all are in use.
  */
 SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
 /* All that was queued before has run; how each call ended, its work handle and later calls
