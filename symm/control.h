@@ -4,8 +4,8 @@
  * has it failed, at which call sites has it been.
  *
  * A rank writes its own page; peers write the tables of channels and the words of agreements
- * in it, its last 48 KiB, and read the rest. Nothing read from a peer's page is trusted: a value is copied once, then checked;
- * none is an index, a length or a pointer.
+ * in it, its last 48 KiB, and read the rest. Nothing read from a peer's page is trusted: a
+ * value is copied once, then checked; none is an index, a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
  * Ranks that are processes map the rest of peers' pages read-only.
  */
