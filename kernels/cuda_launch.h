@@ -34,7 +34,7 @@ struct symm_cuda_scratch {
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 #define SYMM_CUDA_TOLD          8u /* state->told may say of a failure: look at it */
 #define SYMM_CUDA_EARLY         16u /* few threads: block 0 triggers dependents at once */
-#define SYMM_EARLY_THREADS      8192 /* of a kernel, at most, that does */
+#define SYMM_EARLY_THREADS      64 /* of such a kernel for each multiprocessor, at most */
 
 #define SYMM_PAIR_AHEAD                                                                \
     2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */

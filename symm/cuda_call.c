@@ -225,7 +225,7 @@ static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cac
     if (status != SYMM_OK)
         return status;
     fill_args(lane, cached, question, &entry.args);
-    if (shape.blocks * shape.threads <= SYMM_EARLY_THREADS)
+    if (shape.blocks * shape.threads <= (uint32_t)ctx->processors * SYMM_EARLY_THREADS)
         entry.args.flags |= SYMM_CUDA_EARLY;
     entry.function = function;
     entry.blocks = shape.blocks;
@@ -266,7 +266,7 @@ static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape sha
     else if (!early && seen == handle)
         __atomic_store_n(slot, 0, __ATOMIC_RELAXED);
     return calls->dependent &&
-           (early || seen == 0 || shape.blocks <= SYMM_CUDA_FEW_BLOCKS);
+           (early || seen == 0 || shape.blocks <= (uint32_t)calls->ctx->processors / 4);
 }
 
 symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
