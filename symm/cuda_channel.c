@@ -216,7 +216,7 @@ static uint64_t progress_word(const struct symm_lane *lane)
            (lane->held || is_pinned(lane) ? PINNED : 0);
 }
 
-/* release: pairs with the acquire in idle() */
+/* release: pairs with the loads in is_quiet */
 static void publish(const struct symm_lane *lane)
 {
     __atomic_store_n(progress_of(lane->team, lane->team->rank, lane->index),
@@ -252,6 +252,16 @@ static bool enter(struct symm_lane *lane)
     publish(lane);
     lane->stream_id = 0;
     return false;
+}
+
+/* An entered lane's cache; without it the call is not made, and the mark is taken back. */
+static symm_status cache_or_leave(struct symm_lane *lane)
+{
+    symm_status status = symm__lane_cache(lane);
+
+    if (status != SYMM_OK)
+        publish(lane);
+    return status;
 }
 
 static struct symm_lane *lane_with(symm_team *team, uint64_t id)
@@ -302,7 +312,7 @@ symm_status symm__cuda_channel_find(symm_team *team, void *stream,
     (*lane)->stream = stream; /* of one id there may be two names */
     (*lane)->captured = stream && (id & CAPTURED);
     (*lane)->used = ++team->lane_uses;
-    return symm__lane_cache(*lane);
+    return cache_or_leave(*lane);
 }
 
 int symm__cuda_channel_of(symm_team *team, const void *stream)
@@ -612,5 +622,5 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
     if (count)
         ++*count;
     *lane = c < 0 ? current : &team->lane[c];
-    return symm__lane_cache(*lane);
+    return cache_or_leave(*lane);
 }
