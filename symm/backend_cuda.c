@@ -229,6 +229,7 @@ static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
         free(b);
         return status;
     }
+    pthread_mutex_init(&b->words_lock, NULL);
     *backend = b;
     return SYMM_OK;
 }
@@ -239,6 +240,8 @@ static void cuda_close(struct symm_backend *backend)
 
     if (!backend)
         return;
+    symm__cuda_tokens_forget(backend);
+    pthread_mutex_destroy(&backend->words_lock);
     if (symm__cuda_enter_last(backend, &scope)) {
         symm__cuda_modules_close(backend);
         if (backend->setup)
@@ -315,9 +318,11 @@ static symm_status cuda_open_owner(struct symm_backend *member,
 {
     symm_status status = backend_create(member->driver, member->device.ordinal, owner);
 
-    if (status == SYMM_OK)
-        (*owner)->granularity = member->granularity;
-    return status;
+    if (status != SYMM_OK)
+        return status;
+    (*owner)->granularity = member->granularity;
+    (*owner)->keeps_words = true;
+    return SYMM_OK;
 }
 
 static size_t cuda_granularity(const struct symm_backend *backend)

@@ -46,6 +46,11 @@ struct symm_backend {
     struct symm_cuda_space *space;
     bool owns_space;
     struct symm_cuda_modules *modules;
+    /* Of the owner of a group of threads: registered words that no team uses, see
+     * cuda_tokens.c. */
+    bool keeps_words;
+    pthread_mutex_t words_lock;
+    struct symm_cuda_tokens *words;
 };
 
 /* What symm__cuda_leave has to put back. */
@@ -93,6 +98,9 @@ void symm__cuda_unmap(struct symm_backend *backend, void *at, size_t bytes);
 symm_status symm__cuda_modules_open(struct symm_backend *backend) SYMM_MUST_CHECK;
 void symm__cuda_modules_close(struct symm_backend *backend);
 void symm__cuda_modules_abandon(struct symm_backend *backend); /* in a forked child */
+
+/* cuda_tokens.c: gives back the words that ended teams of a group have left. */
+void symm__cuda_tokens_forget(struct symm_backend *owner);
 
 /* backend_cuda.c */
 symm_status symm__cuda_open_device(int ordinal,

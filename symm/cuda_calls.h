@@ -206,7 +206,8 @@ void symm__cuda_engine_abort(symm_team *team);
 symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
                                    struct symm_cuda_words **host,
                                    CUdeviceptr *device) SYMM_MUST_CHECK;
-void symm__cuda_tokens_close(struct symm_cuda_team *cuda);
+/* drained: no operation of this rank uses the words any more. */
+void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained);
 
 /* cuda_p2p.c */
 symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,

@@ -163,13 +163,13 @@ static void launcher_destroy(symm_ctx *ctx)
     ctx->calls = NULL;
 }
 
-static void team_forget(symm_team *team)
+static void team_forget(symm_team *team, bool drained)
 {
     struct symm_cuda_team *cuda = team->cuda;
 
     symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_words_free(cuda);
-    symm__cuda_tokens_close(cuda);
+    symm__cuda_tokens_close(cuda, drained);
     symm__cuda_channel_close(team);
     symm__cuda_local_free(team->ctx, cuda->state);
     symm__cuda_local_free(team->ctx, cuda->device);
@@ -220,7 +220,7 @@ symm_status symm__cuda_team_open(symm_team *team)
     return SYMM_OK;
 
 err_team:
-    team_forget(team);
+    team_forget(team, true);
     return status;
 }
 
@@ -310,7 +310,7 @@ void symm__cuda_team_close(symm_team *team)
         1) { /* forked: threads and device are the parent's */
         symm__cuda_multicast_finish(&team->cuda->multicast);
         symm__cuda_words_free(team->cuda);
-        symm__cuda_tokens_close(team->cuda);
+        symm__cuda_tokens_close(team->cuda, false);
         symm__cuda_channel_close(team);
         free(team->cuda);
         team->cuda = NULL;
@@ -328,7 +328,7 @@ void symm__cuda_team_close(symm_team *team)
     if (drained)
         say_goodbye(team, counters);
     symm__cuda_work_settle(calls, team);
-    team_forget(team);
+    team_forget(team, drained);
     if (!calls->teams)
         launcher_destroy(team->ctx);
 }

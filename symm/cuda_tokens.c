@@ -13,12 +13,16 @@
  *
  * Guarantees: the words are there as long as a member has them mapped; those of an earlier
  * team are never those of a later one. Ranks that are threads share one mapping, which is
- * registered once, in the context of the group's owner, and goes with its last user.
+ * registered once, in the context of the group's owner, and goes with the group: the driver
+ * unregisters memory only when that context's device is idle, and a kernel of its rank may
+ * wait for the very thread that ends a team. A team of threads whose work had ended on all
+ * members leaves its words to the next one.
  * A member that cannot map or register the words makes the team go on without: signals by
  * copy engine are then refused, with the reason.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend_host.h"
 #include "cuda_calls.h"
@@ -31,7 +35,10 @@ struct symm_cuda_tokens {
     CUdeviceptr device;
     struct symm_backend *backend; /* whose context has them registered */
     bool registered;
-    int references; /* atomic; more than 1 only where ranks are threads */
+    /* Only where ranks are threads: */
+    int references;                /* atomic */
+    bool dirty;                    /* atomic: an operation may still be under way */
+    struct symm_cuda_tokens *next; /* of the owner's, see symm_backend */
 };
 
 /* What members tell each other: that they have words, and where, if they are threads. */
@@ -70,13 +77,11 @@ static symm_status tokens_register(struct symm_cuda_tokens *tokens)
     return status;
 }
 
-static void tokens_drop(struct symm_cuda_tokens *tokens)
+/* Waits for the backend's device, if the words are registered. */
+static void tokens_free(struct symm_cuda_tokens *tokens)
 {
     struct symm_cuda_scope scope;
 
-    /* acquire and release: the last one sees what the others did with the words */
-    if (!tokens || __atomic_sub_fetch(&tokens->references, 1, __ATOMIC_ACQ_REL) > 0)
-        return;
     if (tokens->registered && symm__cuda_enter_last(tokens->backend, &scope)) {
         (void)tokens->backend->driver->cuMemHostUnregister(tokens->host);
         symm__cuda_leave(&scope);
@@ -86,18 +91,80 @@ static void tokens_drop(struct symm_cuda_tokens *tokens)
     free(tokens);
 }
 
+/* drained: no operation of this member uses the words any more. */
+static void tokens_drop(struct symm_cuda_tokens *tokens, bool drained)
+{
+    struct symm_backend *owner;
+
+    if (!tokens)
+        return;
+    if (!drained)
+        __atomic_store_n(&tokens->dirty, true, __ATOMIC_RELAXED);
+    /* acquire and release: the last one sees what the others did with the words */
+    if (__atomic_sub_fetch(&tokens->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    owner = tokens->backend;
+    if (!owner->keeps_words || owner->process != getpid()) {
+        tokens_free(tokens);
+        return;
+    }
+    pthread_mutex_lock(&owner->words_lock);
+    tokens->next = owner->words;
+    owner->words = tokens;
+    pthread_mutex_unlock(&owner->words_lock);
+}
+
+/* Words that an ended team of threads has left, zeroed; NULL: there are none. */
+static struct symm_cuda_tokens *tokens_reuse(struct symm_backend *owner)
+{
+    struct symm_cuda_tokens **at, *found;
+
+    if (!owner->keeps_words)
+        return NULL;
+    pthread_mutex_lock(&owner->words_lock);
+    at = &owner->words;
+    while (*at && __atomic_load_n(&(*at)->dirty, __ATOMIC_RELAXED))
+        at = &(*at)->next;
+    found = *at;
+    if (found)
+        *at = found->next;
+    pthread_mutex_unlock(&owner->words_lock);
+    if (!found)
+        return NULL;
+    memset(found->host, 0, SYMM_CUDA_WORDS_BYTES);
+    found->next = NULL;
+    __atomic_store_n(&found->references, 1, __ATOMIC_RELAXED);
+    return found;
+}
+
+void symm__cuda_tokens_forget(struct symm_backend *owner)
+{
+    while (owner->words) {
+        struct symm_cuda_tokens *words = owner->words;
+
+        owner->words = words->next;
+        tokens_free(words);
+    }
+}
+
 /* *fd: -1, makes new memory and its descriptor; else maps that. */
 static symm_status tokens_create(symm_ctx *ctx, int *fd,
                                  struct symm_cuda_tokens **tokens)
 {
-    struct symm_cuda_tokens *made = calloc(1, sizeof(*made));
+    struct symm_backend *backend = backend_of(ctx);
+    struct symm_cuda_tokens *made = tokens_reuse(backend);
     void *base;
     symm_status status;
 
+    if (made) {
+        *tokens = made;
+        return SYMM_OK;
+    }
+    made = calloc(1, sizeof(*made));
     if (!made)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a member's words");
     made->references = 1;
-    made->backend = backend_of(ctx);
+    made->backend = backend;
     status = symm__backend_host.reserve(NULL, SYMM_CUDA_WORDS_BYTES, &base);
     if (status != SYMM_OK) {
         free(made);
@@ -110,7 +177,7 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
     if (status == SYMM_OK)
         status = tokens_register(made);
     if (status != SYMM_OK) {
-        tokens_drop(made);
+        tokens_free(made);
         return status;
     }
     *tokens = made;
@@ -233,10 +300,10 @@ symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int 
     return SYMM_OK;
 }
 
-void symm__cuda_tokens_close(struct symm_cuda_team *cuda)
+void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained)
 {
     for (int m = 0; m < SYMM_DEVICE_RANKS; m++) {
-        tokens_drop(cuda->tokens[m]);
+        tokens_drop(cuda->tokens[m], drained);
         cuda->tokens[m] = NULL;
     }
 }

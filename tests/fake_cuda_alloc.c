@@ -97,12 +97,16 @@ FAKE_API CUresult CUDAAPI cuMemFree(CUdeviceptr address)
         fake_die("%#llx is no device allocation (freed before?)", address);
     if (block->base != (void *)(uintptr_t)address)
         return CUDA_ERROR_INVALID_VALUE;
+    fake_context_wait(block->context);
     munmap(block->base, block->mapped);
     close(block->fd);
     fake_unuse(block->ordinal, block->mapped);
     fake_delete(block);
     return later;
 }
+
+/* What gives memory back waits for the work of the memory's context, as a real driver does
+ * (580, measured): of that context alone, whichever thread calls. */
 
 /* ---- Host memory ----------------------------------------------------------------- */
 
@@ -137,6 +141,7 @@ FAKE_API CUresult CUDAAPI cuMemFreeHost(void *memory)
 
     if (!block || block->base != memory || block->registered)
         fake_die("%p is no host allocation (freed before?)", memory);
+    fake_context_wait(block->context);
     munmap(block->base, block->mapped);
     fake_delete(block);
     return later;
@@ -174,6 +179,7 @@ FAKE_API CUresult CUDAAPI cuMemHostUnregister(void *memory)
 
     if (!block || block->base != memory || !block->registered)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    fake_context_wait(block->context);
     fake_delete(block);
     return later;
 }

@@ -173,6 +173,34 @@ static int outlive(struct stage *s, bool late)
     return 0;
 }
 
+/* Every rank in turn is a call ahead while all end another team: giving back the team's memory
+ * waits for the own device, never for that of a rank ahead. */
+static int end_beside(symm_ctx *ctx, void *arg)
+{
+    const struct timespec nap = {0, 300000000};
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    for (int ahead = 0; ahead < s.n; ahead++) {
+        symm_team *part = NULL;
+
+        CHECK_OK(symm_team_split(s.team, 0, s.rank, &part));
+        CHECK_OK(symm_barrier(part, NULL, NULL));
+        CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+        if (s.rank != ahead)
+            nanosleep(&nap, NULL);
+        else
+            CHECK_OK(reduce(s.team, s.in.device, s.out.device, s.streams[0], NULL));
+        symm_team_destroy(part);
+        if (s.rank != ahead)
+            CHECK_OK(reduce(s.team, s.in.device, s.out.device, s.streams[0], NULL));
+        CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
+    }
+    stage_close(&s);
+    return 0;
+}
+
 static int handles(symm_ctx *ctx, void *arg)
 {
     struct stage s;
@@ -489,6 +517,12 @@ static void test_handles(void **state)
     run(handles, 2, false);
 }
 
+static void test_end(void **state)
+{
+    (void)state;
+    run(end_beside, 2, false);
+}
+
 static void test_cost(void **state)
 {
     (void)state;
@@ -532,10 +566,10 @@ static void test_endless(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_handles),   cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_one_sided), cmocka_unit_test(test_unmet),
-        cmocka_unit_test(test_doomed),    cmocka_unit_test(test_endless),
-        cmocka_unit_test(test_third)};
+        cmocka_unit_test(test_handles), cmocka_unit_test(test_end),
+        cmocka_unit_test(test_cost),    cmocka_unit_test(test_one_sided),
+        cmocka_unit_test(test_unmet),   cmocka_unit_test(test_doomed),
+        cmocka_unit_test(test_endless), cmocka_unit_test(test_third)};
     int failed;
 
     device_suite();
