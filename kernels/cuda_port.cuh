@@ -10,7 +10,8 @@
  * like, and simt_relax() for a poll that found nothing.
  *
  * SYMM_KERNEL(name) { ... } is a kernel for blocks of up to SYMM_MAX_BLOCK threads, and
- * SYMM_KERNEL_OF(name, n) one for up to n; the one argument is `args`.
+ * SYMM_KERNEL_OF(name, n) one for up to n; the one argument is `args`. Their last act is
+ * symm_kernel_done. SYMM_KERNEL_BARE(name), for calls that take no channel, has nothing added.
  *
  * Guarantees: `relaxed`, `acquire` and `release` are of system scope, so they hold between
  * devices and the host. Lines are 16 bytes at a multiple of 16; only each 8-byte half of one
@@ -46,6 +47,11 @@
     }                                                                                  \
     static void name##_body(const struct symm_cuda_args &args)
 #endif
+#if !defined(SYMM_KERNEL_BARE)
+#define SYMM_KERNEL_BARE(name)                                                         \
+    extern "C" __attribute__((visibility("default"))) void name(                       \
+        const struct symm_cuda_args args)
+#endif
 #define SYMM_KERNEL_OF(name, threads) SYMM_KERNEL(name)
 #define SYMM_COLD                     static
 #define SYMM_CONSTANT                 constexpr /* a function of constants */
@@ -64,6 +70,9 @@
     static __device__ __forceinline__ void name##_body(                                \
         const struct symm_cuda_args &args)
 #define SYMM_KERNEL(name) SYMM_KERNEL_OF(name, SYMM_MAX_BLOCK)
+#define SYMM_KERNEL_BARE(name)                                                         \
+    extern "C" __global__ void __launch_bounds__(SYMM_MAX_BLOCK, 1)                    \
+        name(const __grid_constant__ struct symm_cuda_args args)
 #define SYMM_COLD         static __device__ __noinline__ /* rare: its code is out of the way */
 #define SYMM_CONSTANT     __host__ __device__ constexpr
 #define SYMM_UNROLL       _Pragma("unroll")

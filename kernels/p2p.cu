@@ -27,6 +27,13 @@
  */
 #include "cuda_pull.cuh"
 
+/* Where `told` is if it may say something; else the channel's own mark once more, so that no
+ * branch stands between the loads. */
+SYMM_DEVICE const uint32_t *told_of(const struct symm_cuda_args &args)
+{
+    return args.flags & SYMM_CUDA_TOLD ? &args.team.state->told : symm_failed_of(args);
+}
+
 /* 0, or why the channel has failed; threads of a block may differ, and who gets a failure
  * has reported it. The counter's value comes with it: one load's time for all. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
@@ -35,9 +42,7 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     uint32_t failed, told;
 
     failed = symm_port_load32_relaxed(symm_failed_of(args));
-    told = args.flags & SYMM_CUDA_TOLD
-               ? symm_port_load32_relaxed(&args.team.state->told)
-               : 0;
+    told = symm_port_load32_relaxed(told_of(args));
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
     failed = failed != 0 ? failed : told;
     if (failed != 0 && args.result)
@@ -69,7 +74,7 @@ SYMM_DEVICE void copy(const struct symm_cuda_args &args)
                           symm_line_gather(args.in, bytes, args.bytes, 1, true));
 }
 
-SYMM_KERNEL(symm_p2p_put)
+SYMM_KERNEL_BARE(symm_p2p_put)
 {
     const bool signals = args.signal >= 0;
     const bool few = gridDim.x == 1 && args.bytes <= (uint64_t)16 * blockDim.x &&
@@ -104,7 +109,7 @@ SYMM_KERNEL(symm_p2p_put)
     }
 }
 
-SYMM_KERNEL(symm_p2p_signal)
+SYMM_KERNEL_BARE(symm_p2p_signal)
 {
     uint32_t count;
 
@@ -115,7 +120,7 @@ SYMM_KERNEL(symm_p2p_signal)
         raise(args, count + 1);
 }
 
-SYMM_KERNEL(symm_p2p_signal_wait)
+SYMM_KERNEL_BARE(symm_p2p_signal_wait)
 {
     const uint32_t *counter = &args.team.state->awaited[args.peer][args.signal];
     uint32_t count, why, told;
@@ -124,10 +129,9 @@ SYMM_KERNEL(symm_p2p_signal_wait)
     if (threadIdx.x != 0)
         return;
     symm_round_depend(args);
+    symm_round_trigger(args); /* of few threads: as kernels of SYMM_CUDA_EARLY */
     why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
-    told = args.flags & SYMM_CUDA_TOLD
-               ? symm_port_load32_relaxed(&args.team.state->told)
-               : 0;
+    told = symm_port_load32_relaxed(told_of(args));
     count = symm_port_load32_relaxed(counter);
     seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));
     why = why != 0 ? why : told;
