@@ -34,6 +34,8 @@ struct symm_cuda_scratch {
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 #define SYMM_CUDA_TOLD          8u /* state->told may say of a failure: look at it */
 #define SYMM_CUDA_EARLY         16u /* few threads: block 0 triggers dependents at once */
+#define SYMM_CUDA_RELAY         32u /* a put behind an early kernel: triggers before it waits for
+                                       that; the kernel behind the put does not */
 #define SYMM_EARLY_THREADS      64 /* of such a kernel for each multiprocessor, at most */
 
 #define SYMM_PAIR_AHEAD                                                                \

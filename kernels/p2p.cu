@@ -27,6 +27,16 @@
  */
 #include "cuda_pull.cuh"
 
+/* A put or a signal never waits for a peer, but may be resident behind a kernel that does. At
+ * most one in a row triggers before that has ended, so no queue becomes resident. */
+SYMM_DEVICE void depend(const struct symm_cuda_args &args)
+{
+    if (args.flags & SYMM_CUDA_RELAY)
+        symm_round_trigger(args);
+    symm_round_depend(args);
+    symm_round_trigger(args);
+}
+
 /* Where `told` is if it may say something; else the channel's own mark once more, so that no
  * branch stands between the loads. */
 SYMM_DEVICE const uint32_t *told_of(const struct symm_cuda_args &args)
@@ -84,8 +94,7 @@ SYMM_KERNEL_BARE(symm_p2p_put)
     uint32_t count, failed;
     bool stopped;
 
-    symm_round_depend(args);
-    symm_round_trigger(args);
+    depend(args);
     if (few) /* on its way while the counters are */
         line = symm_line_gather(args.in, first, args.bytes, 1, true);
     failed = begin(
@@ -113,8 +122,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal)
 {
     uint32_t count;
 
-    symm_round_depend(args);
-    symm_round_trigger(args);
+    depend(args);
     if (begin(args, &args.team.state->sent[args.peer][args.signal], &count) == 0 &&
         threadIdx.x == 0)
         raise(args, count + 1);

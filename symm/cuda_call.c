@@ -249,10 +249,11 @@ bool symm__cuda_elsewhere(CUresult result)
  * Whether the kernel may be resident before the one in front of it has ended. One that
  * triggers at once may be waiting for a peer: a large kernel behind it would hold the room
  * that the peer's kernels, or this rank's on other streams, need. What else is on the stream
- * is not seen: it triggers nothing, or the user has made it so.
+ * is not seen: it triggers nothing, or the user has made it so. SYMM_CUDA_RELAY is left only
+ * to a kernel right behind an early one.
  */
 static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape shape,
-                       const struct symm_cuda_args *args, CUstream stream)
+                       struct symm_cuda_args *args, CUstream stream)
 {
     const uintptr_t handle = (uintptr_t)stream + 1; /* 0: no stream */
     uintptr_t *slot =
@@ -265,6 +266,8 @@ static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape sha
         __atomic_store_n(slot, handle, __ATOMIC_RELAXED);
     else if (!early && seen == handle)
         __atomic_store_n(slot, 0, __ATOMIC_RELAXED);
+    if (seen != handle)
+        args->flags &= ~SYMM_CUDA_RELAY;
     return calls->dependent &&
            (early || seen == 0 || shape.blocks <= (uint32_t)calls->ctx->processors / 4);
 }

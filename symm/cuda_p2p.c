@@ -65,7 +65,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
         .tag = t->tag,
         .channel = (uint32_t)channel,
         .flags =
-            (t->waits ? SYMM_CUDA_EARLY : 0) |
+            (t->waits ? SYMM_CUDA_EARLY : SYMM_CUDA_RELAY) |
             (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED) ? SYMM_CUDA_TOLD
                                                                     : 0),
         .kind = (int32_t)call,
