@@ -7,9 +7,12 @@
  */
 #include "adjacent.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "place_sort.h"
 
 #define MAX_LEVELS 6 /* 64^6 turns */
 
@@ -36,8 +39,9 @@ struct sweep {
     struct turn_set set;
     struct event *events;
     size_t event_count;
-    struct adjacent *pairs;
+    struct place_block *pairs; /* their keys: see pair_key */
     size_t pair_count;
+    struct place_block *spare; /* room to sort in, for as many as there may be pairs */
 };
 
 /* ---- Sets of turns -------------------------------------------------------------------- */
@@ -101,33 +105,18 @@ static int64_t set_previous(const struct turn_set *set, size_t turn)
 
 /* ---- The sweep ------------------------------------------------------------------------ */
 
-static int compare_seats(const void *left, const void *right)
+/* Pairs in the order of their keys are in that of adjacent.h. */
+static int64_t pair_key(const struct sweep *sweep, int before, int after,
+                        bool next_period)
 {
-    const struct seat *a = left, *b = right;
-
-    if (a->turn != b->turn)
-        return a->turn < b->turn ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    return ((int64_t)after * sweep->count + before) * 2 + next_period;
 }
 
-static int compare_events(const void *left, const void *right)
+static struct adjacent pair_of_key(const struct sweep *sweep, int64_t key)
 {
-    const struct event *a = left, *b = right;
-
-    if (a->address != b->address)
-        return a->address < b->address ? -1 : 1;
-    return a->seat < b->seat ? -1 : a->seat > b->seat;
-}
-
-static int compare_pairs(const void *left, const void *right)
-{
-    const struct adjacent *a = left, *b = right;
-
-    if (a->after != b->after)
-        return a->after < b->after ? -1 : 1;
-    if (a->before != b->before)
-        return a->before < b->before ? -1 : 1;
-    return a->next_period - b->next_period;
+    return (struct adjacent){.before = (int)(key / 2 % sweep->count),
+                             .after = (int)(key / 2 / sweep->count),
+                             .next_period = key % 2};
 }
 
 /* The pair of a seat that is taken and the one that follows it. */
@@ -141,8 +130,8 @@ static void add_pair(struct sweep *sweep, size_t seat)
     if (around &&
         (!sweep->loop || ((size_t)next == seat && sweep->seats[seat].turn < 0)))
         return;
-    sweep->pairs[sweep->pair_count++] =
-        (struct adjacent){sweep->seats[seat].index, sweep->seats[next].index, around};
+    sweep->pairs[sweep->pair_count++].offset =
+        pair_key(sweep, sweep->seats[seat].index, sweep->seats[next].index, around);
 }
 
 static void add_previous(struct sweep *sweep, size_t seat)
@@ -167,39 +156,75 @@ static void sweep_address(struct sweep *sweep, size_t first, size_t end)
     }
 }
 
+/* By turn; equal turns stay in the order of the list. sweep->pairs is room. */
+static void sort_seats(struct sweep *sweep)
+{
+    for (int i = 0; i < sweep->count; i++)
+        sweep->pairs[i] = (struct place_block){
+            .offset = (int64_t)sweep->extents[i].turn - INT_MIN, .item = i};
+    symm__place_sort_stable(sweep->pairs, sweep->spare, sweep->count);
+    for (int i = 0; i < sweep->count; i++) {
+        const int index = sweep->pairs[i].item;
+        sweep->seats[i] = (struct seat){sweep->extents[index].turn, index};
+    }
+}
+
+/* By address, then seat. sweep->pairs is room. */
+static void sort_events(struct sweep *sweep)
+{
+    struct place_block *sorted = sweep->pairs;
+    int count = 0;
+
+    for (int i = 0; i < sweep->count; i++) {
+        const struct extent *extent = &sweep->extents[sweep->seats[i].index];
+        if (extent->low >= extent->high)
+            continue;
+        sorted[count++] =
+            (struct place_block){(int64_t)extent->low, .end = true, .item = i};
+        sorted[count++] =
+            (struct place_block){(int64_t)extent->high, .end = false, .item = i};
+    }
+    symm__place_sort_stable(sorted, sweep->spare, count);
+    for (int k = 0; k < count; k++)
+        sweep->events[k] = (struct event){(size_t)sorted[k].offset,
+                                          (size_t)sorted[k].item, sorted[k].end};
+    sweep->event_count = (size_t)count;
+}
+
 static bool prepare(struct sweep *sweep)
 {
     const size_t count = (size_t)sweep->count;
 
+    if (sweep->count > INT_MAX / 3)
+        return false;
     sweep->seats = calloc(count + 1, sizeof(*sweep->seats));
     sweep->events = calloc(2 * count + 1, sizeof(*sweep->events));
     sweep->pairs = calloc(3 * count + 1, sizeof(*sweep->pairs));
-    if (!sweep->seats || !sweep->events || !sweep->pairs ||
+    sweep->spare = calloc(3 * count + 1, sizeof(*sweep->spare));
+    if (!sweep->seats || !sweep->events || !sweep->pairs || !sweep->spare ||
         !set_init(&sweep->set, count + 1))
         return false;
-    for (size_t i = 0; i < count; i++)
-        sweep->seats[i] = (struct seat){sweep->extents[i].turn, (int)i};
-    qsort(sweep->seats, count, sizeof(*sweep->seats), compare_seats);
-    for (size_t i = 0; i < count; i++) {
-        const struct extent *extent = &sweep->extents[sweep->seats[i].index];
-        if (extent->low >= extent->high)
-            continue;
-        sweep->events[sweep->event_count++] = (struct event){extent->low, i, true};
-        sweep->events[sweep->event_count++] = (struct event){extent->high, i, false};
-    }
-    qsort(sweep->events, sweep->event_count, sizeof(*sweep->events), compare_events);
+    sort_seats(sweep);
+    sort_events(sweep);
     return true;
 }
 
-static size_t drop_repeated(struct adjacent *pairs, size_t count)
+/* The pairs, sorted, each once. */
+static struct adjacent *list_pairs(const struct sweep *sweep, size_t *found)
 {
-    size_t kept = 0;
+    struct adjacent *list = malloc((sweep->pair_count + 1) * sizeof(*list));
+    int64_t previous = -1;
 
-    qsort(pairs, count, sizeof(*pairs), compare_pairs);
-    for (size_t i = 0; i < count; i++)
-        if (kept == 0 || compare_pairs(&pairs[kept - 1], &pairs[i]) != 0)
-            pairs[kept++] = pairs[i];
-    return kept;
+    if (!list)
+        return NULL;
+    *found = 0;
+    symm__place_sort_stable(sweep->pairs, sweep->spare, (int)sweep->pair_count);
+    for (size_t i = 0; i < sweep->pair_count; i++) {
+        if (sweep->pairs[i].offset != previous)
+            list[(*found)++] = pair_of_key(sweep, sweep->pairs[i].offset);
+        previous = sweep->pairs[i].offset;
+    }
+    return list;
 }
 
 struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
@@ -207,6 +232,7 @@ struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
 {
     struct sweep sweep = {.extents = extents, .count = count, .loop = loop};
     const bool good = prepare(&sweep);
+    struct adjacent *pairs = NULL;
     size_t first = 0;
 
     for (size_t i = 0; good && i < sweep.event_count; i++) {
@@ -216,14 +242,13 @@ struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
         sweep_address(&sweep, first, i + 1);
         first = i + 1;
     }
+    if (good)
+        pairs = list_pairs(&sweep, found);
     free(sweep.seats);
     free(sweep.events);
+    free(sweep.pairs);
+    free(sweep.spare);
     for (int l = 0; l < sweep.set.depth; l++)
         free(sweep.set.levels[l]);
-    if (!good) {
-        free(sweep.pairs);
-        return NULL;
-    }
-    *found = drop_repeated(sweep.pairs, sweep.pair_count);
-    return sweep.pairs;
+    return pairs;
 }
