@@ -300,7 +300,12 @@ static symm_status list_chains(struct order *order)
         return too_large(order);
     order->before_first =
         symm__pool_alloc(&order->access_pool, moments + 1, sizeof(uint32_t));
-    return order->before_first ? SYMM_OK : nomem(order);
+    if (order->keeps_ends)
+        order->ends =
+            symm__pool_alloc(&order->access_pool, 2 * ((size_t)program->op_count + 1),
+                             (size_t)order->chain_count * sizeof(uint32_t));
+    return order->before_first && (order->ends || !order->keeps_ends) ? SYMM_OK
+                                                                      : nomem(order);
 }
 
 symm_status symm__order_set(struct order *order, const symm_plan_algorithm *algorithms)
@@ -309,6 +314,7 @@ symm_status symm__order_set(struct order *order, const symm_plan_algorithm *algo
     symm_status status;
 
     symm__pool_free(&order->access_pool);
+    order->ends = NULL;
     order->algorithms = algorithms;
     memset(order->entry, 0, ops * sizeof(bool));
     memset(order->exit, 0, ops * sizeof(bool));

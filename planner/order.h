@@ -55,6 +55,8 @@ struct order {
     int *chain_of; /* [relation x lanes + lane]: index in chains, or -1 */
     /* Found by a run: [(buffer x 2 + period) x chain_count]: clock before first_write. */
     uint32_t *before_first;
+    bool keeps_ends; /* the caller's wish, before symm__order_set */
+    uint32_t *ends;  /* with keeps_ends, of the last run: see symm__order_ends. Else NULL */
 };
 
 /* Borrows program (finished), which must outlive it. */

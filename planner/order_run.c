@@ -440,6 +440,7 @@ symm_status symm__order_run(struct order *order)
 
     if (!run_init(&run, order))
         status = symm__program_nomem(order->program);
+    run.ends = order->ends;
     do {
         run.changed = false;
         if (status == SYMM_OK)

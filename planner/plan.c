@@ -240,8 +240,7 @@ static symm_status fill(struct plan_private *private, struct order *order,
     if (status != SYMM_OK)
         return status;
     status = symm_plan_run_hash(plan, &plan->run_hash);
-    if (status == SYMM_OK)
-        status = symm_plan_hash(plan, &plan->plan_hash);
+    plan->plan_hash = symm__plan_hash_over(plan, plan->run_hash);
     plan->has_run_hash = plan->has_plan_hash = true;
     return status;
 }

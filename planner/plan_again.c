@@ -262,6 +262,7 @@ symm_status symm__plan_again(struct pool *pool, struct order *order,
     symm_status status;
 
     *choice = (struct choice){.name = "as the plan before"};
+    order->keeps_ends = true; /* this run is the last one */
     status = allocate(&again);
     if (status == SYMM_OK)
         status = take_ops(&again);

@@ -16,7 +16,7 @@
 struct finder {
     struct plan_private *plan;
     const struct lifetimes *lives;
-    uint32_t *ends;         /* see symm__order_ends */
+    const uint32_t *ends;   /* see symm__order_ends */
     int *sent, *sent_start; /* [stream + 1]: its puts and collectives, as issued */
     int *op; /* by buffer: what frees it, an op of the program; -1: none */
     /* The pairs of the certificate by `before`: [buffer + 1]. */
@@ -188,20 +188,22 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
     const size_t ops = (size_t)order->program->op_count + 1;
     const size_t chains = (size_t)order->chain_count;
     struct finder finder = {.plan = plan, .lives = lives};
+    uint32_t *played =
+        order->ends ? NULL : calloc(2 * ops, (chains + 1) * sizeof(*played));
     symm_status status = SYMM_OK;
     bool good;
 
     finder.op = calloc((size_t)lives->count + 1, sizeof(*finder.op));
-    finder.ends = calloc(2 * ops, (chains + 1) * sizeof(*finder.ends));
+    finder.ends = order->ends ? order->ends : played;
     good = finder.op && finder.ends && list_sent(&finder) && list_next(&finder);
-    if (good)
-        status = symm__order_ends(order, finder.ends);
+    if (good && played)
+        status = symm__order_ends(order, played);
     if (good && status == SYMM_OK) {
         find_ops(&finder);
         good = name_them(&finder);
     }
     free(finder.op);
-    free(finder.ends);
+    free(played);
     free(finder.sent);
     free(finder.sent_start);
     free(finder.next);

@@ -71,6 +71,9 @@ symm_status symm__plan_certify(struct plan_private *plan,
 symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
                              const struct lifetimes *lives) SYMM_MUST_CHECK;
 
+/* plan_write.c: the plan_hash of a plan with this run_hash. */
+uint64_t symm__plan_hash_over(const symm_plan *plan, uint64_t run);
+
 /* An empty plan; NULL: memory is exhausted. */
 struct plan_private *symm__plan_new(void);
 

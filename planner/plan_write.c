@@ -140,15 +140,10 @@ static void put_chain(struct json_out *out, const symm_plan_chain *chain,
     symm__json_put(out, "}");
 }
 
-symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
+uint64_t symm__plan_hash_over(const symm_plan *plan, uint64_t run)
 {
     struct json_out out;
-    uint64_t run = 0;
-    symm_status status;
 
-    if (!plan || !hash)
-        return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
-    status = symm_plan_run_hash(plan, &run);
     symm__json_hash_begin(&out);
     put_list(&out, "{\"antichain\":[", plan->antichain, plan->antichain_count, ",");
     symm__json_put(&out, ",\"certificate\":[");
@@ -179,7 +174,18 @@ symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
     put_flag(&out, ",\"lower_bound_proved\":", plan->lower_bound_proved);
     put_hash(&out, ",\"run_hash\":", run);
     symm__json_put(&out, "}");
-    *hash = out.hash;
+    return out.hash;
+}
+
+symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
+{
+    uint64_t run = 0;
+    symm_status status;
+
+    if (!plan || !hash)
+        return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
+    status = symm_plan_run_hash(plan, &run);
+    *hash = symm__plan_hash_over(plan, run);
     return status;
 }
 
