@@ -14,7 +14,13 @@
 
 #define UNIT 768 /* bytes; a multiple of 256 that 2, 3 and 4 ranks can share */
 
-const struct plan_case_edit plan_case_no_edit = {-1, -1, 0, -1, -1};
+const struct plan_case_edit plan_case_no_edit = {.drop = -1,
+                                                 .shrink = -1,
+                                                 .early = -1,
+                                                 .new_loop = -1,
+                                                 .move = -1,
+                                                 .insert = -1,
+                                                 .grow = -1};
 
 static int below(uint64_t *random, int count)
 {
@@ -196,6 +202,26 @@ symm_program *plan_case_program(uint64_t *random, const struct plan_case_limits 
     return plan_case_program(random, limits);
 }
 
+/* A new buffer, written and reduced over the world on this stream. */
+static void insert_use(symm_program *program, int stream)
+{
+    symm_program_op op = {.size = sizeof(op), .kind = SYMM_PROGRAM_WRITE};
+    int buffer;
+
+    must_work(symm_program_add_bytes(program, "inserted", UNIT, &buffer));
+    op.stream = stream;
+    op.buffers = &buffer;
+    op.buffer_count = 1;
+    must_work(symm_program_add_op(program, &op));
+    op = (symm_program_op){.size = sizeof(op),
+                           .kind = SYMM_PROGRAM_ALL_REDUCE,
+                           .site = "inserted",
+                           .stream = stream,
+                           .in = buffer,
+                           .out = -1};
+    must_work(symm_program_add_op(program, &op));
+}
+
 symm_program *plan_case_edit(const symm_program *p, const struct plan_case_edit *edit)
 {
     symm_program *copy;
@@ -210,12 +236,17 @@ symm_program *plan_case_edit(const symm_program *p, const struct plan_case_edit 
                                          p->groups[g].length, p->groups[g].ranks,
                                          &index));
     for (int b = 0; b < p->buffer_count; b++)
-        must_work(symm_program_add_bytes(copy, p->buffers[b].name, p->buffers[b].bytes,
-                                         &index));
+        must_work(symm_program_add_bytes(
+            copy, p->buffers[b].name, p->buffers[b].bytes * (b == edit->grow ? 2 : 1),
+            &index));
     for (int i = 0; i < p->op_count; i++) {
         symm_program_op op = p->ops[i];
+        if (i == edit->insert)
+            insert_use(copy, op.stream);
         if (i == edit->drop)
             continue;
+        if (i == edit->move)
+            op.stream = edit->stream;
         if (i == edit->early)
             op.early_start = !op.early_start;
         if (i == edit->shrink) {

@@ -33,6 +33,10 @@ struct plan_case_edit {
     int group;
     int early;    /* op whose early_start is turned over */
     int new_loop; /* 0 or 1; -1: as it was */
+    int move;     /* op that goes to `stream`; -1: none */
+    int stream;
+    int insert; /* op before which a buffer is added, written and reduced; -1: none */
+    int grow;   /* buffer that gets twice its bytes; -1: none */
 };
 extern const struct plan_case_edit plan_case_no_edit;
 /* NULL if the library refuses the changed program. */
