@@ -142,8 +142,10 @@ static bool check_access(const struct play *play, const struct check_access *b,
 
     if (!b->write) {
         const int at = last_write[seat];
-        if (at < 0 || (at >= seat && play->period == 0) || life->touch[at]->op == b->op)
+        if (at < 0 || (at >= seat && play->period == 0))
             return true;
+        if (at < seat && life->touch[at]->op == b->op)
+            return true; /* check_fit has seen to it; not to the one a period before */
         return check_pair(play, life->touch[at], play->period - (at > seat), b);
     }
     for (int i = 1; i <= (play->period ? life->touch_count : seat); i++) {
@@ -310,6 +312,7 @@ static bool end_op(struct play *play, int position)
         memcpy(clock_at(play, play->before, stream, 0), ended,
                moments * sizeof(uint32_t));
     raise(ended, play->now, moments);
+    symm__check_frees_ended(play->c, position, play->period, ended);
     return !play->keep[position] || keep_clocks(play, &play->kept[position], ended);
 }
 

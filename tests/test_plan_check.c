@@ -267,6 +267,24 @@ static void test_objections(void **state)
     }
 }
 
+/* In place, an op writes what its peers read in it: in the next period they come back. */
+static void test_in_place_around_the_circle(void **state)
+{
+    (void)state;
+    for (int barriers = 0; barriers < 8; barriers++) {
+        symm_program *p = program(2, barriers & 4, 1, 1);
+        char name[64];
+        reduce(p, "whole", 0, 0, 0);
+        struct plan_case *c = plan_of(p);
+        c->plan.ops[0].algorithm = SYMM_PLAN_TWO_SHOT_PULL;
+        c->plan.ops[0].entry_barrier = barriers & 1;
+        c->plan.ops[0].exit_barrier = barriers & 2;
+        snprintf(name, sizeof(name), "two_shot_pull in place, barriers %d", barriers);
+        judge(name, c, barriers != 4);
+        done(c, p);
+    }
+}
+
 /* Nothing orders an engine's members: that one is through says nothing of the others. */
 static void test_engine_orders_nothing(void **state)
 {
@@ -762,6 +780,7 @@ int main(void)
         cmocka_unit_test(test_cycles),
         cmocka_unit_test(test_algorithms),
         cmocka_unit_test(test_objections),
+        cmocka_unit_test(test_in_place_around_the_circle),
         cmocka_unit_test(test_engine_orders_nothing),
         cmocka_unit_test(test_puts),
         cmocka_unit_test(test_streams),
