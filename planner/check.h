@@ -48,6 +48,7 @@ struct check_op {
     bool pushed;                 /* none completes before the senders have started */
     struct check_access *accesses;
     int access_count;
+    int own[2]; /* by period: its lane on the owner, if it frees buffers */
 };
 
 /* The ops of a lane on the ranks that stand in a relation to an owner. */
@@ -55,6 +56,7 @@ struct check_chain {
     enum check_who who;
     int group, parameter; /* the parameter: a root or a shift, else 0 */
     int lane;
+    bool touched; /* some access lies on it */
 };
 
 /* On this chain the accesses to a buffer are over at this moment. */
@@ -73,6 +75,10 @@ struct check_life {
     int turn;
     struct check_last *last;
     int last_count;
+    struct check_op *freed_by; /* or NULL */
+    /* By period: whether the end of freed_by in it lies behind this life, on every owner,
+     * and before the first write of each neighbour that was looked at. */
+    bool freed[2];
 };
 
 struct check {
@@ -130,5 +136,14 @@ bool symm__check_lives(struct check *c); /* check_lives.c, fills lives and chain
 bool symm__check_order(struct check *c); /* check_order.c, fills begins */
 bool symm__check_certificate(struct check *c); /* check_certificate.c */
 bool symm__check_figures(struct check *c);     /* check_figures.c */
+
+/* check_frees.c: what the plan frees, before the order is played ... */
+bool symm__check_frees_listed(struct check *c);
+/* ... when `position` and all before it on its stream are over: clocks of its owner ... */
+void symm__check_frees_ended(struct check *c, int position, int period,
+                             const uint32_t *ended);
+/* ... for each pair of neighbours, and when all of them have been looked at. */
+void symm__check_frees_before(struct check *c, int before, int after, bool next);
+bool symm__check_frees(struct check *c);
 
 #endif

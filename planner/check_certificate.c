@@ -163,7 +163,8 @@ static bool fit_chains(struct shares *all)
 
     for (int i = 0; i < plan->chain_count; i++) {
         int k = 0;
-        while (k < c->chain_count && !is_chain(c, &plan->chains[i], &c->chains[k]))
+        while (k < c->chain_count &&
+               (!c->chains[k].touched || !is_chain(c, &plan->chains[i], &c->chains[k])))
             k++;
         if (k == c->chain_count || all->seen[k])
             return symm__check_refuse(
@@ -281,6 +282,7 @@ static bool check_pairs(struct shares *all)
             break;
         if (!check_entry(all, &all->listed[at]))
             return false;
+        symm__check_frees_before(c, pair->before, pair->after, pair->next);
         c->report->proved++;
     }
     if (at == listed)

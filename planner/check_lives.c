@@ -92,19 +92,24 @@ static bool find_turns(struct check *c)
 
 /* ---- Chains ------------------------------------------------------------------------------ */
 
-static int find_chain(struct check *c, const struct check_access *access, int period,
-                      int hint)
+static struct check_chain chain_of(const struct check *c,
+                                   const struct check_access *access, int period)
 {
     const symm_program_op *op = c->ops[access->op].op;
     const bool rooted = access->who == CHECK_READERS || access->who == CHECK_ROOT;
-    const struct check_chain wanted = {
-        .who = access->who,
-        .group = access->who == CHECK_SELF ? 0 : op->group,
-        .parameter = access->who == CHECK_SENDER ? op->shift
-                     : rooted                    ? op->root
-                                                 : 0,
-        .lane = symm__check_lane(c, access->op, period)};
 
+    return (struct check_chain){.who = access->who,
+                                .group = access->who == CHECK_SELF ? 0 : op->group,
+                                .parameter = access->who == CHECK_SENDER ? op->shift
+                                             : rooted                    ? op->root
+                                                                         : 0,
+                                .lane = symm__check_lane(c, access->op, period),
+                                .touched = true};
+}
+
+/* The index of a chain; it is added if it is new. -1: no memory. */
+static int find_chain(struct check *c, struct check_chain wanted, int hint)
+{
     for (int i = 0; i < c->chain_count; i++) {
         const int k = (hint + i) % c->chain_count;
         const struct check_chain *chain = &c->chains[k];
@@ -129,10 +134,20 @@ static bool list_chains(struct check *c)
 
     for (int a = 0; a < c->access_count; a++)
         for (int period = 0; period < 2; period++) {
-            hint = find_chain(c, &c->accesses[a], period, hint);
+            hint = find_chain(c, chain_of(c, &c->accesses[a], period), hint);
             if (hint < 0)
                 return symm__check_nomem(c);
             c->accesses[a].chain[period] = hint;
+        }
+    for (int i = 0; i < c->op_count; i++)
+        for (int period = 0; period < 2 && c->ops[i].planned; period++) {
+            if (c->ops[i].planned->free_count == 0)
+                continue;
+            hint = find_chain(
+                c, (struct check_chain){.lane = symm__check_lane(c, i, period)}, hint);
+            if (hint < 0)
+                return symm__check_nomem(c);
+            c->ops[i].own[period] = hint;
         }
     return true;
 }

@@ -7,6 +7,8 @@
  * holds. States are kept whole in one array, which is also the queue of a breadth-first
  * search. Steps never take back what another step needs, so a step that touches no memory
  * may be taken at once wherever it is possible: nothing is lost (a persistent set of one).
+ * When an op and all before it on its stream are done on a rank, the buffers that the plan
+ * says it frees are filled there with what no op ever writes.
  */
 #include "interleave.h"
 
@@ -18,6 +20,7 @@
 #define MAX_PIECES  64
 #define MAX_TOUCHES 8   /* of one op */
 #define MAX_ITEMS   250 /* ops of all periods */
+#define FILLED      255 /* held by a piece that a free has filled */
 
 /* How far an op is on a rank. */
 enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, DONE };
@@ -453,11 +456,13 @@ static enum interleave_verdict begin_body(const struct world *w, unsigned char *
                 for (int p = t->first; t->owners[rank] >> o & 1 && p < t->last; p++) {
                     unsigned char *held = piece_of(w, state, o, p);
                     if (!t->write && pass == 0 && !finds(w, state, item, k, o, p))
-                        return unsafe(w,
-                                      "op %d on rank %d reads from rank %d what op %d "
-                                      "wrote",
-                                      w->list[item].action, rank, o,
-                                      held[0] ? w->list[held[0] - 1].action : -1);
+                        return unsafe(
+                            w, "op %d on rank %d reads from rank %d what %s %d wrote",
+                            w->list[item].action, rank, o,
+                            held[0] == FILLED ? "the free of piece" : "op",
+                            held[0] == FILLED ? p
+                            : held[0]         ? w->list[held[0] - 1].action
+                                              : -1);
                     if (!t->write || pass == 0)
                         continue;
                     if (held[0] != item + 1)
@@ -467,6 +472,56 @@ static enum interleave_verdict begin_body(const struct world *w, unsigned char *
                 }
         }
     return verdict;
+}
+
+/* Whether an op in flight on some rank touches this piece of the owner. */
+static bool is_touched(const struct world *w, unsigned char *state, int owner,
+                       int piece)
+{
+    for (int r = 0; r < w->ranks; r++)
+        for (int s = 0; s < w->streams; s++)
+            for (int slot = 0; slot < 2; slot++) {
+                const unsigned char *lane = lane_of(w, state, r, s);
+                if (lane[0] + slot >= w->stream_items[s])
+                    continue;
+                const int item = w->of_stream[s][lane[0] + slot];
+                const struct action *a = &w->actions[w->list[item].action];
+                for (int k = 0; k < a->touch_count; k++)
+                    if (in_flight(a, &a->touches[k], lane[1 + slot]) &&
+                        a->touches[k].owners[r] >> owner & 1 &&
+                        a->touches[k].first <= piece && piece < a->touches[k].last)
+                        return true;
+            }
+    return false;
+}
+
+static bool frees(const struct world *w, int item)
+{
+    const struct action *a = &w->actions[w->list[item].action];
+
+    return a->planned && a->planned->free_count > 0;
+}
+
+/* The item and all before it on its stream are done on the rank. */
+static enum interleave_verdict fill_freed(const struct world *w, unsigned char *state,
+                                          int rank, int item)
+{
+    const symm_plan_op *op = w->actions[w->list[item].action].planned;
+
+    for (int k = 0; frees(w, item) && k < op->free_count; k++) {
+        const symm_plan_buffer *buffer = &w->plan->buffers[op->frees[k]];
+        const int last = piece_at(w, buffer->offset + buffer->bytes);
+
+        for (int p = piece_at(w, buffer->offset); p < last; p++) {
+            unsigned char *held = piece_of(w, state, rank, p);
+            if (is_touched(w, state, rank, p))
+                return unsafe(w, "op %d frees %s on rank %d while it is touched",
+                              w->list[item].action, buffer->name, rank);
+            held[0] = FILLED;
+            held[1] = 0;
+        }
+    }
+    return INTERLEAVE_SAFE;
 }
 
 /* ---- Steps ----------------------------------------------------------------------- */
@@ -594,6 +649,18 @@ static unsigned char *copy_state(struct world *w, uint64_t index)
     return copy;
 }
 
+/* Whether buffers are freed when the op in this slot is done, and any done behind it. */
+static bool will_fill(const struct world *w, unsigned char *state, int rank, int stream,
+                      int slot)
+{
+    const unsigned char *lane = lane_of(w, state, rank, stream);
+    const int *items = &w->of_stream[stream][lane[0]];
+
+    if (slot == 1)
+        return false; /* the one before it is not done */
+    return frees(w, items[0]) || (lane[2] == DONE && frees(w, items[1]));
+}
+
 /* Takes the step of one op; returns false if there is none of the wanted kind. */
 static bool take_step(struct world *w, uint64_t index, int rank, int stream, int slot,
                       bool quiet, enum interleave_verdict *verdict)
@@ -607,6 +674,7 @@ static bool take_step(struct world *w, uint64_t index, int rank, int stream, int
     const int item = w->of_stream[stream][lane[0] + slot];
     const int phase =
         next_phase(w, state, rank, item, slot, (enum phase)lane[1 + slot], &touches);
+    touches = touches || (phase == DONE && will_fill(w, state, rank, stream, slot));
     if (phase < 0 || (quiet && touches))
         return false;
     state = copy_state(w, index);
@@ -615,6 +683,8 @@ static bool take_step(struct world *w, uint64_t index, int rank, int stream, int
         *verdict = begin_body(w, state, rank, item);
     lane[1 + slot] = (unsigned char)phase;
     while (lane[1] == DONE) {
+        if (*verdict == INTERLEAVE_SAFE)
+            *verdict = fill_freed(w, state, rank, w->of_stream[stream][lane[0]]);
         lane[0]++;
         lane[1] = lane[2];
         lane[2] = IDLE;

@@ -3,7 +3,7 @@
  * test_plan_fuzz.c - random programs are planned, and the checker must prove every plan;
  * then each plan is changed in one place, with its hashes taken away, and the checker must
  * refuse whatever is not true any more: offsets, turns, what follows what, entries,
- * witnesses, chains, the antichain, and every figure.
+ * witnesses, chains, the antichain, what ops free, and every figure.
  *
  * SYMM_TEST_PLANS=N sets the number of programs (default 1500; 1000000 with
  * SYMM_TEST_LONG=1), SYMM_TEST_SEED the first seed, which is printed.
@@ -36,6 +36,7 @@ enum change {
     WITNESS_DROPPED,
     CHAIN_CHANGED,
     ANTICHAIN_CHANGED,
+    FREES_CHANGED,
     CHANGES
 };
 
@@ -170,6 +171,28 @@ static bool change_antichain(struct plan_case *c, uint64_t *random, void **keep)
     return true;
 }
 
+/* Sites and buffers of the plan, one of them freed once more. What is freed twice, or by an
+ * index that is none, is wrong; what no op freed may be right. */
+static bool change_frees(struct plan_case *c, uint64_t *random, void **keep)
+{
+    symm_plan *plan = &c->plan;
+    symm_plan_op *op = &plan->ops[below(random, (size_t)plan->op_count)];
+    const int buffer = below(random, (size_t)plan->buffer_count + 1);
+    bool freed = buffer == plan->buffer_count;
+    int *made;
+
+    if (plan->op_count == 0)
+        return false;
+    for (int i = 0; i < plan->op_count; i++)
+        for (int k = 0; k < plan->ops[i].free_count; k++)
+            freed = freed || plan->ops[i].frees[k] == buffer;
+    freed = freed || plan->buffers[buffer].turn < 0;
+    made = copy_list(op->frees, (size_t)op->free_count, sizeof(*made), keep);
+    made[op->free_count++] = buffer;
+    op->frees = made;
+    return freed;
+}
+
 /* false: the change may leave the plan as right as it was. */
 static bool change(struct plan_case *c, enum change what, uint64_t *random, void **keep)
 {
@@ -198,6 +221,8 @@ static bool change(struct plan_case *c, enum change what, uint64_t *random, void
         return true;
     case CHAIN_CHANGED:
         return change_chain(c, random, keep);
+    case FREES_CHANGED:
+        return change_frees(c, random, keep);
     case ANTICHAIN_CHANGED:
         return change_antichain(c, random, keep);
     default:

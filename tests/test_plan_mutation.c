@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -32,12 +33,14 @@ enum mutation {
     DEPENDENCY_CUT,
     STARTED_EARLY,
     ALGORITHM_CHANGED,
+    FREED_ELSEWHERE, /* a buffer freed by another op, or by one although by none */
     MUTATIONS
 };
 
 static const char *const names[MUTATIONS] = {
-    "barrier dropped", "offsets exchanged", "offset moved",  "group shrunk",
-    "loop made odd",   "dependency cut",    "started early", "algorithm changed"};
+    "barrier dropped", "offsets exchanged", "offset moved",
+    "group shrunk",    "loop made odd",     "dependency cut",
+    "started early",   "algorithm changed", "freed elsewhere"};
 
 struct tally {
     uint64_t mutants, unsafe, rejected, large, cautious, unused;
@@ -67,6 +70,9 @@ static void judge(struct run *run, enum mutation mutation, struct plan_case *c)
     symm_plan_report report = {.size = sizeof(report)};
     struct tally *tally = &run->tallies[mutation];
 
+    for (int i = 0; i < c->plan.op_count && mutation != FREED_ELSEWHERE; i++)
+        c->plan.ops[i].free_count =
+            0; /* what a plan frees depends on all of the rest */
     plan_case_certify(c);
     const enum interleave_verdict verdict =
         interleave_search(c->program, &c->plan, &how);
@@ -173,6 +179,42 @@ static void change_algorithms(struct run *run, const symm_program *program,
     }
 }
 
+/* The op alone, of all ops, frees the buffer; what else it frees stays. */
+static void free_by(struct run *run, const symm_program *program, const symm_plan *plan,
+                    int buffer, int op)
+{
+    struct plan_case *c = plan_case_copy(program, plan);
+    int *frees = calloc(((size_t)plan->buffer_count + 1) * (size_t)plan->op_count,
+                        sizeof(*frees));
+
+    assert_non_null(frees);
+    for (int i = 0; i < plan->op_count; i++) {
+        symm_plan_op *made = &c->plan.ops[i];
+        int *list = frees + (size_t)i * ((size_t)plan->buffer_count + 1), count = 0;
+
+        for (int b = 0; b < plan->buffer_count; b++) {
+            bool listed = i == op && b == buffer;
+            for (int k = 0; k < plan->ops[i].free_count && b != buffer; k++)
+                listed = listed || plan->ops[i].frees[k] == b;
+            if (listed)
+                list[count++] = b;
+        }
+        made->frees = list;
+        made->free_count = count;
+    }
+    judge(run, FREED_ELSEWHERE, c);
+    plan_case_free(c);
+    free(frees);
+}
+
+static void change_frees(struct run *run, const symm_program *program,
+                         const symm_plan *plan)
+{
+    for (int b = 0; b < plan->buffer_count; b++)
+        for (int i = 0; i < plan->op_count; i++)
+            free_by(run, program, plan, b, i);
+}
+
 /* ---- The program changed under the plan ------------------------------------------ */
 
 static void try_edit(struct run *run, enum mutation mutation,
@@ -265,6 +307,7 @@ static void test_mutants(void **state)
             exchange_offsets(&run, program, plan);
             move_offsets(&run, program, plan);
             change_algorithms(&run, program, plan);
+            change_frees(&run, program, plan);
             edit_program(&run, program, plan);
             symm_plan_destroy(plan);
         }
