@@ -21,22 +21,12 @@ symm_status symm__merge_nomem(void)
     return symm__fail(SYMM_ERR_NOMEM, "merge: memory is exhausted");
 }
 
-const char *symm__merge_kind_name(enum merge_kind kind)
-{
-    static const char *const names[] = {
-#define KIND_NAME(name, json) json,
-        SYMM_MERGE_KIND_MAP(KIND_NAME)
-#undef KIND_NAME
-    };
-
-    return kind < MERGE_KINDS ? names[kind] : "unknown";
-}
-
 int symm__merge_shift(const struct merge_record *record,
                       const struct merge_event *event)
 {
     const struct merge_team *team = &record->teams[event->team];
-    const int way = event->kind == MERGE_WAIT ? -1 : 1; /* a wait names who sends */
+    const int way =
+        event->kind == SYMM_RECORD_WAIT ? -1 : 1; /* a wait names who sends */
     const int shift = way * (event->peer - team->place);
 
     return (shift % team->size + team->size) % team->size;
@@ -200,7 +190,7 @@ static bool events_equal(const struct merge_event *a, const struct merge_event *
 {
     if (a->kind != b->kind || a->stream != b->stream)
         return false;
-    if (a->kind == MERGE_DEPEND)
+    if (a->kind == SYMM_RECORD_DEPEND)
         return a->on == b->on;
     return a->team == b->team && a->peer == b->peer && a->signal == b->signal &&
            a->in == b->in && a->out == b->out && a->in_at == b->in_at &&
@@ -211,7 +201,7 @@ static bool events_equal(const struct merge_event *a, const struct merge_event *
 
 static bool touches(const struct merge_event *event)
 {
-    return event->kind != MERGE_DEPEND && (event->in >= 0 || event->out >= 0);
+    return event->kind != SYMM_RECORD_DEPEND && (event->in >= 0 || event->out >= 0);
 }
 
 static bool any_touches(const struct merge_events *events)
@@ -225,7 +215,7 @@ static bool any_touches(const struct merge_events *events)
 /* A barrier over the world that is no put's. */
 static bool is_rest(const struct merge_event *event)
 {
-    return event->kind == MERGE_BARRIER && event->team == 0 && !event->site;
+    return event->kind == SYMM_RECORD_BARRIER && event->team == 0 && !event->site;
 }
 
 /* Drops what a program has no word for and no buffer is touched by. */
@@ -236,8 +226,9 @@ static void drop_others(struct merge_events *events)
     for (int i = 0; i < events->count; i++) {
         const struct merge_event *event = &events->list[i];
 
-        if (touches(event) || event->kind == MERGE_DEPEND ||
-            event->kind == MERGE_WAIT || event->kind == MERGE_SIGNAL || is_rest(event))
+        if (touches(event) || event->kind == SYMM_RECORD_DEPEND ||
+            event->kind == SYMM_RECORD_WAIT || event->kind == SYMM_RECORD_SIGNAL ||
+            is_rest(event))
             events->list[kept++] = *event;
     }
     events->count = kept;
@@ -343,7 +334,7 @@ static void set_alone(struct merge *merge, int rank, const struct merge_events *
                      merge->records[0]
                          .buffers[event->in >= 0 ? event->in : event->out]
                          .alloc_id,
-                     symm__merge_kind_name(event->kind));
+                     symm_record_kind_name(event->kind));
         if (event->in >= 0)
             merge->alone[event->in] = true;
         if (event->out >= 0)

@@ -10,35 +10,10 @@
 
 #include "pool.h"
 #include "symm/plan.h"
-
-/* X(NAME, json_name): as the recorder writes them. */
-#define SYMM_MERGE_KIND_MAP(X)                                                         \
-    X(WRITE, "write")                                                                  \
-    X(READ, "read")                                                                    \
-    X(DEPEND, "depend")                                                                \
-    X(ALL_REDUCE, "all_reduce")                                                        \
-    X(REDUCE_SCATTER, "reduce_scatter")                                                \
-    X(ALL_GATHER, "all_gather")                                                        \
-    X(BROADCAST, "broadcast")                                                          \
-    X(ALL_TO_ALL, "all_to_all")                                                        \
-    X(BARRIER, "barrier")                                                              \
-    X(PUT, "put")                                                                      \
-    X(PUT_SIGNAL, "put_signal")                                                        \
-    X(GET, "get")                                                                      \
-    X(SIGNAL, "signal")                                                                \
-    X(WAIT, "wait")                                                                    \
-    X(SEND, "send")                                                                    \
-    X(RECV, "recv")
-
-enum merge_kind {
-#define SYMM_MERGE_ENUM(name, json) MERGE_##name,
-    SYMM_MERGE_KIND_MAP(SYMM_MERGE_ENUM)
-#undef SYMM_MERGE_ENUM
-        MERGE_KINDS
-};
+#include "symm/record_kinds.h"
 
 struct merge_event {
-    enum merge_kind kind;
+    symm_record_kind kind;
     symm_dtype dtype;
     symm_op reduce;
     int stream, on, team; /* team: index in the rank's teams */
@@ -124,14 +99,14 @@ symm_status symm__merge_read(struct pool *pool, const char *path,
 
 /* merge.c */
 symm_status symm__merge_nomem(void) SYMM_MUST_CHECK;
-const char *symm__merge_kind_name(enum merge_kind kind);
 static inline bool symm__merge_is_collective(const struct merge_event *event)
 {
-    return event->kind >= MERGE_ALL_REDUCE && event->kind <= MERGE_ALL_TO_ALL;
+    return event->kind >= SYMM_RECORD_ALL_REDUCE &&
+           event->kind <= SYMM_RECORD_ALL_TO_ALL;
 }
 static inline bool symm__merge_is_local(const struct merge_event *event)
 {
-    return event->kind == MERGE_WRITE || event->kind == MERGE_READ;
+    return event->kind == SYMM_RECORD_WRITE || event->kind == SYMM_RECORD_READ;
 }
 /* The other rank minus this one, around the team. */
 int symm__merge_shift(const struct merge_record *record,

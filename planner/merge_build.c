@@ -119,7 +119,8 @@ static int input_of(const struct build *build, const struct merge_event *event)
 {
     const struct merge_site *site = &build->merge->sites[event->site_id];
 
-    for (int r = 0; r < build->merge->world && event->kind == MERGE_BROADCAST; r++) {
+    for (int r = 0; r < build->merge->world && event->kind == SYMM_RECORD_BROADCAST;
+         r++) {
         const struct merge_record *record = &build->merge->records[r];
         const struct merge_event *other = &record->body.list[site->first[r]];
 
@@ -162,7 +163,7 @@ static symm_status add_local(struct build *build, symm_program_kind kind, int st
 
 static symm_status add_access(struct build *build, const struct merge_event *event)
 {
-    const bool writes = event->kind == MERGE_WRITE;
+    const bool writes = event->kind == SYMM_RECORD_WRITE;
     const int b = writes ? event->out : event->in, made = build->buffers[b];
     const bool whole = event->count == build->first->buffers[b].bytes;
     symm_status status = SYMM_OK;
@@ -194,9 +195,9 @@ static symm_status add_union(struct build *build, int stream)
 
             if (!(seen[b] & 1))
                 all[count++] = build->buffers[b];
-            if (event->kind == MERGE_WRITE && !(seen[b] & 2))
+            if (event->kind == SYMM_RECORD_WRITE && !(seen[b] & 2))
                 writes[written++] = build->buffers[b];
-            seen[b] |= event->kind == MERGE_WRITE ? 3 : 1;
+            seen[b] |= event->kind == SYMM_RECORD_WRITE ? 3 : 1;
         }
     }
     if (status == SYMM_OK)
@@ -264,8 +265,8 @@ static size_t elements_of(const struct build *build, const struct merge_event *e
                           int in)
 {
     const size_t size = (size_t)build->first->teams[event->team].size;
-    const bool blocks =
-        event->kind == MERGE_REDUCE_SCATTER || event->kind == MERGE_ALL_TO_ALL;
+    const bool blocks = event->kind == SYMM_RECORD_REDUCE_SCATTER ||
+                        event->kind == SYMM_RECORD_ALL_TO_ALL;
 
     return event->count * (blocks ? size : 1) *
            (build->raw[in] ? symm_dtype_size(event->dtype) : 1);
@@ -273,17 +274,17 @@ static size_t elements_of(const struct build *build, const struct merge_event *e
 
 static symm_status add_call(struct build *build, const struct merge_event *event)
 {
-    static const symm_program_kind kinds[MERGE_KINDS] = {
-        [MERGE_ALL_REDUCE] = SYMM_PROGRAM_ALL_REDUCE,
-        [MERGE_REDUCE_SCATTER] = SYMM_PROGRAM_REDUCE_SCATTER,
-        [MERGE_ALL_GATHER] = SYMM_PROGRAM_ALL_GATHER,
-        [MERGE_BROADCAST] = SYMM_PROGRAM_BROADCAST,
-        [MERGE_ALL_TO_ALL] = SYMM_PROGRAM_ALL_TO_ALL,
-        [MERGE_PUT_SIGNAL] = SYMM_PROGRAM_PUT,
-        [MERGE_WAIT] = SYMM_PROGRAM_WAIT};
+    static const symm_program_kind kinds[SYMM_RECORD_KINDS] = {
+        [SYMM_RECORD_ALL_REDUCE] = SYMM_PROGRAM_ALL_REDUCE,
+        [SYMM_RECORD_REDUCE_SCATTER] = SYMM_PROGRAM_REDUCE_SCATTER,
+        [SYMM_RECORD_ALL_GATHER] = SYMM_PROGRAM_ALL_GATHER,
+        [SYMM_RECORD_BROADCAST] = SYMM_PROGRAM_BROADCAST,
+        [SYMM_RECORD_ALL_TO_ALL] = SYMM_PROGRAM_ALL_TO_ALL,
+        [SYMM_RECORD_PUT_SIGNAL] = SYMM_PROGRAM_PUT,
+        [SYMM_RECORD_WAIT] = SYMM_PROGRAM_WAIT};
     const struct merge_site *site = &build->merge->sites[event->site_id];
-    const bool wait = event->kind == MERGE_WAIT;
-    const bool put = event->kind == MERGE_PUT_SIGNAL;
+    const bool wait = event->kind == SYMM_RECORD_WAIT;
+    const bool put = event->kind == SYMM_RECORD_PUT_SIGNAL;
     const int in = wait ? -1 : input_of(build, event);
     symm_program_op op = {.size = sizeof(op),
                           .kind = kinds[event->kind],
@@ -292,7 +293,8 @@ static symm_status add_call(struct build *build, const struct merge_event *event
                           .in = in < 0 ? -1 : build->buffers[in],
                           .out = event->out < 0 ? -1 : build->buffers[event->out],
                           .reduce = event->reduce,
-                          .root = event->kind == MERGE_BROADCAST ? event->peer : 0,
+                          .root =
+                              event->kind == SYMM_RECORD_BROADCAST ? event->peer : 0,
                           .shift = put ? symm__merge_shift(build->first, event) : 0};
     symm_status status = SYMM_OK;
 
@@ -332,8 +334,8 @@ static symm_status add_event(struct build *build, const struct merge_event *even
     status = end_gap(build, event->stream);
     if (status != SYMM_OK)
         return status;
-    return event->kind == MERGE_DEPEND ? add_depend(build, event)
-                                       : add_call(build, event);
+    return event->kind == SYMM_RECORD_DEPEND ? add_depend(build, event)
+                                             : add_call(build, event);
 }
 
 /* ---- The whole --------------------------------------------------------------------- */
@@ -400,8 +402,9 @@ static void fill_report(const struct build *build)
         const struct merge_event *event = &build->first->body.list[i];
 
         report->left_out += !event->kept && !symm__merge_is_local(event) &&
-                            event->kind != MERGE_BARRIER &&
-                            event->kind != MERGE_SIGNAL && event->kind != MERGE_WAIT;
+                            event->kind != SYMM_RECORD_BARRIER &&
+                            event->kind != SYMM_RECORD_SIGNAL &&
+                            event->kind != SYMM_RECORD_WAIT;
     }
     for (int b = 0; b < build->first->buffer_count; b++) {
         report->alone += build->buffers[b] >= 0 && merge->alone[b];

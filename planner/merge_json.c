@@ -149,11 +149,11 @@ static symm_status read_buffer(struct reading *at, const json_t *object, size_t 
 /* ---- Events ------------------------------------------------------------------------ */
 
 static symm_status read_kind(struct reading *at, const json_t *value,
-                             enum merge_kind *kind)
+                             symm_record_kind *kind)
 {
-    for (int k = 0; json_is_string(value) && k < MERGE_KINDS; k++) {
-        *kind = (enum merge_kind)k;
-        if (strcmp(json_string_value(value), symm__merge_kind_name(*kind)) == 0)
+    for (int k = 0; json_is_string(value) && k < SYMM_RECORD_KINDS; k++) {
+        *kind = (symm_record_kind)k;
+        if (strcmp(json_string_value(value), symm_record_kind_name(*kind)) == 0)
             return SYMM_OK;
     }
     return symm__json_refuse(&at->json, value, "an event of this version's recorder");
@@ -190,7 +190,7 @@ static symm_status read_event(struct reading *at, const json_t *object,
         status = number(at, object, list, index, "stream", 0, record->stream_count - 1,
                         &stream);
     event->stream = (int)stream;
-    if (status == SYMM_OK && event->kind == MERGE_DEPEND) {
+    if (status == SYMM_OK && event->kind == SYMM_RECORD_DEPEND) {
         status =
             number(at, object, list, index, "on", 0, record->stream_count - 1, &stream);
         event->on = (int)stream;

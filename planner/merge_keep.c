@@ -28,14 +28,14 @@ static void note(struct merge *merge, const struct merge_event *event, const cha
         return;
     snprintf(merge->report->first, sizeof(merge->report->first),
              "%s%s%.60s%s on alloc_id %" PRIu64 ": %s",
-             symm__merge_kind_name(event->kind), event->site ? " at '" : "",
+             symm_record_kind_name(event->kind), event->site ? " at '" : "",
              event->site ? event->site : "", event->site ? "'" : "",
              buffers[buffer].alloc_id, why);
 }
 
 static bool is_call(const struct merge_event *event)
 {
-    return symm__merge_is_collective(event) || event->kind == MERGE_PUT_SIGNAL;
+    return symm__merge_is_collective(event) || event->kind == SYMM_RECORD_PUT_SIGNAL;
 }
 
 /* ---- Sites ------------------------------------------------------------------------- */
@@ -129,11 +129,13 @@ static void call_text(const struct merge_event *event, char *text, size_t bytes)
         snprintf(text, bytes, "does not call it");
     else
         snprintf(text, bytes, "calls %s%s%s of %zu %s on stream %d",
-                 symm__merge_kind_name(event->kind),
-                 event->kind == MERGE_ALL_REDUCE || event->kind == MERGE_REDUCE_SCATTER
+                 symm_record_kind_name(event->kind),
+                 event->kind == SYMM_RECORD_ALL_REDUCE ||
+                         event->kind == SYMM_RECORD_REDUCE_SCATTER
                      ? " "
                      : "",
-                 event->kind == MERGE_ALL_REDUCE || event->kind == MERGE_REDUCE_SCATTER
+                 event->kind == SYMM_RECORD_ALL_REDUCE ||
+                         event->kind == SYMM_RECORD_REDUCE_SCATTER
                      ? symm_op_name(event->reduce)
                      : "",
                  event->count, symm_dtype_name(event->dtype), event->stream);
@@ -144,7 +146,7 @@ static bool calls_equal(const struct merge_event *a, const struct merge_event *b
 {
     return a->kind == b->kind && a->stream == b->stream && a->count == b->count &&
            a->dtype == b->dtype && a->reduce == b->reduce &&
-           (a->kind != MERGE_BROADCAST || a->peer == b->peer);
+           (a->kind != SYMM_RECORD_BROADCAST || a->peer == b->peer);
 }
 
 static symm_status contradiction(const struct merge_site *site, int one,
@@ -185,7 +187,7 @@ static symm_status check_team(const struct merge *merge, const struct merge_site
 static bool has_input(const struct merge *merge, int rank,
                       const struct merge_event *event)
 {
-    return event->kind != MERGE_BROADCAST ||
+    return event->kind != SYMM_RECORD_BROADCAST ||
            merge->records[rank].teams[event->team].place == event->peer;
 }
 
@@ -206,7 +208,7 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
     const struct merge_record *record = &merge->records[rank], *first = merge->records;
     const struct merge_event *model = event_of(merge, site, 0);
     const struct merge_buffer *buffers = first->buffers;
-    const bool put = event && event->kind == MERGE_PUT_SIGNAL;
+    const bool put = event && event->kind == SYMM_RECORD_PUT_SIGNAL;
 
     if (!event || !model)
         return "not every rank of the world makes the call";
@@ -226,7 +228,7 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
         (event->in_at || event->out_at || event->count != buffers[event->in].bytes ||
          buffers[event->out].bytes < event->count))
         return "it does not put the whole of its source";
-    if (event->kind == MERGE_ALL_GATHER && event->in == event->out)
+    if (event->kind == SYMM_RECORD_ALL_GATHER && event->in == event->out)
         return "an all_gather in place";
     if (event->count == 0)
         return "it moves nothing";
@@ -305,8 +307,8 @@ static int compare_counted(const void *left, const void *right)
 
 static bool counts(const struct merge_event *event)
 {
-    return event->kind == MERGE_PUT_SIGNAL || event->kind == MERGE_SIGNAL ||
-           event->kind == MERGE_WAIT;
+    return event->kind == SYMM_RECORD_PUT_SIGNAL || event->kind == SYMM_RECORD_SIGNAL ||
+           event->kind == SYMM_RECORD_WAIT;
 }
 
 /* A signal that is up before the period begins meets a wait of the period: then nothing is
@@ -321,7 +323,7 @@ static int outstanding(const struct merge_record *record, const struct counted *
 
         if (counts(event) && event->team == one->team && event->signal == one->signal &&
             symm__merge_shift(record, event) == one->shift)
-            sum += event->kind == MERGE_WAIT ? -1 : 1;
+            sum += event->kind == SYMM_RECORD_WAIT ? -1 : 1;
     }
     return sum;
 }
@@ -338,12 +340,12 @@ static void pair_waits(const struct merge *merge, const struct merge_record *rec
     waits = count - puts;
     good = waits == 0 || (waits == puts && outstanding(record, list) == 0);
     for (int i = 0; i < puts; i++)
-        good = good && list[i].event->kind == MERGE_PUT_SIGNAL &&
+        good = good && list[i].event->kind == SYMM_RECORD_PUT_SIGNAL &&
                list[i].event->site_id >= 0;
     for (int i = 0; i < count; i++) {
         struct merge_event *event = list[i].event;
 
-        if (event->kind == MERGE_PUT_SIGNAL && event->site_id >= 0 && !good)
+        if (event->kind == SYMM_RECORD_PUT_SIGNAL && event->site_id >= 0 && !good)
             merge->sites[event->site_id].kept = false;
         if (i >= puts)
             event->site_id = good ? list[i - puts].event->site_id : -1;
@@ -365,7 +367,7 @@ static symm_status match_waits(struct merge *merge, struct merge_record *record)
                                              .signal = event->signal,
                                              .shift = symm__merge_shift(record, event),
                                              .order = i,
-                                             .waits = event->kind == MERGE_WAIT,
+                                             .waits = event->kind == SYMM_RECORD_WAIT,
                                              .event = event};
     }
     qsort(list, (size_t)count, sizeof(*list), compare_counted);
@@ -405,14 +407,14 @@ static void mark_events(struct merge *merge)
             struct merge_event *event = &record->body.list[i];
             const int b = event->in >= 0 ? event->in : event->out;
 
-            if (event->kind == MERGE_DEPEND)
+            if (event->kind == SYMM_RECORD_DEPEND)
                 event->kept = true;
             else if (symm__merge_is_local(event))
                 event->kept = !merge->alone[b];
             else
                 event->kept = event->site_id >= 0 &&
                               merge->sites[event->site_id].kept &&
-                              (is_call(event) || event->kind == MERGE_WAIT);
+                              (is_call(event) || event->kind == SYMM_RECORD_WAIT);
         }
     }
 }
@@ -432,7 +434,7 @@ static bool spread(struct merge *merge, int *stream_of)
             struct merge_site *site =
                 event->site_id >= 0 ? &merge->sites[event->site_id] : NULL;
 
-            if (symm__merge_is_local(event) || event->kind == MERGE_DEPEND)
+            if (symm__merge_is_local(event) || event->kind == SYMM_RECORD_DEPEND)
                 continue;
             if (!event->kept) {
                 changed = set_alone(merge, event) || changed;
@@ -445,7 +447,7 @@ static bool spread(struct merge *merge, int *stream_of)
 
                 if (b < 0 || !merge->alone[b] || !site->kept)
                     continue;
-                if (event->kind == MERGE_PUT_SIGNAL ||
+                if (event->kind == SYMM_RECORD_PUT_SIGNAL ||
                     (stream_of[b] >= 0 && stream_of[b] != event->stream)) {
                     note(merge, event,
                          "its buffer is not described, and more than "

@@ -52,7 +52,7 @@ static symm_status list_steps(const struct merge_record *record, struct steps *s
             locals[event->stream]++;
             continue;
         }
-        if (event->kind == MERGE_DEPEND) {
+        if (event->kind == SYMM_RECORD_DEPEND) {
             step.on_steps = done[event->on];
             step.on_locals = locals[event->on];
         }
@@ -74,11 +74,11 @@ static void step_text(const struct merge *merge, const struct step *step, int st
 
     if (!event)
         snprintf(text, bytes, "nothing");
-    else if (event->kind == MERGE_DEPEND)
+    else if (event->kind == SYMM_RECORD_DEPEND)
         snprintf(text, bytes, "a depend on stream %d behind %d of its calls", event->on,
                  step->on_steps);
     else
-        snprintf(text, bytes, "%s at '%.80s'", symm__merge_kind_name(event->kind),
+        snprintf(text, bytes, "%s at '%.80s'", symm_record_kind_name(event->kind),
                  merge->sites[event->site_id].name);
 }
 
@@ -86,7 +86,7 @@ static bool steps_equal(const struct step *a, const struct step *b)
 {
     if (a->stream != b->stream || a->event->kind != b->event->kind)
         return false;
-    if (a->event->kind == MERGE_DEPEND)
+    if (a->event->kind == SYMM_RECORD_DEPEND)
         return a->event->on == b->event->on && a->on_steps == b->on_steps;
     return a->event->site_id == b->event->site_id;
 }
@@ -183,7 +183,7 @@ static symm_status compare_depends(const struct merge *merge, const struct steps
     for (int i = 0; i < a->count; i++) {
         const struct step *x = &a->list[i], *y = &b->list[i];
 
-        if (x->event->kind != MERGE_DEPEND || x->on_locals == y->on_locals ||
+        if (x->event->kind != SYMM_RECORD_DEPEND || x->on_locals == y->on_locals ||
             !merge->uniform[merge->base[x->event->on] + x->on_steps])
             continue;
         return symm__fail(SYMM_ERR_INVALID,

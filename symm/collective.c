@@ -766,7 +766,7 @@ static symm_status claim_channel(symm_team *team, const struct request *rq,
 static void record(const struct symm_lane *lane, const struct request *rq,
                    const symm_call *call, symm_work *work)
 {
-    static const enum symm_record_kind kinds[] = {
+    static const symm_record_kind kinds[] = {
         [SYMM_KIND_ALL_REDUCE] = SYMM_RECORD_ALL_REDUCE,
         [SYMM_KIND_REDUCE_SCATTER] = SYMM_RECORD_REDUCE_SCATTER,
         [SYMM_KIND_ALL_GATHER] = SYMM_RECORD_ALL_GATHER,

@@ -295,7 +295,7 @@ static symm_status find_planned(const char *what, struct transfer *t,
 }
 
 /* in, out: as the caller gave them. */
-static void record(enum symm_record_kind kind, const struct transfer *t, const void *in,
+static void record(symm_record_kind kind, const struct transfer *t, const void *in,
                    const void *out, const void *stream, symm_work *work)
 {
     const struct symm_record_call made = {.kind = kind,

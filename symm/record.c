@@ -28,17 +28,6 @@ static uint64_t list_serial;
 static int list_count; /* atomic: read without the lock where nothing is recorded */
 static __thread uint64_t last_serial; /* the recorder that this thread called last */
 
-const char *symm__record_kind_name(int kind)
-{
-    static const char *const names[] = {
-#define KIND_NAME(name, json) json,
-        SYMM_RECORD_MAP(KIND_NAME)
-#undef KIND_NAME
-    };
-
-    return kind >= 0 && kind < SYMM_RECORD_KINDS ? names[kind] : "unknown";
-}
-
 void symm__record_trouble(struct symm_recorder *recorder, const char *format, ...)
 {
     va_list args;
@@ -187,7 +176,7 @@ void symm__record_close(symm_ctx *ctx, bool forked)
 
 /* ---- Public annotations --------------------------------------------------------------- */
 
-static symm_status annotate(enum symm_record_kind kind, const char *function,
+static symm_status annotate(symm_record_kind kind, const char *function,
                             symm_team *team, const void *ptr, size_t bytes,
                             const void *stream)
 {

@@ -15,35 +15,10 @@
 #define SYMM_RECORD_H
 
 #include "context.h"
+#include "symm/record_kinds.h"
 
 #define SYMM_RECORD_STREAMS 64
 #define SYMM_RECORD_EVENTS  1000000 /* of one segment; a program has no more ops */
-
-/* X(NAME, json): what an event is. Collectives carry their kind's own name. */
-#define SYMM_RECORD_MAP(X)                                                             \
-    X(WRITE, "write")                                                                  \
-    X(READ, "read")                                                                    \
-    X(DEPEND, "depend")                                                                \
-    X(ALL_REDUCE, "all_reduce")                                                        \
-    X(REDUCE_SCATTER, "reduce_scatter")                                                \
-    X(ALL_GATHER, "all_gather")                                                        \
-    X(BROADCAST, "broadcast")                                                          \
-    X(ALL_TO_ALL, "all_to_all")                                                        \
-    X(BARRIER, "barrier")                                                              \
-    X(PUT, "put")                                                                      \
-    X(PUT_SIGNAL, "put_signal")                                                        \
-    X(GET, "get")                                                                      \
-    X(SIGNAL, "signal")                                                                \
-    X(WAIT, "wait")                                                                    \
-    X(SEND, "send")                                                                    \
-    X(RECV, "recv")
-
-enum symm_record_kind {
-#define SYMM_RECORD_ENUM(name, json) SYMM_RECORD_##name,
-    SYMM_RECORD_MAP(SYMM_RECORD_ENUM)
-#undef SYMM_RECORD_ENUM
-        SYMM_RECORD_KINDS
-};
 
 /* Compared as bytes: made from zeroes, so that padding is alike. */
 struct symm_record_event {
@@ -123,11 +98,10 @@ void symm__record_close(symm_ctx *ctx, bool forked);
 /* Keeps the first sentence. */
 void symm__record_trouble(struct symm_recorder *recorder, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-const char *symm__record_kind_name(int kind);
 
 /* record_event.c: appends; each takes the lock */
 struct symm_record_call {
-    enum symm_record_kind kind;
+    symm_record_kind kind;
     const symm_team *team;
     const void *in, *out;       /* NULL: none */
     size_t in_bytes, out_bytes; /* what is touched from there on */

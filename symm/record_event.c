@@ -21,8 +21,9 @@ static void describe(const struct symm_recorder *recorder,
     const char *site = event->site >= 0 ? recorder->sites[event->site] : NULL;
 
     snprintf(text, bytes, "%s%s%.60s%s of %llu on stream %d",
-             symm__record_kind_name(event->kind), site ? " at '" : "", site ? site : "",
-             site ? "'" : "", (unsigned long long)event->count, event->stream);
+             symm_record_kind_name((symm_record_kind)event->kind), site ? " at '" : "",
+             site ? site : "", site ? "'" : "", (unsigned long long)event->count,
+             event->stream);
 }
 
 /* ---- Segments ------------------------------------------------------------------------- */

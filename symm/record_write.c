@@ -113,7 +113,7 @@ static void put_event(struct symm_emit *emit, const struct symm_recorder *record
                          event->kind == SYMM_RECORD_REDUCE_SCATTER;
 
     symm__emit_begin_map(emit);
-    key_string(emit, "op", symm__record_kind_name(event->kind));
+    key_string(emit, "op", symm_record_kind_name((symm_record_kind)event->kind));
     key_signed(emit, "stream", event->stream);
     if (event->kind == SYMM_RECORD_DEPEND) {
         key_signed(emit, "on", event->on);
