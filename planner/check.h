@@ -139,9 +139,9 @@ bool symm__check_figures(struct check *c);     /* check_figures.c */
 
 /* check_frees.c: what the plan frees, before the order is played ... */
 bool symm__check_frees_listed(struct check *c);
-/* ... when `position` and all before it on its stream are over: clocks of its owner ... */
+/* ... where the op at `position` ends: the clock of each rank ... */
 void symm__check_frees_ended(struct check *c, int position, int period,
-                             const uint32_t *ended);
+                             const uint32_t *clocks);
 /* ... for each pair of neighbours, and when all of them have been looked at. */
 void symm__check_frees_before(struct check *c, int before, int after, bool next);
 bool symm__check_frees(struct check *c);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * check_frees.c - that an op which a plan says to free buffers may fill their bytes with
- * anything on each rank when it, and all before it on its stream, have ended there.
+ * anything on each rank when it ends there: a put before it raises its signal, a collective
+ * behind all that its stream has before it.
  *
  * A buffer is freed by one op. In one of the two periods that are played that op's end comes
  * after the life that begins in the first period, and before the first writes of all
@@ -58,7 +59,7 @@ static bool is_over(const struct check *c, const struct check_life *life, int ow
 }
 
 void symm__check_frees_ended(struct check *c, int position, int period,
-                             const uint32_t *ended)
+                             const uint32_t *clocks)
 {
     const struct check_op *op = &c->ops[position];
     const size_t row = (size_t)c->program->world * (size_t)c->lanes;
@@ -69,7 +70,7 @@ void symm__check_frees_ended(struct check *c, int position, int period,
         bool over = true;
 
         for (int owner = 0; over && owner < c->program->world; owner++)
-            over = is_over(c, life, owner, ended + (size_t)owner * row);
+            over = is_over(c, life, owner, clocks + (size_t)owner * row);
         life->freed[period] = over;
     }
 }

@@ -312,7 +312,7 @@ static bool end_op(struct play *play, int position)
         memcpy(clock_at(play, play->before, stream, 0), ended,
                moments * sizeof(uint32_t));
     raise(ended, play->now, moments);
-    symm__check_frees_ended(play->c, position, play->period, ended);
+    symm__check_frees_ended(play->c, position, play->period, play->now);
     return !play->keep[position] || keep_clocks(play, &play->kept[position], ended);
 }
 

@@ -279,12 +279,9 @@ static bool end_op(struct run *run, int op)
         return false;
     if (order->halves == 2 && run->program->ops[op].kind != SYMM_PROGRAM_DEPEND)
         copy(run, clock_of(run, run->before, stream_of(run, op)), done);
-    join(done, run->now, run->row);
-    copy(run, run->now, done);
-    if (order->kept[op] && !keep_clocks(run, &run->kept[op], done))
-        return false;
     show_end(run, op);
-    return true;
+    join(done, run->now, run->row);
+    return !order->kept[op] || keep_clocks(run, &run->kept[op], done);
 }
 
 static void play_wait(struct run *run, int op)

@@ -7,8 +7,8 @@
  * holds. States are kept whole in one array, which is also the queue of a breadth-first
  * search. Steps never take back what another step needs, so a step that touches no memory
  * may be taken at once wherever it is possible: nothing is lost (a persistent set of one).
- * When an op and all before it on its stream are done on a rank, the buffers that the plan
- * says it frees are filled there with what no op ever writes.
+ * When a put is done on a rank, or a collective and all before it on its stream, the buffers
+ * that the plan says it frees are filled there with what no op ever writes.
  */
 #include "interleave.h"
 
@@ -369,11 +369,10 @@ static enum interleave_verdict expect(struct world *w)
 
 /* ---- Memory ---------------------------------------------------------------------- */
 
+/* Of an op with a barrier inside, reads come before it and writes behind it. */
 static bool in_flight(const struct action *a, const struct touch *t, enum phase phase)
 {
-    if (!a->inside)
-        return phase == BODY;
-    return phase == BODY || (t->write && (phase == INSIDE || phase == SECOND_HALF));
+    return phase == (a->inside && t->write ? SECOND_HALF : BODY);
 }
 
 static bool clash(const struct action *a, const struct touch *t, int rank,
@@ -390,7 +389,8 @@ static bool clash(const struct action *a, const struct touch *t, int rank,
 }
 
 static enum interleave_verdict check_flights(const struct world *w,
-                                             unsigned char *state, int rank, int item)
+                                             unsigned char *state, int rank, int item,
+                                             enum phase phase)
 {
     const struct action *a = &w->actions[w->list[item].action];
 
@@ -404,7 +404,8 @@ static enum interleave_verdict check_flights(const struct world *w,
                 const struct action *b = &w->actions[w->list[other].action];
                 for (int k = 0; k < a->touch_count; k++)
                     for (int m = 0; m < b->touch_count; m++)
-                        if (((r == rank && other == item && m != k) ||
+                        if (in_flight(a, &a->touches[k], phase) &&
+                            ((r == rank && other == item && m != k) ||
                              in_flight(b, &b->touches[m], lane[1 + slot])) &&
                             clash(a, &a->touches[k], rank, &b->touches[m], r,
                                   other == item))
@@ -443,16 +444,17 @@ static bool finds(const struct world *w, unsigned char *state, int item, int tou
            (wanted == 0 || held[1] == parts_of(w, (int)wanted - 1, owner, piece));
 }
 
+/* The accesses that begin in this phase. */
 static enum interleave_verdict begin_body(const struct world *w, unsigned char *state,
-                                          int rank, int item)
+                                          int rank, int item, enum phase phase)
 {
     const struct action *a = &w->actions[w->list[item].action];
-    enum interleave_verdict verdict = check_flights(w, state, rank, item);
+    enum interleave_verdict verdict = check_flights(w, state, rank, item, phase);
 
     for (int pass = 0; verdict == INTERLEAVE_SAFE && pass < 2; pass++)
         for (int k = 0; k < a->touch_count; k++) {
             const struct touch *t = &a->touches[k];
-            for (int o = 0; o < w->ranks; o++)
+            for (int o = 0; o < w->ranks && in_flight(a, t, phase); o++)
                 for (int p = t->first; t->owners[rank] >> o & 1 && p < t->last; p++) {
                     unsigned char *held = piece_of(w, state, o, p);
                     if (!t->write && pass == 0 && !finds(w, state, item, k, o, p))
@@ -502,7 +504,7 @@ static bool frees(const struct world *w, int item)
     return a->planned && a->planned->free_count > 0;
 }
 
-/* The item and all before it on its stream are done on the rank. */
+/* The item is done on the rank, and all before it on its stream unless it is a put. */
 static enum interleave_verdict fill_freed(const struct world *w, unsigned char *state,
                                           int rank, int item)
 {
@@ -564,7 +566,7 @@ static int next_phase(const struct world *w, unsigned char *state, int rank, int
             ? LEAVING
             : DONE;
 
-    *touches = phase == BODY || phase == SECOND_HALF;
+    *touches = phase == BODY || phase == INSIDE || phase == SECOND_HALF;
     switch (phase) {
     case IDLE:
         if (!may_start(w, state, rank, item, slot))
@@ -649,6 +651,11 @@ static unsigned char *copy_state(struct world *w, uint64_t index)
     return copy;
 }
 
+static bool is_put(const struct world *w, int item)
+{
+    return w->actions[w->list[item].action].op->kind == SYMM_PROGRAM_PUT;
+}
+
 /* Whether buffers are freed when the op in this slot is done, and any done behind it. */
 static bool will_fill(const struct world *w, unsigned char *state, int rank, int stream,
                       int slot)
@@ -657,7 +664,7 @@ static bool will_fill(const struct world *w, unsigned char *state, int rank, int
     const int *items = &w->of_stream[stream][lane[0]];
 
     if (slot == 1)
-        return false; /* the one before it is not done */
+        return is_put(w, items[1]) && frees(w, items[1]);
     return frees(w, items[0]) || (lane[2] == DONE && frees(w, items[1]));
 }
 
@@ -679,12 +686,15 @@ static bool take_step(struct world *w, uint64_t index, int rank, int stream, int
         return false;
     state = copy_state(w, index);
     lane = lane_of(w, state, rank, stream);
-    if (phase == BODY)
-        *verdict = begin_body(w, state, rank, item);
+    if (phase == BODY || phase == SECOND_HALF)
+        *verdict = begin_body(w, state, rank, item, (enum phase)phase);
     lane[1 + slot] = (unsigned char)phase;
+    if (phase == DONE && is_put(w, item))
+        *verdict = fill_freed(w, state, rank, item);
     while (lane[1] == DONE) {
-        if (*verdict == INTERLEAVE_SAFE)
-            *verdict = fill_freed(w, state, rank, w->of_stream[stream][lane[0]]);
+        const int first = w->of_stream[stream][lane[0]];
+        if (*verdict == INTERLEAVE_SAFE && !is_put(w, first))
+            *verdict = fill_freed(w, state, rank, first);
         lane[0]++;
         lane[1] = lane[2];
         lane[2] = IDLE;
