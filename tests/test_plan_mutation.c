@@ -2,7 +2,7 @@
 /*
  * test_plan_mutation.c - plans of the planner, each broken in every way that is known to
  * have bitten someone: the checker must reject whatever the search through all
- * interleavings calls unsafe.
+ * interleavings calls unsafe. No plan may have a barrier without which it is still proved.
  *
  * Broken plans get a whole new certificate and new hashes, so that only the proof can find
  * them out; in a test of its own each entry of each certificate is left out in turn.
@@ -86,6 +86,11 @@ static void judge(struct run *run, enum mutation mutation, struct plan_case *c)
     /* No moment of a buffer that no op uses can be named, so it may not share bytes. */
     tally->unused += verdict == INTERLEAVE_SAFE && !report.safe &&
                      strstr(report.first, "certificate has no entry") != NULL;
+    if (mutation == BARRIER_DROPPED && report.safe) {
+        plan_case_print(c->program, &c->plan);
+        fail_msg("seed %" PRIu64 ": a plan has a barrier that it does not need",
+                 run->seed);
+    }
     if (verdict == INTERLEAVE_UNSAFE && report.safe) {
         plan_case_print(c->program, &c->plan);
         fail_msg("seed %" PRIu64 ", %s: accepted, but %s", run->seed, names[mutation],
