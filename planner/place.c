@@ -10,6 +10,7 @@
 #include "place_eject.h"
 #include "place_exact.h"
 #include "place_greedy.h"
+#include "place_tile.h"
 #include "status.h"
 
 /*
@@ -20,6 +21,7 @@
 #define FAST_PAIRS  UINT64_C(30000)
 #define FAST_WORK   UINT64_C(1100000)
 #define FAST_EJECT  UINT64_C(1000000)
+#define FAST_TILE   UINT64_C(2000000)
 #define LARGE_PAIRS UINT64_C(30000000)
 
 /* The searches of the other modes take turns; each turn is twice as long. */
@@ -46,6 +48,7 @@ static symm_status check_options(const struct symm_place_options *options)
 struct searches {
     struct place_state *state;
     struct place_eject *eject; /* NULL: not for this model */
+    struct place_tile *tile;   /* NULL: not for this model */
     struct place_net net;
     bool exact;              /* net is made, and exact searches are possible */
     struct place_team *team; /* for `capacity` */
@@ -70,6 +73,12 @@ static symm_status run_team(struct searches *s, int64_t capacity, uint64_t budge
     return status == SYMM_OK ? symm__place_team_run(s->team, budget) : status;
 }
 
+/* The search for a placement without a gap goes on where it stopped. */
+static symm_status run_tile(struct searches *s, uint64_t budget)
+{
+    return s->tile ? symm__place_tile_run(s->tile, s->state, budget) : SYMM_OK;
+}
+
 /* The lowest peak: at the bound, between bound and peak, and by ejection. */
 static symm_status minimize(struct searches *s)
 {
@@ -79,7 +88,8 @@ static symm_status minimize(struct searches *s)
 
     for (uint64_t turn = FIRST_TURN; status == SYMM_OK && symm__place_wanted(state);
          turn += turn / 2) {
-        if (s->exact)
+        status = run_tile(s, turn);
+        if (status == SYMM_OK && s->exact && symm__place_wanted(state))
             status = run_team(s, state->lower_bound, turn);
         if (s->eject && symm__place_wanted(state))
             symm__place_eject_lower(s->eject, state, state->lower_bound, turn);
@@ -101,7 +111,8 @@ static symm_status fit(struct searches *s)
          status == SYMM_OK && state->lower_bound <= state->goal &&
          symm__place_wanted(state);
          turn += turn / 2) {
-        if (s->exact)
+        status = run_tile(s, turn);
+        if (status == SYMM_OK && s->exact && symm__place_wanted(state))
             status = run_team(s, state->goal, turn);
         if (s->eject && symm__place_wanted(state))
             symm__place_eject_lower(s->eject, state, state->goal, turn / 4);
@@ -131,8 +142,12 @@ static symm_status search(struct place_state *state)
         if (!s.eject)
             status = SYMM_ERR_NOMEM;
     }
+    if (status == SYMM_OK && symm__place_tile_possible(m)) {
+        s.tile = symm__place_tile_open(m);
+        status = s.tile ? run_tile(&s, FAST_TILE) : SYMM_ERR_NOMEM;
+    }
     /* Also for FIT: if it fails, how close one can come is of interest. */
-    if (status == SYMM_OK && s.exact)
+    if (status == SYMM_OK && s.exact && symm__place_wanted(state))
         status = symm__place_exact_lower(state, &s.net, FAST_WORK);
     if (status == SYMM_OK && s.eject && m->count <= FAST_ITEMS &&
         symm__place_wanted(state))
@@ -143,6 +158,7 @@ static symm_status search(struct place_state *state)
         status = fit(&s);
     symm__place_team_close(s.team);
     symm__place_eject_close(s.eject);
+    symm__place_tile_close(s.tile);
     if (s.exact)
         symm__place_net_free(&s.net);
     return status;

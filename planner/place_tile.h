@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place_tile.h - placements without a gap, where every section is as full as the fullest.
+ */
+#ifndef SYMM_PLANNER_PLACE_TILE_H
+#define SYMM_PLANNER_PLACE_TILE_H
+
+#include "place_state.h"
+
+/* Whether a placement at the bound has no gap: all loads are equal, no pins, no alignment. */
+bool symm__place_tile_possible(const struct place_model *model);
+
+struct place_tile; /* goes on where it stopped */
+
+/* For a model for which it is possible. NULL: no memory; symm_last_error says so. */
+struct place_tile *symm__place_tile_open(const struct place_model *model);
+void symm__place_tile_close(struct place_tile *tile); /* NULL is allowed */
+
+/*
+ * Searches until a placement at the largest load is found, which the state then keeps,
+ * all choices are used up, about `budget` more list entries were looked at, or the state
+ * is stopped. It proves nothing when it finds none. SYMM_ERR_NOMEM.
+ */
+symm_status symm__place_tile_run(struct place_tile *tile, struct place_state *state,
+                                 uint64_t budget) SYMM_MUST_CHECK;
+
+#endif
