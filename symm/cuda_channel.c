@@ -319,15 +319,11 @@ int symm__cuda_channel_of(symm_team *team, const void *stream)
 {
     struct symm_lane *lane;
     uint64_t id;
-    int channel;
 
     if (symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id) != SYMM_OK)
         return SYMM_CHANNELS;
-    pthread_mutex_lock(&team->lanes);
     lane = lane_of(team, stream, id);
-    channel = lane ? lane->index : SYMM_CHANNELS;
-    pthread_mutex_unlock(&team->lanes);
-    return channel;
+    return lane ? lane->index : SYMM_CHANNELS;
 }
 
 /* ---- The table -------------------------------------------------------------------------- */

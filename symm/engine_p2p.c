@@ -184,6 +184,7 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
 {
     symm_team *team = batch->team;
     char what[64];
+    symm_status status;
     struct symm_engine_call call = {.team = team,
                                     .comm = comm,
                                     .requests = first,
@@ -193,8 +194,12 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
                                     .site = batch->site};
 
     describe(batch, first, count, what, sizeof(what));
-    if (team->calls)
-        return team->calls->engine(&call, stream, work);
+    if (team->calls) { /* a communicator is for one thread at a time */
+        pthread_mutex_lock(&team->lanes);
+        status = team->calls->engine(&call, stream, work);
+        pthread_mutex_unlock(&team->lanes);
+        return status;
+    }
     return symm__engine_run_host(team, comm, first, count, batch->deadline, what,
                                  batch->site);
 }
@@ -283,15 +288,18 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
 
 /* ---- The calls ------------------------------------------------------------------- */
 
+/* Device: run_part locks the team. Not here, since a batch may wait for a peer to make their
+ * communicator, and other calls of this rank's threads must go on meanwhile. */
 static symm_status enter(symm_team *team, void **stream)
 {
-    symm_status status = SYMM_OK;
+    return team->calls ? team->calls->stream_check(team->ctx, stream)
+                       : symm__stream_enter(team, stream);
+}
 
-    if (team->calls)
-        status = team->calls->stream_check(team->ctx, stream);
-    else if (*stream)
-        status = symm__stream_check(team->ctx, *stream);
-    return status == SYMM_OK && !*stream ? symm__default_enter(team->ctx) : status;
+static void leave(symm_team *team, const void *stream)
+{
+    if (!team->calls)
+        symm__stream_leave(team, stream);
 }
 
 static symm_status begin(const char *what, symm_team *team, const symm_call *given,
@@ -377,8 +385,7 @@ static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *
                      __ATOMIC_RELAXED);
     if (symm__is_recorded(team->ctx) && status == SYMM_OK)
         record(team, ops, count, &call);
-    if (!call.stream)
-        symm__default_leave(team->ctx);
+    leave(team, call.stream);
     if (status == SYMM_OK && work)
         *work = made;
     return status;

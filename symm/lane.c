@@ -67,6 +67,10 @@ static symm_status lane_of_stream(symm_team *team, void *stream,
 {
     struct symm_lane *open = NULL;
 
+    if (!stream) {
+        *lane = &team->lane[0];
+        return SYMM_OK;
+    }
     for (int i = SYMM_CHANNELS - 1; i > 0; i--) {
         if (team->lane[i].stream == stream) {
             *lane = &team->lane[i];
@@ -88,7 +92,7 @@ static symm_status lane_of_stream(symm_team *team, void *stream,
     return SYMM_OK;
 }
 
-/* The lane of a stream that is not the default one, locked. */
+/* The lane of a stream, locked: on a device also of the default one. */
 static symm_status lane_lock(symm_team *team, void *stream, struct symm_lane **lane)
 {
     symm_status status;
@@ -100,6 +104,28 @@ static symm_status lane_lock(symm_team *team, void *stream, struct symm_lane **l
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->lanes);
     return status; /* locked: two threads may queue on one stream, one after the other */
+}
+
+symm_status symm__stream_enter(symm_team *team, void **stream)
+{
+    symm_status status = SYMM_OK;
+
+    if (team->calls) {
+        status = team->calls->stream_check(team->ctx, stream);
+        if (status == SYMM_OK)
+            pthread_mutex_lock(&team->lanes);
+        return status;
+    }
+    return *stream ? symm__stream_check(team->ctx, *stream)
+                   : symm__default_enter(team->ctx);
+}
+
+void symm__stream_leave(symm_team *team, const void *stream)
+{
+    if (team->calls)
+        pthread_mutex_unlock(&team->lanes);
+    else if (!stream)
+        symm__default_leave(team->ctx);
 }
 
 static symm_status lane_default(symm_team *team, struct symm_lane **lane)
@@ -126,7 +152,7 @@ static symm_status lane_device(symm_team *team, void *stream, struct symm_lane *
     if (status != SYMM_OK)
         return status;
     if (team->wide)
-        return stream ? lane_lock(team, stream, lane) : lane_default(team, lane);
+        return lane_lock(team, stream, lane);
     pthread_mutex_lock(&team->lanes);
     status = team->calls->channel_find(team, stream, lane);
     if (status != SYMM_OK)
@@ -158,11 +184,9 @@ int symm__lane_find(symm_team *team, const void *stream)
         return team->calls->channel_of(team, stream);
     if (!stream)
         return 0;
-    pthread_mutex_lock(&team->lanes);
     for (int i = 1; i < SYMM_CHANNELS; i++)
         if (team->lane[i].stream == stream)
             found = i;
-    pthread_mutex_unlock(&team->lanes);
     return found;
 }
 
@@ -170,10 +194,9 @@ void symm__lane_leave(struct symm_lane *lane)
 {
     const symm_team *team = lane->team;
 
-    if (team->calls && !team->wide) {
+    if (team->calls && !team->wide)
         team->calls->channel_leave(lane);
-        pthread_mutex_unlock(&lane->team->lanes);
-    } else if (lane->index == 0)
+    if (lane->index == 0 && !team->calls)
         symm__default_leave(lane->team->ctx);
     else
         pthread_mutex_unlock(&lane->team->lanes);

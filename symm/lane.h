@@ -5,11 +5,11 @@
  * Host, and CUDA teams over several hosts: lane 0 is the NULL stream's. The k-th other stream
  * that is used with a team gets lane k (a destroyed one's lane is taken first), so ranks agree
  * that use their streams with that team in the same order, and always where each thread has a
- * stream and a team of its own. Between enter and leave no other thread runs a call on the
- * NULL stream of the context.
+ * stream and a team of its own. Host: between enter and leave no other thread runs a call on
+ * the NULL stream of the context.
  * CUDA teams of one host: the lane is the channel that cuda_channel.c finds for the stream,
- * the NULL stream included. Between enter and leave team->lanes is locked, so threads that
- * call on one stream are queued one behind the other.
+ * the NULL stream included. All CUDA teams: between enter and leave team->lanes is locked, so
+ * threads that call on one stream are queued one after the other.
  */
 #ifndef SYMM_LANE_H
 #define SYMM_LANE_H
@@ -23,7 +23,8 @@ symm_status symm__lane_enter(symm_team *team, void *stream,
 void symm__lane_leave(struct symm_lane *lane);
 /* Memory for its cache of calls, at its first use. */
 symm_status symm__lane_cache(struct symm_lane *lane) SYMM_MUST_CHECK;
-/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
+/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. With
+ * team->lanes locked. */
 int symm__lane_find(symm_team *team, const void *stream);
 /* The stream goes: its lanes are free again. */
 void symm__lane_forget(symm_ctx *ctx, const void *stream);
@@ -32,7 +33,15 @@ int symm__stream_index(const symm_ctx *ctx, const void *stream);
 /* Host: a call that takes no lane is queued on the stream; symm_team_destroy awaits it. */
 void symm__stream_used(symm_team *team, const void *stream);
 symm_status symm__stream_check(const symm_ctx *ctx, const void *stream) SYMM_MUST_CHECK;
-/* Enter and leave for what runs on the NULL stream without a lane. */
+/*
+ * Enter and leave for a call that takes no lane. Device: *stream becomes the name that lanes
+ * have for the stream, and team->lanes is locked: calls of several threads on one stream are
+ * queued one after the other, and none lies between the parts of another. Host: the NULL
+ * stream is taken (SYMM_ERR_BUSY); another one is checked.
+ */
+symm_status symm__stream_enter(symm_team *team, void **stream) SYMM_MUST_CHECK;
+void symm__stream_leave(symm_team *team, const void *stream);
+/* Host: enter and leave for what runs on the NULL stream without a lane. */
 symm_status symm__default_enter(symm_ctx *ctx) SYMM_MUST_CHECK;
 void symm__default_leave(symm_ctx *ctx);
 symm_status symm__deadline_check(double seconds) SYMM_MUST_CHECK;

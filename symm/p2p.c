@@ -216,7 +216,7 @@ static symm_status translate(const char *what, const struct transfer *t,
     return SYMM_OK;
 }
 
-/* What all calls here begin with; NULL stream: held until finish. */
+/* What all calls here begin with: the stream is held until finish. */
 static symm_status begin(const char *what, struct transfer *t, const symm_call *given,
                          void **stream)
 {
@@ -244,16 +244,9 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
     t->name = call.site;
     symm__site_name_set(t->site, call.site);
     *stream = call.stream;
-    if (t->team->calls) {
+    if (t->team->calls)
         status = t->team->calls->poll(t->team);
-        if (status == SYMM_OK)
-            status = t->team->calls->stream_check(t->team->ctx, stream);
-    } else if (call.stream) {
-        status = symm__stream_check(t->team->ctx, call.stream);
-    }
-    if (status != SYMM_OK)
-        return status;
-    return *stream ? SYMM_OK : symm__default_enter(t->team->ctx);
+    return status == SYMM_OK ? symm__stream_enter(t->team, stream) : status;
 }
 
 /* For symm_explain; another stream's thread may write it at the same time. */
@@ -264,8 +257,7 @@ static void note_path(const struct transfer *t, const char *path)
 
 static void finish(const struct transfer *t, const void *stream)
 {
-    if (!stream)
-        symm__default_leave(t->team->ctx);
+    symm__stream_leave(t->team, stream);
 }
 
 /* The op that a put is in a plan. Its entry barrier is a call of its own: symm_barrier. */

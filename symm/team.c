@@ -482,6 +482,16 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
  * not waited for: what they wait for may be this thread's next call. (On a device streams are
  * the caller's own, and symm__cuda_team_close waits.)
  */
+static bool has_lane(symm_team *team, const void *stream)
+{
+    int lane;
+
+    pthread_mutex_lock(&team->lanes);
+    lane = symm__lane_find(team, stream);
+    pthread_mutex_unlock(&team->lanes);
+    return lane < SYMM_CHANNELS;
+}
+
 static void run_queued(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
@@ -491,7 +501,7 @@ static void run_queued(symm_team *team)
             __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
         bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;
 
-        if (stream && (used || symm__lane_find(team, stream) < SYMM_CHANNELS) &&
+        if (stream && (used || has_lane(team, stream)) &&
             !ctx->ops->stream_is_own(stream))
             ctx->ops->stream_drain(ctx->backend, stream);
     }

@@ -25,8 +25,8 @@
  *    rendezvous are made in one order over all teams of a context.
  *  - One context may be used by several threads, each with a stream of its own. The NULL
  *    stream is one ordered stream of the context, as CUDA's legacy default stream is: two
- *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY. In CUDA
- *    teams of one host collectives on it are queued one behind the other instead.
+ *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY. On CUDA
+ *    they are queued one after the other instead.
  *  - A context does not survive fork(): in the child every call returns SYMM_ERR_FORKED.
  */
 #ifndef SYMM_SYMM_H
