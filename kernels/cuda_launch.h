@@ -27,6 +27,7 @@ struct symm_cuda_scratch {
 /* Channels whose scratch takes much data: 8 MiB by Lamport lines in two rounds. The others
  * take 512 KiB so. */
 #define SYMM_LARGE_CHANNELS 2
+#define SYMM_CUDA_TIERS     2 /* of channels with scratch of one size; 0 has the most */
 
 /* Flags: those of launch.h for pull kernels, as a plan or the default says. */
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
@@ -114,6 +115,12 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
  * offsets relative to `begin`; returns the end. All channels together stay below 104 MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
+/* Tiers of channels. _end: the first channel behind the tier. _for: the tier with the least
+ * scratch that is as good as any for calls of `bytes` of one rank's block: every question
+ * has the same kernel and shape there. */
+int symm__cuda_tier_end(int tier);
+int symm__cuda_tier_of(int channel);
+int symm__cuda_tier_for(uint64_t bytes, int size);
 
 /* The kernels' machine code, a fat binary for each .cu file; ends with a NULL module.
  * Made by the build; only the end in a build without nvcc. */

@@ -15,6 +15,7 @@
 
 #include "cuda_launch.h"
 
+#define KIBI            ((uint64_t)1024)
 #define LINE            16u
 #define WARP            32u
 #define MOST_THREADS    512u
@@ -519,22 +520,58 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
 
 /* ---- Scratch --------------------------------------------------------------------- */
 
+/* Channels up to `end`, which does not belong to it, and the scratch of each. */
+struct tier {
+    int end;
+    uint64_t ll_bytes, lamport_bytes, stage_bytes;
+};
+
+static const struct tier tiers[SYMM_CUDA_TIERS] = {
+    {SYMM_LARGE_CHANNELS, 4096 * KIBI, 24576 * KIBI, 13824 * KIBI},
+    {SYMM_CHANNELS, 768 * KIBI, 1536 * KIBI, 512 * KIBI},
+};
+
+int symm__cuda_tier_end(int tier)
+{
+    return tiers[tier].end;
+}
+
+int symm__cuda_tier_of(int channel)
+{
+    int tier = 0;
+
+    while (channel >= tiers[tier].end)
+        tier++;
+    return tier;
+}
+
+int symm__cuda_tier_for(uint64_t bytes, int size)
+{
+    int tier = SYMM_CUDA_TIERS - 1;
+
+    /* The call by lines of 8 bytes from each sender, in one round of the two slots. No other
+     * protocol needs more, for calls of this size. */
+    while (tier > 0 && bytes > tiers[tier].ll_bytes / 4 / (unsigned)size)
+        tier--;
+    return tier;
+}
+
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS])
 {
-    const uint64_t mega = (uint64_t)1 << 20, page = 4096;
+    const uint64_t page = 4096;
     uint64_t end = divide_up(begin, page) * page;
 
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        const bool large = c < SYMM_LARGE_CHANNELS;
+        const struct tier *tier = &tiers[symm__cuda_tier_of(c)];
         struct symm_cuda_scratch *regions = &scratch[c];
 
         regions->ll = end;
-        regions->ll_bytes = large ? 4 * mega : 3 * mega / 4;
+        regions->ll_bytes = tier->ll_bytes;
         regions->lamport = regions->ll + regions->ll_bytes;
-        regions->lamport_bytes = large ? 24 * mega : 3 * mega / 2;
+        regions->lamport_bytes = tier->lamport_bytes;
         regions->stage = regions->lamport + regions->lamport_bytes;
-        regions->stage_bytes = large ? 27 * mega / 2 : mega / 2;
+        regions->stage_bytes = tier->stage_bytes;
         end = regions->stage + regions->stage_bytes;
     }
     return end;

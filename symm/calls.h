@@ -47,8 +47,9 @@ struct symm_call_ops {
     /* Channels of streams, with team->lanes locked: cuda_channel.h. */
     symm_status (*channel_find)(symm_team *team, void *stream, struct symm_lane **lane);
     symm_status (*channel_claim)(symm_team *team, void *stream, uint32_t tag,
-                                 bool large, int named, struct symm_lane *current,
-                                 struct symm_lane **lane);
+                                 uint64_t bytes, int named, struct symm_lane **lane);
+    symm_status (*channel_grow)(struct symm_lane *current, uint64_t bytes,
+                                struct symm_lane **lane);
     void (*channel_leave)(struct symm_lane *lane);
     int (*channel_of)(symm_team *team, const void *stream);
     /* Can this rank's device reach [ptr, ptr + bytes)? */

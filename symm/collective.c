@@ -211,9 +211,16 @@ static void fill_site(const symm_team *team, struct symm_cached *entry,
         site_tag(team, site, call->site, entry->planned ? PLANNED | args->barriers : 0);
 }
 
+/* What check_request finds out of a call. */
+struct checked {
+    size_t bytes; /* of one rank's block */
+    bool overlap, in_symmetric, out_symmetric;
+    size_t in_offset, out_offset; /* in the heap, where they are symmetric */
+};
+
 /* Types, sizes, pointers, overlap; then where the pointers lie, as choose.h asks. */
 static symm_status check_request(symm_team *team, const struct request *rq,
-                                 struct symm_question *question, struct symm_args *args)
+                                 struct checked *checked)
 {
     size_t in_bytes = 0, out_bytes = 0, element = symm_dtype_size(rq->dtype);
     bool reads = in_matters(team, rq), writes = rq->kind != SYMM_KIND_BARRIER;
@@ -233,18 +240,18 @@ static symm_status check_request(symm_team *team, const struct request *rq,
                                    out_bytes);
     if (status != SYMM_OK)
         return status;
-    question->bytes = rq->count * element;
-    question->overlap = reads && ranges_overlap(rq->in, in_bytes, rq->out, out_bytes);
-    if (question->overlap)
+    *checked = (struct checked){.bytes = rq->count * element};
+    checked->overlap = reads && ranges_overlap(rq->in, in_bytes, rq->out, out_bytes);
+    if (checked->overlap)
         status = check_overlap(team, rq);
-    question->in_symmetric =
-        reads && symm__team_symmetric(team, rq->in, in_bytes, &args->in_offset);
-    question->out_symmetric =
-        writes && symm__team_symmetric(team, rq->out, out_bytes, &args->out_offset);
-    if (team->calls && status == SYMM_OK && reads && !question->in_symmetric)
+    checked->in_symmetric =
+        reads && symm__team_symmetric(team, rq->in, in_bytes, &checked->in_offset);
+    checked->out_symmetric =
+        writes && symm__team_symmetric(team, rq->out, out_bytes, &checked->out_offset);
+    if (team->calls && status == SYMM_OK && reads && !checked->in_symmetric)
         status =
             team->calls->reach(team, symm__kind_name(rq->kind), "in", rq->in, in_bytes);
-    if (team->calls && status == SYMM_OK && writes && !question->out_symmetric)
+    if (team->calls && status == SYMM_OK && writes && !checked->out_symmetric)
         status = team->calls->reach(team, symm__kind_name(rq->kind), "out", rq->out,
                                     out_bytes);
     return status;
@@ -380,10 +387,11 @@ static symm_status take_launch(struct symm_lane *lane, const struct symm_cached 
     return lane->team->calls->prepare(lane, &announced, index, &barrier);
 }
 
-/* Checks a call for the first time and fills the entry that serves it from then on. */
+/* Checks a call for the first time, unless it was (checked; else NULL), and fills the entry
+ * that serves it from then on. */
 static symm_status prepare(struct symm_lane *lane, const struct request *rq,
-                           const symm_call *call, size_t index,
-                           struct symm_cached *entry)
+                           const symm_call *call, const struct checked *checked,
+                           size_t index, struct symm_cached *entry)
 {
     symm_team *team = lane->team;
     struct symm_args *args = &entry->args;
@@ -394,12 +402,22 @@ static symm_status prepare(struct symm_lane *lane, const struct request *rq,
                                      .op = rq->op,
                                      .size = team->size,
                                      .costs = team->ctx->costs};
-    symm_status status;
+    struct checked own;
+    symm_status status = SYMM_OK;
 
     memset(entry, 0, sizeof(*entry));
-    status = check_request(team, rq, &question, args);
+    if (!checked) {
+        status = check_request(team, rq, &own);
+        checked = &own;
+    }
     if (status != SYMM_OK)
         return status;
+    question.bytes = checked->bytes;
+    question.overlap = checked->overlap;
+    question.in_symmetric = checked->in_symmetric;
+    question.out_symmetric = checked->out_symmetric;
+    args->in_offset = checked->in_offset;
+    args->out_offset = checked->out_offset;
     if (team->calls)
         team->calls->describe(lane, args, &question);
     symm__engine_describe(team, rq->root, &question);
@@ -529,14 +547,16 @@ static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *
 
 /* The call's entry, made now if it is a new one. */
 static inline symm_status find_entry(struct symm_lane *lane, const struct request *rq,
-                                     const symm_call *call, struct symm_cached **found)
+                                     const symm_call *call,
+                                     const struct checked *checked,
+                                     struct symm_cached **found)
 {
     struct symm_cached *entry = cache_slot(lane, rq, call);
 
     if (__builtin_expect(!is_cached(entry, lane->team->ctx, rq, call), 0)) {
         struct symm_cached fresh;
         symm_status status =
-            prepare(lane, rq, call, (size_t)(entry - lane->cached), &fresh);
+            prepare(lane, rq, call, checked, (size_t)(entry - lane->cached), &fresh);
 
         if (status != SYMM_OK)
             return status;
@@ -553,7 +573,7 @@ static symm_status launch_barrier(struct symm_lane *lane, double deadline)
     const struct request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
                                SYMM_UINT8,        SYMM_SUM, 0};
     struct symm_cached *entry;
-    symm_status status = find_entry(lane, &rq, &no_call, &entry);
+    symm_status status = find_entry(lane, &rq, &no_call, NULL, &entry);
 
     if (status != SYMM_OK)
         return status;
@@ -601,7 +621,7 @@ static symm_status launch_around(struct symm_lane *lane, const struct request *r
     if (extra & SYMM_BARRIER_ENTRY) {
         status = launch_barrier(lane, deadline);
         if (status == SYMM_OK)
-            status = find_entry(lane, rq, call, &entry);
+            status = find_entry(lane, rq, call, NULL, &entry);
     }
     lane->last = entry;
     if (status == SYMM_OK && !entry->left_out)
@@ -628,13 +648,14 @@ static symm_status launch_device(struct symm_lane *lane, const struct request *r
 }
 
 static symm_status launch(struct symm_lane *lane, const struct request *rq,
-                          const symm_call *call, symm_work **work)
+                          const symm_call *call, const struct checked *checked,
+                          symm_work **work)
 {
     symm_team *team = lane->team;
     struct symm_cached *entry;
     double deadline = call->deadline > 0 ? call->deadline : team->ctx->deadline;
     symm_work *inline_work = NULL;
-    symm_status status = find_entry(lane, rq, call, &entry);
+    symm_status status = find_entry(lane, rq, call, checked, &entry);
 
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
@@ -678,7 +699,7 @@ symm_status symm__collective_run(struct symm_lane *lane,
     if (status == SYMM_OK)
         status = symm__lane_cache(lane);
     if (status == SYMM_OK)
-        status = find_entry(lane, &rq, &call, &entry);
+        status = find_entry(lane, &rq, &call, NULL, &entry);
     if (status != SYMM_OK)
         return status;
     return lane->team->calls ? lane->team->calls->launch(lane, entry, deadline, NULL)
@@ -687,75 +708,60 @@ symm_status symm__collective_run(struct symm_lane *lane,
 
 /* ---- Channels of streams on a device -------------------------------------------------- */
 
-/* Calls of more bytes want a channel with large scratch. */
-#define LARGE_CALL ((size_t)64 << 10)
-
-static bool is_large(const struct request *rq)
-{
-    const size_t element = symm_dtype_size(rq->dtype);
-
-    return rq->kind != SYMM_KIND_BARRIER && element > 0 &&
-           rq->count > LARGE_CALL / element;
-}
-
 /* By what a stream's first call is known on all members: site, shape, and where the arrays
  * are if they are symmetric, but no algorithm, which may depend on the channel. */
-static symm_status first_tag(symm_team *team, const struct request *rq,
-                             const symm_call *call, uint32_t *tag)
+static uint32_t first_tag(const symm_team *team, const struct request *rq,
+                          const symm_call *call, const struct checked *checked)
 {
-    struct symm_question question = {.kind = rq->kind};
-    struct symm_args args = {0};
     struct symm_site site = {.kind = (uint8_t)rq->kind,
                              .op = (uint8_t)rq->op,
                              .dtype = (uint8_t)rq->dtype,
                              .root = rq->root};
-    symm_status status = check_request(team, rq, &question, &args);
 
-    if (status != SYMM_OK)
-        return status;
     site_offset(&site.count_high, &site.count_low, rq->count);
     /* In place, all_gather's inputs and reduce_scatter's outputs differ by rank. */
     if (rq->kind != SYMM_KIND_BROADCAST && rq->kind != SYMM_KIND_ALL_GATHER)
         site_offset(&site.in_high, &site.in_low,
-                    question.in_symmetric ? args.in_offset : SIZE_MAX);
+                    checked->in_symmetric ? checked->in_offset : SIZE_MAX);
     if (rq->kind != SYMM_KIND_REDUCE_SCATTER)
         site_offset(&site.out_high, &site.out_low,
-                    question.out_symmetric ? args.out_offset : SIZE_MAX);
-    *tag = site_tag(team, &site, call->site, 0);
-    return SYMM_OK;
+                    checked->out_symmetric ? checked->out_offset : SIZE_MAX);
+    return site_tag(team, &site, call->site, 0);
 }
 
-/*
- * A channel for a stream that has none, or a larger one. Whether to ask for a larger one
- * must be the same on all members: so it is asked for at the stream's first large call, the
- * second, the fourth, and so on.
- */
+/* A channel for a stream that has none: *checked is then filled. team->lanes is unlocked on
+ * error. */
 static symm_status claim_channel(symm_team *team, const struct request *rq,
-                                 const symm_call *call, struct symm_lane **lane)
+                                 const symm_call *call, struct checked *checked,
+                                 struct symm_lane **lane)
 {
-    struct symm_lane *current = *lane;
     void *stream = call->stream;
-    uint32_t tag = 0, turn;
-    symm_status status = SYMM_OK;
+    symm_status status = check_request(team, rq, checked);
 
-    if (current && call->channel != 0)
-        return SYMM_OK;
-    if (current) {
-        if (current->index < SYMM_LARGE_CHANNELS || !is_large(rq))
-            return SYMM_OK;
-        turn = ++current->large_calls;
-        if (turn & (turn - 1))
-            return SYMM_OK;
-    }
-    if (call->channel == 0)
-        status = first_tag(team, rq, call, &tag);
     if (status == SYMM_OK)
         status = team->calls->stream_check(team->ctx, &stream);
     if (status == SYMM_OK)
-        status = team->calls->channel_claim(team, stream, tag, is_large(rq),
-                                            call->channel, current, lane);
-    if (status != SYMM_OK && current)
-        team->calls->channel_leave(current);
+        status =
+            team->calls->channel_claim(team, stream, first_tag(team, rq, call, checked),
+                                       checked->bytes, call->channel, lane);
+    if (status != SYMM_OK)
+        pthread_mutex_unlock(&team->lanes);
+    return status;
+}
+
+/* A channel with more scratch for a call that wants it, if one is idle. The same. */
+static symm_status grow_channel(symm_team *team, const struct request *rq,
+                                struct symm_lane **lane)
+{
+    const size_t element = symm_dtype_size(rq->dtype);
+    struct symm_lane *current = *lane;
+    size_t bytes;
+    symm_status status;
+
+    if (current->index < SYMM_LARGE_CHANNELS || rq->kind == SYMM_KIND_BARRIER ||
+        __builtin_mul_overflow(rq->count, element, &bytes)) /* checked later */
+        return SYMM_OK;
+    status = team->calls->channel_grow(current, bytes, lane);
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->lanes);
     return status;
@@ -799,6 +805,7 @@ static symm_status collective(symm_team *team, const struct request *rq,
 {
     const symm_call *call = given ? given : &no_call;
     struct symm_lane *lane;
+    struct checked first, *checked = NULL;
     symm_call copy;
     symm_status status = symm__team_check(team);
 
@@ -816,11 +823,13 @@ static symm_status collective(symm_team *team, const struct request *rq,
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
     if (team->calls && !team->wide) {
-        status = claim_channel(team, rq, call, &lane);
+        checked = lane ? NULL : &first;
+        status = lane ? grow_channel(team, rq, &lane)
+                      : claim_channel(team, rq, call, &first, &lane);
         if (status != SYMM_OK)
             return status;
     }
-    status = launch(lane, rq, call, work);
+    status = launch(lane, rq, call, checked, work);
     if (symm__is_recorded(team->ctx) && status == SYMM_OK)
         record(lane, rq, call, work ? *work : NULL);
     symm__lane_leave(lane);

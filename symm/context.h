@@ -109,9 +109,9 @@ struct symm_lane {
     uint64_t used;             /* the number of the team's call that used it last */
     uint64_t capture;          /* id of the last graph that captured a call of it */
     uint32_t sequence, blocks; /* launches so far, and the last one's blocks */
-    uint32_t large_calls;      /* of this stream, that would want a large scratch */
     bool captured;             /* the call that runs is captured by a graph */
     bool held;                 /* by a graph whose end nothing tells */
+    bool named;                /* by symm_call.channel */
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 

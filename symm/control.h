@@ -46,14 +46,15 @@ struct symm_record {
  * CUDA: which sequence of calls has which channel of a team (cuda_channel.c), in the page of
  * the team's first member, by its slot. All members write it, under the lock.
  */
-#define SYMM_CHANNEL_REFUSALS 32
+#define SYMM_CHANNEL_REFUSALS 16
 
 struct symm_channel_table {
     uint32_t lock;                           /* 0: free; else the holder's rank + 1 */
     uint32_t refusals;                       /* ever written to `refused` */
     uint64_t key[SYMM_CHANNELS];             /* 0: the channel is free */
-    uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that stay where they are */
-    uint8_t reserved[184];
+    uint32_t stays[SYMM_CHANNELS];           /* up to this launch its stream stays there */
+    uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that got no channel */
+    uint8_t reserved[512 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
 };
 
 struct symm_agreement {

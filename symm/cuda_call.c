@@ -316,8 +316,9 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
 {
     struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
     const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
+    const uint32_t sequence = lane->sequence, blocks = lane->blocks;
     struct symm_cuda_work *work = NULL;
-    symm_status status;
+    symm_status status = SYMM_OK;
 
     entry->args.team.timeout = symm__nanoseconds(deadline);
     entry->args.result = NULL;
@@ -326,15 +327,17 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
         entry->args.flags |= SYMM_CUDA_TOLD;
     __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
                      __ATOMIC_RELAXED); /* for a sentence */
-    if (handle) {
+    if (handle)
         status =
             symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
-        if (status != SYMM_OK)
-            return status;
+    if (status == SYMM_OK)
+        status = symm__cuda_start(
+            lane->team->ctx->launcher, entry->function, shape, &entry->args,
+            lane->stream, symm__kind_name((enum symm_kind)cached->args.site.kind));
+    if (status != SYMM_OK) { /* nothing was launched: peers count as many launches */
+        lane->sequence = sequence;
+        lane->blocks = blocks;
     }
-    status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
-                              &entry->args, lane->stream,
-                              symm__kind_name((enum symm_kind)cached->args.site.kind));
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
@@ -367,6 +370,7 @@ const struct symm_call_ops symm__cuda_calls = {
     .stream_check = symm__cuda_stream_check,
     .channel_find = symm__cuda_channel_find,
     .channel_claim = symm__cuda_channel_claim,
+    .channel_grow = symm__cuda_channel_grow,
     .channel_leave = symm__cuda_channel_leave,
     .channel_of = symm__cuda_channel_of,
     .reach = reach,

@@ -27,6 +27,14 @@ struct symm_cuda_entry {
     struct symm_cuda_args args;
 };
 
+/* From numbers that are not 0 to others (cuda_channel.c). */
+struct symm_cuda_map {
+    struct symm_cuda_pair {
+        uint64_t id, value;
+    } * pair;               /* id 0: empty */
+    size_t count, capacity; /* 0, or a power of two */
+};
+
 struct symm_cuda_team {
     symm_team *team;
     struct symm_cuda_team *next;       /* of the launcher */
@@ -41,8 +49,9 @@ struct symm_cuda_team {
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
     int marked; /* atomic: streams have waited where the host may end the wait */
-    struct symm_cuda_begun *begun; /* streams by the tag they began with; owned */
-    size_t begun_count, begun_capacity;
+    struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
+    struct symm_cuda_map
+        keys; /* by stream that lost its channel: its last key; owned */
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
     /* By member: where words of copy-engine calls lie (cuda_tokens.c); owned. */
     struct symm_cuda_tokens *tokens[SYMM_DEVICE_RANKS];

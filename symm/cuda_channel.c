@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * cuda_channel.c - see cuda_channel.h.
- *
- * Entering and giving away. A member that enters a call first marks its progress word
- * (INSIDE), then reads the key; who gives the channel away changes the key under the table's
- * lock, then reads the progress words. Both are sequentially consistent, so at least one of
- * them sees the other: the member takes its mark back and begins again, or the key is put
- * back.
- */
+/* cuda_channel.c - see cuda_channel.h. */
 #include "cuda_channel.h"
 
 #include <stddef.h>
@@ -15,13 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "cuda_channel_table.h"
 #include "lane.h"
 #include "status.h"
-
-/* Progress of a member on a channel: launches << 32 | blocks of the last one << 8 | flags. */
-#define INSIDE 1u
-#define PINNED 2u
 
 #define DEFAULT_STREAM UINT64_MAX          /* its id */
 #define CAPTURED       (UINT64_C(1) << 63) /* in the id of a stream first met in a capture */
@@ -31,21 +19,6 @@ struct symm_cuda_pin {
     int references; /* atomic: the lane's, and one for each graph */
     int graphs;     /* atomic */
 };
-
-/* How often a stream of this rank began with a tag. */
-struct symm_cuda_begun {
-    uint32_t tag, count;
-};
-
-static struct symm_channel_table *table_of(const symm_team *team)
-{
-    return &team->ctx->control[team->world_rank[0]]->channel_table[team->slot];
-}
-
-static uint64_t *progress_of(const symm_team *team, int member, int channel)
-{
-    return &team->ctx->control[team->world_rank[member]]->progress[team->slot][channel];
-}
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -107,12 +80,55 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
                             stream, ctx->rank);
 }
 
-void symm__cuda_channel_open(symm_team *team)
+/* ---- Numbers by number ------------------------------------------------------------------ */
+
+static struct symm_cuda_pair *map_slot(const struct symm_cuda_map *map, uint64_t id)
 {
-    if (team->rank == 0)
-        memset(table_of(team), 0, sizeof(*table_of(team)));
-    for (int c = 0; c < SYMM_CHANNELS; c++)
-        __atomic_store_n(progress_of(team, team->rank, c), 0, __ATOMIC_RELAXED);
+    size_t at = (size_t)mix(id, 0) & (map->capacity - 1);
+
+    while (map->pair[at].id != 0 && map->pair[at].id != id)
+        at = (at + 1) & (map->capacity - 1);
+    return &map->pair[at];
+}
+
+/* Room for `more` new numbers; false: no memory. */
+static bool map_reserve(struct symm_cuda_map *map, size_t more)
+{
+    struct symm_cuda_map grown = {.capacity = map->capacity ? 2 * map->capacity : 64,
+                                  .count = map->count};
+
+    if (2 * (map->count + more) <= map->capacity)
+        return true;
+    grown.pair = calloc(grown.capacity, sizeof(*grown.pair));
+    if (!grown.pair)
+        return false;
+    for (size_t i = 0; i < map->capacity; i++)
+        if (map->pair[i].id != 0)
+            *map_slot(&grown, map->pair[i].id) = map->pair[i];
+    free(map->pair);
+    *map = grown;
+    return true;
+}
+
+/* 0: the map has none. */
+static uint64_t map_value(const struct symm_cuda_map *map, uint64_t id)
+{
+    return map->capacity ? map_slot(map, id)->value : 0;
+}
+
+/* Reserved before. */
+static void map_set(struct symm_cuda_map *map, uint64_t id, uint64_t value)
+{
+    struct symm_cuda_pair *pair = map_slot(map, id);
+
+    map->count += pair->id == 0;
+    *pair = (struct symm_cuda_pair){id, value};
+}
+
+static void map_free(struct symm_cuda_map *map)
+{
+    free(map->pair);
+    *map = (struct symm_cuda_map){0};
 }
 
 /* ---- Graphs --------------------------------------------------------------------------- */
@@ -138,8 +154,8 @@ void symm__cuda_channel_close(symm_team *team)
         pin_release(team->lane[c].pin);
         team->lane[c].pin = NULL;
     }
-    free(team->cuda->begun);
-    team->cuda->begun = NULL;
+    map_free(&team->cuda->begun);
+    map_free(&team->cuda->keys);
 }
 
 static bool is_pinned(const struct symm_lane *lane)
@@ -213,13 +229,13 @@ uint32_t *symm__cuda_channel_done(const struct symm_lane *lane)
 static uint64_t progress_word(const struct symm_lane *lane)
 {
     return (uint64_t)lane->sequence << 32 | (uint64_t)lane->blocks << 8 |
-           (lane->held || is_pinned(lane) ? PINNED : 0);
+           (lane->held || is_pinned(lane) ? SYMM_CHANNEL_PINNED : 0);
 }
 
 /* release: pairs with the loads in is_quiet */
 static void publish(const struct symm_lane *lane)
 {
-    __atomic_store_n(progress_of(lane->team, lane->team->rank, lane->index),
+    __atomic_store_n(symm__channel_progress(lane->team, lane->team->rank, lane->index),
                      progress_word(lane), __ATOMIC_RELEASE);
 }
 
@@ -231,27 +247,66 @@ void symm__cuda_channel_leave(struct symm_lane *lane)
 void symm__cuda_channel_refresh(symm_team *team)
 {
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        uint64_t *word = progress_of(team, team->rank, c);
+        uint64_t *word = symm__channel_progress(team, team->rank, c);
         uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-        if ((seen & PINNED) && !(seen & INSIDE) && !team->lane[c].held &&
-            !is_pinned(&team->lane[c]))
-            __atomic_compare_exchange_n(word, &seen, seen & ~(uint64_t)PINNED, false,
+        if ((seen & SYMM_CHANNEL_PINNED) && !(seen & SYMM_CHANNEL_INSIDE) &&
+            !team->lane[c].held && !is_pinned(&team->lane[c]))
+            __atomic_compare_exchange_n(word, &seen,
+                                        seen & ~(uint64_t)SYMM_CHANNEL_PINNED, false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }
 }
 
-/* Marks the call; false: the channel has another key now. */
-static bool enter(struct symm_lane *lane)
+/* Does the next key of the lane's stream follow from this one? Not if all that is known of the
+ * stream is a handle, which another one may get, nor if symm_call.channel gave the key. */
+static bool is_followed(const struct symm_lane *lane)
 {
-    __atomic_exchange_n(progress_of(lane->team, lane->team->rank, lane->index),
-                        progress_word(lane) | INSIDE, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&table_of(lane->team)->key[lane->index], __ATOMIC_SEQ_CST) ==
-        lane->key)
-        return true;
-    publish(lane);
+    if (lane->stream_id == DEFAULT_STREAM)
+        return !lane->named;
+    return !lane->named && !(lane->stream_id & CAPTURED) &&
+           lane->team->ctx->launcher->driver->cuStreamGetId;
+}
+
+/* The stream has lost its channel: its next key follows from this one (reserved before). */
+static void lane_lose(struct symm_lane *lane)
+{
+    if (lane->stream_id != 0 && is_followed(lane))
+        map_set(&lane->team->cuda->keys, lane->stream_id, lane->key);
     lane->stream_id = 0;
-    return false;
+}
+
+/* Marks the call; false: the channel has another key. */
+static bool mark(const struct symm_lane *lane)
+{
+    __atomic_exchange_n(
+        symm__channel_progress(lane->team, lane->team->rank, lane->index),
+        progress_word(lane) | SYMM_CHANNEL_INSIDE, __ATOMIC_SEQ_CST);
+    return symm__channel_has_key(lane->team, lane->index, lane->key);
+}
+
+/* *lost: the channel has gone to another stream. */
+static symm_status enter(struct symm_lane *lane, bool *lost)
+{
+    symm_status status;
+
+    *lost = false;
+    if (mark(lane))
+        return SYMM_OK;
+    publish(lane);
+    if (!map_reserve(&lane->team->cuda->keys, 1))
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
+    status = symm__channel_table_lock(lane->team);
+    if (status != SYMM_OK)
+        return status;
+    *lost =
+        !mark(lane); /* now the key is final: a taker may have put the old one back */
+    if (*lost) {
+        publish(lane);
+        lane_lose(lane);
+    }
+    symm__channel_table_unlock(lane->team);
+    return SYMM_OK;
 }
 
 /* An entered lane's cache; without it the call is not made, and the mark is taken back. */
@@ -299,16 +354,19 @@ symm_status symm__cuda_channel_find(symm_team *team, void *stream,
                                     struct symm_lane **lane)
 {
     uint64_t id;
+    bool lost = false;
     symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
 
     *lane = NULL;
     if (status != SYMM_OK)
         return status;
     *lane = lane_of(team, stream, id);
-    if (*lane && !enter(*lane))
+    if (*lane)
+        status = enter(*lane, &lost);
+    if (lost)
         *lane = NULL;
-    if (!*lane)
-        return SYMM_OK;
+    if (status != SYMM_OK || !*lane)
+        return status;
     (*lane)->stream = stream; /* of one id there may be two names */
     (*lane)->captured = stream && (id & CAPTURED);
     (*lane)->used = ++team->lane_uses;
@@ -326,297 +384,173 @@ int symm__cuda_channel_of(symm_team *team, const void *stream)
     return lane ? lane->index : SYMM_CHANNELS;
 }
 
-/* ---- The table -------------------------------------------------------------------------- */
-
-/* Whoever holds the lock has died: its stores are single words, so the table is sound. */
-static void break_lock(symm_team *team, uint32_t holder)
-{
-    symm_ctx *ctx = team->ctx;
-    const char *why;
-    int rank = (int)holder - 1;
-
-    if (rank < 0 || rank >= ctx->size || rank == ctx->rank || symm__is_far(ctx, rank) ||
-        symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
-            SYMM_OK)
-        return;
-    __atomic_compare_exchange_n(&table_of(team)->lock, &holder, 0, false,
-                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
-static symm_status table_lock(symm_team *team)
-{
-    struct symm_channel_table *table = table_of(team);
-    double end = symm__now() + team->ctx->deadline;
-    uint32_t mine = (uint32_t)team->ctx->rank + 1, seen = 0;
-
-    for (int turn = 1; !__atomic_compare_exchange_n(&table->lock, &seen, mine, false,
-                                                    __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-         turn++) {
-        if (turn % 64 == 0) {
-            symm__sleep(0.0001);
-            break_lock(team, seen);
-            if (symm__now() > end)
-                return symm__fail(SYMM_ERR_TIMEOUT,
-                                  "rank %d has held the table of channels for %g s; "
-                                  "rank %d wants a channel for a stream",
-                                  (int)seen - 1, team->ctx->deadline, team->ctx->rank);
-        }
-        seen = 0;
-    }
-    return SYMM_OK;
-}
-
-static void table_unlock(symm_team *team)
-{
-    __atomic_store_n(&table_of(team)->lock, 0, __ATOMIC_RELEASE);
-}
-
-static int find_key(const struct symm_channel_table *table, uint64_t key)
-{
-    for (int c = 0; c < SYMM_CHANNELS; c++)
-        if (__atomic_load_n(&table->key[c], __ATOMIC_SEQ_CST) == key)
-            return c;
-    return -1;
-}
-
-static bool was_refused(const struct symm_channel_table *table, uint64_t key)
-{
-    for (int i = 0; i < SYMM_CHANNEL_REFUSALS; i++)
-        if (__atomic_load_n(&table->refused[i], __ATOMIC_RELAXED) == key)
-            return true;
-    return false;
-}
-
-static void refuse(struct symm_channel_table *table, uint64_t key)
-{
-    uint32_t at = __atomic_fetch_add(&table->refusals, 1, __ATOMIC_RELAXED);
-
-    __atomic_store_n(&table->refused[at % SYMM_CHANNEL_REFUSALS], key,
-                     __ATOMIC_RELAXED);
-}
-
-/* Has the member's device ended all launches up to this word's? */
-static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
-{
-    uint32_t blocks = (uint32_t)(word >> 8) & 0xff;
-    struct symm_cuda_words *words;
-    CUdeviceptr device;
-
-    if (word >> 32 == 0)
-        return true;
-    if (blocks > SYMM_DEVICE_BLOCKS || !team->cuda->tokens_shared ||
-        symm__cuda_tokens_find(team, "a channel", member, &words, &device) != SYMM_OK)
-        return false;
-    for (uint32_t b = 0; b < blocks; b++)
-        /* acquire: what the kernels did comes before what the next stream's do */
-        if (__atomic_load_n(&words->done[channel][b], __ATOMIC_ACQUIRE) !=
-            (uint32_t)(word >> 32))
-            return false;
-    return true;
-}
-
-/* All members have queued as many launches, and are not inside one. */
-static bool is_quiet(symm_team *team, int channel, uint64_t *word)
-{
-    *word = __atomic_load_n(progress_of(team, 0, channel), __ATOMIC_SEQ_CST);
-    for (int m = 1; m < team->size; m++)
-        if (__atomic_load_n(progress_of(team, m, channel), __ATOMIC_SEQ_CST) != *word)
-            return false;
-    return (*word & (INSIDE | PINNED)) == 0;
-}
-
-/* Gives the channel from its key to another one if it is idle. With the table locked. */
-static bool take_idle(symm_team *team, int channel, uint64_t key)
-{
-    struct symm_channel_table *table = table_of(team);
-    uint64_t before, after,
-        old = __atomic_load_n(&table->key[channel], __ATOMIC_SEQ_CST);
-
-    if (!is_quiet(team, channel, &before))
-        return false;
-    for (int m = 0; m < team->size; m++)
-        if (!has_ended(team, m, channel, before))
-            return false;
-    __atomic_store_n(&table->key[channel], key, __ATOMIC_SEQ_CST);
-    if (is_quiet(team, channel, &after) && after == before)
-        return true;
-    __atomic_store_n(&table->key[channel], old, __ATOMIC_SEQ_CST);
-    return false;
-}
-
-static bool take_free(symm_team *team, int channel, uint64_t key)
-{
-    uint64_t *at = &table_of(team)->key[channel];
-
-    if (__atomic_load_n(at, __ATOMIC_SEQ_CST) != 0)
-        return false;
-    __atomic_store_n(at, key, __ATOMIC_SEQ_CST);
-    return true;
-}
-
-/* Channels [first, end): a free one, else the idle one that this rank has used least lately.
- * -1: none. */
-static int take_from(symm_team *team, int first, int end, uint64_t key)
-{
-    bool tried[SYMM_CHANNELS] = {false};
-
-    for (int c = first; c < end; c++)
-        if (take_free(team, c, key))
-            return c;
-    for (int turn = first; turn < end; turn++) {
-        int oldest = -1;
-
-        for (int c = first; c < end; c++)
-            if (!tried[c] &&
-                (oldest < 0 || team->lane[c].used < team->lane[oldest].used))
-                oldest = c;
-        tried[oldest] = true;
-        if (take_idle(team, oldest, key))
-            return oldest;
-    }
-    return -1;
-}
-
-static int take_any(symm_team *team, bool large, bool keeps, uint64_t key)
-{
-    int c = -1;
-
-    if (large)
-        c = take_from(team, 0, SYMM_LARGE_CHANNELS, key);
-    else
-        for (int i = 0; i < SYMM_CHANNELS && c < 0; i++)
-            c = take_free(team, i, key) ? i : -1;
-    if (c < 0 && !(large && keeps))
-        c = take_from(team, SYMM_LARGE_CHANNELS, SYMM_CHANNELS, key);
-    if (c < 0 && !large)
-        c = take_from(team, 0, SYMM_LARGE_CHANNELS, key);
-    return c;
-}
-
-/* ---- Claiming ------------------------------------------------------------------------------ */
-
-/* The count of streams that began with the tag; NULL: no memory. */
-static uint32_t *count_of(struct symm_cuda_team *cuda, uint32_t tag)
-{
-    size_t capacity = cuda->begun_capacity;
-
-    if (2 * (cuda->begun_count + 1) > capacity) {
-        size_t wanted = capacity ? 2 * capacity : 64;
-        struct symm_cuda_begun *grown = calloc(wanted, sizeof(*grown));
-
-        if (!grown)
-            return NULL;
-        for (size_t i = 0; i < capacity; i++) {
-            size_t at = cuda->begun[i].tag & (wanted - 1);
-
-            while (grown[at].tag)
-                at = (at + 1) & (wanted - 1);
-            grown[at] = cuda->begun[i];
-        }
-        free(cuda->begun);
-        cuda->begun = grown;
-        cuda->begun_capacity = capacity = wanted;
-    }
-    for (size_t at = tag & (capacity - 1);; at = (at + 1) & (capacity - 1)) {
-        if (cuda->begun[at].tag == tag)
-            return &cuda->begun[at].count;
-        if (cuda->begun[at].tag == 0) {
-            cuda->begun[at].tag = tag;
-            cuda->begun_count++;
-            return &cuda->begun[at].count;
-        }
-    }
-}
+/* ---- Claiming ----------------------------------------------------------------------------- */
 
 /* Never 0, which is a free channel. tag 0: of a named channel, or (k 0) the default stream. */
-static uint64_t key_of(const symm_team *team, uint32_t tag, uint32_t k)
+static uint64_t key_of(const symm_team *team, uint32_t tag, uint64_t k)
 {
-    return mix(team->uid, (uint64_t)tag << 32 | k) | 1;
+    return mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
 }
 
-static symm_status busy(const symm_team *team, int named)
+/* Of the next channel of the stream that had, or was refused, one by this key. */
+static uint64_t key_after(uint64_t key)
 {
-    char text[256] = "";
+    return mix(key, 1) | 1;
+}
+
+/* The key with which the stream asks now. */
+static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int named)
+{
+    const uint64_t before = map_value(&team->cuda->keys, id);
+
+    if (named)
+        return key_of(team, 0, (uint32_t)named);
+    if (before != 0)
+        return key_after(before);
+    if (id == DEFAULT_STREAM)
+        return key_of(team, 0, 0);
+    return key_of(team, tag, map_value(&team->cuda->begun, tag) + 1);
+}
+
+/* The table has answered: no stream asks with this key again. */
+static void key_used(const symm_team *team, uint64_t id, uint32_t tag, uint64_t key)
+{
+    struct symm_cuda_team *cuda = team->cuda;
+
+    if (id == DEFAULT_STREAM || map_value(&cuda->keys, id) != 0)
+        map_set(&cuda->keys, id, key);
+    else
+        map_set(&cuda->begun, tag, map_value(&cuda->begun, tag) + 1);
+}
+
+/* "the default one, 0x7f12, 0x7f34 and 12 more": streams of this rank that have channels. */
+static void streams_text(const symm_team *team, char *text, size_t bytes)
+{
+    int listed = 0, more = 0;
     size_t used = 0;
+
+    text[0] = '\0';
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        const struct symm_lane *lane = &team->lane[c];
+
+        if (lane->stream_id == 0 || !symm__channel_has_key(team, c, lane->key))
+            continue;
+        if (used + 48 > bytes)
+            more++;
+        else if (lane->stream_id == DEFAULT_STREAM)
+            used += (size_t)snprintf(text + used, bytes - used, "%sthe default one",
+                                     listed++ ? ", " : "");
+        else
+            used += (size_t)snprintf(text + used, bytes - used, "%s%p",
+                                     listed++ ? ", " : "", lane->stream);
+    }
+    if (more)
+        snprintf(text + used, bytes - used, " and %d more", more);
+    else if (!listed)
+        snprintf(text, bytes, "none");
+}
+
+static symm_status busy(const symm_team *team, const void *stream, int named)
+{
+    char text[224], own[32] = "the default stream";
 
     if (named)
         return symm__fail(SYMM_ERR_BUSY,
                           "channel %d of the team is in use by another stream of rank "
                           "%d or of a peer; wait for its calls, or name another one",
                           named, team->ctx->rank);
-    for (int c = 0; c < SYMM_CHANNELS && used < sizeof(text); c++)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%p",
-                                 c ? ", " : "", team->lane[c].stream);
+    streams_text(team, text, sizeof(text));
+    if (stream)
+        snprintf(own, sizeof(own), "stream %p", stream);
     return symm__fail(
         SYMM_ERR_BUSY,
-        "all %d channels of the team are in use by streams with calls that "
-        "run, or that a graph holds, or that a peer has not made yet: at "
-        "rank %d %s; wait for one of them, or split a team for the others",
-        SYMM_CHANNELS, team->ctx->rank, text);
+        "all %d channels of the team are in use by streams with calls that run, or "
+        "that "
+        "a graph holds, or that a peer has not made yet: none is left for %s of rank "
+        "%d "
+        "(its streams with channels: %s); wait for one, or split a team for the others",
+        SYMM_CHANNELS, own, team->ctx->rank, text);
 }
 
-static void lane_bind(symm_team *team, int channel, void *stream, uint64_t id,
-                      uint64_t key)
+/* The keys' map has room for a stream that has lost the channel without knowing. */
+static void lane_bind(struct symm_lane *lane, void *stream, uint64_t id, uint64_t key,
+                      bool named)
 {
-    struct symm_lane *lane = &team->lane[channel], *old = lane_of(team, stream, id);
+    struct symm_lane *old = lane_of(lane->team, stream, id);
 
     if (old && old != lane) {
         publish(old);
         old->stream_id = 0;
     }
+    if (old != lane)
+        lane_lose(lane);
     lane->stream = stream;
     lane->stream_id = id;
     lane->captured = stream && (id & CAPTURED);
     lane->key = key;
-    lane->large_calls = 0;
+    lane->named = named;
     lane->capture = 0;
+    lane->used = ++lane->team->lane_uses;
+    (void)mark(lane); /* the table is locked: the key stays */
 }
 
-static int claim(symm_team *team, uint64_t key, bool large, int named, bool keeps)
+/* Locks the table, with memory for all that may follow: the stream's own numbers, and the key
+ * of a stream that loses its channel to it. */
+static symm_status table_open(symm_team *team)
 {
-    struct symm_channel_table *table = table_of(team);
-    int c = find_key(table, key);
-
-    if (c >= 0 || was_refused(table, key))
-        return c;
-    if (named)
-        return take_free(team, named - 1, key) || take_idle(team, named - 1, key)
-                   ? named - 1
-                   : -1;
-    c = take_any(team, large, keeps, key);
-    if (c < 0 && keeps)
-        refuse(table, key);
-    return c;
+    if (!map_reserve(&team->cuda->begun, 1) || !map_reserve(&team->cuda->keys, 2))
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
+    return symm__channel_table_lock(team);
 }
 
 symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
-                                     bool large, int named, struct symm_lane *current,
-                                     struct symm_lane **lane)
+                                     uint64_t bytes, int named, struct symm_lane **lane)
 {
-    const bool counts = named == 0 && stream;
-    uint32_t *count = counts ? count_of(team->cuda, tag) : NULL;
     uint64_t id, key;
+    symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
+    int c;
+
+    if (status == SYMM_OK)
+        status = table_open(team);
+    if (status != SYMM_OK)
+        return status;
+    key = key_for(team, id, tag, named);
+    c = symm__channel_take(team, key, symm__cuda_tier_for(bytes, team->size), named);
+    if (c >= 0)
+        lane_bind(&team->lane[c], stream, id, key, named != 0);
+    symm__channel_table_unlock(team);
+    if (named == 0)
+        key_used(team, id, tag, key);
+    if (c < 0)
+        return busy(team, stream, named);
+    *lane = &team->lane[c];
+    return cache_or_leave(*lane);
+}
+
+symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
+                                    struct symm_lane **lane)
+{
+    symm_team *team = current->team;
+    const int tier = symm__cuda_tier_for(bytes, team->size);
+    const uint64_t key = key_after(current->key);
+    const bool captured = current->captured;
     symm_status status;
     int c;
 
-    if (counts && !count)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
-    status = symm__cuda_stream_id(team->ctx, stream, &id);
-    if (status == SYMM_OK)
-        status = table_lock(team);
-    if (status != SYMM_OK)
+    *lane = current;
+    if (tier >= symm__cuda_tier_of(current->index) || !is_followed(current))
+        return SYMM_OK;
+    status = table_open(team);
+    if (status != SYMM_OK) {
+        publish(current);
         return status;
-    key = counts ? key_of(team, tag, *count + 1) : key_of(team, 0, (uint32_t)named);
-    c = claim(team, key, large, named, current != NULL);
-    if (c >= 0) {
-        lane_bind(team, c, stream, id, key);
-        (void)enter(&team->lane[c]); /* the table is locked: the key stays */
     }
-    table_unlock(team);
-    if (c < 0 && !current)
-        return busy(team, named);
-    if (count)
-        ++*count;
-    *lane = c < 0 ? current : &team->lane[c];
+    c = symm__channel_grow(team, current, key, tier);
+    if (c >= 0) {
+        *lane = &team->lane[c];
+        lane_bind(*lane, current->stream, current->stream_id, key, false);
+        (*lane)->captured = captured;
+    }
+    symm__channel_table_unlock(team);
     return cache_or_leave(*lane);
 }

@@ -6,16 +6,19 @@
  * use it for the same sequence of calls. Streams have no name that members share. So a stream
  * gets its channel at its first collective on the team, by a key of (tag, k): `tag` is a hash
  * of that call, k counts the streams of this rank that began with the same tag. The members
- * share a table of keys (struct symm_channel_table): the first to come enters the key at a
- * channel that is free, the others find it there. So streams may be used for the first time
- * in any order where their first calls differ; where they are equal the k-th stream of one
- * member meets the k-th of the others. The legacy default stream is one on each member, so
- * it has a key of its own. symm_call.channel names a channel outright.
+ * share a table of keys (cuda_channel_table.h): the first to come enters the key at a channel,
+ * the others find it there. So streams may be used for the first time in any order where
+ * their first calls differ; where they are equal the k-th stream of one member meets the k-th
+ * of the others. The legacy default stream is one on each member, so it has a key of its own.
+ * symm_call.channel names a channel outright.
  *
- * A channel may be given to another key when it is idle: every member has queued the same
- * number of calls on it, none is inside a call, all kernels have ended, and no graph holds
- * one of them. The stream that had it finds that out at its next call and begins again. Its
- * next call is the same one on every member, so they agree again.
+ * An idle channel may be given to another key. The stream that had it finds that out at its
+ * next call and asks for a channel with a key that follows from its last one: so from its
+ * first call on a stream meets the same streams of the other members, in whichever order they
+ * are used. The keys of such streams are kept until the team's end, 16 bytes each.
+ *
+ * A call that wants more scratch than its stream's channel has asks for a better channel
+ * (grow), with the key that would follow.
  *
  * A handle is used within a call on its stream only: later the stream may be gone. A stream
  * that is captured cannot be asked for its id, so it has the channel that its handle had at
@@ -32,20 +35,23 @@
  * default stream, and a driver that cannot name it. */
 symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream,
                                  uint64_t *id) SYMM_MUST_CHECK;
-/* A new team: its counts, and the table if this rank is its first member. */
-void symm__cuda_channel_open(symm_team *team);
 void symm__cuda_channel_close(symm_team *team);
 /* The lane that the stream has; NULL: none (any more), it has to be claimed. */
 symm_status symm__cuda_channel_find(symm_team *team, void *stream,
                                     struct symm_lane **lane) SYMM_MUST_CHECK;
 /*
- * A channel for the stream, whose call has this tag; large: one with large scratch if there
- * is one, else any. current: the lane that the stream has and keeps if there is no large one;
- * NULL: none. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use.
+ * A channel for a stream that has none. tag: of its call, which has `bytes` in one rank's
+ * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; so it is on all
+ * members that make this call, where no channel is named.
  */
 symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
-                                     bool large, int named, struct symm_lane *current,
+                                     uint64_t bytes, int named,
                                      struct symm_lane **lane) SYMM_MUST_CHECK;
+/* The lane for a call of `bytes` on the stream of an entered lane: that one, or one with the
+ * scratch that the call wants, if it is idle; the same on all members. On error the lane is
+ * left. */
+symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
+                                    struct symm_lane **lane) SYMM_MUST_CHECK;
 /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
 int symm__cuda_channel_of(symm_team *team, const void *stream);
 /* Before a launch of `blocks` blocks: its number, 0 if a graph captures it. */

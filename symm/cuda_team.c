@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "cuda_channel.h"
+#include "cuda_channel_table.h"
 #include "engine_team.h"
 #include "log.h"
 #include "status.h"
@@ -196,7 +197,7 @@ symm_status symm__cuda_team_open(symm_team *team)
     status = allocate(ctx, team->cuda);
     if (status != SYMM_OK)
         goto err_team;
-    symm__cuda_channel_open(team);
+    symm__channel_table_open(team);
     symm__team_describe(team);
     team->device.state = team->cuda->state;
     team->device.record = team->cuda->record;

@@ -527,6 +527,45 @@ static enum symm_algorithm chosen(const struct symm_question *q)
     return answer.algorithm;
 }
 
+/* Up to the size that cuda_launch.h says, a channel's tier makes no difference. */
+static void test_tiers(void **state)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+
+    (void)state;
+    symm__cuda_scratch_layout(0, scratch);
+    for (int tier = 1; tier < SYMM_CUDA_TIERS; tier++)
+        for (int size = 2; size <= SYMM_DEVICE_RANKS; size++)
+            for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+                for (int dtype = 0; dtype <= SYMM_UINT8; dtype++)
+                    for (size_t bytes = 8; symm__cuda_tier_for(bytes, size) >= tier;
+                         bytes += bytes < 256 ? 8 : bytes / 16 / 8 * 8) {
+                        struct symm_question q =
+                            question((enum symm_kind)kind, bytes, size);
+                        struct symm_cuda_kernel kernel[2];
+                        struct symm_cuda_shape shape[2];
+                        enum symm_algorithm algorithm[2];
+
+                        q.dtype = (symm_dtype)dtype;
+                        for (int i = 0; i < 2; i++) {
+                            struct symm_cuda_question ask;
+
+                            q.scratch = scratch[i ? symm__cuda_tier_end(tier) - 1 : 0];
+                            algorithm[i] = chosen(&q);
+                            ask = symm__cuda_ask(&q, algorithm[i]);
+                            assert_true(
+                                symm__cuda_kernel_find(&ask, &kernel[i], &shape[i]));
+                        }
+                        assert_int_equal(algorithm[0], algorithm[1]);
+                        assert_string_equal(kernel[0].name, kernel[1].name);
+                        assert_int_equal(shape[0].blocks, shape[1].blocks);
+                        assert_int_equal(shape[0].threads, shape[1].threads);
+                    }
+    assert_int_equal(symm__cuda_tier_for((size_t)96 << 10, 2), 1);
+    assert_int_equal(symm__cuda_tier_for(((size_t)96 << 10) + 1, 2), 0);
+    assert_int_equal(symm__cuda_tier_for(UINT64_MAX, 8), 0);
+}
+
 static void test_choice(void **state)
 {
     struct symm_question q;
@@ -640,9 +679,9 @@ static void test_multicast_choice(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest pure[] = {cmocka_unit_test(test_choice),
-                                      cmocka_unit_test(test_substitutes),
-                                      cmocka_unit_test(test_multicast_choice)};
+    const struct CMUnitTest pure[] = {
+        cmocka_unit_test(test_tiers), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_substitutes), cmocka_unit_test(test_multicast_choice)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_wraps),    cmocka_unit_test(test_by_name),
