@@ -30,6 +30,9 @@ struct build {
     int *last;    /* by buffer that is alone: the stream of its ops; -1: none */
     int at[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the gap in hand */
     bool flushed[SYMM_PROGRAM_MAX_STREAMS];
+    bool begun[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: more than depends came so far */
+    const struct merge_event **late;      /* depends that go to the end */
+    int late_count;
 };
 
 /* ---- Groups ------------------------------------------------------------------------ */
@@ -323,16 +326,34 @@ static symm_status add_depend(struct build *build, const struct merge_event *eve
     return symm_program_add_op(build->program, &op);
 }
 
+/*
+ * A depend before all else that both its streams do in the period waits for the period
+ * before. In a program a depend waits for ops of its own period alone, so it is written at
+ * the end, where it holds for the next period. No rank may have an access in front of it.
+ */
+static bool waits_for_period_before(const struct build *build,
+                                    const struct merge_event *event)
+{
+    return build->merge->loop && event->kind == SYMM_RECORD_DEPEND &&
+           !build->begun[event->stream] && !build->begun[event->on] &&
+           build->merge->uniform[build->at[event->stream]];
+}
+
 static symm_status add_event(struct build *build, const struct merge_event *event)
 {
     const struct merge *merge = build->merge;
+    const bool late = waits_for_period_before(build, event);
     symm_status status;
+
+    build->begun[event->stream] |= event->kind != SYMM_RECORD_DEPEND;
+    if (late)
+        build->late[build->late_count++] = event;
 
     if (symm__merge_is_local(event))
         return merge->uniform[build->at[event->stream]] ? add_access(build, event)
                                                         : SYMM_OK;
     status = end_gap(build, event->stream);
-    if (status != SYMM_OK)
+    if (status != SYMM_OK || late)
         return status;
     return event->kind == SYMM_RECORD_DEPEND ? add_depend(build, event)
                                              : add_call(build, event);
@@ -347,6 +368,8 @@ static symm_status add_end(struct build *build)
 
     for (int s = 0; s < SYMM_PROGRAM_MAX_STREAMS && status == SYMM_OK; s++)
         status = end_gap(build, s);
+    for (int i = 0; i < build->late_count && status == SYMM_OK; i++)
+        status = add_depend(build, build->late[i]);
     for (int b = 0; b < build->first->buffer_count && status == SYMM_OK; b++)
         if (!build->merge->loop && build->merge->alone[b] && build->last[b] >= 0)
             status = add_local(build, SYMM_PROGRAM_READ, build->last[b],
@@ -423,9 +446,14 @@ static symm_status build_all(struct build *build)
     memcpy(build->at, merge->base, sizeof(build->at));
     status = add_tables(build);
     find_inside(build);
-    for (int i = 0; i < build->first->body.count && status == SYMM_OK; i++)
-        if (build->first->body.list[i].kept)
-            status = add_event(build, &build->first->body.list[i]);
+    for (int i = 0; i < build->first->body.count && status == SYMM_OK; i++) {
+        const struct merge_event *event = &build->first->body.list[i];
+
+        if (event->kept)
+            status = add_event(build, event);
+        else
+            build->begun[event->stream] = true;
+    }
     if (status == SYMM_OK)
         status = add_end(build);
     if (status == SYMM_OK)
@@ -445,11 +473,14 @@ symm_status symm__merge_build(struct merge *merge, symm_program **program)
         .last = symm__pool_alloc(&merge->pool, buffers, sizeof(int)),
         .groups =
             symm__pool_alloc(&merge->pool, (size_t)first->team_count + 1, sizeof(int)),
+        .late = symm__pool_alloc(&merge->pool, (size_t)first->body.count + 1,
+                                 sizeof(struct merge_event *)),
         .inside = symm__pool_alloc(&merge->pool, (size_t)merge->site_count + 1,
                                    sizeof(bool))};
     symm_status status;
 
-    if (!build.buffers || !build.raw || !build.last || !build.groups || !build.inside)
+    if (!build.buffers || !build.raw || !build.last || !build.groups || !build.inside ||
+        !build.late)
         return symm__merge_nomem();
     status = build_all(&build);
     if (status != SYMM_OK) {
