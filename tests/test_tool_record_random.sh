@@ -60,7 +60,8 @@ for ((seed = first; seed < first + count; seed++)); do
             >"$work/out" 2>&1 || fail "seed $seed: wrong on its plan"
         SYMM_CHECK=plan SYMM_PLAN=$work/plan "$run" -n "$ranks" --grace 1 -- "$program" \
             "$((seed + 3))" >"$work/out" 2>&1 && fail "seed $seed: right for another program"
-        grep -q "plan '" "$work/out" || fail "seed $seed: another error"
+        # Two buffers of one call may share bytes there: that is an error of the call's own.
+        grep -q "plan '\|overlap but" "$work/out" || fail "seed $seed: another error"
     fi
     [ $((seed % 3)) = 0 ] || continue
     if planned "seed $seed, silent" "$ranks" "$seed" 0 silent; then
