@@ -494,6 +494,7 @@ static void run_queued(struct symm_task *task)
 
     symm__work_begin(queued->work, queued->deadline);
     lane->deadline = queued->deadline;
+    lane->has_stalled = false;
     if (status == SYMM_OK)
         status = queued->kernel(&lane->state, &queued->args);
     if (status == SYMM_OK && queued->planned)
@@ -539,6 +540,7 @@ static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *
     symm_status status;
 
     lane->deadline = deadline;
+    lane->has_stalled = false;
     status = entry->kernel(&lane->state, &entry->args);
     if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
         symm__plan_fill(entry->planned);

@@ -94,12 +94,11 @@ struct symm_cached {
 struct symm_lane {
     struct symm_state state;
     symm_team *team;
-    int index;       /* 0: the NULL stream's */
-    void *stream;    /* whose it is; NULL: nobody's yet */
-    double deadline; /* seconds, of the call that runs */
-    double stalled;  /* when the first wait of round stalled_epoch stalled */
-    uint32_t stalled_epoch;
-    bool has_stalled;
+    int index;                  /* 0: the NULL stream's */
+    void *stream;               /* whose it is; NULL: nobody's yet */
+    double deadline;            /* seconds, of the call that runs */
+    double stalled;             /* when the first wait of that call stalled, */
+    bool has_stalled;           /* if one has */
     struct symm_cached *cached; /* [SYMM_SITES]; owned */
     const struct symm_cached *last;
     /* Launches on a device: */

@@ -439,12 +439,11 @@ static bool back_off(struct stall *stall, uint64_t seen, double *elapsed)
     return true;
 }
 
-/* One deadline for all waits of a round, however many peers are late. */
+/* One deadline for all rounds and waits of a call, however many peers are late. */
 static double stall_begin(struct symm_lane *lane)
 {
-    if (!lane->has_stalled || lane->stalled_epoch != lane->state.epoch) {
+    if (!lane->has_stalled) {
         lane->has_stalled = true;
-        lane->stalled_epoch = lane->state.epoch;
         lane->stalled = symm__now();
     }
     return lane->stalled;
