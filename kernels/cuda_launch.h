@@ -24,6 +24,33 @@ struct symm_cuda_scratch {
     uint64_t ll_bytes, lamport_bytes, stage_bytes; /* of the whole region; x 4096 */
 };
 
+/* ---- Clocks of calls: symm_round_deadline ------------------------------------------- */
+
+/* The deadline of a channel's call. Written by kernels, at the first wait that lasts. */
+struct symm_cuda_clock {
+    uint32_t call; /* whose clock it is */
+    /* When a wait looked last: the members that had not begun the call although their hosts
+     * had queued it, by bits. */
+    uint32_t held_up;
+    uint64_t begin, end; /* nanoseconds; end 0: no call's yet */
+};
+
+/* What symm_device_team.state points to: local memory of the device. */
+struct symm_cuda_state {
+    struct symm_device_state device;
+    struct symm_cuda_clock clock[SYMM_CHANNELS];
+};
+
+/* What symm_device_team.record points to: memory of the host. */
+struct symm_cuda_record {
+    struct symm_device_record device;
+    uint32_t held_up; /* as in the clock of the record's channel */
+    uint32_t reserved;
+    /* The launches that the member's host has queued on the channel, as in
+     * symm_cuda_args.sequence; the watcher keeps it up to date. */
+    uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
+};
+
 /* Channels whose scratch takes much data: 8 MiB by Lamport lines in two rounds. The others
  * take 512 KiB so. */
 #define SYMM_LARGE_CHANNELS 2
@@ -68,6 +95,7 @@ struct symm_cuda_args {
     uint32_t channel, flags;
     int32_t kind, dtype, op, root; /* enum symm_kind, symm_dtype, symm_op */
     int32_t peer, signal;          /* puts and signals; signal -1: none */
+    uint64_t limit; /* nanoseconds that a call waits for members that have queued it */
     uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
     uint32_t *done; /* [block]: where its end is told, by `sequence`; NULL: nowhere */
 };

@@ -86,7 +86,7 @@ struct symm_round {
 /* One wait; starts as {}. */
 struct symm_wait {
     uint32_t polls;
-    uint64_t deadline; /* 0: not looked at the clock yet */
+    uint64_t deadline; /* the call's, when it was looked at; 0: not yet */
 };
 
 /* ---- Where things are ------------------------------------------------------------ */
@@ -106,6 +106,17 @@ SYMM_DEVICE uint32_t *symm_failed_of(const struct symm_cuda_args &args)
 
 /* ---- Failure --------------------------------------------------------------------- */
 
+/* What args.team.record is the beginning of, and args.team.state. */
+SYMM_DEVICE struct symm_cuda_record *symm_record_of(const struct symm_cuda_args &args)
+{
+    return (struct symm_cuda_record *)args.team.record;
+}
+
+SYMM_DEVICE struct symm_cuda_clock *symm_clock_of(const struct symm_cuda_args &args)
+{
+    return &((struct symm_cuda_state *)args.team.state)->clock[args.channel];
+}
+
 SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t call,
                                    uint32_t status, uint32_t missing)
 {
@@ -118,6 +129,8 @@ SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t c
     symm_port_store32_relaxed(&record->counter, call);
     symm_port_store32_relaxed(&record->missing, missing);
     symm_port_store32_relaxed(&record->signal, (uint32_t)args.signal);
+    symm_port_store32_relaxed(&symm_record_of(args)->held_up,
+                              symm_port_load32_relaxed(&symm_clock_of(args)->held_up));
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++)
         symm_port_store64_relaxed(
@@ -159,6 +172,54 @@ SYMM_DEVICE bool symm_withdrawn(uint64_t word, uint32_t call)
     return word >> 32 == 0 && word != 0 && (uint32_t)word - call <= 2;
 }
 
+/* Those of the members whose hosts have queued this call. A replayed graph is not counted:
+ * then nothing is known, so none. */
+SYMM_DEVICE uint32_t symm_round_queued(const struct symm_cuda_args &args,
+                                       uint32_t members)
+{
+    const uint32_t *queued = symm_record_of(args)->queued[args.channel];
+    uint32_t found = 0;
+
+    if (args.sequence == 0)
+        return 0;
+    SYMM_NO_UNROLL
+    for (int m = 0; m < args.team.size; m++)
+        if ((members >> m & 1) &&
+            (int32_t)(symm_port_load32_relaxed(&queued[m]) - args.sequence) >= 0)
+            found |= 1u << m;
+    return found;
+}
+
+/*
+ * The time at which the call ends, one for all its rounds and waits; 0: it has come. The first
+ * wait that looks starts the clock. While all members that have not begun the call (`absent`)
+ * have queued it, only their streams hold them up: then the clock stands at its beginning, for
+ * args.limit at most.
+ */
+SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
+                                         uint32_t call, uint32_t absent)
+{
+    struct symm_cuda_clock *clock = symm_clock_of(args);
+    const uint32_t queued = symm_round_queued(args, absent);
+    uint64_t now = symm_port_now(), end;
+
+    symm_port_store32_relaxed(&clock->held_up, queued);
+    /* acquire: pairs with the release below, of a thread of this kernel */
+    if (symm_port_load32_acquire(&clock->call) != call ||
+        symm_port_load64_relaxed(&clock->end) == 0) {
+        symm_port_store64_relaxed(&clock->begin, now);
+        symm_port_store64_relaxed(&clock->end, now + args.team.timeout);
+        symm_port_store32_release(&clock->call, call);
+    }
+    if (absent != 0 && queued == absent) {
+        if (now >= symm_port_load64_relaxed(&clock->begin) + args.limit)
+            return 0;
+        symm_port_store64_relaxed(&clock->end, now + args.team.timeout);
+    }
+    end = symm_port_load64_relaxed(&clock->end);
+    return now < end ? end : 0;
+}
+
 /*
  * A wait that lasts: why? Returns the time at which it ends, or 0 if it has ended now; then
  * the failure has been reported. `awaited`: bits of the members waited for.
@@ -168,8 +229,7 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
 {
     const struct symm_device_channel *own =
         symm_channel_of(args, (uint32_t)args.team.rank);
-    uint32_t absent = 0, other = 0, gone = 0, status = 0, missing = 0;
-    uint64_t now = symm_port_now();
+    uint32_t absent = 0, other = 0, gone = 0, status;
 
     status = symm_port_load32_relaxed(symm_failed_of(args));
     if (status == 0)
@@ -196,16 +256,26 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
             other |= 1u << m;
     }
     if (other != 0)
-        status = (uint32_t)-SYMM_ERR_MISMATCH, missing = other;
+        status = (uint32_t)-SYMM_ERR_MISMATCH, awaited = other;
     else if (gone != 0 && absent == 0)
-        status = (uint32_t)-SYMM_ERR_ABORTED, missing = gone;
-    else if (gone != 0 || (deadline != 0 && now >= deadline))
-        status = (uint32_t)-SYMM_ERR_TIMEOUT, missing = absent ? absent : awaited;
-    else if ((status = symm_port_load32_relaxed(&args.team.record->abort)) != 0)
-        symm__device_halt(&args.team, status);
+        status = (uint32_t)-SYMM_ERR_ABORTED, awaited = gone;
+    else if (absent != 0)
+        awaited = absent;
+    if (status == 0 && gone == 0) {
+        status = symm_port_load32_relaxed(&args.team.record->abort);
+        if (status != 0) {
+            symm__device_halt(&args.team, status);
+            awaited = 0;
+        } else {
+            if (absent != 0 || deadline == 0 || symm_port_now() >= deadline)
+                deadline = symm_round_deadline(args, call, absent);
+            if (deadline != 0)
+                return deadline;
+        }
+    }
     if (status == 0)
-        return deadline != 0 ? deadline : now + args.team.timeout;
-    symm_round_fail(args, call, status, missing);
+        status = (uint32_t)-SYMM_ERR_TIMEOUT;
+    symm_round_fail(args, call, status, awaited);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "context.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,24 @@ static symm_status take_isa(symm_ctx *ctx)
         name, symm__isa_name(symm__isa_best()));
 }
 
+static symm_status take_queue_timeout(symm_ctx *ctx)
+{
+    ctx->queue_timeout = -1;
+    return symm__option(SYMM_OPTION_QUEUE_TIMEOUT)
+               ? symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &ctx->queue_timeout)
+               : SYMM_OK;
+}
+
+double symm__queue_limit(const symm_ctx *ctx, double deadline)
+{
+    const double limit =
+        ctx->queue_timeout < 0 ? SYMM_QUEUE_DEADLINES * deadline : ctx->queue_timeout;
+
+    if (ctx->queue_timeout == 0)
+        return INFINITY;
+    return limit > deadline ? limit : deadline;
+}
+
 static symm_status take_settings(symm_ctx *ctx, const symm_config *config)
 {
     int64_t spin, start = config->epoch_start;
@@ -187,6 +206,8 @@ static symm_status take_settings(symm_ctx *ctx, const symm_config *config)
             config->deadline, SYMM_LONGEST_SECONDS);
     if (config->deadline == 0)
         status = symm__option_seconds(SYMM_OPTION_DEADLINE, &ctx->deadline);
+    if (status == SYMM_OK)
+        status = take_queue_timeout(ctx);
     if (status == SYMM_OK)
         status = symm__option_integer(SYMM_OPTION_SPIN, 0, 1000000000, &spin);
     if (status == SYMM_OK && start == 0)

@@ -161,6 +161,13 @@ struct symm_team {
     struct symm_device_team device;    /* as device code sees the team */
 };
 
+/* Deadlines that a queued call may take to begin, and that its peers wait for that, unless the
+ * caller or SYMM_QUEUE_TIMEOUT says. */
+#define SYMM_QUEUE_DEADLINES 10
+/* CUDA: seconds that a call with this deadline waits for peers that have queued it, no less
+ * than the deadline; may be infinite. */
+double symm__queue_limit(const symm_ctx *ctx, double deadline);
+
 struct symm_hook {
     int id;
     symm_trace_fn fn;
@@ -177,6 +184,7 @@ struct symm_ctx {
     uint32_t spin;
     enum symm_isa isa;
     double deadline;
+    double queue_timeout; /* seconds; 0: none; less: ten deadlines of the call */
     uint32_t epoch_start;
     struct symm_job job;
     struct symm_link link;
@@ -208,7 +216,7 @@ struct symm_ctx {
     struct symm_opened *opened; /* peers' registered memory */
     symm_team *meeting;         /* in a rendezvous now: its failure ends the exchange */
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
-    bool planned; /* atomic: a team has loaded a plan at some time */
+    bool planned;                   /* atomic: a team has loaded a plan at some time */
     uint64_t record_job;            /* names the job in its ranks' records */
     struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];

@@ -7,6 +7,7 @@
  * captures is right at every replay. What is looked up once (pointers, functions) happens
  * when a call is prepared; nothing there disturbs a capture that is going on.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -311,6 +312,13 @@ symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
                             name, shape.blocks, shape.threads, (void *)stream);
 }
 
+static uint64_t limit_of(const symm_ctx *ctx, double deadline)
+{
+    const double limit = symm__queue_limit(ctx, deadline);
+
+    return isinf(limit) ? UINT64_MAX / 4 : symm__nanoseconds(limit);
+}
+
 static symm_status launch(struct symm_lane *lane, const struct symm_cached *cached,
                           double deadline, symm_work **handle)
 {
@@ -321,6 +329,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     symm_status status = SYMM_OK;
 
     entry->args.team.timeout = symm__nanoseconds(deadline);
+    entry->args.limit = limit_of(lane->team->ctx, deadline);
     entry->args.result = NULL;
     entry->args.sequence = symm__cuda_channel_launch(lane, entry->blocks);
     if (__atomic_load_n(&lane->team->cuda->marked, __ATOMIC_RELAXED))

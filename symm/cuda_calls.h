@@ -37,8 +37,9 @@ struct symm_cuda_map {
 
 struct symm_cuda_team {
     symm_team *team;
-    struct symm_cuda_team *next;       /* of the launcher */
-    struct symm_device_team *device;   /* device memory */
+    struct symm_cuda_team *next;     /* of the launcher */
+    struct symm_device_team *device; /* device memory */
+    /* The beginnings of a struct symm_cuda_state and a struct symm_cuda_record: */
     struct symm_device_state *state;   /* device memory */
     struct symm_device_record *record; /* page-locked memory of the host */
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
@@ -63,6 +64,12 @@ struct symm_cuda_team {
     bool told;   /* that copy is done, or was waited for long enough */
     double failing; /* when the watcher first saw the team failed; 0: not yet */
 };
+
+static inline struct symm_cuda_record *
+symm__cuda_extended(const struct symm_cuda_team *cuda)
+{
+    return (struct symm_cuda_record *)(void *)cuda->record;
+}
 
 struct symm_cuda_word {
     struct symm_cuda_word *next;

@@ -244,8 +244,27 @@ void symm__cuda_channel_leave(struct symm_lane *lane)
     publish(lane);
 }
 
+/* Kernels that wait compare these counts with their own call's. */
+static void refresh_queued(const symm_team *team)
+{
+    struct symm_cuda_record *record = symm__cuda_extended(team->cuda);
+
+    for (int m = 0; m < team->size; m++) {
+        if (!team->ctx->control[team->world_rank[m]]) /* on another host */
+            continue;
+        for (int c = 0; c < SYMM_CHANNELS; c++) {
+            uint64_t word = __atomic_load_n(progress_of(team, m, c), __ATOMIC_RELAXED);
+
+            if (record->queued[c][m] != (uint32_t)(word >> 32))
+                __atomic_store_n(&record->queued[c][m], (uint32_t)(word >> 32),
+                                 __ATOMIC_RELAXED);
+        }
+    }
+}
+
 void symm__cuda_channel_refresh(symm_team *team)
 {
+    refresh_queued(team);
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         uint64_t *word = symm__channel_progress(team, team->rank, c);
         uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);

@@ -60,7 +60,7 @@ uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks);
 uint32_t *symm__cuda_channel_done(const struct symm_lane *lane);
 /* The call is queued: peers may see so. */
 void symm__cuda_channel_leave(struct symm_lane *lane);
-/* For the watcher: channels whose graphs are gone. */
+/* For the watcher: channels whose graphs are gone, and what peers have queued, for kernels. */
 void symm__cuda_channel_refresh(symm_team *team);
 
 #endif

@@ -28,30 +28,10 @@
 struct facts {
     symm_status status;
     uint32_t channel, tag, counter, missing, signal;
+    uint32_t queued; /* bit m: missing member m's host had queued the call */
     uint64_t seen[SYMM_DEVICE_RANKS];
     double deadline; /* seconds, of the team */
 };
-
-static void facts_read(const symm_team *team, struct facts *facts)
-{
-    const struct symm_device_record *record = team->cuda->record;
-    /* acquire: pairs with the kernel's release of state, behind the fields */
-    uint32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
-
-    facts->status = (symm_status) - (int32_t)state;
-    facts->channel = __atomic_load_n(&record->channel, __ATOMIC_RELAXED);
-    facts->tag = __atomic_load_n(&record->tag, __ATOMIC_RELAXED);
-    facts->counter = __atomic_load_n(&record->counter, __ATOMIC_RELAXED);
-    facts->missing = __atomic_load_n(&record->missing, __ATOMIC_RELAXED);
-    facts->signal = __atomic_load_n(&record->signal, __ATOMIC_RELAXED);
-    for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
-        facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
-    if (facts->channel > SYMM_CHANNELS)
-        facts->channel = SYMM_CHANNELS;
-    facts->deadline =
-        1e-9 *
-        (double)__atomic_load_n(&team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
-}
 
 static bool is_signal(const struct facts *facts)
 {
@@ -70,6 +50,34 @@ static bool has_withdrawn(const struct facts *facts, int member)
 
     return !is_signal(facts) && word != 0 && word >> 32 == 0 &&
            (uint32_t)word - facts->counter <= 2;
+}
+
+static void facts_read(const symm_team *team, struct facts *facts)
+{
+    const struct symm_device_record *record = team->cuda->record;
+    /* acquire: pairs with the kernel's release of state, behind the fields */
+    uint32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
+
+    facts->status = (symm_status) - (int32_t)state;
+    facts->channel = __atomic_load_n(&record->channel, __ATOMIC_RELAXED);
+    facts->tag = __atomic_load_n(&record->tag, __ATOMIC_RELAXED);
+    facts->counter = __atomic_load_n(&record->counter, __ATOMIC_RELAXED);
+    facts->missing = __atomic_load_n(&record->missing, __ATOMIC_RELAXED);
+    facts->signal = __atomic_load_n(&record->signal, __ATOMIC_RELAXED);
+    facts->queued =
+        __atomic_load_n(&symm__cuda_extended(team->cuda)->held_up, __ATOMIC_RELAXED) &
+        facts->missing;
+    for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
+        facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
+    if (facts->channel > SYMM_CHANNELS)
+        facts->channel = SYMM_CHANNELS;
+    for (int m = 0; m < team->size; m++) /* then the call did not end by its clock */
+        if (facts->channel == SYMM_CHANNELS ||
+            (m != team->rank && has_withdrawn(facts, m)))
+            facts->queued = 0;
+    facts->deadline =
+        1e-9 *
+        (double)__atomic_load_n(&team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
 }
 
 /* "site 'x' (all_reduce sum of 8 float32, ll_push) step 3" of the rank's tag. */
@@ -97,20 +105,45 @@ static const char *signal_site(const symm_team *team, uint32_t tag,
     return "";
 }
 
-/* "rank 2, rank 5": those that are missing. */
-static void missing_text(const symm_team *team, const struct facts *facts, char *text,
-                         size_t bytes)
+/* "rank 2, rank 5": members by bits. Returns their number. */
+static int members_text(const symm_team *team, uint32_t members, char *text,
+                        size_t bytes)
 {
     size_t used = 0;
     int listed = 0;
 
     text[0] = '\0';
     for (int m = 0; m < team->size && used < bytes; m++)
-        if (is_missing(facts, m) && m != team->rank)
+        if ((members >> m & 1) && m != team->rank)
             used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
                                      listed++ ? ", " : "", team->world_rank[m]);
-    if (listed == 0)
+    return listed;
+}
+
+/* Those that are missing. */
+static void missing_text(const symm_team *team, const struct facts *facts, char *text,
+                         size_t bytes)
+{
+    if (members_text(team, facts->missing, text, bytes) == 0)
         snprintf(text, bytes, "a peer's data");
+}
+
+/* ": rank 1 has queued it, its stream has not reached it" of those among the missing; "" if
+ * there are none. */
+static const char *queued_text(const symm_team *team, const struct facts *facts,
+                               char *text, size_t bytes)
+{
+    char ranks[96];
+    int count = members_text(team, facts->queued, ranks, sizeof(ranks));
+
+    text[0] = '\0';
+    if (count == 1)
+        snprintf(text, bytes, ": %s has queued it, its stream has not reached it",
+                 ranks);
+    else if (count > 1)
+        snprintf(text, bytes, ": %s have queued it, their streams have not reached it",
+                 ranks);
+    return text;
 }
 
 /* ---- What has happened ----------------------------------------------------------------- */
@@ -357,13 +390,33 @@ static const char *queue_text(const symm_team *team, char *text, size_t bytes)
     return text;
 }
 
+/* Nobody is late but streams whose hosts have queued the call. */
+static symm_status report_queued(symm_team *team, const struct facts *facts)
+{
+    char missing[96], mine[150], queued[192], queues[192];
+
+    missing_text(team, facts, missing, sizeof(missing));
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "%s did not arrive at %s within %g s%s; look at what runs on it before the "
+        "call, or raise SYMM_QUEUE_TIMEOUT%s",
+        missing,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        symm__queue_limit(team->ctx, facts->deadline),
+        queued_text(team, facts, queued, sizeof(queued)),
+        queue_text(team, queues, sizeof(queues)));
+}
+
 static symm_status report_timeout(symm_team *team, const struct facts *facts)
 {
-    char missing[96], mine[150], last[150], queues[192];
-    int one = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    const uint32_t late = facts->missing & ~facts->queued;
+    char missing[96], mine[150], last[150], queued[192], queues[192];
+    int one = late ? __builtin_ctz(late) : team->rank;
     struct symm_site site;
     uint64_t before;
 
+    if (facts->missing != 0 && late == 0)
+        return report_queued(team, facts);
     missing_text(team, facts, missing, sizeof(missing));
     if (one >= team->size)
         one = team->rank;
@@ -387,11 +440,12 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
             facts->deadline, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
-        "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
+        "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "
         "slow, raise the deadline (SYMM_DEADLINE)%s",
         missing,
         tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-        facts->deadline, team->world_rank[one],
+        facts->deadline, queued_text(team, facts, queued, sizeof(queued)),
+        team->world_rank[one],
         tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
                  sizeof(last)),
         queue_text(team, queues, sizeof(queues)));

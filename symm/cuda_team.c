@@ -91,7 +91,8 @@ static symm_status fill_scratch(symm_team *team)
 static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
 {
     void *state, *record, *device;
-    symm_status status = symm__cuda_local_alloc(ctx, sizeof(*cuda->state), &state);
+    symm_status status =
+        symm__cuda_local_alloc(ctx, sizeof(struct symm_cuda_state), &state);
 
     if (status != SYMM_OK)
         return status;
@@ -100,7 +101,7 @@ static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
     if (status != SYMM_OK)
         return status;
     cuda->device = device;
-    status = symm__cuda_host_alloc(ctx, sizeof(*cuda->record), &record);
+    status = symm__cuda_host_alloc(ctx, sizeof(struct symm_cuda_record), &record);
     if (status == SYMM_OK)
         cuda->record = record;
     return status;

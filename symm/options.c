@@ -166,10 +166,9 @@ symm_status symm__option_bytes(enum symm_option option, size_t *value)
     return SYMM_OK;
 }
 
-symm_status symm__option_seconds(enum symm_option option, double *value)
+static symm_status take_seconds(enum symm_option option, const char *form,
+                                double *value)
 {
-    static const char form[] =
-        "seconds above 0 and up to 604800 (a week), as 30 or 0.5";
     const char *text = symm__option(option);
     const char *c = text;
     uint64_t whole;
@@ -193,4 +192,23 @@ symm_status symm__option_seconds(enum symm_option option, double *value)
         return refuse(option, text, form);
     *value = seconds;
     return SYMM_OK;
+}
+
+symm_status symm__option_seconds(enum symm_option option, double *value)
+{
+    return take_seconds(
+        option, "seconds above 0 and up to 604800 (a week), as 30 or 0.5", value);
+}
+
+symm_status symm__option_limit(enum symm_option option, double *value)
+{
+    const char *text = symm__option(option);
+
+    if (text && strcmp(text, "0") == 0) {
+        *value = 0;
+        return SYMM_OK;
+    }
+    return take_seconds(
+        option, "seconds up to 604800 (a week), as 30 or 0.5, or 0 for no limit",
+        value);
 }

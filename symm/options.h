@@ -47,6 +47,9 @@
       "XDG_RUNTIME_DIR, else /tmp")                                                    \
     X(INIT_DEADLINE, SECONDS, "60", "how long symm_init waits for all ranks")          \
     X(DEADLINE, SECONDS, "30", "how long a call waits for its peers")                  \
+    X(QUEUE_TIMEOUT, SECONDS, "",                                                      \
+      "CUDA: how long a call waits for a peer that has queued it; default ten "        \
+      "deadlines, 0: for ever")                                                        \
     X(HEAP_BYTES, BYTES, "256G", "address space that each rank reserves")              \
     X(TEAM_BYTES, BYTES, "4G", "address space of a team made by split")                \
     X(CHECK, STRING, "",                                                               \
@@ -83,5 +86,7 @@ symm_status symm__option_integer(enum symm_option option, int64_t low, int64_t h
 symm_status symm__option_bytes(enum symm_option option, size_t *value) SYMM_MUST_CHECK;
 symm_status symm__option_seconds(enum symm_option option,
                                  double *value) SYMM_MUST_CHECK;
+/* The same, or 0, which stands for no limit. */
+symm_status symm__option_limit(enum symm_option option, double *value) SYMM_MUST_CHECK;
 
 #endif

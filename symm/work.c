@@ -23,9 +23,6 @@
 #include "record.h"
 #include "status.h"
 
-/* Deadlines of the context that a queued call may take to begin, unless the caller says. */
-#define QUEUE_DEADLINES 10
-
 struct host_work {
     struct symm_work head;
     int references; /* atomic */
@@ -158,6 +155,16 @@ symm_status symm_work_query(symm_work *handle, bool *done)
     return status;
 }
 
+/* The time in which a queued call begins; on CUDA also that in which it ends, since the host
+ * does not see its beginning. */
+static double default_seconds(const symm_ctx *ctx)
+{
+    const double begins = SYMM_QUEUE_DEADLINES * ctx->deadline;
+
+    return ctx->calls ? begins + symm__queue_limit(ctx, ctx->deadline) + ctx->deadline
+                      : begins;
+}
+
 /* *span: the caller's, else the default. */
 static symm_status take_seconds(const symm_ctx *ctx, const char *what, double seconds,
                                 double *span)
@@ -166,7 +173,7 @@ static symm_status take_seconds(const symm_ctx *ctx, const char *what, double se
         return symm__fail(SYMM_ERR_INVALID,
                           "%s: seconds is %g; it is a number, 0 for the default", what,
                           seconds);
-    *span = seconds > 0 ? seconds : QUEUE_DEADLINES * ctx->deadline;
+    *span = seconds > 0 ? seconds : default_seconds(ctx);
     return SYMM_OK;
 }
 

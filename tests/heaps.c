@@ -57,8 +57,8 @@ static void make_rank(struct heaps *heaps, const struct heaps_options *options,
     team->size = heaps->size;
     team->timeout = (uint64_t)((options->timeout > 0 ? options->timeout : 60) * 1e9);
     team->pad = GRANULARITY;
-    team->state = map(sizeof(*team->state));
-    team->record = map(sizeof(*team->record));
+    team->state = map(sizeof(struct symm_cuda_state));
+    team->record = map(sizeof(struct symm_cuda_record));
     for (int c = 0; c < SYMM_CHANNELS; c++)
         for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
             team->state->block[c][b] =
@@ -85,8 +85,8 @@ void heaps_destroy(struct heaps *heaps)
         struct symm_device_team *team = &heaps->team[rank];
 
         munmap(team->base[rank], heaps->bytes);
-        munmap(team->state, sizeof(*team->state));
-        munmap(team->record, sizeof(*team->record));
+        munmap(team->state, sizeof(struct symm_cuda_state));
+        munmap(team->record, sizeof(struct symm_cuda_record));
     }
     free(heaps);
 }

@@ -11,8 +11,8 @@
  * test_queues have the three causes for which such calls did not complete, one by one.
  *
  * With fewer hardware queues than streams that hold a waiting call with something behind it
- * completion is not promised, but an error within the deadline that names the site and
- * CUDA_DEVICE_MAX_CONNECTIONS, and never a wrong value.
+ * completion is not promised, but an error within SYMM_QUEUE_TIMEOUT (no less than the
+ * deadline) that names the site and CUDA_DEVICE_MAX_CONNECTIONS, and never a wrong value.
  *
  * A failure names the seed of its round; the test's name and SYMM_TEST_SEED make it again.
  * SYMM_TEST_STATE=1 says what the fake device holds when a stream takes long.
@@ -513,6 +513,7 @@ static int runs(struct run run)
     setenv("FAKE_CUDA_MODEL", "1", 1);
     setenv("FAKE_CUDA_PROCESSORS", PROCESSORS, 0);
     set_number("CUDA_DEVICE_MAX_CONNECTIONS", run.connections);
+    setenv("SYMM_QUEUE_TIMEOUT", "0.001", 1); /* a deadlock ends at the deadline */
     run.ranks = device_ranks(run.ranks);
     run.sync = harness_shared(sizeof(*run.sync));
     HARNESS_PATIENCE(run.deadline, 3.0)

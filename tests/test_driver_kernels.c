@@ -121,8 +121,8 @@ static void rig_open(struct rig *rig, int size, const char *library, uint32_t ro
         rank->random = 77u + (uint32_t)r;
         rank->heap = memory(HEAP_BYTES);
         memset(rank->heap + rig->scratch.lamport, 0xff, rig->scratch.lamport_bytes);
-        rank->state = memory(sizeof(*rank->state));
-        rank->record = memory(sizeof(*rank->record));
+        rank->state = memory(sizeof(struct symm_cuda_state));
+        rank->record = memory(sizeof(struct symm_cuda_record));
         rank->in = memory(8 * MOST_BYTES + 4096);
         rank->out = memory(8 * MOST_BYTES + 4096);
         rank->want = memory(8 * MOST_BYTES + 4096);
@@ -138,8 +138,8 @@ static void rig_close(struct rig *rig)
         struct rank *rank = &rig->ranks[r];
 
         munmap(rank->heap, HEAP_BYTES);
-        munmap(rank->state, sizeof(*rank->state));
-        munmap(rank->record, sizeof(*rank->record));
+        munmap(rank->state, sizeof(struct symm_cuda_state));
+        munmap(rank->record, sizeof(struct symm_cuda_record));
         munmap(rank->in, 8 * MOST_BYTES + 4096);
         munmap(rank->out, 8 * MOST_BYTES + 4096);
         munmap(rank->want, 8 * MOST_BYTES + 4096);

@@ -174,7 +174,7 @@ static void test_seconds(void **state)
     static const struct {
         const char *text;
         double seconds;
-    } good[] = {{"30", 30},          {"0.5", 0.5},       {"00.25", 0.25},
+    } good[] = {{"30", 30},         {"0.5", 0.5},       {"00.25", 0.25},
                 {"604800", 604800}, {"0.000001", 1e-6}, {"2.0", 2}};
     static const char *const bad[] = {"0",
                                       "0.0",
@@ -207,6 +207,28 @@ static void test_seconds(void **state)
                 bad[i]);
         assert_true(seconds >= 5 && seconds <= 5);
     }
+}
+
+/* As seconds, and 0. */
+static void test_limit(void **state)
+{
+    static const char *const bad[] = {"0.0", "00", "-0", " 0", "0s", "-1", "604800.1"};
+    double seconds = 5;
+
+    (void)state;
+    setenv("SYMM_QUEUE_TIMEOUT", "0", 1);
+    assert_int_equal(symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &seconds), SYMM_OK);
+    assert_true(seconds <= 0 && seconds >= 0);
+    setenv("SYMM_QUEUE_TIMEOUT", "2.5", 1);
+    assert_int_equal(symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &seconds), SYMM_OK);
+    assert_true(fabs(seconds - 2.5) < 1e-12);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        setenv("SYMM_QUEUE_TIMEOUT", bad[i], 1);
+        refused(symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &seconds),
+                "SYMM_QUEUE_TIMEOUT", bad[i]);
+    }
+    assert_true(fabs(seconds - 2.5) < 1e-12);
+    unsetenv("SYMM_QUEUE_TIMEOUT");
 }
 
 static void test_integer(void **state)
@@ -561,6 +583,7 @@ int main(void)
         cmocka_unit_test_setup(test_fallbacks, setup),
         cmocka_unit_test_setup(test_bytes, setup),
         cmocka_unit_test_setup(test_seconds, setup),
+        cmocka_unit_test_setup(test_limit, setup),
         cmocka_unit_test_setup(test_integer, setup),
         cmocka_unit_test_setup(test_man_page, setup),
         cmocka_unit_test_setup(test_status, setup),

@@ -14,7 +14,9 @@
  *  - `rank` and `peer` are ranks of the team named in the call; error sentences name ranks
  *    of the world.
  *  - Every wait is bounded: by symm_call.deadline, else symm_config.deadline, else
- *    SYMM_DEADLINE (30 s). A dead peer ends a wait at once.
+ *    SYMM_DEADLINE (30 s). A dead peer ends a wait at once. CUDA: the time in which a peer
+ *    has queued the call, but its stream has not reached it, does not count, up to
+ *    SYMM_QUEUE_TIMEOUT (ten deadlines).
  *  - After an error that concerns a peer (SYMM_ERR_PEER_DEAD, _TIMEOUT, _MISMATCH, _DAMAGED)
  *    the team has failed: later calls on it return the same status and sentence at once, and
  *    what outputs hold is undefined. Other teams that do not contain the culprit go on. A
@@ -422,7 +424,7 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
 SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
 /* All that was queued before has run; how each call ended, its work handle and later calls
  * on its team tell. SYMM_ERR_TIMEOUT after `seconds` (<= 0: ten times the context's
- * deadline). */
+ * deadline; CUDA: and beside that one deadline and SYMM_QUEUE_TIMEOUT). */
 SYMM_API symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream,
                                              double seconds) SYMM_MUST_CHECK;
 /* Runs what is queued first. Ignored from within the stream's own callbacks. */
@@ -439,7 +441,8 @@ SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHE
 /*
  * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `seconds`: the call goes
  * on. seconds <= 0: until the call ends, which its own deadline sees to once it has begun; it
- * has ten times the context's deadline to begin (CUDA: to begin and end).
+ * has ten times the context's deadline to begin (CUDA: to begin and end, and beside that one
+ * deadline and SYMM_QUEUE_TIMEOUT).
  */
 SYMM_API symm_status symm_work_synchronize(symm_work *work,
                                            double seconds) SYMM_MUST_CHECK;
