@@ -229,6 +229,8 @@ static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t l
     most = least(most, SYMM_DEVICE_BLOCKS);
     if (question->processors > 0)
         most = least(most, (uint64_t)(question->processors - question->processors / 8));
+    if (question->blocks > 0)
+        most = least(most, question->blocks);
     blocks = least(blocks, most);
     return blocks > 0 ? (uint32_t)blocks : 1;
 }
@@ -306,9 +308,13 @@ static bool shape_of_each(const struct symm_cuda_question *question,
  * 4 % of 16 MiB. */
 static uint32_t whole_blocks(const struct symm_cuda_question *question)
 {
-    return question->processors > 0
-               ? (uint32_t)least((uint64_t)question->processors, WIDE_BLOCKS)
-               : WIDE_BLOCKS;
+    uint64_t blocks = WIDE_BLOCKS;
+
+    if (question->processors > 0)
+        blocks = least(blocks, (uint64_t)question->processors);
+    if (question->blocks > 0)
+        blocks = least(blocks, question->blocks);
+    return (uint32_t)blocks;
 }
 
 /* `step` lines, a line of each thread, fit into a slot, and all into two that are cut so. */
