@@ -265,12 +265,15 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     const char *name =
         config->backend ? config->backend : symm__option(SYMM_OPTION_BACKEND);
     const char *why = config->backend ? "symm_config.backend" : "SYMM_BACKEND";
-    int64_t oversubscribe;
+    int64_t oversubscribe, exclusive = 0;
     symm_status status =
         symm__option_integer(SYMM_OPTION_OVERSUBSCRIBE, 0, 1, &oversubscribe);
 
+    if (status == SYMM_OK)
+        status = symm__option_integer(SYMM_OPTION_EXCLUSIVE, 0, 1, &exclusive);
     if (status != SYMM_OK)
         return status;
+    ctx->exclusive = exclusive != 0;
     ctx->oversubscribe = oversubscribe != 0 && !config->group;
     if (!name)
         return best_backend(ctx);

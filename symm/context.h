@@ -111,6 +111,9 @@ struct symm_lane {
     bool captured;             /* the call that runs is captured by a graph */
     bool held;                 /* by a graph whose end nothing tells */
     bool named;                /* by symm_call.channel */
+    uint32_t asked;            /* grants of blocks read so far (cuda_budget.h) */
+    uint32_t granted;          /* blocks of the last grant; 0: none yet */
+    uint32_t looked;           /* launches when the watcher last looked at the claim */
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 
@@ -200,6 +203,7 @@ struct symm_ctx {
     char why_backend[256]; /* it was taken */
     bool multicast;        /* all ranks have it and want it */
     bool oversubscribe;    /* ranks may share devices (SYMM_OVERSUBSCRIBE) */
+    bool exclusive;        /* CUDA: one stream at a time uses it (SYMM_EXCLUSIVE) */
     bool shared;           /* CUDA: two ranks have one device */
     int processors;        /* CUDA: the fewest multiprocessors of all ranks' devices */
     char machine[160];     /* as cost tables name it */

@@ -3,9 +3,10 @@
  * control.h - the page that each rank shows to its peers: is it alive, where does it wait,
  * has it failed, at which call sites has it been.
  *
- * A rank writes its own page; peers write the tables of channels and the words of agreements
- * in it, its last 48 KiB, and read the rest. Nothing read from a peer's page is trusted: a
- * value is copied once, then checked; none is an index, a length or a pointer.
+ * A rank writes its own page; peers write the tables of channels, the words of agreements and
+ * the budget of blocks in it, its last 112 KiB, and read the rest. Nothing read from a peer's
+ * page is trusted: a value is copied once, then checked; none is an index, a length or a
+ * pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
  * Ranks that are processes map the rest of peers' pages read-only.
  */
@@ -57,6 +58,25 @@ struct symm_channel_table {
     uint8_t reserved[512 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
 };
 
+/*
+ * CUDA: how many blocks the calls of a channel may have (cuda_budget.h), by the team's slot.
+ * `word` and `boundary` are in the page of the team's first member; claims in the page of
+ * each member, for its device, under the lock of the host's first rank; `asked` and `slots`
+ * are the owner's own. All members write it.
+ */
+struct symm_budget {
+    uint32_t lock; /* 0: free; else the holder's rank + 1 */
+    uint32_t reserved0;
+    uint64_t slots;               /* bit s: a team is open here in slot s, */
+    uint32_t uid[SYMM_MAX_TEAMS]; /* and its uid */
+    uint64_t word[SYMM_MAX_TEAMS][SYMM_CHANNELS];
+    /* The first launch with the last grant. */
+    uint32_t boundary[SYMM_MAX_TEAMS][SYMM_CHANNELS];
+    uint32_t asked[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* grants that the owner has read */
+    uint16_t claim[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* blocks, and a flag */
+};
+#define SYMM_BUDGET_BYTES 65536 /* of it and what fills its pages */
+
 struct symm_agreement {
     uint64_t joined, opened; /* uid << 32 | attempt */
     uint64_t taken;          /* bit s: slot s is taken here */
@@ -84,12 +104,14 @@ struct symm_control {
     /* CUDA: what this rank has queued on each channel (cuda_channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint8_t reserved3[44864];
-    /* The last 48 KiB: peers map them for writing, and all before them for reading. */
+    /* The last 112 KiB: peers map them for writing, and all before them for reading. */
     struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
     uint64_t board[SYMM_BOARDS];
+    struct symm_budget budget;
+    uint8_t reserved4[SYMM_BUDGET_BYTES - sizeof(struct symm_budget)];
 };
 
-#define SYMM_CONTROL_BYTES 327680 /* what is mapped: whole pages for any page size */
+#define SYMM_CONTROL_BYTES 393216 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_channel_table) == 512, "layout");
 _Static_assert(offsetof(struct symm_control, channel_table) % 16384 == 0 &&

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "cuda_budget.h"
 #include "cuda_channel.h"
 #include "lane.h"
 #include "status.h"
@@ -199,40 +200,81 @@ static void fill_args(const struct symm_lane *lane, const struct symm_cached *ca
     };
 }
 
-static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cached,
-                           size_t index, const struct symm_question *question)
+/* A call's tag where the budget has cut its grid: members that cut it otherwise see a
+ * mismatch. */
+static uint32_t cut_tag(uint32_t tag, uint32_t blocks)
+{
+    tag ^= blocks * 0x9e3779b1u;
+    return tag ? tag : 1;
+}
+
+/* A sum by Lamport lines takes one round of a thread for each line. Where the cut grid has too
+ * few threads, data are staged instead: that touches no more memory, and adds up in the same
+ * order. */
+static bool find_kernel(const struct symm_cuda_question *ask,
+                        struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
+{
+    struct symm_cuda_question staged = *ask;
+
+    if (symm__cuda_kernel_find(ask, kernel, shape))
+        return true;
+    staged.algorithm = SYMM_ALGORITHM_COPY_IN;
+    return ask->blocks > 0 && symm__cuda_kernel_find(&staged, kernel, shape);
+}
+
+/* Kernel and shape of at most `blocks` blocks; 0: as many as it would have alone. */
+static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *cached,
+                              struct symm_cuda_entry *entry, uint32_t blocks)
 {
     symm_ctx *ctx = lane->team->ctx;
-    const struct symm_cuda_question ask = symm__cuda_ask(question, cached->algorithm);
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
-    struct symm_cuda_entry entry;
+    struct symm_site site = cached->args.site;
     void *function = NULL;
     symm_status status;
 
-    if (!symm__cuda_kernel_find(&ask, &kernel, &shape))
+    entry->ask.blocks = blocks;
+    if (!find_kernel(&entry->ask, &kernel, &shape))
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
-            "%s of %zu bytes of %s over %d ranks: the cuda backend has no "
+            "%s of %llu bytes of %s over %d ranks: the cuda backend has no "
             "kernel for %s",
-            symm__kind_name(question->kind), question->bytes,
-            symm_dtype_name(question->dtype), question->size,
-            symm__algorithm_name(cached->algorithm));
+            symm__kind_name(entry->ask.kind), (unsigned long long)entry->ask.bytes,
+            symm_dtype_name(entry->ask.dtype), entry->ask.size,
+            symm__algorithm_name(entry->ask.algorithm));
+    status = symm__cuda_function(ctx, &kernel, &function);
+    if (status != SYMM_OK)
+        return status;
+    if (blocks > 0)
+        site.tag = cut_tag(site.tag, blocks);
+    entry->early =
+        shape.blocks * shape.threads <= (uint32_t)ctx->processors * SYMM_EARLY_THREADS;
+    entry->args.tag = site.tag;
+    entry->function = function;
+    entry->blocks = shape.blocks;
+    entry->threads = shape.threads;
+    entry->cut = blocks;
+    symm__cuda_site_publish(ctx->launcher, &site);
+    return SYMM_OK;
+}
+
+static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cached,
+                           size_t index, const struct symm_question *question)
+{
+    struct symm_cuda_entry entry;
+    symm_status status;
+
     if (!lane->launches)
         lane->launches = calloc(SYMM_SITES, sizeof(*lane->launches));
     if (!lane->launches)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's launches");
-    status = symm__cuda_function(ctx, &kernel, &function);
+    fill_args(lane, cached, question, &entry.args);
+    entry.ask = symm__cuda_ask(question, cached->algorithm);
+    status = take_shape(lane, cached, &entry, 0);
     if (status != SYMM_OK)
         return status;
-    fill_args(lane, cached, question, &entry.args);
-    if (shape.blocks * shape.threads <= (uint32_t)ctx->processors * SYMM_EARLY_THREADS)
-        entry.args.flags |= SYMM_CUDA_EARLY;
-    entry.function = function;
-    entry.blocks = shape.blocks;
-    entry.threads = shape.threads;
+    entry.wish = entry.blocks;
     __atomic_store_n(&lane->team->cuda->used, 1, __ATOMIC_RELAXED);
-    symm__cuda_site_publish(ctx->launcher, &cached->args.site);
     lane->launches[index] = entry;
     return SYMM_OK;
 }
@@ -319,17 +361,31 @@ static uint64_t limit_of(const symm_ctx *ctx, double deadline)
     return isinf(limit) ? UINT64_MAX / 4 : symm__nanoseconds(limit);
 }
 
-static symm_status launch(struct symm_lane *lane, const struct symm_cached *cached,
-                          double deadline, symm_work **handle)
+/* The grid that the budget grants. Calls of a channel that leaves room to others trigger
+ * no dependent kernel before all members have begun. */
+static symm_status take_blocks(struct symm_lane *lane, const struct symm_cached *cached,
+                               struct symm_cuda_entry *entry)
 {
-    struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
+    const uint32_t granted = symm__cuda_budget_take(lane, entry->wish);
+    const uint32_t cut = granted < entry->wish ? granted : 0;
+    symm_status status = SYMM_OK;
+
+    if (__builtin_expect(entry->cut != cut, 0))
+        status = take_shape(lane, cached, entry, cut);
+    entry->args.flags &= ~SYMM_CUDA_EARLY;
+    if (entry->early && !symm__cuda_budget_shares(lane))
+        entry->args.flags |= SYMM_CUDA_EARLY;
+    return status;
+}
+
+static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *entry,
+                                enum symm_kind kind, symm_work **handle)
+{
     const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
     const uint32_t sequence = lane->sequence, blocks = lane->blocks;
     struct symm_cuda_work *work = NULL;
     symm_status status = SYMM_OK;
 
-    entry->args.team.timeout = symm__nanoseconds(deadline);
-    entry->args.limit = limit_of(lane->team->ctx, deadline);
     entry->args.result = NULL;
     entry->args.sequence = symm__cuda_channel_launch(lane, entry->blocks);
     if (__atomic_load_n(&lane->team->cuda->marked, __ATOMIC_RELAXED))
@@ -340,14 +396,29 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
         status =
             symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
     if (status == SYMM_OK)
-        status = symm__cuda_start(
-            lane->team->ctx->launcher, entry->function, shape, &entry->args,
-            lane->stream, symm__kind_name((enum symm_kind)cached->args.site.kind));
+        status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
+                                  &entry->args, lane->stream, symm__kind_name(kind));
     if (status != SYMM_OK) { /* nothing was launched: peers count as many launches */
         lane->sequence = sequence;
         lane->blocks = blocks;
     }
     return work ? symm__cuda_work_end(work, status, handle) : status;
+}
+
+static symm_status launch(struct symm_lane *lane, const struct symm_cached *cached,
+                          double deadline, symm_work **handle)
+{
+    struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
+    symm_status status = take_blocks(lane, cached, entry);
+
+    entry->args.team.timeout = symm__nanoseconds(deadline);
+    entry->args.limit = limit_of(lane->team->ctx, deadline);
+    if (status == SYMM_OK)
+        status =
+            launch_entry(lane, entry, (enum symm_kind)cached->args.site.kind, handle);
+    if (__builtin_expect(status != SYMM_OK, 0))
+        symm__cuda_budget_return(lane, entry->wish);
+    return status;
 }
 
 /* Of several launches, which have no word of their own: the team's state tells. */

@@ -24,6 +24,9 @@
 struct symm_cuda_entry {
     CUfunction function;
     uint32_t blocks, threads;
+    uint32_t wish, cut; /* blocks that it has alone; at most, by the budget, or 0 */
+    bool early;         /* few threads: it may trigger dependents at once */
+    struct symm_cuda_question ask;
     struct symm_cuda_args args;
 };
 

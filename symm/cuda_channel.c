@@ -253,7 +253,8 @@ static void refresh_queued(const symm_team *team)
         if (!team->ctx->control[team->world_rank[m]]) /* on another host */
             continue;
         for (int c = 0; c < SYMM_CHANNELS; c++) {
-            uint64_t word = __atomic_load_n(progress_of(team, m, c), __ATOMIC_RELAXED);
+            uint64_t word =
+                __atomic_load_n(symm__channel_progress(team, m, c), __ATOMIC_RELAXED);
 
             if (record->queued[c][m] != (uint32_t)(word >> 32))
                 __atomic_store_n(&record->queued[c][m], (uint32_t)(word >> 32),

@@ -133,6 +133,42 @@ static bool is_quiet(symm_team *team, int channel, uint64_t *word)
     return (*word & (SYMM_CHANNEL_INSIDE | SYMM_CHANNEL_PINNED)) == 0;
 }
 
+bool symm__channel_is_idle(symm_team *team, int channel)
+{
+    uint64_t word;
+
+    if (!is_quiet(team, channel, &word))
+        return false;
+    for (int m = 0; m < team->size; m++)
+        if (!has_ended(team, m, channel, word))
+            return false;
+    return true;
+}
+
+bool symm__channel_is_pinned(symm_team *team, int channel)
+{
+    for (int m = 0; m < team->size; m++)
+        if (__atomic_load_n(symm__channel_progress(team, m, channel),
+                            __ATOMIC_SEQ_CST) &
+            SYMM_CHANNEL_PINNED)
+            return true;
+    return false;
+}
+
+bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
+{
+    struct symm_cuda_words *words;
+    CUdeviceptr device;
+
+    for (int m = 0; m < team->size; m++)
+        if (!team->cuda->tokens_shared ||
+            symm__cuda_tokens_find(team, "a channel", m, &words, &device) != SYMM_OK ||
+            (int32_t)(__atomic_load_n(&words->done[channel][0], __ATOMIC_ACQUIRE) -
+                      launch) < 0)
+            return false;
+    return true;
+}
+
 /* The channel has a new key: no launch yet that its stream was told to make there. */
 static bool taken(symm_team *team, int channel, uint64_t word)
 {

@@ -31,6 +31,13 @@ symm_status symm__channel_table_lock(symm_team *team) SYMM_MUST_CHECK;
 void symm__channel_table_unlock(symm_team *team);
 /* The member's word in its control page. */
 uint64_t *symm__channel_progress(const symm_team *team, int member, int channel);
+/* Every member has queued as many launches on the channel, none is inside a call, all
+ * kernels have ended, and no graph holds a call. */
+bool symm__channel_is_idle(symm_team *team, int channel);
+/* A graph of a member holds a call of the channel. */
+bool symm__channel_is_pinned(symm_team *team, int channel);
+/* Has every member's device come to this launch, so that all before it have ended? */
+bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch);
 /* Final only with the table locked. */
 bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "cuda_budget.h"
 #include "cuda_channel.h"
 #include "cuda_channel_table.h"
 #include "engine_team.h"
@@ -172,6 +173,7 @@ static void team_forget(symm_team *team, bool drained)
     symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_words_free(cuda);
     symm__cuda_tokens_close(cuda, drained);
+    symm__cuda_budget_close(team);
     symm__cuda_channel_close(team);
     symm__cuda_local_free(team->ctx, cuda->state);
     symm__cuda_local_free(team->ctx, cuda->device);
@@ -199,6 +201,7 @@ symm_status symm__cuda_team_open(symm_team *team)
     if (status != SYMM_OK)
         goto err_team;
     symm__channel_table_open(team);
+    symm__cuda_budget_open(team);
     symm__team_describe(team);
     team->device.state = team->cuda->state;
     team->device.record = team->cuda->record;

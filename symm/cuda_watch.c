@@ -32,6 +32,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "cuda_budget.h"
 #include "cuda_channel.h"
 #include "engine_team.h"
 #include "log.h"
@@ -313,6 +314,7 @@ static void *watch(void *arg)
             team_look(calls, t);
             words_look(calls, t);
             symm__cuda_channel_refresh(t->team);
+            symm__cuda_budget_refresh(t->team);
         }
         look_at_waits(calls);
     }

@@ -36,6 +36,7 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
     struct symm_hello hello = {.layout = SYMM_DEVICE_LAYOUT,
                                .epoch_start = ctx->epoch_start,
                                .oversubscribe = ctx->oversubscribe,
+                               .exclusive = ctx->exclusive,
                                .stride = ctx->stride,
                                .team_bytes = ctx->team_bytes,
                                .granularity = ctx->granularity,
@@ -88,6 +89,11 @@ static symm_status check_settings(const struct symm_hello *a, int first,
                           "rank %d has SYMM_OVERSUBSCRIBE %u, rank %d has %u; set it "
                           "alike on all ranks",
                           second, b->oversubscribe, first, a->oversubscribe);
+    if (a->exclusive != b->exclusive)
+        return symm__fail(SYMM_ERR_MISMATCH,
+                          "rank %d has SYMM_EXCLUSIVE %u, rank %d has %u; set it alike "
+                          "on all ranks",
+                          second, b->exclusive, first, a->exclusive);
     if (a->costs != b->costs)
         return symm__fail(
             SYMM_ERR_MISMATCH,

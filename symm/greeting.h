@@ -19,6 +19,7 @@ struct symm_hello {
     char bus[16];     /* of the device, for errors */
     uint32_t processors;
     uint32_t multicast;     /* 1: this rank's device can, and its options want it */
+    uint32_t exclusive;     /* 1: one stream at a time uses each device */
     uint32_t oversubscribe; /* 1: ranks may share devices */
     uint64_t costs;         /* hash of what SYMM_COSTS names; 0: it is not set */
     uint64_t machine;       /* hash of the machine's name in cost tables */

@@ -20,6 +20,8 @@
       "1: CUDA teams use NVLink multicast where all their devices have it")            \
     X(OVERSUBSCRIBE, INTEGER, "0",                                                     \
       "1: ranks may share CUDA devices, in turns; slow, for tests")                    \
+    X(EXCLUSIVE, INTEGER, "0",                                                         \
+      "1: the program's calls on CUDA are on one stream; no room is kept for others")  \
     X(ENGINE, STRING, "auto",                                                          \
       "what moves data that symmetric memory does not reach: auto, none, nccl, mpi, "  \
       "or the path of a plug-in")                                                      \

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_budget.c - how many blocks calls get (cuda_budget.c): all of them while streams
+ * are used in turn, shares that fit while they wait at once, the same on all ranks, and a
+ * kernel for every share.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda_calls.h"
+#include "device.h"
+
+#define SECONDS    HARNESS_AMPLE
+#define STREAMS    4
+#define COUNT      32768 /* elements: a grid of seven eighths of the device */
+#define PROCESSORS 16
+#define RANKS      3
+
+struct shared {
+    struct harness_sync sync;
+    uint32_t blocks[RANKS][STREAMS];
+};
+
+struct stage {
+    symm_ctx *ctx;
+    symm_team *team[2];
+    struct shared *shared;
+    struct perf_gpu *gpu;
+    struct device_area in, out;
+    void *stream[STREAMS];
+    int rank, n;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx, void *arg)
+{
+    memset(s, 0, sizeof(*s));
+    s->ctx = ctx;
+    s->shared = arg;
+    s->team[0] = symm_team_world(ctx);
+    s->rank = symm_team_rank(s->team[0]);
+    s->n = symm_team_size(s->team[0]);
+    CHECK_OK(symm_team_split(s->team[0], 0, s->rank, &s->team[1]));
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, COUNT * sizeof(float)));
+    CHECK_ZERO(
+        device_area_open(&s->out, s->gpu, NULL, STREAMS * COUNT * sizeof(float)));
+    for (size_t i = 0; i < COUNT; i++)
+        ((float *)(void *)s->in.host)[i] = (float)(1 + s->rank);
+    CHECK_ZERO(device_put(&s->in, 0, COUNT * sizeof(float)));
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_OK(symm_stream_create(ctx, &s->stream[i]));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    for (int i = 0; i < STREAMS; i++)
+        symm_stream_destroy(s->ctx, s->stream[i]);
+    device_area_close(&s->in);
+    device_area_close(&s->out);
+    perf_gpu_close(s->gpu);
+    symm_team_destroy(s->team[1]);
+}
+
+/* Two streams on each of two teams. */
+static symm_team *team_of(const struct stage *s, int i)
+{
+    return s->team[i / 2];
+}
+
+static int queue(struct stage *s, int i)
+{
+    const char *const site[STREAMS] = {"first", "second", "third", "fourth"};
+    symm_call call = {.size = sizeof(call),
+                      .site = site[i],
+                      .stream = s->stream[i],
+                      .algorithm = "copy_in"};
+
+    CHECK_OK(symm_all_reduce(team_of(s, i), s->in.device,
+                             s->out.device + (size_t)i * COUNT * sizeof(float), COUNT,
+                             SYMM_FLOAT32, SYMM_SUM, &call, NULL));
+    return 0;
+}
+
+/* The last launch on a stream. */
+static const struct symm_cuda_entry *launched(const struct stage *s, int i)
+{
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        const struct symm_lane *lane = &team_of(s, i)->lane[c];
+
+        if (lane->stream == s->stream[i] && lane->last)
+            return &lane->launches[lane->last - lane->cached];
+    }
+    return NULL;
+}
+
+/* All streams have ended on all ranks, with the right sums. */
+static int finish(struct stage *s)
+{
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_OK(symm_stream_synchronize(s->ctx, s->stream[i], SECONDS));
+    CHECK_ZERO(device_get(&s->out, 0, STREAMS * COUNT * sizeof(float)));
+    for (size_t i = 0; i < (size_t)STREAMS * COUNT; i++)
+        CHECK(((float *)(void *)s->out.host)[i] == (float)(s->n * (s->n + 1)) / 2);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    return 0;
+}
+
+/* Streams used one after the other have the grids that the table gives. */
+static int in_turn(struct stage *s)
+{
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < STREAMS; i++) {
+            const struct symm_cuda_entry *entry;
+            struct symm_cuda_question ask;
+            struct symm_cuda_kernel kernel;
+            struct symm_cuda_shape shape;
+
+            CHECK_ZERO(queue(s, i));
+            CHECK_OK(symm_stream_synchronize(s->ctx, s->stream[i], SECONDS));
+            entry = launched(s, i);
+            CHECK(entry != NULL);
+            ask = entry->ask;
+            ask.blocks = 0;
+            CHECK(symm__cuda_kernel_find(&ask, &kernel, &shape));
+            CHECK_MESSAGE(entry->blocks == shape.blocks &&
+                              entry->threads == shape.threads,
+                          "round %d, stream %d: %u blocks, not %u", round, i,
+                          entry->blocks, shape.blocks);
+            CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+        }
+    return 0;
+}
+
+/* Rank 0 queues all streams' calls before the others queue theirs, the other way round. */
+static int at_once(struct stage *s)
+{
+    uint32_t all = 0, largest = 0;
+
+    for (int i = 0; s->rank == 0 && i < STREAMS; i++)
+        CHECK_ZERO(queue(s, i));
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    for (int i = STREAMS - 1; s->rank != 0 && i >= 0; i--)
+        CHECK_ZERO(queue(s, i));
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(launched(s, i) != NULL);
+        s->shared->blocks[s->rank][i] = launched(s, i)->blocks;
+    }
+    CHECK_ZERO(finish(s));
+    for (int i = 0; i < STREAMS; i++) {
+        const uint32_t blocks = s->shared->blocks[0][i];
+
+        for (int r = 1; r < s->n; r++)
+            CHECK_MESSAGE(s->shared->blocks[r][i] == blocks,
+                          "stream %d: %u blocks on rank 0, %u on rank %d", i, blocks,
+                          s->shared->blocks[r][i], r);
+        all += blocks;
+        largest = blocks > largest ? blocks : largest;
+    }
+    CHECK_MESSAGE(s->ctx->exclusive ? all == STREAMS * largest
+                                    : largest == PROCESSORS - PROCESSORS / 8 &&
+                                          all - largest <= PROCESSORS / 2,
+                  "the grids have %u blocks, the largest %u", all, largest);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    return 0;
+}
+
+/* A rank that holds the ledger's lock for long keeps nobody from calls. */
+static int locked(struct stage *s)
+{
+    uint32_t *lock = &s->ctx->control[0]->budget.lock;
+
+    if (s->rank == 0)
+        __atomic_store_n(lock, 2, __ATOMIC_RELAXED);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_ZERO(queue(s, s->rank % 2 ? STREAMS - 1 - i : i));
+    CHECK_ZERO(finish(s));
+    if (s->rank == 0)
+        __atomic_store_n(lock, 0, __ATOMIC_RELAXED);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    return 0;
+}
+
+static int grids(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg));
+    for (int i = 0; i < 3; i++) {
+        CHECK_ZERO(in_turn(&s));
+        CHECK_ZERO(at_once(&s));
+    }
+    if (!ctx->exclusive)
+        CHECK_ZERO(locked(&s));
+    CHECK_ZERO(in_turn(&s));
+    stage_close(&s);
+    return 0;
+}
+
+static int run(int ranks)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+    int failed;
+
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    failed =
+        harness_run(&(struct harness){.ranks = ranks, .body = grids, .arg = shared});
+    harness_shared_free(shared, sizeof(*shared));
+    return failed;
+}
+
+static void test_grids(void **state)
+{
+    (void)state;
+    if (device_real())
+        skip();
+    assert_int_equal(run(2), 0);
+    assert_int_equal(run(RANKS), 0);
+}
+
+static void test_exclusive(void **state)
+{
+    (void)state;
+    if (device_real())
+        skip();
+    setenv("SYMM_EXCLUSIVE", "1", 1);
+    assert_int_equal(run(2), 0);
+    unsetenv("SYMM_EXCLUSIVE");
+}
+
+/* ---- A kernel for every share -------------------------------------------------------- */
+
+/* A call that has a kernel has one of at most `blocks` blocks: the algorithm's own, or
+ * copy_in's. */
+static void check_share(struct symm_cuda_question ask, uint32_t blocks)
+{
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape alone, shape;
+
+    if (!symm__cuda_kernel_find(&ask, &kernel, &alone))
+        return;
+    ask.blocks = blocks;
+    if (!symm__cuda_kernel_find(&ask, &kernel, &shape)) {
+        assert_true(alone.blocks > blocks);
+        ask.algorithm = SYMM_ALGORITHM_COPY_IN;
+        assert_true(symm__cuda_kernel_find(&ask, &kernel, &shape));
+    }
+    assert_in_range(shape.blocks, 1, blocks);
+    assert_in_range(shape.threads, 32, 1024);
+    if (alone.blocks <= blocks) {
+        assert_int_equal(shape.blocks, alone.blocks);
+        assert_int_equal(shape.threads, alone.threads);
+    }
+}
+
+static void test_shares(void **state)
+{
+    static const uint32_t shares[] = {1, 2, 5, 16, 58, 116, 132};
+    static const symm_dtype dtypes[] = {SYMM_FLOAT32, SYMM_BFLOAT16, SYMM_INT32,
+                                        SYMM_FLOAT64};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_question ask = {.op = SYMM_SUM, .processors = 132};
+
+    (void)state;
+    (void)symm__cuda_scratch_layout(0, scratch);
+    for (int kind = 0; kind <= SYMM_KIND_BARRIER; kind++)
+        for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+            for (ask.size = 1; ask.size <= SYMM_DEVICE_RANKS; ask.size++)
+                for (ask.bytes = 0; ask.bytes < (uint64_t)1 << 33;
+                     ask.bytes = 2 * ask.bytes + 13)
+                    for (size_t i = 0; i < 4 * 7 * 2; i++) {
+                        ask.kind = (enum symm_kind)kind;
+                        ask.algorithm = (enum symm_algorithm)a;
+                        ask.dtype = dtypes[i % 4];
+                        ask.scratch = scratch[i / 28 ? SYMM_CHANNELS - 1 : 0];
+                        check_share(ask, shares[i / 4 % 7]);
+                    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_exclusive),
+    };
+
+    device_suite();
+    cmocka_set_test_filter(getenv("SYMM_TEST_ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
