@@ -214,8 +214,8 @@ static uint64_t score(struct place_tile *t, int item, int at)
     int64_t top = s->height + t->m->size[item], full = t->m->max_load;
     int64_t left = s->previous >= 0 ? t->segments[s->previous].height : full;
     int64_t right = s->end < t->m->sections ? t->segments[s->end].height : full;
-    uint64_t value = UINT64_C(1024) * (uint64_t)(hull->last - hull->first) /
-                     (uint64_t)(s->end - at);
+    uint64_t value =
+        UINT64_C(1024) * (uint64_t)(hull->last - hull->first) / (uint64_t)(s->end - at);
 
     if (hull->first == at && hull->last == s->end)
         value += 4096;

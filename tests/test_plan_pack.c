@@ -56,25 +56,45 @@ static void make_stack(symm_pack_item *items, int count)
     free(open);
 }
 
-/* Cuts the piece that was made first in two, across time or across bytes. */
+/* Cuts the piece in two, across time or across bytes; false: it is too small. */
+static bool cut_piece(symm_pack_item *old, symm_pack_item *piece)
+{
+    *piece = *old;
+    if (old->upper - old->lower > 64 && random_below(2)) {
+        int64_t middle = old->lower + 1 + random_below(old->upper - old->lower - 1);
+        old->upper = piece->lower = middle;
+    } else if (old->size > 64) {
+        piece->size = 1 + random_below(old->size - 1);
+        old->size -= piece->size;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Cuts pieces in the order in which they were made. */
 static void make_tight(symm_pack_item *items, int count)
 {
     int cut = 0, made = 1;
 
     items[0] = (symm_pack_item){0, 1 << 20, 1 << 20};
-    for (; made < count; cut++) {
-        symm_pack_item *old = &items[cut % made];
-        symm_pack_item piece = *old;
-        if (old->upper - old->lower > 64 && random_below(2)) {
-            int64_t middle = old->lower + 1 + random_below(old->upper - old->lower - 1);
-            old->upper = piece.lower = middle;
-        } else if (old->size > 64) {
-            piece.size = 1 + random_below(old->size - 1);
-            old->size -= piece.size;
-        } else {
-            continue;
-        }
-        items[made++] = piece;
+    for (; made < count; cut++)
+        made += cut_piece(&items[cut % made], &items[made]);
+}
+
+/* Cuts any piece; then no order of the list tells how. */
+static void make_tight_at_random(symm_pack_item *items, int count)
+{
+    int made = 1;
+
+    items[0] = (symm_pack_item){0, 1 << 20, 1 << 20};
+    while (made < count)
+        made += cut_piece(&items[random_below(made)], &items[made]);
+    for (int i = count - 1; i > 0; i--) {
+        int other = (int)random_below(i + 1);
+        symm_pack_item item = items[i];
+        items[i] = items[other];
+        items[other] = item;
     }
 }
 
@@ -272,6 +292,34 @@ static void test_families(void **state)
     }
 }
 
+/* Buffers cut out of a full rectangle lie without a gap, by a bounded search. */
+static void test_tight(void **state)
+{
+    static const struct {
+        int count;
+        uint64_t seeds, nodes;
+    } cases[] = {{100, 20, 30000}, {300, 20, 1000000}, {1000, 5, 100000}};
+
+    (void)state;
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        int count = cases[c].count;
+        symm_pack_item *items = calloc((size_t)count, sizeof(*items));
+        int64_t *offsets = calloc((size_t)count, sizeof(*offsets));
+        assert_true(items && offsets);
+        for (uint64_t seed = 1; seed <= cases[c].seeds; seed++) {
+            random_state = seed;
+            make_tight_at_random(items, count);
+            symm_pack_result small =
+                pack(items, count, (symm_pack_options){0}, offsets);
+            judge(items, count, offsets, &small);
+            assert_int_equal(small.peak, small.lower_bound);
+            assert_true(small.nodes <= cases[c].nodes);
+        }
+        free(items);
+        free(offsets);
+    }
+}
+
 static double cpu_seconds(void)
 {
     struct timespec now;
@@ -365,8 +413,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_families, say_last),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_large)};
+        cmocka_unit_test(test_tight), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_spans), cmocka_unit_test(test_large)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
