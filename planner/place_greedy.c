@@ -10,43 +10,155 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "place_order.h"
 #include "place_sweep.h"
 #include "place_tree.h"
 #include "status.h"
 
-#define FAST_PAIRS UINT64_C(300000000)  /* what first fit by size and start may take: */
-#define MOST_PAIRS UINT64_C(3000000000) /* fast; neither fast nor limited by time */
-#define LOOK_WORK  20000                /* pairs between two looks at the clock */
+/*
+ * First fit by size and start always runs up to MUST_PAIRS pairs, some milliseconds,
+ * whatever the clock says; up to FAST_PAIRS in fast mode; up to MOST_PAIRS elsewhere
+ * without a time limit.
+ */
+#define MUST_PAIRS UINT64_C(1000000)
+#define FAST_PAIRS UINT64_C(300000000)
+#define MOST_PAIRS UINT64_C(3000000000)
+#define LOOK_WORK  20000 /* pairs between two looks at the clock */
+
+/* Levels are for up to MOST_LEVELS items that meet LEVELS_PAIRS others each. */
+#define MOST_LEVELS  100000
+#define LEVELS_PAIRS 300
+#define GROUP        16
+
+/*
+ * The offsets of placed items. Where items meet many others, marking theirs is cheaper
+ * than sorting the others; a new offset costs a look at all items.
+ */
+struct levels {
+    int *of;         /* by item: its level, -1: not placed; padded. NULL: not used */
+    int64_t *offset; /* [count] by level, ascending */
+    int64_t *end;    /* by marked level: the highest end of what is marked there */
+    uint64_t *marks; /* bits by level */
+    int count;
+};
 
 struct greedy {
     struct place_state *state;
     const struct place_model *m;
     struct place_tree tree;
+    struct levels levels;
     struct place_block *blocks; /* [count] */
     int *order;
 };
 
-/* Where the item goes among the blocks, which are sorted by offset. */
-static int64_t find_gap(const struct place_model *m, const struct place_block *blocks,
-                        int count, int item, bool best_fit)
+/* ---- Gaps ------------------------------------------------------------------------ */
+
+struct gap {
+    int64_t low;         /* where the blocks so far end */
+    int64_t found, room; /* the gap so far; found -1: none */
+};
+
+/* The next block by offset; true: the gap below it is the one that is wanted. */
+static inline bool pass(const struct place_model *m, int item, bool best_fit,
+                        int64_t offset, int64_t end, struct gap *gap)
 {
-    int64_t size = m->size[item], alignment = m->alignment[item];
-    int64_t low = 0, found = -1, found_gap = INT64_MAX;
+    int64_t size = m->size[item], room = offset - gap->low;
+
+    if (room >= size && (!best_fit || room < gap->room) &&
+        symm__place_align(gap->low, m->alignment[item]) <= offset - size) {
+        gap->found = symm__place_align(gap->low, m->alignment[item]);
+        gap->room = room;
+        if (!best_fit)
+            return true;
+    }
+    gap->low = end > gap->low ? end : gap->low;
+    return false;
+}
+
+static void pass_sorted(struct greedy *g, int count, int item, bool best_fit,
+                        struct gap *gap)
+{
+    symm__place_tree_sort(&g->tree, g->blocks, count);
+    for (int b = 0; b < count; b++)
+        if (pass(g->m, item, best_fit, g->blocks[b].offset, g->blocks[b].end, gap))
+            return;
+}
+
+/* Marks the blocks' levels, and looks at the marked ones from the lowest on. */
+static void pass_levels(struct greedy *g, int count, int item, bool best_fit,
+                        struct gap *gap)
+{
+    struct levels *l = &g->levels;
+    int words = l->count / 64 + 1;
+    bool done = false;
 
     for (int b = 0; b < count; b++) {
-        int64_t gap = blocks[b].offset - low;
-        if (gap >= size && (!best_fit || gap < found_gap) &&
-            symm__place_align(low, alignment) <= blocks[b].offset - size) {
-            found = symm__place_align(low, alignment);
-            found_gap = gap;
-            if (!best_fit)
-                break;
-        }
-        low = blocks[b].end > low ? blocks[b].end : low;
+        int level = l->of[g->blocks[b].item];
+        uint64_t bit = UINT64_C(1) << (level & 63), *word = &l->marks[level >> 6];
+        if (!(*word & bit) || g->blocks[b].end > l->end[level])
+            l->end[level] = g->blocks[b].end;
+        *word |= bit;
     }
-    return found >= 0 ? found : symm__place_align(low, alignment);
+    for (int w = 0; w < words && !done; w++)
+        for (uint64_t word = l->marks[w]; word && !done; word &= word - 1) {
+            int level = w * 64 + __builtin_ctzll(word);
+            done = pass(g->m, item, best_fit, l->offset[level], l->end[level], gap);
+        }
+    memset(l->marks, 0, (size_t)words * sizeof *l->marks);
+}
+
+/* Where the item goes among the first `count` blocks. */
+static int64_t find_gap(struct greedy *g, int count, int item, bool best_fit)
+{
+    struct gap gap = {.found = -1, .room = INT64_MAX};
+
+    if (g->levels.of)
+        pass_levels(g, count, item, best_fit, &gap);
+    else
+        pass_sorted(g, count, item, best_fit, &gap);
+    return gap.found >= 0 ? gap.found
+                          : symm__place_align(gap.low, g->m->alignment[item]);
+}
+
+static void add_level(struct levels *l, const struct place_model *m, int item,
+                      int64_t offset)
+{
+    int low = 0, high = l->count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (l->offset[middle] < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == l->count || l->offset[low] != offset) {
+        memmove(l->offset + low + 1, l->offset + low,
+                (size_t)(l->count - low) * sizeof *l->offset);
+        l->offset[low] = offset;
+        l->count++;
+        /* Whole groups, which compilers turn into vectors. */
+        for (int *of = l->of; of < l->of + m->count; of += GROUP)
+            for (int k = 0; k < GROUP; k++)
+                of[k] += of[k] >= low;
+    }
+    l->of[item] = low;
+}
+
+static void clear_levels(struct greedy *g)
+{
+    g->levels.count = 0;
+    if (g->levels.of)
+        memset(g->levels.of, -1, ((size_t)g->m->count + GROUP) * sizeof *g->levels.of);
+}
+
+static void settle(struct greedy *g, int item, int64_t offset)
+{
+    symm__place_tree_add(&g->tree, item, offset);
+    if (g->levels.of)
+        add_level(&g->levels, g->m, item, offset);
 }
 
 /* ---- In any order ---------------------------------------------------------------- */
@@ -71,35 +183,42 @@ static symm_status place_pins(struct greedy *g)
                     m->source[g->blocks[b].item], m->source[i],
                     g->blocks[b].offset * m->unit, g->blocks[b].end * m->unit,
                     low * m->unit, high * m->unit);
-        symm__place_tree_add(&g->tree, i, low);
+        settle(g, i, low);
     }
     return SYMM_OK;
 }
 
-/* Gives up when the state is stopped, unless there is no placement yet. */
-static symm_status place_in_order(struct greedy *g, const char *keys, bool best_fit)
+/*
+ * Gives up when the peak would not fall, and, unless it `must` not, when the state is
+ * stopped.
+ */
+static symm_status place_in_order(struct greedy *g, const char *keys, bool best_fit,
+                                  bool must)
 {
     const struct place_model *m = g->m;
-    uint64_t look = 0;
+    uint64_t work = 0;
     symm_status status = symm__place_order(m, keys, 0, 0, g->order);
 
     if (status != SYMM_OK)
         return status;
     symm__place_tree_clear(&g->tree);
+    clear_levels(g);
     status = place_pins(g);
     for (int k = 0; k < m->count && status == SYMM_OK; k++) {
         int item = g->order[k], count;
+        int64_t offset;
         if (m->pin[item] >= 0)
             continue;
         count = symm__place_tree_find(&g->tree, item, g->blocks);
-        symm__place_tree_sort(&g->tree, g->blocks, count);
-        symm__place_tree_add(&g->tree, item,
-                             find_gap(m, g->blocks, count, item, best_fit));
-        look += (uint64_t)count + 20;
-        if (look < LOOK_WORK)
+        offset = find_gap(g, count, item, best_fit);
+        if (offset + m->size[item] >= g->state->peak)
+            return SYMM_OK;
+        settle(g, item, offset);
+        work += (uint64_t)count + 20;
+        if (work < LOOK_WORK)
             continue;
-        look = 0;
-        if (!symm__place_go_on(g->state) && g->state->peak < INT64_MAX)
+        work = 0;
+        if (!symm__place_go_on(g->state) && !must)
             return SYMM_OK;
     }
     if (status == SYMM_OK)
@@ -125,6 +244,32 @@ static uint64_t always_pairs(const struct symm_place_options *options)
                                             : MOST_PAIRS;
 }
 
+static void free_levels(struct levels *levels)
+{
+    free(levels->of);
+    free(levels->offset);
+    free(levels->end);
+    free(levels->marks);
+    *levels = (struct levels){0};
+}
+
+static symm_status make_levels(struct greedy *g)
+{
+    size_t n = (size_t)g->m->count + 1;
+    struct levels *l = &g->levels;
+
+    if (n > MOST_LEVELS || g->m->pairs / n < LEVELS_PAIRS)
+        return SYMM_OK;
+    l->of = malloc((n + GROUP) * sizeof *l->of);
+    l->offset = malloc(n * sizeof *l->offset);
+    l->end = malloc(n * sizeof *l->end);
+    l->marks = calloc(n / 64 + 1, sizeof *l->marks);
+    if (l->of && l->offset && l->end && l->marks)
+        return SYMM_OK;
+    free_levels(l);
+    return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", g->m->count);
+}
+
 static symm_status run_orders(struct greedy *g, uint64_t most)
 {
     static const struct {
@@ -136,16 +281,21 @@ static symm_status run_orders(struct greedy *g, uint64_t most)
     uint64_t pairs = m->pairs + (uint64_t)m->count, work = 0;
     symm_status status = symm__place_tree_make(m, &g->tree);
 
+    if (status == SYMM_OK)
+        status = make_levels(g);
     for (size_t k = 0; k < sizeof orders / sizeof orders[0]; k++) {
         bool first = g->state->peak == INT64_MAX;
+        bool must = first || (k == 0 && pairs <= MUST_PAIRS);
         work += pairs;
-        if (status != SYMM_OK || (!first && !symm__place_wanted(g->state)))
+        if (status != SYMM_OK || symm__place_reached(g->state) ||
+            (!must && !symm__place_go_on(g->state)))
             break;
         if (!first && work > most && (k > 0 || pairs > always_pairs(g->state->options)))
             break;
-        status = place_in_order(g, orders[k].keys, orders[k].best_fit);
+        status = place_in_order(g, orders[k].keys, orders[k].best_fit, must);
     }
     symm__place_tree_free(&g->tree);
+    free_levels(&g->levels);
     return status;
 }
 
@@ -164,7 +314,7 @@ symm_status symm__place_greedy(struct place_state *state, uint64_t most)
         status = sweep(&g, "BZ", false);
     if (status == SYMM_OK && g.m->pins == 0 && symm__place_wanted(state))
         status = sweep(&g, "BW", true);
-    if (status == SYMM_OK && (g.m->pins > 0 || symm__place_wanted(state)))
+    if (status == SYMM_OK && (g.m->pins > 0 || !symm__place_reached(state)))
         status = run_orders(&g, most);
     free(g.order);
     free(g.blocks);

@@ -37,8 +37,7 @@ bool symm__place_go_on(struct place_state *state)
 
 bool symm__place_wanted(struct place_state *state)
 {
-    return state->peak > state->goal && state->peak > state->lower_bound &&
-           symm__place_go_on(state);
+    return !symm__place_reached(state) && symm__place_go_on(state);
 }
 
 void symm__place_keep(struct place_state *state, const int64_t *offsets)

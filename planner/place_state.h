@@ -29,6 +29,12 @@ double symm__place_now(void);
  */
 bool symm__place_go_on(struct place_state *state);
 
+/* Whether the peak is low enough, or as low as any can be. */
+static inline bool symm__place_reached(const struct place_state *state)
+{
+    return state->peak <= state->goal || state->peak <= state->lower_bound;
+}
+
 /* Whether anything is left to be found, and time to find it. */
 bool symm__place_wanted(struct place_state *state);
 
