@@ -172,12 +172,12 @@ static void order(struct program *p, int buffer, bool side)
 
 /* ---- Calls ------------------------------------------------------------------------------- */
 
-/* What a collective leaves in the out of the team's member `place`. */
-static void expect(struct program *p, const struct call *call, int place,
-                   uint32_t in[RANKS][COUNT])
+/* What a call leaves in the out of `rank`, which is member `place` of a team of n. */
+static void expect(struct program *p, const struct call *call, int n, int place,
+                   int rank, uint32_t in[RANKS][COUNT])
 {
-    const int n = symm_team_size(p->team), block = COUNT / n;
-    uint32_t *out = p->held[symm_team_world_rank(p->team, place)][call->out];
+    const int block = COUNT / n;
+    uint32_t *out = p->held[rank][call->out];
 
     for (int i = 0; i < COUNT; i++) {
         uint32_t sum = 0;
@@ -196,34 +196,17 @@ static void expect(struct program *p, const struct call *call, int place,
     }
 }
 
-/* On all ranks: a team's members see the same calls, and so does every other half. */
+/* On all ranks: both halves of the world make the same call. */
 static void expect_all(struct program *p, const struct call *call)
 {
-    uint32_t before[RANKS][COUNT], in[RANKS][COUNT];
+    const int halves = call->halves ? 2 : 1, n = p->size / halves;
+    uint32_t in[RANKS][COUNT];
 
-    for (int r = 0; r < p->size; r++)
-        memcpy(before[r], p->held[r][call->in], sizeof(before[r]));
-    for (int half = 0; half < (call->halves ? 2 : 1); half++) {
-        const int n = call->halves ? p->size / 2 : p->size;
+    for (int half = 0; half < halves; half++) {
         for (int m = 0; m < n; m++)
-            memcpy(in[m], before[call->halves ? 2 * m + half : m], sizeof(in[m]));
-        for (int m = 0; m < n; m++) {
-            const int rank = call->halves ? 2 * m + half : m;
-            uint32_t kept[COUNT];
-            if (call->halves && rank % 2 != p->me % 2) {
-                /* The other half: as if this rank were in it. */
-                const int mine = 2 * m + p->me % 2;
-                memcpy(kept, p->held[mine][call->out], sizeof(kept));
-                memcpy(p->held[mine][call->out], p->held[rank][call->out],
-                       sizeof(kept));
-                expect(p, call, m, in);
-                memcpy(p->held[rank][call->out], p->held[mine][call->out],
-                       sizeof(kept));
-                memcpy(p->held[mine][call->out], kept, sizeof(kept));
-            } else {
-                expect(p, call, m, in);
-            }
-        }
+            memcpy(in[m], p->held[halves * m + half][call->in], sizeof(in[m]));
+        for (int m = 0; m < n; m++)
+            expect(p, call, n, m, halves * m + half, in);
     }
     p->known[call->out] =
         p->known[call->in] && (p->known[call->out] || call->kind != SCATTER);
