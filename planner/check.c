@@ -27,8 +27,9 @@
  *     order of issue, or the same op, whose members wait for each other's arrival only.
  *     check_fit proves that of the order; no two streams share a channel.
  *  6. check_frees: where the plan says that an op frees a buffer, the op's end on a rank
- *     comes after all accesses to that rank's copy and before these bytes are written again. It is so in all periods, since orders
- *     are: what is filled there in between is never read.
+ *     comes after all accesses to that rank's copy and before these bytes are written
+ *     again. It is so in all periods, since orders are: what is filled there in between is
+ *     never read.
  *  7. check_figures: arena, dedicated bytes and lower bound are computed anew.
  * Time in a loop is unrolled to two periods; check_order says why that is enough.
  */
