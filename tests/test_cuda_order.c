@@ -7,8 +7,9 @@
  * each stream has a list of calls, equal on all ranks, of any team, collective and algorithm,
  * up to 4 behind each other, mostly with a kernel of the user's behind each. Each rank queues
  * the streams' lists in an order of its own, and somewhere among them, on one more stream, a
- * kernel that waits for its like at the peers, as NCCL's do. test_full, test_dependents and
- * test_queues have the three causes for which such calls did not complete, one by one.
+ * kernel that waits for its like at the peers, as NCCL's do. test_full, test_round,
+ * test_dependents and test_queues have the causes for which such calls did not complete, one
+ * by one.
  *
  * With fewer hardware queues than streams that hold a waiting call with something behind it
  * completion is not promised, but an error within SYMM_QUEUE_TIMEOUT (no less than the
@@ -36,10 +37,10 @@
 
 #define RANKS      3
 #define TEAMS      2
-#define STREAMS    3
+#define STREAMS    6
 #define DEEP       4
 #define MOST       ((size_t)64 << 10) /* elements of an input, times scale() */
-#define PROCESSORS "8"                /* of the fake device */
+#define PROCESSORS 8                  /* of the fake device */
 
 enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
 static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter",
@@ -62,7 +63,8 @@ struct run {
     int rounds; /* 0: 1 */
     int ranks, teams, streams, deep;
     int connections;
-    bool behind; /* a kernel of the user's behind each call */
+    int processors; /* of the fake device; 0: PROCESSORS */
+    bool behind;    /* a kernel of the user's behind each call */
     bool nccl;
     bool same;           /* the same order of the streams on all ranks */
     bool may_fail;       /* not promised: an error that names the cause will do */
@@ -156,7 +158,8 @@ static int check_values(const struct setting *s, int stream, int k)
 static symm_status call_with(const struct setting *s, int stream, int k,
                              const char *algorithm, symm_work **work)
 {
-    static const char *const sites[STREAMS] = {"first", "second", "third"};
+    static const char *const sites[STREAMS] = {"first",  "second", "third",
+                                               "fourth", "fifth",  "sixth"};
     const struct planned *p = &s->plan[stream][k];
     symm_team *team = s->team[p->team];
     const void *in = s->in[p->team][stream].device;
@@ -229,6 +232,15 @@ static int length_of(const struct run *run, int stream)
     return stream == STREAMS ? run->nccl : run->deep;
 }
 
+/* The first of `count` rising numbers from `from` on, or else the first. */
+static int first_from(const int *open, int count, int from)
+{
+    for (int i = 0; i < count; i++)
+        if (open[i] >= from)
+            return open[i];
+    return open[0];
+}
+
 /* The stream whose next call is queued next; negative: all is queued. */
 static int take_turn(const struct setting *s, struct turns *t)
 {
@@ -240,6 +252,8 @@ static int take_turn(const struct setting *s, struct turns *t)
             open[count++] = i;
     if (count == 0)
         return -1;
+    if (run->one && run->ranks > 2) /* each rank begins with another stream */
+        return first_from(open, count, s->rank);
     if (run->one) /* rank 0 by rising streams, rank 1 by falling ones */
         return open[s->rank % 2 ? count - 1 : 0];
     if (t->whole && t->stream >= 0 && t->done[t->stream] < length_of(run, t->stream))
@@ -511,7 +525,7 @@ static int runs(struct run run)
     int failed = 1;
 
     setenv("FAKE_CUDA_MODEL", "1", 1);
-    setenv("FAKE_CUDA_PROCESSORS", PROCESSORS, 0);
+    set_number("FAKE_CUDA_PROCESSORS", run.processors ? run.processors : PROCESSORS);
     set_number("CUDA_DEVICE_MAX_CONNECTIONS", run.connections);
     setenv("SYMM_QUEUE_TIMEOUT", "0.001", 1); /* a deadlock ends at the deadline */
     run.ranks = device_ranks(run.ranks);
@@ -561,6 +575,22 @@ static void test_full(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* The same on three streams of three ranks: without a budget over all channels each of the
+ * calls lacks room on another rank. */
+static void test_round(void **state)
+{
+    (void)state;
+    for (int deep = 1; deep <= 2; deep++)
+        assert_int_equal(runs((struct run){.ranks = RANKS,
+                                           .teams = deep,
+                                           .streams = RANKS,
+                                           .deep = deep,
+                                           .behind = true,
+                                           .connections = 32,
+                                           .one = &large}),
+                         0);
+}
+
 /* Calls behind a waiting one become resident; one on each stream has room. */
 static void test_dependents(void **state)
 {
@@ -606,7 +636,7 @@ static void orders(int ranks, int streams, int connections, bool same)
                                               : 2,
                               .connections = connections,
                               .behind = i != 1,
-                              .nccl = i != 2 && (streams == 2 || same || longer > 1),
+                              .nccl = i != 2,
                               .same = same,
                               .may_fail = connections == 1 && !same}),
             0);
@@ -627,8 +657,6 @@ static void test_two_streams(void **state)
     orders(2, 2, 32, false);
 }
 
-/* Three streams that wait may leave no room for each other beside a kernel as NCCL's, or on
- * three ranks: there is no budget over all channels yet. That is in the long form only. */
 static void test_three_streams(void **state)
 {
     (void)state;
@@ -636,6 +664,26 @@ static void test_three_streams(void **state)
     orders(2, 3, 32, false);
     if (harness_env("SYMM_TEST_LONG", 0) == 1)
         orders(RANKS, 3, 32, false);
+}
+
+/* One job of few rounds, or many of them. */
+static void test_six_streams(void **state)
+{
+    const bool longer = harness_env("SYMM_TEST_LONG", 0) == 1;
+
+    (void)state;
+    for (int i = 0; i < (longer ? 8 : 2); i++)
+        assert_int_equal(runs((struct run){.seed = (uint64_t)(100 * i) + 1,
+                                           .rounds = longer ? 50 : 4,
+                                           .ranks = 2 + i % 2,
+                                           .teams = TEAMS,
+                                           .streams = STREAMS,
+                                           .deep = longer ? DEEP : 2,
+                                           .connections = 32,
+                                           .processors = 2 * PROCESSORS,
+                                           .behind = true,
+                                           .nccl = true}),
+                         0);
 }
 
 static void test_one_queue(void **state)
@@ -649,6 +697,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full),        cmocka_unit_test(test_dependents),
         cmocka_unit_test(test_queues),      cmocka_unit_test(test_same),
+        cmocka_unit_test(test_round),       cmocka_unit_test(test_six_streams),
         cmocka_unit_test(test_two_streams), cmocka_unit_test(test_three_streams),
         cmocka_unit_test(test_one_queue),
     };
