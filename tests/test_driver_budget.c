@@ -172,6 +172,36 @@ static int at_once(struct stage *s)
     return 0;
 }
 
+/* A captured call keeps its grid, and others leave room for it, while its graph lives. */
+static int captured(struct stage *s)
+{
+    const uint32_t full = PROCESSORS - PROCESSORS / 8;
+    void *graph = NULL;
+
+    CHECK_ZERO(perf_gpu_capture(s->gpu, s->stream[0]));
+    CHECK_ZERO(queue(s, 0));
+    CHECK_ZERO(perf_gpu_captured(s->gpu, s->stream[0], &graph));
+    CHECK(launched(s, 0)->blocks == full);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    for (int round = 0; round < 3; round++) {
+        if (s->rank % 2)
+            CHECK_ZERO(perf_gpu_replay(s->gpu, graph, s->stream[0]));
+        for (int i = 1; i < STREAMS; i++)
+            CHECK_ZERO(queue(s, i));
+        if (s->rank % 2 == 0)
+            CHECK_ZERO(perf_gpu_replay(s->gpu, graph, s->stream[0]));
+        for (int i = 1; i < STREAMS; i++)
+            CHECK_MESSAGE(launched(s, i)->blocks <= PROCESSORS / 2,
+                          "round %d, stream %d: %u blocks beside a graph", round, i,
+                          launched(s, i)->blocks);
+        CHECK_ZERO(finish(s));
+    }
+    perf_gpu_graph_free(s->gpu, graph);
+    harness_sleep(0.2); /* the watchers see that the graph is gone */
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    return 0;
+}
+
 /* A rank that holds the ledger's lock for long keeps nobody from calls. */
 static int locked(struct stage *s)
 {
@@ -198,8 +228,11 @@ static int grids(symm_ctx *ctx, void *arg)
         CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(at_once(&s));
     }
-    if (!ctx->exclusive)
+    if (!ctx->exclusive) {
+        CHECK_ZERO(captured(&s));
+        CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(locked(&s));
+    }
     CHECK_ZERO(in_turn(&s));
     stage_close(&s);
     return 0;
