@@ -5,6 +5,7 @@
  * kernel for every share.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@
 #define RANKS      3
 
 struct shared {
-    struct harness_sync sync;
+    struct harness_sync sync, pair;
+    bool dies; /* the last rank, so it is not in the second team */
     uint32_t blocks[RANKS][STREAMS];
 };
 
@@ -45,7 +47,8 @@ static int stage_open(struct stage *s, symm_ctx *ctx, void *arg)
     s->team[0] = symm_team_world(ctx);
     s->rank = symm_team_rank(s->team[0]);
     s->n = symm_team_size(s->team[0]);
-    CHECK_OK(symm_team_split(s->team[0], 0, s->rank, &s->team[1]));
+    CHECK_OK(symm_team_split(s->team[0], s->shared->dies && s->rank == s->n - 1,
+                             s->rank, &s->team[1]));
     s->gpu = device_open(ctx);
     CHECK(s->gpu != NULL);
     CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, COUNT * sizeof(float)));
@@ -238,6 +241,53 @@ static int grids(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* The last rank dies with the ledger's lock, beside a call that claims all devices: the others
+ * have their grids again. */
+static int death(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg));
+    if (s.rank < s.n - 1)
+        CHECK_ZERO(queue(&s, 0)); /* on all ranks' team */
+    CHECK_ZERO(harness_sync_wait(&s.shared->sync, s.n));
+    if (s.rank == s.n - 1) {
+        __atomic_store_n(&ctx->control[0]->budget.lock, (uint32_t)s.n,
+                         __ATOMIC_RELAXED);
+        raise(SIGKILL);
+    }
+    (void)!symm_stream_synchronize(ctx, s.stream[0], SECONDS);
+    CHECK_STATUS(symm_barrier(s.team[0], NULL, NULL), SYMM_ERR_PEER_DEAD);
+    harness_sleep(0.2); /* the watchers take claims back */
+    for (int i = 0; i < 4; i++) {
+        CHECK_ZERO(harness_sync_wait(&s.shared->pair, s.n - 1));
+        CHECK_ZERO(queue(&s, 2));
+        CHECK_OK(symm_stream_synchronize(ctx, s.stream[2], SECONDS));
+    }
+    CHECK_MESSAGE(launched(&s, 2)->blocks == PROCESSORS - PROCESSORS / 8,
+                  "%u blocks after a rank has died", launched(&s, 2)->blocks);
+    CHECK(__atomic_load_n(&ctx->control[0]->budget.lock, __ATOMIC_RELAXED) !=
+          (uint32_t)s.n);
+    stage_close(&s);
+    return 0;
+}
+
+static void test_death(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+
+    (void)state;
+    if (device_real())
+        skip();
+    shared->dies = true;
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    assert_int_equal(
+        harness_run(&(struct harness){
+            .ranks = RANKS, .body = death, .arg = shared, .killed = 1u << (RANKS - 1)}),
+        0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 static int run(int ranks)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -324,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_grids),
         cmocka_unit_test(test_exclusive),
+        cmocka_unit_test(test_death),
     };
 
     device_suite();
