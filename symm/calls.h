@@ -67,6 +67,8 @@ struct symm_call_ops {
                            size_t index, const struct symm_question *question);
     symm_status (*launch)(struct symm_lane *lane, const struct symm_cached *entry,
                           double deadline, symm_work **work);
+    /* For symm_explain, behind a sentence: where the lane's last call runs, and with what. */
+    void (*explain)(const struct symm_lane *lane, char *text, size_t bytes);
     /* A handle for all that the lane's stream has got so far. */
     symm_status (*handle)(struct symm_lane *lane, symm_work **work);
     /* Sets bytes of this rank's memory, in the stream's order. */

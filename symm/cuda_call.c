@@ -8,6 +8,7 @@
  * when a call is prepared; nothing there disturbs a capture that is going on.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -421,6 +422,31 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     return status;
 }
 
+static void explain(const struct symm_lane *lane, char *text, size_t bytes)
+{
+    const symm_ctx *ctx = lane->team->ctx;
+    const struct symm_cuda_entry *entry =
+        lane->launches ? &lane->launches[lane->last - lane->cached] : NULL;
+    const uint64_t timeout =
+        __atomic_load_n(&lane->team->cuda->timeout[lane->index], __ATOMIC_RELAXED);
+    const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
+    const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
+    char grid[80] = "", wait[24] = "ever";
+
+    if (entry && entry->function && lane->last->algorithm != SYMM_ALGORITHM_ENGINE)
+        snprintf(grid, sizeof(grid), ", %u blocks of %u threads on %d multiprocessors",
+                 entry->blocks, entry->threads, ctx->processors);
+    if (!isinf(limit))
+        snprintf(wait, sizeof(wait), "%g s", limit);
+    snprintf(
+        text, bytes,
+        "; channel %d, stream %p%s; %d hardware queues "
+        "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
+        "for %s (SYMM_QUEUE_TIMEOUT)",
+        lane->index + 1, lane->stream, grid, symm__cuda_queues(),
+        set ? "" : " is not set", wait);
+}
+
 /* Of several launches, which have no word of their own: the team's state tells. */
 static symm_status handle(struct symm_lane *lane, symm_work **made)
 {
@@ -458,6 +484,7 @@ const struct symm_call_ops symm__cuda_calls = {
     .describe = describe,
     .prepare = prepare,
     .launch = launch,
+    .explain = explain,
     .handle = handle,
     .fill = symm__cuda_memset,
     .transfer = symm__cuda_transfer,

@@ -137,6 +137,8 @@ symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
 symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
 
 /* cuda_record.c */
+/* The hardware queues that a context has: streams beyond them share one. */
+int symm__cuda_queues(void);
 /* As symm__cuda_team_poll, for the watcher: SYMM_OK also while a reason is still missing. */
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
 /* Ends what the team's kernels wait for. */

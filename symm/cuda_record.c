@@ -357,8 +357,7 @@ static uint64_t last_word(const symm_team *team, const struct facts *facts, int 
     return before;
 }
 
-/* The hardware queues that a context has: streams beyond them share one. */
-static int hardware_queues(void)
+int symm__cuda_queues(void)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     long queues = text ? strtol(text, NULL, 10) : 0;
@@ -379,7 +378,7 @@ static int streams_in_use(const symm_team *team)
 /* What else may hold a stream up than a slow rank; "" if nothing is known. */
 static const char *queue_text(const symm_team *team, char *text, size_t bytes)
 {
-    const int queues = hardware_queues(), used = streams_in_use(team);
+    const int queues = symm__cuda_queues(), used = streams_in_use(team);
 
     text[0] = '\0';
     if (used >= queues)

@@ -3,8 +3,9 @@
  * explain.c - symm_explain: in one sentence, which path a team's last call took, and why.
  */
 #include <stdio.h>
+#include <string.h>
 
-#include "choose.h"
+#include "calls.h"
 #include "context.h"
 #include "engine_team.h"
 #include "plan_team.h"
@@ -33,7 +34,8 @@ static void explain_costs(const struct symm_estimate *estimate, char *text,
 
 const char *symm_explain(symm_team *team)
 {
-    static _Thread_local char explanation[320];
+    static _Thread_local char explanation[768];
+    const struct symm_lane *lane;
     const struct symm_cached *entry;
     const char *path;
     int used;
@@ -43,7 +45,8 @@ const char *symm_explain(symm_team *team)
     path = __atomic_load_n(&team->last_path, __ATOMIC_RELAXED);
     if (path)
         return path;
-    entry = team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)].last;
+    lane = &team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)];
+    entry = lane->last;
     if (!entry)
         return "no call has been made on this team";
     used =
@@ -59,10 +62,15 @@ const char *symm_explain(symm_team *team)
     if (entry->estimate.us > 0 && used > 0 && (size_t)used < sizeof(explanation))
         explain_costs(&entry->estimate, explanation + used,
                       sizeof(explanation) - (size_t)used);
-    if (entry->planned && used > 0 && (size_t)used < sizeof(explanation))
+    used = (int)strlen(explanation);
+    if (entry->planned)
         snprintf(explanation + used, sizeof(explanation) - (size_t)used,
                  " (planned: %s, %s)",
                  symm_plan_algorithm_name(entry->planned->op->algorithm),
                  barriers_text(entry->args.barriers));
+    used = (int)strlen(explanation);
+    if (team->calls && !team->wide)
+        team->calls->explain(lane, explanation + used,
+                             sizeof(explanation) - (size_t)used);
     return explanation;
 }

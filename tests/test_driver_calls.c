@@ -437,6 +437,29 @@ static int anew(struct stage *s)
     return 0;
 }
 
+/* What symm_explain says of streams: the channel, the grid, what bounds a wait. */
+static int check_explained(struct stage *s, const void *in, void *out)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = "explained",
+                            .stream = s->stream,
+                            .channel = 7,
+                            .deadline = 2.5};
+    const char *text;
+    char place[64];
+
+    CHECK_OK(symm_all_reduce(s->team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, &call, NULL));
+    text = symm_explain(s->team);
+    snprintf(place, sizeof(place), "; channel 7, stream %p, ", s->stream);
+    CHECK_MESSAGE(strstr(text, place), "%s", text);
+    CHECK_MESSAGE(strstr(text, " threads on 4 multiprocessors; ") || device_real(),
+                  "%s", text);
+    CHECK_MESSAGE(strstr(text, " hardware queues (CUDA_DEVICE_MAX_CONNECTIONS"), "%s",
+                  text);
+    CHECK_MESSAGE(strstr(text, "is waited for 25 s (SYMM_QUEUE_TIMEOUT)"), "%s", text);
+    return 0;
+}
+
 static int refusals(symm_ctx *ctx, void *arg)
 {
     static float host[64];
@@ -487,6 +510,7 @@ static int refusals(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_barrier(s.team, &call, NULL));
     CHECK_OK(symm_all_reduce(s.team, in, out, 8, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
     CHECK(strstr(symm_explain(s.team), "on the cuda backend") != NULL);
+    CHECK_ZERO(check_explained(&s, in, out));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
     stage_close(&s);
     return 0;

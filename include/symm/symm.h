@@ -489,7 +489,9 @@ struct symm_plan; /* symm/plan.h: read, parsed or made */
  */
 SYMM_API symm_status symm_team_load_plan(symm_team *team,
                                          const struct symm_plan *plan) SYMM_MUST_CHECK;
-/* Why the team's last call took its path; valid until the thread's next call of it. */
+/* Why the team's last call took its path; valid until the thread's next call of it. CUDA: also
+ * the channel and the stream of the call, its grid, the context's hardware queues, and how long
+ * a peer is waited for that has queued the call. */
 SYMM_API const char *symm_explain(symm_team *team);
 
 /*
