@@ -4,9 +4,10 @@
  *
  * Each answer is compared with code that shares nothing with the placer: no two buffers
  * that are live together share a byte, the bound is the largest load, and the peak is
- * never above that of first fit by (size, start) or of first fit in the order of time.
- * Equal calls give equal offsets, and a time limit is kept. The seed is printed:
- * SYMM_TEST_SEED sets it, SYMM_TEST_LONG=1 runs more and larger problems.
+ * never above that of first fit by (size, start), nor, without a short time limit, of
+ * first fit in the order of time. Equal calls give equal offsets, and a time limit is
+ * kept. The seed is printed: SYMM_TEST_SEED sets it, SYMM_TEST_LONG=1 runs more and larger
+ * problems.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,8 +206,12 @@ static int64_t largest_load(const symm_pack_item *items, int count)
     return largest;
 }
 
+/*
+ * A short time limit leaves first fit in the order of time as it is made: buffers whose
+ * lives begin before the next one ends count as beginning together, the largest first.
+ */
 static void judge(const symm_pack_item *items, int count, const int64_t *offsets,
-                  const symm_pack_result *result)
+                  const symm_pack_result *result, bool limited)
 {
     int64_t peak = 0;
 
@@ -224,7 +229,7 @@ static void judge(const symm_pack_item *items, int count, const int64_t *offsets
     assert_int_equal(result->lower_bound, largest_load(items, count));
     assert_true(result->peak >= result->lower_bound);
     assert_true(result->peak <= first_fit(items, count, by_size_and_start));
-    assert_true(result->peak <= first_fit(items, count, by_start));
+    assert_true(limited || result->peak <= first_fit(items, count, by_start));
 }
 
 /* ---- Tests ----------------------------------------------------------------------- */
@@ -250,12 +255,12 @@ static void one_problem(enum family family, int count)
     assert_true(items && offsets && again);
     make_family(family, items, count);
     fast = pack(items, count, (symm_pack_options){.fast = 1}, offsets);
-    judge(items, count, offsets, &fast);
+    judge(items, count, offsets, &fast, false);
     assert_int_equal(pack(items, count, (symm_pack_options){.fast = 1}, again).nodes,
                      fast.nodes);
     assert_memory_equal(offsets, again, (n - 1) * sizeof(*again));
     small = pack(items, count, (symm_pack_options){.time_limit = 0.02}, offsets);
-    judge(items, count, offsets, &small);
+    judge(items, count, offsets, &small, true);
     small = pack(items, count, (symm_pack_options){.capacity = fast.peak + 1}, offsets);
     assert_true(small.fits && small.proved && small.peak <= fast.peak + 1);
     free(items);
@@ -311,7 +316,7 @@ static void test_tight(void **state)
             make_tight_at_random(items, count);
             symm_pack_result small =
                 pack(items, count, (symm_pack_options){0}, offsets);
-            judge(items, count, offsets, &small);
+            judge(items, count, offsets, &small, false);
             assert_int_equal(small.peak, small.lower_bound);
             assert_true(small.nodes <= cases[c].nodes);
         }
