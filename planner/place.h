@@ -2,7 +2,7 @@
 /*
  * place.h - where buffers with known lifetimes lie in one arena: dynamic storage allocation.
  *
- * Item i is live in the union of its spans, half-open intervals of integer time. Two items
+ * Item i is live in its span, a half-open interval of integer time. Two items
  * whose lifetimes share a moment get disjoint bytes. Pure and deterministic: work is
  * counted in list entries, so the answer depends on the items and the mode only, unless
  * time_limit or progress ends the search.
@@ -23,11 +23,10 @@ struct symm_span {
 };
 
 struct symm_place_item {
-    int64_t size;      /* bytes, >= 0 */
-    int64_t alignment; /* of the offset; a power of two or any number >= 1 */
-    int64_t pinned;    /* offset, or -1: free */
-    const struct symm_span *spans; /* sorted, disjoint, not empty; borrowed */
-    int span_count; /* 1 for a plain interval; 2 for one around a circle */
+    int64_t size;          /* bytes, >= 0 */
+    int64_t alignment;     /* of the offset; a power of two or any number >= 1 */
+    int64_t pinned;        /* offset, or -1: free */
+    struct symm_span span; /* not empty */
 };
 
 enum symm_place_mode {

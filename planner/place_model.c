@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_model.c - checks items and turns their spans into sections.
+ * place_model.c - checks items and turns their lifetimes into sections.
  *
  * Guarantees: afterwards no sum of sizes that are live together overflows. Refuses
  * items that are malformed, naming the first; pins off their alignment, and two pinned
@@ -38,18 +38,11 @@ static symm_status check_item(const struct symm_place_item *item, int index)
                           "placement: item %d, pinned at %" PRId64 " with size %" PRId64
                           ", ends beyond 2^63",
                           index, item->pinned, item->size);
-    if (item->span_count < 1 || !item->spans)
+    if (item->span.lower >= item->span.upper)
         return symm__fail(SYMM_ERR_INVALID,
-                          "placement: item %d has %d spans; it needs at least 1", index,
-                          item->span_count);
-    for (int k = 0; k < item->span_count; k++) {
-        const struct symm_span *span = &item->spans[k];
-        if (span->lower >= span->upper || (k > 0 && span[-1].upper > span->lower))
-            return symm__fail(SYMM_ERR_INVALID,
-                              "placement: span %d of item %d is [%" PRId64 ", %" PRId64
-                              "); spans must not be empty, must be sorted and disjoint",
-                              k, index, span->lower, span->upper);
-    }
+                          "placement: item %d is live in [%" PRId64 ", %" PRId64
+                          "), which is empty",
+                          index, item->span.lower, item->span.upper);
     return SYMM_OK;
 }
 
@@ -95,9 +88,9 @@ static void sweep(struct place_model *m, const struct place_block *edges,
     bool grown = false;
 
     for (int e = 0; e < edge_count; e++) {
-        int range = edges[e].item; /* ~range where it ends */
-        if (range >= 0) {
-            m->ranges[range].first = section;
+        int item = edges[e].item; /* ~item where it ends */
+        if (item >= 0) {
+            m->range[item].first = section;
             m->pairs += live++;
             grown = true;
             continue;
@@ -108,49 +101,41 @@ static void sweep(struct place_model *m, const struct place_block *edges,
         }
         grown = false;
         live--;
-        m->ranges[~range].last = section;
+        m->range[~item].last = section;
     }
     m->sections = section;
 }
 
 /* The moment as a number that sorts as uint64_t; `end` holds nothing. */
-static struct place_block edge_at(int64_t time, int range)
+static struct place_block edge_at(int64_t time, int item)
 {
     return (struct place_block){.offset = (int64_t)((uint64_t)time ^ UINT64_C(1) << 63),
-                                .item = range};
+                                .item = item};
 }
 
 static symm_status make_sections(struct place_model *m,
                                  const struct symm_place_item *items)
 {
-    int ranges = m->range_start[m->count], filled = 0;
-    size_t room = (size_t)ranges * 2 + 1;
+    int filled = 0;
+    size_t room = (size_t)m->count * 2 + 1;
     struct place_block *edges = malloc(room * sizeof *edges);
     struct place_block *spare = malloc(room * sizeof *spare);
 
-    m->ranges = calloc((size_t)ranges + 1, sizeof *m->ranges);
-    if (!edges || !spare || !m->ranges) {
+    if (!edges || !spare) {
         free(edges);
         free(spare);
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d spans", ranges);
+        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
+                          m->count);
     }
     /* Ends before starts at one time, since spans are half-open: the sort is stable. */
     for (int i = 0; i < m->count; i++)
-        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
-            edges[filled++] =
-                edge_at(items[m->source[i]].spans[r - m->range_start[i]].upper, ~r);
+        edges[filled++] = edge_at(items[m->source[i]].span.upper, ~i);
     for (int i = 0; i < m->count; i++)
-        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
-            edges[filled++] =
-                edge_at(items[m->source[i]].spans[r - m->range_start[i]].lower, r);
+        edges[filled++] = edge_at(items[m->source[i]].span.lower, i);
     symm__place_sort_stable(edges, spare, filled);
     sweep(m, edges, filled);
     free(edges);
     free(spare);
-    for (int i = 0; i < m->count; i++) {
-        m->hull[i].first = m->ranges[m->range_start[i]].first;
-        m->hull[i].last = m->ranges[m->range_start[i + 1] - 1].last;
-    }
     return SYMM_OK;
 }
 
@@ -165,12 +150,10 @@ static symm_status add_loads(struct place_model *m)
     /* Differences may wrap on the way; sums of what is live together may not. */
     change = m->load;
     for (int i = 0; i < m->count; i++) {
-        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++) {
-            uint64_t size = (uint64_t)m->size[i];
-            int first = m->ranges[r].first, last = m->ranges[r].last;
-            change[first] = (int64_t)((uint64_t)change[first] + size);
-            change[last] = (int64_t)((uint64_t)change[last] - size);
-        }
+        uint64_t size = (uint64_t)m->size[i];
+        int first = m->range[i].first, last = m->range[i].last;
+        change[first] = (int64_t)((uint64_t)change[first] + size);
+        change[last] = (int64_t)((uint64_t)change[last] - size);
     }
     for (int s = 1; s < m->sections; s++)
         m->load[s] = (int64_t)((uint64_t)m->load[s] + (uint64_t)m->load[s - 1]);
@@ -200,7 +183,6 @@ static symm_status fill_item(struct place_model *m, const struct symm_place_item
                              int index, int64_t *sum)
 {
     int k = m->count;
-    int64_t ranges = (int64_t)m->range_start[k] + item->span_count;
 
     if (item->size == 0)
         return SYMM_OK;
@@ -209,12 +191,7 @@ static symm_status fill_item(struct place_model *m, const struct symm_place_item
     m->alignment[k] = m->unit % item->alignment == 0 ? 1 : item->alignment / m->unit;
     m->pin[k] = item->pinned < 0 ? -1 : item->pinned / m->unit;
     m->pins += m->pin[k] >= 0;
-    for (int r = 0; r < item->span_count; r++)
-        m->width[k] += (double)item->spans[r].upper - (double)item->spans[r].lower;
-    if (ranges > 4 * (int64_t)SYMM_PLACE_MAX)
-        return symm__fail(SYMM_ERR_INVALID, "placement: more than %d spans, at item %d",
-                          4 * SYMM_PLACE_MAX, index);
-    m->range_start[k + 1] = (int)ranges;
+    m->width[k] = (double)item->span.upper - (double)item->span.lower;
     m->count++;
     return add_sum(m, k, sum);
 }
@@ -237,7 +214,7 @@ static symm_status fill_items(struct place_model *m,
     if (!order || !spare)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     for (int i = 0; status == SYMM_OK && by_start && i < count; i++)
-        order[i] = edge_at(items[i].spans[0].lower, i);
+        order[i] = edge_at(items[i].span.lower, i);
     if (status == SYMM_OK && by_start)
         symm__place_sort_stable(order, spare, count);
     for (int k = 0; status == SYMM_OK && k < count; k++) {
@@ -268,10 +245,8 @@ symm_status symm__place_model_make(const struct symm_place_item *items, int coun
     m.alignment = calloc(n, sizeof *m.alignment);
     m.pin = calloc(n, sizeof *m.pin);
     m.width = calloc(n, sizeof *m.width);
-    m.range_start = calloc(n, sizeof *m.range_start);
-    m.hull = calloc(n, sizeof *m.hull);
-    if (!m.source || !m.size || !m.alignment || !m.pin || !m.width || !m.range_start ||
-        !m.hull)
+    m.range = calloc(n, sizeof *m.range);
+    if (!m.source || !m.size || !m.alignment || !m.pin || !m.width || !m.range)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     if (status == SYMM_OK)
         status = fill_items(&m, items, count);
@@ -298,9 +273,7 @@ void symm__place_model_free(struct place_model *model)
     free(model->alignment);
     free(model->pin);
     free(model->width);
-    free(model->range_start);
-    free(model->ranges);
-    free(model->hull);
+    free(model->range);
     free(model->load);
     *model = (struct place_model){0};
 }
@@ -314,15 +287,14 @@ static symm_status make_live(const struct place_model *m, struct place_net *net)
     if (!net->live_start || !net->live)
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d sections",
                           m->sections);
-    for (int r = 0; r < m->range_start[m->count]; r++)
-        for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
+    for (int i = 0; i < m->count; i++)
+        for (int s = m->range[i].first; s < m->range[i].last; s++)
             net->live_start[s + 2]++;
     for (int s = 2; s <= m->sections + 1; s++)
         net->live_start[s] += net->live_start[s - 1];
     for (int i = 0; i < m->count; i++)
-        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
-            for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
-                net->live[net->live_start[s + 1]++] = i;
+        for (int s = m->range[i].first; s < m->range[i].last; s++)
+            net->live[net->live_start[s + 1]++] = i;
     return SYMM_OK;
 }
 
@@ -331,15 +303,14 @@ static int meet(const struct place_model *m, const struct place_net *net, int i,
                 int *seen, int *neighbor, int filled)
 {
     seen[i] = i;
-    for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++)
-        for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
-            for (int e = net->live_start[s]; e < net->live_start[s + 1]; e++) {
-                int k = net->live[e];
-                if (seen[k] == i)
-                    continue;
-                seen[k] = i;
-                neighbor[filled++] = k;
-            }
+    for (int s = m->range[i].first; s < m->range[i].last; s++)
+        for (int e = net->live_start[s]; e < net->live_start[s + 1]; e++) {
+            int k = net->live[e];
+            if (seen[k] == i)
+                continue;
+            seen[k] = i;
+            neighbor[filled++] = k;
+        }
     return filled;
 }
 

@@ -24,13 +24,11 @@ struct place_model {
     double *width;                   /* how long each item is live, in units of time */
     int pins;                        /* items that are pinned */
     int sections;
-    int *range_start; /* [count + 1] into ranges */
-    struct place_range *ranges;
-    struct place_range *hull; /* [count] from the first to the last section */
-    int64_t *load;            /* [sections] total size of what is live */
+    struct place_range *range; /* [count] */
+    int64_t *load;             /* [sections] total size of what is live */
     int64_t max_load;
     int64_t lower_bound; /* of the peak: max_load, or the top of a pinned item */
-    uint64_t pairs;      /* of ranges that overlap; some pairs of items count twice */
+    uint64_t pairs;      /* of items that are live together */
     uint64_t members;    /* sum over the sections of what is live */
 };
 

@@ -25,16 +25,13 @@ static double largest_load(const struct place_model *m, int item)
 {
     int64_t largest = 0;
 
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++)
-        for (int s = m->ranges[r].first; s < m->ranges[r].last; s++)
-            largest = m->load[s] > largest ? m->load[s] : largest;
+    for (int s = m->range[item].first; s < m->range[item].last; s++)
+        largest = m->load[s] > largest ? m->load[s] : largest;
     return (double)largest;
 }
 
 static double key_of(const struct place_model *m, int item, char key, double factor)
 {
-    int sections = 0;
-
     switch (key) {
     case 'W':
         return m->width[item] * factor;
@@ -43,13 +40,11 @@ static double key_of(const struct place_model *m, int item, char key, double fac
     case 'Z':
         return (double)m->size[item];
     case 'B':
-        return -(double)m->hull[item].first;
+        return -(double)m->range[item].first;
     case 'T':
         return largest_load(m, item);
     case 'S':
-        for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++)
-            sections += m->ranges[r].last - m->ranges[r].first;
-        return sections;
+        return m->range[item].last - m->range[item].first;
     default:
         return 0;
     }

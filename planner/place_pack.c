@@ -15,19 +15,16 @@ static symm_status place_items(const symm_pack_item *items, int count,
 {
     size_t n = (size_t)count + 1;
     struct symm_place_item *list = calloc(n, sizeof(*list));
-    struct symm_span *spans = calloc(n, sizeof(*spans));
     symm_status status;
 
-    for (int i = 0; list && spans && i < count; i++) {
-        spans[i] = (struct symm_span){items[i].lower, items[i].upper};
-        list[i] = (struct symm_place_item){items[i].size, 1, -1, &spans[i], 1};
-    }
-    if (!list || !spans)
+    for (int i = 0; list && i < count; i++)
+        list[i] = (struct symm_place_item){
+            items[i].size, 1, -1, {items[i].lower, items[i].upper}};
+    if (!list)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     else
         status = symm__place(list, count, options, offsets, result);
     free(list);
-    free(spans);
     return status;
 }
 

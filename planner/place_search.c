@@ -100,17 +100,15 @@ static void mark(struct place_search *s, int item, int64_t low)
 {
     const struct place_model *m = s->m;
     int64_t latest = s->capacity - low;
+    int first = m->range[item].first, last = m->range[item].last;
 
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
-        int first = m->ranges[r].first, last = m->ranges[r].last;
-        s->work += (uint64_t)(last - first);
-        for (int t = first; t < last; t++)
-            s->dirty[t >> 6] |= (uint64_t)(s->rest[t] > latest) << (t & 63);
-        if (first >> 6 < s->dirty_low)
-            s->dirty_low = first >> 6;
-        if ((last - 1) >> 6 > s->dirty_high)
-            s->dirty_high = (last - 1) >> 6;
-    }
+    s->work += (uint64_t)(last - first);
+    for (int t = first; t < last; t++)
+        s->dirty[t >> 6] |= (uint64_t)(s->rest[t] > latest) << (t & 63);
+    if (first >> 6 < s->dirty_low)
+        s->dirty_low = first >> 6;
+    if ((last - 1) >> 6 > s->dirty_high)
+        s->dirty_high = (last - 1) >> 6;
 }
 
 static void unmark(struct place_search *s)
@@ -270,7 +268,7 @@ static bool lift(struct place_search *s, int item)
 
 static void count_crossing(struct place_search *s, int item, int by)
 {
-    for (int b = s->m->hull[item].first + 1; b < s->m->hull[item].last; b++) {
+    for (int b = s->m->range[item].first + 1; b < s->m->range[item].last; b++) {
         s->crossing[b] += by;
         s->split |= s->crossing[b] == 0;
     }
@@ -281,16 +279,14 @@ static void take_out(struct place_search *s, int item)
 {
     const struct place_model *m = s->m;
 
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
-        for (int t = m->ranges[r].first; t < m->ranges[r].last; t++) {
-            int *live = s->live + s->net->live_start[t], open = --s->open[t], k = 0;
-            while (live[k] != item)
-                k++;
-            for (; k < open; k++)
-                live[k] = live[k + 1];
-            live[open] = item;
-            s->rest[t] -= m->size[item];
-        }
+    for (int t = m->range[item].first; t < m->range[item].last; t++) {
+        int *live = s->live + s->net->live_start[t], open = --s->open[t], k = 0;
+        while (live[k] != item)
+            k++;
+        for (; k < open; k++)
+            live[k] = live[k + 1];
+        live[open] = item;
+        s->rest[t] -= m->size[item];
     }
     count_crossing(s, item, -1);
 }
@@ -300,11 +296,9 @@ static void put_back(struct place_search *s, int item)
 {
     const struct place_model *m = s->m;
 
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
-        for (int t = m->ranges[r].first; t < m->ranges[r].last; t++) {
-            s->open[t]++;
-            s->rest[t] += m->size[item];
-        }
+    for (int t = m->range[item].first; t < m->range[item].last; t++) {
+        s->open[t]++;
+        s->rest[t] += m->size[item];
     }
     count_crossing(s, item, 1);
 }
@@ -377,7 +371,7 @@ static void split_part(struct place_search *s)
         int item = ((int *)s->pool.data)[part.first + k], *slot;
         if (s->low[item] == NEVER || s->m->pin[item] >= 0)
             continue;
-        if (s->pool.count > begin && s->m->hull[item].first >= reach) {
+        if (s->pool.count > begin && s->m->range[item].first >= reach) {
             push_part(s, begin, s->pool.count - begin, next);
             next = s->parts.count - 1;
             begin = s->pool.count;
@@ -386,8 +380,8 @@ static void split_part(struct place_search *s)
         if (!slot)
             return;
         *slot = item;
-        if (s->m->hull[item].last > reach)
-            reach = s->m->hull[item].last;
+        if (s->m->range[item].last > reach)
+            reach = s->m->range[item].last;
     }
     push_part(s, begin, s->pool.count - begin, next);
     if (s->parts.count > parts)
@@ -553,7 +547,7 @@ static bool first_part(struct place_search *s)
     if (!order)
         return false;
     for (int i = 0; i < n; i++)
-        order[i] = (struct by_start){s->m->hull[i].first, i};
+        order[i] = (struct by_start){s->m->range[i].first, i};
     qsort(order, (size_t)n, sizeof *order, compare_starts);
     for (int i = 0; i < n; i++) {
         int *slot = stack_push(s, &s->pool, sizeof *slot);

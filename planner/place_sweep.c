@@ -295,7 +295,7 @@ static void run(struct sweep *s, struct place_state *state, const int *order)
 
     add_gap(s, NONE, NONE, 0, INT64_MAX);
     for (int i = 0; i < m->count; i++) {
-        int last = m->hull[i].last;
+        int last = m->range[i].last;
         s->next_end[i] = s->ends[last];
         s->ends[last] = i;
     }
@@ -303,7 +303,7 @@ static void run(struct sweep *s, struct place_state *state, const int *order)
         int item = order[k];
         if (k % LOOK_ITEMS == 0 && !symm__place_go_on(state) && state->peak < INT64_MAX)
             return;
-        while (section < m->hull[item].first)
+        while (section < m->range[item].first)
             for (int i = s->ends[++section]; i != NONE; i = s->next_end[i])
                 release(s, i);
         s->offsets[item] = place_item(s, item);

@@ -131,7 +131,7 @@ static void put(struct place_tile *t, int item, int at)
 {
     struct segment floor = t->segments[at];
     int64_t height = floor.height + t->m->size[item];
-    int first = t->m->hull[item].first, last = t->m->hull[item].last;
+    int first = t->m->range[item].first, last = t->m->range[item].last;
     int end = last, previous = floor.previous;
 
     t->placed[item] = true;
@@ -161,14 +161,14 @@ static void put(struct place_tile *t, int item, int at)
 /* Counts the items that can lie on the floor at the left wall, and at the right one. */
 static uint64_t count_choices(struct place_tile *t, int at)
 {
-    const struct place_range *hull = t->m->hull;
+    const struct place_range *range = t->m->range;
     int end = t->segments[at].end, left = 0, right = 0;
     struct segment *valley;
 
     for (int k = t->start_first[at]; k < t->start_first[at + 1]; k++)
-        left += !t->placed[t->starts[k]] && hull[t->starts[k]].last <= end;
+        left += !t->placed[t->starts[k]] && range[t->starts[k]].last <= end;
     for (int k = t->end_first[end]; k < t->end_first[end + 1]; k++)
-        right += !t->placed[t->ends[k]] && hull[t->ends[k]].first >= at;
+        right += !t->placed[t->ends[k]] && range[t->ends[k]].first >= at;
     valley = change(t, at);
     valley->right = right < left;
     valley->choices = right < left ? right : left;
@@ -210,26 +210,26 @@ static int choose(struct place_tile *t, struct place_state *state)
 static uint64_t score(struct place_tile *t, int item, int at)
 {
     const struct segment *s = &t->segments[at];
-    const struct place_range *hull = &t->m->hull[item];
+    const struct place_range *range = &t->m->range[item];
     int64_t top = s->height + t->m->size[item], full = t->m->max_load;
     int64_t left = s->previous >= 0 ? t->segments[s->previous].height : full;
     int64_t right = s->end < t->m->sections ? t->segments[s->end].height : full;
-    uint64_t value =
-        UINT64_C(1024) * (uint64_t)(hull->last - hull->first) / (uint64_t)(s->end - at);
+    uint64_t value = UINT64_C(1024) * (uint64_t)(range->last - range->first) /
+                     (uint64_t)(s->end - at);
 
-    if (hull->first == at && hull->last == s->end)
+    if (range->first == at && range->last == s->end)
         value += 4096;
-    if (hull->first == at && top == left)
+    if (range->first == at && top == left)
         value += 3072;
-    if (hull->last == s->end && top == right)
+    if (range->last == s->end && top == right)
         value += 3072;
     return t->restarts > 0 ? value + next_random(t) % 2048 : value;
 }
 
 static bool alike(const struct place_model *m, int a, int b)
 {
-    return m->size[a] == m->size[b] && m->hull[a].first == m->hull[b].first &&
-           m->hull[a].last == m->hull[b].last;
+    return m->size[a] == m->size[b] && m->range[a].first == m->range[b].first &&
+           m->range[a].last == m->range[b].last;
 }
 
 /* Fills the node with the items that can lie at the wall; of items that are alike, one. */
@@ -245,8 +245,8 @@ static void list_choices(struct place_tile *t, struct node *node)
     for (int k = begin; k < end; k++) {
         int item = list[k], at;
         uint64_t value;
-        bool known = t->placed[item] || t->m->hull[item].first < node->start ||
-                     t->m->hull[item].last > s->end;
+        bool known = t->placed[item] || t->m->range[item].first < node->start ||
+                     t->m->range[item].last > s->end;
         for (int c = 0; c < node->count && !known; c++)
             known = alike(t->m, choices[c], item);
         if (known)
@@ -377,7 +377,7 @@ symm_status symm__place_tile_run(struct place_tile *t, struct place_state *state
 
 bool symm__place_tile_possible(const struct place_model *m)
 {
-    if (m->pins > 0 || m->range_start[m->count] != m->count)
+    if (m->pins > 0)
         return false;
     for (int s = 0; s < m->sections; s++)
         if (m->load[s] != m->max_load)
@@ -395,16 +395,16 @@ static void make_lists(struct place_tile *t)
     int sections = m->sections;
 
     for (int i = 0; i < m->count; i++) {
-        t->start_first[m->hull[i].first + 1]++;
-        t->end_first[m->hull[i].last + 1]++;
+        t->start_first[m->range[i].first + 1]++;
+        t->end_first[m->range[i].last + 1]++;
     }
     for (int s = 0; s <= sections; s++) {
         t->start_first[s + 1] += t->start_first[s];
         t->end_first[s + 1] += t->end_first[s];
     }
     for (int i = 0; i < m->count; i++) {
-        t->starts[t->start_first[m->hull[i].first]++] = i;
-        t->ends[t->end_first[m->hull[i].last]++] = i;
+        t->starts[t->start_first[m->range[i].first]++] = i;
+        t->ends[t->end_first[m->range[i].last]++] = i;
     }
     /* Filling moved each list's begin to its end, which is the begin of the next. */
     for (int s = sections + 1; s > 0; s--) {

@@ -2,7 +2,7 @@
 /*
  * place_tree.c - the index of placed items over sections.
  *
- * Leaves are the ranges by first section, in groups of GROUP. What meets [a, b) either
+ * Leaves are the items by first section, in groups of GROUP. What meets [a, b) either
  * starts in it, and lies in consecutive leaves, or starts before a and ends behind it;
  * those are found by the largest end in each group and in each pair of groups, and so
  * on, as in a priority search tree.
@@ -18,36 +18,33 @@
 
 symm_status symm__place_tree_make(const struct place_model *m, struct place_tree *tree)
 {
-    size_t ranges = (size_t)m->range_start[m->count], n = (size_t)m->count + 1;
+    size_t n = (size_t)m->count + 1;
     struct place_tree t = {.m = m, .groups = 1};
-    bool several = ranges > (size_t)m->count;
 
-    while ((size_t)t.groups * GROUP < ranges + 1)
+    while ((size_t)t.groups * GROUP < n)
         t.groups *= 2;
     t.leaves = t.groups * GROUP;
     t.offset = calloc(n, sizeof *t.offset);
-    t.leaf_of = malloc((ranges + 1) * sizeof *t.leaf_of);
+    t.leaf_of = malloc(n * sizeof *t.leaf_of);
     t.owner = calloc((size_t)t.leaves, sizeof *t.owner);
     t.last = calloc((size_t)t.leaves, sizeof *t.last);
     t.reach = calloc(2 * (size_t)t.groups, sizeof *t.reach);
     t.lead = calloc((size_t)m->sections + 2, sizeof *t.lead);
-    t.seen = several ? calloc(n, sizeof *t.seen) : NULL;
     t.spare = malloc(n * sizeof *t.spare);
     if (!t.offset || !t.leaf_of || !t.owner || !t.last || !t.reach || !t.lead ||
-        (several && !t.seen) || !t.spare) {
+        !t.spare) {
         symm__place_tree_free(&t);
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
                           m->count);
     }
-    for (size_t r = 0; r < ranges; r++)
-        t.lead[m->ranges[r].first + 1]++;
+    for (int i = 0; i < m->count; i++)
+        t.lead[m->range[i].first + 1]++;
     for (int s = 1; s <= m->sections; s++)
         t.lead[s] += t.lead[s - 1];
-    for (int i = 0; i < m->count; i++)
-        for (int r = m->range_start[i]; r < m->range_start[i + 1]; r++) {
-            t.leaf_of[r] = t.lead[m->ranges[r].first]++;
-            t.owner[t.leaf_of[r]] = i;
-        }
+    for (int i = 0; i < m->count; i++) {
+        t.leaf_of[i] = t.lead[m->range[i].first]++;
+        t.owner[t.leaf_of[i]] = i;
+    }
     /* The loop moved each start to the next section's. */
     memmove(t.lead + 1, t.lead, (size_t)m->sections * sizeof *t.lead);
     t.lead[0] = 0;
@@ -63,7 +60,6 @@ void symm__place_tree_free(struct place_tree *tree)
     free(tree->last);
     free(tree->reach);
     free(tree->lead);
-    free(tree->seen);
     free(tree->spare);
     *tree = (struct place_tree){0};
 }
@@ -76,34 +72,28 @@ void symm__place_tree_clear(struct place_tree *tree)
 
 void symm__place_tree_add(struct place_tree *t, int item, int64_t offset)
 {
-    const struct place_model *m = t->m;
+    int leaf = t->leaf_of[item], last = t->m->range[item].last;
+    int node = t->groups + leaf / GROUP;
 
     t->offset[item] = offset;
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
-        int leaf = t->leaf_of[r], last = m->ranges[r].last;
-        int node = t->groups + leaf / GROUP;
-        t->last[leaf] = last;
-        for (; node > 0 && t->reach[node] < last; node /= 2)
-            t->reach[node] = last;
-    }
+    t->last[leaf] = last;
+    for (; node > 0 && t->reach[node] < last; node /= 2)
+        t->reach[node] = last;
 }
 
 void symm__place_tree_remove(struct place_tree *t, int item)
 {
-    const struct place_model *m = t->m;
+    int leaf = t->leaf_of[item], first = leaf / GROUP * GROUP, reach = 0;
+    int node = t->groups + leaf / GROUP;
 
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++) {
-        int leaf = t->leaf_of[r], first = leaf / GROUP * GROUP, reach = 0;
-        int node = t->groups + leaf / GROUP;
-        t->last[leaf] = 0;
-        for (int k = first; k < first + GROUP; k++)
-            reach = t->last[k] > reach ? t->last[k] : reach;
-        for (; node > 0 && t->reach[node] != reach; node /= 2) {
-            int other;
-            t->reach[node] = reach;
-            other = t->reach[node ^ 1];
-            reach = other > reach && node > 1 ? other : reach;
-        }
+    t->last[leaf] = 0;
+    for (int k = first; k < first + GROUP; k++)
+        reach = t->last[k] > reach ? t->last[k] : reach;
+    for (; node > 0 && t->reach[node] != reach; node /= 2) {
+        int other;
+        t->reach[node] = reach;
+        other = t->reach[node ^ 1];
+        reach = other > reach && node > 1 ? other : reach;
     }
 }
 
@@ -119,11 +109,6 @@ static int take(struct place_tree *t, int from, int to, int section, int filled,
         int item = t->owner[leaf];
         if (t->last[leaf] <= section)
             continue;
-        if (t->seen) {
-            if (t->seen[item] == t->search)
-                continue;
-            t->seen[item] = t->search;
-        }
         blocks[filled++] =
             (struct place_block){t->offset[item], t->offset[item] + size[item], item};
     }
@@ -165,21 +150,9 @@ static int find_range(struct place_tree *t, struct place_range range, int filled
 
 int symm__place_tree_find(struct place_tree *t, int item, struct place_block *blocks)
 {
-    const struct place_model *m = t->m;
-    int filled = 0;
+    int filled = find_range(t, t->m->range[item], 0, blocks);
 
-    if (t->seen) {
-        if (t->search == INT32_MAX) {
-            memset(t->seen, 0, (size_t)m->count * sizeof *t->seen);
-            t->search = 0;
-        }
-        t->seen[item] = ++t->search;
-    }
-    for (int r = m->range_start[item]; r < m->range_start[item + 1]; r++)
-        filled = find_range(t, m->ranges[r], filled, blocks);
-    if (t->seen)
-        return filled;
-    /* Items of one range: the item itself may be among what was found. */
+    /* The item itself may be among what was found. */
     for (int k = 0; symm__place_tree_has(t, item) && k < filled; k++)
         if (blocks[k].item == item) {
             blocks[k] = blocks[--filled];

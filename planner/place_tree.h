@@ -2,9 +2,8 @@
 /*
  * place_tree.h - the placed items that are live together with a given item.
  *
- * An index over the ranges of a model in the order of their first sections. Guarantees:
- * a search returns each placed item once, whatever the number of its ranges, and never
- * more than model->count items.
+ * An index over the items of a model in the order of their first sections. Guarantees:
+ * a search returns each placed item once.
  */
 #ifndef SYMM_PLANNER_PLACE_TREE_H
 #define SYMM_PLANNER_PLACE_TREE_H
@@ -15,16 +14,13 @@
 struct place_tree {
     const struct place_model *m;
     int64_t *offset; /* [count] of the placed items; written by the add function */
-    int leaves;      /* positions of ranges, rounded up to whole groups */
+    int leaves;      /* positions of items, rounded up to whole groups */
     int groups;      /* a power of two */
-    int *leaf_of;    /* by range */
+    int *leaf_of;    /* by item */
     int *owner;      /* by leaf: the item */
     int *last;       /* by leaf: last section of the range, 0 while not placed */
     int *reach;      /* [2 * groups]: the largest `last` of the leaves below */
-    int *lead; /* [sections + 1]: number of ranges that start before the section */
-    int *seen; /* [count] the last search that found the item; NULL if all items
-                      * have one range */
-    int search;
+    int *lead;       /* [sections + 1]: number of items that start before the section */
     struct place_block *spare; /* [count], for sorting */
 };
 
@@ -40,7 +36,7 @@ void symm__place_tree_remove(struct place_tree *tree, int item);
 
 static inline bool symm__place_tree_has(const struct place_tree *tree, int item)
 {
-    return tree->last[tree->leaf_of[tree->m->range_start[item]]] > 0;
+    return tree->last[tree->leaf_of[item]] > 0;
 }
 
 /*

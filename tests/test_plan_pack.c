@@ -23,7 +23,6 @@
 #include <time.h>
 
 #include "harness.h"
-#include "place.h"
 #include "symm/plan.h"
 
 static uint64_t random_state;
@@ -360,40 +359,6 @@ static void test_limits(void **state)
     one_limit(UNIFORM, 200000, limit);
 }
 
-/* An item of many spans meets the same items in each of them. */
-static void test_spans(void **state)
-{
-    enum { SPANS = 2000, LONG = 400 };
-    struct symm_span *spans = calloc(SPANS, sizeof(*spans)), always = {0, 2 * SPANS};
-    struct symm_place_item *items = calloc(LONG + 2, sizeof(*items));
-    struct symm_place_options options = {.mode = SYMM_PLACE_FAST};
-    struct symm_place_result result;
-    int64_t *offsets = calloc(LONG + 2, sizeof(*offsets)), load = 0;
-
-    (void)state;
-    assert_true(spans && items && offsets);
-    for (int k = 0; k < SPANS; k++)
-        spans[k] = (struct symm_span){2 * k, 2 * k + 1};
-    for (int i = 0; i < LONG; i++) {
-        items[i] = (struct symm_place_item){100 + i, 1, -1, &always, 1};
-        load += 100 + i;
-    }
-    struct symm_span *others = calloc(SPANS, sizeof(*others));
-    assert_non_null(others);
-    for (int k = 0; k < SPANS; k++)
-        others[k] = (struct symm_span){2 * k + 1, 2 * k + 2};
-    items[LONG] = (struct symm_place_item){50, 1, -1, spans, SPANS};
-    items[LONG + 1] = (struct symm_place_item){50, 1, -1, others, SPANS};
-    assert_int_equal(symm__place(items, LONG + 2, &options, offsets, &result), SYMM_OK);
-    /* The two are never live together: only an order other than of time sees it. */
-    assert_int_equal(result.peak, load + 50);
-    assert_int_equal(offsets[LONG], offsets[LONG + 1]);
-    free(spans);
-    free(others);
-    free(items);
-    free(offsets);
-}
-
 /* Large problems of which the optimum is known: the load. */
 static void test_large(void **state)
 {
@@ -419,7 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_families, say_last),
         cmocka_unit_test(test_tight), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_spans), cmocka_unit_test(test_large)};
+        cmocka_unit_test(test_large)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
