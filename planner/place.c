@@ -21,7 +21,7 @@
 #define FAST_PAIRS  UINT64_C(30000)
 #define FAST_WORK   UINT64_C(800000)
 #define FAST_EJECT  UINT64_C(1000000)
-#define FAST_TILE   UINT64_C(2000000)
+#define FAST_TILE   UINT64_C(1000000)
 #define LARGE_PAIRS UINT64_C(30000000)
 
 /* The searches of the other modes take turns; each turn is twice as long. */
