@@ -20,13 +20,19 @@
 #include "wire.h"
 
 #define LINK_MAGIC        0x4c4d5953u /* "SYML" */
-#define LINK_VERSION      2u
+#define LINK_VERSION      3u
 #define LINK_BURST        8 /* packets to or from one peer before the next one's turn */
 #define LINK_LEAVING      UINT64_MAX /* tag of a NOTICE that is of no team */
 #define LINK_TELL_SECONDS 0.02       /* for all members to take a FAIL */
 #define LINK_MOVE_SECONDS 0.05       /* for a peer's next packet, if it moves on */
 
-enum link_kind { LINK_DATA = 1, LINK_DONE = 2, LINK_FAIL = 3, LINK_NOTICE = 4 };
+enum link_kind {
+    LINK_DATA = 1,
+    LINK_DONE = 2,
+    LINK_FAIL = 3,
+    LINK_NOTICE = 4,
+    LINK_BLAME = 5 /* a FAIL, see struct symm_link_head */
+};
 
 /* ---- Both kinds of sockets ------------------------------------------------------- */
 
@@ -97,14 +103,13 @@ static enum symm_wire link_tell(const struct symm_link_run *run,
     uint64_t bit = UINT64_C(1) << rank;
     if ((past->untold & bit) == 0)
         return SYMM_WIRE_OK;
-    struct symm_link_head head = link_head(run, LINK_FAIL, past->status);
+    struct symm_link_head head = link_head(
+        run, (past->blamed & bit) != 0 ? LINK_BLAME : LINK_FAIL, past->status);
     head.tag = past->tag;
     head.sequence = past->sequence;
     head.bytes_here = (uint32_t)strlen(past->sentence);
-    head.bytes_total = head.bytes_here;
-    head.blamed = (past->blamed & bit) != 0;
-    head.other_tag = past->other_tag;
-    head.other_sequence = past->other_sequence;
+    head.bytes_total = past->other_tag;
+    head.fds_total = past->other_sequence;
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
                              symm__wire_part(past->sentence, head.bytes_here)};
     enum symm_wire wire = link_out(run->link, rank, parts, 2, NULL, 0, until);
@@ -417,13 +422,18 @@ static void link_restart(struct symm_link_run *run, uint32_t sequence)
     }
 }
 
+static bool link_is_fail(const struct symm_link_head *head)
+{
+    return head->kind == LINK_FAIL || head->kind == LINK_BLAME;
+}
+
 /* FAIL of this exchange. Had the peer left before this rank came? */
 static symm_status link_failed(struct symm_link_run *run,
                                const struct symm_link_peer *peer,
                                const struct symm_link_head *head)
 {
     symm_status status = link_relay(run, peer, head);
-    if (head->blamed != 1 || status != SYMM_ERR_TIMEOUT ||
+    if (head->kind != LINK_BLAME || status != SYMM_ERR_TIMEOUT ||
         (!run->exchange->again && link_same_step(head->what, run->exchange->what)))
         return status;
     run->given_up = true;
@@ -437,7 +447,7 @@ static symm_status link_renumber(struct symm_link_run *run, struct symm_link_pee
                                  bool *taken)
 {
     bool later = (int32_t)(head->sequence - run->sequence) > 0;
-    if (head->kind == LINK_FAIL)
+    if (link_is_fail(head))
         /* It has failed in a step on the way to this one, and won't come. */
         return later ? link_failed(run, peer, head) : link_relay(run, peer, head);
     if (!later || head->kind != LINK_DATA)
@@ -454,14 +464,14 @@ static symm_status link_renumber(struct symm_link_run *run, struct symm_link_pee
 static symm_status link_foreign(struct symm_link_run *run, struct symm_link_peer *peer,
                                 const struct symm_link_head *head)
 {
-    if (head->kind != LINK_FAIL) {
+    if (!link_is_fail(head)) {
         link_see_elsewhere(peer, head);
         return SYMM_OK;
     }
     /* It has failed in a step on the way to this one, or it has thrown our part away. */
     if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
-        (head->blamed == 1 && head->other_tag == run->exchange->tag &&
-         head->other_sequence == run->sequence))
+        (head->kind == LINK_BLAME && head->bytes_total == run->exchange->tag &&
+         head->fds_total == run->sequence))
         return link_relay(run, peer, head);
     peer->elsewhere = false; /* it has left */
     return SYMM_OK;
@@ -518,7 +528,7 @@ static bool link_head_check(struct symm_link_head *head,
     (void)symm__printable(head->what, sizeof(head->what));
     return bytes >= sizeof(*head) && head->magic == LINK_MAGIC &&
            head->version == LINK_VERSION && head->rank == peer->rank &&
-           head->kind >= LINK_DATA && head->kind <= LINK_NOTICE &&
+           head->kind >= LINK_DATA && head->kind <= LINK_BLAME &&
            head->bytes_here == bytes - sizeof(*head) &&
            head->fds_here == (uint32_t)fds_count;
 }
@@ -579,7 +589,7 @@ static symm_status link_look(struct symm_link_run *run, struct symm_link_peer *p
     }
     if (wire == SYMM_WIRE_OK && bytes == sizeof(head) &&
         (head.kind == LINK_NOTICE ||
-         (head.kind == LINK_FAIL && link_is_current(run, &head))))
+         (link_is_fail(&head) && link_is_current(run, &head))))
         return link_recv_packet(run, peer, progress);
     peer->settled = true;
     return SYMM_OK;

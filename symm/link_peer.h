@@ -34,11 +34,10 @@ struct symm_link_head {
     uint32_t bytes_here;  /* behind this head */
     uint32_t fds_here;
     char what[64];
-    uint64_t other_tag; /* FAIL: the receiver's exchange that did not fit, */
-    uint32_t other_sequence;
-    uint32_t blamed; /* if 1 and a mismatch; 1 and a timeout: it had not come */
+    /* BLAME, a FAIL that blames its receiver: for a timeout, it had not come; for a mismatch
+     * bytes_total and fds_total are tag and number of its exchange that did not fit. */
 };
-static_assert(sizeof(struct symm_link_head) == 128, "the head's layout is fixed");
+static_assert(sizeof(struct symm_link_head) == 112, "the head's layout is fixed");
 static_assert(SYMM_LINK_SENTENCE == SYMM_ERROR_BYTES,
               "a past failure keeps its sentence");
 
