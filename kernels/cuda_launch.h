@@ -51,10 +51,11 @@ struct symm_cuda_record {
     uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
 };
 
-/* Channels whose scratch takes much data: 8 MiB by Lamport lines in two rounds. The others
- * take 512 KiB so. */
-#define SYMM_LARGE_CHANNELS 2
-#define SYMM_CUDA_TIERS     2 /* of channels with scratch of one size; 0 has the most */
+/* Tiers of channels whose scratch is of one size. Tier 0 takes 8 MiB by Lamport lines in two
+ * rounds, tier 1 512 KiB, the rest 64 KiB. */
+#define SYMM_CUDA_TIERS      3
+#define SYMM_LARGE_CHANNELS  2 /* tier 0 */
+#define SYMM_MIDDLE_CHANNELS 6 /* tier 1, behind them */
 
 /* Flags: those of launch.h for pull kernels, as a plan or the default says. */
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
@@ -141,7 +142,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
                          struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
 /* Bytes of scratch a channel needs for the regions' sizes that cuda_table.c asks for. Fills
- * offsets relative to `begin`; returns the end. All channels together stay below 104 MiB. */
+ * offsets relative to `begin`; returns the end. All channels together stay below 108 MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
 /* Tiers of channels. _end: the first channel behind the tier. _for: the tier with the least

@@ -534,7 +534,8 @@ struct tier {
 
 static const struct tier tiers[SYMM_CUDA_TIERS] = {
     {SYMM_LARGE_CHANNELS, 4096 * KIBI, 24576 * KIBI, 13824 * KIBI},
-    {SYMM_CHANNELS, 768 * KIBI, 1536 * KIBI, 512 * KIBI},
+    {SYMM_LARGE_CHANNELS + SYMM_MIDDLE_CHANNELS, 768 * KIBI, 1536 * KIBI, 512 * KIBI},
+    {SYMM_CHANNELS, 96 * KIBI, 192 * KIBI, 64 * KIBI},
 };
 
 int symm__cuda_tier_end(int tier)
@@ -555,9 +556,10 @@ int symm__cuda_tier_for(uint64_t bytes, int size)
 {
     int tier = SYMM_CUDA_TIERS - 1;
 
-    /* The call by lines of 8 bytes from each sender, in one round of the two slots. No other
-     * protocol needs more, for calls of this size. */
-    while (tier > 0 && bytes > tiers[tier].ll_bytes / 4 / (unsigned)size)
+    /* The call by lines with 8 bytes of each sender, in one round of the two slots, by whole
+     * warps. No other protocol needs more, for calls of this size. */
+    while (tier > 0 &&
+           bytes > tiers[tier].ll_bytes / LINE / 2 / (unsigned)size / WARP * WARP * 8)
         tier--;
     return tier;
 }

@@ -4,7 +4,7 @@
  * has it failed, at which call sites has it been.
  *
  * A rank writes its own page; peers write the tables of channels, the words of agreements and
- * the budget of blocks in it, its last 112 KiB, and read the rest. Nothing read from a peer's
+ * the budget of blocks in it, its last 128 KiB, and read the rest. Nothing read from a peer's
  * page is trusted: a value is copied once, then checked; none is an index, a length or a
  * pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
@@ -50,12 +50,12 @@ struct symm_record {
 #define SYMM_CHANNEL_REFUSALS 16
 
 struct symm_channel_table {
-    uint32_t lock;                           /* 0: free; else the holder's rank + 1 */
-    uint32_t refusals;                       /* ever written to `refused` */
-    uint64_t key[SYMM_CHANNELS];             /* 0: the channel is free */
-    uint32_t stays[SYMM_CHANNELS];           /* up to this launch its stream stays there */
+    uint32_t lock;                 /* 0: free; else the holder's rank + 1 */
+    uint32_t refusals;             /* ever written to `refused` */
+    uint64_t key[SYMM_CHANNELS];   /* 0: the channel is free */
+    uint32_t stays[SYMM_CHANNELS]; /* up to this launch its stream stays there */
     uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that got no channel */
-    uint8_t reserved[512 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
+    uint8_t reserved[768 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
 };
 
 /*
@@ -103,8 +103,8 @@ struct symm_control {
     struct symm_agreement agreement[SYMM_MAX_TEAMS];
     /* CUDA: what this rank has queued on each channel (cuda_channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
-    uint8_t reserved3[44864];
-    /* The last 112 KiB: peers map them for writing, and all before them for reading. */
+    uint8_t reserved3[16192];
+    /* The last 128 KiB: peers map them for writing, and all before them for reading. */
     struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
     uint64_t board[SYMM_BOARDS];
     struct symm_budget budget;
@@ -113,7 +113,7 @@ struct symm_control {
 
 #define SYMM_CONTROL_BYTES 393216 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
-_Static_assert(sizeof(struct symm_channel_table) == 512, "layout");
+_Static_assert(sizeof(struct symm_channel_table) == 768, "layout");
 _Static_assert(offsetof(struct symm_control, channel_table) % 16384 == 0 &&
                    sizeof(struct symm_control) == SYMM_CONTROL_BYTES,
                "what peers write is the last, and shares no page of up to 16 KiB");

@@ -71,7 +71,7 @@ static symm_status lane_of_stream(symm_team *team, void *stream,
         *lane = &team->lane[0];
         return SYMM_OK;
     }
-    for (int i = SYMM_CHANNELS - 1; i > 0; i--) {
+    for (int i = SYMM_HOST_CHANNELS - 1; i > 0; i--) {
         if (team->lane[i].stream == stream) {
             *lane = &team->lane[i];
             return SYMM_OK;
@@ -83,7 +83,7 @@ static symm_status lane_of_stream(symm_team *team, void *stream,
         return symm__fail(SYMM_ERR_BUSY,
                           "the team is in use on %d streams already, the default one "
                           "included; %s, or split a team for the others",
-                          SYMM_CHANNELS,
+                          SYMM_HOST_CHANNELS,
                           team->calls ? "use fewer (one that symm_stream_destroy ends "
                                         "makes room)"
                                       : "destroy one");
@@ -184,7 +184,7 @@ int symm__lane_find(symm_team *team, const void *stream)
         return team->calls->channel_of(team, stream);
     if (!stream)
         return 0;
-    for (int i = 1; i < SYMM_CHANNELS; i++)
+    for (int i = 1; i < SYMM_HOST_CHANNELS; i++)
         if (team->lane[i].stream == stream)
             found = i;
     return found;

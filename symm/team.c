@@ -278,7 +278,7 @@ static symm_status team_open(symm_team *team, symm_status mine, double deadline)
                                                          (size_t)team->world_rank[m] *
                                                              ctx->stride +
                                                          team->begin);
-    for (int i = 0; i < SYMM_CHANNELS; i++)
+    for (int i = 0; i < SYMM_HOST_CHANNELS; i++) /* the others run on devices */
         lane_init(&team->lane[i]);
     return SYMM_OK;
 }

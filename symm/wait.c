@@ -542,7 +542,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
     struct symm_pad *pad = team->pad[team->rank];
     struct stall stall = {.team = team,
                           .word = &pad->signals[peer][signal],
-                          .wake = &pad->wake[SYMM_CHANNELS],
+                          .wake = &pad->wake[SYMM_HOST_CHANNELS],
                           .signal = signal,
                           .site = site,
                           .deadline = deadline};

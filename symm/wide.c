@@ -160,7 +160,7 @@ void symm__wide_close(symm_team *team)
         ctx->teams[wide->node->slot] = NULL;
         symm__team_free(wide->node);
     }
-    for (int i = 0; i < SYMM_CHANNELS; i++) {
+    for (int i = 0; i < SYMM_HOST_CHANNELS; i++) {
         if (team->ctx->ops == &symm__backend_cuda)
             symm__cuda_local_free(ctx, wide->scratch[i]);
         else

@@ -39,8 +39,8 @@ struct symm_wide {
     int rail_count;
     int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
     double looked;            /* at the ranks of other hosts; with the context locked */
-    void *scratch[SYMM_CHANNELS]; /* of each lane; owned */
-    size_t scratch_bytes[SYMM_CHANNELS];
+    void *scratch[SYMM_HOST_CHANNELS]; /* of each lane; owned */
+    size_t scratch_bytes[SYMM_HOST_CHANNELS];
     void **outgrown; /* device memory that kernels may still use; owned */
     size_t outgrown_count;
     uint64_t tickets, served; /* calls that were made, that have run */

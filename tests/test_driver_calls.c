@@ -563,7 +563,7 @@ static void test_tiers(void **state)
             for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
                 for (int dtype = 0; dtype <= SYMM_UINT8; dtype++)
                     for (size_t bytes = 8; symm__cuda_tier_for(bytes, size) >= tier;
-                         bytes += bytes < 256 ? 8 : bytes / 16 / 8 * 8) {
+                         bytes += bytes < 512 ? 8 : 40) {
                         struct symm_question q =
                             question((enum symm_kind)kind, bytes, size);
                         struct symm_cuda_kernel kernel[2];
@@ -585,6 +585,8 @@ static void test_tiers(void **state)
                         assert_int_equal(shape[0].blocks, shape[1].blocks);
                         assert_int_equal(shape[0].threads, shape[1].threads);
                     }
+    assert_int_equal(symm__cuda_tier_for((size_t)3 << 10, 8), 2);
+    assert_int_equal(symm__cuda_tier_for(((size_t)3 << 10) + 1, 8), 1);
     assert_int_equal(symm__cuda_tier_for((size_t)96 << 10, 2), 1);
     assert_int_equal(symm__cuda_tier_for(((size_t)96 << 10) + 1, 2), 0);
     assert_int_equal(symm__cuda_tier_for(UINT64_MAX, 8), 0);

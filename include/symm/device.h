@@ -36,11 +36,12 @@ extern "C" {
 #define SYMM_DEVICE_PTX 0
 #endif
 
-#define SYMM_DEVICE_LAYOUT   4u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   5u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
 #define SYMM_DEVICE_RANKS    8       /* of a team on GPUs */
 #define SYMM_DEVICE_BLOCKS   160     /* of a kernel at most */
-#define SYMM_CHANNELS        8       /* streams of a team that can be in use at once */
+#define SYMM_CHANNELS        32      /* streams of a team on GPUs in use at once */
+#define SYMM_HOST_CHANNELS   8       /* the same on the host, or over several hosts */
 #define SYMM_SIGNALS         256     /* one-sided signals for each sender */
 #define SYMM_SITE_NAME_BYTES 96      /* of a call site's name in a pad, with its NUL */
 #define SYMM_INLINE_BYTES    56      /* payload in the word's own cache line */
@@ -97,11 +98,11 @@ struct symm_wake {
 
 struct symm_pad {
     union {
-        struct symm_channel channel[SYMM_CHANNELS]; /* host backend */
-        struct symm_device_pads device;             /* CUDA backend */
+        struct symm_channel channel[SYMM_HOST_CHANNELS]; /* host backend */
+        struct symm_device_pads device;                  /* CUDA backend */
     };
     uint64_t signals[SYMM_MAX_LOCAL_RANKS][SYMM_SIGNALS]; /* [sender]: tag, count */
-    struct symm_wake wake[SYMM_CHANNELS + 1];             /* the last one for signals */
+    struct symm_wake wake[SYMM_HOST_CHANNELS + 1];        /* the last one for signals */
 };
 
 /* ---- A team as kernels see it ---------------------------------------------------- */
@@ -166,7 +167,7 @@ struct symm_device_team {
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_site) == 192);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_slot) == SYMM_SLOT_BYTES);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_pads) <=
-                   SYMM_CHANNELS * sizeof(struct symm_channel));
+                   SYMM_HOST_CHANNELS * sizeof(struct symm_channel));
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_pad) <= SYMM_PAD_BYTES);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_record) == 128);
 

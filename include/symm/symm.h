@@ -316,7 +316,7 @@ typedef struct symm_call {
         *algorithm; /* forces one of symm_explain's names; NULL: the library chooses */
     uint32_t numerics; /* SYMM_NUMERICS_...: a demand on the choice */
     double deadline;   /* seconds; 0: the context's; more than a week: a week */
-    /* CUDA: 1 to 8 name the team's channel that a stream without one takes, alike on every
+    /* CUDA: 1 to 32 name the team's channel that a stream without one takes, alike on every
      * rank; 0: the library finds one by the stream's first call. Host: not used. */
     int channel;
 } symm_call;
@@ -418,7 +418,7 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
  * ranks, or give each thread a stream and a team of its own; named call sites turn a wrong
  * pairing into SYMM_ERR_MISMATCH.
  * CUDA: a non-blocking CUstream; any other of the device serves as well. In teams of one host
- * it gets one of the team's 8 channels by its first collective there (symm_call.channel), and
+ * it gets one of the team's 32 channels by its first collective there (symm_call.channel), and
  * an idle channel may go to another stream: SYMM_ERR_BUSY if all are in use.
  */
 SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
