@@ -103,7 +103,8 @@ struct symm_control {
     struct symm_agreement agreement[SYMM_MAX_TEAMS];
     /* CUDA: what this rank has queued on each channel (cuda_channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
-    uint8_t reserved3[16192];
+    uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
+    uint8_t reserved3[8000];
     /* The last 128 KiB: peers map them for writing, and all before them for reading. */
     struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
     uint64_t board[SYMM_BOARDS];

@@ -388,7 +388,8 @@ static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *
     symm_status status = SYMM_OK;
 
     entry->args.result = NULL;
-    entry->args.sequence = symm__cuda_channel_launch(lane, entry->blocks);
+    entry->args.sequence =
+        symm__cuda_channel_launch(lane, entry->blocks, entry->args.tag);
     if (__atomic_load_n(&lane->team->cuda->marked, __ATOMIC_RELAXED))
         entry->args.flags |= SYMM_CUDA_TOLD;
     __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,

@@ -197,14 +197,19 @@ static void pin_graph(const struct symm_cuda_driver *driver, struct symm_lane *l
         (void)driver->cuUserObjectRelease(object, 1);
 }
 
-uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks)
+uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
+                                   uint32_t tag)
 {
-    struct symm_cuda_calls *calls = lane->team->ctx->launcher;
+    const symm_ctx *ctx = lane->team->ctx;
+    struct symm_cuda_calls *calls = ctx->launcher;
 
     if (lane->captured) {
         pin_graph(calls->driver, lane);
         return 0;
     }
+    /* relaxed: for sentences; publish follows, a release */
+    __atomic_store_n(&ctx->control[ctx->rank]->queued[lane->team->slot][lane->index],
+                     tag, __ATOMIC_RELAXED);
     lane->blocks = blocks;
     lane->sequence += lane->sequence == UINT32_MAX ? 2 : 1; /* 0: captured */
     return lane->sequence;

@@ -54,8 +54,9 @@ symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
                                     struct symm_lane **lane) SYMM_MUST_CHECK;
 /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
 int symm__cuda_channel_of(symm_team *team, const void *stream);
-/* Before a launch of `blocks` blocks: its number, 0 if a graph captures it. */
-uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks);
+/* Before a launch of `blocks` blocks with that tag: its number, 0 if a graph captures it. */
+uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
+                                   uint32_t tag);
 /* Where the device tells the end of each block's launches; NULL: nowhere. */
 uint32_t *symm__cuda_channel_done(const struct symm_lane *lane);
 /* The call is queued: peers may see so. */

@@ -15,6 +15,7 @@
 
 #include "clock.h"
 #include "cuda_calls.h"
+#include "cuda_channel_table.h"
 #include "status.h"
 #include "wide.h"
 
@@ -406,10 +407,53 @@ static symm_status report_queued(symm_team *team, const struct facts *facts)
         queue_text(team, queues, sizeof(queues)));
 }
 
+/* Launches of a member on a channel that its host has queued. */
+static uint32_t launches_of(const symm_team *team, int member, int channel)
+{
+    return (uint32_t)(__atomic_load_n(symm__channel_progress(team, member, channel),
+                                      __ATOMIC_ACQUIRE) >>
+                      32);
+}
+
+/* "; rank 1 has queued site 'x' (...) step 1 on a stream that rank 0 has not paired": calls
+ * of a missing member on a channel that no stream of this rank has. "" if there are none. */
+static const char *unpaired_text(const symm_team *team, const struct facts *facts,
+                                 char *text, size_t bytes)
+{
+    char site[150];
+
+    text[0] = '\0';
+    if (is_signal(facts) || team->wide) /* over several hosts streams pair by order */
+        return text;
+    for (int m = 0; m < team->size && !text[0]; m++)
+        for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
+            const symm_ctx *ctx = team->ctx;
+            const uint32_t launches = launches_of(team, m, c);
+            const int rank = team->world_rank[m];
+
+            if (m == team->rank || !is_missing(facts, m) ||
+                launches == launches_of(team, team->rank, c) ||
+                symm__channel_has_key(
+                    team, c, __atomic_load_n(&team->lane[c].key, __ATOMIC_RELAXED)))
+                continue;
+            snprintf(
+                text, bytes,
+                "; rank %d has queued %s on a stream that rank %d has not paired: "
+                "streams pair by equal first calls",
+                rank,
+                tag_text(team, m,
+                         __atomic_load_n(&ctx->control[rank]->queued[team->slot][c],
+                                         __ATOMIC_RELAXED),
+                         launches, site, sizeof(site)),
+                ctx->rank);
+        }
+    return text;
+}
+
 static symm_status report_timeout(symm_team *team, const struct facts *facts)
 {
     const uint32_t late = facts->missing & ~facts->queued;
-    char missing[96], mine[150], last[150], queued[192], queues[192];
+    char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
     int one = late ? __builtin_ctz(late) : team->rank;
     struct symm_site site;
     uint64_t before;
@@ -437,6 +481,11 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
             missing,
             tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
             facts->deadline, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
+    if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
+        return symm__team_fail(
+            team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
+            tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+            facts->deadline, unpaired);
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "

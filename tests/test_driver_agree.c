@@ -309,6 +309,26 @@ static int refused(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* First calls that differ pair no streams: the error names both ranks' calls. */
+static int unpaired(symm_ctx *ctx, void *arg)
+{
+    symm_status status;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 1, SMALL));
+    status = sum(&s, 0, s.rank == 0 ? "left" : "right");
+    if (status == SYMM_OK)
+        status = symm_stream_synchronize(ctx, s.stream[0], SECONDS);
+    if (status == SYMM_OK)
+        status = sum(&s, 0, "later");
+    CHECK_STATUS(status, SYMM_ERR_TIMEOUT);
+    CHECK_ERROR("has not paired");
+    CHECK_ERROR("'left'");
+    CHECK_ERROR("'right'");
+    stage_close(&s, 1);
+    return 0;
+}
+
 static int run(harness_body body, int ranks, uint64_t seed)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -367,6 +387,17 @@ static void test_shuffled(void **state)
     run_seeds(shuffled, 2, 4);
 }
 
+static void test_unpaired(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+    const struct harness h = {
+        .ranks = 2, .body = unpaired, .arg = shared, .deadline = 1};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -379,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_pairs),       cmocka_unit_test(test_in_turn),
         cmocka_unit_test(test_at_any_time), cmocka_unit_test(test_far_ahead),
         cmocka_unit_test(test_shuffled),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unpaired),
     };
 
     device_suite();
