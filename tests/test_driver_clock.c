@@ -118,7 +118,8 @@ static bool perform(const struct scene *scene, double deadline)
     in_time = play.took < scene->took + 0.5;
     printf("%s: status %d after %.2f deadlines of %g s\n", scene->name,
            -(int)play.result, play.took, deadline);
-    assert_true(play.took >= scene->took);
+    /* members begin to count before the kernel does, and it looks now and then */
+    assert_true(play.took >= scene->took - 0.1);
     if (in_time) {
         assert_int_equal(play.result, scene->ends ? 0 : -SYMM_ERR_TIMEOUT);
         assert_int_equal(record->device.missing, scene->missing);
