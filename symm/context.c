@@ -376,6 +376,13 @@ static struct symm_control *control_of(const symm_ctx *ctx, int rank)
                                            (size_t)rank * SYMM_CONTROL_BYTES);
 }
 
+/* Of a rank's control page there are so many bytes. */
+static size_t control_bytes(const symm_ctx *ctx)
+{
+    return ctx->ops == &symm__backend_host ? SYMM_CONTROL_HOST_BYTES
+                                           : SYMM_CONTROL_BYTES;
+}
+
 /* Address space for all ranks: heaps, and control pages. */
 static symm_status open_space(symm_ctx *ctx)
 {
@@ -402,7 +409,7 @@ static symm_status open_control(symm_ctx *ctx)
     symm_status status;
 
     control = control_of(ctx, ctx->rank);
-    status = symm__backend_host.commit(NULL, control, SYMM_CONTROL_BYTES,
+    status = symm__backend_host.commit(NULL, control, control_bytes(ctx),
                                        &ctx->control_handle);
     if (status != SYMM_OK)
         return status;
@@ -413,12 +420,12 @@ static symm_status open_control(symm_ctx *ctx)
     return symm__keeper_create(&control->live, &ctx->keeper);
 }
 
-/* A peer's page is for reading; only the tables of channels and the agreements' words are
+/* A peer's page is for reading; only the agreements' words and what lies behind them are
  * written by other ranks. */
 static symm_status protect_control(struct symm_control *control)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t bytes = offsetof(struct symm_control, channel_table) / page * page;
+    size_t bytes = offsetof(struct symm_control, board) / page * page;
 
     if (mprotect(control, bytes, PROT_READ) == 0)
         return SYMM_OK;
@@ -437,7 +444,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
 
     if (!ctx->group) {
         status = symm__backend_host.import(NULL, parcel->fds[0], control,
-                                           SYMM_CONTROL_BYTES);
+                                           control_bytes(ctx));
         if (status != SYMM_OK) {
             snprintf(sentence, sizeof(sentence),
                      "rank %d cannot map the control page of rank %d: %s", ctx->rank,
@@ -757,7 +764,7 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
                        .machine = ctx->machine,
                        .hosts = ctx->hosts,
                        .host = ctx->host_name[ctx->host_of[ctx->rank]]};
-    full.committed_bytes = SYMM_CONTROL_BYTES;
+    full.committed_bytes = control_bytes(ctx);
     pthread_mutex_lock(&ctx->lock);
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)
         if (ctx->teams[s]) {

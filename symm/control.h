@@ -3,10 +3,10 @@
  * control.h - the page that each rank shows to its peers: is it alive, where does it wait,
  * has it failed, at which call sites has it been.
  *
- * A rank writes its own page; peers write the tables of channels, the words of agreements and
- * the budget of blocks in it, its last 128 KiB, and read the rest. Nothing read from a peer's
- * page is trusted: a value is copied once, then checked; none is an index, a length or a
- * pointer.
+ * A rank writes its own page; peers write the words of agreements in it (16 KiB), on CUDA
+ * also the tables of channels and the budget of blocks (112 KiB), and read the rest. Nothing
+ * read from a peer's page is trusted: a value is copied once, then checked; none is an index,
+ * a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
  * Ranks that are processes map the rest of peers' pages read-only.
  */
@@ -105,18 +105,23 @@ struct symm_control {
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
     uint8_t reserved3[8000];
-    /* The last 128 KiB: peers map them for writing, and all before them for reading. */
-    struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
+    /* From here on peers map the page for writing, and all before for reading. */
     uint64_t board[SYMM_BOARDS];
+    /* From here on there is a page on CUDA only. */
+    struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
     struct symm_budget budget;
     uint8_t reserved4[SYMM_BUDGET_BYTES - sizeof(struct symm_budget)];
 };
 
-#define SYMM_CONTROL_BYTES 393216 /* what is mapped: whole pages for any page size */
+/* What is mapped: whole pages for any page size. */
+#define SYMM_CONTROL_BYTES      393216
+#define SYMM_CONTROL_HOST_BYTES 278528 /* on the host backend */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_channel_table) == 768, "layout");
-_Static_assert(offsetof(struct symm_control, channel_table) % 16384 == 0 &&
-                   sizeof(struct symm_control) == SYMM_CONTROL_BYTES,
+_Static_assert(offsetof(struct symm_control, board) % 16384 == 0 &&
+                   sizeof(struct symm_control) == SYMM_CONTROL_BYTES &&
+                   offsetof(struct symm_control, channel_table) ==
+                       SYMM_CONTROL_HOST_BYTES,
                "what peers write is the last, and shares no page of up to 16 KiB");
 
 #endif

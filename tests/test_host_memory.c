@@ -535,8 +535,8 @@ static int greet(const struct greeting *g, const symm_config *config)
         .rank = 1, .size = 2, .key = key, .deadline = HARNESS_AMPLE};
     CHECK_OK(symm__meet_local(&meeting, peer_fd));
     symm__link_init(&link, 1, 2, peer_fd);
-    int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_BYTES, SEALS)
-                                   : make_bad(g->kind, SYMM_CONTROL_BYTES),
+    int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_HOST_BYTES, SEALS)
+                                   : make_bad(g->kind, SYMM_CONTROL_HOST_BYTES),
                   (int)syscall(SYS_pidfd_open, getpid(), 0)};
     CHECK(fds[1] >= 0);
     struct symm_exchange exchange = {.what = "the start of the job",
@@ -580,7 +580,8 @@ static void bad_control_pages(void **state)
     int failed = 0;
     (void)state;
     for (int kind = 0; kind <= KINDS && failed == 0; kind++) {
-        int sample = kind == KINDS ? 0 : make_bad((enum kind)kind, SYMM_CONTROL_BYTES);
+        int sample =
+            kind == KINDS ? 0 : make_bad((enum kind)kind, SYMM_CONTROL_HOST_BYTES);
         if (sample < 0)
             continue;
         if (sample > 0)
