@@ -99,7 +99,8 @@ static void run_rank(struct heaps *heaps, int rank, void *arg)
     atomic_store(&play->done, 1);
 }
 
-/* Was it in time? What the call came to is judged at once. */
+/* Did the call end as it should, when it should? On a busy machine it may take more than one
+ * try, with a longer deadline. */
 static bool perform(const struct scene *scene, double deadline)
 {
     const struct heaps_options options = {.size = scene->size,
@@ -112,21 +113,19 @@ static bool perform(const struct scene *scene, double deadline)
     const struct symm_cuda_record *record =
         (const struct symm_cuda_record *)(const void *)heaps->team[0].record;
     struct play play = {.scene = scene, .deadline = deadline};
-    bool in_time;
+    bool as_said;
 
     heaps_run(heaps, run_rank, &play);
-    in_time = play.took < scene->took + 0.5;
-    printf("%s: status %d after %.2f deadlines of %g s\n", scene->name,
-           -(int)play.result, play.took, deadline);
     /* members begin to count before the kernel does, and it looks now and then */
-    assert_true(play.took >= scene->took - 0.1);
-    if (in_time) {
-        assert_int_equal(play.result, scene->ends ? 0 : -SYMM_ERR_TIMEOUT);
-        assert_int_equal(record->device.missing, scene->missing);
-        assert_int_equal(record->held_up, scene->held_up);
-    }
+    as_said = play.took >= scene->took - 0.1 && play.took < scene->took + 0.5 &&
+              play.result == (scene->ends ? 0 : (uint32_t)-SYMM_ERR_TIMEOUT) &&
+              record->device.missing == scene->missing &&
+              record->held_up == scene->held_up;
+    printf("%s: status %d after %.2f deadlines of %g s, missing %x, held up %x%s\n",
+           scene->name, -(int)play.result, play.took, deadline, record->device.missing,
+           record->held_up, as_said ? "" : ": not as it should be");
     heaps_destroy(heaps);
-    return in_time;
+    return as_said;
 }
 
 static const struct scene scenes[] = {
