@@ -30,11 +30,11 @@ llvm() {
     [ -x "$own" ] && echo "$own"
 }
 
-# As the build makes it; the flags are written down once, in CMakeLists.txt.
-flags=$(sed -n '/^set(bitcode_flags/,/)/p' "$root/CMakeLists.txt" |
+# As the build makes it; the flags are written down once, in kernels.
+flags=$(sed -n '/^set(bitcode_flags/,/)/p' "$root/kernels/CMakeLists.txt" |
     sed 's/set(bitcode_flags//; s/)//; s/#.*//' | tr '\n' ' ')
 if [ -z "$flags" ]; then
-    echo "CMakeLists.txt does not say how the bitcode is made (bitcode_flags)"
+    echo "kernels/CMakeLists.txt does not say how the bitcode is made (bitcode_flags)"
     exit 1
 fi
 # shellcheck disable=SC2086
