@@ -73,7 +73,8 @@ fi
 # headers that include the toolkit's are left out.
 toolkit=$(sed -n 's/^SYMM_CUDA_INCLUDE:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mpi=$(sed -n 's/^MPI_C_HEADER_DIR:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
-for path in "$root"/symm/*.h "$root"/kernels/launch.h "$root"/kernels/reduce.h; do
+mapfile -t headers < <(find "$root/symm" -name '*.h')
+for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce.h; do
     case $path in
     */cuda_driver.h | */backend_cuda.h | */cuda_multicast.h | */cuda_calls.h | \
         */cuda_channel.h)

@@ -117,7 +117,8 @@ done
 
 documents=("$root/README.md" "$root"/docs/*.md "$root"/docs/man/symm.7.scd)
 {
-    cat "$root"/include/symm/* "$root"/symm/*.[ch] "$root"/kernels/*.{c,h,cuh} |
+    find "$root/include" "$root/symm" "$root/kernels" -type f \
+        -regex '.*\.\(c\|h\|h\.in\|cuh\)' -exec cat {} + |
         grep -oE '\b(symm|SYMM)_[A-Za-z0-9_]+'
     grep -ohE '\bSYMM_TEST_[A-Z]+' "$root"/tests/*.c # the tests' own variables
     # What tables of macros make, and files whose names look alike.

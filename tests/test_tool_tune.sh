@@ -123,7 +123,8 @@ if command -v python3 >/dev/null; then
     python() { python3 -B "$@"; }
     python "$source_dir/bench/costs_source.py" "$table" > "$work/tables.c" &&
         "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -c -o "$work/tables.o" \
-            -I"$source_dir/symm" -I"$source_dir/kernels" -I"$source_dir/include" \
+            -I"$source_dir" -I"$source_dir/symm" -I"$source_dir/kernels" \
+            -I"$source_dir/include" \
             -I"$build/include" "$work/tables.c" || fail "costs_source.py"
     echo '{"format": "symm-costs/1"}' > "$work/bad.json"
     python "$source_dir/bench/costs_source.py" "$work/bad.json" >"$work/out" 2>"$work/err"
