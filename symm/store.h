@@ -2,7 +2,7 @@
 /*
  * store.h - the exchange that symmrun serves: one all-gather of small blocks over TCP.
  *
- * The client side is symm__store_allgather; the server is symmrun_store.c, which shares
+ * The client side is symm__store_allgather; the server is tools/symmrun/store.c, which shares
  * only the layout of the messages, and siphash.h, with the library. A connection serves one
  * exchange. The client sends a hello with a random nonce, the server a welcome with its own
  * and a keyed hash over both: so the client knows that it is the job's store before it says

@@ -20,7 +20,7 @@
 #include "clock.h"
 #include "harness.h"
 #include "status.h"
-#include "symmrun_store.c" /* the server itself: tests look at its bounds, too */
+#include "tools/symmrun/store.c" /* the server itself: tests look at its bounds, too */
 
 #define RANKS 4
 

@@ -24,7 +24,7 @@
 
 #include "clock.h"
 #include "status.h"
-#include "symmrun_store.c" /* the server itself: its process is to be killed */
+#include "tools/symmrun/store.c" /* the server itself: its process is to be killed */
 
 #define RANKS  4
 #define SECRET "000102030405060708090a0b0c0d0e0f"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_options.c - the command line of symmrun.
+ * options.c - the command line of symmrun.
  *
  * Options end at the program's name (or at "--"): what follows is the program's own. A
  * mistake is one sentence on stderr and exit status 2, and nothing has been started.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_rendezvous.h - how the nodes of a job find and prove each other; for
- * symmrun_nodes.c, which has what comes afterwards.
+ * rendezvous.h - how the nodes of a job find and prove each other; for
+ * nodes.c, which has what comes afterwards.
  *
  * Guarantees: a connection belongs to a node of this job, in both directions, and has a key
  * of its own. Strangers cost bounded memory, descriptors and lines of log, and no time of the
  * nodes' own. Refuses a node of another version, secret, --nnodes, -n or --node-rank.
  */
-#ifndef SYMM_SYMMRUN_RENDEZVOUS_H
-#define SYMM_SYMMRUN_RENDEZVOUS_H
+#ifndef SYMM_TOOLS_SYMMRUN_RENDEZVOUS_H
+#define SYMM_TOOLS_SYMMRUN_RENDEZVOUS_H
 
-#include "symmrun_nodes.h"
+#include "tools/symmrun/nodes.h"
 
 #define SYMMRUN_NODES_MAGIC   0x53594d4eu /* "SYMN" */
 #define SYMMRUN_NODES_VERSION 2u

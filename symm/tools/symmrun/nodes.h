@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* symmrun_nodes.h - one job over several nodes, see symmrun_nodes.c. */
-#ifndef SYMM_SYMMRUN_NODES_H
-#define SYMM_SYMMRUN_NODES_H
+/* nodes.h - one job over several nodes, see nodes.c. */
+#ifndef SYMM_TOOLS_SYMMRUN_NODES_H
+#define SYMM_TOOLS_SYMMRUN_NODES_H
 
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 /* Waits for all nodes; sets the job's id, ports and addresses. False: said why. */
 bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret);

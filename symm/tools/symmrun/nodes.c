@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_nodes.c - one job over several nodes: the symmrun of each node and that of node 0.
+ * nodes.c - one job over several nodes: the symmrun of each node and that of node 0.
  *
- * symmrun_rendezvous.c connects node 0 with all others, which have proved by then that they
+ * rendezvous.c connects node 0 with all others, which have proved by then that they
  * know the job's secret. Node 0 then names the job. Later messages carry the blocks of the
  * ranks' store, and how a node's first rank has failed, which ends the job everywhere; each
  * has a keyed hash (siphash.h). A connection that ends in the middle of the job is a failure
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "siphash.h"
-#include "symmrun_rendezvous.h"
+#include "tools/symmrun/rendezvous.h"
 
 #define RENDEZVOUS_SECONDS 60.0
 #define START_SECONDS      10.0 /* more, since node 0 may have begun to wait later */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_keeper.c - nothing of the job outlives a killed symmrun.
+ * reaper.c - nothing of the job outlives a killed symmrun.
  *
  * The ranks themselves die with symmrun (PR_SET_PDEATHSIG), but what they have started
  * does not. So a small process in a session (setsid) of its own holds the read end of a
@@ -8,7 +8,7 @@
  * symmrun dies, however that happens. A last number 0 means that symmrun ended by
  * itself.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_store.c - the server of store.h: all-gathers for the ranks of this symmrun.
+ * store.c - the server of store.h: all-gathers for the ranks of this symmrun.
  *
  * One round at a time: once every rank's block is there, each gets all blocks; when the
  * earliest deadline of a round passes, each gets the list of who came. A rank that
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "store.h"
-#include "symmrun_nodes.h"
+#include "tools/symmrun/nodes.h"
 
 #define REQUEST_SECONDS 2.0
 #define ANSWER_SECONDS  5.0

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_runtime.c - the private directory in which the ranks of a job meet.
+ * runtime.c - the private directory in which the ranks of a job meet.
  *
  * The library's default, symm-<uid> in /tmp, has a name that every user of the machine can
  * take first. symmrun makes a directory with a random name and mode 0700, in XDG_RUNTIME_DIR
@@ -10,7 +10,7 @@
  * If both are killed, the directory stays. Its owner holds a lock (flock) on it, so the next
  * symmrun of this user finds the directories whose owner has died, and removes them.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_prepare.c - what symmrun has before the first rank: the keeper, its limits,
+ * prepare.c - what symmrun has before the first rank: the keeper, its limits,
  * its signals through a descriptor, the names and secret of the job, and the store.
  *
  * Random numbers come from the kernel. What fails leaves errno; nothing has been
  * started.
  */
-#include "symmrun_nodes.h"
+#include "tools/symmrun/nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun.c - starts N ranks of a program on this host and sees them through to their
+ * main.c - starts N ranks of a program on this host and sees them through to their
  * end.
  *
  * Guarantees: every rank ends, and nothing of the job's process groups is left, when
@@ -9,7 +9,7 @@
  * need not use the library. Refuses to go on with half a job: if a rank cannot be
  * started, all end.
  */
-#include "symmrun_nodes.h"
+#include "tools/symmrun/nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>

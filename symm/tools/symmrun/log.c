@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_log.c - the files of --log-dir.
+ * log.c - the files of --log-dir.
  *
  * The directory is opened once, and every file is opened in it by name, so a directory that
  * is renamed or replaced later is not followed. Guarantees: symmrun writes to a regular file
@@ -8,7 +8,7 @@
  * of a file (hard links), pipes, devices, sockets, directories and files of other users. A
  * file is emptied only after these checks, so a refusal leaves everything as it was.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_rendezvous.c - see symmrun_rendezvous.h.
+ * rendezvous.c - see rendezvous.h.
  *
  * Node 0 listens at the rendezvous address until all other nodes have come. A node sends its
  * greeting, node 0 answers with its own and a proof, the node with its proof: keyed hashes
@@ -9,7 +9,7 @@
  * oldest goes, silent ones before those that were answered. A node whose connection ended
  * before it was answered comes again.
  */
-#include "symmrun_rendezvous.h"
+#include "tools/symmrun/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_memory.c - how often the kernel's out-of-memory killer has struck in this job.
+ * memory.c - how often the kernel's out-of-memory killer has struck in this job.
  *
  * A process that the out-of-memory killer ends dies of SIGKILL like any other. The kernel
  * counts these ends in a file of the memory cgroup: oom_kill in memory.events (version 2) or
@@ -8,7 +8,7 @@
  * before the first rank is compared with the count at the death of a rank. Where no file can
  * be read, nothing is said.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  * the writes of files that --log-dir asks for. Times are points of the monotonic clock
  * in seconds; "for ever" is SYMMRUN_NEVER.
  */
-#ifndef SYMM_SYMMRUN_H
-#define SYMM_SYMMRUN_H
+#ifndef SYMM_TOOLS_SYMMRUN_SYMMRUN_H
+#define SYMM_TOOLS_SYMMRUN_SYMMRUN_H
 
 #include <poll.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 
 double symmrun_now(void);
 
-/* ---- Options: symmrun_options.c -------------------------------------------------- */
+/* ---- Options: options.c ---------------------------------------------------------- */
 
 struct symmrun_options {
     int ranks;              /* of this node */
@@ -42,7 +42,7 @@ struct symmrun_options {
 /* -1: go on; else what to exit with: help was printed, or a mistake was explained. */
 int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv);
 
-/* ---- Output: symmrun_output.c ---------------------------------------------------- */
+/* ---- Output: output.c ------------------------------------------------------------ */
 
 /* Bytes on their way to stdout or stderr of symmrun. Zeroed with fd set = empty. */
 struct symmrun_queue {
@@ -73,7 +73,7 @@ void symmrun_stream_read(struct symmrun_stream *stream);
 void symmrun_stream_close(
     struct symmrun_stream *stream); /* queues a last, unended line */
 
-/* ---- The store: symmrun_store.c -------------------------------------------------- */
+/* ---- The store: store.c ---------------------------------------------------------- */
 
 struct symmrun_store;
 
@@ -99,7 +99,7 @@ void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
                          size_t count);
 double symmrun_store_due(const struct symmrun_store *store); /* when to serve again */
 
-/* ---- The directory of the ranks' meeting: symmrun_runtime.c ---------------------- */
+/* ---- The directory of the ranks' meeting: runtime.c ------------------------------ */
 
 #define SYMMRUN_RUNTIME_PATH 72
 
@@ -113,7 +113,7 @@ struct symmrun_runtime {
 void symmrun_runtime_make(struct symmrun_runtime *runtime);
 void symmrun_runtime_remove(struct symmrun_runtime *runtime);
 
-/* ---- The out-of-memory killer: symmrun_memory.c ---------------------------------- */
+/* ---- The out-of-memory killer: memory.c ------------------------------------------ */
 
 struct symmrun_memory {
     char path[512];    /* of the file that counts */
@@ -126,7 +126,7 @@ void symmrun_memory_begin(struct symmrun_memory *memory);
 bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
                            size_t bytes);
 
-/* ---- The keeper: symmrun_keeper.c ------------------------------------------------ */
+/* ---- The keeper: reaper.c -------------------------------------------------------- */
 
 /*
  * A process that outlives a killed symmrun by a moment, kills the ranks' process groups
@@ -144,7 +144,7 @@ void symmrun_keeper_add(struct symmrun_keeper *keeper, pid_t group);
 void symmrun_keeper_dismiss(
     struct symmrun_keeper *keeper); /* it ends without killing */
 
-/* ---- Starting one rank: symmrun_spawn.c ------------------------------------------ */
+/* ---- Starting one rank: spawn.c -------------------------------------------------- */
 
 /* What all ranks are started with. */
 struct symmrun_job {
@@ -173,7 +173,7 @@ struct symmrun_failure {
 /* Forks; out and err become the child's streams and stay open here. -1: errno. */
 pid_t symmrun_spawn(const struct symmrun_job *job, int rank, int out, int err);
 
-/* ---- The running job: symmrun_watch.c -------------------------------------------- */
+/* ---- The running job: watch.c ---------------------------------------------------- */
 
 enum symmrun_phase {
     SYMMRUN_RUNNING,
@@ -219,13 +219,13 @@ struct symmrun {
     struct symmrun_queue queues[2]; /* stdout, stderr */
 };
 
-/* symmrun_log.c. False, -1: what is wrong was said. */
+/* log.c. False, -1: what is wrong was said. */
 bool symmrun_log_open_directory(struct symmrun *run);
 int symmrun_log_open(struct symmrun *run, int rank, int which);
 /* Says once that the file of that stream is incomplete, if it is. */
 void symmrun_log_check(struct symmrun *run, int rank, int which);
 
-/* symmrun_prepare.c */
+/* prepare.c */
 /*
  * stdin, stdout and stderr exist, so that no descriptor of ours gets their numbers, and a
  * write beyond the limit of a file's size is an error instead of a signal.

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_watch.c - what becomes of the job: ends, failures, signals, deadlines.
+ * watch.c - what becomes of the job: ends, failures, signals, deadlines.
  *
  * A rank that has ended stays a zombie until symmrun ends: its process id, and so the
  * id of its process group, cannot be used again, and a signal to that group reaches
  * what the rank has left behind or nobody. Every phase ends by itself, so that the job
  * does.
  */
-#include "symmrun_nodes.h"
+#include "tools/symmrun/nodes.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_spawn.c - from fork to exec: what makes a process a rank.
+ * spawn.c - from fork to exec: what makes a process a rank.
  *
  * The child dies when symmrun does, leads a process group of its own, gets torchrun's
  * variables and symmrun's (job id, secret, store), is bound to its share of the cores,
@@ -8,7 +8,7 @@
  * with. No descriptor of symmrun's passes over exec. What goes wrong is written to
  * job->failure_fd before the child exits with 127.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun_output.c - lines of the ranks on their way to the terminal.
+ * output.c - lines of the ranks on their way to the terminal.
  *
  * Guarantees that a line of a rank stays whole, whatever the others write, up to
  * LINE_MOST bytes (a longer one is cut into lines of that length); that a last line
@@ -10,7 +10,7 @@
  * error, the stream's log_error. Never blocks on the terminal or a pipe, so that signals and
  * deadlines are still served.
  */
-#include "symmrun.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <limits.h>
