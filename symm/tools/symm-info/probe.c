@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_info_probe.c - proof by use, on this machine, of what the library stands on.
+ * probe.c - proof by use, on this machine, of what the library stands on.
  *
  * Two forked ranks meet, map each other's memory, and use it: loads and stores,
  * atomics, an all-reduce, a put with its signal. Then one is killed, and the other must
@@ -22,7 +22,7 @@
 
 #include <symm/symm.h>
 
-#include "symm_info.h"
+#include "tools/symm-info/info.h"
 
 #define RANKS         2
 #define CALL_DEADLINE 5.0

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_info.h - what the files of the tool symm-info share.
+ * info.h - what the files of the tool symm-info share.
  */
-#ifndef SYMM_SYMM_INFO_H
-#define SYMM_SYMM_INFO_H
+#ifndef SYMM_TOOLS_SYMM_INFO_INFO_H
+#define SYMM_TOOLS_SYMM_INFO_INFO_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_info.c - the tool symm-info: what libsymm is here, and what it has to work with.
+ * main.c - the tool symm-info: what libsymm is here, and what it has to work with.
  *
  * Sections: the library, CUDA, the job as the launcher's variables tell it, the options, the
  * limits of the process, the machine. It uses public headers only, joins no job, and
  * needs no other rank. --json prints the same as one JSON object. With --probe the tool
- * tries things out (symm_info_probe.c).
+ * tries things out (probe.c).
  * Exit status: 0; 1 if the job's variables are wrong, the library can't be used or a
  * proof failed; 2 for a wrong command line.
  */
@@ -24,7 +24,7 @@
 
 #include <symm/symm.h>
 
-#include "symm_info.h"
+#include "tools/symm-info/info.h"
 
 struct selection {
     bool json, probe;
