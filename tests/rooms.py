@@ -141,7 +141,7 @@ class Check:
             if name[:-2] not in C_HEADERS:
                 self.say(file, number, name, "only headers of the C standard")
         elif name.startswith("symm/"):  # as a user of the library writes it
-            user = part == "bench" or file.startswith(("symm/tools/", "planner/tool/", "symm/symm"))
+            user = part == "bench" or file.startswith(("symm/tools/", "planner/tool/"))
             if not user or resolve(self.root, name) is None:
                 self.say(file, number, name, "only tools may write <symm/...>")
         else:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_check.c - the command `check`: proves a plan against its program.
+ * check.c - the command `check`: proves a plan against its program.
  *
  * Exit status 0 and the count of proved pairs; 1 and what is not proved, on standard
  * output; 2 if a file cannot be read or the check cannot be made.
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "symm_plan.h"
+#include "tool/symm_plan.h"
 
 static const char usage[] =
     "usage: symm-plan check PROGRAM.json PLAN.json\n\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_pack.c - `symm-plan pack`: offsets for buffers whose lifetimes are known.
+ * pack.c - `symm-plan pack`: offsets for buffers whose lifetimes are known.
  *
  * Exit status: 0 and the offsets; 1 if no placement within the capacity was found, with
  * how close it came; 2 for a file or a command line that cannot be used. Nothing is
@@ -14,9 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "symm_plan.h"
-#include "symm_plan_csv.h"
-#include "symm_plan_svg.h"
+#include "tool/csv.h"
+#include "tool/svg.h"
+#include "tool/symm_plan.h"
 
 struct pack_options {
     const char *in, *out, *svg;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_svg.h - boxes over two axes as SVG: lifetimes against offsets.
+ * svg.h - boxes over two axes as SVG: lifetimes against offsets.
  *
  * Labels are drawn only where they fit, upright or not; each box tells its details when
  * pointed at.
  */
-#ifndef SYMM_PLANNER_SYMM_PLAN_SVG_H
-#define SYMM_PLANNER_SYMM_PLAN_SVG_H
+#ifndef SYMM_PLANNER_TOOL_SVG_H
+#define SYMM_PLANNER_TOOL_SVG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit_tables.c - the first part of the emitted source: what it is made from, and
+ * emit_tables.c - the first part of the emitted source: what it is made from, and
  * the program as tables of buffers, groups and ops.
  *
  * Names of the program are escaped in strings and comments, so that no name can end them.
  */
-#include "symm_plan_emit.h"
+#include "tool/emit.h"
 
 #include <inttypes.h>
 

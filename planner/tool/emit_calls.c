@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit_calls.c - the third part of the emitted source: a rank joins, allocates,
+ * emit_calls.c - the third part of the emitted source: a rank joins, allocates,
  * and makes the calls of each period.
  *
  * The first stream of the program is the host's default stream, whose calls are over when
@@ -9,7 +9,7 @@
  * The texts stand as they are emitted, where $ and a letter are replaced (see
  * symm_plan_emit_write).
  */
-#include "symm_plan_emit.h"
+#include "tool/emit.h"
 
 /* clang-format off */
 

@@ -6,8 +6,8 @@
  * Exit statuses of all commands: 0 done, 1 the answer is no (nothing fits, nothing is
  * proved, there is no safe plan), 2 the command line or an input is wrong.
  */
-#ifndef SYMM_PLAN_TOOL_H
-#define SYMM_PLAN_TOOL_H
+#ifndef SYMM_PLANNER_TOOL_SYMM_PLAN_H
+#define SYMM_PLANNER_TOOL_SYMM_PLAN_H
 
 #include "symm/plan.h"
 
@@ -24,7 +24,7 @@ int symm_plan_do_check(int argc, char **argv);
 int symm_plan_emit(int argc, char **argv);
 int symm_plan_merge(int argc, char **argv);
 
-/* symm_plan_io.c: `-` is standard input, or standard output. false after a complaint that
+/* io.c: `-` is standard input, or standard output. false after a complaint that
  * begins with the command. */
 bool symm_plan_is_dash(const char *path);
 void symm_plan_take_output(const char **path); /* `-` becomes NULL */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_io.c - the tool's files: `-` is standard input or standard output.
+ * io.c - the tool's files: `-` is standard input or standard output.
  *
  * Guarantees: errors name standard input as such. Refuses two inputs from it: the first
  * would take what is meant for the second.
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "symm_plan.h"
+#include "tool/symm_plan.h"
 
 static const char input_name[] = "standard input";
 

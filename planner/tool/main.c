@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan.c - the tool symm-plan: picks the command.
+ * main.c - the tool symm-plan: picks the command.
  *
  * Guarantees: output that is lost is an error, whatever the command.
  */
-#include "symm_plan.h"
+#include "tool/symm_plan.h"
 
 #include <errno.h>
 #include <fcntl.h>

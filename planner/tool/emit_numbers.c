@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit_numbers.c - the second part of the emitted source: numbers of the types
+ * emit_numbers.c - the second part of the emitted source: numbers of the types
  * that the program has, and what must be in each buffer after each op.
  *
  * The texts are formatted as this repository formats C. In them $ and a letter stand for
  * what is shorter where all calls are on all ranks, or on one stream (see meaning()).
  */
-#include "symm_plan_emit.h"
+#include "tool/emit.h"
 
 static const char *meaning(const struct emit *emit, char letter)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_plan.c - the command `plan`: reads a program, makes its plan, says what it
+ * plan.c - the command `plan`: reads a program, makes its plan, says what it
  * costs and what else was considered, and writes it.
  *
  * The plan goes to -o, or to standard output with what is said on standard error. After an
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "symm_plan.h"
-#include "symm_plan_svg.h"
+#include "tool/svg.h"
+#include "tool/symm_plan.h"
 
 struct request {
     const char *program, *output, *table, *svg, *from;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_svg.c - draws boxes, lines and axes as one SVG file without scripts.
+ * svg.c - draws boxes, lines and axes as one SVG file without scripts.
  */
-#include "symm_plan_svg.h"
+#include "tool/svg.h"
 
 #include <errno.h>
 #include <stdio.h>

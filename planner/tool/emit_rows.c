@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit_rows.c - a program as rows, and which row's data each row takes.
+ * emit_rows.c - a program as rows, and which row's data each row takes.
  *
  * Data is known where it was written as the type that it is read as; a put of floating
  * point into a buffer of bytes, reduced as bytes, is not. Neither is the result of so many
  * chained reductions that the emitted program would compute for hours what it must be.
  * Such results are left unchecked.
  */
-#include "symm_plan_emit.h"
+#include "tool/emit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_csv.h - lifetimes of buffers as CSV: id,lower,upper,size.
+ * csv.h - lifetimes of buffers as CSV: id,lower,upper,size.
  *
  * Refuses anything malformed with one line on stderr: file, line, what was found, what
  * is allowed.
  */
-#ifndef SYMM_PLANNER_SYMM_PLAN_CSV_H
-#define SYMM_PLANNER_SYMM_PLAN_CSV_H
+#ifndef SYMM_PLANNER_TOOL_CSV_H
+#define SYMM_PLANNER_TOOL_CSV_H
 
 #include <stdbool.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit.c - the command `emit`: C source that makes a program's allocations and
+ * emit.c - the command `emit`: C source that makes a program's allocations and
  * calls, for its plan.
  *
  * Refuses a plan that was made of another program, or that the checker cannot prove. The
  * source is complete in memory before anything is written; after an error there is no file.
  */
-#include "symm_plan_emit.h"
+#include "tool/emit.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "symm_plan.h"
-#include "symm_plan_svg.h"
+#include "tool/svg.h"
+#include "tool/symm_plan.h"
 
 static const char usage[] =
     "usage: symm-plan emit PROGRAM.json PLAN.json --lang c [-o OUT.c]\n\n"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_csv.c - reads and writes lifetimes as CSV.
+ * csv.c - reads and writes lifetimes as CSV.
  *
  * The header is id,lower,upper,size. Further columns are ignored (an answer can be
  * packed again), except those of the format's other readers that would change the
  * answer. Lines end with LF or CRLF; the last one need not.
  */
-#include "symm_plan_csv.h"
+#include "tool/csv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "symm_plan_svg.h"
+#include "tool/svg.h"
 
 #define MAX_ID      255
 #define MAX_COLUMNS 64

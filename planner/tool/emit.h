@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit.h - what the files of the command `emit` share.
+ * emit.h - what the files of the command `emit` share.
  *
  * The program is cut into rows, the lines of the emitted table of ops: one for each op in
  * the order of issue, and for reads and writes one for each of their buffers. Each row
  * knows which row made the data that it takes, so that the emitted program can tell what
  * must arrive.
  */
-#ifndef SYMM_PLAN_EMIT_H
-#define SYMM_PLAN_EMIT_H
+#ifndef SYMM_PLANNER_TOOL_EMIT_H
+#define SYMM_PLANNER_TOOL_EMIT_H
 
 #include <stdio.h>
 
@@ -50,15 +50,15 @@ struct emit {
     bool reads, shown;  /* some read, some private result can be compared */
 };
 
-/* symm_plan_emit_limits.c; false: a line on stderr says what the library cannot run. */
+/* emit_limits.c; false: a line on stderr says what the library cannot run. */
 bool symm_plan_emit_fits(const symm_program *program);
-/* symm_plan_emit_rows.c; false: a line on stderr says why. */
+/* emit_rows.c; false: a line on stderr says why. */
 bool symm_plan_emit_rows(struct emit *emit);
-/* symm_plan_emit_tables.c, _numbers.c, _calls.c: the three parts of the source. */
+/* emit_tables.c, _numbers.c, _calls.c: the three parts of the source. */
 void symm_plan_emit_tables(const struct emit *emit);
 void symm_plan_emit_numbers(const struct emit *emit);
 void symm_plan_emit_calls(const struct emit *emit);
-/* Writes text with $ and a letter replaced; in symm_plan_emit_numbers.c. */
+/* Writes text with $ and a letter replaced; in emit_numbers.c. */
 void symm_plan_emit_write(const struct emit *emit, const char *text);
 
 #endif

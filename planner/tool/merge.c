@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_merge.c - the command `merge`: the records of a job's ranks become one program.
+ * merge.c - the command `merge`: the records of a job's ranks become one program.
  *
  * A folder stands for the records in it, which are found by their names,
  * JOB.rankR.json. Refuses a folder with the records of several jobs, naming them, unless
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "symm_plan.h"
+#include "tool/symm_plan.h"
 
 #define JOB_DIGITS 16
 

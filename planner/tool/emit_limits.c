@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan_emit_limits.c - programs that have a plan, but that no emitted source can run.
+ * emit_limits.c - programs that have a plan, but that no emitted source can run.
  *
  * Refuses more streams of one group than a team of the library has, and puts that share
  * one of the 256 signals while both may be under way, so that a wait could return for the
  * other one's data. One sentence names the group, or the two sites.
  */
-#include "symm_plan_emit.h"
+#include "tool/emit.h"
 
 #include <stdlib.h>
 
