@@ -11,7 +11,7 @@
 #define SYMM_TESTS_DEVICE_H
 
 #include "harness.h"
-#include "perf_gpu.h"
+#include "perf/gpu.h"
 
 /* Sets the environment for ranks that are started later. Ends the program with 77 where
  * neither GPUs are asked for nor a fake driver was built. */

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "perf_data.c"
+#include "perf/data.c"
 
 struct encoding {
     symm_dtype dtype;

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * expect.c - see expect.h.
+ *
+ * Time is the place in program->order. A content is asked for as (buffer, rank, bytes,
+ * before which place); the answer comes from the last op before it that wrote those
+ * bytes. The recursion ends at writes, at kept results and at the period's start. Its
+ * cost for one element is bounded: expect_keep.c keeps the dear results.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf/expect_data.h"
+
+#define BLOCK   8192 /* bytes computed at a time; a multiple of every element */
+#define NOWHERE (-1)
+
+static const struct program_group *group_of(const struct perf_expect *expect,
+                                            const struct program_op *op)
+{
+    return &expect->program->groups[op->group];
+}
+
+/* ---- Which op wrote last --------------------------------------------------------- */
+
+static int op_at(const struct perf_expect *expect, int place)
+{
+    return expect->program->order[place];
+}
+
+static int writer_before(const struct perf_expect *expect, int buffer, int before)
+{
+    int i = expect->writer_count[buffer];
+
+    while (i > 0 && expect->writers[buffer][i - 1] >= before)
+        i--;
+    return i > 0 ? expect->writers[buffer][i - 1] : NOWHERE;
+}
+
+void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,
+                         struct perf_pattern *pattern)
+{
+    const uint64_t prime = 1000003;
+    uint64_t seed = expect->period * prime + (uint64_t)op;
+
+    seed = (seed * prime + (uint64_t)buffer) * prime + (uint64_t)rank;
+    perf_pattern_make(pattern, expect->program->buffers[buffer].dtype, seed);
+}
+
+/* Whether the whole buffer then holds what one write put there. */
+static bool written_pattern(const struct perf_expect *expect, int buffer, int rank,
+                            int before, struct perf_pattern *pattern)
+{
+    int writer = writer_before(expect, buffer, before);
+
+    if (writer == NOWHERE ||
+        expect->program->ops[op_at(expect, writer)].kind != PROGRAM_WRITE)
+        return false;
+    perf_expect_written(expect, op_at(expect, writer), buffer, rank, pattern);
+    return true;
+}
+
+/* ---- Reductions ------------------------------------------------------------------ */
+
+/* 1: it is a pattern, *pattern; 0: not all inputs are patterns; -1: no memory. */
+static int reduced_pattern(const struct perf_expect *expect, int index, int list,
+                           struct perf_pattern *pattern)
+{
+    const struct program_op *op = &expect->program->ops[index];
+    const struct program_group *group = group_of(expect, op);
+    struct perf_pattern *inputs = calloc((size_t)group->length, sizeof *inputs);
+    const void **tables = calloc((size_t)group->length, sizeof *tables);
+    int result = inputs && tables ? 1 : -1;
+
+    for (int i = 0; i < group->length && result == 1; i++) {
+        int rank = group->ranks[list * group->length + i];
+        if (!written_pattern(expect, op->in, rank, expect->place[index], &inputs[i]))
+            result = 0;
+        tables[i] = inputs[i].table;
+    }
+    if (result == 1)
+        perf_pattern_reduce(pattern, op->dtype, op->reduce, tables, group->length);
+    free(inputs);
+    free(tables);
+    return result;
+}
+
+/* Whole elements, at most BLOCK bytes, of the reduction of all inputs. */
+static int reduce_block(const struct perf_expect *expect, int index, int list,
+                        struct perf_range range, unsigned char *to)
+{
+    const struct program_op *op = &expect->program->ops[index];
+    const struct program_group *group = group_of(expect, op);
+    unsigned char *scratch = malloc((size_t)group->length * range.bytes);
+    const void **sources = calloc((size_t)group->length, sizeof *sources);
+    int result = scratch && sources ? 0 : -1;
+
+    for (int i = 0; i < group->length && result == 0; i++) {
+        unsigned char *source = scratch + (size_t)i * range.bytes;
+        result =
+            perf_expect__content(expect, op->in, group->ranks[list * group->length + i],
+                                 expect->place[index], range, source);
+        sources[i] = source;
+    }
+    if (result == 0)
+        perf_reduce(op->dtype, op->reduce, sources, group->length,
+                    range.bytes / symm_dtype_size(op->dtype), to);
+    free(scratch);
+    free(sources);
+    return result;
+}
+
+/* Any bytes of it: widened to whole elements. */
+static int reduce_range(const struct perf_expect *expect, int index, int list,
+                        struct perf_range range, unsigned char *to)
+{
+    size_t element = symm_dtype_size(expect->program->ops[index].dtype);
+    unsigned char block[BLOCK];
+    struct perf_pattern pattern;
+
+    if (range.bytes > 8 * element) {
+        int made = reduced_pattern(expect, index, list, &pattern);
+        if (made < 0)
+            return -1;
+        if (made) {
+            perf_pattern_fill(&pattern, range.from, range.bytes, to);
+            return 0;
+        }
+    }
+    while (range.bytes > 0) {
+        size_t lead = range.from % element;
+        size_t part = range.bytes < BLOCK - lead ? range.bytes : BLOCK - lead;
+        struct perf_range whole = {range.from - lead, lead + part};
+        whole.bytes = (whole.bytes + element - 1) / element * element;
+        if (reduce_block(expect, index, list, whole, block))
+            return -1;
+        memcpy(to, block + lead, part);
+        to += part;
+        range.from += part;
+        range.bytes -= part;
+    }
+    return 0;
+}
+
+/* ---- Results and contents -------------------------------------------------------- */
+
+/* The result is made of blocks, one from each rank of the list: of an all_gather the
+ * whole of its input, of an all_to_all the block that is meant for `place`. */
+static int gathered_range(const struct perf_expect *expect, int index, int list,
+                          int place, struct perf_range range, unsigned char *to)
+{
+    const struct program_op *op = &expect->program->ops[index];
+    const struct program_group *group = group_of(expect, op);
+    size_t block = op->result / (size_t)group->length;
+    size_t skip = op->kind == PROGRAM_ALL_TO_ALL ? (size_t)place * block : 0;
+
+    while (range.bytes > 0) {
+        size_t from = range.from / block, inside = range.from % block;
+        size_t part = range.bytes < block - inside ? range.bytes : block - inside;
+        int rank = group->ranks[(size_t)(list * group->length) + from];
+        if (perf_expect__content(expect, op->in, rank, expect->place[index],
+                                 (struct perf_range){skip + inside, part}, to))
+            return -1;
+        to += part;
+        range.from += part;
+        range.bytes -= part;
+    }
+    return 0;
+}
+
+int perf_expect__result(const struct perf_expect *expect, int index, int rank,
+                        struct perf_range range, unsigned char *to)
+{
+    const struct program_op *op = &expect->program->ops[index];
+    const struct program_group *group = group_of(expect, op);
+    const struct perf_copies *kept = &expect->results[index];
+    int list, place, sender;
+
+    if (kept->bytes) {
+        memcpy(to, kept->bytes + (size_t)rank * kept->size + range.from, range.bytes);
+        return 0;
+    }
+    program_find_rank(group, rank, &list, &place);
+    switch (op->kind) {
+    case PROGRAM_ALL_REDUCE:
+        return reduce_range(expect, index, list, range, to);
+    case PROGRAM_REDUCE_SCATTER:
+        range.from += (size_t)place * op->result;
+        return reduce_range(expect, index, list, range, to);
+    case PROGRAM_BROADCAST:
+        sender = op->root;
+        break;
+    case PROGRAM_PUT:
+        sender = (place - op->shift + group->length) % group->length;
+        break;
+    default:
+        return gathered_range(expect, index, list, place, range, to);
+    }
+    return perf_expect__content(expect, op->in,
+                                group->ranks[list * group->length + sender],
+                                expect->place[index], range, to);
+}
+
+/* What the buffer held when the period began. */
+static void carried_range(const struct perf_expect *expect, int buffer, int rank,
+                          struct perf_range range, unsigned char *to)
+{
+    const struct perf_copies *carried = &expect->carried[buffer];
+
+    if (carried->bytes)
+        memcpy(to, carried->bytes + (size_t)rank * carried->size + range.from,
+               range.bytes);
+    else
+        memset(to, 0, range.bytes);
+}
+
+int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
+                         int before, struct perf_range range, unsigned char *to)
+{
+    struct perf_pattern pattern;
+
+    while (range.bytes > 0) {
+        int writer = writer_before(expect, buffer, before);
+        if (writer == NOWHERE) {
+            carried_range(expect, buffer, rank, range, to);
+            return 0;
+        }
+        int index = op_at(expect, writer);
+        size_t size = expect->program->ops[index].result;
+        if (expect->program->ops[index].kind == PROGRAM_WRITE) {
+            perf_expect_written(expect, index, buffer, rank, &pattern);
+            perf_pattern_fill(&pattern, range.from, range.bytes, to);
+            return 0;
+        }
+        if (range.from < size) {
+            size_t part =
+                range.bytes < size - range.from ? range.bytes : size - range.from;
+            if (perf_expect__result(expect, index, rank,
+                                    (struct perf_range){range.from, part}, to))
+                return -1;
+            to += part;
+            range.from += part;
+            range.bytes -= part;
+        }
+        before = writer; /* behind the result, the op before it decides */
+    }
+    return 0;
+}
+
+/* ---- Checking -------------------------------------------------------------------- */
+
+static int expected_range(const struct perf_expect *expect, int index, int buffer,
+                          int rank, struct perf_range range, unsigned char *to)
+{
+    if (expect->program->ops[index].kind == PROGRAM_READ)
+        return perf_expect__content(expect, buffer, rank, expect->place[index], range,
+                                    to);
+    return perf_expect__result(expect, index, rank, range, to);
+}
+
+/* 1: all of it is a pattern that begins at *first; 0: it isn't; -1: no memory. */
+static int expected_pattern(const struct perf_expect *expect, int index, int buffer,
+                            int rank, struct perf_pattern *pattern, size_t *first)
+{
+    const struct program_op *op = &expect->program->ops[index];
+    int list, place;
+
+    *first = 0;
+    if (op->kind == PROGRAM_READ)
+        return written_pattern(expect, buffer, rank, expect->place[index], pattern);
+    if (op->kind != PROGRAM_ALL_REDUCE && op->kind != PROGRAM_REDUCE_SCATTER)
+        return 0;
+    program_find_rank(group_of(expect, op), rank, &list, &place);
+    if (op->kind == PROGRAM_REDUCE_SCATTER)
+        *first = (size_t)place * op->result;
+    return reduced_pattern(expect, index, list, pattern);
+}
+
+static int64_t differ_in_blocks(const struct perf_expect *expect, int index, int buffer,
+                                int rank, const unsigned char *found, size_t bytes,
+                                size_t element)
+{
+    unsigned char block[BLOCK];
+    int64_t wrong = 0;
+
+    for (size_t at = 0; at < bytes; at += BLOCK) {
+        struct perf_range range = {at, bytes - at < BLOCK ? bytes - at : BLOCK};
+        if (expected_range(expect, index, buffer, rank, range, block))
+            return -1;
+        wrong += (int64_t)perf_bytes_differ(block, found + at, range.bytes, element);
+    }
+    return wrong;
+}
+
+static int64_t differ_in_three(const struct perf_expect *expect, int index, int buffer,
+                               int rank, const unsigned char *found, size_t bytes,
+                               size_t element)
+{
+    size_t elements = bytes / element;
+    const size_t places[3] = {0, elements / 2, elements - 1};
+    unsigned char value[8];
+    int64_t wrong = 0;
+
+    for (int i = 0; i < 3; i++) {
+        struct perf_range range = {places[i] * element, element};
+        if (expected_range(expect, index, buffer, rank, range, value))
+            return -1;
+        wrong += memcmp(value, found + range.from, element) != 0;
+    }
+    return wrong;
+}
+
+int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
+                           int rank, const void *found, bool glance)
+{
+    const struct program_op *what = &expect->program->ops[op];
+    const struct program_buffer *read = &expect->program->buffers[buffer];
+    bool whole = what->kind == PROGRAM_READ;
+    size_t bytes = whole ? read->bytes : what->result;
+    size_t element = symm_dtype_size(whole ? read->dtype : what->dtype);
+    struct perf_pattern pattern;
+    size_t first;
+    int made;
+
+    if (bytes == 0)
+        return 0;
+    if (glance)
+        return differ_in_three(expect, op, buffer, rank, found, bytes, element);
+    made = expected_pattern(expect, op, buffer, rank, &pattern, &first);
+    if (made < 0)
+        return -1;
+    if (made)
+        return (int64_t)perf_pattern_differ(&pattern, first, bytes, found);
+    return differ_in_blocks(expect, op, buffer, rank, found, bytes, element);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* file.c - see file.h. */
+#include "perf/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "perf/job.h"
+
+/* 0, or errno. */
+static int write_to(FILE *file, bool special,
+                    void (*write)(FILE *file, const void *arg), const void *arg)
+{
+    int error;
+
+    write(file, arg);
+    error =
+        ferror(file) || fflush(file) || (!special && fsync(fileno(file))) ? errno : 0;
+    if (fclose(file) && !error)
+        error = errno;
+    return error;
+}
+
+static int refuse(const char *path, const char *flag, int error)
+{
+    if (!error)
+        return PERF_RIGHT;
+    fprintf(stderr, "symm-perf: %s: %s cannot be written: %s\n", flag, path,
+            strerror(error));
+    return PERF_REFUSED;
+}
+
+/* Beside `path`: the name that becomes it when it is whole. NULL: no memory. */
+static char *fresh_name(const char *path)
+{
+    size_t bytes = strlen(path) + 16;
+    char *fresh = malloc(bytes);
+
+    if (fresh)
+        snprintf(fresh, bytes, "%s.%d", path, (int)getpid());
+    return fresh;
+}
+
+/* In a folder with the sticky bit another user's file cannot be replaced. */
+static bool is_stuck(const char *path, const struct stat *is)
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    char *folder = strndup(slash ? path : ".", length);
+    struct stat parent;
+    bool stuck = folder && stat(folder, &parent) == 0 && (parent.st_mode & S_ISVTX) &&
+                 geteuid() != 0 && parent.st_uid != geteuid() &&
+                 is->st_uid != geteuid();
+
+    free(folder);
+    return stuck;
+}
+
+/* 0, or errno: can a file be made beside `path`? */
+static int try_beside(const char *path)
+{
+    char *fresh = fresh_name(path);
+    int fd = fresh ? open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    int error = !fresh ? ENOMEM : fd < 0 ? errno : 0;
+
+    if (fd >= 0) {
+        close(fd);
+        unlink(fresh);
+    }
+    free(fresh);
+    return error;
+}
+
+/* 0, or errno: can what `path` leads to be opened? A pipe may get its reader later. */
+static int try_special(const char *path)
+{
+    struct stat is;
+    bool there = stat(path, &is) == 0;
+    char *made;
+    int fd;
+
+    if (there && S_ISDIR(is.st_mode))
+        return EISDIR;
+    if (there && S_ISFIFO(is.st_mode))
+        return access(path, W_OK) ? errno : 0;
+    fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return errno;
+    close(fd);
+    made = there ? NULL : realpath(path, NULL); /* a link to nothing: made just now */
+    if (made)
+        unlink(made);
+    free(made);
+    return 0;
+}
+
+int perf_file_check(const char *path, const char *flag)
+{
+    struct stat is;
+
+    if (lstat(path, &is) == 0 && !S_ISREG(is.st_mode))
+        return refuse(path, flag, try_special(path));
+    if (lstat(path, &is) == 0 && is_stuck(path, &is))
+        return refuse(path, flag, EPERM);
+    return refuse(path, flag, try_beside(path));
+}
+
+int perf_file_write(const char *path, const char *flag,
+                    void (*write)(FILE *file, const void *arg), const void *arg)
+{
+    struct stat is;
+    bool special = lstat(path, &is) == 0 && !S_ISREG(is.st_mode); /* links, too */
+    char *fresh = special ? strdup(path) : fresh_name(path);
+    FILE *file = NULL;
+    int error = ENOMEM;
+
+    if (fresh) {
+        file = fopen(fresh, "we");
+        error = errno;
+    }
+    if (file) {
+        error = write_to(file, special, write, arg);
+        if (!error && !special && rename(fresh, path))
+            error = errno;
+        if (error && !special)
+            unlink(fresh);
+    }
+    free(fresh);
+    return refuse(path, flag, error);
+}

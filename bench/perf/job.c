@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* job.c - see job.h. */
+#include "perf/job.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "perf/stats.h"
+
+static void bind_self(struct perf_job *job, const struct perf_place *place)
+{
+    cpu_set_t allowed;
+
+    if (!place->forked && place->local_size > 1 &&
+        sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+        CPU_COUNT(&allowed) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+        size_t core = 0;
+        while (!CPU_ISSET(core, &allowed))
+            core++;
+        snprintf(job->where, sizeof job->where, "core %zu, by the launcher", core);
+        return;
+    }
+    if (symm_bind_self(place->local_rank, place->local_size, job->where,
+                       sizeof job->where) != SYMM_OK) {
+        fprintf(stderr, "symm-perf: rank %d: not bound: %s\n", place->rank,
+                symm_last_error());
+        job->where[0] = 0;
+    }
+}
+
+int perf_job_failed(const struct perf_job *job, symm_status status, const char *what)
+{
+    fprintf(stderr, "symm-perf: rank %d: %s: %s\n", job->rank, what, symm_last_error());
+    return status == SYMM_ERR_UNSUPPORTED || status == SYMM_ERR_INVALID ? PERF_REFUSED
+                                                                        : PERF_FAILED;
+}
+
+/* What was asked for needs GPUs. */
+static int check_gpu(struct perf_job *job, const struct perf_options *options)
+{
+    bool needed = options->graph || options->nccl || options->nccl_window;
+
+    if (job->gpu || !needed)
+        return PERF_RIGHT;
+    if (job->rank == 0)
+        fprintf(stderr,
+                "symm-perf: -G and --compare need GPUs; this job runs on the %s "
+                "backend; see 'symm-info'\n",
+                job->info.backend);
+    perf_job_close(job);
+    return PERF_REFUSED;
+}
+
+int perf_job_open(struct perf_job *job, const struct perf_place *place,
+                  const struct perf_options *options)
+{
+    symm_config config = {.size = sizeof config,
+                          .backend = options->backend,
+                          .deadline = options->deadline};
+
+    *job = (struct perf_job){
+        .rank = place->rank, .size = place->size, .local_rank = place->local_rank};
+    job->info.size = sizeof job->info;
+    if (place->forked) {
+        config.world_size = place->size;
+        config.rank = place->rank;
+        config.job_id = place->job_id;
+    }
+    if (options->pin)
+        bind_self(job, place);
+    if (!options->backend || strcmp(options->backend, "cuda") == 0)
+        job->gpu = perf_gpu_open(place->local_rank); /* before: libsymm takes it too */
+    symm_status status = symm_init(&config, &job->ctx);
+    if (status != SYMM_OK) {
+        perf_gpu_close(job->gpu);
+        return perf_job_failed(job, status, "symm_init");
+    }
+    job->world = symm_team_world(job->ctx);
+    status = symm_ctx_info(job->ctx, &job->info);
+    if (status != SYMM_OK) {
+        perf_job_close(job);
+        return perf_job_failed(job, status, "symm_ctx_info");
+    }
+    job->rank = job->info.rank;
+    job->size = job->info.world_size;
+    if (strcmp(job->info.backend, "cuda") != 0) {
+        perf_gpu_close(job->gpu);
+        job->gpu = NULL;
+    }
+    return check_gpu(job, options);
+}
+
+void perf_job_close(struct perf_job *job)
+{
+    symm_finalize(job->ctx);
+    perf_gpu_close(job->gpu);
+    job->ctx = NULL;
+    job->gpu = NULL;
+}
+
+int perf_job_copy(const struct perf_job *job, void *dst, const void *src, size_t bytes)
+{
+    if (job->gpu)
+        return perf_gpu_copy(job->gpu, dst, src, bytes) ? PERF_FAILED : PERF_RIGHT;
+    memcpy(dst, src, bytes);
+    return PERF_RIGHT;
+}
+
+int perf_job_fill(const struct perf_job *job, void *dst, int byte, size_t bytes)
+{
+    if (job->gpu)
+        return perf_gpu_fill(job->gpu, dst, byte, bytes) ? PERF_FAILED : PERF_RIGHT;
+    memset(dst, byte, bytes);
+    return PERF_RIGHT;
+}
+
+/* Through device memory, which is all that a call on a GPU can reach. */
+static symm_status gather_on_gpu(const struct perf_job *job, const void *mine,
+                                 size_t bytes, void *all)
+{
+    size_t whole = bytes * (size_t)job->size;
+    char *in = perf_gpu_alloc(job->gpu, bytes), *out = perf_gpu_alloc(job->gpu, whole);
+    symm_status status = SYMM_ERR_NOMEM;
+
+    if (in && out && perf_gpu_copy(job->gpu, in, mine, bytes) == 0)
+        status = symm_all_gather(job->world, in, out, bytes, SYMM_UINT8, NULL, NULL);
+    if (status == SYMM_OK &&
+        (perf_gpu_wait(job->gpu, NULL) || perf_gpu_copy(job->gpu, all, out, whole)))
+        status = SYMM_ERR_SYSTEM;
+    perf_gpu_free(job->gpu, in);
+    perf_gpu_free(job->gpu, out);
+    return status;
+}
+
+symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
+                                  size_t bytes, void *all)
+{
+    if (job->gpu)
+        return gather_on_gpu(job, mine, bytes, all);
+    return symm_all_gather(job->world, mine, all, bytes, SYMM_UINT8, NULL, NULL);
+}
+
+symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
+                            double *all)
+{
+    return perf_job_gather_bytes(job, mine, n * sizeof(*mine), all);
+}
+
+/* ---- Ranks by fork --------------------------------------------------------------- */
+
+static void run_child(int ranks, int rank, const char *job_id, pid_t parent,
+                      int (*body)(void *arg, const struct perf_place *place), void *arg)
+{
+    struct perf_place place = {.rank = rank,
+                               .size = ranks,
+                               .local_rank = rank,
+                               .local_size = ranks,
+                               .forked = true};
+
+    snprintf(place.job_id, sizeof place.job_id, "%s", job_id);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it died before prctl */
+        _exit(PERF_FAILED);
+    exit(body(arg, &place));
+}
+
+static int exit_status(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int forget(pid_t *pids, int ranks, pid_t pid, int status, int *first)
+{
+    int left = 0;
+
+    for (int r = 0; r < ranks; r++) {
+        if (pids[r] == pid)
+            pids[r] = 0;
+        left += pids[r] > 0;
+    }
+    if (*first == 0)
+        *first = exit_status(status);
+    return left;
+}
+
+/* Sleeps until all have ended or one has failed, so as not to disturb what they
+ * measure. Returns how many are left; *first is the first failure's exit status. */
+static int wait_for_failure(pid_t *pids, int ranks, int *first)
+{
+    int left = ranks, status;
+
+    while (left > 0 && *first == 0) {
+        pid_t pid = waitpid(-1, &status, 0);
+        if (pid > 0)
+            left = forget(pids, ranks, pid, status, first);
+        else if (errno != EINTR)
+            return left;
+    }
+    return left;
+}
+
+static int wait_for_rest(pid_t *pids, int ranks, int left, double seconds, int *first)
+{
+    double until = perf_now() + seconds * 1e6;
+    int status;
+
+    while (left > 0 && perf_now() < until) {
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid > 0)
+            left = forget(pids, ranks, pid, status, first);
+        else
+            usleep(5000);
+    }
+    return left;
+}
+
+static void signal_all(const pid_t *pids, int ranks, int signal)
+{
+    for (int r = 0; r < ranks; r++)
+        if (pids[r] > 0)
+            kill(pids[r], signal);
+}
+
+int perf_job_fork(int ranks, int (*body)(void *arg, const struct perf_place *place),
+                  void *arg)
+{
+    pid_t pids[PERF_MAX_RANKS] = {0};
+    pid_t parent = getpid();
+    char job_id[96];
+    int first = 0, left = ranks;
+
+    if (ranks > PERF_MAX_RANKS) {
+        fprintf(stderr, "symm-perf: found %d ranks to start, allowed: 1 to %d\n", ranks,
+                PERF_MAX_RANKS);
+        return PERF_REFUSED;
+    }
+    snprintf(job_id, sizeof job_id, "symm-perf-%d-%.0f", (int)parent, perf_now());
+    fflush(NULL);
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0)
+            run_child(ranks, r, job_id, parent, body, arg);
+        if (pids[r] < 0) {
+            fprintf(stderr, "symm-perf: cannot start rank %d of %d: %s\n", r, ranks,
+                    strerror(errno));
+            first = PERF_FAILED;
+            left = r;
+            break;
+        }
+    }
+    left = first ? left : wait_for_failure(pids, ranks, &first);
+    left = wait_for_rest(pids, ranks, left, 5, &first);
+    if (left > 0)
+        signal_all(pids, ranks, SIGTERM);
+    left = wait_for_rest(pids, ranks, left, 1, &first);
+    if (left > 0)
+        signal_all(pids, ranks, SIGKILL);
+    wait_for_rest(pids, ranks, left, 5, &first);
+    return first;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * job.h - this rank in its job, and the ranks that symm-perf starts by itself.
+ *
+ * Messages go to stderr with the rank's number, errors of the command line from rank 0
+ * only. Exit statuses: 0 right, 1 a wrong result, 2 a command line, file or request
+ * that can't be served, 3 a call of the library failed (a peer died, no memory, ...).
+ */
+#ifndef PERF_JOB_H
+#define PERF_JOB_H
+
+#include "perf/gpu.h"
+#include "perf/options.h"
+#include "symm/symm.h"
+
+enum perf_exit { PERF_RIGHT = 0, PERF_WRONG = 1, PERF_REFUSED = 2, PERF_FAILED = 3 };
+
+struct perf_job {
+    symm_ctx *ctx;
+    symm_team *world; /* borrows from ctx */
+    int rank, size;
+    int local_rank;
+    symm_info info;
+    struct perf_gpu *gpu; /* backend cuda: buffers are device memory; else NULL */
+    char where[96];       /* "cores 0-3, NUMA node 0"; "" if not bound */
+};
+
+/* Where the ranks come from: --ranks, or a launcher's variables, or a job of one. */
+struct perf_place {
+    int rank, size, local_rank, local_size;
+    bool forked;     /* started by perf_job_fork */
+    char job_id[96]; /* with forked */
+};
+
+/* PERF_RIGHT, or an exit status after a message. */
+int perf_job_open(struct perf_job *job, const struct perf_place *place,
+                  const struct perf_options *options);
+void perf_job_close(struct perf_job *job);
+
+/* Exit status for a failed call; prints its sentence. */
+int perf_job_failed(const struct perf_job *job, symm_status status, const char *what);
+/* Copies from or to a buffer of either backend; filled with a byte. An exit status. */
+int perf_job_copy(const struct perf_job *job, void *dst, const void *src, size_t bytes);
+int perf_job_fill(const struct perf_job *job, void *dst, int byte, size_t bytes);
+/* Every rank's `bytes` bytes in rank order, in memory of the host. */
+symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
+                                  size_t bytes, void *all) SYMM_MUST_CHECK;
+/* Every rank's n doubles in rank order. A status of the library. */
+symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
+                            double *all) SYMM_MUST_CHECK;
+
+/* Starts `ranks` processes that run body and waits for them; returns the exit status
+ * of the first that failed, 128 + signal if by a signal. The others get 5 s to end
+ * by themselves. */
+int perf_job_fork(int ranks, int (*body)(void *arg, const struct perf_place *place),
+                  void *arg);
+
+#endif

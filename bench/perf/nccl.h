@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * nccl.h - NCCL's collectives beside libsymm's, for --compare.
+ *
+ * NCCL is opened at run time (SYMM_NCCL_LIB, else libnccl.so.2). "nccl" uses the buffers
+ * that libsymm's calls use, which are plain memory to it; "nccl-window" uses memory of
+ * ncclMemAlloc registered as symmetric windows (NCCL 2.27 or newer). Refuses, with one
+ * sentence: no library, too old a one, operations it does not have.
+ */
+#ifndef PERF_NCCL_H
+#define PERF_NCCL_H
+
+#include "perf/case.h"
+
+struct perf_nccl;
+
+/* Collective. NULL after a message; `bytes` of the largest buffer. */
+struct perf_nccl *perf_nccl_open(const struct perf_job *job, bool window, size_t bytes);
+void perf_nccl_close(struct perf_nccl *nccl);        /* NULL is allowed */
+int perf_nccl_version(const struct perf_nccl *nccl); /* 22809 */
+/* Where the calls read; NULL: where libsymm's do. */
+void *perf_nccl_input(const struct perf_nccl *nccl);
+/* One call, out of place, on the stream; 0, or -1 after a message. */
+int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *stream);
+/* A sum of float32; one group of a send and a receive; likewise. */
+int perf_nccl_sum(struct perf_nccl *nccl, const void *in, void *out, size_t count,
+                  void *stream);
+int perf_nccl_exchange(struct perf_nccl *nccl, const void *out, int to, void *in,
+                       int from, size_t bytes, void *stream);
+
+#endif

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: MIT */
+/* options.c - see options.h. */
+#include "perf/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char perf_usage[] =
+    "usage: symm-perf OP [options]\n"
+    "       symm-perf replay PROGRAM.json [options]\n"
+    "       symm-perf [OP] --tune [-o FILE] [options]\n"
+    "       symm-perf [OP] --regret [options]\n"
+    "\n"
+    "OP: all_reduce reduce_scatter all_gather broadcast all_to_all\n"
+    "    put get put_signal signal barrier overlap chain\n"
+    "\n"
+    "sizes      -b BYTES   smallest (8)            -e BYTES  largest (64M); K, M, G\n"
+    "           -f FACTOR  multiply by (2)         -i BYTES  or add\n"
+    "data       -d DTYPE   float32, ..., all       -o OP     sum avg prod min max all\n"
+    "           -r RANK    root of broadcast (0)   -c N      full checks a row (1)\n"
+    "timing     -n N       timed calls (20), auto  -w N      calls before them (5), "
+    "auto\n"
+    "           -G K       on GPUs: K calls in a graph, -n replays of it\n"
+    "           -T SECONDS deadline of a call\n"
+    "output     -J FILE    JSON too\n"
+    "ranks      --ranks N  start N ranks here      --no-pin  leave them unbound\n"
+    "choices    --backend host|cuda  --algorithm NAME  --compare nccl,nccl-window\n"
+    "replay     --iterations K (20)  --delay US  --plan PLAN.json\n"
+    "tune       -o FILE (symm-costs.json)  --budget SECONDS (60)\n"
+    "           --help  --version\n";
+
+static const char *const kind_names[PERF_KINDS] = {
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "put",
+    "get",        "put_signal",     "signal",     "barrier",   "replay",     "overlap",
+    "chain"};
+
+const char *perf_kind_name(enum perf_kind kind)
+{
+    return kind_names[kind];
+}
+
+/* What the parsing functions share; error is written once. */
+struct parser {
+    struct perf_options *options;
+    char *error;
+    size_t error_bytes;
+    bool given[128]; /* by letter of the short flags */
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct parser *parser,
+                                                        const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(parser->error, parser->error_bytes, format, args);
+    va_end(args);
+    return 2;
+}
+
+static int parse_integer(struct parser *parser, const char *flag, const char *text,
+                         int least, int most, int *value)
+{
+    char *end;
+
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (errno || end == text || *end || number < least || number > most)
+        return refuse(parser, "%s: found '%.40s', allowed: an integer from %d to %d",
+                      flag, text, least, most);
+    *value = (int)number;
+    return 0;
+}
+
+static int parse_seconds(struct parser *parser, const char *flag, const char *text,
+                         double most, double *value)
+{
+    char *end;
+
+    errno = 0;
+    double number = strtod(text, &end);
+    if (errno || end == text || *end || !(number > 0 && number <= most))
+        return refuse(parser,
+                      "%s: found '%.40s', allowed: a number above 0, at most %g", flag,
+                      text, most);
+    *value = number;
+    return 0;
+}
+
+static int parse_size(struct parser *parser, const char *flag, const char *text,
+                      size_t *value)
+{
+    unsigned long long number;
+    unsigned shift = 0;
+    char *end;
+
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    if (end != text && *end) {
+        const char *units = "KMG", *unit = strchr(units, *end & ~0x20);
+        if (unit && *unit && !end[1]) { /* a space less that bit is the string's end */
+            shift = 10 * (unsigned)(unit - units + 1);
+            end++;
+        }
+    }
+    if (errno || *text < '0' || *text > '9' || *end ||
+        number > (SIZE_MAX >> 1) >> shift)
+        return refuse(parser, "%s: found '%.40s', allowed: bytes as 8, 64K, 4M or 1G",
+                      flag, text);
+    *value = (size_t)number << shift;
+    return 0;
+}
+
+/* nccl-tests' own words for types are taken beside the library's. */
+static int parse_dtypes(struct parser *parser, const char *text)
+{
+    static const struct {
+        const char *word;
+        symm_dtype dtype;
+    } others[] = {{"float", SYMM_FLOAT32},
+                  {"double", SYMM_FLOAT64},
+                  {"half", SYMM_FLOAT16},
+                  {"f8e4m3", SYMM_FLOAT8_E4M3},
+                  {"f8e5m2", SYMM_FLOAT8_E5M2}};
+    struct perf_options *options = parser->options;
+
+    options->dtype_count = 1;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(text, others[i].word) == 0) {
+            options->dtypes[0] = others[i].dtype;
+            return 0;
+        }
+    }
+    if (strcmp(text, "all") == 0) {
+        for (int i = 0; i < PERF_DTYPES; i++)
+            options->dtypes[i] = (symm_dtype)i;
+        options->dtype_count = PERF_DTYPES;
+        return 0;
+    }
+    if (symm_dtype_parse(text, &options->dtypes[0]) != SYMM_OK)
+        return refuse(parser,
+                      "-d: found '%.40s', allowed: float64 float32 float16 bfloat16 "
+                      "float8_e4m3 float8_e5m2 int64 int32 int8 uint64 uint32 uint8 "
+                      "all",
+                      text);
+    return 0;
+}
+
+static int parse_ops(struct parser *parser, const char *text)
+{
+    struct perf_options *options = parser->options;
+
+    options->op_count = 1;
+    if (strcmp(text, "all") == 0) {
+        for (int i = 0; i < PERF_OPS; i++)
+            options->ops[i] = (symm_op)i;
+        options->op_count = PERF_OPS;
+        return 0;
+    }
+    if (symm_op_parse(text, &options->ops[0]) != SYMM_OK)
+        return refuse(parser, "-o: found '%.40s', allowed: sum avg prod min max all",
+                      text);
+    return 0;
+}
+
+static int parse_count(struct parser *parser, const char *flag, const char *text,
+                       int least, int *value)
+{
+    if (strcmp(text, "auto") == 0) {
+        *value = PERF_AUTO;
+        return 0;
+    }
+    return parse_integer(parser, flag, text, least, 100000000, value);
+}
+
+static int parse_compare(struct parser *parser, const char *text)
+{
+    char words[64], *save = NULL;
+
+    snprintf(words, sizeof words, "%s", text);
+    for (char *word = strtok_r(words, ",", &save); word;
+         word = strtok_r(NULL, ",", &save))
+        if (strcmp(word, "nccl") == 0)
+            parser->options->nccl = true;
+        else if (strcmp(word, "nccl-window") == 0)
+            parser->options->nccl_window = true;
+        else
+            return refuse(parser,
+                          "--compare: found '%.40s', allowed: nccl, nccl-window", word);
+    if (!parser->options->nccl && !parser->options->nccl_window)
+        return refuse(parser, "--compare: found '%.40s', allowed: nccl, nccl-window",
+                      text);
+    return 0;
+}
+
+static int parse_backend(struct parser *parser, const char *text)
+{
+    if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0)
+        return refuse(parser, "--backend: found '%.40s', allowed: host, cuda", text);
+    parser->options->backend = text;
+    return 0;
+}
+
+enum long_flag {
+    FLAG_ALGORITHM = 256,
+    FLAG_BACKEND,
+    FLAG_COMPARE,
+    FLAG_RANKS,
+    FLAG_NO_PIN,
+    FLAG_ITERATIONS,
+    FLAG_DELAY,
+    FLAG_PLAN,
+    FLAG_TUNE,
+    FLAG_REGRET,
+    FLAG_BUDGET,
+    FLAG_VERSION
+};
+
+static const struct option long_flags[] = {
+    {"algorithm", required_argument, NULL, FLAG_ALGORITHM},
+    {"backend", required_argument, NULL, FLAG_BACKEND},
+    {"compare", required_argument, NULL, FLAG_COMPARE},
+    {"ranks", required_argument, NULL, FLAG_RANKS},
+    {"no-pin", no_argument, NULL, FLAG_NO_PIN},
+    {"iterations", required_argument, NULL, FLAG_ITERATIONS},
+    {"delay", required_argument, NULL, FLAG_DELAY},
+    {"plan", required_argument, NULL, FLAG_PLAN},
+    {"tune", no_argument, NULL, FLAG_TUNE},
+    {"regret", no_argument, NULL, FLAG_REGRET},
+    {"budget", required_argument, NULL, FLAG_BUDGET},
+    {"version", no_argument, NULL, FLAG_VERSION},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0}};
+
+static int take_long_flag(struct parser *parser, int flag, const char *text)
+{
+    struct perf_options *options = parser->options;
+
+    switch (flag) {
+    case FLAG_ALGORITHM:
+        options->algorithm = text;
+        return 0;
+    case FLAG_BACKEND:
+        return parse_backend(parser, text);
+    case FLAG_COMPARE:
+        return parse_compare(parser, text);
+    case FLAG_RANKS:
+        return parse_integer(parser, "--ranks", text, 1, PERF_MAX_RANKS,
+                             &options->ranks);
+    case FLAG_NO_PIN:
+        options->pin = false;
+        return 0;
+    case FLAG_ITERATIONS:
+        return parse_integer(parser, "--iterations", text, 1, 100000000,
+                             &options->iterations);
+    case FLAG_DELAY:
+        return parse_seconds(parser, "--delay", text, 1e6, &options->delay);
+    case FLAG_PLAN:
+        options->plan = text;
+        return 0;
+    case FLAG_TUNE:
+        options->tune = true;
+        return 0;
+    case FLAG_REGRET:
+        options->regret = true;
+        return 0;
+    case FLAG_BUDGET:
+        return parse_seconds(parser, "--budget", text, 86400, &options->budget);
+    default:
+        options->version = true;
+        return 0;
+    }
+}
+
+static int take_flag(struct parser *parser, int flag, const char *text)
+{
+    struct perf_options *options = parser->options;
+    int number = 0;
+
+    switch (flag) {
+    case 'b':
+        return parse_size(parser, "-b", text, &options->begin);
+    case 'e':
+        return parse_size(parser, "-e", text, &options->end);
+    case 'i':
+        return parse_size(parser, "-i", text, &options->step);
+    case 'f':
+        if (parse_integer(parser, "-f", text, 2, 1 << 20, &number))
+            return 2;
+        options->factor = (size_t)number;
+        return 0;
+    case 'd':
+        options->dtype_given = true;
+        return parse_dtypes(parser, text);
+    case 'o': /* with --tune a file: known when all flags are */
+        options->table = text;
+        return 0;
+    case 'n':
+        return parse_count(parser, "-n", text, 1, &options->iterations);
+    case 'w':
+        return parse_count(parser, "-w", text, 0, &options->warmup);
+    case 'c':
+        return parse_integer(parser, "-c", text, 0, 1000000, &options->checks);
+    case 'r':
+        return parse_integer(parser, "-r", text, 0, 1 << 20, &options->root);
+    case 'G':
+        return parse_integer(parser, "-G", text, 0, 100000, &options->graph);
+    case 'J':
+        options->json = text;
+        return 0;
+    case 'T':
+        return parse_seconds(parser, "-T", text, 1e9, &options->deadline);
+    default:
+        return take_long_flag(parser, flag, text);
+    }
+}
+
+static int take_words(struct parser *parser, int count, char **words)
+{
+    struct perf_options *options = parser->options;
+    int kind = 0;
+
+    options->every_kind = count < 1 && (options->tune || options->regret);
+    if (options->every_kind)
+        return 0;
+    if (count < 1)
+        return refuse(parser, "no OP given; 'symm-perf --help' lists them");
+    while (kind < PERF_KINDS && strcmp(words[0], kind_names[kind]) != 0)
+        kind++;
+    if (kind == PERF_KINDS)
+        return refuse(parser,
+                      "OP: found '%.40s', allowed: all_reduce reduce_scatter "
+                      "all_gather broadcast all_to_all put get put_signal signal "
+                      "barrier replay overlap chain",
+                      words[0]);
+    options->kind = (enum perf_kind)kind;
+    if (kind == PERF_REPLAY && count < 2)
+        return refuse(parser, "replay: no PROGRAM.json given");
+    if (kind == PERF_REPLAY)
+        options->program = words[1];
+    if (count > (kind == PERF_REPLAY ? 2 : 1))
+        return refuse(parser, "found '%.40s' behind the last argument",
+                      words[kind == PERF_REPLAY ? 2 : 1]);
+    return 0;
+}
+
+/* A flag that would not be looked at is a mistake; `letters`: the flags that would not. */
+static int refuse_given(struct parser *parser, const char *letters, const char *command)
+{
+    for (; *letters; letters++)
+        if (parser->given[(int)*letters])
+            return refuse(parser, "-%c does not belong to %s", *letters, command);
+    return 0;
+}
+
+/* --tune and --regret measure what has several algorithms, and -o is a file of --tune. */
+static int check_tune(struct parser *parser)
+{
+    struct perf_options *options = parser->options;
+
+    if (options->tune && options->regret)
+        return refuse(parser, "--tune and --regret are two runs: the second one with "
+                              "SYMM_COSTS naming the table of the first");
+    if (options->kind > PERF_ALL_TO_ALL)
+        return refuse(parser,
+                      "OP: found '%s', allowed with --tune and --regret: "
+                      "all_reduce reduce_scatter all_gather broadcast all_to_all",
+                      kind_names[options->kind]);
+    if (options->nccl || options->nccl_window || options->json || options->algorithm)
+        return refuse(parser,
+                      "--compare, --algorithm and -J do not belong to --tune and "
+                      "--regret");
+    if (refuse_given(parser, "nwcrif", "--tune and --regret"))
+        return 2;
+    if (options->budget <= 0)
+        options->budget = 60;
+    if (options->deadline <= 0) /* who is not in a team waits for those who are */
+        options->deadline = options->tune ? 60 + 2 * options->budget : 600;
+    if (options->tune && !options->table)
+        options->table = "symm-costs.json";
+    return 0;
+}
+
+/* overlap and chain have data and reductions of their own, of elements of 4 bytes. */
+static int check_streams(struct parser *parser)
+{
+    const struct perf_options *options = parser->options;
+    const char *name = kind_names[options->kind];
+
+    if (options->dtype_given || options->table)
+        return refuse(parser, "-d and -o do not belong to 'symm-perf %s'", name);
+    if (options->begin < 4)
+        return refuse(parser, "-b: found %zu, allowed with %s: 4 or more",
+                      options->begin, name);
+    if (options->nccl_window)
+        return refuse(parser, "--compare: found nccl-window, allowed with %s: nccl",
+                      name);
+    if (options->kind == PERF_CHAIN && options->graph)
+        return refuse(parser, "-G does not belong to 'symm-perf chain', which measures "
+                              "the host's part of a call");
+    return 0;
+}
+
+/* What is measured, and how often, is the program's; all of it is checked. */
+static int check_replay(struct parser *parser)
+{
+    const struct perf_options *options = parser->options;
+
+    if (options->graph || options->nccl || options->nccl_window || options->algorithm)
+        return refuse(parser,
+                      "-G, --compare and --algorithm do not belong to 'symm-perf "
+                      "replay'");
+    if (options->iterations == PERF_AUTO)
+        return refuse(parser,
+                      "-n: found 'auto', allowed with replay: an integer above 0");
+    return refuse_given(parser, "befidocwr", "'symm-perf replay'");
+}
+
+static int check_together(struct parser *parser)
+{
+    struct perf_options *options = parser->options;
+
+    if (options->kind == PERF_REPLAY && check_replay(parser))
+        return 2;
+    if (options->begin > options->end)
+        return refuse(parser, "-b: found %zu, allowed: at most -e, which is %zu",
+                      options->begin, options->end);
+    if (options->kind > PERF_ALL_TO_ALL && options->kind != PERF_OVERLAP &&
+        (options->nccl || options->nccl_window))
+        return refuse(parser, "--compare: NCCL has no %s", kind_names[options->kind]);
+    if ((options->graph || options->nccl || options->nccl_window) && options->backend &&
+        strcmp(options->backend, "host") == 0)
+        return refuse(parser, "-G and --compare need GPUs; found --backend host");
+    if (options->kind != PERF_REPLAY && (options->plan || options->delay > 0))
+        return refuse(parser, "--plan and --delay belong to 'symm-perf replay'");
+    return options->kind > PERF_REPLAY ? check_streams(parser) : 0;
+}
+
+/* What was not given: a chain is long and its messages are small. */
+static void fill_defaults(struct perf_options *options)
+{
+    bool chain = options->kind == PERF_CHAIN && !options->every_kind;
+
+    if (options->end == SIZE_MAX)
+        options->end = (size_t)64 << (chain ? 10 : 20);
+    if (options->iterations == 0)
+        options->iterations = chain ? 10000 : 20;
+}
+
+bool perf_options_next(const struct perf_options *options, size_t *bytes)
+{
+    size_t next;
+    bool over = options->step ? __builtin_add_overflow(*bytes, options->step, &next)
+                              : __builtin_mul_overflow(*bytes, options->factor, &next);
+
+    if (over || next <= *bytes || next > options->end)
+        return false;
+    *bytes = next;
+    return true;
+}
+
+/* -n auto: as bench/floor.c counts, so that both see the same machine. */
+static int auto_iterations(size_t bytes)
+{
+    static const struct {
+        size_t bytes;
+        int iterations;
+    } steps[] = {{8192, 20000}, {65536, 8000}, {524288, 2000}, {4194304, 300}};
+
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (bytes <= steps[i].bytes)
+            return steps[i].iterations;
+    return 30;
+}
+
+int perf_options_iterations(const struct perf_options *options, size_t bytes)
+{
+    return options->iterations == PERF_AUTO ? auto_iterations(bytes)
+                                            : options->iterations;
+}
+
+int perf_options_warmup(const struct perf_options *options, size_t bytes)
+{
+    return options->warmup == PERF_AUTO
+               ? perf_options_iterations(options, bytes) / 10 + 5
+               : options->warmup;
+}
+
+int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
+                       size_t error_bytes)
+{
+    struct parser parser = {
+        .options = options, .error = error, .error_bytes = error_bytes};
+    int flag;
+
+    *options = (struct perf_options){.begin = 8,
+                                     .end = SIZE_MAX, /* not given */
+                                     .factor = 2,
+                                     .dtypes = {SYMM_FLOAT32},
+                                     .dtype_count = 1,
+                                     .ops = {SYMM_SUM},
+                                     .op_count = 1,
+                                     .warmup = 5,
+                                     .checks = 1,
+                                     .pin = true};
+    opterr = 0;
+    optind = 1;
+    while ((flag = getopt_long(argc, argv, "b:e:f:i:d:o:n:w:c:r:G:J:T:h", long_flags,
+                               NULL)) != -1) {
+        if (flag == 'h') {
+            options->help = true;
+            return 0;
+        }
+        if (flag == '?')
+            return refuse(&parser,
+                          "%.60s: unknown option, or its value is missing; "
+                          "'symm-perf --help' lists the options",
+                          argv[optind - 1]);
+        if (flag < (int)sizeof parser.given)
+            parser.given[flag] = true;
+        if (take_flag(&parser, flag, optarg))
+            return 2;
+    }
+    if (options->version)
+        return 0;
+    if (options->table && !options->tune && parse_ops(&parser, options->table))
+        return 2;
+    if (take_words(&parser, argc - optind, argv + optind))
+        return 2;
+    fill_defaults(options);
+    if ((options->tune || options->regret) && check_tune(&parser))
+        return 2;
+    if (options->budget > 0 && !options->tune && !options->regret)
+        return refuse(&parser, "--budget belongs to --tune");
+    return check_together(&parser);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/* replay.c - see replay.h. */
+#include "perf/replay.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "symm/plan.h"
+
+#include "perf/stage.h"
+
+/* What ranks tell each other at the end. */
+struct replay_record {
+    struct perf_stats calls, wall;
+    double results, wrong, committed;
+};
+
+#define REPLAY_DOUBLES (sizeof(struct replay_record) / sizeof(double))
+
+struct replay {
+    const struct perf_job *job;
+    const struct perf_options *options;
+    const struct program *program;
+    struct perf_stage stage;
+    double *calls, *wall;     /* of the timed periods */
+    struct replay_record sum; /* the slowest rank's times; sums of the counts */
+    uint64_t plan_hash;       /* rank 0 with --plan: what will be printed */
+    size_t arena_bytes;
+};
+
+/* The plan's own fault, also one that cannot be read: but not that memory ran out. */
+static int plan_failed(const struct perf_job *job, symm_status status)
+{
+    int result = perf_job_failed(job, status, "--plan");
+
+    return status == SYMM_ERR_NOMEM ? result : PERF_REFUSED;
+}
+
+/* Rank 0: what the plan says of itself, and whether it is the program's. */
+static int read_plan(struct replay *replay)
+{
+    const struct perf_options *options = replay->options;
+    symm_program *program = NULL;
+    symm_plan *plan = NULL;
+    uint64_t hash = 0;
+    int result = PERF_RIGHT;
+    symm_status status = symm_plan_read(options->plan, &plan);
+
+    if (status == SYMM_OK)
+        status = symm_plan_hash(plan, &replay->plan_hash);
+    if (status == SYMM_OK)
+        status = symm_program_read(options->program, &program);
+    if (status == SYMM_OK)
+        status = symm_program_hash(program, &hash);
+    if (status != SYMM_OK) {
+        result = plan_failed(replay->job, status);
+    } else if (hash != plan->program_hash) {
+        fprintf(stderr,
+                "symm-perf: --plan: %s: program_hash: found %016" PRIx64
+                " of program '%s', allowed: %016" PRIx64 ", that of %s\n",
+                options->plan, plan->program_hash, plan->program, hash,
+                options->program);
+        result = PERF_REFUSED;
+    } else {
+        replay->arena_bytes = plan->arena_bytes;
+    }
+    symm_plan_destroy(plan);
+    symm_program_destroy(program);
+    return result;
+}
+
+/* Collective: who could not load it says so, and all give up. */
+static int load_plan(struct replay *replay)
+{
+    const struct perf_job *job = replay->job;
+    int result = PERF_RIGHT, worst = PERF_RIGHT;
+    double mine, *all;
+    symm_status status;
+
+    if (!replay->options->plan)
+        return PERF_RIGHT;
+    all = calloc((size_t)job->size, sizeof *all);
+    if (!all) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+        return PERF_FAILED;
+    }
+    if (job->rank == 0)
+        result = read_plan(replay);
+    if (result == PERF_RIGHT) {
+        status = symm_plan_load(job->world, replay->options->plan);
+        if (status != SYMM_OK)
+            result = plan_failed(job, status);
+    }
+    mine = result;
+    status = perf_job_gather(job, &mine, 1, all);
+    for (int r = 0; status == SYMM_OK && r < job->size; r++)
+        worst = (int)all[r] > worst ? (int)all[r] : worst;
+    free(all);
+    if (status != SYMM_OK)
+        return perf_job_failed(job, status, "--plan");
+    return result == PERF_RIGHT ? worst : result;
+}
+
+static int run_periods(struct replay *replay)
+{
+    int each = replay->options->iterations, result = PERF_RIGHT;
+    double wall, calls;
+
+    for (int k = 0; k < each && result == PERF_RIGHT; k++)
+        result = perf_stage_run(&replay->stage, (uint64_t)k, false, &wall, &calls);
+    for (int k = 0; k < each && result == PERF_RIGHT; k++)
+        result = perf_stage_run(&replay->stage, (uint64_t)(each + k), true,
+                                &replay->wall[k], &replay->calls[k]);
+    return result;
+}
+
+static int combine(struct replay *replay)
+{
+    const struct perf_job *job = replay->job;
+    size_t periods = (size_t)replay->options->iterations;
+    struct replay_record *all = calloc((size_t)job->size, sizeof *all);
+    struct replay_record mine = {.results = (double)replay->stage.results,
+                                 .wrong = (double)replay->stage.wrong};
+    symm_info info = {.size = sizeof info};
+    symm_status status = symm_ctx_info(job->ctx, &info);
+
+    mine.committed = (double)info.committed_bytes;
+    perf_stats_make(&mine.calls, replay->calls, periods);
+    perf_stats_make(&mine.wall, replay->wall, periods);
+    if (!all) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+        return PERF_FAILED;
+    }
+    if (status == SYMM_OK)
+        status = perf_job_gather(job, &mine.calls.min, REPLAY_DOUBLES, (double *)all);
+    if (status != SYMM_OK) {
+        free(all);
+        return perf_job_failed(job, status, "gathering the ranks' times");
+    }
+    replay->sum = all[0];
+    for (int r = 1; r < job->size; r++) {
+        perf_stats_slower(&replay->sum.calls, &all[r].calls);
+        perf_stats_slower(&replay->sum.wall, &all[r].wall);
+        replay->sum.results += all[r].results;
+        replay->sum.wrong += all[r].wrong;
+    }
+    free(all);
+    return PERF_RIGHT;
+}
+
+static size_t buffer_bytes(const struct program *program)
+{
+    size_t bytes = 0;
+
+    for (int b = 0; b < program->buffer_count; b++)
+        bytes += program->buffers[b].bytes;
+    return bytes;
+}
+
+static void print(const struct replay *replay)
+{
+    const struct program *program = replay->program;
+    const struct replay_record *sum = &replay->sum;
+    int periods = replay->options->iterations;
+
+    printf("#\n");
+    printf("# %-20s : %s\n", "Program", program->name);
+    printf("# %-20s : %d ops on %d stream%s, %d group%s\n", "Ops", program->op_count,
+           program->stream_count, program->stream_count > 1 ? "s" : "",
+           program->group_count, program->group_count > 1 ? "s" : "");
+    printf("# %-20s : %zu in %d buffers; heap committed %.0f a rank\n", "Bytes",
+           buffer_bytes(program), program->buffer_count, sum->committed);
+    if (replay->options->plan)
+        printf("# %-20s : %016" PRIx64 ", arena of %zu bytes\n", "Plan",
+               replay->plan_hash, replay->arena_bytes);
+    printf(
+        "# %-20s : %d checked in full, %d timed (3 elements of each result checked)\n",
+        "Periods", periods, periods);
+    printf("# %-20s : %.0f\n", "Results checked", sum->results);
+    printf("# %-20s : %.2f us (median of the slowest rank; p99 %.2f, least %.2f), "
+           "calls alone\n",
+           "Time a period", sum->calls.p50, sum->calls.p99, sum->calls.min);
+    printf("# %-20s : %.2f us, with the program's own writes and the checks\n",
+           "Wall time a period", sum->wall.p50);
+    printf("# %-20s : %.0f %s\n", "Out of bounds values", sum->wrong,
+           sum->wrong > 0 ? "FAILED" : "OK");
+    printf("#\n");
+    fflush(stdout);
+}
+
+static json_t *describe(const struct replay *replay)
+{
+    const struct program *program = replay->program;
+    const struct replay_record *sum = &replay->sum;
+    char hash[24];
+
+    snprintf(hash, sizeof hash, "%016" PRIx64, replay->plan_hash);
+    json_t *plan = replay->options->plan
+                       ? json_pack("{s:s,s:I}", "hash", hash, "arena_bytes",
+                                   (json_int_t)replay->arena_bytes)
+                       : NULL;
+    return json_pack(
+        "{s:{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o,s:o*}}", "replay",
+        "program", program->name, "world", program->world, "ops", program->op_count,
+        "buffers", program->buffer_count, "streams", program->stream_count,
+        "periods_checked", replay->options->iterations, "periods_timed",
+        replay->options->iterations, "buffer_bytes", (json_int_t)buffer_bytes(program),
+        "committed_bytes", (json_int_t)sum->committed, "results_checked",
+        (json_int_t)sum->results, "nwrong", (json_int_t)sum->wrong, "calls_per_period",
+        perf_report_stats(&sum->calls), "wall_per_period",
+        perf_report_stats(&sum->wall), "plan", plan);
+}
+
+static int run(struct replay *replay)
+{
+    size_t periods = (size_t)replay->options->iterations;
+    int result;
+
+    replay->calls = calloc(periods, sizeof *replay->calls);
+    replay->wall = calloc(periods, sizeof *replay->wall);
+    if (!replay->calls || !replay->wall) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", replay->job->rank);
+        return PERF_FAILED;
+    }
+    result = load_plan(replay);
+    if (result != PERF_RIGHT)
+        return result;
+    result =
+        perf_stage_open(&replay->stage, replay->job, replay->options, replay->program);
+    if (result != PERF_RIGHT)
+        return result;
+    result = run_periods(replay);
+    if (result == PERF_RIGHT)
+        result = combine(replay);
+    perf_stage_close(&replay->stage);
+    return result;
+}
+
+int perf_replay(const struct perf_job *job, const struct perf_options *options,
+                const struct program *program, struct perf_report *report,
+                json_t **extra)
+{
+    struct replay replay = {.job = job, .options = options, .program = program};
+    int result = run(&replay);
+
+    free(replay.calls);
+    free(replay.wall);
+    if (result != PERF_RIGHT)
+        return result;
+    report->wrong = replay.sum.wrong;
+    if (report->prints)
+        print(&replay);
+    if (report->prints && options->json)
+        *extra = describe(&replay);
+    return replay.sum.wrong > 0 ? PERF_WRONG : PERF_RIGHT;
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT */
+/* run.c - see run.h. */
+#include "perf/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf/case.h"
+#include "perf/nccl.h"
+
+#define SEND_ID    1 /* alloc_ids of the two buffers */
+#define RECEIVE_ID 2
+
+struct runner {
+    const struct perf_job *job;
+    const struct perf_options *options;
+    struct perf_report *report;
+    struct perf_case test;
+    symm_call call;
+    symm_buffer *buffers[2];
+    double *times;                         /* of one cell, on this rank */
+    double *gathered;                      /* every rank's CELL_DOUBLES */
+    void *stream;                          /* -G: what is captured */
+    struct perf_nccl *others[PERF_OTHERS]; /* --compare; NULL: not asked for */
+};
+
+/* What ranks tell each other of a cell. */
+struct cell_record {
+    struct perf_stats stats;
+    double wrong;
+};
+
+#define CELL_DOUBLES (sizeof(struct cell_record) / sizeof(double))
+
+/* ---- One cell -------------------------------------------------------------------- */
+
+/* On a GPU a call is over when its stream is idle. */
+static symm_status finish_call(const struct runner *runner)
+{
+    return perf_gpu_wait(runner->job->gpu, runner->stream) ? SYMM_ERR_SYSTEM : SYMM_OK;
+}
+
+/* A barrier on the calls' stream; --algorithm names theirs, not the barrier's. */
+static symm_status meet(const struct runner *runner)
+{
+    symm_call call = runner->call;
+
+    call.algorithm = NULL;
+    return symm_barrier(runner->job->world, &call, NULL);
+}
+
+/* A put and a get begin and end on one side only: between the writing of an input,
+ * the call and a look at its output the ranks meet. Untimed. */
+static symm_status settle(const struct runner *runner)
+{
+    symm_status status;
+
+    if (!perf_kind_one_sided(runner->test.kind))
+        return SYMM_OK;
+    status = meet(runner);
+    return status == SYMM_OK && runner->job->gpu ? finish_call(runner) : status;
+}
+
+static symm_status one_call(struct runner *runner, bool in_place, int phase,
+                            double *elapsed)
+{
+    const struct perf_case *test = &runner->test;
+    symm_status status;
+
+    perf_case_fill(test, in_place, phase);
+    status = settle(runner);
+    if (status != SYMM_OK)
+        return status;
+    double begin = perf_now();
+    status = perf_case_call(test, in_place);
+    if (status == SYMM_OK && runner->job->gpu)
+        status = finish_call(runner);
+    *elapsed = perf_now() - begin;
+    return status == SYMM_OK ? settle(runner) : status;
+}
+
+/* The calls whose results are looked at in every element. */
+static symm_status run_checks(struct runner *runner, bool in_place, double *wrong)
+{
+    symm_status status = SYMM_OK;
+    double elapsed;
+
+    for (int i = 0; i < runner->options->checks && status == SYMM_OK; i++) {
+        int phase = i % PERF_PHASES;
+        perf_case_spoil(&runner->test);
+        status = one_call(runner, in_place, phase, &elapsed);
+        if (status == SYMM_OK)
+            *wrong += (double)perf_case_check(&runner->test, phase);
+        if (status == SYMM_OK)
+            status = settle(runner);
+    }
+    return status;
+}
+
+static symm_status run_timed(struct runner *runner, bool in_place, int warmup,
+                             int iterations, double *wrong)
+{
+    bool checked = runner->options->checks > 0;
+    symm_status status = SYMM_OK;
+    double elapsed;
+
+    for (int i = -warmup; i < iterations && status == SYMM_OK; i++) {
+        int phase = (i + warmup) % PERF_PHASES;
+        status = one_call(runner, in_place, phase, &elapsed);
+        if (status != SYMM_OK)
+            break;
+        if (i >= 0)
+            runner->times[i] = elapsed;
+        if (checked)
+            *wrong += (double)perf_case_glance(&runner->test, phase);
+        if (checked)
+            status = settle(runner);
+    }
+    return status;
+}
+
+/* ---- Calls in a graph ------------------------------------------------------------ */
+
+/* What is captured: our call, or (nccl not NULL) NCCL's. */
+struct subject {
+    struct runner *runner;
+    struct perf_nccl *nccl;
+    bool in_place;
+};
+
+static symm_status issue(const struct subject *subject)
+{
+    struct runner *runner = subject->runner;
+
+    if (subject->nccl)
+        return perf_nccl_call(subject->nccl, &runner->test, runner->stream)
+                   ? SYMM_ERR_SYSTEM
+                   : SYMM_OK;
+    return perf_case_call(&runner->test, subject->in_place);
+}
+
+/* A graph of -G calls. On failure *graph is NULL, and the capture has ended. */
+static symm_status capture(const struct subject *subject, void **graph)
+{
+    struct runner *runner = subject->runner;
+    struct perf_gpu *gpu = runner->job->gpu;
+    symm_status status;
+
+    *graph = NULL;
+    if (perf_gpu_capture(gpu, runner->stream))
+        return SYMM_ERR_SYSTEM;
+    status = SYMM_OK;
+    for (int i = 0; i < runner->options->graph && status == SYMM_OK; i++)
+        status = issue(subject);
+    if (perf_gpu_captured(gpu, runner->stream, graph) && status == SYMM_OK)
+        status = SYMM_ERR_SYSTEM;
+    return status;
+}
+
+/* One replay; the barrier before it lets the ranks begin together. */
+static symm_status replay(const struct runner *runner, void *graph, double *elapsed)
+{
+    struct perf_gpu *gpu = runner->job->gpu;
+    symm_status status = meet(runner);
+
+    if (status != SYMM_OK)
+        return status;
+    if (perf_gpu_mark(gpu, 0, runner->stream) ||
+        perf_gpu_replay(gpu, graph, runner->stream) ||
+        perf_gpu_mark(gpu, 1, runner->stream) || perf_gpu_elapsed(gpu, elapsed))
+        return SYMM_ERR_SYSTEM;
+    *elapsed /= runner->options->graph;
+    return SYMM_OK;
+}
+
+static symm_status time_graph(const struct subject *subject, int warmup, int iterations)
+{
+    struct runner *runner = subject->runner;
+    symm_status status = issue(subject); /* what is lazy happens before the capture */
+    void *graph = NULL;
+    double elapsed;
+
+    if (status == SYMM_OK)
+        status = finish_call(runner);
+    if (status == SYMM_OK)
+        status = capture(subject, &graph);
+    for (int i = -warmup; i < iterations && status == SYMM_OK; i++) {
+        status = replay(runner, graph, &elapsed);
+        if (status == SYMM_OK && i >= 0)
+            runner->times[i] = elapsed;
+    }
+    perf_gpu_graph_free(runner->job->gpu, graph);
+    return status;
+}
+
+/* Replays of our own call; out of place, the last result is looked at as well. */
+static symm_status run_graph(struct runner *runner, bool in_place, int warmup,
+                             int iterations, double *wrong)
+{
+    const struct subject subject = {.runner = runner, .in_place = in_place};
+    const struct perf_case *test = &runner->test;
+    symm_status status;
+
+    perf_case_fill(test, in_place, 0);
+    if (!in_place)
+        perf_case_spoil(test);
+    status = settle(runner);
+    if (status == SYMM_OK)
+        status = time_graph(&subject, warmup, iterations);
+    if (status == SYMM_OK)
+        status = settle(runner);
+    if (status == SYMM_OK && !in_place && runner->options->checks > 0)
+        *wrong += (double)perf_case_check(test, 0);
+    return status;
+}
+
+/* The slowest rank's statistics, and the sum of wrong elements, on every rank. */
+static symm_status combine(struct runner *runner, const struct cell_record *mine,
+                           struct perf_cell *cell)
+{
+    const struct cell_record *all = (const void *)runner->gathered;
+    symm_status status =
+        perf_job_gather(runner->job, &mine->stats.min, CELL_DOUBLES, runner->gathered);
+
+    if (status != SYMM_OK)
+        return status;
+    cell->stats = all[0].stats;
+    cell->wrong = all[0].wrong;
+    for (int r = 1; r < runner->job->size; r++) {
+        perf_stats_slower(&cell->stats, &all[r].stats);
+        cell->wrong += all[r].wrong;
+    }
+    return SYMM_OK;
+}
+
+static symm_status run_cell(struct runner *runner, bool in_place,
+                            struct perf_cell *cell)
+{
+    const struct perf_case *test = &runner->test;
+    struct cell_record mine = {.wrong = 0};
+    symm_status status;
+
+    cell->iterations = perf_options_iterations(runner->options, test->size);
+    cell->warmup = perf_options_warmup(runner->options, test->size);
+    status = run_checks(runner, in_place, &mine.wrong);
+    if (status == SYMM_OK && runner->options->graph)
+        status =
+            run_graph(runner, in_place, cell->warmup, cell->iterations, &mine.wrong);
+    else if (status == SYMM_OK)
+        status =
+            run_timed(runner, in_place, cell->warmup, cell->iterations, &mine.wrong);
+    if (status != SYMM_OK)
+        return status;
+    const char *explain = symm_explain(runner->job->world);
+    snprintf(cell->explain, sizeof cell->explain, "%s", explain ? explain : "");
+    perf_stats_make(&mine.stats, runner->times, (size_t)cell->iterations);
+    status = combine(runner, &mine, cell);
+    if (status != SYMM_OK)
+        return status;
+    if (runner->options->checks == 0 || !perf_kind_has_size(test->kind))
+        cell->wrong = -1;
+    cell->alg_bw =
+        cell->stats.p50 > 0 ? (double)test->size / cell->stats.p50 * 1e-3 : 0;
+    cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
+    cell->wire_bw = cell->alg_bw * perf_case_wire_factor(test, cell->explain);
+    cell->present = true;
+    return SYMM_OK;
+}
+
+/* NCCL's time for the same call, by graph or one by one. */
+static symm_status run_other(struct runner *runner, int other, struct perf_cell *cell)
+{
+    const struct perf_case *test = &runner->test;
+    const struct subject subject = {.runner = runner, .nccl = runner->others[other]};
+    struct cell_record mine = {.wrong = 0};
+    symm_status status = SYMM_OK;
+    void *input = perf_nccl_input(subject.nccl);
+
+    cell->iterations = perf_options_iterations(runner->options, test->size);
+    cell->warmup = perf_options_warmup(runner->options, test->size);
+    perf_case_fill(test, false, 0);
+    if (input && perf_job_copy(runner->job, input, test->send, test->in_bytes))
+        return SYMM_ERR_SYSTEM;
+    if (runner->options->graph)
+        status = time_graph(&subject, cell->warmup, cell->iterations);
+    for (int i = -cell->warmup;
+         !runner->options->graph && i < cell->iterations && status == SYMM_OK; i++) {
+        double begin = perf_now();
+        status = issue(&subject);
+        if (status == SYMM_OK)
+            status = finish_call(runner);
+        if (i >= 0)
+            runner->times[i] = perf_now() - begin;
+    }
+    if (status != SYMM_OK)
+        return status;
+    perf_stats_make(&mine.stats, runner->times, (size_t)cell->iterations);
+    status = combine(runner, &mine, cell);
+    cell->wrong = -1;
+    cell->alg_bw = (double)test->size / cell->stats.p50 * 1e-3;
+    cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
+    cell->present = status == SYMM_OK;
+    return status;
+}
+
+/* ---- Rows ------------------------------------------------------------------------ */
+
+static int run_row(struct runner *runner, size_t bytes)
+{
+    struct perf_case *test = &runner->test;
+    bool sized = perf_kind_has_size(test->kind),
+         reduces = perf_kind_reduces(test->kind);
+    struct perf_row row = {.root = test->kind == PERF_BROADCAST ? test->root : -1};
+    symm_status status;
+
+    perf_case_size(test, bytes);
+    row.bytes = test->size;
+    row.count = test->count;
+    row.type = sized ? perf_report_type(test->dtype) : "none";
+    row.dtype = sized ? symm_dtype_name(test->dtype) : NULL;
+    row.redop = reduces ? symm_op_name(test->op) : "none";
+    status = run_cell(runner, false, &row.cells[0]);
+    if (status == SYMM_OK && perf_kind_in_place(test->kind))
+        status = run_cell(runner, true, &row.cells[1]);
+    if (status == SYMM_ERR_INVALID && row.cells[0].present &&
+        runner->options->algorithm)
+        status = SYMM_OK; /* the algorithm named does not do it in place: N/A */
+    for (int i = 0; i < PERF_OTHERS && status == SYMM_OK; i++)
+        if (runner->others[i] && test->size > 0)
+            status = run_other(runner, i, &row.others[i]);
+    if (status != SYMM_OK)
+        return perf_job_failed(runner->job, status, perf_kind_name(test->kind));
+    perf_report_row(runner->report, &row);
+    return PERF_RIGHT;
+}
+
+static int run_sizes(struct runner *runner)
+{
+    const struct perf_options *options = runner->options;
+    size_t bytes = options->begin;
+
+    if (!perf_kind_has_size(options->kind))
+        return run_row(runner, 0);
+    do {
+        int result = run_row(runner, bytes);
+        if (result != PERF_RIGHT)
+            return result;
+    } while (perf_options_next(options, &bytes));
+    return PERF_RIGHT;
+}
+
+static int run_kinds_of_data(struct runner *runner)
+{
+    const struct perf_options *options = runner->options;
+    int dtypes = perf_kind_has_size(options->kind) ? options->dtype_count : 1;
+    int ops = perf_kind_reduces(options->kind) ? options->op_count : 1;
+
+    for (int d = 0; d < dtypes; d++) {
+        for (int o = 0; o < ops; o++) {
+            runner->test.dtype = options->dtypes[d];
+            runner->test.op = options->ops[o];
+            if (perf_case_prepare(&runner->test)) {
+                fprintf(stderr, "symm-perf: rank %d: out of memory\n",
+                        runner->job->rank);
+                return PERF_FAILED;
+            }
+            int result = run_sizes(runner);
+            perf_case_finish(&runner->test);
+            if (result != PERF_RIGHT)
+                return result;
+        }
+    }
+    return PERF_RIGHT;
+}
+
+/* ---- Buffers --------------------------------------------------------------------- */
+
+/* A stream, memory of the host for what is written and checked, NCCL if asked for. */
+static int prepare_gpu(struct runner *runner, size_t capacity)
+{
+    const struct perf_job *job = runner->job;
+    symm_status status = symm_stream_create(job->ctx, &runner->stream);
+
+    if (status != SYMM_OK)
+        return perf_job_failed(job, status, "symm_stream_create");
+    runner->call.stream = runner->stream;
+    runner->test.call = &runner->call;
+    runner->test.staging = calloc(1, capacity);
+    if (!runner->test.staging) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+        return PERF_FAILED;
+    }
+    for (int i = 0; i < PERF_OTHERS; i++) {
+        if (!perf_other_wanted(runner->options, i))
+            continue;
+        runner->others[i] = perf_nccl_open(job, i == 1, capacity);
+        if (!runner->others[i])
+            return PERF_REFUSED;
+        runner->report->nccl_version = perf_nccl_version(runner->others[i]);
+    }
+    return PERF_RIGHT;
+}
+
+static int allocate(struct runner *runner)
+{
+    const struct perf_job *job = runner->job;
+    /* Blocks are parts of a size, so that nothing exceeds the largest. */
+    size_t capacity = runner->options->end < 4096 ? 4096 : runner->options->end;
+    const int64_t shape = (int64_t)capacity, stride = 1;
+    int most = perf_options_iterations(runner->options, 0);
+    symm_status status = SYMM_OK;
+
+    runner->times = calloc((size_t)most, sizeof *runner->times);
+    runner->gathered = calloc((size_t)job->size, sizeof(struct cell_record));
+    if (!runner->times || !runner->gathered) {
+        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+        return PERF_FAILED;
+    }
+    for (int i = 0; i < 2 && status == SYMM_OK; i++)
+        status =
+            symm_empty_strided_p2p(job->world, 1, &shape, &stride, SYMM_UINT8,
+                                   i == 0 ? SEND_ID : RECEIVE_ID, &runner->buffers[i]);
+    if (status == SYMM_OK)
+        status = symm_rendezvous(job->world);
+    if (status != SYMM_OK)
+        return perf_job_failed(job, status, "allocating the buffers");
+    runner->test.send = symm_buffer_ptr(runner->buffers[0]);
+    runner->test.receive = symm_buffer_ptr(runner->buffers[1]);
+    /* Pages are touched now, not in the first timed call. */
+    if (perf_job_fill(job, runner->test.send, 0, capacity) ||
+        perf_job_fill(job, runner->test.receive, 0, capacity))
+        return PERF_FAILED;
+    return job->gpu ? prepare_gpu(runner, capacity) : PERF_RIGHT;
+}
+
+static void release(struct runner *runner)
+{
+    for (int i = 0; i < PERF_OTHERS; i++)
+        perf_nccl_close(runner->others[i]);
+    symm_stream_destroy(runner->job->ctx, runner->stream);
+    free(runner->test.staging);
+    symm_buffer_release(runner->buffers[0]);
+    symm_buffer_release(runner->buffers[1]);
+    free(runner->times);
+    free(runner->gathered);
+}
+
+int perf_run(const struct perf_job *job, const struct perf_options *options,
+             struct perf_report *report)
+{
+    struct runner runner = {.job = job, .options = options, .report = report};
+    int result;
+
+    runner.test.job = job;
+    runner.test.kind = options->kind;
+    runner.test.root = options->root;
+    runner.call =
+        (symm_call){.size = sizeof runner.call, .algorithm = options->algorithm};
+    runner.test.call = options->algorithm ? &runner.call : NULL;
+    result = allocate(&runner);
+    if (result == PERF_RIGHT) {
+        perf_report_table(report);
+        result = run_kinds_of_data(&runner);
+    }
+    if (result == PERF_RIGHT)
+        perf_report_foot(report);
+    release(&runner);
+    if (result == PERF_RIGHT && report->wrong > 0)
+        result = PERF_WRONG;
+    return result;
+}

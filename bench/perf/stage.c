@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stage.c - see stage.h: setting up and tearing down.
+ * The period itself is in stage_run.c.
+ */
+#include "perf/stage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(const struct perf_stage *stage)
+{
+    fprintf(stderr, "symm-perf: rank %d: out of memory\n", stage->job->rank);
+    return PERF_FAILED;
+}
+
+static bool allocate_arrays(struct perf_stage *stage)
+{
+    const struct program *program = stage->program;
+    size_t groups = (size_t)program->group_count, ops = (size_t)program->op_count + 1;
+    size_t streams = (size_t)program->stream_count;
+
+    stage->expect = perf_expect_create(program);
+    stage->teams = calloc(groups, sizeof *stage->teams);
+    stage->list = calloc(groups, sizeof *stage->list);
+    stage->place = calloc(groups, sizeof *stage->place);
+    stage->streams = calloc(streams, sizeof *stage->streams);
+    stage->private_out = calloc(streams, sizeof *stage->private_out);
+    stage->buffers = calloc((size_t)program->buffer_count + 1, sizeof *stage->buffers);
+    stage->steps = calloc(ops, sizeof *stage->steps);
+    stage->works = calloc(2 * ops, sizeof *stage->works); /* a put: barrier and put */
+    return stage->expect && stage->teams && stage->list && stage->place &&
+           stage->streams && stage->private_out && stage->buffers && stage->steps &&
+           stage->works;
+}
+
+static bool allocate_private_out(struct perf_stage *stage)
+{
+    const struct program *program = stage->program;
+
+    for (int s = 0; s < program->stream_count; s++) {
+        size_t most = 0;
+        for (int i = 0; i < program->op_count; i++) {
+            const struct program_op *op = &program->ops[i];
+            if (op->stream == s && op->out < 0 && op->result > most)
+                most = op->result;
+        }
+        stage->private_out[s] = stage->job->gpu
+                                    ? perf_gpu_alloc(stage->job->gpu, most + 1)
+                                    : calloc(1, most + 1);
+        if (!stage->private_out[s])
+            return false;
+    }
+    return true;
+}
+
+static int make_teams(struct perf_stage *stage)
+{
+    const struct program *program = stage->program;
+
+    for (int g = 0; g < program->group_count; g++)
+        program_find_rank(&program->groups[g], stage->job->rank, &stage->list[g],
+                          &stage->place[g]);
+    stage->teams[0] = stage->job->world;
+    for (int g = 1; g < program->group_count; g++) {
+        symm_status status = symm_team_split(stage->job->world, stage->list[g],
+                                             stage->place[g], &stage->teams[g]);
+        if (status != SYMM_OK)
+            return perf_job_failed(stage->job, status, program->groups[g].name);
+    }
+    return PERF_RIGHT;
+}
+
+static int make_streams(struct perf_stage *stage)
+{
+    /* On GPUs the first stream is one of ours, too: the default one cannot be captured. */
+    for (int s = stage->job->gpu ? 0 : 1; s < stage->program->stream_count; s++) {
+        symm_status status = symm_stream_create(stage->job->ctx, &stage->streams[s]);
+        if (status != SYMM_OK)
+            return perf_job_failed(stage->job, status, stage->program->streams[s]);
+    }
+    return PERF_RIGHT;
+}
+
+/* All call sites, then one rendezvous. The reference begins with zeroes, too. */
+static int make_buffers(struct perf_stage *stage)
+{
+    const struct program *program = stage->program;
+    symm_team *world = stage->job->world;
+    symm_status status;
+
+    for (int b = 0; b < program->buffer_count; b++) {
+        const struct program_buffer *buffer = &program->buffers[b];
+        status =
+            symm_empty_strided_p2p(world, buffer->dims, buffer->shape, buffer->stride,
+                                   buffer->dtype, buffer->alloc_id, &stage->buffers[b]);
+        if (status != SYMM_OK) {
+            int result = perf_job_failed(stage->job, status, buffer->name);
+            /* The plan has another size for it. */
+            return status == SYMM_ERR_MISMATCH ? PERF_REFUSED : result;
+        }
+    }
+    status = symm_rendezvous(world);
+    if (status != SYMM_OK)
+        return perf_job_failed(stage->job, status, "symm_rendezvous");
+    for (int b = 0; b < program->buffer_count; b++)
+        if (perf_job_fill(stage->job, symm_buffer_ptr(stage->buffers[b]), 0,
+                          program->buffers[b].bytes))
+            return PERF_FAILED;
+    for (int b = 0; b < program->buffer_count && status == SYMM_OK; b++)
+        /* under SYMM_RECORD: all that touches it will be told */
+        status = symm_record_read(world, symm_buffer_ptr(stage->buffers[b]), 0, NULL);
+    if (status == SYMM_OK)
+        status = symm_barrier(world, NULL, NULL);
+    if (status != SYMM_OK)
+        return perf_job_failed(stage->job, status, "symm_barrier");
+    return PERF_RIGHT;
+}
+
+/* On GPUs: memory of the host for one write or check at a time. */
+static int make_staging(struct perf_stage *stage)
+{
+    const struct program *program = stage->program;
+    size_t most = 1;
+
+    if (!stage->job->gpu)
+        return PERF_RIGHT;
+    for (int b = 0; b < program->buffer_count; b++)
+        if (program->buffers[b].bytes > most)
+            most = program->buffers[b].bytes;
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].result > most)
+            most = program->ops[i].result;
+    stage->staging = malloc(most);
+    return stage->staging ? PERF_RIGHT : no_memory(stage);
+}
+
+static bool has_buffer(const struct program_op *op, int buffer)
+{
+    for (int i = 0; i < op->buffer_count; i++)
+        if (op->buffers[i] == buffer)
+            return true;
+    return false;
+}
+
+/*
+ * Under a plan: may the result of this op be looked at when the op, or the wait for it, is
+ * over? A collective's has arrived only where the program reads it: it is looked at there.
+ * A put's has, but its bytes may be another buffer's at once if nobody reads it.
+ */
+static bool is_looked_at(const struct program *program, int index)
+{
+    const struct program_op *op = &program->ops[index];
+
+    if (op->kind != PROGRAM_WAIT)
+        return op->out < 0;
+    int buffer = program->ops[op->put].out;
+    for (int k = 1; k <= program->op_count; k++) {
+        const struct program_op *next = &program->ops[(index + k) % program->op_count];
+        if (next->kind == PROGRAM_READ || next->kind == PROGRAM_WRITE) {
+            if (has_buffer(next, buffer))
+                return next->kind == PROGRAM_READ;
+        } else if (next->kind != PROGRAM_WAIT && next->kind != PROGRAM_DEPEND) {
+            if (next->in == buffer || next->out == buffer)
+                return next->in == buffer;
+        }
+    }
+    return false;
+}
+
+/* Of the library's options: symm_env(7). */
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
+}
+
+int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
+                    const struct perf_options *options, const struct program *program)
+{
+    int result;
+
+    *stage = (struct perf_stage){.job = job,
+                                 .program = program,
+                                 .delay = options->delay,
+                                 .planned = options->plan || is_set("SYMM_PLAN"),
+                                 .recorded = is_set("SYMM_RECORD")};
+    pthread_mutex_init(&stage->lock, NULL);
+    pthread_cond_init(&stage->changed, NULL);
+    if (!allocate_arrays(stage) || !allocate_private_out(stage)) {
+        result = no_memory(stage);
+        goto err_close;
+    }
+    for (int i = 0; i < program->op_count; i++) {
+        stage->steps[i].stage = stage;
+        stage->steps[i].op = i;
+        stage->steps[i].random = (uint64_t)i * 1000003 + (uint64_t)job->rank + 1;
+        stage->steps[i].looks = !stage->planned || is_looked_at(program, i);
+    }
+    result = make_teams(stage);
+    if (result == PERF_RIGHT)
+        result = make_streams(stage);
+    if (result == PERF_RIGHT)
+        result = make_buffers(stage);
+    if (result == PERF_RIGHT)
+        result = make_staging(stage);
+    if (result == PERF_RIGHT)
+        return PERF_RIGHT;
+
+err_close:
+    perf_stage_close(stage);
+    return result;
+}
+
+void perf_stage_close(struct perf_stage *stage)
+{
+    const struct program *program = stage->program;
+
+    for (int i = 0; stage->works && i < stage->work_count; i++)
+        symm_work_release(stage->works[i]);
+    for (int s = 0; stage->streams && s < program->stream_count; s++)
+        if (stage->streams[s])
+            symm_stream_destroy(stage->job->ctx, stage->streams[s]);
+    for (int b = 0; stage->buffers && b < program->buffer_count; b++)
+        symm_buffer_release(stage->buffers[b]);
+    for (int g = program->group_count - 1; stage->teams && g > 0; g--)
+        if (stage->teams[g])
+            symm_team_destroy(stage->teams[g]);
+    for (int s = 0; stage->private_out && s < program->stream_count; s++)
+        if (stage->job->gpu)
+            perf_gpu_free(stage->job->gpu, stage->private_out[s]);
+        else
+            free(stage->private_out[s]);
+    perf_expect_destroy(stage->expect);
+    free(stage->teams);
+    free(stage->list);
+    free(stage->place);
+    free(stage->streams);
+    free(stage->private_out);
+    free(stage->buffers);
+    free(stage->steps);
+    free(stage->works);
+    free(stage->staging);
+    pthread_cond_destroy(&stage->changed);
+    pthread_mutex_destroy(&stage->lock);
+}

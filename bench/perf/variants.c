@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* variants.c - see variants.h. */
+#include "perf/variants.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf/stats.h"
+
+#define ROUNDS     5
+#define MOST_CALLS 200 /* of a round */
+
+symm_status perf_variants_open(struct perf_variants *variants,
+                               const struct perf_job *job, symm_team *team,
+                               char *const buffers[2], char *staging, void *stream,
+                               int graph)
+{
+    *variants = (struct perf_variants){.job = *job, .graph = graph};
+    variants->job.world = team;
+    variants->job.rank = symm_team_rank(team);
+    variants->job.size = symm_team_size(team);
+    variants->call = (symm_call){.size = sizeof variants->call, .stream = stream};
+    variants->test = (struct perf_case){
+        .send = buffers[0], .receive = buffers[1], .staging = staging};
+    variants->times =
+        calloc((size_t)PERF_ALGORITHMS * ROUNDS * MOST_CALLS, sizeof(double));
+    variants->gathered =
+        calloc((size_t)variants->job.size * (PERF_ALGORITHMS + 1), sizeof(double));
+    if (variants->times && variants->gathered)
+        return SYMM_OK;
+    perf_variants_close(variants);
+    return SYMM_ERR_NOMEM;
+}
+
+void perf_variants_close(struct perf_variants *variants)
+{
+    perf_case_finish(&variants->test);
+    free(variants->times);
+    free(variants->gathered);
+    variants->times = variants->gathered = NULL;
+}
+
+symm_status perf_variants_call(struct perf_variants *variants, enum perf_kind kind,
+                               symm_dtype dtype, symm_op op)
+{
+    struct perf_case *test = &variants->test;
+
+    perf_case_finish(test);
+    test->job =
+        &variants->job; /* here: the struct may have moved since it was opened */
+    test->call = &variants->call;
+    test->kind = kind;
+    test->dtype = dtype;
+    test->op = op;
+    return perf_case_prepare(test) ? SYMM_ERR_NOMEM : SYMM_OK;
+}
+
+/* ---- One algorithm -------------------------------------------------------------------- */
+
+static void name_algorithm(struct perf_variants *variants, int algorithm)
+{
+    variants->call.algorithm =
+        algorithm == PERF_AUTOMATIC
+            ? NULL
+            : symm_plan_algorithm_name((symm_plan_algorithm)algorithm);
+}
+
+static symm_status settle(const struct perf_variants *variants)
+{
+    if (!variants->job.gpu)
+        return SYMM_OK;
+    return perf_gpu_wait(variants->job.gpu, variants->call.stream) ? SYMM_ERR_SYSTEM
+                                                                   : SYMM_OK;
+}
+
+/* *can: false where the library has no such algorithm for this call, alike on all ranks. */
+static symm_status try_call(struct perf_variants *variants, int algorithm,
+                            bool in_place, bool *can)
+{
+    symm_status status;
+
+    name_algorithm(variants, algorithm);
+    status = perf_case_call(&variants->test, in_place);
+    *can = status == SYMM_OK;
+    if (status == SYMM_ERR_INVALID || status == SYMM_ERR_UNSUPPORTED)
+        return SYMM_OK;
+    return status == SYMM_OK ? settle(variants) : status;
+}
+
+/* Large calls fill a graph sooner. */
+static int graph_calls(const struct perf_variants *variants)
+{
+    int calls = variants->graph;
+
+    return variants->test.size >= (size_t)4 << 20 && calls > 10 ? 10 : calls;
+}
+
+static symm_status capture(struct perf_variants *variants, int algorithm, bool in_place)
+{
+    struct perf_gpu *gpu = variants->job.gpu;
+    symm_status status = SYMM_OK;
+
+    if (perf_gpu_capture(gpu, variants->call.stream))
+        return SYMM_ERR_SYSTEM;
+    name_algorithm(variants, algorithm);
+    for (int i = 0; i < graph_calls(variants) && status == SYMM_OK; i++)
+        status = perf_case_call(&variants->test, in_place);
+    if (perf_gpu_captured(gpu, variants->call.stream, &variants->graphs[algorithm]) &&
+        status == SYMM_OK)
+        status = SYMM_ERR_SYSTEM;
+    return status;
+}
+
+/* The ranks begin each replay together. */
+static symm_status replay(struct perf_variants *variants, int algorithm, double *us)
+{
+    struct perf_gpu *gpu = variants->job.gpu;
+    void *stream = variants->call.stream;
+    symm_status status;
+
+    variants->call.algorithm = NULL;
+    status = symm_barrier(variants->job.world, &variants->call, NULL);
+    if (status != SYMM_OK)
+        return status;
+    if (perf_gpu_mark(gpu, 0, stream) ||
+        perf_gpu_replay(gpu, variants->graphs[algorithm], stream) ||
+        perf_gpu_mark(gpu, 1, stream) || perf_gpu_elapsed(gpu, us))
+        return SYMM_ERR_SYSTEM;
+    *us /= graph_calls(variants);
+    return SYMM_OK;
+}
+
+static symm_status one_call(struct perf_variants *variants, int algorithm, int turn,
+                            bool in_place, double *us)
+{
+    symm_status status;
+    double begin;
+
+    name_algorithm(variants, algorithm);
+    perf_case_fill(&variants->test, in_place, turn % PERF_PHASES);
+    begin = perf_now();
+    status = perf_case_call(&variants->test, in_place);
+    *us = perf_now() - begin;
+    return status;
+}
+
+/* ---- All of them ---------------------------------------------------------------------- */
+
+/* Times of a round; the first of them on the host warms up what the last one left cold. */
+static int calls_for(const struct perf_variants *variants)
+{
+    static const struct {
+        size_t bytes;
+        int calls;
+    } steps[] = {{8192, MOST_CALLS}, {65536, 60}, {524288, 20}, {4194304, 6}};
+
+    if (variants->job.gpu)
+        return variants->test.size < (size_t)4 << 20 ? 3 : 2;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (variants->test.size <= steps[i].bytes)
+            return steps[i].calls;
+    return 3;
+}
+
+static symm_status run_round(struct perf_variants *variants, int algorithm, int round,
+                             bool in_place)
+{
+    int calls = calls_for(variants);
+    double *times =
+        variants->times + (algorithm * ROUNDS * MOST_CALLS) + (ptrdiff_t)round * calls;
+    symm_status status = SYMM_OK;
+    double cold;
+
+    if (!variants->job.gpu)
+        status = one_call(variants, algorithm, 0, in_place, &cold);
+    for (int i = 0; i < calls && status == SYMM_OK; i++)
+        status = variants->job.gpu
+                     ? replay(variants, algorithm, &times[i])
+                     : one_call(variants, algorithm, i, in_place, &times[i]);
+    return status;
+}
+
+/* Each rank's medians, and what the first of them gave for elapsed. */
+static symm_status combine(struct perf_variants *variants, unsigned which,
+                           double elapsed, struct perf_timing *timing)
+{
+    double mine[PERF_ALGORITHMS + 1] = {0};
+    struct perf_stats stats;
+    symm_status status;
+
+    for (int a = 0; a < PERF_ALGORITHMS; a++)
+        if (which & 1u << a) {
+            perf_stats_make(&stats,
+                            variants->times + (ptrdiff_t)a * ROUNDS * MOST_CALLS,
+                            (size_t)(ROUNDS * calls_for(variants)));
+            mine[a] = stats.p50;
+        }
+    mine[PERF_ALGORITHMS] = elapsed;
+    status =
+        perf_job_gather(&variants->job, mine, PERF_ALGORITHMS + 1, variants->gathered);
+    if (status != SYMM_OK)
+        return status;
+    *timing = (struct perf_timing){.elapsed = variants->gathered[PERF_ALGORITHMS]};
+    for (int r = 0; r < variants->job.size; r++)
+        for (int a = 0; a < PERF_ALGORITHMS; a++) {
+            double us = variants->gathered[r * (PERF_ALGORITHMS + 1) + a];
+            if (us > timing->us[a])
+                timing->us[a] = us;
+        }
+    return SYMM_OK;
+}
+
+/* Clears the bits of those that cannot. */
+static symm_status find_able(struct perf_variants *variants, bool in_place,
+                             unsigned *which)
+{
+    symm_status status = SYMM_OK;
+
+    for (int a = 0; a < PERF_ALGORITHMS && status == SYMM_OK; a++) {
+        bool can = false;
+
+        if (!(*which & 1u << a))
+            continue;
+        status = try_call(variants, a, in_place, &can);
+        if (status == SYMM_OK && can && variants->job.gpu)
+            status = capture(variants, a, in_place);
+        if (!can)
+            *which &= ~(1u << a);
+    }
+    return status;
+}
+
+static void set_size(struct perf_variants *variants, size_t bytes)
+{
+    enum perf_kind kind = variants->test.kind;
+    bool split = kind == PERF_REDUCE_SCATTER || kind == PERF_ALL_GATHER ||
+                 kind == PERF_ALL_TO_ALL;
+
+    perf_case_size(&variants->test, split ? bytes * (size_t)variants->job.size : bytes);
+}
+
+symm_status perf_variants_time(struct perf_variants *variants, size_t bytes,
+                               bool in_place, unsigned which, double elapsed,
+                               struct perf_timing *timing)
+{
+    symm_status status;
+
+    memset(variants->graphs, 0, sizeof variants->graphs);
+    set_size(variants, bytes);
+    perf_case_fill(&variants->test, in_place, 0);
+    status = find_able(variants, in_place, &which);
+    for (int round = 0; round < ROUNDS && status == SYMM_OK; round++)
+        for (int a = 0; a < PERF_ALGORITHMS && status == SYMM_OK; a++)
+            if (which & 1u << a)
+                status = run_round(variants, a, round, in_place);
+    for (int a = 0; a < PERF_ALGORITHMS; a++)
+        perf_gpu_graph_free(variants->job.gpu, variants->graphs[a]);
+    return status == SYMM_OK ? combine(variants, which, elapsed, timing) : status;
+}
+
+symm_status perf_variants_choice(struct perf_variants *variants, size_t bytes,
+                                 bool in_place, int *algorithm)
+{
+    const char *told;
+    symm_status status;
+    bool can = false;
+
+    set_size(variants, bytes);
+    status = try_call(variants, PERF_AUTOMATIC, in_place, &can);
+    if (status != SYMM_OK)
+        return status;
+    *algorithm = PERF_AUTOMATIC;
+    told = strstr(symm_explain(variants->job.world), " took ");
+    for (int a = 0; told && a < PERF_AUTOMATIC; a++) {
+        const char *name = symm_plan_algorithm_name((symm_plan_algorithm)a);
+        size_t length = strlen(name);
+
+        if (strncmp(told + 6, name, length) == 0 && told[6 + length] == ' ')
+            *algorithm = a;
+    }
+    return can ? SYMM_OK : SYMM_ERR_INVALID;
+}
