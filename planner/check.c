@@ -40,7 +40,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 bool symm__check_refuse(struct check *c, const char *format, ...)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 const struct symm_costs symm__costs_built_in = {
     .barrier_us = 1.5,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "cost_curves.h"
-#include "status.h"
+#include "util/status.h"
 
 #define MOST_CURVES 8192
 #define MOST_POINTS 1024 /* of a curve */

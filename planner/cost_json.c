@@ -13,7 +13,7 @@
 #include "cost.h"
 #include "cost_curves.h"
 #include "json_read.h"
-#include "status.h"
+#include "util/status.h"
 
 static symm_status read_number(struct json_reader *reader, const json_t *value,
                                bool positive, double *number)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 static int64_t round_up(size_t bytes)
 {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 symm_status symm__merge_nomem(void)
 {

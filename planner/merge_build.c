@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "merge.h"
-#include "status.h"
+#include "util/status.h"
 
 struct build {
     struct merge *merge;

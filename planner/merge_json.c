@@ -9,7 +9,7 @@
 
 #include "json_read.h"
 #include "merge.h"
-#include "status.h"
+#include "util/status.h"
 
 struct reading {
     struct json_reader json;

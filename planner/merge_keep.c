@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "merge.h"
-#include "status.h"
+#include "util/status.h"
 
 static void note(struct merge *merge, const struct merge_event *event, const char *why)
 {

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "merge.h"
-#include "status.h"
+#include "util/status.h"
 
 /* A kept event that is no local access. */
 struct step {

@@ -3,8 +3,8 @@
  * no_json.c - the readers of builds without jansson: each refuses, and says why.
  */
 #include "merge.h"
-#include "status.h"
 #include "symm/plan.h"
+#include "util/status.h"
 
 #if !SYMM_HAVE_JANSSON
 

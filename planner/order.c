@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 #define MAX_CLOCKS ((size_t)1 << 27) /* moments in one table: 512 MiB */
 

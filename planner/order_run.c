@@ -12,7 +12,7 @@
 
 #include "order.h"
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 struct run {
     struct order *order;

@@ -11,7 +11,7 @@
 #include "place_exact.h"
 #include "place_greedy.h"
 #include "place_tile.h"
-#include "status.h"
+#include "util/status.h"
 
 /*
  * The quick placement of up to FAST_ITEMS is some greedy ones and short searches, of

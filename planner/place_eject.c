@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "place_tree.h"
-#include "status.h"
+#include "util/status.h"
 
 #define CONFLICT_COST 10 /* work of a conflict: found, sorted twice, priced */
 #define SLIDE_COST    3  /* of a conflict: found and looked at */

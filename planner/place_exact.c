@@ -14,7 +14,7 @@
 
 #include "place_order.h"
 #include "place_search.h"
-#include "status.h"
+#include "util/status.h"
 
 #define TURN           UINT64_C(100000)
 #define DIVE           130

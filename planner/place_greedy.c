@@ -15,7 +15,7 @@
 #include "place_order.h"
 #include "place_sweep.h"
 #include "place_tree.h"
-#include "status.h"
+#include "util/status.h"
 
 /*
  * First fit by size and start always runs up to MUST_PAIRS pairs, some milliseconds,

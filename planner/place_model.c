@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "place_sort.h"
-#include "status.h"
+#include "util/status.h"
 
 #define BY_START 4096
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "place_sort.h"
-#include "status.h"
+#include "util/status.h"
 
 /* 0 to 1, from a seed and an index (splitmix64, Vigna). */
 static double scatter(uint64_t seed, uint64_t index)

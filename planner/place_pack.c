@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "place.h"
-#include "status.h"
 #include "symm/plan.h"
+#include "util/status.h"
 
 static symm_status place_items(const symm_pack_item *items, int count,
                                const struct symm_place_options *options,

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#include "status.h"
+#include "util/status.h"
 
 #define NONE       (-1)
 #define LOOK_ITEMS 1024 /* between two looks at the clock */

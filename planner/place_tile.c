@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 #define MOST_CHOICES 16 /* of one node; a node with more is never in the table */
 #define TABLE_BITS   20

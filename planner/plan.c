@@ -9,7 +9,7 @@
 
 #include "plan_private.h"
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 struct plan_private *symm__plan_new(void)
 {

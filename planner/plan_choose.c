@@ -15,7 +15,7 @@
 #include "place_chains.h"
 #include "plan_private.h"
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 #define MAX_SIZES   4
 #define MAX_CHOICES (MAX_SIZES + 4)

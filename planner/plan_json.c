@@ -11,7 +11,7 @@
 
 #include "json_read.h"
 #include "plan_private.h"
-#include "status.h"
+#include "util/status.h"
 
 /* The object in hand: element `index` of the root's list `list`; list NULL: the root. */
 struct reading {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 #define LARGEST (SIZE_MAX / 4)
 

@@ -11,7 +11,7 @@
 
 #include "json_read.h"
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 struct reading {
     struct json_reader json;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 struct adding {
     symm_program *program;

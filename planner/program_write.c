@@ -9,7 +9,7 @@
 
 #include "hash.h"
 #include "program_private.h"
-#include "status.h"
+#include "util/status.h"
 
 static void put_name(struct json_out *out, const char *key, const char *name)
 {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "hash.h"
-#include "status.h"
+#include "util/status.h"
 
 static json_t *complain(const char *name, const json_error_t *where, int error,
                         symm_status *status)

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "options.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #define GRANULARITY  ((size_t)2 << 20)
 #define OLDEST_MAJOR 8 /* of compute capability: what kernels are made for */

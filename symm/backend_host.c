@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 #define GRANULARITY ((size_t)2 << 20)
 #define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)

@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "options.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 /* ---- Groups ---------------------------------------------------------------------- */
 

@@ -24,8 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 enum { TEXT_BYTES = 4096, UUID_BYTES = 40 }; /* "GPU-" and 36 characters */
 

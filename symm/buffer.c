@@ -14,7 +14,7 @@
 #include "plan_team.h"
 #include "record.h"
 #include "register.h"
-#include "status.h"
+#include "util/status.h"
 
 #define MAX_NDIM 16
 

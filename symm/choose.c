@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 #define TWO_SHOT_BYTES 512  /* in place, from here on */
 #define PULL_BYTES     4096 /* out of place or moving data only, from here on */

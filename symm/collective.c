@@ -19,7 +19,7 @@
 #include "lane.h"
 #include "plan_team.h"
 #include "record.h"
-#include "status.h"
+#include "util/status.h"
 #include "wide.h"
 #include "work.h"
 

@@ -19,17 +19,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "costs.h"
 #include "cuda.h"
 #include "engine_team.h"
 #include "greeting.h"
-#include "log.h"
 #include "meet.h"
-#include "options.h"
 #include "record.h"
-#include "status.h"
 #include "symm/device.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
 {

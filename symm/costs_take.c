@@ -12,10 +12,10 @@
 
 #include "costs.h"
 #include "cuda.h"
-#include "log.h"
-#include "options.h"
-#include "status.h"
 #include "symm/plan.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 /* The processor as Linux names it; the first one's. */
 static void processor_name(char *name, size_t bytes)

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda_budget.h"
 #include "cuda_channel.h"
 #include "lane.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 /* ---- Pointers ----------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 
 #include "cuda_channel_table.h"
 #include "lane.h"
-#include "status.h"
+#include "util/status.h"
 
 #define DEFAULT_STREAM UINT64_MAX          /* its id */
 #define CAPTURED       (UINT64_C(1) << 63) /* in the id of a stream first met in a capture */

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "clock.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 static struct symm_channel_table *table_of(const symm_team *team)
 {

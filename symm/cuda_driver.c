@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "cuda_driver.h"
-#include "options.h"
-#include "status.h"
+#include "util/options.h"
+#include "util/status.h"
 
 /* The oldest driver that has all functions of the table is one for CUDA 12.1. */
 #define OLDEST_DRIVER "530"

@@ -13,10 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "clock.h"
 #include "cuda_calls.h"
 #include "engine_team.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                               void *arg)

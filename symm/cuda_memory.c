@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "backend_cuda.h"
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 /* ---- The table of what is mapped; with the space locked -------------------------- */
 

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "backend_cuda.h"
-#include "options.h"
-#include "status.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #define NAME_BYTES     64
 #define SUFFIX         ".fatbin"

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "cuda_calls.h"
-#include "log.h"
-#include "options.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 /* Variables of other libraries by which multicast is turned off on a machine. */
 static const char *forbidden_by(void)

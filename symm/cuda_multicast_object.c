@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 #include "cuda_multicast.h"
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 static CUmulticastObjectProp properties(int devices, size_t bytes)
 {

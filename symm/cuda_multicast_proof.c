@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "cuda_calls.h"
-#include "status.h"
+#include "util/status.h"
 
 #define PART  512u /* bytes: a line of 16 for each lane of a warp */
 #define TYPES 3u

@@ -7,7 +7,7 @@
 #include "cuda.h"
 #include "cuda_report.h"
 #include "register.h"
-#include "status.h"
+#include "util/status.h"
 
 static symm_status refuse(void)
 {

@@ -24,10 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda_calls.h"
 #include "lane.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 static CUdeviceptr device_address(const void *ptr)
 {

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda_calls.h"
 #include "cuda_channel_table.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 #include "wide.h"
 
 #define REASON_SECONDS                                                                 \

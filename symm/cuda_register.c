@@ -24,7 +24,7 @@
 
 #include "backend_cuda.h"
 #include "register.h"
-#include "status.h"
+#include "util/status.h"
 
 #define CHUNKS 32 /* allocations that one registration may reach over */
 

@@ -15,8 +15,8 @@
 #include "backend_cuda.h"
 #include "bind.h"
 #include "cuda_report.h"
-#include "options.h"
-#include "status.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #define PROOF_BYTES ((size_t)2 << 20)
 #define PROOF_WORDS (PROOF_BYTES / sizeof(uint64_t))

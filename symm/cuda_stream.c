@@ -9,9 +9,9 @@
  */
 #include <sched.h>
 
-#include "clock.h"
 #include "cuda_calls.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 #define SPIN_SECONDS  0.0002 /* yields before the first sleep */
 #define SLEEP_SECONDS 0.0001

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda_budget.h"
 #include "cuda_channel.h"
 #include "cuda_channel_table.h"
 #include "engine_team.h"
-#include "log.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/status.h"
 
 /* Tests begin near the wrap of 2^32; rounds wrap at a limit of their own. */
 static uint32_t first_round(uint32_t epoch)

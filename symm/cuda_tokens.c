@@ -26,8 +26,8 @@
 
 #include "backend_host.h"
 #include "cuda_calls.h"
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 /* One member's words, as mapped in this process. */
 struct symm_cuda_tokens {

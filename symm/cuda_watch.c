@@ -31,12 +31,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "clock.h"
 #include "cuda_budget.h"
 #include "cuda_channel.h"
 #include "engine_team.h"
-#include "log.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/status.h"
 
 #define SLICE_SECONDS   0.005
 #define RELEASE_SECONDS 0.02   /* between a team's failure and the end of its waits */

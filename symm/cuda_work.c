@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda_calls.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 #include "work.h"
 
 #define SPIN_SECONDS   0.0002 /* yields before the first sleep */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cuda_report.h"
-#include "status.h"
+#include "util/status.h"
 
 static void text_device(FILE *file, const struct symm_cuda_report *report, int index)
 {

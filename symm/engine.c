@@ -14,9 +14,9 @@
 
 #include "cuda.h"
 #include "engine_team.h"
-#include "log.h"
-#include "options.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #define PLUGIN_MPI "libsymm_mpi.so"
 

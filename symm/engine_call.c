@@ -5,10 +5,10 @@
  */
 #include <stdio.h>
 
-#include "clock.h"
 #include "cuda.h"
 #include "engine_team.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 #include "wide.h"
 
 struct symm_engine_request symm__engine_request(const struct symm_args *args)

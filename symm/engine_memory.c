@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "engine_team.h"
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 /* A call on one piece of memory. */
 struct piece {

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "util/clock.h"
 
 #define YIELD_SECONDS 0.002 /* of a wait, before it sleeps between two looks */
 #define NAP_SECONDS   2e-5

@@ -19,12 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "engine.h"
 #include "engine_nccl.h"
-#include "log.h"
-#include "options.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #define POLL_SECONDS  0.0002
 #define SPIN_SECONDS  0.002

@@ -8,7 +8,7 @@
  * receives; data that is only moved goes as bytes where NCCL does not know its type.
  */
 #include "engine_nccl.h"
-#include "status.h"
+#include "util/status.h"
 
 static bool is_float8(symm_dtype dtype)
 {

@@ -15,12 +15,12 @@
 #include <string.h>
 
 #include "calls.h"
-#include "clock.h"
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "record.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 #include "work.h"
 
 #define MOST_OPERATIONS 4096 /* of one batch */

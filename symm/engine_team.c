@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda.h"
 #include "engine_team.h"
-#include "log.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/status.h"
 #include "wide.h"
 
 #define CREATE_PART   0.75 /* of the deadline; the rest is for telling how it went */

@@ -9,7 +9,7 @@
 #include "context.h"
 #include "engine_team.h"
 #include "plan_team.h"
-#include "status.h"
+#include "util/status.h"
 
 static const char *barriers_text(uint32_t barriers)
 {

@@ -17,10 +17,10 @@
 
 #include "costs.h"
 #include "cuda.h"
-#include "log.h"
-#include "options.h"
 #include "record.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 static uint64_t text_hash(const char *text)
 {

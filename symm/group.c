@@ -9,7 +9,7 @@
 
 #include "context.h"
 #include "meet.h"
-#include "status.h"
+#include "util/status.h"
 
 symm_status symm_group_create(int n, symm_group **group)
 {

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 enum { FIRST_CAPACITY = 16 };
 

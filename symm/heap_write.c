@@ -20,8 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "emit.h"
-#include "status.h"
+#include "util/emit.h"
+#include "util/status.h"
 
 /* ---- Parts ----------------------------------------------------------------------- */
 

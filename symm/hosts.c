@@ -16,8 +16,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "options.h"
-#include "status.h"
+#include "util/options.h"
+#include "util/status.h"
 
 /* ---- Which host ------------------------------------------------------------------- */
 

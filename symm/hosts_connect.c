@@ -30,13 +30,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "hosts.h"
 #include "job.h"
-#include "log.h"
 #include "meet_wire.h"
-#include "ranks.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 
 #define HOSTS_MAGIC     0x53594d48u /* "SYMH" */
 #define HOSTS_VERSION   2u

@@ -10,7 +10,7 @@
 
 #include "cuda.h"
 #include "interop.h"
-#include "status.h"
+#include "util/status.h"
 
 #define DL_CPU      1 /* kDLCPU */
 #define DL_CUDA     2 /* kDLCUDA */

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "job_key.h"
-#include "status.h"
+#include "util/status.h"
 
 #define RANKS_MAX                                                                      \
     (1 << 20) /* far above any machine, far below what overflows a product */

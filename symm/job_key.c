@@ -25,7 +25,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "status.h"
+#include "util/status.h"
 
 const char *symm__job_variable(const char *name)
 {

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "control.h"
-#include "status.h"
+#include "util/status.h"
 
 #define PROCESS_EXITING 0x4u /* PF_EXITING in field 9 of /proc/PID/stat */
 #define CONFIRM_SECONDS 0.020

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "calls.h"
-#include "status.h"
+#include "util/status.h"
 
 symm_status symm__default_enter(symm_ctx *ctx)
 {

@@ -17,11 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "link_peer.h"
 #include "link_tcp.h"
-#include "ranks.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 #include "wire.h"
 
 #define LINK_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */

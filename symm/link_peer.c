@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "link_tcp.h"
-#include "ranks.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
 #include "wire.h"
 
 #define LINK_MAGIC        0x4c4d5953u /* "SYML" */

@@ -17,7 +17,7 @@
 #include <assert.h>
 
 #include "link.h"
-#include "status.h"
+#include "util/status.h"
 
 #define SYMM_LINK_CHUNK (32u << 10) /* bytes of a part in one packet */
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "clock.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 #define TCP_MAGIC 0x53594d54u /* "SYMT" */
 

@@ -18,12 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "hosts.h"
 #include "meet_place.h"
 #include "meet_wire.h"
-#include "status.h"
 #include "store.h"
+#include "util/clock.h"
+#include "util/status.h"
 #include "wire.h"
 
 /* ---- Messages -------------------------------------------------------------------- */

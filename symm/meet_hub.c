@@ -16,12 +16,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
 #include "meet_place.h"
 #include "meet_wire.h"
-#include "ranks.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 #include "wire.h"
 
 #define HUB_PENDING_MAX     64   /* connections that have not said HELLO yet */

@@ -12,11 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "meet_place.h"
 #include "meet_wire.h"
-#include "ranks.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 #include "wire.h"
 
 #define JOIN_PAUSE_FIRST 0.0002 /* between tries to connect */

@@ -17,11 +17,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
 #include "meet_wire.h"
-#include "options.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #define PLACE_TEMPORARY       "t-" /* and 16 hex digits */
 #define PLACE_TEMPORARY_BYTES 19   /* with its NUL */

@@ -20,7 +20,7 @@
 #include "cuda.h"
 #include "plan_team.h"
 #include "register.h"
-#include "status.h"
+#include "util/status.h"
 #include "wide.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options.h"
 #include "plan_team.h"
-#include "status.h"
+#include "util/options.h"
+#include "util/status.h"
 
 /* ---- The order in which things are found ---------------------------------------------- */
 

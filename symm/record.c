@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "lane.h"
-#include "log.h"
-#include "options.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct symm_recorder *list_first;

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "emit.h"
 #include "record.h"
-#include "status.h"
+#include "util/emit.h"
+#include "util/status.h"
 
 static void key_string(struct symm_emit *emit, const char *key, const char *value)
 {

@@ -17,7 +17,7 @@
 #include "engine_team.h"
 #include "plan_team.h"
 #include "register.h"
-#include "status.h"
+#include "util/status.h"
 #include "wide.h"
 
 /* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */

@@ -20,10 +20,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "meet_wire.h"
-#include "ranks.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 
 /* A busy store may hang up on a connection that it does not know yet: try again. */
 #define ATTEMPTS    8

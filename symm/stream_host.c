@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "backend_host.h"
-#include "clock.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 struct symm_stream {
     pthread_t worker;

@@ -20,7 +20,7 @@
 #include "plan_team.h"
 #include "record.h"
 #include "register.h"
-#include "status.h"
+#include "util/status.h"
 #include "wide.h"
 
 #define WORLD_UID 0x776f726cu

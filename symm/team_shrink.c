@@ -36,11 +36,11 @@
  */
 #include <stdio.h>
 
-#include "clock.h"
 #include "context.h"
-#include "ranks.h"
 #include "record.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 
 #define LOOK_SECONDS 2e-4        /* between two looks at the others */
 #define LAST_ATTEMPT 0xfff0u     /* they are counted in 16 bits */

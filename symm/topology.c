@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "status.h"
+#include "util/log.h"
+#include "util/status.h"
 
 #ifndef SYMM_HAVE_HWLOC
 #define SYMM_HAVE_HWLOC 0

@@ -8,8 +8,8 @@
  */
 #include <inttypes.h>
 
-#include "emit.h"
 #include "topology.h"
+#include "util/emit.h"
 
 /* "48 KiB", "1.5 GiB"; one decimal where it is not whole. */
 static void print_size(FILE *file, uint64_t bytes)

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "status.h"
+#include "util/status.h"
 
 enum { LEVELS = 5, MAX_CPUS = 1 << 20 }; /* caches of level 1..4 */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "context.h"
-#include "status.h"
+#include "util/status.h"
 
 static void *segment_address(const symm_team *team, const struct symm_segment *segment)
 {

@@ -20,9 +20,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "context.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 #include "wide.h"
 
 #define YIELD_SECONDS   0.002 /* before the first sleep */

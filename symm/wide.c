@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "cuda.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 #define LOOK_SECONDS   0.001
 #define REASON_SECONDS 0.25

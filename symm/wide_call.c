@@ -27,10 +27,10 @@
 #include <string.h>
 
 #include "calls.h"
-#include "clock.h"
 #include "cuda.h"
-#include "ranks.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
 #include "wide.h"
 
 enum way { RAILS, LEADERS, FLAT };

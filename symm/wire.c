@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "util/clock.h"
 
 union wire_control {
     struct cmsghdr align;

@@ -17,11 +17,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "clock.h"
 #include "cuda.h"
 #include "lane.h"
 #include "record.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 struct host_work {
     struct symm_work head;

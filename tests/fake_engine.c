@@ -18,9 +18,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "engine.h"
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 #define RANKS_MAX  64
 #define SLOT_BYTES 65536

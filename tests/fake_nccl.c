@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "util/clock.h"
 
 #define SYSTEM_ERROR 2
 #define SECONDS      60 /* that anything is waited for here */

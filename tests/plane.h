@@ -24,9 +24,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "harness.h" /* HARNESS_SLOW, HARNESS_TSAN */
-#include "status.h"
+#include "util/clock.h"
+#include "util/status.h"
 
 #define PLANE_MAX   64
 #define PLANE_LIMIT 250.0

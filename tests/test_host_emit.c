@@ -6,8 +6,8 @@
  * written in both formats, and Python reads it as one and the same object. Then misuse
  * and failing files, which must end in an error and nothing else.
  */
-#include "emit.h"
 #include "harness.h"
+#include "util/emit.h"
 
 #include <errno.h>
 #include <fcntl.h>

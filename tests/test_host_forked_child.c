@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
+#include "util/clock.h"
 
 #define DEADLINE 60.0
 

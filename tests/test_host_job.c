@@ -20,8 +20,8 @@
 #include <cmocka.h>
 
 #include "job.h"
-#include "status.h"
 #include "symm/symm.h"
+#include "util/status.h"
 
 /* The environment becomes "A=1 B=two words" split at spaces, and nothing else. */
 static void set_environment(const char *pairs)

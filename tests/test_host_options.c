@@ -21,10 +21,10 @@
 
 #include <cmocka.h>
 
-#include "log.h"
-#include "options.h"
-#include "status.h"
 #include "symm/symm.h"
+#include "util/log.h"
+#include "util/options.h"
+#include "util/status.h"
 
 #ifndef SYMM_SOURCE_DIR
 #define SYMM_SOURCE_DIR "."

@@ -17,10 +17,10 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
 #include "harness.h"
-#include "status.h"
 #include "tools/symmrun/store.c" /* the server itself: tests look at its bounds, too */
+#include "util/clock.h"
+#include "util/status.h"
 
 #define RANKS 4
 

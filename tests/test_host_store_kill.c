@@ -22,9 +22,9 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
-#include "status.h"
 #include "tools/symmrun/store.c" /* the server itself: its process is to be killed */
+#include "util/clock.h"
+#include "util/status.h"
 
 #define RANKS  4
 #define SECRET "000102030405060708090a0b0c0d0e0f"

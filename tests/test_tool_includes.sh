@@ -47,7 +47,7 @@ for folder in include symm kernels planner bench tests/rooms.txt; do
 done
 planted=0 missed=0
 must_fail include/symm/symm.h '#include <pthread.h>' 'only headers of the C standard'
-must_fail include/symm/symm.h '#include "status.h"' 'only public headers'
+must_fail include/symm/symm.h '#include "util/status.h"' 'only public headers'
 must_fail bench/perf/main.c '#include "../symm/status.h"' "from its part's root"
 must_fail bench/perf/main.c '#include <symm/job.h>' 'may write <symm/...>'
 must_fail tests/rooms.txt 'cut 9 symm/core/heap.h: symm/util/log.c' 'no longer includes'

@@ -2,7 +2,7 @@
 /* dtype.c - names and sizes of the types of data and the reductions; pure functions. */
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 size_t symm_dtype_size(symm_dtype dtype)
 {

@@ -8,13 +8,13 @@
  * the default. The environment is read at each call and never changed. Programs that
  * run with another user's rights ignore it (secure_getenv).
  */
-#include "options.h"
+#include "util/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "status.h"
+#include "util/status.h"
 
 enum option_kind { STRING, BYTES, SECONDS, INTEGER };
 

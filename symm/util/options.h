@@ -3,8 +3,8 @@
  * options.h - every SYMM_* variable in one table: name, kind, default, help.
  * symm_option_at and symm_env(7) show this table; a test compares them.
  */
-#ifndef SYMM_OPTIONS_H
-#define SYMM_OPTIONS_H
+#ifndef SYMM_UTIL_OPTIONS_H
+#define SYMM_UTIL_OPTIONS_H
 
 #include "symm/symm.h"
 

@@ -15,8 +15,8 @@
  * Refuses (EINVAL): a value in a map without its key, a key elsewhere, an end without
  * its begin, a second outermost value; (EOVERFLOW) more than SYMM_EMIT_DEPTH levels.
  */
-#ifndef SYMM_EMIT_H
-#define SYMM_EMIT_H
+#ifndef SYMM_UTIL_EMIT_H
+#define SYMM_UTIL_EMIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * once, so that several waits in a row share it. Times of different processes of one
  * host compare.
  */
-#ifndef SYMM_CLOCK_H
-#define SYMM_CLOCK_H
+#ifndef SYMM_UTIL_CLOCK_H
+#define SYMM_UTIL_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

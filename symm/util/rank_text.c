@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ranks.c - see ranks.h.
+ * rank_text.c - see rank_text.h.
  */
-#include "ranks.h"
+#include "util/rank_text.h"
 
 #include <stdio.h>
 

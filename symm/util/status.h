@@ -6,8 +6,8 @@
  * symm_last_error() and logs one line. Functions that only pass a status on do neither.
  * A sentence says what failed, with the values, for whom ("rank 3"), and what to try.
  */
-#ifndef SYMM_STATUS_H
-#define SYMM_STATUS_H
+#ifndef SYMM_UTIL_STATUS_H
+#define SYMM_UTIL_STATUS_H
 
 #include <stdarg.h>
 

@@ -7,13 +7,13 @@
  * control characters (a peer or a variable may hold any bytes) become '?', so that a
  * sentence is always one printable line. errno is as before after every function here.
  */
-#include "status.h"
+#include "util/status.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "log.h"
+#include "util/log.h"
 
 static _Thread_local char last_error[SYMM_ERROR_BYTES];
 

@@ -5,7 +5,7 @@
  * Guarantees and refusals: emit.h. The nesting is checked once, here, for both formats
  * (value_begin, value_end); what differs is how a thing is spelt.
  */
-#include "emit.h"
+#include "util/emit.h"
 
 #include <errno.h>
 #include <inttypes.h>

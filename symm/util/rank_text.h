@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ranks.h - what error sentences say of other ranks: who, and with which status.
+ * rank_text.h - what error sentences say of other ranks: who, and with which status.
  *
  * Each rank of a list is written as "rank N", so that a search for one of them finds
  * it: "rank 2", "rank 2, rank 5 and rank 7". What does not fit is counted: "rank 1 and
  * 40 more".
  */
-#ifndef SYMM_RANKS_H
-#define SYMM_RANKS_H
+#ifndef SYMM_UTIL_RANK_TEXT_H
+#define SYMM_UTIL_RANK_TEXT_H
 
 #include "symm/symm.h"
 

@@ -4,8 +4,8 @@
  * debug. SYMM_LOG_FILE takes %r (rank) and %p (pid). A sink replaces both. The library
  * never writes to stdout; without SYMM_LOG_FILE lines go to stderr.
  */
-#ifndef SYMM_LOG_H
-#define SYMM_LOG_H
+#ifndef SYMM_UTIL_LOG_H
+#define SYMM_UTIL_LOG_H
 
 enum symm_log_level { SYMM_LOG_ERROR, SYMM_LOG_WARN, SYMM_LOG_INFO, SYMM_LOG_DEBUG };
 

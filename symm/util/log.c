@@ -15,7 +15,7 @@
  * line being delivered by another thread may still reach the old sink after
  * symm_log_sink returns.
  */
-#include "log.h"
+#include "util/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "options.h"
+#include "util/options.h"
 
 #define LINE_BYTES 1024
 
