@@ -9,14 +9,14 @@
  * anything else is said, and never show it; ranks that are missing are named with their hosts;
  * strangers cost bounded memory and time, and do not keep the ranks from each other: a rank
  * whose connection is lost connects again, until both sides have confirmed it. After that
- * each packet carries a keyed hash (link_tcp.h).
+ * each packet carries a keyed hash (tcp.h).
  */
 #ifndef SYMM_HOSTS_H
 #define SYMM_HOSTS_H
 
 #include <sys/socket.h>
 
-#include "link_tcp.h"
+#include "net/tcp.h"
 #include "symm/symm.h"
 
 #define SYMM_HOST_NAME 32

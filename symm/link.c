@@ -18,11 +18,11 @@
 #include <string.h>
 
 #include "link_peer.h"
-#include "link_tcp.h"
+#include "net/seqpacket.h"
+#include "net/tcp.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
-#include "wire.h"
 
 #define LINK_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */
 #define LINK_CROWDED_SECONDS                                                           \

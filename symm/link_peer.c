@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link_tcp.h"
+#include "net/seqpacket.h"
+#include "net/tcp.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
-#include "wire.h"
 
 #define LINK_MAGIC        0x4c4d5953u /* "SYML" */
 #define LINK_VERSION      3u

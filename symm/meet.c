@@ -21,10 +21,10 @@
 #include "hosts.h"
 #include "meet_place.h"
 #include "meet_wire.h"
-#include "store.h"
+#include "net/seqpacket.h"
+#include "net/store_protocol.h"
 #include "util/clock.h"
 #include "util/status.h"
-#include "wire.h"
 
 /* ---- Messages -------------------------------------------------------------------- */
 

@@ -18,11 +18,11 @@
 
 #include "meet_place.h"
 #include "meet_wire.h"
+#include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rank_text.h"
 #include "util/status.h"
-#include "wire.h"
 
 #define HUB_PENDING_MAX     64   /* connections that have not said HELLO yet */
 #define HUB_PENDING_SECONDS 1.0  /* for one to say it */

@@ -14,10 +14,10 @@
 
 #include "meet_place.h"
 #include "meet_wire.h"
+#include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
-#include "wire.h"
 
 #define JOIN_PAUSE_FIRST 0.0002 /* between tries to connect */
 #define JOIN_PAUSE_LAST  0.002

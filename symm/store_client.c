@@ -7,7 +7,7 @@
  * little before the deadline, so that the ranks that did not come can be named. Nothing
  * that comes over the wire is used before it equals what this rank expects.
  */
-#include "store.h"
+#include "net/store_protocol.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

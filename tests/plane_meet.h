@@ -10,8 +10,8 @@
 
 #include "meet.h"
 #include "meet_place.h"
+#include "net/seqpacket.h"
 #include "plane.h"
-#include "wire.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -6,8 +6,8 @@
  * symm__meet_pairs. After every test the descriptors of each rank are as before.
  * Failures and deaths: test_host_link_fault.c.
  */
+#include "net/seqpacket.h"
 #include "plane_link.h"
-#include "wire.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -7,8 +7,8 @@
  * the descriptors of each rank are as before. The calls that an exchange makes are
  * defined here, so that the k-th of them can fail.
  */
+#include "net/seqpacket.h"
 #include "plane_link.h"
-#include "wire.h"
 
 #include <poll.h>
 #include <sys/socket.h>

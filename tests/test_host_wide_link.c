@@ -11,10 +11,10 @@
 #include <sys/socket.h>
 
 #include "hosts.h"
-#include "link_tcp.h"
 #include "meet.h"
+#include "net/seqpacket.h"
+#include "net/tcp.h"
 #include "plane.h"
-#include "wire.h"
 
 #include <cmocka.h>
 

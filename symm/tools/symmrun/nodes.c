@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "siphash.h"
+#include "net/siphash.h"
 #include "tools/symmrun/rendezvous.h"
 
 #define RENDEZVOUS_SECONDS 60.0

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "siphash.h"
+#include "net/siphash.h"
 
 #define PENDING_MAX     1024
 #define PENDING_SECONDS 5.0 /* for a connection to prove itself */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * store.c - the server of store.h: all-gathers for the ranks of this symmrun.
+ * store.c - the server of store_protocol.h: all-gathers for the ranks of this symmrun.
  *
  * One round at a time: once every rank's block is there, each gets all blocks; when the
  * earliest deadline of a round passes, each gets the list of who came. A rank that
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "store.h"
+#include "net/store_protocol.h"
 #include "tools/symmrun/nodes.h"
 
 #define REQUEST_SECONDS 2.0

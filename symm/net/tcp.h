@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link_tcp.h - packets over a TCP connection to a rank on another host.
+ * tcp.h - packets over a TCP connection to a rank on another host.
  *
- * To link_peer.c it is what a SOCK_SEQPACKET socket is (wire.h), but for descriptors: a
+ * To link_peer.c it is what a SOCK_SEQPACKET socket is (seqpacket.h), but for descriptors: a
  * packet goes and comes whole. One that has been taken for sending may still lie here in
  * part: `owes` says so, `flush` sends what goes. Each packet carries a keyed hash over its
  * number and bytes; a packet that is damaged, repeated, left out or too long ends the
@@ -10,16 +10,16 @@
  *
  * Sending may happen on any thread, receiving on one at a time.
  */
-#ifndef SYMM_LINK_TCP_H
-#define SYMM_LINK_TCP_H
+#ifndef SYMM_NET_TCP_H
+#define SYMM_NET_TCP_H
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "siphash.h"
+#include "net/seqpacket.h"
+#include "net/siphash.h"
 #include "symm/symm.h"
-#include "wire.h"
 
 #define SYMM_TCP_PACKET (33u << 10) /* the largest packet */
 

@@ -8,8 +8,8 @@
  * hide what is sent, and nothing protects an engine's own traffic. A forger's chance is 2^-64
  * a try, and a connection ends at the first wrong one.
  */
-#ifndef SYMM_SIPHASH_H
-#define SYMM_SIPHASH_H
+#ifndef SYMM_NET_SIPHASH_H
+#define SYMM_NET_SIPHASH_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * store.h - the exchange that symmrun serves: one all-gather of small blocks over TCP.
+ * store_protocol.h - the exchange that symmrun serves: one all-gather of small blocks over
+ * TCP.
  *
- * The client side is symm__store_allgather; the server is tools/symmrun/store.c, which shares
+ * The client side is symm__store_allgather; the server is store.c, which shares
  * only the layout of the messages, and siphash.h, with the library. A connection serves one
  * exchange. The client sends a hello with a random nonce, the server a welcome with its own
  * and a keyed hash over both: so the client knows that it is the job's store before it says
@@ -15,10 +16,10 @@
  * checked against what the receiver expects; they never choose an address or a size of
  * memory.
  */
-#ifndef SYMM_STORE_H
-#define SYMM_STORE_H
+#ifndef SYMM_NET_STORE_PROTOCOL_H
+#define SYMM_NET_STORE_PROTOCOL_H
 
-#include "siphash.h"
+#include "net/siphash.h"
 #include "symm/symm.h"
 
 #define SYMM_STORE_MAGIC        0x53594d53u /* "SYMS" */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wire.c - see wire.h.
+ * seqpacket.c - see seqpacket.h.
  */
-#include "wire.h"
+#include "net/seqpacket.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wire.h - packets with descriptors over connected SOCK_SEQPACKET sockets.
+ * seqpacket.h - packets with descriptors over connected SOCK_SEQPACKET sockets.
  *
  * A packet arrives whole or not at all. Received descriptors are CLOEXEC; whenever a
  * call does not return SYMM_WIRE_OK, none is left open. No policy: nothing here sets an
@@ -9,8 +9,8 @@
  * `until` is a point in time (symm__now()); 0 means one try without waiting, whether or
  * not the socket itself is blocking.
  */
-#ifndef SYMM_WIRE_H
-#define SYMM_WIRE_H
+#ifndef SYMM_NET_SEQPACKET_H
+#define SYMM_NET_SEQPACKET_H
 
 #include <stddef.h>
 #include <sys/uio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* link_tcp.c - see link_tcp.h. */
-#include "link_tcp.h"
+/* tcp.c - see tcp.h. */
+#include "net/tcp.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
