@@ -16,13 +16,13 @@
 #include <pthread.h>
 
 #include "backend.h"
-#include "control.h"
-#include "forks.h"
 #include "heap.h"
 #include "hosts.h"
 #include "job.h"
-#include "keeper.h"
-#include "link.h"
+#include "oob/control_page.h"
+#include "oob/exchange.h"
+#include "oob/forks.h"
+#include "oob/liveness.h"
 
 #define SYMM_MAX_RANKS   SYMM_MAX_LOCAL_RANKS
 #define SYMM_MAX_STREAMS 64

@@ -4,7 +4,7 @@
  *
  * Every way of meeting ends the same: each rank holds one connected SOCK_SEQPACKET socket
  * (CLOEXEC, non-blocking) to each other rank. What follows (descriptors, manifests) goes
- * over these sockets (link.h) and needs no name in any file system.
+ * over these sockets (exchange.h) and needs no name in any file system.
  *
  * Ways: by the job's key (a socket in a 0700 directory of the user), by the caller's own
  * allgather or symmrun's store (which agree on a fresh key, then meet by it), or as threads

@@ -4,9 +4,9 @@
  * failure gets from host to host.
  *
  * A death is seen by the hang-up of the rank's socket; a rank that has failed tells the
- * members on other hosts by a notice on theirs (link.h). Both are looked for by whoever waits
- * in the engine, at most once a millisecond. A rank that finalizes says so first: it is not
- * taken for dead.
+ * members on other hosts by a notice on theirs (exchange.h). Both are looked for by whoever
+ * waits in the engine, at most once a millisecond. A rank that finalizes says so first: it is
+ * not taken for dead.
  */
 #include "wide.h"
 

@@ -10,8 +10,8 @@
 #ifndef SYMM_TESTS_PLANE_LINK_H
 #define SYMM_TESTS_PLANE_LINK_H
 
-#include "link.h"
 #include "meet.h"
+#include "oob/exchange.h"
 #include "plane.h"
 
 #include <setjmp.h>

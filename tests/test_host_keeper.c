@@ -3,7 +3,7 @@
  * test_host_keeper.c - what a peer's live word tells: that its process lives, has finalized,
  * was killed, has replaced its program; or that somebody has written over the word.
  */
-#include "keeper.h"
+#include "oob/liveness.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "control.h"
 #include "harness.h"
+#include "oob/control_page.h"
 
 enum fate { LIVES, FINALIZES, IS_KILLED, EXECUTES, DAMAGES };
 

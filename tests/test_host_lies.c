@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "context.h"
-#include "link_peer.h"
+#include "oob/peer.h"
 
 #define RANKS 3
 

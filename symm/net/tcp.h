@@ -2,7 +2,7 @@
 /*
  * tcp.h - packets over a TCP connection to a rank on another host.
  *
- * To link_peer.c it is what a SOCK_SEQPACKET socket is (seqpacket.h), but for descriptors: a
+ * To peer.c it is what a SOCK_SEQPACKET socket is (seqpacket.h), but for descriptors: a
  * packet goes and comes whole. One that has been taken for sending may still lie here in
  * part: `owes` says so, `flush` sends what goes. Each packet carries a keyed hash over its
  * number and bytes; a packet that is damaged, repeated, left out or too long ends the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link_peer.h - one peer's side of an exchange: packets out and in, never waiting.
+ * peer.h - one peer's side of an exchange: packets out and in, never waiting.
  *
  * Each packet says which exchange it belongs to, so that it can be told from those of
  * an earlier one that failed half-way and from those of a peer that is at another step.
@@ -11,12 +11,12 @@
  * tells that the peer is there only if it stays the peer's last one for a moment. A NOTICE belongs to no
  * exchange: a team of that tag has failed on a rank of another host.
  */
-#ifndef SYMM_LINK_PEER_H
-#define SYMM_LINK_PEER_H
+#ifndef SYMM_OOB_PEER_H
+#define SYMM_OOB_PEER_H
 
 #include <assert.h>
 
-#include "link.h"
+#include "oob/exchange.h"
 #include "util/status.h"
 
 #define SYMM_LINK_CHUNK (32u << 10) /* bytes of a part in one packet */

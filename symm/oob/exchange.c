@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link.c - see link.h.
+ * exchange.c - see exchange.h.
  *
  * An exchange sends and receives with all peers at once, so that no size deadlocks:
  * sends first (whoever is at another step sees by our first packet where we are), then
@@ -9,7 +9,7 @@
  * whole; any other failure ends it at once, is told to all members, and is remembered
  * so that packets that still come of it do no harm.
  */
-#include "link.h"
+#include "oob/exchange.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link_peer.h"
 #include "net/seqpacket.h"
 #include "net/tcp.h"
+#include "oob/peer.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
@@ -58,7 +58,7 @@ void symm__parcels_finish(struct symm_parcel *parcels, int count)
 
 /* ---- Beginning ------------------------------------------------------------------- */
 
-/* Are the members what link.h says? *self: the own index. */
+/* Are the members what exchange.h says? *self: the own index. */
 static symm_status exchange_check(const struct symm_link *link,
                                   const struct symm_exchange *exchange, int *self)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * control.h - the page that each rank shows to its peers: is it alive, where does it wait,
- * has it failed, at which call sites has it been.
+ * control_page.h - the page that each rank shows to its peers: is it alive, where does it
+ * wait, has it failed, at which call sites has it been.
  *
  * A rank writes its own page; peers write the words of agreements in it (16 KiB), on CUDA
  * also the tables of channels and the budget of blocks (112 KiB), and read the rest. Nothing
@@ -10,8 +10,8 @@
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
  * Ranks that are processes map the rest of peers' pages read-only.
  */
-#ifndef SYMM_CONTROL_H
-#define SYMM_CONTROL_H
+#ifndef SYMM_OOB_CONTROL_PAGE_H
+#define SYMM_OOB_CONTROL_PAGE_H
 
 #include <stddef.h>
 

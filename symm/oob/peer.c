@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link_peer.c - see link_peer.h.
+ * peer.c - see peer.h.
  *
  * What is received is copied once, into private memory, and checked before use; totals
  * are checked against the maxima before anything is allocated for them.
  */
-#include "link_peer.h"
+#include "oob/peer.h"
 
 #include <errno.h>
 #include <inttypes.h>

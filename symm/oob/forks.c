@@ -2,7 +2,7 @@
 /*
  * forks.c - see forks.h. The list and its lock are global: fork() knows no context.
  */
-#include "forks.h"
+#include "oob/forks.h"
 
 #include <pthread.h>
 #include <unistd.h>

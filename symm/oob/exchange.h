@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link.h - the control plane: exchanges among some ranks over the meeting's sockets.
+ * exchange.h - the control plane: exchanges among some ranks over the meeting's sockets.
  *
  * One exchange = every member gives bytes and descriptors, every member gets those of every
  * other. All collective steps of the library (init, split, rendezvous) are exchanges. It is
@@ -16,8 +16,8 @@
  * number that any member has come to.
  * One exchange at a time runs on a link: the caller sees to that.
  */
-#ifndef SYMM_LINK_H
-#define SYMM_LINK_H
+#ifndef SYMM_OOB_EXCHANGE_H
+#define SYMM_OOB_EXCHANGE_H
 
 #include "symm/symm.h"
 

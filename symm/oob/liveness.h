@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * keeper.h - how peers learn of this process's death within microseconds.
+ * liveness.h - how peers learn of this process's death within microseconds.
  *
  * A thread of the library holds a robust futex in the control page for life. When the
  * process dies the kernel sets bit 30 of that word before it frees the address space, so
@@ -8,8 +8,8 @@
  * list is the keeper's own (set_robust_list for that thread): nothing the kernel follows and
  * nothing glibc interprets lies in shared memory.
  */
-#ifndef SYMM_KEEPER_H
-#define SYMM_KEEPER_H
+#ifndef SYMM_OOB_LIVENESS_H
+#define SYMM_OOB_LIVENESS_H
 
 #include "symm/symm.h"
 

@@ -8,8 +8,8 @@
  * context belongs to one process.
  * Not covered: children made by clone() or _Fork(), which run no handlers.
  */
-#ifndef SYMM_FORKS_H
-#define SYMM_FORKS_H
+#ifndef SYMM_OOB_FORKS_H
+#define SYMM_OOB_FORKS_H
 
 #include "symm/symm.h"
 

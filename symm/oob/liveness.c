@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * keeper.c - see keeper.h. The list has one entry; its node is private memory and
+ * liveness.c - see liveness.h. The list has one entry; its node is private memory and
  * futex_offset leads from it to the shared word.
  */
-#include "keeper.h"
+#include "oob/liveness.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "control.h"
+#include "oob/control_page.h"
 #include "util/status.h"
 
 #define PROCESS_EXITING 0x4u /* PF_EXITING in field 9 of /proc/PID/stat */
