@@ -19,11 +19,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bootstrap/bootstrap.h"
 #include "costs.h"
 #include "cuda.h"
 #include "engine_team.h"
 #include "greeting.h"
-#include "meet.h"
 #include "record.h"
 #include "symm/device.h"
 #include "util/clock.h"

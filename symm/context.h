@@ -16,9 +16,9 @@
 #include <pthread.h>
 
 #include "backend.h"
+#include "bootstrap/hosts.h"
+#include "bootstrap/job.h"
 #include "heap.h"
-#include "hosts.h"
-#include "job.h"
 #include "oob/control_page.h"
 #include "oob/exchange.h"
 #include "oob/forks.h"

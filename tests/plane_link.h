@@ -10,7 +10,7 @@
 #ifndef SYMM_TESTS_PLANE_LINK_H
 #define SYMM_TESTS_PLANE_LINK_H
 
-#include "meet.h"
+#include "bootstrap/bootstrap.h"
 #include "oob/exchange.h"
 #include "plane.h"
 

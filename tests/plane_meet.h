@@ -8,8 +8,8 @@
 #ifndef SYMM_TESTS_PLANE_MEET_H
 #define SYMM_TESTS_PLANE_MEET_H
 
-#include "meet.h"
-#include "meet_place.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/socket_path.h"
 #include "net/seqpacket.h"
 #include "plane.h"
 

@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "job.h"
+#include "bootstrap/job.h"
 #include "symm/symm.h"
 #include "util/status.h"
 

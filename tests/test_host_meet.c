@@ -6,7 +6,7 @@
  * are held by processes; strangers, wrong ranks and groups with the same key are part
  * of them. Kills and failing system calls: test_host_meet_fault.c.
  */
-#include "meet_wire.h"
+#include "bootstrap/protocol.h"
 #include "plane_meet.h"
 
 static const uint8_t wrong_secret[SYMM_SECRET_BYTES] = "0123456789abcdf";

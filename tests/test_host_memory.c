@@ -30,8 +30,8 @@
 
 #include <cmocka.h>
 
+#include "bootstrap/bootstrap.h"
 #include "context.h"
-#include "meet.h"
 #include "symm/device.h"
 
 #define GRANULE ((size_t)2 << 20)

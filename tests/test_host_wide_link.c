@@ -10,8 +10,8 @@
 #include <setjmp.h>
 #include <sys/socket.h>
 
-#include "hosts.h"
-#include "meet.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/hosts.h"
 #include "net/seqpacket.h"
 #include "net/tcp.h"
 #include "plane.h"

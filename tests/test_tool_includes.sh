@@ -48,6 +48,8 @@ done
 planted=0 missed=0
 must_fail include/symm/symm.h '#include <pthread.h>' 'only headers of the C standard'
 must_fail include/symm/symm.h '#include "util/status.h"' 'only public headers'
+must_fail symm/tools/symm-info/main.c '#  include "bootstrap/job.h"' \
+    'may not include symm/bootstrap'
 must_fail bench/perf/main.c '#include "../symm/status.h"' "from its part's root"
 must_fail bench/perf/main.c '#include <symm/job.h>' 'may write <symm/...>'
 must_fail tests/rooms.txt 'cut 9 symm/core/heap.h: symm/util/log.c' 'no longer includes'

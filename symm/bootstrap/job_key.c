@@ -14,7 +14,7 @@
  * enough: its process id and start time name the job on this host (the manager starts
  * one process a host and job).
  */
-#include "job_key.h"
+#include "bootstrap/job_key.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet_place.c - see meet_place.h.
+ * socket_path.c - see socket_path.h.
  */
-#include "meet_place.h"
+#include "bootstrap/socket_path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "meet_wire.h"
+#include "bootstrap/protocol.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/options.h"

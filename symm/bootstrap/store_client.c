@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "meet_wire.h"
+#include "bootstrap/protocol.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"

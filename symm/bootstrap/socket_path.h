@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet_place.h - the meeting's socket: <base>/symm-<uid>/<32 hex digits>.
+ * socket_path.h - the meeting's socket: <base>/symm-<uid>/<32 hex digits>.
  *
  * base: SYMM_RUNTIME_DIR, else XDG_RUNTIME_DIR if it is this user's own, writable and
  * short enough for a socket's address, else /tmp. The directory symm-<uid> must be a
@@ -13,8 +13,8 @@
  * A name is removed only if connect() proves that nobody listens. A kill leaves at most
  * one name and its directory; the next hub of this user removes both, however young.
  */
-#ifndef SYMM_MEET_PLACE_H
-#define SYMM_MEET_PLACE_H
+#ifndef SYMM_BOOTSTRAP_SOCKET_PATH_H
+#define SYMM_BOOTSTRAP_SOCKET_PATH_H
 
 #include "symm/symm.h"
 

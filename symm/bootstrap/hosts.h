@@ -11,8 +11,8 @@
  * whose connection is lost connects again, until both sides have confirmed it. After that
  * each packet carries a keyed hash (tcp.h).
  */
-#ifndef SYMM_HOSTS_H
-#define SYMM_HOSTS_H
+#ifndef SYMM_BOOTSTRAP_HOSTS_H
+#define SYMM_BOOTSTRAP_HOSTS_H
 
 #include <sys/socket.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet_hub.c - rank 0's side of a meeting by key.
+ * root.c - rank 0's side of a meeting by key.
  *
  * Gathers the joiners, hands out the sockets between them, and ends the meeting for all
  * at once, well or badly. Guarantees: connections that do not prove to be a joiner are
@@ -16,8 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "meet_place.h"
-#include "meet_wire.h"
+#include "bootstrap/protocol.h"
+#include "bootstrap/socket_path.h"
 #include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/log.h"

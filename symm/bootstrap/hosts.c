@@ -3,7 +3,7 @@
  * hosts.c - which host a rank is on, and where it listens (hosts.h); the connections are
  * made in hosts_connect.c.
  */
-#include "hosts.h"
+#include "bootstrap/hosts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

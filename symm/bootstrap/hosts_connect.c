@@ -30,9 +30,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hosts.h"
-#include "job.h"
-#include "meet_wire.h"
+#include "bootstrap/hosts.h"
+#include "bootstrap/job.h"
+#include "bootstrap/protocol.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rank_text.h"

@@ -7,8 +7,8 @@
  * SYMM_ERR_JOB naming the missing variable. Reads the environment and, under PMI, asks the
  * process manager for the job's name over PMI_FD; never binds a port.
  */
-#ifndef SYMM_JOB_H
-#define SYMM_JOB_H
+#ifndef SYMM_BOOTSTRAP_JOB_H
+#define SYMM_BOOTSTRAP_JOB_H
 
 #include "symm/symm.h"
 

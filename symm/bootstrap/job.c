@@ -11,12 +11,12 @@
  * with a sentence that names the variable. Whether ranks on other hosts can be served
  * is not decided here. Refuses to guess: a missing number is an error, not a default.
  */
-#include "job.h"
+#include "bootstrap/job.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "job_key.h"
+#include "bootstrap/job_key.h"
 #include "util/status.h"
 
 #define RANKS_MAX                                                                      \

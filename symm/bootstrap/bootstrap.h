@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet.h - how the ranks of one host find each other, once, at start.
+ * bootstrap.h - how the ranks of one host find each other, once, at start.
  *
  * Every way of meeting ends the same: each rank holds one connected SOCK_SEQPACKET socket
  * (CLOEXEC, non-blocking) to each other rank. What follows (descriptors, manifests) goes
@@ -18,10 +18,10 @@
  * did come; nothing is left in the file system on success, error or a kill after the meeting.
  * Refuses: other users, wrong secret, rank or size, duplicate ranks, damaged messages.
  */
-#ifndef SYMM_MEET_H
-#define SYMM_MEET_H
+#ifndef SYMM_BOOTSTRAP_BOOTSTRAP_H
+#define SYMM_BOOTSTRAP_BOOTSTRAP_H
 
-#include "job.h"
+#include "bootstrap/job.h"
 
 struct symm_tcp;
 

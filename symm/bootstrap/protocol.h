@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet_wire.h - what rank 0 (the hub) and the other ranks (joiners) say to each other.
+ * protocol.h - what rank 0 (the hub) and the other ranks (joiners) say to each other.
  *
  * A packet holds one message of fixed size. A joiner says HELLO, and gets WELCOME or
  * REFUSED (with a reason). When all have come the hub sends PEERS: sockets to the other
@@ -12,12 +12,12 @@
  *
  * A joiner's random nonce is part of all messages from and to it.
  */
-#ifndef SYMM_MEET_WIRE_H
-#define SYMM_MEET_WIRE_H
+#ifndef SYMM_BOOTSTRAP_PROTOCOL_H
+#define SYMM_BOOTSTRAP_PROTOCOL_H
 
 #include <assert.h>
 
-#include "meet.h"
+#include "bootstrap/bootstrap.h"
 
 #define SYMM_MEET_MAGIC    0x4d4d5953u /* "SYMM" */
 #define SYMM_MEET_PROTOCOL 1u

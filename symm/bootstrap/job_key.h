@@ -7,10 +7,10 @@
  * gives no name of the job is SYMM_ERR_JOB naming the variable; SYMM_JOB_ID replaces
  * them all.
  */
-#ifndef SYMM_JOB_KEY_H
-#define SYMM_JOB_KEY_H
+#ifndef SYMM_BOOTSTRAP_JOB_KEY_H
+#define SYMM_BOOTSTRAP_JOB_KEY_H
 
-#include "job.h"
+#include "bootstrap/job.h"
 
 /* A launcher's variable; NULL if unset or empty. */
 const char *symm__job_variable(const char *name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet_join.c - the side of ranks 1 and up of a meeting by key.
+ * join.c - the side of ranks 1 and up of a meeting by key.
  *
  * Tries to connect until rank 0 is there, says who it is, then does as the hub says.
  * Every way out has a sentence: nobody opened the meeting, we were refused and why, who
@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "meet_place.h"
-#include "meet_wire.h"
+#include "bootstrap/protocol.h"
+#include "bootstrap/socket_path.h"
 #include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/rank_text.h"

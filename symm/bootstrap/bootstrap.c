@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet.c - the ways to meet, and what hub and joiners share (meet_wire.h).
+ * bootstrap.c - the ways to meet, and what hub and joiners share (protocol.h).
  *
  * Bootstrap and store agree on a random key of rank 0 (and, by the caller's allgather, a
  * secret); the entries that the
  * ranks exchange for that also show whether the caller's allgather keeps the order of
  * ranks.
  */
-#include "meet.h"
+#include "bootstrap/bootstrap.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,9 +18,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hosts.h"
-#include "meet_place.h"
-#include "meet_wire.h"
+#include "bootstrap/hosts.h"
+#include "bootstrap/protocol.h"
+#include "bootstrap/socket_path.h"
 #include "net/seqpacket.h"
 #include "net/store_protocol.h"
 #include "util/clock.h"
