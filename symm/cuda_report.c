@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "backend_cuda.h"
-#include "bind.h"
 #include "cuda_report.h"
+#include "topology/bind.h"
 #include "util/options.h"
 #include "util/status.h"
 

@@ -7,9 +7,9 @@
  * and /proc; the first GPU is near the second CPU. Skipped where there is one CPU only.
  */
 #include "backend_cuda.h"
-#include "bind.h"
 #include "device.h"
 #include "driver.h"
+#include "topology/bind.h"
 #include "tree.h"
 
 #include <setjmp.h>

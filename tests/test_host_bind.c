@@ -7,8 +7,8 @@
  * that the test fills; what is expected of CUDA_VISIBLE_DEVICES is what driver 580 did on a
  * machine with two H200.
  */
-#include "bind.h"
 #include "harness.h"
+#include "topology/bind.h"
 #include "tree.h"
 
 #include <setjmp.h>

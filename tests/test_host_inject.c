@@ -21,7 +21,7 @@
  */
 #include "harness.h"
 #include "inject_wrap.h"
-#include "topology.h"
+#include "topology/topology.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -8,8 +8,8 @@
  * even and contiguous. The machine that the test runs on is read by both readers, which
  * must agree.
  */
-#include "bind.h"
 #include "harness.h"
+#include "topology/bind.h"
 #include "tree.h"
 
 #include <errno.h>

@@ -52,6 +52,8 @@ must_fail symm/tools/symm-info/main.c '#  include "bootstrap/job.h"' \
     'may not include symm/bootstrap'
 must_fail bench/perf/main.c '#include "../symm/status.h"' "from its part's root"
 must_fail bench/perf/main.c '#include <symm/job.h>' 'may write <symm/...>'
+must_fail symm/util/status.h '#include "topology/bind.h"' \
+    'these modules include each other'
 must_fail tests/rooms.txt 'cut 9 symm/core/heap.h: symm/util/log.c' 'no longer includes'
 must_fail tests/rooms.txt 'circle: symm/core/heap symm/util/log' 'no such circle'
 [ "$missed" = 0 ] || exit 1

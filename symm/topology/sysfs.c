@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * topology_sys.c - the machine as the kernel's /sys tells it, where there is no hwloc.
+ * sysfs.c - the machine as the kernel's /sys tells it, where there is no hwloc.
  *
  * Reads the online CPUs, their packages, cores, caches (levels 1 to 4, not those for
  * instructions alone) and NUMA nodes. What a file doesn't say is left out: a system
@@ -10,7 +10,7 @@
  * CPUs; then cores in the order of node, caches and number, so that neighbours in the
  * tree are neighbours in the machine.
  */
-#include "topology.h"
+#include "topology/topology.h"
 
 #include <ctype.h>
 #include <errno.h>

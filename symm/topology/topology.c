@@ -5,9 +5,9 @@
  * The one file that knows hwloc (2.x; nothing is used that 3.0 changes). Without it, in
  * the build or when it fails at run time, /sys is read instead. Whatever hwloc says,
  * what a process may run on is its affinity. Devices are not asked of hwloc: it finds
- * them with plug-ins that start the drivers of GPUs (see bind_gpus.c).
+ * them with plug-ins that start the drivers of GPUs (see gpus.c).
  */
-#include "topology.h"
+#include "topology/topology.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bind_gpus.c - the GPUs that CUDA would show this process, and the CPUs near each.
+ * gpus.c - the GPUs that CUDA would show this process, and the CPUs near each.
  *
  * Without asking CUDA: starting its driver takes half a second a rank, makes a thread that
  * would keep the old affinity, and leaves a process whose children cannot use it. (hwloc's
@@ -15,7 +15,7 @@
  * Refuses, with a log line and no GPUs: models that differ where numbers or nothing choose
  * among them and CUDA_DEVICE_ORDER is not PCI_BUS_ID; parts of a GPU (MIG-...).
  */
-#include "bind.h"
+#include "topology/bind.h"
 
 #include <ctype.h>
 #include <dirent.h>

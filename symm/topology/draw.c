@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * topology_draw.c - the machine as a text tree for people and as JSON for programs.
+ * draw.c - the machine as a text tree for people and as JSON for programs.
  *
  * A place with a single cache or core below it shares its line with that ("L2 1 MiB, L1
  * 48 KiB, core 0"), and a core's line ends in its PUs, so that a line is a core. PUs
@@ -8,7 +8,7 @@
  */
 #include <inttypes.h>
 
-#include "topology.h"
+#include "topology/topology.h"
 #include "util/emit.h"
 
 /* "48 KiB", "1.5 GiB"; one decimal where it is not whole. */

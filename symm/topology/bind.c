@@ -13,7 +13,7 @@
  * host with equal affinity get disjoint cores, and where there are fewer cores than ranks
  * neighbours share one. Memory policy is left alone: pages go where they are touched first.
  */
-#include "bind.h"
+#include "topology/bind.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,15 +2,15 @@
 /*
  * topology.h - the machine as plain data: a tree of places, flat and in preorder.
  *
- * Two readers fill the same structure: hwloc (topology.c) and /sys (topology_sys.c).
+ * Two readers fill the same structure: hwloc (topology.c) and /sys (sysfs.c).
  * What is drawn and how ranks share the cores (bind.h) then depends on the data alone.
  *
  * Invariants (symm__topology_check): places[0] is the machine, at depth 0; a place is
  * at most one deeper than the one before it; every PU lies under a CORE; NODEs, which
  * say where memory is, have nothing below them.
  */
-#ifndef SYMM_TOPOLOGY_H
-#define SYMM_TOPOLOGY_H
+#ifndef SYMM_TOPOLOGY_TOPOLOGY_H
+#define SYMM_TOPOLOGY_TOPOLOGY_H
 
 #include <sched.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ symm_status symm__cpus_read(struct symm_cpus *cpus) SYMM_MUST_CHECK;
 symm_status symm__cpus_create(struct symm_cpus *cpus, size_t count) SYMM_MUST_CHECK;
 void symm__cpus_finish(struct symm_cpus *cpus);
 
-/* topology_sys.c: sys is "/sys", or a copy of its layout. */
+/* sysfs.c: sys is "/sys", or a copy of its layout. */
 symm_status symm__topology_read_sys(struct symm_topology *topology,
                                     const char *sys) SYMM_MUST_CHECK;
 /* Reads a small file whose name is given by format; false: it can't be, or is empty. */
@@ -82,7 +82,7 @@ bool symm__sys_read(char *text, size_t bytes, const char *format, ...)
 /* The next range of a list as "0-3,8"; false at its end, or where it is none. */
 bool symm__sys_range(const char **text, unsigned *first, unsigned *last);
 
-/* topology_draw.c */
+/* draw.c */
 void symm__topology_draw_text(const struct symm_topology *topology, FILE *file);
 int symm__topology_draw_json(const struct symm_topology *topology,
                              int fd); /* 0 or errno */

@@ -2,10 +2,10 @@
 /*
  * bind.h - which cores a rank gets: its share of those near its GPU, or of all.
  */
-#ifndef SYMM_BIND_H
-#define SYMM_BIND_H
+#ifndef SYMM_TOPOLOGY_BIND_H
+#define SYMM_TOPOLOGY_BIND_H
 
-#include "topology.h"
+#include "topology/topology.h"
 
 #define SYMM_BIND_GPUS 64 /* of a host; more are left out */
 #define SYMM_BUS_BYTES 16 /* "0000:1b:00.0" */
@@ -29,7 +29,7 @@ struct symm_share {
 };
 
 /*
- * bind_gpus.c: root is "", or a folder with /proc, /sys and /dev of a machine. Without the
+ * gpus.c: root is "", or a folder with /proc, /sys and /dev of a machine. Without the
  * driver's list, or where CUDA's order cannot be told, there are none (one log line).
  */
 symm_status symm__gpus_read(struct symm_gpus *gpus, const char *root) SYMM_MUST_CHECK;
