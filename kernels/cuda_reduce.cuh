@@ -7,7 +7,7 @@
  * kernels. symm_fold_any is the same for a dtype and op known at run time only.
  *
  * Guarantees what symm.h says under "Reductions", with the bits that the host's kernels give
- * (reduce_body.h), up to a NaN's payload: small floats accumulate in float32 and are rounded
+ * (body.h), up to a NaN's payload: small floats accumulate in float32 and are rounded
  * once; minima and maxima compare integers that order as the values do, so -0 < +0 and NaN
  * wins. A unit may be filled up with anything: elements do not touch each other. No product
  * is ever added to something, so there is nothing to contract.

@@ -11,7 +11,7 @@
 #ifndef SYMM_KERNELS_LAUNCH_H
 #define SYMM_KERNELS_LAUNCH_H
 
-#include "reduce.h"
+#include "kernels/reduce/reduce.h"
 #include "symm/device.h"
 #include "symm/symm.h"
 

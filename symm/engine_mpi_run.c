@@ -2,10 +2,11 @@
 /*
  * engine_mpi_run.c - operations of the MPI engine: collectives, sends and receives.
  *
- * MPI moves bytes; sums are made by the library's own reductions (kernels/reduce.h), in rank
- * order, each element by one rank: so every dtype and op has the semantics of symm.h, with
- * the same bits on all ranks, run after run, and a NaN is where symm.h puts it. An all_reduce
- * is an all_to_all of slices, a sum, and an all_gather; a small one an all_gather and a sum.
+ * MPI moves bytes; sums are made by the library's own reductions (kernels/reduce/reduce.h), in
+ * rank order, each element by one rank: so every dtype and op has the semantics of symm.h,
+ * with the same bits on all ranks, run after run, and a NaN is where symm.h puts it. An
+ * all_reduce is an all_to_all of slices, a sum, and an all_gather; a small one an all_gather
+ * and a sum.
  *
  * Everything goes in pieces through memory of the engine (engine_mpi.h says why): a
  * collective's is bounded by PIECE_BYTES for what comes in and as much for what goes out.

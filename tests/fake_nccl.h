@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "engine_nccl_table.h"
-#include "reduce.h"
+#include "kernels/reduce/reduce.h"
 
 #define FAKE_API       __attribute__((visibility("default")))
 #define FAKE_RANKS     16

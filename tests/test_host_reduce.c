@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "host_reduce_reference.h"
-#include "reduce.h"
+#include "kernels/reduce/reduce.h"
 
 #define MAX_SRC    16
 #define MAX_DST    3

@@ -74,7 +74,7 @@ fi
 toolkit=$(sed -n 's/^SYMM_CUDA_INCLUDE:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mpi=$(sed -n 's/^MPI_C_HEADER_DIR:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mapfile -t headers < <(find "$root/symm" -name '*.h')
-for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce.h; do
+for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce/reduce.h; do
     case $path in
     */cuda_driver.h | */backend_cuda.h | */cuda_multicast.h | */cuda_calls.h | \
         */cuda_channel.h)

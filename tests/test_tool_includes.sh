@@ -50,10 +50,14 @@ must_fail include/symm/symm.h '#include <pthread.h>' 'only headers of the C stan
 must_fail include/symm/symm.h '#include "util/status.h"' 'only public headers'
 must_fail symm/tools/symm-info/main.c '#  include "bootstrap/job.h"' \
     'may not include symm/bootstrap'
+must_fail bench/perf/main.c '#include "kernels/reduce/reduce.h"' \
+    'may not include kernels/reduce'
 must_fail bench/perf/main.c '#include "../symm/status.h"' "from its part's root"
 must_fail bench/perf/main.c '#include <symm/job.h>' 'may write <symm/...>'
 must_fail symm/util/status.h '#include "topology/bind.h"' \
     'these modules include each other'
+must_fail kernels/reduce/reduce.c '#include "util/status.h"' 'may not include symm/util'
+must_fail kernels/reduce/reduce.c '#include <cuda.h>' 'only for'
 must_fail tests/rooms.txt 'cut 9 symm/core/heap.h: symm/util/log.c' 'no longer includes'
 must_fail tests/rooms.txt 'circle: symm/core/heap symm/util/log' 'no such circle'
 [ "$missed" = 0 ] || exit 1

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_avx512.c - the reduction kernels for x86-64 with AVX-512 F, BW, VL and DQ.
+ * avx512.c - the reduction kernels for x86-64 with AVX-512 F, BW, VL and DQ.
  *
  * Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c; called only
  * after symm__isa_usable said yes. Empty on other processors. The last, partial vector
  * is loaded and stored under a mask: bytes behind the arrays are neither read nor
  * written.
  */
-#include "reduce_tables.h"
+#include "kernels/reduce/tables.h"
 
 #if SYMM_REDUCE_X86
 
 #if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) ||       \
     !defined(__AVX512DQ__)
 #error                                                                                 \
-    "reduce_avx512.c must be compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
+    "avx512.c must be compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
 #endif
 
 #include <immintrin.h>
@@ -47,7 +47,7 @@
         _mm512_cmp_pd_mask((__m512d)(a), (__m512d)(b), _CMP_UNORD_Q),                  \
         _mm512_cmp_pd_mask((__m512d)(c), (__m512d)(d), _CMP_UNORD_Q)))
 
-#include "reduce_vec.h"
+#include "kernels/reduce/vec.h"
 
 static SYMM_INLINE vf32x2 f16_decode(vraw raw)
 {
@@ -80,7 +80,7 @@ static SYMM_INLINE void part_store(char *to, size_t bytes, vraw raw)
     _mm512_mask_storeu_epi8(to, ((__mmask64)1 << bytes) - 1, (__m512i)raw);
 }
 
-#include "reduce_body.h"
+#include "kernels/reduce/body.h"
 
 #else
 /* ISO C wants a declaration in every file. */

@@ -8,8 +8,8 @@
  * address); no other overlap.
  * nsrc >= 1, ndst >= 1; pointers aligned to the element. Semantics: symm.h, "Reductions".
  */
-#ifndef SYMM_KERNELS_REDUCE_H
-#define SYMM_KERNELS_REDUCE_H
+#ifndef SYMM_KERNELS_REDUCE_REDUCE_H
+#define SYMM_KERNELS_REDUCE_REDUCE_H
 
 #include "symm/symm.h"
 

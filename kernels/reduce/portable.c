@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_c.c - the reduction kernels for any processor.
+ * portable.c - the reduction kernels for any processor.
  *
  * Written in 16-byte vectors of the compiler, which makes SSE2, NEON, whatever the
  * target has, or scalar code of them. Guarantees: no instruction beyond the target's
  * baseline, the same bits as the other isas.
  */
-#include "reduce_tables.h"
+#include "kernels/reduce/tables.h"
 
 #define SYMM_VB           16
 #define SYMM_REDUCE_TABLE symm__reduce_table_c
 
-#include "reduce_body.h"
+#include "kernels/reduce/body.h"

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_avx2.c - the reduction kernels for x86-64 with AVX2, FMA and F16C.
+ * avx2.c - the reduction kernels for x86-64 with AVX2, FMA and F16C.
  *
  * Compiled with -mavx2 -mfma -mf16c; called only after symm__isa_usable said yes. Empty
  * on other processors. float16 is converted by the processor (to nearest, ties to even,
  * whatever MXCSR says), which keeps a NaN's sign and upper payload: they are cleared here.
  */
-#include "reduce_tables.h"
+#include "kernels/reduce/tables.h"
 
 #if SYMM_REDUCE_X86
 
 #if !defined(__AVX2__) || !defined(__F16C__)
-#error "reduce_avx2.c must be compiled with -mavx2 -mfma -mf16c"
+#error "avx2.c must be compiled with -mavx2 -mfma -mf16c"
 #endif
 
 #include <immintrin.h>
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) bool some_nan64(__m256d a, __m256d 
                                            _mm256_cmp_pd(c, d, _CMP_UNORD_Q))) != 0;
 }
 
-#include "reduce_vec.h"
+#include "kernels/reduce/vec.h"
 
 static SYMM_INLINE vf32x2 f16_decode(vraw raw)
 {
@@ -59,7 +59,7 @@ static SYMM_INLINE vraw f16_encode(vf32x2 in)
     return (vraw)_mm256_set_m128i(high, low);
 }
 
-#include "reduce_body.h"
+#include "kernels/reduce/body.h"
 
 #else
 /* ISO C wants a declaration in every file. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_body.h - the reduction kernels, compiled once by each isa file.
+ * body.h - the reduction kernels, compiled once by each isa file.
  *
  * The isa file defines SYMM_VB (bytes of a vector) and SYMM_REDUCE_TABLE (the table to
- * define), and may define its own float16 conversion and partial moves (reduce_vec.h).
+ * define), and may define its own float16 conversion and partial moves (vec.h).
  * A kernel is four inline functions: load (a vector of array bytes -> accumulator), op,
  * done (accumulator -> vector of array bytes), and the loop SYMM_KERNEL makes of them.
  *
@@ -18,8 +18,8 @@
  * quiet NaN of its format: which NaN the processor's arithmetic returns depends on the order
  * in which the compiler passes the operands, and on the instruction set.
  */
-#include "reduce_loop.h"
-#include "reduce_vec.h"
+#include "kernels/reduce/loop.h"
+#include "kernels/reduce/vec.h"
 
 /* ---- Wide elements: SUM, PROD, AVG ----------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_vec.h - vectors of SYMM_VB bytes, and the conversions between them.
+ * vec.h - vectors of SYMM_VB bytes, and the conversions between them.
  *
  * Included once by each isa file, which defines SYMM_VB (16, 32, 64) first. Everything
  * is the compilers' vector extension, so that the same lines give SSE2, AVX, NEON or

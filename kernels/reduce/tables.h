@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_tables.h - the reduction kernels of each instruction set, by dtype and op.
+ * tables.h - the reduction kernels of each instruction set, by dtype and op.
  *
  * Private to kernels/: reduce.c looks functions up here, the isa files define them.
  * Every entry is set; an isa whose file excludes itself on this processor has no table.
@@ -8,7 +8,7 @@
 #ifndef SYMM_KERNELS_REDUCE_TABLES_H
 #define SYMM_KERNELS_REDUCE_TABLES_H
 
-#include "reduce.h"
+#include "kernels/reduce/reduce.h"
 
 #define SYMM_REDUCE_DTYPES 12
 #define SYMM_REDUCE_OPS    5

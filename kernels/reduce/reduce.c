@@ -8,9 +8,9 @@
  * numbers that are no dtype, op or isa, and an isa that this processor or build cannot
  * run.
  */
-#include "reduce.h"
+#include "kernels/reduce/reduce.h"
 
-#include "reduce_tables.h"
+#include "kernels/reduce/tables.h"
 
 #define SYMM_ENTRY_COUNT(...) +1
 _Static_assert(0 SYMM_DTYPE_MAP(SYMM_ENTRY_COUNT) == SYMM_REDUCE_DTYPES, "a row each");

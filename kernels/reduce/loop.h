@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce_loop.h - the loops around the lane code of a reduction kernel.
+ * loop.h - the loops around the lane code of a reduction kernel.
  *
  * SYMM_KERNEL(name, size, n, acc, load, op, quiet, done) defines the symm_reduce_fn `name`:
  * elements of `size` bytes; acc load(vraw), acc op(acc, acc), vraw done(acc, nsrc); `n`
@@ -12,7 +12,7 @@
 #ifndef SYMM_KERNELS_REDUCE_LOOP_H
 #define SYMM_KERNELS_REDUCE_LOOP_H
 
-#include "reduce_vec.h"
+#include "kernels/reduce/vec.h"
 
 #define SYMM_NOINLINE __attribute__((noinline))
 
