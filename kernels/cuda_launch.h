@@ -12,7 +12,7 @@
 #ifndef SYMM_KERNELS_CUDA_LAUNCH_H
 #define SYMM_KERNELS_CUDA_LAUNCH_H
 
-#include "launch.h"
+#include "kernels/launch.h"
 
 /*
  * Scratch of one channel: symmetric memory behind the pad, at the same offset on all ranks.

@@ -11,7 +11,7 @@
 #ifndef SYMM_BACKEND_H
 #define SYMM_BACKEND_H
 
-#include "launch.h"
+#include "kernels/launch.h"
 #include "symm/symm.h"
 
 struct symm_backend;

@@ -11,7 +11,7 @@
 
 #include "costs.h"
 #include "cuda_launch.h"
-#include "launch.h"
+#include "kernels/launch.h"
 
 struct symm_question {
     enum symm_kind kind;

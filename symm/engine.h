@@ -22,7 +22,7 @@
 #ifndef SYMM_ENGINE_H
 #define SYMM_ENGINE_H
 
-#include "launch.h"
+#include "kernels/launch.h"
 #include "symm/symm.h"
 
 #define SYMM_ENGINE_ID_BYTES 128

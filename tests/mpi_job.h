@@ -7,7 +7,7 @@
 #define SYMM_TESTS_MPI_JOB_H
 
 #include "harness.h"
-#include "launch.h"
+#include "kernels/launch.h"
 
 #ifndef SYMM_MPI_PLUGIN
 #define SYMM_MPI_PLUGIN ""

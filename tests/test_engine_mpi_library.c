@@ -5,7 +5,7 @@
  * Skipped without MPI.
  * ctest: cost 10
  */
-#include "launch.h"
+#include "kernels/launch.h"
 #include "mpi_job.h"
 
 #include <setjmp.h>

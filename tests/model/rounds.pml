@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rounds.pml - the signal round of kernels/round.h and symm/wait.c as a model for Spin.
+ * rounds.pml - the signal round of kernels/host/round.h and symm/wait.c as a model for Spin.
  *
  * RANKS ranks make CALLS calls of one round each over SLOTS slots. At most DEATHS ranks die,
  * between any two steps; at most one rank makes one call with another tag; with TIMEOUTS a

@@ -6,7 +6,7 @@
  * must not overlap the input. Staged: each round carries an equal share of every block
  * through the slots (see all_reduce_copy_in.c), any memory, in place too.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 symm_status symm__k_reduce_scatter_pull_body(struct symm_state *state,
                                              const struct symm_args *args)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * launch.c - which host kernel does which collective by which algorithm, the barrier, and
+ * table.c - which host kernel does which collective by which algorithm, the barrier, and
  * what a plan makes of a kernel.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 static const symm_kernel_fn kernels[SYMM_KIND_COUNT][SYMM_ALGORITHM_COUNT] = {
     [SYMM_KIND_BARRIER] = {[SYMM_ALGORITHM_COPY_IN] = symm__k_barrier},

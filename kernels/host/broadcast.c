@@ -7,7 +7,7 @@
  * between that and the others' reads, whatever barriers the plan keeps). Staged: root's
  * chunks through its slots; in matters on the root alone.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 symm_status symm__k_broadcast_pull_body(struct symm_state *state,
                                         const struct symm_args *args)

@@ -8,7 +8,7 @@
  * Payloads of up to SYMM_INLINE_BYTES travel in the signal word's own cache line, so that a
  * peer's arrival and its data come in one transfer.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 #define CLAIM_BYTES 2048 /* up to here the next call's slot is fetched in advance */
 

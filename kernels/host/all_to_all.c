@@ -6,7 +6,7 @@
  * round; out must not overlap the input. Staged: an equal share of every block in each
  * round, any memory, in place too: what a round overwrites it has staged before.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 symm_status symm__k_all_to_all_pull(struct symm_state *state,
                                     const struct symm_args *args)

@@ -8,7 +8,7 @@
  * In place is safe: a slice is read and written by its rank alone. Slices begin at multiples
  * of a cache line, so that no line is written by two ranks where the buffer is aligned.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 #define LINE_BYTES  64
 #define CLAIM_BYTES 16384 /* of a slice: well inside a first-level cache */

@@ -6,7 +6,7 @@
  * round lets inputs be overwritten. Staged: chunks through the slots, any memory. In place
  * (in == out + rank x count) the own block is left where it is.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 static void keep_own(struct symm_state *state, const struct symm_args *args)
 {

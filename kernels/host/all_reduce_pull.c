@@ -6,7 +6,7 @@
  * all have read, inputs may be overwritten. out must not be the input: a peer may still
  * read what would be overwritten. A plan may leave a round out: launch.h.
  */
-#include "round.h"
+#include "kernels/host/round.h"
 
 symm_status symm__k_all_reduce_pull_body(struct symm_state *state,
                                          const struct symm_args *args)

@@ -7,12 +7,12 @@
  * visible to each peer that awaited it; what it read before it arrived can no longer be
  * disturbed by a peer that awaited it. docs/memory-model.md has the argument.
  */
-#ifndef SYMM_KERNELS_ROUND_H
-#define SYMM_KERNELS_ROUND_H
+#ifndef SYMM_KERNELS_HOST_ROUND_H
+#define SYMM_KERNELS_HOST_ROUND_H
 
 #include <string.h>
 
-#include "launch.h"
+#include "kernels/launch.h"
 
 #define SYMM_HOT_POLLS 64 /* polls before the first pause instruction */
 
@@ -106,7 +106,7 @@ static inline symm_status round_all(struct symm_state *state,
     return round_await_all(state, args);
 }
 
-/* Kernels, one algorithm a file; the table is in launch.c. */
+/* Kernels, one algorithm a file; the table is in table.c. */
 symm_status symm__k_barrier(struct symm_state *state, const struct symm_args *args);
 symm_status symm__k_all_reduce_inline(struct symm_state *state,
                                       const struct symm_args *args);
