@@ -134,15 +134,16 @@ enum symm_cuda_p2p {
     SYMM_CUDA_P2P_COUNT
 };
 
-/* cuda_table.c. False: no kernel does that (kernel and shape are untouched). Pure. */
+/* kernels/cuda/table.c. False: no kernel does that (kernel and shape are untouched). Pure. */
 bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
                             struct symm_cuda_kernel *kernel,
                             struct symm_cuda_shape *shape);
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
                          struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
-/* Bytes of scratch a channel needs for the regions' sizes that cuda_table.c asks for. Fills
- * offsets relative to `begin`; returns the end. All channels together stay below 108 MiB. */
+/* Bytes of scratch a channel needs for the regions' sizes that kernels/cuda/table.c asks for.
+ * Fills offsets relative to `begin`; returns the end. All channels together stay below 108
+ * MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
 /* Tiers of channels. _end: the first channel behind the tier. _for: the tier with the least

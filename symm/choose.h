@@ -10,7 +10,7 @@
 #define SYMM_CHOOSE_H
 
 #include "costs.h"
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 #include "kernels/launch.h"
 
 struct symm_question {

@@ -11,7 +11,7 @@
 #define SYMM_CUDA_H
 
 #include "context.h"
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 
 struct symm_cuda_team; /* device state, record, device_team of one team */
 

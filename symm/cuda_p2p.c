@@ -2,7 +2,7 @@
 /*
  * cuda_p2p.c - one-sided calls on CUDA: by kernels, or by copy engine where the call asks.
  *
- * By kernel: see kernels/p2p.cu; counts lie in device memory.
+ * By kernel: see kernels/cuda/p2p.cu; counts lie in device memory.
  *
  * By copy engine (algorithm "copy_engine" on every call that uses the signal) nothing runs
  * on multiprocessors. For each (sender, receiver, signal) there are two words of 4 bytes,

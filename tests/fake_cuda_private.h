@@ -15,8 +15,8 @@
 #include <sys/types.h>
 #include <time.h>
 
-#include "cuda_launch.h"
 #include "fake_cuda.h"
+#include "kernels/cuda_launch.h"
 
 /* The name stands for its second form in the headers of CUDA 12. */
 #if CUDA_VERSION < 13000

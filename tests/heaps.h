@@ -10,7 +10,7 @@
 #ifndef SYMM_TESTS_HEAPS_H
 #define SYMM_TESTS_HEAPS_H
 
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 
 struct heaps_options {
     int size;                         /* 1 .. SYMM_DEVICE_RANKS */

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_launch.h"
 #include "harness.h"
+#include "kernels/cuda_launch.h"
 
 #define FATBIN "\x50\xed\x55\xba" /* its magic number */
 
@@ -39,7 +39,7 @@ void images_provide(void)
         return;
     harness_directory(folder, sizeof(folder));
     owner = getpid();
-    list = opendir(SYMM_SOURCE_DIR "/kernels");
+    list = opendir(SYMM_SOURCE_DIR "/kernels/cuda");
     for (struct dirent *e = list ? readdir(list) : NULL; e; e = readdir(list)) {
         const char *suffix = strrchr(e->d_name, '.');
 

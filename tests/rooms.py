@@ -79,7 +79,6 @@ def resolve(root, name):
     tries = [f"{part}/{name}" for part in PARTS[1:] if part != "kernels"]
     if name.startswith("kernels/"):
         tries = [name]
-    tries += ["kernels/" + name]  # until the kernels have their rooms
     found = [path for path in tries if os.path.isfile(os.path.join(root, path))]
     return found[0] if len(found) == 1 else None
 

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

@@ -4,7 +4,7 @@
  * the fake driver, never of the library. Their names begin with simt_test_, and of those that
  * stand for the kernels of a user with simt_user_.
  */
-#include "cuda_port.cuh"
+#include "kernels/cuda/port.cuh"
 
 /* out[i] = sum of all in[] of the block, by shuffles and shared memory. */
 SYMM_KERNEL(simt_test_sum)

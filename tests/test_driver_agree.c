@@ -8,8 +8,8 @@
  * ctest: cost 30
  */
 #include "context.h"
-#include "cuda_launch.h"
 #include "device.h"
+#include "kernels/cuda_launch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -23,8 +23,8 @@
 
 #include <cmocka.h>
 
-#include "cuda_launch.h"
 #include "harness.h"
+#include "kernels/cuda_launch.h"
 #include "reference.h"
 
 #define MEGA       ((size_t)1 << 20)

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_launch.h"
 #include "driver.h"
+#include "kernels/cuda_launch.h"
 
 #define PROCESSORS 4
 #define STREAMS    40

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 
 #define MEGA ((uint64_t)1 << 20)
 

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cuda_launch.h"
 #include "driver.h"
+#include "kernels/cuda_launch.h"
 
 static struct driver driver;
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_launch.h"
 #include "driver.h"
+#include "kernels/cuda_launch.h"
 
 /* A context with two streams, an event, some words, and the kernel out = 2 x in + tag. */
 struct fixture {

@@ -30,23 +30,23 @@ llvm() {
     [ -x "$own" ] && echo "$own"
 }
 
-# As the build makes it; the flags are written down once, in kernels.
-flags=$(sed -n '/^set(bitcode_flags/,/)/p' "$root/kernels/CMakeLists.txt" |
+# As the build makes it; the flags are written down once, in kernels/cuda.
+flags=$(sed -n '/^set(bitcode_flags/,/)/p' "$root/kernels/cuda/CMakeLists.txt" |
     sed 's/set(bitcode_flags//; s/)//; s/#.*//' | tr '\n' ' ')
 if [ -z "$flags" ]; then
-    echo "kernels/CMakeLists.txt does not say how the bitcode is made (bitcode_flags)"
+    echo "kernels/cuda/CMakeLists.txt does not say how the bitcode is made (bitcode_flags)"
     exit 1
 fi
 # shellcheck disable=SC2086
 if ! "$clang" $flags -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
-    -Wconversion -Werror -I"$root/include" -c "$root/kernels/device_bc.c" \
+    -Wconversion -Werror -I"$root/include" -c "$root/kernels/cuda/device_bc.c" \
     -o "$dir/device.bc"; then
     echo "device_bc.c does not compile"
     exit 1
 fi
 
 # The names the source documents, each declared at the start of a line.
-sed -n 's/^[a-z].* \**\(symm_dev_[a-z_]*\)(.*/\1/p' "$root/kernels/device_bc.c" |
+sed -n 's/^[a-z].* \**\(symm_dev_[a-z_]*\)(.*/\1/p' "$root/kernels/cuda/device_bc.c" |
     sort -u >"$dir/wanted"
 [ "$(wc -l <"$dir/wanted")" -ge 7 ] || complain "fewer than 7 functions are declared"
 

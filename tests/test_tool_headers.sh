@@ -84,7 +84,7 @@ for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce/redu
     esac
     alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} ${mpi:+-I"$mpi"} -std=gnu11 \
         -D_GNU_SOURCE \
-        -I"$root" -I"$root/symm" -I"$root/kernels" -x c
+        -I"$root" -I"$root/symm" -x c
 done
 [ "$bad" = 0 ] && echo "$tried compilations of headers alone, all clean"
 exit "$bad"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What nvcc made of kernels/*.cu: every file for every target, no registers spilled, nothing
+# What nvcc made of kernels/cuda/*.cu: every file for every target, no registers spilled, nothing
 # on the stack of all-reduce kernels but the line or two that a call of a rare path passes,
 # every kernel that the table names; and libsymm.so needs neither the CUDA runtime nor a C++
 # library.
@@ -9,7 +9,7 @@
 set -u
 folder=${BUILD_DIR:?}/kernels
 library=$BUILD_DIR/lib/libsymm.so
-sources=${SOURCE_DIR:?}/kernels
+sources=${SOURCE_DIR:?}/kernels/cuda
 targets=$(sed -n 's/^SYMM_CUDA_ARCHITECTURES:[A-Z]*=//p' "$BUILD_DIR/CMakeCache.txt")
 failed=0
 
@@ -53,7 +53,7 @@ for source in "$sources"/*.cu; do
         END { exit bad || seen == 0 }' "$log" || fail "$name: see above"
 done
 
-# Names as cuda_table.c writes them; those of the hot kernels are made by the preprocessor.
+# Names as kernels/cuda/table.c writes them; the preprocessor makes those of the hot kernels.
 strings -n 6 "$library" | grep -E '^symm_[a-z0-9_]+_(any|float|bfloat16_n[248]|float16_n[248]|float32_n[248])$|^symm_p2p_(put|signal|signal_wait)$' |
     sort -u >"$folder/names"
 [ "$(wc -l <"$folder/names")" -ge 60 ] || fail "the table has only $(wc -l <"$folder/names") names"

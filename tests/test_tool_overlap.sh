@@ -170,7 +170,7 @@ if [ -e "$build/lib/libfake_cuda.so" ]; then
     export SYMM_BACKEND=cuda SYMM_CUDA_LIBRARY=$build/lib/libfake_cuda.so
     export SYMM_KERNELS=$work/kernels # it asks only that they look like modules
     mkdir "$work/kernels"
-    for file in "$source_dir"/kernels/*.cu; do
+    for file in "$source_dir"/kernels/cuda/*.cu; do
         printf '\x50\xed\x55\xba\1\0\0\0\0\0\0\0\0\0\0\0' \
             > "$work/kernels/$(basename "$file" .cu).fatbin"
     done

@@ -97,7 +97,7 @@ fi
 
 if [ -e "$build/lib/libfake_cuda.so" ]; then
     mkdir "$work/kernels"
-    for source in "$source_dir"/kernels/*.cu; do
+    for source in "$source_dir"/kernels/cuda/*.cu; do
         printf '\x50\xed\x55\xba\1\0\0\0\0\0\0\0\0\0\0\0' \
             > "$work/kernels/$(basename "$source" .cu).fatbin"
     done
@@ -123,8 +123,7 @@ if command -v python3 >/dev/null; then
     python() { python3 -B "$@"; }
     python "$source_dir/bench/costs_source.py" "$table" > "$work/tables.c" &&
         "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -c -o "$work/tables.o" \
-            -I"$source_dir" -I"$source_dir/symm" -I"$source_dir/kernels" \
-            -I"$source_dir/include" \
+            -I"$source_dir" -I"$source_dir/symm" -I"$source_dir/include" \
             -I"$build/include" "$work/tables.c" || fail "costs_source.py"
     echo '{"format": "symm-costs/1"}' > "$work/bad.json"
     python "$source_dir/bench/costs_source.py" "$work/bad.json" >"$work/out" 2>"$work/err"

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda_launch.h"
 #include "harness.h"
+#include "kernels/cuda_launch.h"
 
 /* The kernels' argument is that of the library's: only its size and offsets matter here. */
 #define PARAMETER ".param .align 8 .b8 args[%zu]"

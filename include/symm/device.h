@@ -3,7 +3,7 @@
  * device.h - the layout of a team's signal pad and the primitives on it, for kernels and code
  * generators. One text for host C and C++ (gcc, clang), for nvcc, and for clang that makes
  * code for NVPTX; the team is an argument, there is nothing to initialise. The functions are
- * also in libsymm_device.bc (kernels/device_bc.c) for generators that link LLVM bitcode.
+ * also in libsymm_device.bc (kernels/cuda/device_bc.c) for generators that link LLVM bitcode.
  *
  * A pad lies at the same offset of every rank's heap. Each word in it has one writer: slots
  * belong to the pad's owner and are read by all; signals[s] belongs to sender s. A word is

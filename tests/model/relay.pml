@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * relay.pml - the rounds of a broadcast that ranks pass on (kernels/move_push.cu) as a model
- * for Spin: one block of each rank, CALLS calls after each other.
+ * relay.pml - the rounds of a broadcast that ranks pass on (kernels/cuda/move_push.cu) as a
+ * model for Spin: one block of each rank, CALLS calls after each other.
  *
  * Each call: the owners tell the root that they have begun; PARTS rounds in which the root
  * sends a part, waits for the owners' words of the round before and arrives, and an owner

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_reduce.cuh - reductions on units of 8 bytes: unpack, combine in rank order, pack.
+ * reduce.cuh - reductions on units of 8 bytes: unpack, combine in rank order, pack.
  *
  * symm_fold<dtype, op> holds the accumulators of one unit: first() takes rank 0's, next()
  * those of ranks 1, 2, ..., done() gives the result. Registers only, to be unrolled: the hot
@@ -15,7 +15,7 @@
 #ifndef SYMM_KERNELS_CUDA_REDUCE_CUH
 #define SYMM_KERNELS_CUDA_REDUCE_CUH
 
-#include "cuda_port.cuh"
+#include "kernels/cuda/port.cuh"
 
 #define SYMM_DTYPE_ANY (-1) /* known at run time only, with op and size */
 

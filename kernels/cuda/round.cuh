@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_round.cuh - how a kernel takes part in a call: counters, call words, bounded waits,
+ * round.cuh - how a kernel takes part in a call: counters, call words, bounded waits,
  * the barrier of one block with the same block of its peers, and what happens on failure.
  *
  * Every kernel does, with all threads of every block:
@@ -70,7 +70,7 @@
 #ifndef SYMM_KERNELS_CUDA_ROUND_CUH
 #define SYMM_KERNELS_CUDA_ROUND_CUH
 
-#include "cuda_port.cuh"
+#include "kernels/cuda/port.cuh"
 
 #if !defined(SYMM_POLLS)
 #define SYMM_POLLS 2048u /* without success, before a wait looks around */

@@ -30,8 +30,8 @@
  * symm_all_reduce_multimem_one_shot_any, symm_all_reduce_multimem_two_shot_any,
  * symm_all_gather_multimem_one_shot_any, symm_multimem_prove_any: sm_90
  */
-#include "cuda_multicast.cuh"
-#include "cuda_pull.cuh"
+#include "kernels/cuda/multicast.cuh"
+#include "kernels/cuda/pull.cuh"
 
 /* Line i of the array at `from`, summed over all ranks. */
 template <int DTYPE>

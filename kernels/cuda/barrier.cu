@@ -12,7 +12,7 @@
  *
  * symm_barrier_copy_in_any
  */
-#include "cuda_round.cuh"
+#include "kernels/cuda/round.cuh"
 
 SYMM_KERNEL(symm_barrier_copy_in_any)
 {

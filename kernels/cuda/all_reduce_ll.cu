@@ -5,12 +5,12 @@
  * and sums what it gets in rank order: the same bits everywhere. Twice the bytes of the
  * payload go over the wire; nothing else does but the call words.
  *
- * The work and the argument why it is right: cuda_hop.cuh and cuda_lines.cuh.
+ * The work and the argument why it is right: warp_exchange.cuh and packet.cuh.
  * Launch: 32 x size threads; blocks x 32 lines of 8 bytes at most as many as a slot takes.
  *
  * symm_all_reduce_ll_push_any
  */
-#include "cuda_hop.cuh"
+#include "kernels/cuda/warp_exchange.cuh"
 
 SYMM_KERNEL(symm_all_reduce_ll_push_any)
 {

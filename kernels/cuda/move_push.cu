@@ -33,7 +33,7 @@
  *
  * symm_{all_gather,all_to_all,broadcast}_push_any
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 /* Lines of all slices that a block sends at once, at least: a round costs what it takes to
  * send two or three lines a thread. Twice as many where there are more than SYMM_FEW_PARTS. */

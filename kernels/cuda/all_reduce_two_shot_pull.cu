@@ -28,7 +28,7 @@
  * symm_all_reduce_two_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM;
  * symm_all_reduce_two_shot_pull_any
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 /* Line i of the sum into own out, and into own stage for the peers. */
 struct to_both {

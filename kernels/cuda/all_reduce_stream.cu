@@ -30,7 +30,7 @@
  *
  * symm_{all_reduce,reduce_scatter}_stream_{bfloat16,float16,float32}_n{2,4,8}: SUM
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 /* One block's share of the call. SCATTER: reduce_scatter. */
 template <int DTYPE, int N, bool SCATTER> struct stream {

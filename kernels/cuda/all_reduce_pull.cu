@@ -14,7 +14,7 @@
  * symm_all_reduce_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM;
  * symm_all_reduce_one_shot_pull_any
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_args &args)
 {

@@ -19,7 +19,7 @@
  * symm_all_reduce_two_shot_inplace_{bfloat16,float16,float32}_n{2,4,8}: SUM;
  * symm_all_reduce_two_shot_inplace_any
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 /* n of a loop over all ranks: a constant where it is known. */
 template <int N> SYMM_DEVICE uint32_t ranks(const struct symm_cuda_args &args)

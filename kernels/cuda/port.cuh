@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_port.cuh - everything that kernels need beyond plain C++: memory operations of system
+ * port.cuh - everything that kernels need beyond plain C++: memory operations of system
  * scope, the clock, conversions, programmatic dependent launch. The one place of PTX.
  *
  * Kernels are compiled twice: by nvcc for devices, and with SYMM_SIMT by a host compiler,
@@ -26,7 +26,7 @@
 
 #include <stdint.h>
 
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 
 #define SYMM_DEVICE    __device__ __forceinline__
 #define SYMM_MAX_BLOCK 512 /* threads of a block that take data; a multiple of 32 */

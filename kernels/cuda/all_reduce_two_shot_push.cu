@@ -12,14 +12,14 @@
  *
  * Slot = [phase][sender][line]. A thread's partner on each peer is the thread of the same
  * index; they send to each other and hear from each other in both phases of every round (also
- * behind the end of the array). Why slots may be used again: cuda_lines.cuh.
+ * behind the end of the array). Why slots may be used again: packet.cuh.
  * Launch: blocks of up to SYMM_COLUMNS (256) threads; half a slot takes a line of all
  * threads from each member.
  *
  * symm_all_reduce_two_shot_push_{bfloat16,float16,float32}_n{2,4,8}: SUM, Lamport lines;
  * symm_all_reduce_two_shot_push_float: Lamport lines; symm_all_reduce_two_shot_push_any: LL
  */
-#include "cuda_lines.cuh"
+#include "kernels/cuda/packet.cuh"
 
 template <class LINES, int SIZE> struct two_shot {
     static constexpr uint32_t most = SIZE ? SIZE : SYMM_DEVICE_RANKS;

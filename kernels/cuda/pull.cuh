@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_pull.cuh - the inner loops of kernels that read peers' memory: sums over all ranks,
+ * pull.cuh - the inner loops of kernels that read peers' memory: sums over all ranks,
  * and copies of several rows at once.
  *
  * Work is counted in lines of 16 bytes from the beginning of an array; the last one may be
@@ -17,8 +17,8 @@
 #ifndef SYMM_KERNELS_CUDA_PULL_CUH
 #define SYMM_KERNELS_CUDA_PULL_CUH
 
-#include "cuda_reduce.cuh"
-#include "cuda_round.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/round.cuh"
 
 #define SYMM_COPY_LINES 4 /* that a thread loads before it stores the first */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_multicast.cuh - the part of cuda_port.cuh for multicast memory: one load that adds up
+ * multicast.cuh - the part of port.cuh for multicast memory: one load that adds up
  * what all devices hold at an address, one store that reaches them all.
  *
  * Needs sm_90; on older devices the operations are empty and no kernel may be chosen. The
@@ -14,7 +14,7 @@
 #ifndef SYMM_KERNELS_CUDA_MULTICAST_CUH
 #define SYMM_KERNELS_CUDA_MULTICAST_CUH
 
-#include "cuda_reduce.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 #if defined(SYMM_SIMT)
 

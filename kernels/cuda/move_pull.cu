@@ -21,7 +21,7 @@
  * symm_{reduce_scatter,all_gather,all_to_all,broadcast}_one_shot_pull_any;
  * symm_reduce_scatter_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 #define SYMM_PARTS 4u
 #if defined(SYMM_SIMT)

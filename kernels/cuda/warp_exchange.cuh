@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_hop.cuh - the one-shot reduction for small data: a warp a peer. Warp p sends this
+ * warp_exchange.cuh - the one-shot reduction for small data: a warp a peer. Warp p sends this
  * rank's lines to member p and waits for p's lines; the values hop through shared memory to
  * the warp that sums them in rank order. The warp of the own rank waits for nobody: it looks
  * at the call words meanwhile. For the kernels all_reduce and reduce_scatter by LL and by
@@ -10,14 +10,14 @@
  * any alignment, any overlap of in and out that symm.h allows: a line of `out` is written
  * behind the hop, when all warps have long sent what lies there.
  *
- * Protocol (cuda_lines.cuh): slot = [sender][line]. Warp p's partner on member p is the warp
+ * Protocol (packet.cuh): slot = [sender][line]. Warp p's partner on member p is the warp
  * of this rank, same lane, which sends to me and hears from me. Between rounds of a call lies
  * a __syncthreads, and with Lamport lines a fence.
  */
-#ifndef SYMM_KERNELS_CUDA_HOP_CUH
-#define SYMM_KERNELS_CUDA_HOP_CUH
+#ifndef SYMM_KERNELS_CUDA_WARP_EXCHANGE_CUH
+#define SYMM_KERNELS_CUDA_WARP_EXCHANGE_CUH
 
-#include "cuda_lines.cuh"
+#include "kernels/cuda/packet.cuh"
 
 /* This block's lines of one round go to member `warp`. */
 template <class LINES>

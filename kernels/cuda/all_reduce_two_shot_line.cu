@@ -21,7 +21,7 @@
  * block takes no lines: it writes the counters, and in block 0 it says and reads the call
  * words and counts for the blocks that were not launched.
  *
- * Slot = [phase][sender][line]. Why slots may be used again: cuda_lines.cuh, (1) and (4), for
+ * Slot = [phase][sender][line]. Why slots may be used again: packet.cuh, (1) and (4), for
  * which a line may be consumed at any time in the call: here behind what the peers wait for.
  * in == out is fine: one thread alone reads a line of `in` and writes it in `out`, after it
  * has been sent or summed.
@@ -32,7 +32,7 @@
  * symm_all_reduce_two_shot_line_{bfloat16,float16,float32}_n{2,4,8}: SUM
  * symm_all_reduce_two_shot_wide_{bfloat16,float16,float32}_n{4,8}: SUM
  */
-#include "cuda_hop.cuh"
+#include "kernels/cuda/warp_exchange.cuh"
 
 typedef struct symm_lamport::value line_value;
 

@@ -6,12 +6,12 @@
  * calls. Every rank sends its whole input to every peer and sums in rank order: the same bits
  * everywhere. A NaN may change its payload, nothing else changes.
  *
- * The work and the argument why it is right: cuda_hop.cuh and cuda_lines.cuh.
+ * The work and the argument why it is right: warp_exchange.cuh and packet.cuh.
  * Launch: 32 x size threads.
  *
  * symm_all_reduce_lamport_push_any
  */
-#include "cuda_hop.cuh"
+#include "kernels/cuda/warp_exchange.cuh"
 
 SYMM_KERNEL(symm_all_reduce_lamport_push_any)
 {

@@ -6,7 +6,7 @@
  * mapped here (or, for a get, the other way round): any alignment, no overlap. It counts no
  * rounds and waits for nobody. The peer may read the data after a signal that follows on the
  * same stream, or a collective: a put that raises no signal ends with a fence of system
- * scope, since a kernel's end is none for what was stored at a peer (cuda_round.cuh).
+ * scope, since a kernel's end is none for what was stored at a peer (round.cuh).
  *
  * The signal. Every block that has copied adds one to a counter in local memory (state->done,
  * of this peer and signal number; signals of one number to one peer belong on one stream),
@@ -25,7 +25,7 @@
  * symm_p2p_put (args.signal -1: none); of one block of 32 threads: symm_p2p_signal,
  * symm_p2p_signal_wait
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 /* A put or a signal never waits for a peer, but may be resident behind a kernel that does. At
  * most one in a row triggers before that has ended, so no queue becomes resident. */

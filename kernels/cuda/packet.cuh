@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_lines.cuh - data that is its own flag: lines of 16 bytes that a rank writes into its
+ * packet.cuh - data that is its own flag: lines of 16 bytes that a rank writes into its
  * peers' scratch and polls in its own, without fences, atomics and flags beside them.
  *
  * symm_ll: {d0, f, d1, f}, 8 bytes of payload of any bits; f = round + 1, never 0, and each
@@ -15,7 +15,7 @@
  *
  * Who may write a line again, and when. A thread's lines of a round are written by it on its
  * peers, and each is read by one thread there, its partner.
- *  (1) Nobody ends call c before everybody has begun it (cuda_round.cuh), hence ended c - 1.
+ *  (1) Nobody ends call c before everybody has begun it (round.cuh), hence ended c - 1.
  *      So all lines of c - 1 are consumed, and clean, once I am in c + 1; and those of c
  *      once I have heard anything of c + 1 from the rank that I write to.
  *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to
@@ -37,15 +37,15 @@
  *      the second round's slot was last used in c - 1 or before. The slot that call c + 1
  *      begins with, too: (1).
  * (1) and (4) take a kernel's end for a fence of its loads and of stores in own memory, such
- * as sentinels (cuda_round.cuh).
+ * as sentinels (round.cuh).
  * A line's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the line
  * was not written in between.
  */
-#ifndef SYMM_KERNELS_CUDA_LINES_CUH
-#define SYMM_KERNELS_CUDA_LINES_CUH
+#ifndef SYMM_KERNELS_CUDA_PACKET_CUH
+#define SYMM_KERNELS_CUDA_PACKET_CUH
 
-#include "cuda_reduce.cuh"
-#include "cuda_round.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/round.cuh"
 
 struct symm_ll {
     static constexpr uint32_t units = 1, bytes = 8, slots = 2;

@@ -32,7 +32,7 @@
  *
  * symm_{all_reduce,reduce_scatter,all_gather,all_to_all,broadcast}_copy_in_any
  */
-#include "cuda_pull.cuh"
+#include "kernels/cuda/pull.cuh"
 
 #define SYMM_STAGED_ONE_SHOT 131072 /* bytes */
 

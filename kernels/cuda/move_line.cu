@@ -10,13 +10,13 @@
  * group 0 of block 0 it says and reads the call words and counts for the blocks that were not
  * launched. broadcast: the root's warps send, and elsewhere those of the root take.
  *
- * Why slots may be used again: cuda_lines.cuh; a call is one round. Slot = [sender][line]. In
+ * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][line]. In
  * place is fine: a line of a block is read and then written by one thread.
  * Launch: 32 x size x groups threads, a lane for every line.
  *
  * symm_{all_gather,all_to_all,broadcast}_ll_line_any
  */
-#include "cuda_lines.cuh"
+#include "kernels/cuda/packet.cuh"
 
 /* What a lane knows before the counters are read. */
 struct move_lane {

@@ -20,7 +20,7 @@
  * for more than SYMM_PAIR_AHEAD lines of each thread, so that it has heard of the peer before
  * it sends the second round's.
  *
- * Why slots may be used again: cuda_lines.cuh, (1) and (4). in == out is fine (all_reduce): a
+ * Why slots may be used again: packet.cuh, (1) and (4). in == out is fine (all_reduce): a
  * line of both is read and then written by one thread.
  * Launch: 32 more threads than take lines. pair: a thread for every line, in a slot; many: as
  * said, and the array in two slots, each rounded down to whole lines of all threads.
@@ -29,7 +29,7 @@
  * symm_all_reduce_pair_many_{bfloat16,float16,float32}_n2
  * LL lines: symm_all_reduce_ll_pair_any
  */
-#include "cuda_lines.cuh"
+#include "kernels/cuda/packet.cuh"
 
 /* What a thread knows before the counters are read. */
 template <class LINES> struct pair_place {

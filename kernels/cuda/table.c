@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_table.c - which CUDA kernel does which collective by which algorithm, with how many
+ * table.c - which CUDA kernel does which collective by which algorithm, with how many
  * blocks and threads, and how a channel's scratch is divided.
  *
  * Pure: the answer depends on the question alone, so ranks with equal questions get equal
@@ -13,7 +13,7 @@
  */
 #include <stddef.h>
 
-#include "cuda_launch.h"
+#include "kernels/cuda_launch.h"
 
 #define KIBI            ((uint64_t)1024)
 #define LINE            16u

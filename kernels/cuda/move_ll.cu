@@ -8,16 +8,16 @@
  * partner on p is the warp of this rank, same lane; a __syncthreads behind every round
  * couples the warps. In place is fine: a line of a block is
  * read and written by one thread, in this order.
- * reduce_scatter: cuda_hop.cuh; what goes to member p is block p of `in`.
+ * reduce_scatter: warp_exchange.cuh; what goes to member p is block p of `in`.
  * broadcast: the root's warp p sends to member p; on the others all warps receive. It hears
  * from nobody, so one round must do: more than a slot holds has no kernel.
  *
- * Slot = [sender][line], broadcast: all of it. Why slots may be used again: cuda_lines.cuh.
+ * Slot = [sender][line], broadcast: all of it. Why slots may be used again: packet.cuh.
  * Launch: 32 x size threads; 32 x blocks lines at most as many as a slot takes of a sender.
  *
  * symm_{all_gather,all_to_all,broadcast,reduce_scatter}_ll_push_any
  */
-#include "cuda_hop.cuh"
+#include "kernels/cuda/warp_exchange.cuh"
 
 /* in + p x in_stride goes to member p; what p sends comes to out + p x args.bytes. */
 SYMM_DEVICE void exchange(const struct symm_cuda_args &args, uint64_t in_stride)

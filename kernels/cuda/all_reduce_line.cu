@@ -11,14 +11,14 @@
  * counters, and in block 0 it says and reads the call words and counts for the blocks that
  * were not launched.
  *
- * Why slots may be used again: cuda_lines.cuh; a call is one round. Slot = [sender][line].
+ * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][line].
  * in == out is fine (all_reduce): a line of both is read and then written by one thread.
  * Launch: 32 more threads than take lines, a thread for every line.
  *
  * symm_{all_reduce,reduce_scatter}_lamport_line_{bfloat16,float16,float32}_n{4,8}: SUM
  * symm_{all_reduce,reduce_scatter}_ll_line_int32_n{2,4,8}: SUM
  */
-#include "cuda_lines.cuh"
+#include "kernels/cuda/packet.cuh"
 
 /* What a thread knows before the counters are read. */
 template <class LINES, int N> struct line_place {
