@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#include "program_private.h"
+#include "model/program_private.h"
 #include "util/status.h"
 
 static int64_t round_up(size_t bytes)

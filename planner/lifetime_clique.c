@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "lifetime.h"
-#include "program_private.h"
+#include "model/program_private.h"
 
 #define MAX_STARTS  16
 #define MAX_SWEEPS  4

@@ -8,7 +8,7 @@
 #ifndef SYMM_PLANNER_MERGE_H
 #define SYMM_PLANNER_MERGE_H
 
-#include "pool.h"
+#include "model/pool.h"
 #include "symm/plan.h"
 #include "symm/record_kinds.h"
 

@@ -7,8 +7,8 @@
  */
 #include <string.h>
 
-#include "json_read.h"
 #include "merge.h"
+#include "model/json_read.h"
 #include "util/status.h"
 
 struct reading {

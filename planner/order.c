@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program_private.h"
+#include "model/program_private.h"
 #include "util/status.h"
 
 #define MAX_CLOCKS ((size_t)1 << 27) /* moments in one table: 512 MiB */

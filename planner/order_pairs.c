@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program_private.h"
+#include "model/program_private.h"
 
 /* The ranks in a relation to `owner`. */
 static const int *members(const struct pairs *pairs, const struct relation *relation,

@@ -12,7 +12,7 @@
 #ifndef SYMM_PLANNER_ORDER_PAIRS_H
 #define SYMM_PLANNER_ORDER_PAIRS_H
 
-#include "barrier.h"
+#include "model/algorithm.h"
 
 /* For a rank that owns a copy of a buffer: the ranks that touch this copy. */
 struct relation {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/program_private.h"
 #include "order.h"
-#include "program_private.h"
 #include "util/status.h"
 
 struct run {

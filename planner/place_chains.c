@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "program_private.h"
+#include "model/program_private.h"
 
 #define ORDERS     6
 #define MAX_STEPS  80000000 /* questions that a search for better orders may ask */

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "names.h"
+#include "model/names.h"
+#include "model/program_private.h"
 #include "plan_private.h"
-#include "program_private.h"
 
 #define MAX_ROUNDS 64 /* of the check; each takes buffers away from their places */
 

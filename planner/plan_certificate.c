@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/program_private.h"
 #include "plan_private.h"
-#include "program_private.h"
 
 struct certifier {
     struct plan_private *plan;

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/program_private.h"
 #include "place_chains.h"
 #include "plan_private.h"
-#include "program_private.h"
 #include "util/status.h"
 
 #define MAX_SIZES   4

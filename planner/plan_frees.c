@@ -10,8 +10,8 @@
  */
 #include <stdlib.h>
 
+#include "model/program_private.h"
 #include "plan_private.h"
-#include "program_private.h"
 
 struct finder {
     struct plan_private *plan;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_read.h"
+#include "model/json_read.h"
 #include "plan_private.h"
 #include "util/status.h"
 

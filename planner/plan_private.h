@@ -6,9 +6,9 @@
 #define SYMM_PLANNER_PLAN_PRIVATE_H
 
 #include "adjacent.h"
-#include "cost.h"
 #include "lifetime.h"
-#include "pool.h"
+#include "model/cost.h"
+#include "model/pool.h"
 #include "symm/plan.h"
 
 struct plan_private {

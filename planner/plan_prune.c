@@ -10,8 +10,8 @@
  */
 #include <stdlib.h>
 
+#include "model/program_private.h"
 #include "plan_private.h"
-#include "program_private.h"
 
 #define MAX_PLAYED 1500000 /* ops x periods x classes of ranks, over all trials */
 

@@ -8,7 +8,7 @@
 #ifndef SYMM_TESTS_PLAN_CASE_H
 #define SYMM_TESTS_PLAN_CASE_H
 
-#include "pool.h"
+#include "model/pool.h"
 #include "symm/plan.h"
 
 struct plan_case {

@@ -6,8 +6,8 @@
  * Every reader returns SYMM_OK, or a status after exactly one complaint: "FILE: PATH: found
  * ..., allowed: ...".
  */
-#ifndef SYMM_PLANNER_JSON_READ_H
-#define SYMM_PLANNER_JSON_READ_H
+#ifndef SYMM_PLANNER_MODEL_JSON_READ_H
+#define SYMM_PLANNER_MODEL_JSON_READ_H
 
 #include <jansson.h>
 

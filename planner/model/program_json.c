@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_read.h"
-#include "program_private.h"
+#include "model/json_read.h"
+#include "model/program_private.h"
 #include "util/status.h"
 
 struct reading {

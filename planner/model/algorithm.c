@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barrier.c - see barrier.h; docs/planner.md has the table and its reasons.
+ * algorithm.c - see algorithm.h; docs/planner.md has the table and its reasons.
  *
  * Where two kernels of one algorithm differ, the accesses of both are taken together: a
  * one-shot pull of a broadcast may read the root's in or the root's out.
  */
-#include "barrier.h"
+#include "model/algorithm.h"
 
 #include <stddef.h>
 
-#include "program_private.h"
+#include "model/program_private.h"
 
 const char *symm_plan_algorithm_name(symm_plan_algorithm algorithm)
 {

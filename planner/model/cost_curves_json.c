@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost_curves.h"
+#include "model/cost_curves.h"
 #include "util/status.h"
 
 #define MOST_CURVES 8192

@@ -6,7 +6,7 @@
  * computed without overflow; after an error the program is as it was. Complaints name
  * places as a symm-program/1 file would have them, so its reader passes them on.
  */
-#include "program_private.h"
+#include "model/program_private.h"
 
 #include <stdarg.h>
 #include <stdio.h>

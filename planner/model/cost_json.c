@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost.h"
-#include "cost_curves.h"
-#include "json_read.h"
+#include "model/cost.h"
+#include "model/cost_curves.h"
+#include "model/json_read.h"
 #include "util/status.h"
 
 static symm_status read_number(struct json_reader *reader, const json_t *value,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * read_json.c - see json_read.h. Refuses documents with two members of one name.
+ * json_read.c - see json_read.h. Refuses documents with two members of one name.
  */
-#include "json_read.h"
+#include "model/json_read.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hash.h"
+#include "model/json_canonical.h"
 #include "util/status.h"
 
 static json_t *complain(const char *name, const json_error_t *where, int error,

@@ -2,11 +2,11 @@
 /*
  * program_private.h - a program as the files that build, read and write it see it.
  */
-#ifndef SYMM_PLANNER_PROGRAM_PRIVATE_H
-#define SYMM_PLANNER_PROGRAM_PRIVATE_H
+#ifndef SYMM_PLANNER_MODEL_PROGRAM_PRIVATE_H
+#define SYMM_PLANNER_MODEL_PROGRAM_PRIVATE_H
 
-#include "names.h"
-#include "pool.h"
+#include "model/names.h"
+#include "model/pool.h"
 #include "symm/plan.h"
 
 #define MAX_BUFFERS 500000

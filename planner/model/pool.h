@@ -5,8 +5,8 @@
  * Allocations are zeroed and aligned for any type, and last until the pool is freed. The
  * functions return NULL where memory is exhausted or a size overflows, and say nothing.
  */
-#ifndef SYMM_PLANNER_POOL_H
-#define SYMM_PLANNER_POOL_H
+#ifndef SYMM_PLANNER_MODEL_POOL_H
+#define SYMM_PLANNER_MODEL_POOL_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
 /*
  * names.h - an index of names: from a text to the number that it was added with.
  */
-#ifndef SYMM_PLANNER_NAMES_H
-#define SYMM_PLANNER_NAMES_H
+#ifndef SYMM_PLANNER_MODEL_NAMES_H
+#define SYMM_PLANNER_MODEL_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>

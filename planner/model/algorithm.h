@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * barrier.h - what each algorithm touches and which order it makes by itself, and which
+ * algorithm.h - what each algorithm touches and which order it makes by itself, and which
  * entry and exit barriers a program needs to be right.
  */
-#ifndef SYMM_PLANNER_BARRIER_H
-#define SYMM_PLANNER_BARRIER_H
+#ifndef SYMM_PLANNER_MODEL_ALGORITHM_H
+#define SYMM_PLANNER_MODEL_ALGORITHM_H
 
 #include <stdint.h>
 
-#include "pool.h"
+#include "model/pool.h"
 #include "symm/plan.h"
 
 /* Moments within one op on one rank, in this order. Those an op lacks coincide. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* names.c - see names.h: a hash table with linear probing, at most half full. */
-#include "names.h"
+#include "model/names.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "hash.h"
+#include "model/json_canonical.h"
 
 /* The slot of the text, or the free one where it belongs. There is a free one. */
 static struct name_slot *find_slot(const struct names *names, const char *text)

@@ -2,7 +2,7 @@
 /*
  * pool.c - see pool.h. Chunks of 64 KiB; what is larger gets a chunk of its own.
  */
-#include "pool.h"
+#include "model/pool.h"
 
 #include <stdarg.h>
 #include <stdint.h>

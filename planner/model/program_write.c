@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hash.h"
-#include "program_private.h"
+#include "model/json_canonical.h"
+#include "model/program_private.h"
 #include "util/status.h"
 
 static void put_name(struct json_out *out, const char *key, const char *name)

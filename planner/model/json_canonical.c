@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hash.c - see hash.h. Nothing here depends on the locale.
+ * json_canonical.c - see json_canonical.h. Nothing here depends on the locale.
  */
-#include "hash.h"
+#include "model/json_canonical.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,10 +7,10 @@
  * algorithm. docs/planner.md says how many bytes each algorithm moves. The curves that a
  * table may have beside are kept for who asks (symm_costs_curve_at).
  */
-#ifndef SYMM_PLANNER_COST_H
-#define SYMM_PLANNER_COST_H
+#ifndef SYMM_PLANNER_MODEL_COST_H
+#define SYMM_PLANNER_MODEL_COST_H
 
-#include "barrier.h"
+#include "model/algorithm.h"
 
 struct cost_line {
     bool usable;

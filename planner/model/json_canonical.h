@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hash.h - FNV-1a 64, and JSON written piece by piece into a file, memory or a hash.
+ * json_canonical.h - FNV-1a 64, and JSON written piece by piece into a file, memory or a hash.
  *
  * FNV-1a is Fowler, Noll and Vo's: xor a byte, multiply by the prime. A hash over JSON is
  * over its canonical form: keys sorted by byte value, no white space, integers in decimal,
  * strings in UTF-8 with only ", \ and control characters escaped.
  */
-#ifndef SYMM_PLANNER_HASH_H
-#define SYMM_PLANNER_HASH_H
+#ifndef SYMM_PLANNER_MODEL_JSON_CANONICAL_H
+#define SYMM_PLANNER_MODEL_JSON_CANONICAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,11 +3,11 @@
  * cost.c - see cost.h. The built-in model stands for GPUs of one host with NVLink, where a
  * flag goes one way in 0.76 us and a rank receives up to 382 GB/s.
  */
-#include "cost.h"
+#include "model/cost.h"
 
 #include <stdlib.h>
 
-#include "program_private.h"
+#include "model/program_private.h"
 #include "util/status.h"
 
 const struct symm_costs symm__costs_built_in = {
