@@ -5,10 +5,10 @@
 #ifndef SYMM_PLANNER_PLAN_PRIVATE_H
 #define SYMM_PLANNER_PLAN_PRIVATE_H
 
-#include "adjacent.h"
 #include "lifetime.h"
 #include "model/cost.h"
 #include "model/pool.h"
+#include "pack/adjacent.h"
 #include "symm/plan.h"
 
 struct plan_private {

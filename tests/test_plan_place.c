@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "place.h"
+#include "pack/pack.h"
 #include "symm/plan.h"
 
 #define MAX_SMALL 6

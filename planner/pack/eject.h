@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_eject.h - lowers a placement by moving the items above a target, and whatever
+ * eject.h - lowers a placement by moving the items above a target, and whatever
  * they displace.
  */
-#ifndef SYMM_PLANNER_PLACE_EJECT_H
-#define SYMM_PLANNER_PLACE_EJECT_H
+#ifndef SYMM_PLANNER_PACK_EJECT_H
+#define SYMM_PLANNER_PACK_EJECT_H
 
-#include "place_state.h"
+#include "pack/state.h"
 
 struct place_eject; /* keeps what it learned from one call to the next */
 

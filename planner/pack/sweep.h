@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_sweep.h - first fit and best fit in the order of time, n log n for n items.
+ * sweep.h - first fit and best fit in the order of time, n log n for n items.
  */
-#ifndef SYMM_PLANNER_PLACE_SWEEP_H
-#define SYMM_PLANNER_PLACE_SWEEP_H
+#ifndef SYMM_PLANNER_PACK_SWEEP_H
+#define SYMM_PLANNER_PACK_SWEEP_H
 
-#include "place_state.h"
+#include "pack/state.h"
 
 /*
  * Places the items in `order`, which must be sorted by first section, as an allocator

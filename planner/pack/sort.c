@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_sort.c - Shell's sort for few blocks, by radix for many.
+ * sort.c - Shell's sort for few blocks, by radix for many.
  */
-#include "place_sort.h"
+#include "pack/sort.h"
 
 #include <stddef.h>
 #include <string.h>

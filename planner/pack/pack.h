@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place.h - where buffers with known lifetimes lie in one arena: dynamic storage allocation.
+ * pack.h - where buffers with known lifetimes lie in one arena: dynamic storage allocation.
  *
  * Item i is live in its span, a half-open interval of integer time. Two items
  * whose lifetimes share a moment get disjoint bytes. Pure and deterministic: work is
@@ -8,8 +8,8 @@
  * time_limit or progress ends the search.
  * Refuses: more than SYMM_PLACE_MAX items, sizes that overflow, pins that contradict.
  */
-#ifndef SYMM_PLANNER_PLACE_H
-#define SYMM_PLANNER_PLACE_H
+#ifndef SYMM_PLANNER_PACK_PACK_H
+#define SYMM_PLANNER_PACK_PACK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_exact.c - many exact searches side by side.
+ * exact.c - many exact searches side by side.
  *
  * How long one order of the items takes is heavy-tailed: milliseconds or hours. So
  * several searches that differ in the order only take turns, each going on where it
@@ -8,12 +8,12 @@
  * again. Turns are counted in work, not in time: the result does not depend on the
  * machine.
  */
-#include "place_exact.h"
+#include "pack/exact.h"
 
 #include <stdlib.h>
 
-#include "place_order.h"
-#include "place_search.h"
+#include "pack/item_order.h"
+#include "pack/search.h"
 #include "util/status.h"
 
 #define TURN           UINT64_C(100000)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_exact.h - many exact searches side by side.
+ * exact.h - many exact searches side by side.
  */
-#ifndef SYMM_PLANNER_PLACE_EXACT_H
-#define SYMM_PLANNER_PLACE_EXACT_H
+#ifndef SYMM_PLANNER_PACK_EXACT_H
+#define SYMM_PLANNER_PACK_EXACT_H
 
-#include "place_state.h"
+#include "pack/state.h"
 
 /* Whether the searches can work on a model of this size at all. */
 bool symm__place_exact_possible(const struct place_model *model);

@@ -7,8 +7,8 @@
  * alone by itself. Pairs of neighbours in such a list are what a certificate has to prove:
  * at most three for each buffer. Time and memory are those of sorting.
  */
-#ifndef SYMM_PLANNER_ADJACENT_H
-#define SYMM_PLANNER_ADJACENT_H
+#ifndef SYMM_PLANNER_PACK_ADJACENT_H
+#define SYMM_PLANNER_PACK_ADJACENT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_sort.h - sorting in linear time, as large placements need it.
+ * sort.h - sorting in linear time, as large placements need it.
  */
-#ifndef SYMM_PLANNER_PLACE_SORT_H
-#define SYMM_PLANNER_PLACE_SORT_H
+#ifndef SYMM_PLANNER_PACK_SORT_H
+#define SYMM_PLANNER_PACK_SORT_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_sweep.c - an allocator's view of a placement.
+ * sweep.c - an allocator's view of a placement.
  *
  * The arena is a list of blocks in the order of addresses, each an item or a gap; two
  * gaps are never neighbors, and the last block is a gap without end. Gaps are also in a
@@ -8,7 +8,7 @@
  * subtree; for best fit by size, then address. A node's priority is a hash of its index,
  * so the shape depends on nothing but the items.
  */
-#include "place_sweep.h"
+#include "pack/sweep.h"
 
 #include <stdlib.h>
 

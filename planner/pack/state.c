@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_state.c - the best placement so far, and the clock.
+ * state.c - the best placement so far, and the clock.
  */
-#include "place_state.h"
+#include "pack/state.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_search.c - branch and bound over canonical placements.
+ * search.c - branch and bound over canonical placements.
  *
  * In a canonical placement no item can be lowered with the others where they are, so
  * each rests on the ground, on another item, or on a pinned one. Items are placed
@@ -17,7 +17,7 @@
  * section to the next, the two sides are solved one after the other, and the choices of
  * a side that is solved are forgotten.
  */
-#include "place_search.h"
+#include "pack/search.h"
 
 #include <stdlib.h>
 #include <string.h>

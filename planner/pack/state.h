@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_state.h - what a placement knows so far, and whether it may go on.
+ * state.h - what a placement knows so far, and whether it may go on.
  */
-#ifndef SYMM_PLANNER_PLACE_STATE_H
-#define SYMM_PLANNER_PLACE_STATE_H
+#ifndef SYMM_PLANNER_PACK_STATE_H
+#define SYMM_PLANNER_PACK_STATE_H
 
-#include "place_model.h"
+#include "pack/items.h"
 
 /* Offsets and peaks are in units of the model. */
 struct place_state {

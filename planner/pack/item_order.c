@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_order.c - sorts items by keys; deterministic, ties go to the lower index.
+ * item_order.c - sorts items by keys; deterministic, ties go to the lower index.
  */
-#include "place_order.h"
+#include "pack/item_order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "place_sort.h"
+#include "pack/sort.h"
 #include "util/status.h"
 
 /* 0 to 1, from a seed and an index (splitmix64, Vigna). */

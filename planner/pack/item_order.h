@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_order.h - the orders in which the placers take the items.
+ * item_order.h - the orders in which the placers take the items.
  */
-#ifndef SYMM_PLANNER_PLACE_ORDER_H
-#define SYMM_PLANNER_PLACE_ORDER_H
+#ifndef SYMM_PLANNER_PACK_ITEM_ORDER_H
+#define SYMM_PLANNER_PACK_ITEM_ORDER_H
 
-#include "place_model.h"
+#include "pack/items.h"
 
 /*
  * Sorts the items, largest first, by one key after the other, then by index:

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_greedy.c - first fit and best fit in several orders.
+ * greedy.c - first fit and best fit in several orders.
  *
- * In the order of time an allocator's list of gaps is enough (place_sweep.c); pinned
+ * In the order of time an allocator's list of gaps is enough (sweep.c); pinned
  * items rule this out. In any other order the placed items that an item meets are looked
  * up, sorted by offset, and the gaps between them tried.
  */
-#include "place_greedy.h"
+#include "pack/greedy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "place_order.h"
-#include "place_sweep.h"
-#include "place_tree.h"
+#include "pack/item_order.h"
+#include "pack/sweep.h"
+#include "pack/tree.h"
 #include "util/status.h"
 
 /*

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_tile.h - placements without a gap, where every section is as full as the fullest.
+ * tile.h - placements without a gap, where every section is as full as the fullest.
  */
-#ifndef SYMM_PLANNER_PLACE_TILE_H
-#define SYMM_PLANNER_PLACE_TILE_H
+#ifndef SYMM_PLANNER_PACK_TILE_H
+#define SYMM_PLANNER_PACK_TILE_H
 
-#include "place_state.h"
+#include "pack/state.h"
 
 /* Whether a placement at the bound has no gap: all loads are equal, no pins, no alignment. */
 bool symm__place_tile_possible(const struct place_model *model);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_model.c - checks items and turns their lifetimes into sections.
+ * items.c - checks items and turns their lifetimes into sections.
  *
  * Guarantees: afterwards no sum of sizes that are live together overflows. Refuses
  * items that are malformed, naming the first; pins off their alignment, and two pinned
  * items that share bytes and a moment.
  */
-#include "place_model.h"
+#include "pack/items.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "place_sort.h"
+#include "pack/sort.h"
 #include "util/status.h"
 
 #define BY_START 4096

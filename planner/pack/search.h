@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_search.h - one resumable exact search for a placement within a capacity.
+ * search.h - one resumable exact search for a placement within a capacity.
  */
-#ifndef SYMM_PLANNER_PLACE_SEARCH_H
-#define SYMM_PLANNER_PLACE_SEARCH_H
+#ifndef SYMM_PLANNER_PACK_SEARCH_H
+#define SYMM_PLANNER_PACK_SEARCH_H
 
-#include "place_model.h"
+#include "pack/items.h"
 
 enum place_outcome {
     PLACE_MORE,      /* the budget is used up */

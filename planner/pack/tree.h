@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_tree.h - the placed items that are live together with a given item.
+ * tree.h - the placed items that are live together with a given item.
  *
  * An index over the items of a model in the order of their first sections. Guarantees:
  * a search returns each placed item once.
  */
-#ifndef SYMM_PLANNER_PLACE_TREE_H
-#define SYMM_PLANNER_PLACE_TREE_H
+#ifndef SYMM_PLANNER_PACK_TREE_H
+#define SYMM_PLANNER_PACK_TREE_H
 
-#include "place_model.h"
-#include "place_sort.h"
+#include "pack/items.h"
+#include "pack/sort.h"
 
 struct place_tree {
     const struct place_model *m;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_eject.c - ejection search.
+ * eject.c - ejection search.
  *
  * As in guided ejection search (Nagata and Braysy, "A powerful route minimization
  * heuristic for the vehicle routing problem with time windows", 2009): under a target
@@ -13,12 +13,12 @@
  * Small gaps add up to no room. So now and then all items slide down, then up, and an
  * item that waits is squeezed in where the two leave enough between them.
  */
-#include "place_eject.h"
+#include "pack/eject.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "place_tree.h"
+#include "pack/tree.h"
 #include "util/status.h"
 
 #define CONFLICT_COST 10 /* work of a conflict: found, sorted twice, priced */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_pack.c - symm_pack: placement of plain lifetimes, as in the CSV files.
+ * api.c - symm_pack: placement of plain lifetimes, as in the CSV files.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "place.h"
+#include "pack/pack.h"
 #include "symm/plan.h"
 #include "util/status.h"
 

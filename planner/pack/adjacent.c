@@ -5,14 +5,14 @@
  * a bit for each word that has any, and so on: the next and the previous one are found in
  * a few steps.
  */
-#include "adjacent.h"
+#include "pack/adjacent.h"
 
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "place_sort.h"
+#include "pack/sort.h"
 
 #define MAX_LEVELS 6 /* 64^6 turns */
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place.c - the placement: checks, the quick placement, then the exact search.
+ * pack.c - the placement: checks, the quick placement, then the exact search.
  */
-#include "place.h"
+#include "pack/pack.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "place_eject.h"
-#include "place_exact.h"
-#include "place_greedy.h"
-#include "place_tile.h"
+#include "pack/eject.h"
+#include "pack/exact.h"
+#include "pack/greedy.h"
+#include "pack/tile.h"
 #include "util/status.h"
 
 /*

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_tree.c - the index of placed items over sections.
+ * tree.c - the index of placed items over sections.
  *
  * Leaves are the items by first section, in groups of GROUP. What meets [a, b) either
  * starts in it, and lies in consecutive leaves, or starts before a and ends behind it;
  * those are found by the largest end in each group and in each pair of groups, and so
  * on, as in a priority search tree.
  */
-#include "place_tree.h"
+#include "pack/tree.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_greedy.h - placements in one pass over the items.
+ * greedy.h - placements in one pass over the items.
  */
-#ifndef SYMM_PLANNER_PLACE_GREEDY_H
-#define SYMM_PLANNER_PLACE_GREEDY_H
+#ifndef SYMM_PLANNER_PACK_GREEDY_H
+#define SYMM_PLANNER_PACK_GREEDY_H
 
-#include "place_state.h"
+#include "pack/state.h"
 
 /*
  * Keeps the best of several greedy placements in the state: first fit and best fit in the

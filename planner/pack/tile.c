@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_tile.c - depth first search for a placement without a gap.
+ * tile.c - depth first search for a placement without a gap.
  *
  * Where every section carries the largest load, a placement at the bound leaves no gap.
  * Items are stacked upwards, so the placed items end in a skyline: segments of time, each
@@ -17,7 +17,7 @@
  * weights and the table stay. Work is counted in list entries: the result does not depend
  * on the machine.
  */
-#include "place_tile.h"
+#include "pack/tile.h"
 
 #include <stdlib.h>
 #include <string.h>

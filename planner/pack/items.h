@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_model.h - the items of a placement in the form that the placers work on.
+ * items.h - the items of a placement in the form that the placers work on.
  *
  * Items of size 0 are left out. Sizes, pins and alignments are in units of their common
  * divisor. Time is cut into sections: the moments at which a maximal set of items is
  * live, numbered in the order of time. Two items conflict exactly if they share a
  * section.
  */
-#ifndef SYMM_PLANNER_PLACE_MODEL_H
-#define SYMM_PLANNER_PLACE_MODEL_H
+#ifndef SYMM_PLANNER_PACK_ITEMS_H
+#define SYMM_PLANNER_PACK_ITEMS_H
 
-#include "place.h"
+#include "pack/pack.h"
 
 struct place_range {
     int first, last; /* sections, half-open */
