@@ -9,7 +9,7 @@
 #ifndef SYMM_PLANNER_PLACE_CHAINS_H
 #define SYMM_PLANNER_PLACE_CHAINS_H
 
-#include "lifetime.h"
+#include "order/lifetime.h"
 
 struct place_effort {
     bool search;       /* improve the best order; else only try the fixed ones */

@@ -2,7 +2,7 @@
 /*
  * plan_choose.c - memory against barriers: which algorithms and barriers a plan uses.
  *
- * Each way is closed under what the program needs (order_run.c), then placed. Considered:
+ * Each way is closed under what the program needs (order/run.c), then placed. Considered:
  * the fastest algorithms with the fewest barriers; the same with one more barrier where the
  * circle closes; with barriers on the larger buffers, by size; with all barriers; and the
  * algorithms that touch no peer's buffer. The least of predicted time plus the price of

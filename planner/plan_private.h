@@ -5,9 +5,9 @@
 #ifndef SYMM_PLANNER_PLAN_PRIVATE_H
 #define SYMM_PLANNER_PLAN_PRIVATE_H
 
-#include "lifetime.h"
 #include "model/cost.h"
 #include "model/pool.h"
+#include "order/lifetime.h"
 #include "pack/adjacent.h"
 #include "symm/plan.h"
 

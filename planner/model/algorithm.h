@@ -36,8 +36,8 @@ struct access {
     bool
         renews; /* writes, without reading, all bytes that are ever read: a life begins */
     enum actor who;
-    int relation;        /* `who` as order_pairs.h numbers it; filled by order.c */
-    int prior_write;     /* place in its buffer's touch list; by order.c; see there */
+    int relation;    /* `who` as pairs.h numbers it; filled by order/order.c */
+    int prior_write; /* place in its buffer's touch list; by order/order.c; see there */
     enum point from, to; /* after `from` is reached, and over when `to` is */
 };
 

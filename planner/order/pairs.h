@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order_pairs.h - classes of pairs of ranks: what one rank knows of another is the same for
+ * pairs.h - classes of pairs of ranks: what one rank knows of another is the same for
  * all pairs of a class, so clocks are kept by class and not by pair.
  *
  * A pair is (the rank that knows, the rank that is known of). Guarantees: two pairs of one

@@ -7,10 +7,10 @@
  * computed from. Buffers whose first writes come one after the other are a track; on it, what
  * a buffer comes before is all from some seat on, so each question is one comparison.
  */
-#ifndef SYMM_PLANNER_LIFETIME_H
-#define SYMM_PLANNER_LIFETIME_H
+#ifndef SYMM_PLANNER_ORDER_LIFETIME_H
+#define SYMM_PLANNER_ORDER_LIFETIME_H
 
-#include "order.h"
+#include "order/order.h"
 
 struct lifetimes {
     const struct order *order; /* as it was when these were made */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order_run.c - plays two periods of a program op by op on all ranks at once, keeps their
- * vector clocks by classes of pairs of ranks (order_pairs.h), and sets the barriers without
+ * run.c - plays two periods of a program op by op on all ranks at once, keeps their
+ * vector clocks by classes of pairs of ranks (pairs.h), and sets the barriers without
  * which two accesses to one buffer, one of them a write, would not be ordered.
  *
  * Two periods show everything: an order between periods k and k + 1 uses only events of
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "model/program_private.h"
-#include "order.h"
+#include "order/order.h"
 #include "util/status.h"
 
 struct run {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order_pairs.c - see order_pairs.h. Classes are found by refinement: pairs start as "the
+ * pairs.c - see pairs.h. Classes are found by refinement: pairs start as "the
  * rank itself" and "another", and a class is split while its pairs differ in the classes
  * that some relation leads to. Sets of classes are compared by a sum of 64-bit hashes.
  */
-#include "order_pairs.h"
+#include "order/pairs.h"
 
 #include <stdlib.h>
 #include <string.h>

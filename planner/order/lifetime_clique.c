@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lifetime.h"
 #include "model/program_private.h"
+#include "order/lifetime.h"
 
 #define MAX_STARTS  16
 #define MAX_SWEEPS  4

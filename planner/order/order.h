@@ -8,14 +8,14 @@
  * A lane is a sequence of ops that end one after the other on a rank: a stream, or the even
  * and the odd ops of a stream in a program with early starts. A chain is a lane seen from the
  * owner of a copy: (relation, lane) stands for that lane on every rank in the relation to the
- * owner (order_pairs.h). A clock holds one moment for each chain: all that is up to that
+ * owner (pairs.h). A clock holds one moment for each chain: all that is up to that
  * moment on the chain's lane, on all these ranks, is over. So "all accesses to X are over
  * before Y's first write" is one comparison for each chain, whatever the number of ranks.
  */
-#ifndef SYMM_PLANNER_ORDER_H
-#define SYMM_PLANNER_ORDER_H
+#ifndef SYMM_PLANNER_ORDER_ORDER_H
+#define SYMM_PLANNER_ORDER_ORDER_H
 
-#include "order_pairs.h"
+#include "order/pairs.h"
 
 /* The last accesses to a copy of a buffer: on this chain up to this moment. */
 struct last {

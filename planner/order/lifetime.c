@@ -7,7 +7,7 @@
  * Only the first write of the later buffer is looked at: every other access to it was
  * proved to come after that one when the barriers were set.
  */
-#include "lifetime.h"
+#include "order/lifetime.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  * A stream that has ops which start early is two lanes, its even and its odd ops: such an op
  * and the one before it are not ordered. A depend runs no kernel and is not counted.
  */
-#include "order.h"
+#include "order/order.h"
 
 #include <stdlib.h>
 #include <string.h>
