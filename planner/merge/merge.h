@@ -3,10 +3,10 @@
  * merge.h - the ranks' records (symm-record/1) on their way to one program.
  *
  * merge_json.c reads them, merge.c finds each rank's period and compares the ranks,
- * merge_keep.c decides what of it a program can say, merge_build.c says it.
+ * keep.c decides what of it a program can say, build.c says it.
  */
-#ifndef SYMM_PLANNER_MERGE_H
-#define SYMM_PLANNER_MERGE_H
+#ifndef SYMM_PLANNER_MERGE_MERGE_H
+#define SYMM_PLANNER_MERGE_MERGE_H
 
 #include "model/pool.h"
 #include "symm/plan.h"
@@ -112,13 +112,13 @@ static inline bool symm__merge_is_local(const struct merge_event *event)
 int symm__merge_shift(const struct merge_record *record,
                       const struct merge_event *event);
 
-/* merge_keep.c: fills sites, alone, and every event's site_id and kept. */
+/* keep.c: fills sites, alone, and every event's site_id and kept. */
 symm_status symm__merge_keep(struct merge *merge) SYMM_MUST_CHECK;
 
-/* merge_order.c: do the ranks' kept events come in one order on each stream? */
+/* order.c: do the ranks' kept events come in one order on each stream? */
 symm_status symm__merge_order(struct merge *merge) SYMM_MUST_CHECK;
 
-/* merge_build.c */
+/* build.c */
 symm_status symm__merge_build(struct merge *merge,
                               symm_program **program) SYMM_MUST_CHECK;
 /* A list's members where the team is one of a partition; else NULL. `lists` gets one list

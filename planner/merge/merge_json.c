@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "merge.h"
+#include "merge/merge.h"
 #include "model/json_read.h"
 #include "util/status.h"
 

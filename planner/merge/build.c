@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * merge_build.c - says by a program what the merge has kept, in rank 0's order of issue.
+ * build.c - says by a program what the merge has kept, in rank 0's order of issue.
  *
  * - An access to a whole buffer is a write or a read; a write to a part of it a read and a
  *   write, since the rest keeps its value. A call that begins inside a buffer has a read of
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "merge.h"
+#include "merge/merge.h"
 #include "util/status.h"
 
 struct build {

@@ -7,7 +7,7 @@
  * files: records of different jobs, a rank that is missing, there twice or not complete,
  * ranks that differ in their buffers, calls or order.
  */
-#include "merge.h"
+#include "merge/merge.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * no_json.c - the readers of builds without jansson: each refuses, and says why.
  */
-#include "merge.h"
+#include "merge/merge.h"
 #include "symm/plan.h"
 #include "util/status.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * merge_keep.c - what of the records a program can say, and what stays outside of the plan.
+ * keep.c - what of the records a program can say, and what stays outside of the plan.
  *
  * A collective or put becomes an op if it has a site that it alone has in the period, if
  * every rank makes it alike, over a team that is one of a partition of the world, and if its
  * input (of a put also its target) is a buffer of the world. Every other call runs as
  * without a plan, and the buffers that it touches share bytes with none: they are *alone*.
  * So are buffers that no annotation describes, or of which the program has a peer's address. An op on a buffer that is alone is built
- * between accesses of its own (merge_build.c), which one stream can order; one that needs
+ * between accesses of its own (build.c), which one stream can order; one that needs
  * two streams for that stays outside as well, which may make further buffers alone.
  * Refuses ranks of one team that make different calls at one site.
  */
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "merge.h"
+#include "merge/merge.h"
 #include "util/status.h"
 
 static void note(struct merge *merge, const struct merge_event *event, const char *why)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * merge_order.c - whether the ranks' calls come in one order on each stream, and which of
+ * order.c - whether the ranks' calls come in one order on each stream, and which of
  * the accesses between two calls are the same on all ranks.
  *
  * A depend stands for all that is in front of it on the stream that it waits for, so ranks
  * must agree on how much that is. Refuses ranks that do not, and ranks whose calls come in
  * different orders. Accesses may differ (a root alone fills what it broadcasts): those gaps
- * are marked, and merge_build.c says more of them than any one rank did.
+ * are marked, and build.c says more of them than any one rank did.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "merge.h"
+#include "merge/merge.h"
 #include "util/status.h"
 
 /* A kept event that is no local access. */
