@@ -3,7 +3,7 @@
  * plan_case.c - programs and plans for tests: made at random, copied, and changed.
  */
 #include "plan_case.h"
-#include "plan_private.h"
+#include "make/plan_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>

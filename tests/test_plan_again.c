@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #include "harness.h"
-#include "plan_private.h"
+#include "make/plan_private.h"
 
 enum change { REMOVED, INSERTED, GROWN, MOVED, CHANGES };
 

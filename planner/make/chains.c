@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_chains.c - see place_chains.h. First fit in several orders, and a search for a
+ * chains.c - see chains.h. First fit in several orders, and a search for a
  * better order.
  *
  * The arena is a row of segments, each with the buffers that lie there in the order of their
@@ -9,7 +9,7 @@
  * are enough: each life is over before the next begins. So a question costs a search in a
  * sorted list, and no two buffers are ever compared that do not lie side by side.
  */
-#include "place_chains.h"
+#include "make/chains.h"
 
 #include <stdlib.h>
 #include <string.h>

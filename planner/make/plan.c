@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "make/plan_private.h"
 #include "model/program_private.h"
-#include "plan_private.h"
 #include "util/status.h"
 
 struct plan_private *symm__plan_new(void)

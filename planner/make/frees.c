@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_frees.c - after which op's end a buffer's bytes are nobody's: what a run-time check
+ * frees.c - after which op's end a buffer's bytes are nobody's: what a run-time check
  * may overwrite there, and what shows an access that comes too late.
  *
  * Guarantees: an op that is said to free a buffer ends, on each rank, after all accesses to
@@ -10,8 +10,8 @@
  */
 #include <stdlib.h>
 
+#include "make/plan_private.h"
 #include "model/program_private.h"
-#include "plan_private.h"
 
 struct finder {
     struct plan_private *plan;

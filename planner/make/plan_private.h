@@ -2,8 +2,8 @@
 /*
  * plan_private.h - what the files that make, write and read plans share.
  */
-#ifndef SYMM_PLANNER_PLAN_PRIVATE_H
-#define SYMM_PLANNER_PLAN_PRIVATE_H
+#ifndef SYMM_PLANNER_MAKE_PLAN_PRIVATE_H
+#define SYMM_PLANNER_MAKE_PLAN_PRIVATE_H
 
 #include "model/cost.h"
 #include "model/pool.h"
@@ -46,7 +46,7 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
 symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
                              struct choice *choice) SYMM_MUST_CHECK;
 
-/* plan_again.c: the one choice that keeps what options->previous has, and its placement;
+/* again.c: the one choice that keeps what options->previous has, and its placement;
  * order and lives (new) are then those of it. */
 symm_status symm__plan_again(struct pool *pool, struct order *order,
                              const symm_plan_options *options, struct choice *choice,

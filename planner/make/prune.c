@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_prune.c - takes barriers away that turn out to be superfluous: a later barrier may
+ * prune.c - takes barriers away that turn out to be superfluous: a later barrier may
  * order what an earlier one was set for, and one that was asked for to save memory may save
  * none.
  *
@@ -10,8 +10,8 @@
  */
 #include <stdlib.h>
 
+#include "make/plan_private.h"
 #include "model/program_private.h"
-#include "plan_private.h"
 
 #define MAX_PLAYED 1500000 /* ops x periods x classes of ranks, over all trials */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_again.c - the plan of a program of which a few ops have changed, from its plan before.
+ * again.c - the plan of a program of which a few ops have changed, from its plan before.
  *
  * Sites that the old plan has keep their algorithms and barriers, buffers that it has keep
  * their offsets, as long as the changed program allows it: one run of the order, and one
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "make/plan_private.h"
 #include "model/names.h"
 #include "model/program_private.h"
-#include "plan_private.h"
 
 #define MAX_ROUNDS 64 /* of the check; each takes buffers away from their places */
 

@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "make/plan_private.h"
 #include "model/json_canonical.h"
 #include "model/program_private.h"
-#include "plan_private.h"
 #include "util/status.h"
 
 static void put_name(struct json_out *out, const char *key, const char *name)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_certificate.c - the proof that a plan carries: for each pair of buffers that follow
+ * certificate.c - the proof that a plan carries: for each pair of buffers that follow
  * one another in some address, and for each chain on which the first is touched, a moment
  * that lies behind its last access and that the second one's first write comes after.
  *
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "make/plan_private.h"
 #include "model/program_private.h"
-#include "plan_private.h"
 
 struct certifier {
     struct plan_private *plan;

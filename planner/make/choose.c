@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_choose.c - memory against barriers: which algorithms and barriers a plan uses.
+ * choose.c - memory against barriers: which algorithms and barriers a plan uses.
  *
  * Each way is closed under what the program needs (order/run.c), then placed. Considered:
  * the fastest algorithms with the fewest barriers; the same with one more barrier where the
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "make/chains.h"
+#include "make/plan_private.h"
 #include "model/program_private.h"
-#include "place_chains.h"
-#include "plan_private.h"
 #include "util/status.h"
 
 #define MAX_SIZES   4

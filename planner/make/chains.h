@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * place_chains.h - where the buffers of a program lie in one arena, given what may follow
+ * chains.h - where the buffers of a program lie in one arena, given what may follow
  * what (lifetime.h).
  *
  * Guarantees: buffers that conflict get disjoint bytes; offsets are multiples of
  * SYMM_PLAN_ALIGNMENT. Deterministic, but for a search that the time limit ends.
  */
-#ifndef SYMM_PLANNER_PLACE_CHAINS_H
-#define SYMM_PLANNER_PLACE_CHAINS_H
+#ifndef SYMM_PLANNER_MAKE_CHAINS_H
+#define SYMM_PLANNER_MAKE_CHAINS_H
 
 #include "order/lifetime.h"
 

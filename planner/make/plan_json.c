@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "make/plan_private.h"
 #include "model/json_read.h"
-#include "plan_private.h"
 #include "util/status.h"
 
 /* The object in hand: element `index` of the root's list `list`; list NULL: the root. */
