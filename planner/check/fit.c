@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_fit.c - that a plan is one of this program, and what each op touches under it.
+ * fit.c - that a plan is one of this program, and what each op touches under it.
  *
  * Which ranks touch an owner's copy, by algorithm ("inside" is a barrier of the algorithm's
  * own; in a broadcast "every" is every rank for the root's copy and the owner for others):
@@ -16,7 +16,7 @@
  * "Pushed": a rank completes only with data of the others (of a broadcast: the root's), so
  * after they have started.
  */
-#include "check.h"
+#include "check/check.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@
  *  7. check_figures: arena, dedicated bytes and lower bound are computed anew.
  * Time in a loop is unrolled to two periods; check_order says why that is enough.
  */
-#include "check.h"
+#include "check/check.h"
 
 #include <stdarg.h>
 #include <stdio.h>

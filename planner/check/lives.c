@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_lives.c - the accesses to each buffer, where its life begins and ends, and the
+ * lives.c - the accesses to each buffer, where its life begins and ends, and the
  * chains that accesses lie on.
  *
  * The bytes of a buffer that any op reads are its first ones: accesses begin at its first
@@ -8,7 +8,7 @@
  * first such write of a period is taken. What comes before it in a loop belongs to the life
  * that began in the period before.
  */
-#include "check.h"
+#include "check/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * check.h - what the files of the plan checker share. It uses the structs of plan.h and
  * nothing else of the planner.
  */
-#ifndef SYMM_PLANNER_CHECK_H
-#define SYMM_PLANNER_CHECK_H
+#ifndef SYMM_PLANNER_CHECK_CHECK_H
+#define SYMM_PLANNER_CHECK_CHECK_H
 
 #include "symm/plan.h"
 
@@ -131,13 +131,13 @@ bool symm__check_nomem(struct check *c); /* false, with the status set */
 const char *symm__check_name(const struct check_op *op, char *text, size_t bytes);
 
 /* The parts of the proof; false: refused, or not made (c->status). */
-bool symm__check_fit(struct check *c);   /* check_fit.c, fills ops and accesses */
-bool symm__check_lives(struct check *c); /* check_lives.c, fills lives and chains */
-bool symm__check_order(struct check *c); /* check_order.c, fills begins */
-bool symm__check_certificate(struct check *c); /* check_certificate.c */
-bool symm__check_figures(struct check *c);     /* check_figures.c */
+bool symm__check_fit(struct check *c);         /* fit.c, fills ops and accesses */
+bool symm__check_lives(struct check *c);       /* lives.c, fills lives and chains */
+bool symm__check_order(struct check *c);       /* order.c, fills begins */
+bool symm__check_certificate(struct check *c); /* certificate.c */
+bool symm__check_figures(struct check *c);     /* figures.c */
 
-/* check_frees.c: what the plan frees, before the order is played ... */
+/* frees.c: what the plan frees, before the order is played ... */
 bool symm__check_frees_listed(struct check *c);
 /* ... where the op at `position` ends: the clock of each rank ... */
 void symm__check_frees_ended(struct check *c, int position, int period,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_order.c - that accesses to one buffer which must not meet are ordered by what the
+ * order.c - that accesses to one buffer which must not meet are ordered by what the
  * plan keeps, and what is over for certain where each life begins.
  *
  * Two periods are played op by op in the order of issue, on all ranks together. Each rank
@@ -18,7 +18,7 @@
  * rules are the same in all periods, and what is certain between two neighbouring periods
  * needs no third one, so what holds for the first two holds for all.
  */
-#include "check.h"
+#include "check/check.h"
 
 #include <stdlib.h>
 #include <string.h>

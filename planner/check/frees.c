@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_frees.c - that an op which a plan says to free buffers may fill their bytes with
+ * frees.c - that an op which a plan says to free buffers may fill their bytes with
  * anything on each rank when it ends there: a put before it raises its signal, a collective
  * behind all that its stream has before it.
  *
@@ -9,7 +9,7 @@
  * neighbours that follow that life in some byte. Refuses buffers without a life that ends:
  * those that are live always, and those whose value is there before the program runs.
  */
-#include "check.h"
+#include "check/check.h"
 
 bool symm__check_frees_listed(struct check *c)
 {

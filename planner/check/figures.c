@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_figures.c - the figures of a plan, computed anew: its arena, what one allocation for
+ * figures.c - the figures of a plan, computed anew: its arena, what one allocation for
  * each buffer would take, and the lower bound, which is the sum of a set of buffers that the
  * plan lists and that pairwise conflict.
  */
-#include "check.h"
+#include "check/check.h"
 
 static bool add_rounded(size_t *sum, size_t bytes)
 {

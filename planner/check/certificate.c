@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check_certificate.c - that buffers which share bytes come one after the other, and that
+ * certificate.c - that buffers which share bytes come one after the other, and that
  * the certificate says so: one entry for each pair of neighbours and no other, each with a
  * moment on every chain that lies behind all accesses to the first and before the beginning
  * of the second.
@@ -8,7 +8,7 @@
  * Neighbours are found here once more: a sweep over the addresses keeps the buffers that lie
  * at one address in the order of their turns.
  */
-#include "check.h"
+#include "check/check.h"
 
 #include <stdlib.h>
 #include <string.h>
