@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""costs_source.py - makes symm/costs_tables.c, the tables that the library has built in, of the
-tables of symm-perf --tune that lie in bench/costs/.
+"""costs_source.py - makes symm/select/costs_tables.c, the tables that the library has built
+in, of the tables of symm-perf --tune that lie in bench/costs/.
 
-    python3 bench/costs_source.py                 writes symm/costs_tables.c
+    python3 bench/costs_source.py                 writes symm/select/costs_tables.c
     python3 bench/costs_source.py FILE.json...    of these files, on stdout
 
 Points that lie on the line between their neighbours (to 1 in 200) are left out. Exit status 2:
@@ -97,8 +97,8 @@ def table(path, index):
 def source(paths):
     head = [
         "/* SPDX-License-Identifier: MIT */",
-        "/* costs_tables.c - made by bench/costs_source.py of bench/costs/; see costs.h. */",
-        '#include "costs.h"',
+        "/* costs_tables.c - made by bench/costs_source.py of bench/costs/; see cost.h. */",
+        '#include "select/cost.h"',
         "",
         "/* clang-format off */",
     ]
@@ -118,7 +118,7 @@ def main(paths):
     if paths:
         sys.stdout.write(source(paths))
         return 0
-    target = os.path.join(here, "..", "symm", "costs_tables.c")
+    target = os.path.join(here, "..", "symm", "select", "costs_tables.c")
     made = source(sorted(glob.glob(os.path.join(here, "costs", "*.json"))))
     with open(target + ".new", "w", encoding="utf-8") as file:
         file.write(made)

@@ -10,9 +10,9 @@
 #ifndef SYMM_CALLS_H
 #define SYMM_CALLS_H
 
-#include "choose.h"
 #include "context.h"
 #include "engine.h"
+#include "select/select.h"
 
 /* A put, a get, a signal or a wait, with the peer's address where it is needed. */
 struct symm_transfer {
@@ -58,7 +58,7 @@ struct symm_call_ops {
     /* Is that memory which symm_register has made symmetric? Then the peer's address. */
     bool (*registered)(symm_team *team, const void *ptr, size_t bytes, int peer,
                        void **theirs);
-    /* What choose.c may look at beyond the call itself: equal on all ranks. */
+    /* What select.c may look at beyond the call itself: equal on all ranks. */
     void (*describe)(const struct symm_lane *lane, const struct symm_args *args,
                      struct symm_question *question);
     /* Makes lane->launches[index] ready for the entry, whose args are filled; on error it is

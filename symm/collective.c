@@ -13,12 +13,12 @@
 #include <string.h>
 
 #include "calls.h"
-#include "choose.h"
 #include "context.h"
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "record.h"
+#include "select/select.h"
 #include "util/status.h"
 #include "wide.h"
 #include "work.h"
@@ -218,7 +218,7 @@ struct checked {
     size_t in_offset, out_offset; /* in the heap, where they are symmetric */
 };
 
-/* Types, sizes, pointers, overlap; then where the pointers lie, as choose.h asks. */
+/* Types, sizes, pointers, overlap; then where the pointers lie, as select.h asks. */
 static symm_status check_request(symm_team *team, const struct request *rq,
                                  struct checked *checked)
 {

@@ -20,11 +20,11 @@
 #include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
-#include "costs.h"
 #include "cuda.h"
 #include "engine_team.h"
 #include "greeting.h"
 #include "record.h"
+#include "select/cost.h"
 #include "symm/device.h"
 #include "util/clock.h"
 #include "util/log.h"

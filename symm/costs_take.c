@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * costs_take.c - which cost table a job uses; see costs.h.
+ * costs_take.c - which cost table a job uses; see select/cost.h.
  *
  * The file is read once, by symm_init. What its ranks have read is compared by hash in the
  * greeting, so that the choices made by it are equal on all of them.
@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "costs.h"
 #include "cuda.h"
+#include "select/cost.h"
 #include "symm/plan.h"
 #include "util/log.h"
 #include "util/options.h"

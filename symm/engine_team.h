@@ -14,9 +14,9 @@
 #ifndef SYMM_ENGINE_TEAM_H
 #define SYMM_ENGINE_TEAM_H
 
-#include "choose.h"
 #include "context.h"
 #include "engine.h"
+#include "select/select.h"
 
 /* ctx->engine: what was loaded; NULL: calls go to no engine. */
 struct symm_engine_use {

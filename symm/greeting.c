@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "costs.h"
 #include "cuda.h"
 #include "record.h"
+#include "select/cost.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

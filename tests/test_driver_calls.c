@@ -22,8 +22,8 @@
 
 #include <cmocka.h>
 
-#include "choose.h"
 #include "context.h"
+#include "select/select.h"
 
 #define AREA_BYTES ((size_t)1 << 20)
 #define GUARD      ((size_t)64) /* kept and checked behind the data */

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "choose.h"
-#include "costs.h"
 #include "harness.h"
+#include "select/cost.h"
+#include "select/select.h"
 #include "symm/plan.h"
 
 /* ---- Curves ------------------------------------------------------------------------- */

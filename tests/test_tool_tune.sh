@@ -128,12 +128,13 @@ if command -v python3 >/dev/null; then
     echo '{"format": "symm-costs/1"}' > "$work/bad.json"
     python "$source_dir/bench/costs_source.py" "$work/bad.json" >"$work/out" 2>"$work/err"
     [ $? = 2 ] && [ ! -s "$work/out" ] || fail "costs_source.py takes a file without curves"
-    cp "$source_dir/symm/costs_tables.c" "$work/kept.c"
-    mkdir -p "$work/tree/bench" "$work/tree/symm"
+    cp "$source_dir/symm/select/costs_tables.c" "$work/kept.c"
+    mkdir -p "$work/tree/bench" "$work/tree/symm/select"
     cp -r "$source_dir"/bench/costs_source.py "$work/tree/bench"
     [ ! -d "$source_dir/bench/costs" ] || cp -r "$source_dir/bench/costs" "$work/tree/bench"
-    python "$work/tree/bench/costs_source.py" && cmp "$work/tree/symm/costs_tables.c" \
-        "$work/kept.c" || fail "symm/costs_tables.c is not what costs_source.py makes"
+    python "$work/tree/bench/costs_source.py" &&
+        cmp "$work/tree/symm/select/costs_tables.c" "$work/kept.c" ||
+        fail "symm/select/costs_tables.c is not what costs_source.py makes"
 
     expect 0 "figures" all_reduce --ranks 2 --backend host -b 8 -e 4K -f 8 -J "$work/run.json"
     printf 'an MPI\t8\t0.001\t2\nan MPI\t512\t1e6\t1e6\n' > "$work/all_reduce-float32-2.tsv"

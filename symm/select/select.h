@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * choose.h - which algorithm a call takes: a pure function of what all ranks share.
+ * select.h - which algorithm a call takes: a pure function of what all ranks share.
  *
  * Every rank decides by itself, so only what is equal on all ranks may be looked at. Where a
  * rank's pointers lie is assumed equal; the choice and the offsets it depends on are part of
  * the call-site tag, so ranks that differ see a mismatch, never a wrong sum.
  */
-#ifndef SYMM_CHOOSE_H
-#define SYMM_CHOOSE_H
+#ifndef SYMM_SELECT_SELECT_H
+#define SYMM_SELECT_SELECT_H
 
-#include "costs.h"
 #include "kernels/cuda_launch.h"
 #include "kernels/launch.h"
+#include "select/cost.h"
 
 struct symm_question {
     enum symm_kind kind;
@@ -65,7 +65,7 @@ symm_status symm__choose_planned(const struct symm_question *question,
                                  struct symm_answer *answer, uint32_t *barriers,
                                  uint32_t *extra) SYMM_MUST_CHECK;
 
-/* choose_engine.c */
+/* engine.c */
 /* Why the engine cannot do this call; NULL: it can. */
 const char *symm__engine_objection(const struct symm_question *question);
 /* The answer, or the engine where that is better off or alone can do it. */
@@ -75,7 +75,7 @@ struct symm_answer symm__engine_or(const struct symm_question *question,
 /* Why a pull that reads peers' inputs cannot be in place, on either backend. */
 const char *symm__in_place_objection(enum symm_kind kind);
 
-/* choose_cuda.c */
+/* cuda.c */
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
 const char *symm__cuda_objection(const struct symm_question *question,
                                  enum symm_algorithm algorithm);

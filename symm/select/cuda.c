@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * choose_cuda.c - the choice on CUDA, and what replaces an algorithm of a plan.
+ * cuda.c - the choice on CUDA, and what replaces an algorithm of a plan.
  *
  * The thresholds for 2 and 4 ranks are measured on H200 (docs/performance.md), the others
  * follow from two costs of a machine with a switch between its GPUs: a hop takes 0.75 us
@@ -9,7 +9,7 @@
  * S = 0.9 us x 0.38 MB/us / ((n - 1)(1 - 2/n)) on: 64 KiB with 8 ranks. Two ranks move the
  * same bytes either way, in one hop: as long as scratch takes it all (all_reduce_pair.cu).
  */
-#include "choose.h"
+#include "select/select.h"
 
 #define LL_BYTES                                                                       \
     ((size_t)128 << 10) /* one hop of lines with flags, half of what is sent */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* costs_tables.c - made by bench/costs_source.py of bench/costs/; see costs.h. */
-#include "costs.h"
+/* costs_tables.c - made by bench/costs_source.py of bench/costs/; see cost.h. */
+#include "select/cost.h"
 
 /* clang-format off */
 /* h200.json: measured 2026-11-22 12:50:05 */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * costs.c - curves and the model; see costs.h.
+ * cost.c - curves and the model; see cost.h.
  *
  * The model's numbers are those of H200s with NVLink between all of them and of two cores of
  * one processor (docs/performance.md). It serves symm_explain where there is no table; the
  * choice is then made by thresholds, which were measured.
  */
-#include "costs.h"
+#include "select/cost.h"
 
-#include "choose.h"
+#include "select/select.h"
 
 enum symm_cost_data symm__cost_data(enum symm_kind kind, symm_dtype dtype, symm_op op)
 {

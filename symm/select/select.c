@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * choose.c - see choose.h; choose_cuda.c has the CUDA backend's part. The host backend's
+ * select.c - see select.h; cuda.c has the CUDA backend's part. The host backend's
  * thresholds are measured: below TWO_SHOT_BYTES one round with a copy beats two rounds
  * without, above it moving fewer bytes wins. Where a cost table knows the machine, it decides.
  */
-#include "choose.h"
+#include "select/select.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * choose_engine.c - which calls go to an engine: those that no kernel can do, and on CUDA
+ * engine.c - which calls go to an engine: those that no kernel can do, and on CUDA
  * large ones over memory that peers cannot reach, which would be staged.
  *
  * ENGINE_BYTES is where NCCL's own staging catches up with copies through the pads: all_reduce
@@ -9,7 +9,7 @@
  * bits on all ranks never goes there. On the host a copy through shared memory is what
  * an engine would do as well: it gets no call that a kernel can do.
  */
-#include "choose.h"
+#include "select/select.h"
 
 #define ENGINE_BYTES ((size_t)32 << 20)
 
