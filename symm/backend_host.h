@@ -5,7 +5,7 @@
 #ifndef SYMM_BACKEND_HOST_H
 #define SYMM_BACKEND_HOST_H
 
-#include "backend.h"
+#include "core/backend.h"
 
 symm_status symm__queue_create(struct symm_stream **stream) SYMM_MUST_CHECK;
 /* Runs what is queued, then ends the worker. NULL is allowed. */

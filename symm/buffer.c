@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "core/context.h"
+#include "core/register.h"
 #include "cuda.h"
 #include "plan_team.h"
 #include "record.h"
-#include "register.h"
 #include "util/status.h"
 
 #define MAX_NDIM 16

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
-#include "context.h"
+#include "core/calls.h"
+#include "core/context.h"
+#include "core/work.h"
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
@@ -21,7 +22,6 @@
 #include "select/select.h"
 #include "util/status.h"
 #include "wide.h"
-#include "work.h"
 
 /* A call as the caller made it. */
 struct request {

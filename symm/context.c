@@ -8,7 +8,7 @@
  * Each step that can fail locally fails before the next exchange, so that every rank learns
  * of it. symm_finalize undoes it in reverse order and waits for nobody.
  */
-#include "context.h"
+#include "core/context.h"
 
 #include <errno.h>
 #include <math.h>

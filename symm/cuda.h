@@ -10,7 +10,7 @@
 #ifndef SYMM_CUDA_H
 #define SYMM_CUDA_H
 
-#include "context.h"
+#include "core/context.h"
 #include "kernels/cuda_launch.h"
 
 struct symm_cuda_team; /* device state, record, device_team of one team */

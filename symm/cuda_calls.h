@@ -12,7 +12,7 @@
 #define SYMM_CUDA_CALLS_H
 
 #include "backend_cuda.h"
-#include "calls.h"
+#include "core/calls.h"
 #include "cuda_multicast.h"
 
 #define SYMM_CUDA_RESULTS                                                              \

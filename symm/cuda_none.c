@@ -4,9 +4,9 @@
  */
 #include <stdio.h>
 
+#include "core/register.h"
 #include "cuda.h"
 #include "cuda_report.h"
-#include "register.h"
 #include "util/status.h"
 
 static symm_status refuse(void)

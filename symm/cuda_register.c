@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "backend_cuda.h"
-#include "register.h"
+#include "core/register.h"
 #include "util/status.h"
 
 #define CHUNKS 32 /* allocations that one registration may reach over */

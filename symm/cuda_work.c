@@ -19,10 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/work.h"
 #include "cuda_calls.h"
 #include "util/clock.h"
 #include "util/status.h"
-#include "work.h"
 
 #define SPIN_SECONDS   0.0002 /* yields before the first sleep */
 #define SLEEP_SECONDS  0.00005

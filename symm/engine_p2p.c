@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
+#include "core/calls.h"
+#include "core/work.h"
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "record.h"
 #include "util/clock.h"
 #include "util/status.h"
-#include "work.h"
 
 #define MOST_OPERATIONS 4096 /* of one batch */
 

@@ -14,7 +14,7 @@
 #ifndef SYMM_ENGINE_TEAM_H
 #define SYMM_ENGINE_TEAM_H
 
-#include "context.h"
+#include "core/context.h"
 #include "engine.h"
 #include "select/select.h"
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calls.h"
-#include "context.h"
+#include "core/calls.h"
+#include "core/context.h"
 #include "engine_team.h"
 #include "plan_team.h"
 #include "util/status.h"

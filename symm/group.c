@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "bootstrap/bootstrap.h"
-#include "context.h"
+#include "core/context.h"
 #include "util/status.h"
 
 symm_status symm_group_create(int n, symm_group **group)

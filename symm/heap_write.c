@@ -8,7 +8,7 @@
  * Refuses: unknown formats; paths at which something other than a regular file lies,
  * since the renaming would replace it.
  */
-#include "heap.h"
+#include "core/heap.h"
 
 #include <errno.h>
 #include <fcntl.h>

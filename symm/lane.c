@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
+#include "core/calls.h"
 #include "util/status.h"
 
 symm_status symm__default_enter(symm_ctx *ctx)

@@ -14,7 +14,7 @@
 #ifndef SYMM_LANE_H
 #define SYMM_LANE_H
 
-#include "context.h"
+#include "core/context.h"
 
 /* SYMM_ERR_BUSY; a failed team's status. CUDA, a team of one host: *lane is NULL if the
  * stream has no channel: symm_call_ops.channel_claim, or unlock team->lanes. */

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
+#include "core/calls.h"
+#include "core/work.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "record.h"
 #include "util/status.h"
 #include "wide.h"
-#include "work.h"
 
 /* One call: a copy, a signal, both, or a wait. */
 struct transfer {

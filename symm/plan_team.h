@@ -13,7 +13,7 @@
 #ifndef SYMM_PLAN_TEAM_H
 #define SYMM_PLAN_TEAM_H
 
-#include "context.h"
+#include "core/context.h"
 #include "symm/plan.h"
 
 #define SYMM_PLAN_FREED 0xff /* what freed bytes are filled with */

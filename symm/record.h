@@ -14,7 +14,7 @@
 #ifndef SYMM_RECORD_H
 #define SYMM_RECORD_H
 
-#include "context.h"
+#include "core/context.h"
 #include "symm/record_kinds.h"
 
 #define SYMM_RECORD_STREAMS 64

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/work.h"
 #include "record.h"
-#include "work.h"
 
 /* ---- Sentences ------------------------------------------------------------------------ */
 

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/register.h"
 #include "engine_team.h"
 #include "plan_team.h"
-#include "register.h"
 #include "util/status.h"
 #include "wide.h"
 

@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "core/context.h"
+#include "core/register.h"
 #include "cuda.h"
 #include "engine_team.h"
 #include "interop.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "record.h"
-#include "register.h"
 #include "util/status.h"
 #include "wide.h"
 

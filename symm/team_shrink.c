@@ -36,7 +36,7 @@
  */
 #include <stdio.h>
 
-#include "context.h"
+#include "core/context.h"
 #include "record.h"
 #include "util/clock.h"
 #include "util/rank_text.h"

@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "context.h"
+#include "core/context.h"
 #include "util/clock.h"
 #include "util/status.h"
 #include "wide.h"

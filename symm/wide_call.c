@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
+#include "core/calls.h"
 #include "cuda.h"
 #include "util/clock.h"
 #include "util/rank_text.h"

@@ -8,7 +8,7 @@
  * blocks that stream's worker until the handle is complete; the caller goes on. Every call
  * that a handle stands for is bounded by its own deadline, and so is that wait.
  */
-#include "work.h"
+#include "core/work.h"
 
 #include <errno.h>
 #include <math.h>

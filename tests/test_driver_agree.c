@@ -7,7 +7,7 @@
  *
  * ctest: cost 30
  */
-#include "context.h"
+#include "core/context.h"
 #include "device.h"
 #include "kernels/cuda_launch.h"
 

@@ -7,7 +7,7 @@
  * sizes (grids that leave counters of other blocks to block 0), with one-sided calls, and
  * what handles of captured calls can and cannot do.
  */
-#include "context.h"
+#include "core/context.h"
 #include "device.h"
 
 #include <setjmp.h>

@@ -6,7 +6,7 @@
  *
  * ctest: cost 10
  */
-#include "context.h"
+#include "core/context.h"
 #include "device.h"
 
 #include <pthread.h>

@@ -10,7 +10,7 @@
  * deadlines end them, the death of the peer does, symm_finalize and a team's end do. The fake
  * driver models the queues (FAKE_CUDA_MODEL); with SYMM_TEST_GPU=1 they are the device's.
  */
-#include "context.h"
+#include "core/context.h"
 #include "device.h"
 #include "driver.h"
 

@@ -8,7 +8,7 @@
  * kernel and by copy engine, and a copy-engine wait that nobody meets. What a failed wait means
  * for calls beside it and behind it; deadlines that never come.
  */
-#include "context.h"
+#include "core/context.h"
 #include "device.h"
 #include "driver.h"
 

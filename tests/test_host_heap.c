@@ -7,8 +7,8 @@
  * by Python's json and pickle modules (skipped where there is no python3), which also
  * checks that the pickle holds only opcodes that the viewer's reader knows.
  */
+#include "core/heap.h"
 #include "harness.h"
-#include "heap.h"
 
 #include <dirent.h>
 #include <setjmp.h>

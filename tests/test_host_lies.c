@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "context.h"
+#include "core/context.h"
 #include "oob/peer.h"
 
 #define RANKS 3

@@ -31,7 +31,7 @@
 #include <cmocka.h>
 
 #include "bootstrap/bootstrap.h"
-#include "context.h"
+#include "core/context.h"
 #include "symm/device.h"
 
 #define GRANULE ((size_t)2 << 20)
@@ -444,7 +444,7 @@ static void segments_outside_the_range(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
-/* What memory.c sends: a digest, how many segments, bytes of registrations, the segments. */
+/* What segments.c sends: a digest, how many segments, bytes of registrations, the segments. */
 struct list {
     uint64_t digest, segments, registered;
     struct {

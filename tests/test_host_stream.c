@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "context.h"
+#include "core/context.h"
 
 struct shared {
     struct harness_sync sync;

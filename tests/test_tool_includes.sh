@@ -48,12 +48,23 @@ done
 planted=0 missed=0
 must_fail include/symm/symm.h '#include <pthread.h>' 'only headers of the C standard'
 must_fail include/symm/symm.h '#include "util/status.h"' 'only public headers'
+must_fail symm/tools/symmrun/main.c '#include "core/heap.h"' 'may not include symm/core'
 must_fail symm/tools/symm-info/main.c '#  include "bootstrap/job.h"' \
     'may not include symm/bootstrap'
 must_fail bench/perf/main.c '#include "kernels/reduce/reduce.h"' \
     'may not include kernels/reduce'
 must_fail bench/perf/main.c '#include "../symm/status.h"' "from its part's root"
 must_fail bench/perf/main.c '#include <symm/job.h>' 'may write <symm/...>'
+must_fail symm/core/heap.c '#include "bootstrap/bootstrap.h"' \
+    'may not include symm/bootstrap'
+must_fail symm/core/heap.c '#include "kernels/host/round.h"' \
+    'may not include kernels/host'
+must_fail symm/core/heap.c '#include "heap.h"' "from its part's root"
+must_fail symm/core/heap.c '#include "symm/status.h"' "from its part's root"
+must_fail symm/core/heap.c '#include <symm/symm.h>' 'may write <symm/...>'
+must_fail symm/core/heap.c '#include <hwloc.h>' 'only for symm/topology'
+must_fail symm/core/heap.c '#include <jansson.h>' 'only for'
+must_fail symm/core/heap.c '#include <cuda.h>' 'only for'
 must_fail symm/util/status.h '#include "topology/bind.h"' \
     'these modules include each other'
 must_fail kernels/reduce/reduce.c '#include "util/status.h"' 'may not include symm/util'

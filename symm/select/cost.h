@@ -16,7 +16,7 @@
 #ifndef SYMM_SELECT_COST_H
 #define SYMM_SELECT_COST_H
 
-#include "context.h"
+#include "core/context.h"
 
 struct symm_question;
 

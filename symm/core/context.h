@@ -10,15 +10,15 @@
  * lock: what it reads (ranges, generation) changes only in control-plane calls, which must
  * not overlap with calls that use the memory concerned.
  */
-#ifndef SYMM_CONTEXT_H
-#define SYMM_CONTEXT_H
+#ifndef SYMM_CORE_CONTEXT_H
+#define SYMM_CORE_CONTEXT_H
 
 #include <pthread.h>
 
-#include "backend.h"
 #include "bootstrap/hosts.h"
 #include "bootstrap/job.h"
-#include "heap.h"
+#include "core/backend.h"
+#include "core/heap.h"
 #include "oob/control_page.h"
 #include "oob/exchange.h"
 #include "oob/forks.h"
@@ -303,7 +303,7 @@ void symm__buffer_return(symm_buffer *buffer);
 /* The anonymous buffer that begins at this rank's address; NULL: none. */
 symm_buffer *symm__buffer_at(symm_team *team, const void *ptr);
 
-/* memory.c: segments of a team's range, and what peers map of them */
+/* segments.c: segments of a team's range, and what peers map of them */
 /* Commits own memory so that it reaches `end` (an offset in the heap). */
 symm_status symm__memory_grow(symm_team *team, size_t end) SYMM_MUST_CHECK;
 /*

@@ -12,7 +12,7 @@
  * theirs up only when they are made for the first time, or somebody has freed one: an array
  * that can be read from end to end is what the checks and the dump want.
  */
-#include "heap.h"
+#include "core/heap.h"
 
 #include <inttypes.h>
 #include <pthread.h>

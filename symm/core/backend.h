@@ -8,8 +8,8 @@
  * except `launch` (inline) and the stream's worker, whose waits are bounded by stall.
  * Operations set symm_last_error when they fail and leave nothing behind.
  */
-#ifndef SYMM_BACKEND_H
-#define SYMM_BACKEND_H
+#ifndef SYMM_CORE_BACKEND_H
+#define SYMM_CORE_BACKEND_H
 
 #include "kernels/launch.h"
 #include "symm/symm.h"

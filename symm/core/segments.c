@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memory.c - a team's range of the heap: own segments, and every peer's mapped beside them.
+ * segments.c - a team's range of the heap: own segments, and every peer's mapped beside them.
  *
  * Own memory grows by segments of whole granules, locally. Sharing is one exchange that
  * carries all new segments of all ranks, then one that tells whether every rank could map
@@ -16,10 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "context.h"
+#include "core/context.h"
+#include "core/register.h"
 #include "cuda.h"
 #include "plan_team.h"
-#include "register.h"
 #include "util/status.h"
 #include "wide.h"
 

@@ -7,10 +7,10 @@
  * Everything is checked by the front end unless said otherwise; every function sets the
  * thread's error when it fails.
  */
-#ifndef SYMM_CALLS_H
-#define SYMM_CALLS_H
+#ifndef SYMM_CORE_CALLS_H
+#define SYMM_CORE_CALLS_H
 
-#include "context.h"
+#include "core/context.h"
 #include "engine.h"
 #include "select/select.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * register.h - memory of the caller that peers map: what buffer.c, memory.c and rendezvous.c
+ * register.h - memory of the caller that peers map: what buffer.c, segments.c and rendezvous.c
  * see of cuda_register.c. Only the CUDA backend has it.
  */
-#ifndef SYMM_REGISTER_H
-#define SYMM_REGISTER_H
+#ifndef SYMM_CORE_REGISTER_H
+#define SYMM_CORE_REGISTER_H
 
-#include "context.h"
+#include "core/context.h"
 
 /* A registered buffer's offset, which it has for the manifest alone, begins here. */
 #define SYMM_REGISTERED ((size_t)1 << 63)

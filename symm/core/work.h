@@ -3,10 +3,10 @@
  * work.h - what became of one call; shared by the caller and the stream's worker, or (with
  * `calls`) the device's.
  */
-#ifndef SYMM_WORK_H
-#define SYMM_WORK_H
+#ifndef SYMM_CORE_WORK_H
+#define SYMM_CORE_WORK_H
 
-#include "calls.h"
+#include "core/calls.h"
 
 /* What every handle begins with. */
 struct symm_work {

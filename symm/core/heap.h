@@ -9,8 +9,8 @@
  * that fits is taken.
  * A freed block is RETIRED until symm__heap_settle: peers may still read it.
  */
-#ifndef SYMM_HEAP_H
-#define SYMM_HEAP_H
+#ifndef SYMM_CORE_HEAP_H
+#define SYMM_CORE_HEAP_H
 
 #include "symm/symm.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "core/context.h"
 #include "util/status.h"
 
 static void *segment_address(const symm_team *team, const struct symm_segment *segment)
