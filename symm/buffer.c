@@ -13,7 +13,7 @@
 #include "core/register.h"
 #include "cuda.h"
 #include "plan_team.h"
-#include "record.h"
+#include "record/record.h"
 #include "util/status.h"
 
 #define MAX_NDIM 16

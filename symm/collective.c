@@ -18,7 +18,7 @@
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
-#include "record.h"
+#include "record/record.h"
 #include "select/select.h"
 #include "util/status.h"
 #include "wide.h"

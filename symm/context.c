@@ -23,7 +23,7 @@
 #include "cuda.h"
 #include "engine_team.h"
 #include "greeting.h"
-#include "record.h"
+#include "record/record.h"
 #include "select/cost.h"
 #include "symm/device.h"
 #include "util/clock.h"

@@ -19,7 +19,7 @@
 #include "engine_team.h"
 #include "lane.h"
 #include "plan_team.h"
-#include "record.h"
+#include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"
 

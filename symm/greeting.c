@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "cuda.h"
-#include "record.h"
+#include "record/record.h"
 #include "select/cost.h"
 #include "util/log.h"
 #include "util/options.h"

@@ -15,7 +15,7 @@
 #include "core/work.h"
 #include "lane.h"
 #include "plan_team.h"
-#include "record.h"
+#include "record/record.h"
 #include "util/status.h"
 #include "wide.h"
 

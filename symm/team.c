@@ -19,7 +19,7 @@
 #include "interop.h"
 #include "lane.h"
 #include "plan_team.h"
-#include "record.h"
+#include "record/record.h"
 #include "util/status.h"
 #include "wide.h"
 

@@ -37,7 +37,7 @@
 #include <stdio.h>
 
 #include "core/context.h"
-#include "record.h"
+#include "record/record.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"

@@ -19,7 +19,7 @@
 
 #include "cuda.h"
 #include "lane.h"
-#include "record.h"
+#include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"
 

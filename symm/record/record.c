@@ -6,7 +6,7 @@
  * streams tell which one is meant, else there is only one, else it is the one that this
  * thread called last. The list and its lock are the only state outside of contexts.
  */
-#include "record.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <stdarg.h>

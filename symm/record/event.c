@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * record_event.c - see record.h: the events themselves, and the cuts between periods.
+ * event.c - see record.h: the events themselves, and the cuts between periods.
  *
  * A call is recorded after it has succeeded. Calls of one stream follow each other, so the
  * events of a stream are in the stream's order; between streams the order of the list means
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/work.h"
-#include "record.h"
+#include "record/record.h"
 
 /* ---- Sentences ------------------------------------------------------------------------ */
 

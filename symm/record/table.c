@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * record_table.c - what a recorder's events refer to: teams, streams, buffers, sites.
+ * table.c - what a recorder's events refer to: teams, streams, buffers, sites.
  *
  * Ranks that make the same calls number all of these alike, except teams: a rank knows the
  * teams that it is in. So a team is named by its parent and the number of the split there,
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record.h"
+#include "record/record.h"
 
 /* Room for one more element; false: memory is exhausted, which is noted. */
 static bool grow(struct symm_recorder *recorder, void **list, size_t count,

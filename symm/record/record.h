@@ -11,8 +11,8 @@
  * `trouble`, a sentence with which the merge refuses it.
  * Without SYMM_RECORD there is no recorder, and each hook is one branch.
  */
-#ifndef SYMM_RECORD_H
-#define SYMM_RECORD_H
+#ifndef SYMM_RECORD_RECORD_H
+#define SYMM_RECORD_RECORD_H
 
 #include "core/context.h"
 #include "symm/record_kinds.h"
@@ -99,7 +99,7 @@ void symm__record_close(symm_ctx *ctx, bool forked);
 void symm__record_trouble(struct symm_recorder *recorder, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* record_event.c: appends; each takes the lock */
+/* event.c: appends; each takes the lock */
 struct symm_record_call {
     symm_record_kind kind;
     const symm_team *team;
@@ -121,7 +121,7 @@ void symm__record_depend(struct symm_recorder *recorder, const void *stream,
                          const void *on);
 void symm__record_period(struct symm_recorder *recorder, const symm_team *team);
 
-/* record_table.c: what events refer to. These five take the lock: */
+/* table.c: what events refer to. These five take the lock: */
 void symm__record_team(const symm_team *team); /* the world, or survivors */
 /* A split of `parent` was made, with or without a new team for this rank. */
 void symm__record_split(const symm_team *parent, const symm_team *team);
@@ -137,7 +137,7 @@ ptrdiff_t symm__record_find(const struct symm_recorder *recorder, const void *pt
                             size_t bytes);
 size_t symm__record_offset(const struct symm_recorder *recorder, const void *ptr);
 
-/* record_write.c */
+/* write.c */
 /* Writes to a new file and renames it; complete: the rank came to its end. */
 symm_status symm__record_write(const struct symm_recorder *recorder,
                                bool complete) SYMM_MUST_CHECK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * record_write.c - a recorder's file, symm-record/1 (docs/planner.md): JSON, one for each
+ * write.c - a recorder's file, symm-record/1 (docs/planner.md): JSON, one for each
  * rank.
  *
  * Guarantees: the file appears whole or not at all. If the disk is full at the end, what
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "record.h"
+#include "record/record.h"
 #include "util/emit.h"
 #include "util/status.h"
 
