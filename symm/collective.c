@@ -15,7 +15,7 @@
 #include "core/calls.h"
 #include "core/context.h"
 #include "core/work.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "lane.h"
 #include "plan_team.h"
 #include "record/record.h"

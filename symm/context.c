@@ -21,7 +21,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "cuda.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "greeting.h"
 #include "record/record.h"
 #include "select/cost.h"

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "cuda_calls.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/status.h"
 

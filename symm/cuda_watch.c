@@ -33,7 +33,7 @@
 
 #include "cuda_budget.h"
 #include "cuda_channel.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/status.h"

@@ -7,7 +7,7 @@
 
 #include "core/calls.h"
 #include "core/context.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "plan_team.h"
 #include "util/status.h"
 

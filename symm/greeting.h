@@ -5,7 +5,7 @@
 #ifndef SYMM_GREETING_H
 #define SYMM_GREETING_H
 
-#include "engine_team.h"
+#include "engine/runtime.h"
 
 /* Sent with two descriptors, control page and pidfd, where ranks are processes (and no TCP
  * connection lies between them). */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "core/register.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "plan_team.h"
 #include "util/status.h"
 #include "wide.h"

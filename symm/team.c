@@ -15,7 +15,7 @@
 #include "core/context.h"
 #include "core/register.h"
 #include "cuda.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "interop.h"
 #include "lane.h"
 #include "plan_team.h"

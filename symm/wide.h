@@ -24,7 +24,7 @@
 #ifndef SYMM_WIDE_H
 #define SYMM_WIDE_H
 
-#include "engine_team.h"
+#include "engine/runtime.h"
 
 struct symm_wide {
     symm_team *node; /* the ranks on this host, in order; owned */

@@ -18,7 +18,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "util/clock.h"
 #include "util/status.h"
 

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine_nccl_table.h"
+#include "engine/nccl_abi.h"
 #include "kernels/reduce/reduce.h"
 
 #define FAKE_API       __attribute__((visibility("default")))

@@ -4,7 +4,7 @@
  * its ranks call the plug-in's table as the library does. Skipped without MPI.
  * ctest: cost 20
  */
-#include "engine.h"
+#include "engine/engine.h"
 #include "mpi_job.h"
 
 #include <dlfcn.h>

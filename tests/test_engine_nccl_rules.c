@@ -4,7 +4,7 @@
  * calling it as the engine must not.
  */
 #include "driver.h"
-#include "engine_nccl_table.h"
+#include "engine/nccl_abi.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

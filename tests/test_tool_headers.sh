@@ -80,7 +80,7 @@ for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce/redu
         */cuda_channel.h)
         [ -n "$toolkit" ] || continue
         ;;
-    */engine_mpi.h) [ -n "$mpi" ] || continue ;;
+    */engine/mpi.h) [ -n "$mpi" ] || continue ;;
     esac
     alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} ${mpi:+-I"$mpi"} -std=gnu11 \
         -D_GNU_SOURCE \

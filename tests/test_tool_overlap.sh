@@ -194,7 +194,7 @@ fi
 cat > "$work/blocking.c" <<'BLOCKING'
 #include <dlfcn.h>
 #include <sched.h>
-#include "engine_nccl_table.h"
+#include "engine/nccl_abi.h"
 
 static void *comm;
 

@@ -11,7 +11,7 @@
 #define SYMM_CORE_CALLS_H
 
 #include "core/context.h"
-#include "engine.h"
+#include "engine/engine.h"
 #include "select/select.h"
 
 /* A put, a get, a signal or a wait, with the peer's address where it is needed. */

@@ -19,8 +19,8 @@
  *  - Windows are registered in the same order on all ranks, inside symm_rendezvous only.
  *  - After `abort` only `destroy` is called.
  */
-#ifndef SYMM_ENGINE_H
-#define SYMM_ENGINE_H
+#ifndef SYMM_ENGINE_ENGINE_H
+#define SYMM_ENGINE_ENGINE_H
 
 #include "kernels/launch.h"
 #include "symm/symm.h"

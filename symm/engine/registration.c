@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_memory.c - what a team's communicator knows of this rank's memory.
+ * registration.c - what a team's communicator knows of this rank's memory.
  *
  * A trace hook registers segments as they appear (those that exist come first, by the
  * snapshot that a new hook gets) and deregisters them before they go. An address is
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "util/log.h"
 #include "util/status.h"
 

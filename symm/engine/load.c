@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.c - which engine a context has: SYMM_ENGINE, and what all ranks have in common.
+ * load.c - which engine a context has: SYMM_ENGINE, and what all ranks have in common.
  *
  * Loading is local; the greeting then tells all ranks what each has (symm__engine_agree). An
  * engine serves only if every rank has the same one in the same version: else no rank uses
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "cuda.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_mpi.c - the engine for memory of the host where ranks are an MPI job: starting MPI,
- * communicators, waiting. See engine_mpi.h and docs/design.md, "Engines".
+ * mpi.c - the engine for memory of the host where ranks are an MPI job: starting MPI,
+ * communicators, waiting. See mpi.h and docs/design.md, "Engines".
  *
  * MPI is used as the program has initialised it; if it has not, and a launcher of MPI has
  * started the process, the engine does, with MPI_THREAD_MULTIPLE, and finalizes it when the
@@ -9,7 +9,7 @@
  * Refuses: ranks that are not the ranks of MPI_COMM_WORLD; below MPI_THREAD_SERIALIZED every
  * thread but the one that has initialised MPI.
  */
-#include "engine_mpi.h"
+#include "engine/mpi.h"
 
 #include <math.h>
 #include <sched.h>

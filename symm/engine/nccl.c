@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_nccl.c - NCCL as an engine: opened at run time, never linked.
+ * nccl.c - NCCL as an engine: opened at run time, never linked.
  *
  * Communicators are made non-blocking, and every answer "in progress" is waited for with a
  * deadline: so no call of NCCL can hold a rank for ever. A communicator that does not come
@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
-#include "engine_nccl.h"
+#include "engine/engine.h"
+#include "engine/nccl.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/options.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_nccl.h - what the files of the NCCL engine share.
+ * nccl.h - what the files of the NCCL engine share.
  */
 #ifndef SYMM_ENGINE_NCCL_H
 #define SYMM_ENGINE_NCCL_H
 
 #include <pthread.h>
 
-#include "engine.h"
-#include "engine_nccl_table.h"
+#include "engine/engine.h"
+#include "engine/nccl_abi.h"
 
 struct symm_engine {
     struct symm_nccl nccl;
@@ -23,7 +23,7 @@ struct symm_engine_comm {
     bool aborting; /* atomic: nothing may be called */
 };
 
-/* engine_nccl.c */
+/* nccl.c */
 /* NCCL's answer as a status; "in progress" is none to complain of. */
 symm_status symm__nccl_check(const struct symm_nccl *nccl, void *comm, int result,
                              const char *what) SYMM_MUST_CHECK;
@@ -32,7 +32,7 @@ symm_status symm__nccl_settle(struct symm_engine_comm *comm, int result,
                               const struct symm_engine_wait *wait,
                               const char *what) SYMM_MUST_CHECK;
 
-/* engine_nccl_call.c */
+/* nccl_call.c */
 const char *symm__nccl_objection(const struct symm_engine *engine,
                                  const struct symm_engine_request *request);
 const char *symm__nccl_deviation(const struct symm_engine *engine,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_call.c - calls of a team that its engine serves: what the chooser is told, a
+ * run.c - calls of a team that its engine serves: what the chooser is told, a
  * collective as a kernel of the host backend, and what a failure makes of the team.
  */
 #include <stdio.h>
 
 #include "cuda.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/status.h"
 #include "wide.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_mpi_run.c - operations of the MPI engine: collectives, sends and receives.
+ * mpi_run.c - operations of the MPI engine: collectives, sends and receives.
  *
  * MPI moves bytes; sums are made by the library's own reductions (kernels/reduce/reduce.h), in
  * rank order, each element by one rank: so every dtype and op has the semantics of symm.h,
@@ -8,12 +8,12 @@
  * all_reduce is an all_to_all of slices, a sum, and an all_gather; a small one an all_gather
  * and a sum.
  *
- * Everything goes in pieces through memory of the engine (engine_mpi.h says why): a
+ * Everything goes in pieces through memory of the engine (mpi.h says why): a
  * collective's is bounded by PIECE_BYTES for what comes in and as much for what goes out.
  * Sends and receives of a group progress independently of each other, each with one piece
  * under way; the k-th send to a rank meets its k-th receive by a number in the tag.
  */
-#include "engine_mpi.h"
+#include "engine/mpi.h"
 
 #include <stdio.h>
 #include <stdlib.h>

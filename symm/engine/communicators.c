@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_team.c - a team's communicators: made when the team is, ended when it fails or
+ * communicators.c - a team's communicators: made when the team is, ended when it fails or
  * goes.
  *
  * Making one takes two exchanges: the first member of a group gives the id, and all tell
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "cuda.h"
-#include "engine_team.h"
+#include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/status.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_mpi.h - what the files of the MPI engine share. It is a plug-in (libsymm_mpi.so):
+ * mpi.h - what the files of the MPI engine share. It is a plug-in (libsymm_mpi.so):
  * it uses nothing of the library but what it is compiled with.
  *
  * MPI belongs to the process, and so does what tells how it may be called: below
@@ -19,7 +19,7 @@
 #include <mpi.h>
 #include <pthread.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 #define SYMM_MPI_RANKS 64 /* of one communicator */
 
@@ -43,7 +43,7 @@ struct symm_engine_comm {
     int32_t aborted, broken;   /* atomic */
 };
 
-/* engine_mpi.c */
+/* mpi.c */
 
 /* This plug-in's symm_last_error, cut to its room. Returns status. */
 symm_status symm__mpi_fail(symm_status status, const char *format, ...)
@@ -73,7 +73,7 @@ symm_status symm__mpi_pause(const struct symm_mpi_wait *wait) SYMM_MUST_CHECK;
 symm_status symm__mpi_complete(const struct symm_mpi_wait *wait, MPI_Request *requests,
                                int count) SYMM_MUST_CHECK;
 
-/* engine_mpi_run.c */
+/* mpi_run.c */
 const char *symm__mpi_objection(const struct symm_engine *engine,
                                 const struct symm_engine_request *request);
 symm_status symm__mpi_run(struct symm_engine_comm *comm,

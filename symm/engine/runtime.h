@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_team.h - the runtime's side of engines (engine.h): what a context has loaded, the
+ * runtime.h - the runtime's side of engines (engine.h): what a context has loaded, the
  * communicators of its teams, and calls that go there.
  *
  * A context has an engine only if all its ranks have the same one. A team has communicators
@@ -11,11 +11,11 @@
  * the call's own tag: ranks that make another call, are late or dead are found there, with
  * the sentences of any other call, before the engine waits for them.
  */
-#ifndef SYMM_ENGINE_TEAM_H
-#define SYMM_ENGINE_TEAM_H
+#ifndef SYMM_ENGINE_RUNTIME_H
+#define SYMM_ENGINE_RUNTIME_H
 
 #include "core/context.h"
-#include "engine.h"
+#include "engine/engine.h"
 #include "select/select.h"
 
 /* ctx->engine: what was loaded; NULL: calls go to no engine. */
@@ -26,7 +26,7 @@ struct symm_engine_use {
     bool registers; /* memory, as segments come and go */
     bool windows;   /* at each rendezvous */
     bool pairs;     /* two ranks that send have a communicator of their own */
-    uint32_t state; /* enum engine_state in engine.c */
+    uint32_t state; /* enum engine_state in load.c */
     char version[64];
     char why[192]; /* none is in use */
 };
@@ -58,7 +58,7 @@ struct symm_engine_hello {
     char name[16], version[64], why[192];
 };
 
-/* ---- engine.c: loading ----------------------------------------------------------------- */
+/* ---- load.c: loading ------------------------------------------------------------------- */
 
 /* Local. An error only if an engine was asked for by name, or an option is malformed. */
 symm_status symm__engine_load(symm_ctx *ctx) SYMM_MUST_CHECK;
@@ -75,7 +75,8 @@ symm_status symm__engine_said(const symm_ctx *ctx, symm_status status,
 symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                                 void *arg);
 
-/* ---- engine_team.c: communicators -------------------------------------------------------- */
+/* ---- communicators.c: communicators ------------------------------------------------------
+ * */
 
 /* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
  * team goes on without. */
@@ -99,7 +100,8 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
 /* Why an operation of this team must stop: it has failed, or a member has died. */
 symm_status symm__engine_stop(void *team);
 
-/* ---- engine_memory.c: registration ------------------------------------------------------- */
+/* ---- registration.c: registration --------------------------------------------------------
+ * */
 
 void symm__engine_memory_open(struct symm_team_engine *te);
 /* All of it, before an abort or the end; with te->lock. */
@@ -108,7 +110,7 @@ void symm__engine_memory_close(struct symm_team_engine *te); /* drops the hook *
 /* Inside symm_rendezvous, once memory is shared: windows of new segments. Collective. */
 symm_status symm__engine_windows(symm_team *team) SYMM_MUST_CHECK;
 
-/* ---- engine_call.c: calls -------------------------------------------------------- */
+/* ---- run.c: calls ---------------------------------------------------------------- */
 
 /* What the chooser may look at: equal on all ranks. */
 void symm__engine_describe(const symm_team *team, int root,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_nccl_table.h - NCCL's binary interface, as far as the engine uses it: functions,
+ * nccl_abi.h - NCCL's binary interface, as far as the engine uses it: functions,
  * numbers of types, the configuration of a communicator. Declared here, so that neither the
  * build nor the library needs NCCL. All of it has been the same since NCCL 2.18.
  */
-#ifndef SYMM_ENGINE_NCCL_TABLE_H
-#define SYMM_ENGINE_NCCL_TABLE_H
+#ifndef SYMM_ENGINE_NCCL_ABI_H
+#define SYMM_ENGINE_NCCL_ABI_H
 
 #include <limits.h>
 #include <stddef.h>
