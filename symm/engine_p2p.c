@@ -18,7 +18,7 @@
 #include "core/work.h"
 #include "engine/runtime.h"
 #include "lane.h"
-#include "plan_team.h"
+#include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"

@@ -8,7 +8,7 @@
 #include "core/calls.h"
 #include "core/context.h"
 #include "engine/runtime.h"
-#include "plan_team.h"
+#include "memory/team_plan.h"
 #include "util/status.h"
 
 static const char *barriers_text(uint32_t barriers)

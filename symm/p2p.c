@@ -14,7 +14,7 @@
 #include "core/calls.h"
 #include "core/work.h"
 #include "lane.h"
-#include "plan_team.h"
+#include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"
 #include "wide.h"

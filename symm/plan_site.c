@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* plan_site.c - see plan_team.h: a call and its op in a plan. */
-#include "plan_team.h"
+/* plan_site.c - see team_plan.h: a call and its op in a plan. */
+#include "memory/team_plan.h"
 
 #include <string.h>
 

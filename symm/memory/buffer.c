@@ -12,7 +12,7 @@
 #include "core/context.h"
 #include "core/register.h"
 #include "cuda.h"
-#include "plan_team.h"
+#include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"
 

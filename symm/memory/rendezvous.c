@@ -16,7 +16,7 @@
 
 #include "core/register.h"
 #include "engine/runtime.h"
-#include "plan_team.h"
+#include "memory/team_plan.h"
 #include "util/status.h"
 #include "wide.h"
 

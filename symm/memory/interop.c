@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cuda.h"
-#include "interop.h"
+#include "memory/interop.h"
 #include "util/status.h"
 
 #define DL_CPU      1 /* kDLCPU */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heap_write.c - a heap as a file: JSON of our own, or the pickle that
+ * heap_dump.c - a heap as a file: JSON of our own, or the pickle that
  * pytorch.org/memory_viz shows.
  *
  * Guarantees: a file appears whole or not at all (it is written beside its place and

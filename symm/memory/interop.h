@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* interop.h - what the runtime calls of interop.c. */
-#ifndef SYMM_INTEROP_PRIVATE_H
-#define SYMM_INTEROP_PRIVATE_H
+#ifndef SYMM_MEMORY_INTEROP_H
+#define SYMM_MEMORY_INTEROP_H
 
 #include "symm/symm.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_team.h - a team's plan at run time: where its buffers lie, what its calls do.
+ * team_plan.h - a team's plan at run time: where its buffers lie, what its calls do.
  *
  * symm_plan_load reads it and reserves its arena in the team's heap. From then on a call
  * site of the plan gets its place in the arena. The plan's algorithms and barriers are
@@ -10,8 +10,8 @@
  * some of its ranks. With SYMM_CHECK=plan calls must come in the plan's order, and what an
  * op frees is filled with bytes that are NaN in every floating type.
  */
-#ifndef SYMM_PLAN_TEAM_H
-#define SYMM_PLAN_TEAM_H
+#ifndef SYMM_MEMORY_TEAM_PLAN_H
+#define SYMM_MEMORY_TEAM_PLAN_H
 
 #include "core/context.h"
 #include "symm/plan.h"

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan_team.h"
+#include "memory/team_plan.h"
 #include "util/options.h"
 #include "util/status.h"
 
