@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
 #include "cuda_budget.h"
 #include "cuda_channel.h"
-#include "lane.h"
 #include "util/clock.h"
 #include "util/status.h"
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
 #include "cuda_channel_table.h"
-#include "lane.h"
 #include "util/status.h"
 
 #define DEFAULT_STREAM UINT64_MAX          /* its id */

@@ -24,7 +24,7 @@
  * that is captured cannot be asked for its id, so it has the channel that its handle had at
  * its last call: use a stream once before it is captured if its handle may be an old one.
  * With team->lanes locked, all of this. Teams over several hosts have no such table: there
- * the k-th stream used has channel k (lane.c).
+ * the k-th stream used has channel k (call/channel.c).
  */
 #ifndef SYMM_CUDA_CHANNEL_H
 #define SYMM_CUDA_CHANNEL_H

@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
 #include "cuda_calls.h"
-#include "lane.h"
 #include "util/clock.h"
 #include "util/status.h"
 

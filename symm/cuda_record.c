@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/hierarchical.h"
 #include "cuda_calls.h"
 #include "cuda_channel_table.h"
 #include "util/clock.h"
 #include "util/status.h"
-#include "wide.h"
 
 #define REASON_SECONDS                                                                 \
     1.0 /* a peer that gave up tells why within this time, or never */

@@ -12,16 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
+#include "call/hierarchical.h"
 #include "core/context.h"
 #include "core/register.h"
 #include "cuda.h"
 #include "engine/runtime.h"
-#include "lane.h"
 #include "memory/interop.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"
-#include "wide.h"
 
 #define WORLD_UID 0x776f726cu
 

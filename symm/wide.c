@@ -8,7 +8,7 @@
  * waits in the engine, at most once a millisecond. A rank that finalizes says so first: it is
  * not taken for dead.
  */
-#include "wide.h"
+#include "call/hierarchical.h"
 
 #include <stdio.h>
 #include <stdlib.h>

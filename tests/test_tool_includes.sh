@@ -55,6 +55,7 @@ must_fail bench/perf/main.c '#include "kernels/reduce/reduce.h"' \
     'may not include kernels/reduce'
 must_fail bench/perf/main.c '#include "../symm/status.h"' "from its part's root"
 must_fail bench/perf/main.c '#include <symm/job.h>' 'may write <symm/...>'
+must_fail symm/core/heap.c '#include "call/channel.h"' 'may not include symm/call'
 must_fail symm/core/heap.c '#include "bootstrap/bootstrap.h"' \
     'may not include symm/bootstrap'
 must_fail symm/core/heap.c '#include "kernels/host/round.h"' \

@@ -2,7 +2,7 @@
 /*
  * calls.h - what a backend that launches on a device does in place of the host's kernels,
  * queues and handles. The host backend has no such table: team->calls is NULL there, and the
- * front end (collective.c, p2p.c, work.c, lane.c) goes on by itself.
+ * front end (collective.c, call/one_sided.c, call/work.c, call/channel.c) goes on by itself.
  *
  * Everything is checked by the front end unless said otherwise; every function sets the
  * thread's error when it fails.

@@ -327,7 +327,7 @@ void symm__trace_detach(symm_ctx *ctx, int id);
 void symm__trace_segment(symm_ctx *ctx, symm_trace_event event, void *ptr,
                          size_t bytes);
 
-/* wait.c */
+/* slow_wait.c */
 symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *args,
                              int peer);
 void symm__wait_rouse(struct symm_state *state, struct symm_slot *own);

@@ -16,12 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "call/hierarchical.h"
 #include "core/context.h"
 #include "core/register.h"
 #include "cuda.h"
 #include "memory/team_plan.h"
 #include "util/status.h"
-#include "wide.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what
  * cuda_register.c says of memory that was registered. Descriptors come in the same order. */

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/hierarchical.h"
 #include "cuda.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/status.h"
-#include "wide.h"
 
 #define CREATE_PART   0.75 /* of the deadline; the rest is for telling how it went */
 #define ALONE_SECONDS 3.0  /* that a rank goes on without one that has given up */

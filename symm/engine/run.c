@@ -5,11 +5,11 @@
  */
 #include <stdio.h>
 
+#include "call/hierarchical.h"
 #include "cuda.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/status.h"
-#include "wide.h"
 
 struct symm_engine_request symm__engine_request(const struct symm_args *args)
 {

@@ -42,7 +42,7 @@ struct symm_engine_memory {
 struct symm_team_engine {
     symm_team *team;
     struct symm_engine_comm *comm;
-    struct symm_engine_comm *rail;   /* of a team over several hosts, see wide.h */
+    struct symm_engine_comm *rail;   /* of a team over several hosts: hierarchical.h */
     struct symm_engine_comm **pairs; /* [size]; NULL: not made; owned */
     pthread_mutex_t lock;
     bool ended; /* aborted: nothing may be called */

@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/hierarchical.h"
 #include "core/register.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "util/status.h"
-#include "wide.h"
 
 /* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */
 #define DIFFERENT ((symm_status)1)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rounds.pml - the signal round of kernels/host/round.h and symm/wait.c as a model for Spin.
+ * rounds.pml - the signal round of kernels/host/round.h and symm/call/slow_wait.c as a model
+ * for Spin.
  *
  * RANKS ranks make CALLS calls of one round each over SLOTS slots. At most DEATHS ranks die,
  * between any two steps; at most one rank makes one call with another tag; with TIMEOUTS a

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_p2p.c - sends and receives, of any memory, by the team's engine.
+ * send_recv.c - sends and receives, of any memory, by the team's engine.
  *
  * A batch is one group: its operations do not wait for each other's turn, whatever their
  * order. With SYMM_P2P_PAIRS=1 each pair of ranks has a communicator of its own, made at its
@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
 #include "core/calls.h"
 #include "core/work.h"
 #include "engine/runtime.h"
-#include "lane.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* lane.c - see lane.h. */
-#include "lane.h"
+/* channel.c - see channel.h. */
+#include "call/channel.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,16 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
+#include "call/hierarchical.h"
 #include "core/calls.h"
 #include "core/context.h"
 #include "core/work.h"
 #include "engine/runtime.h"
-#include "lane.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "select/select.h"
 #include "util/status.h"
-#include "wide.h"
 
 /* A call as the caller made it. */
 struct request {

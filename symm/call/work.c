@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "call/channel.h"
 #include "cuda.h"
-#include "lane.h"
 #include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"

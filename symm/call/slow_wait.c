@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait.c - what happens when a wait is not met within its polls.
+ * slow_wait.c - what happens when a wait is not met within its polls.
  *
  * The waiter yields its core, then sleeps on the awaited word in slices, and in between
  * looks at every peer: has it arrived, is it at another call site, has it reported a
@@ -20,10 +20,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "call/hierarchical.h"
 #include "core/context.h"
 #include "util/clock.h"
 #include "util/status.h"
-#include "wide.h"
 
 #define YIELD_SECONDS   0.002 /* before the first sleep */
 #define SLICE_SECONDS   0.001 /* the longest sleep: bounds a missed wake */

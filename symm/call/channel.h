@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane.h - which stream runs on which channel of a team.
+ * channel.h - which stream runs on which channel of a team.
  *
  * Host, and CUDA teams over several hosts: lane 0 is the NULL stream's. The k-th other stream
  * that is used with a team gets lane k (a destroyed one's lane is taken first), so ranks agree
@@ -11,8 +11,8 @@
  * the NULL stream included. All CUDA teams: between enter and leave team->lanes is locked, so
  * threads that call on one stream are queued one after the other.
  */
-#ifndef SYMM_LANE_H
-#define SYMM_LANE_H
+#ifndef SYMM_CALL_CHANNEL_H
+#define SYMM_CALL_CHANNEL_H
 
 #include "core/context.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * p2p.c - put, get, put_signal, signal, signal_wait on memory that is mapped here. (What is
- * said from here on is the host backend's way; a device backend gets the checked call.)
+ * one_sided.c - put, get, put_signal, signal, signal_wait on memory that is mapped here. (What
+ * is said from here on is the host backend's way; a device backend gets the checked call.)
  *
  * The k-th signal from a sender stores k (with the site's tag) into the receiver's pad, one
  * word for each (sender, signal), written by that sender alone: release, after the data of
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/channel.h"
+#include "call/hierarchical.h"
 #include "core/calls.h"
 #include "core/work.h"
-#include "lane.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"
-#include "wide.h"
 
 /* One call: a copy, a signal, both, or a wait. */
 struct transfer {

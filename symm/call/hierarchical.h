@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wide.h - teams whose ranks are on several hosts.
+ * hierarchical.h - teams whose ranks are on several hosts.
  *
  * A wide team has the part of its ranks that are on this host as a team of its own (`node`),
  * and, by its engine, a communicator of all its ranks and one of its rail: the ranks with
@@ -21,8 +21,8 @@
  * Without an engine a wide team serves splits, rendezvous, and one-sided calls within the
  * host; its collectives are SYMM_ERR_UNSUPPORTED.
  */
-#ifndef SYMM_WIDE_H
-#define SYMM_WIDE_H
+#ifndef SYMM_CALL_HIERARCHICAL_H
+#define SYMM_CALL_HIERARCHICAL_H
 
 #include "engine/runtime.h"
 
@@ -64,7 +64,7 @@ void symm__wide_tell(symm_team *team);
 symm_status symm__wide_reach(const char *what, const symm_team *team,
                              int peer) SYMM_MUST_CHECK;
 
-/* wide_call.c */
+/* hierarchical.c */
 symm_status symm__wide_choose(const symm_team *team,
                               const struct symm_question *question,
                               struct symm_cached *entry) SYMM_MUST_CHECK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wide_call.c - collectives of a wide team (wide.h), as steps on each host and between them.
+ * hierarchical.c - collectives of a wide team (hierarchical.h), as steps on each host and
+ * between them.
  *
  *   all_reduce      rails: reduce_scatter on the host, all_reduce on the rail, all_gather on
  *                   the host; what does not divide by the host's ranks, and hosts of unequal
@@ -26,12 +27,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/hierarchical.h"
 #include "core/calls.h"
 #include "cuda.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
-#include "wide.h"
 
 enum way { RAILS, LEADERS, FLAT };
 
