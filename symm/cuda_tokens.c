@@ -24,8 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend_host.h"
 #include "cuda_calls.h"
+#include "host/host.h"
 #include "util/log.h"
 #include "util/status.h"
 

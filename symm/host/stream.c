@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream_host.c - a stream of the host backend: tasks run one after the other, in the order
+ * stream.c - a stream of the host backend: tasks run one after the other, in the order
  * they were pushed, on the stream's own thread. The queue is a list through the tasks, which
  * belong to who pushed them: a push allocates nothing, cannot fail and never waits for the
  * worker.
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "backend_host.h"
+#include "host/host.h"
 #include "util/clock.h"
 #include "util/status.h"
 

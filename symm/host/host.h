@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * backend_host.h - streams of the host backend: an ordered queue and a worker thread each.
+ * host.h - streams of the host backend: an ordered queue and a worker thread each.
  */
-#ifndef SYMM_BACKEND_HOST_H
-#define SYMM_BACKEND_HOST_H
+#ifndef SYMM_HOST_HOST_H
+#define SYMM_HOST_HOST_H
 
 #include "core/backend.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * backend_host.c - memory of the host backend: sealed memfds mapped into a reservation.
+ * memory.c - memory of the host backend: sealed memfds mapped into a reservation.
  *
  * Guarantees: memory is allocated when it is committed (no SIGBUS later where the machine is
  * full), cannot be shrunk under a peer (seals), and is gone with the last process that maps
  * it, however that ends; nothing has a name in a file system.
  * Refuses: descriptors that are not sealed memfds of exactly the announced size.
  */
-#include "backend_host.h"
+#include "host/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
