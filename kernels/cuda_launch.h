@@ -122,7 +122,7 @@ struct symm_cuda_question {
     int size;       /* of the team: 1..SYMM_DEVICE_RANKS */
     uint64_t bytes; /* of one rank's block */
     int processors; /* multiprocessors; the fewest of all ranks' devices */
-    uint32_t blocks; /* of the grid at most (cuda_budget.h); 0: no more is said */
+    uint32_t blocks; /* of the grid at most (budget.h); 0: no more is said */
     struct symm_cuda_scratch scratch;
 };
 

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "greeting.h"
 #include "record/record.h"

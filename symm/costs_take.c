@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "select/cost.h"
 #include "symm/plan.h"
 #include "util/log.h"

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "record/record.h"
 #include "select/cost.h"
 #include "util/log.h"

@@ -16,7 +16,7 @@
 #include "call/hierarchical.h"
 #include "core/context.h"
 #include "core/register.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "memory/interop.h"
 #include "memory/team_plan.h"

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "util/clock.h"
 #include "util/status.h"
 

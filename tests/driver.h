@@ -9,7 +9,7 @@
 #ifndef SYMM_TESTS_DRIVER_H
 #define SYMM_TESTS_DRIVER_H
 
-#include "cuda_driver.h"
+#include "cuda/driver.h"
 #include "fake_cuda.h"
 #include "harness.h"
 

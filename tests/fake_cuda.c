@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "cuda_driver.h"
+#include "cuda/driver.h"
 #include "fake_cuda_private.h"
 
 pthread_mutex_t fake_mutex = PTHREAD_MUTEX_INITIALIZER;

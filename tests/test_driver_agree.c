@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_agree.c - that the ranks of a team take one channel for one stream, whatever
- * their timing is (cuda_channel_table.c): streams that lose their channel and come back in
+ * their timing is (channel_table.c): streams that lose their channel and come back in
  * another order, asks for more scratch by a rank that is far ahead, first uses in random
  * orders, and BUSY on all ranks.
  *

@@ -6,7 +6,7 @@
  * Two CPUs of this machine are made into two NUMA nodes by a folder that looks like /sys
  * and /proc; the first GPU is near the second CPU. Skipped where there is one CPU only.
  */
-#include "backend_cuda.h"
+#include "cuda/device.h"
 #include "device.h"
 #include "driver.h"
 #include "topology/bind.h"

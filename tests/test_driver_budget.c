@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_budget.c - how many blocks calls get (cuda_budget.c): all of them while streams
+ * test_driver_budget.c - how many blocks calls get (budget.c): all of them while streams
  * are used in turn, shares that fit while they wait at once, the same on all ranks, and a
  * kernel for every share.
  */
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "cuda_calls.h"
+#include "cuda/launcher.h"
 #include "device.h"
 
 #define SECONDS    HARNESS_AMPLE

@@ -9,7 +9,7 @@
  * place, by the library's choice and by each algorithm's name, in teams made by split, with
  * counters that begin near their wraps. And what a call refuses, with its sentence.
  */
-#include "backend_cuda.h"
+#include "cuda/device.h"
 #include "device.h"
 #include "reference.h"
 

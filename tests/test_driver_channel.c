@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_channel.c - which channel a stream gets (cuda_channel.c): first uses in any
+ * test_driver_channel.c - which channel a stream gets (cuda/channel.c): first uses in any
  * order, more streams than channels, streams that go, graphs that hold a channel, the default
  * streams of several threads.
  *

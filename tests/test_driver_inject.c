@@ -27,7 +27,7 @@
 
 #include <cmocka.h>
 
-#include "backend_cuda.h"
+#include "cuda/device.h"
 
 #define MAX_RANKS     2
 #define WORKERS       4

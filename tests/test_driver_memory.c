@@ -4,7 +4,7 @@
  * and device a rank gets, what peers see of its memory, and that nothing is left when it
  * leaves (the fake driver ends a process with status 99 where something is).
  */
-#include "backend_cuda.h"
+#include "cuda/device.h"
 #include "harness.h"
 #include "images.h"
 

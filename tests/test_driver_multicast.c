@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "backend_cuda.h"
+#include "cuda/device.h"
 
 #define MIB        ((size_t)1 << 20)
 #define AREA_BYTES (3 * MIB) /* no whole number of granules: areas share segments */

@@ -4,7 +4,7 @@
  * GPUs with SYMM_TEST_GPU=1: of cuMemAlloc, of cuMemCreate, of several allocations side by
  * side; one mapping for all that lies in one allocation; what is refused; nothing left.
  */
-#include "backend_cuda.h"
+#include "cuda/device.h"
 #include "device.h"
 
 #include <setjmp.h>

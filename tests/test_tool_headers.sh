@@ -69,17 +69,14 @@ if [ -n "$nvcc" ]; then
     fi
     rm -f "$unit"
 fi
-# The toolkit's cuda.h comes before symm/, which has a cuda.h too. Without a toolkit, the
-# headers that include the toolkit's are left out.
+# Without a toolkit, the headers that include the toolkit's are left out.
 toolkit=$(sed -n 's/^SYMM_CUDA_INCLUDE:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mpi=$(sed -n 's/^MPI_C_HEADER_DIR:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mapfile -t headers < <(find "$root/symm" -name '*.h')
 for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce/reduce.h; do
     case $path in
-    */cuda_driver.h | */backend_cuda.h | */cuda_multicast.h | */cuda_calls.h | \
-        */cuda_channel.h)
-        [ -n "$toolkit" ] || continue
-        ;;
+    */symm/cuda/parts.h | */symm/cuda/report.h) ;;
+    */symm/cuda/*) [ -n "$toolkit" ] || continue ;;
     */engine/mpi.h) [ -n "$mpi" ] || continue ;;
     esac
     alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} ${mpi:+-I"$mpi"} -std=gnu11 \

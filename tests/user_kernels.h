@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "cuda_driver.h"
+#include "cuda/driver.h"
 
 struct user_kernels {
     const struct symm_cuda_driver *cu;

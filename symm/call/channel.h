@@ -7,7 +7,7 @@
  * that use their streams with that team in the same order, and always where each thread has a
  * stream and a team of its own. Host: between enter and leave no other thread runs a call on
  * the NULL stream of the context.
- * CUDA teams of one host: the lane is the channel that cuda_channel.c finds for the stream,
+ * CUDA teams of one host: the lane is the channel that cuda/channel.c finds for the stream,
  * the NULL stream included. All CUDA teams: between enter and leave team->lanes is locked, so
  * threads that call on one stream are queued one after the other.
  */

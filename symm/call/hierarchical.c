@@ -29,7 +29,7 @@
 
 #include "call/hierarchical.h"
 #include "core/calls.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"

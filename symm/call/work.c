@@ -18,7 +18,7 @@
 #include <time.h>
 
 #include "call/channel.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"

@@ -44,7 +44,7 @@ struct symm_call_ops {
     symm_status (*poll)(symm_team *team);
     /* The stream as lanes know it: NULL for every name of the default one. */
     symm_status (*stream_check)(symm_ctx *ctx, void **stream);
-    /* Channels of streams, with team->lanes locked: cuda_channel.h. */
+    /* Channels of streams, with team->lanes locked: cuda/channel.h. */
     symm_status (*channel_find)(symm_team *team, void *stream, struct symm_lane **lane);
     symm_status (*channel_claim)(symm_team *team, void *stream, uint32_t tag,
                                  uint64_t bytes, int named, struct symm_lane **lane);

@@ -103,7 +103,7 @@ struct symm_lane {
     const struct symm_cached *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
-    /* Whose the channel is there (cuda_channel.c): */
+    /* Whose the channel is there (cuda/channel.c): */
     uint64_t stream_id, key;   /* 0: no stream's */
     uint64_t used;             /* the number of the team's call that used it last */
     uint64_t capture;          /* id of the last graph that captured a call of it */
@@ -111,7 +111,7 @@ struct symm_lane {
     bool captured;             /* the call that runs is captured by a graph */
     bool held;                 /* by a graph whose end nothing tells */
     bool named;                /* by symm_call.channel */
-    uint32_t asked;            /* grants of blocks read so far (cuda_budget.h) */
+    uint32_t asked;            /* grants of blocks read so far (budget.h) */
     uint32_t granted;          /* blocks of the last grant; 0: none yet */
     uint32_t looked;           /* launches when the watcher last looked at the claim */
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * register.h - memory of the caller that peers map: what buffer.c, segments.c and
- * memory/rendezvous.c see of cuda_register.c. Only the CUDA backend has it.
+ * memory/rendezvous.c see of cuda/register.c. Only the CUDA backend has it.
  */
 #ifndef SYMM_CORE_REGISTER_H
 #define SYMM_CORE_REGISTER_H

@@ -19,12 +19,12 @@
 #include "call/hierarchical.h"
 #include "core/context.h"
 #include "core/register.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "memory/team_plan.h"
 #include "util/status.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what
- * cuda_register.c says of memory that was registered. Descriptors come in the same order. */
+ * register.c says of memory that was registered. Descriptors come in the same order. */
 struct wire_head {
     uint64_t digest;
     uint64_t segments;

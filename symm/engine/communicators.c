@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "call/hierarchical.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "util/log.h"
 #include "util/options.h"

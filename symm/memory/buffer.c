@@ -11,7 +11,7 @@
 
 #include "core/context.h"
 #include "core/register.h"
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "cuda/parts.h"
 #include "memory/interop.h"
 #include "util/status.h"
 

@@ -44,7 +44,7 @@ struct symm_record {
 #define SYMM_BOARDS 2048
 
 /*
- * CUDA: which sequence of calls has which channel of a team (cuda_channel.c), in the page of
+ * CUDA: which sequence of calls has which channel of a team (cuda/channel.c), in the page of
  * the team's first member, by its slot. All members write it, under the lock.
  */
 #define SYMM_CHANNEL_REFUSALS 16
@@ -59,7 +59,7 @@ struct symm_channel_table {
 };
 
 /*
- * CUDA: how many blocks the calls of a channel may have (cuda_budget.h), by the team's slot.
+ * CUDA: how many blocks the calls of a channel may have (budget.h), by the team's slot.
  * `word` and `boundary` are in the page of the team's first member; claims in the page of
  * each member, for its device, under the lock of the host's first rank; `asked` and `slots`
  * are the owner's own. All members write it.
@@ -91,17 +91,17 @@ struct symm_control {
     int32_t rank;
     uint32_t reserved0[12];
     uint32_t live;
-    uint32_t left; /* finalized, and its teams have told peers' kernels (cuda_team.c) */
+    uint32_t left; /* finalized, and its teams have told peers' kernels (cuda/team.c) */
     uint32_t reserved1[14];
     /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
     uint64_t waiting;
     uint32_t reserved2[14];
     struct symm_record record[SYMM_MAX_TEAMS];
-    /* CUDA: the call sites that words of this rank name by their tag (cuda_site.c). Each
+    /* CUDA: the call sites that words of this rank name by their tag (site_table.c). Each
      * is written before the first launch with its tag: the tag is stored last (release). */
     struct symm_site site[SYMM_CONTROL_SITES];
     struct symm_agreement agreement[SYMM_MAX_TEAMS];
-    /* CUDA: what this rank has queued on each channel (cuda_channel.c). */
+    /* CUDA: what this rank has queued on each channel (cuda/channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
     uint8_t reserved3[8000];

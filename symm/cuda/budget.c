@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * budget.c - see budget.h.
+ *
+ * Taking back a claim and using it: a member marks its progress word (channel.c) before
+ * it reads the claim; a rank that takes the claim back clears it, then reads the progress
+ * words. Both are sequentially consistent, so the member finds no claim, or the claim is put
+ * back.
+ */
+#include "cuda/budget.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "cuda/channel_table.h"
+
+#define NUMBER 0xffffffu  /* the numbers of calls have 24 bits */
+#define FAR    (1u << 22) /* no queue is as long */
+#define MOST   254u       /* of a grant */
+#define CUT    0x8000u /* in a claim: it is more than its share, and others want room */
+#define TURNS  400     /* for the lock, of which each later one sleeps */
+
+/* A channel's word: call `decided` and all before it are decided; those from call `from` on
+ * have `now` blocks at most, those before `before`. */
+struct grant {
+    uint32_t decided, from, before, now;
+};
+
+/* What this rank knows of its teams' channels while it looks for room. */
+struct scene {
+    const symm_team *team[SYMM_MAX_TEAMS]; /* by slot */
+    bool idle[SYMM_MAX_TEAMS][SYMM_CHANNELS];
+};
+
+/* Room on one device for a channel. */
+struct room {
+    uint32_t limit; /* of a grant */
+    uint32_t share; /* that it is owed */
+    uint32_t largest;
+};
+
+static struct grant unpack(uint64_t word)
+{
+    return (struct grant){(uint32_t)(word >> 40), (uint32_t)(word >> 16) & NUMBER,
+                          (uint32_t)(word >> 8) & 0xff, (uint32_t)word & 0xff};
+}
+
+static uint64_t pack(struct grant grant)
+{
+    return (uint64_t)grant.decided << 40 | (uint64_t)grant.from << 16 |
+           (uint64_t)grant.before << 8 | grant.now;
+}
+
+/* Numbers of calls wrap. */
+static bool is_before(uint32_t a, uint32_t b)
+{
+    return (int32_t)((a - b) << 8) < 0;
+}
+
+static uint64_t decided(struct grant grant, uint32_t call)
+{
+    grant.decided = call;
+    if (((call - grant.from) & NUMBER) > FAR)
+        grant.from = (call - FAR) & NUMBER;
+    return pack(grant);
+}
+
+static struct symm_budget *budget_of(const symm_team *team, int member)
+{
+    return &team->ctx->control[team->world_rank[member]]->budget;
+}
+
+static uint64_t *word_of(const struct symm_lane *lane)
+{
+    return &budget_of(lane->team, 0)->word[lane->team->slot][lane->index];
+}
+
+static uint16_t *claim_of(const symm_team *team, int member, int channel)
+{
+    return &budget_of(team, member)->claim[team->slot][channel];
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t most_of(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t processors_of(const symm_team *team)
+{
+    return least((uint32_t)team->ctx->processors, MOST);
+}
+
+/* Blocks of a call that asks for nothing. */
+static uint32_t small_of(const symm_team *team)
+{
+    return most_of(processors_of(team) / 32, 1);
+}
+
+static void claim_set(const symm_team *team, int channel, uint32_t blocks)
+{
+    for (int m = 0; m < team->size; m++) /* a member may have gone on to another team */
+        if (__atomic_load_n(&budget_of(team, m)->uid[team->slot], __ATOMIC_ACQUIRE) ==
+            team->uid)
+            __atomic_store_n(claim_of(team, m, channel), (uint16_t)blocks,
+                             __ATOMIC_SEQ_CST);
+}
+
+void symm__cuda_budget_open(symm_team *team)
+{
+    struct symm_budget *own = budget_of(team, team->rank);
+
+    if (team->rank == 0) {
+        memset(own->word[team->slot], 0, sizeof(own->word[0]));
+        memset(own->boundary[team->slot], 0, sizeof(own->boundary[0]));
+    }
+    memset(own->asked[team->slot], 0, sizeof(own->asked[0]));
+    memset(own->claim[team->slot], 0, sizeof(own->claim[0]));
+    __atomic_store_n(&own->uid[team->slot], team->uid, __ATOMIC_RELEASE);
+    __atomic_fetch_or(&own->slots, UINT64_C(1) << team->slot, __ATOMIC_RELEASE);
+}
+
+void symm__cuda_budget_close(symm_team *team)
+{
+    struct symm_budget *own = budget_of(team, team->rank);
+
+    __atomic_fetch_and(&own->slots, ~(UINT64_C(1) << team->slot), __ATOMIC_RELEASE);
+    __atomic_store_n(&own->uid[team->slot], 0, __ATOMIC_RELEASE);
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        __atomic_store_n(claim_of(team, team->rank, c), 0, __ATOMIC_SEQ_CST);
+}
+
+/* ---- The lock ---------------------------------------------------------------------- */
+
+static uint32_t *lock_of(const symm_ctx *ctx)
+{
+    int first = 0;
+
+    while (symm__is_far(ctx, first))
+        first++;
+    return &ctx->control[first]->budget.lock;
+}
+
+/* A holder that has died leaves claims that are too large at worst: they fail with it. */
+static void break_lock(const symm_ctx *ctx, uint32_t *lock, uint32_t holder)
+{
+    const char *why;
+    int rank = (int)holder - 1;
+
+    if (rank < 0 || rank >= ctx->size || rank == ctx->rank || symm__is_far(ctx, rank) ||
+        symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
+            SYMM_OK)
+        return;
+    __atomic_compare_exchange_n(lock, &holder, 0, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+}
+
+/* False: somebody holds it for long; then a call goes on with what its channel has. */
+static bool lock_take(const symm_ctx *ctx, int turns)
+{
+    const uint32_t mine = (uint32_t)ctx->rank + 1;
+    uint32_t *lock = lock_of(ctx), seen = 0;
+
+    for (int turn = 1; turn <= turns; turn++) {
+        if (__atomic_compare_exchange_n(lock, &seen, mine, false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return true;
+        if (turn % 100 == 0)
+            break_lock(ctx, lock, seen);
+        if (turn > 50)
+            sched_yield();
+        seen = 0;
+    }
+    return false;
+}
+
+static void lock_give(const symm_ctx *ctx)
+{
+    uint32_t mine = (uint32_t)ctx->rank + 1;
+
+    __atomic_compare_exchange_n(lock_of(ctx), &mine, 0, false, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
+}
+
+/* ---- Claims of the own teams ------------------------------------------------------- */
+
+/* Takes back what the channel no longer needs; is it idle? With the lock. */
+static bool settle(symm_team *team, int channel)
+{
+    const struct symm_budget *first = budget_of(team, 0);
+    const uint16_t *own = claim_of(team, team->rank, channel);
+    const uint32_t claim = __atomic_load_n(own, __ATOMIC_SEQ_CST);
+    const struct grant grant =
+        unpack(__atomic_load_n(&first->word[team->slot][channel], __ATOMIC_RELAXED));
+    const uint32_t boundary =
+        __atomic_load_n(&first->boundary[team->slot][channel], __ATOMIC_RELAXED);
+
+    if (symm__channel_is_idle(team, channel)) {
+        if (claim == 0)
+            return true;
+        claim_set(team, channel, 0);
+        if (symm__channel_is_idle(team, channel))
+            return true;
+        claim_set(team, channel, claim);
+        return false;
+    }
+    if ((claim & ~CUT) > grant.now && !symm__channel_is_pinned(team, channel) &&
+        symm__channel_has_reached(team, channel, boundary))
+        claim_set(team, channel, grant.now | (claim & CUT));
+    return false;
+}
+
+static void settle_team(symm_team *team, struct scene *scene)
+{
+    scene->team[team->slot] = team;
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        scene->idle[team->slot][c] = settle(team, c);
+}
+
+/* All teams of this rank; only the given one while the list is held for long. */
+static void settle_all(symm_team *team, struct scene *scene)
+{
+    struct symm_cuda_calls *calls = team->ctx->launcher;
+    bool locked = false;
+
+    memset(scene, 0, sizeof(*scene));
+    settle_team(team, scene);
+    for (int turn = 0; turn < TURNS && !locked; turn++) {
+        locked = pthread_mutex_trylock(&calls->lock) == 0;
+        if (!locked)
+            sched_yield();
+    }
+    if (!locked)
+        return;
+    for (struct symm_cuda_team *t = calls->teams; t; t = t->next)
+        if (t->team != team && !t->team->wide && !t->team->inner)
+            settle_team(t->team, scene);
+    pthread_mutex_unlock(&calls->lock);
+}
+
+static bool has_member(const symm_team *team, int world_rank)
+{
+    for (int m = 0; m < team->size; m++)
+        if (team->world_rank[m] == world_rank)
+            return true;
+    return false;
+}
+
+/* ---- Room -------------------------------------------------------------------------- */
+
+/* What the other channels' claims leave on a member's device. */
+static struct room look(const struct symm_lane *lane, const struct scene *scene,
+                        int member)
+{
+    const symm_team *team = lane->team;
+    const int rank = team->world_rank[member];
+    const struct symm_control *page = team->ctx->control[rank];
+    const uint32_t processors = processors_of(team), half = processors / 2;
+    uint64_t slots = __atomic_load_n(&page->budget.slots, __ATOMIC_ACQUIRE);
+    uint32_t all = 0, largest = 0, count = 0, small = 0, left;
+
+    for (; slots != 0; slots &= slots - 1) {
+        const int s = __builtin_ctzll(slots);
+        const bool known = scene->team[s] && has_member(scene->team[s], rank);
+
+        for (int c = 0; c < SYMM_CHANNELS; c++) {
+            uint32_t claim =
+                __atomic_load_n(&page->budget.claim[s][c], __ATOMIC_SEQ_CST) &
+                (CUT - 1);
+
+            if (known && scene->team[s] == team && c == lane->index)
+                continue;
+            if (claim > 0) {
+                all += claim;
+                largest = most_of(largest, claim);
+                count++;
+            } else if (__atomic_load_n(&page->progress[s][c], __ATOMIC_RELAXED) != 0 &&
+                       !(known && scene->idle[s][c])) {
+                small++;
+            }
+        }
+    }
+    small = least(2 * small * small_of(team), processors / 4);
+    if (all + small <= half)
+        return (struct room){processors, processors, largest};
+    left = half > all - largest + small ? half - (all - largest + small) : 0;
+    return (struct room){
+        most_of(least(left - (left + 3) / 4, largest), 1),
+        most_of((half - small) / most_of(count, 1), 1),
+        largest,
+    };
+}
+
+/* Claims of other channels on a member's device that are more than `share`, but for the
+ * largest: at their next call they become smaller. */
+static void cut_others(const struct symm_lane *lane, int member, struct room room)
+{
+    const symm_team *team = lane->team;
+    struct symm_budget *budget = budget_of(team, member);
+    uint64_t slots = __atomic_load_n(&budget->slots, __ATOMIC_ACQUIRE);
+
+    for (; slots != 0; slots &= slots - 1)
+        for (int s = __builtin_ctzll(slots), c = 0; c < SYMM_CHANNELS; c++) {
+            uint16_t *at = &budget->claim[s][c];
+            uint32_t claim = __atomic_load_n(at, __ATOMIC_RELAXED) & (CUT - 1);
+
+            if (at != claim_of(team, member, lane->index) && claim > room.share &&
+                claim < room.largest)
+                __atomic_store_n(at, (uint16_t)(claim | CUT), __ATOMIC_SEQ_CST);
+        }
+}
+
+/* ---- Grants ------------------------------------------------------------------------ */
+
+/* May the word change? Not while a member still has to read a grant that would be lost. */
+static bool may_change(const struct symm_lane *lane, struct grant grant)
+{
+    const symm_team *team = lane->team;
+
+    for (int m = 0; m < team->size; m++)
+        if (is_before(
+                __atomic_load_n(&budget_of(team, m)->asked[team->slot][lane->index],
+                                __ATOMIC_ACQUIRE),
+                (grant.from - 1) & NUMBER))
+            return false;
+    return true;
+}
+
+/* With the lock: the grant from the next call on, by the other channels' claims. held: what
+ * the channel may keep. */
+static uint32_t next_grant(struct symm_lane *lane, uint32_t wish, uint32_t held,
+                           bool cut)
+{
+    symm_team *team = lane->team;
+    const uint32_t processors = processors_of(team);
+    struct room room = {processors, processors, 0}, at[SYMM_DEVICE_RANKS];
+    struct scene scene;
+    uint32_t next;
+
+    settle_all(team, &scene);
+    for (int m = 0; m < team->size; m++) {
+        at[m] = look(lane, &scene, m);
+        room.limit = least(room.limit, at[m].limit);
+        room.share = least(room.share, at[m].share);
+    }
+    if (room.limit == processors)
+        return processors;
+    next = most_of(room.limit, held);
+    if (cut && !symm__channel_is_pinned(team, lane->index) && !lane->captured)
+        next = least(next, room.share);
+    for (int m = 0; m < team->size && next < wish; m++)
+        if (next < at[m].share)
+            cut_others(lane, m, at[m]);
+    return next;
+}
+
+/* Are all claims there that the last grant stands on, and is it enough? */
+static bool is_granted(const struct symm_lane *lane, struct grant grant, uint32_t wish)
+{
+    const symm_team *team = lane->team;
+
+    if (grant.now < wish)
+        return false;
+    for (int m = 0; m < team->size; m++) {
+        uint32_t claim =
+            __atomic_load_n(claim_of(team, m, lane->index), __ATOMIC_SEQ_CST);
+
+        if (claim < grant.now || (claim & CUT))
+            return false;
+    }
+    return true;
+}
+
+/* Decides call `call`, which this member is the first to come to, for all. */
+static uint64_t decide(struct symm_lane *lane, uint32_t call, uint32_t wish)
+{
+    const symm_team *team = lane->team;
+    uint64_t *at = word_of(lane);
+    const bool locked = lock_take(team->ctx, TURNS);
+    uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE), made = 0;
+    uint32_t claim =
+        __atomic_load_n(claim_of(team, team->rank, lane->index), __ATOMIC_SEQ_CST);
+    const struct grant grant = unpack(word);
+    const uint32_t held = (claim & (CUT - 1)) >= grant.now ? grant.now : 0;
+    uint32_t next = held > 0 ? held : 1;
+
+    if (locked)
+        next = next_grant(lane, wish, held, claim & CUT);
+    if (next != grant.now && !may_change(lane, grant))
+        next = grant.now;
+    if (locked) {
+        claim =
+            __atomic_load_n(claim_of(team, team->rank, lane->index), __ATOMIC_SEQ_CST);
+        claim_set(team, lane->index, most_of(claim & (CUT - 1), next));
+    }
+    do {
+        struct grant now = unpack(word);
+
+        if (!is_before(now.decided, call))
+            break;
+        made = decided(now, call);
+        if (next != now.now && now.now == grant.now && now.from == grant.from) {
+            __atomic_store_n(&budget_of(team, 0)->boundary[team->slot][lane->index],
+                             lane->sequence + 1, __ATOMIC_RELAXED);
+            made = pack((struct grant){call, call, now.now, next});
+        }
+        if (__atomic_compare_exchange_n(at, &word, made, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
+            word = made;
+    } while (word != made);
+    if (locked)
+        lock_give(team->ctx);
+    return word;
+}
+
+static void publish(const struct symm_lane *lane)
+{
+    const symm_team *team = lane->team;
+
+    /* release: the grant was read before */
+    __atomic_store_n(&budget_of(team, team->rank)->asked[team->slot][lane->index],
+                     lane->asked, __ATOMIC_RELEASE);
+}
+
+static bool asks(const symm_team *team, uint32_t wish)
+{
+    return !team->ctx->exclusive && !team->wide && !team->inner &&
+           wish > small_of(team);
+}
+
+uint32_t symm__cuda_budget_take(struct symm_lane *lane, uint32_t wish)
+{
+    const symm_team *team = lane->team;
+    const uint32_t call = (lane->asked + 1) & NUMBER;
+    struct grant grant;
+    uint64_t word, next;
+
+    if (!asks(team, wish))
+        return wish;
+    word = __atomic_load_n(word_of(lane), __ATOMIC_ACQUIRE);
+    for (;;) {
+        grant = unpack(word);
+        if (!is_before(grant.decided, call))
+            break;
+        if (!is_granted(lane, grant, wish)) {
+            grant = unpack(decide(lane, call, wish));
+            break;
+        }
+        next = decided(grant, call);
+        if (__atomic_compare_exchange_n(word_of(lane), &word, next, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            break;
+    }
+    lane->asked = call;
+    publish(lane);
+    lane->granted = is_before(call, grant.from) ? grant.before : grant.now;
+    return lane->granted > 0 ? lane->granted : 1;
+}
+
+void symm__cuda_budget_return(struct symm_lane *lane, uint32_t wish)
+{
+    if (!asks(lane->team, wish))
+        return;
+    lane->asked = (lane->asked - 1) & NUMBER;
+    publish(lane);
+}
+
+bool symm__cuda_budget_shares(const struct symm_lane *lane)
+{
+    return lane->granted > 0 && lane->granted < processors_of(lane->team);
+}
+
+void symm__cuda_budget_refresh(symm_team *team)
+{
+    const bool failed = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
+    bool old = false;
+
+    if (team->wide || team->inner)
+        return;
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        struct symm_lane *lane = &team->lane[c];
+        const uint32_t launches =
+            (uint32_t)(__atomic_load_n(&team->ctx->control[team->ctx->rank]
+                                            ->progress[team->slot][c],
+                                       __ATOMIC_RELAXED) >>
+                       32);
+
+        old = old ||
+              (lane->looked == launches &&
+               __atomic_load_n(claim_of(team, team->rank, c), __ATOMIC_RELAXED) != 0);
+        lane->looked = launches;
+    }
+    if (!old || !lock_take(team->ctx, 1))
+        return;
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        if (failed)
+            __atomic_store_n(claim_of(team, team->rank, c), 0, __ATOMIC_SEQ_CST);
+        else
+            (void)settle(team, c);
+    lock_give(team->ctx);
+}

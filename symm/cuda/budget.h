@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * budget.h - how many blocks a collective's grid may have on CUDA, so that the calls of
+ * all channels of all teams fit on the devices whose kernels wait for each other.
+ *
+ * A block that waits for a peer keeps its place, and most kernels take a multiprocessor for
+ * each block. So streams that ranks queue in different orders could fill the devices with
+ * calls of which each lacks room on one of them. The budget rules that out: on each device
+ * all channels' grids but the largest take at most half of the multiprocessors. Why that is
+ * enough: docs/design.md, "Blocks that wait".
+ *
+ * Each channel has a claim on the devices of all its members: at least the blocks of any call
+ * of it that may run. A channel whose fellows' claims take at most half of each device claims
+ * all of it, and its calls have the grids that they would have alone. Another one gets three
+ * quarters of what is left, at least one block, and a mark is set on larger claims, which are
+ * cut to equal shares at their next call. Claims of channels that have ended their calls are
+ * taken back by the next rank of their team that looks for room, or after two turns of a
+ * member's watcher. A channel with a call in a graph keeps its claim.
+ *
+ * Members of a team must launch a call with equal grids. So grants are numbered: the first
+ * member that comes to the channel's k-th call decides, by a compare-and-swap of the
+ * channel's word, with which grant call k is launched, and the others read it. A word holds
+ * two grants, and is not changed before all members are past the last change.
+ *
+ * Guarantees: nothing waits for a grant but, for a bounded time, for the ledger's lock; the
+ * lock of a rank that died is broken; a member that disagrees all the same (a call failed on
+ * it alone) gets a mismatch, since a cut grid is part of the call's tag.
+ * Small calls ask for nothing; an estimate of them is set aside. Puts and signals wait for no
+ * peer or have one block. Teams over several hosts have no budget.
+ */
+#ifndef SYMM_CUDA_BUDGET_H
+#define SYMM_CUDA_BUDGET_H
+
+#include "cuda/launcher.h"
+
+/* A new team: nothing is claimed. */
+void symm__cuda_budget_open(symm_team *team);
+/* The team goes, or has failed: its claims on the own device end. */
+void symm__cuda_budget_close(symm_team *team);
+/* Before the launch of a collective that would have `wish` blocks, in an entered lane: the
+ * blocks that it may have, at least 1; the same on all members. */
+uint32_t symm__cuda_budget_take(struct symm_lane *lane, uint32_t wish);
+/* The launch behind the last take was not made: the next call takes the same grant. */
+void symm__cuda_budget_return(struct symm_lane *lane, uint32_t wish);
+/* Has the lane's last grant left room for other channels? */
+bool symm__cuda_budget_shares(const struct symm_lane *lane);
+/* For the watcher: takes back claims of channels that are idle for long. */
+void symm__cuda_budget_refresh(symm_team *team);
+
+#endif

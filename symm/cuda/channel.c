@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: MIT */
+/* channel.c - see channel.h. */
+#include "cuda/channel.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "call/channel.h"
+#include "cuda/channel_table.h"
+#include "util/status.h"
+
+#define DEFAULT_STREAM UINT64_MAX          /* its id */
+#define CAPTURED       (UINT64_C(1) << 63) /* in the id of a stream first met in a capture */
+
+/* Captured calls of a lane that live graphs hold; freed with the last reference. */
+struct symm_cuda_pin {
+    int references; /* atomic: the lane's, and one for each graph */
+    int graphs;     /* atomic */
+};
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2));
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static bool is_capturing(struct symm_cuda_calls *calls, void *stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
+    struct symm_cuda_scope scope;
+
+    if (symm__cuda_elsewhere(result) &&
+        symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
+        symm__cuda_leave(&scope);
+    }
+    return result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
+{
+    const struct symm_cuda_driver *driver = ctx->launcher->driver;
+    struct symm_cuda_scope scope;
+    unsigned long long number = 0;
+    CUresult result;
+
+    *id = DEFAULT_STREAM;
+    if (!stream)
+        return SYMM_OK;
+    /* To ask for the id of a stream that is captured breaks the capture. */
+    if (is_capturing(ctx->launcher, stream)) {
+        *id = (uintptr_t)stream | CAPTURED;
+        return SYMM_OK;
+    }
+    if (!driver->cuStreamGetId && stream == (void *)CU_STREAM_PER_THREAD)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "the per-thread default stream is another one in each thread, and the "
+            "driver of rank %d cannot tell which (CUDA 12.0 can); give each thread a "
+            "stream of its own (symm_stream_create, cudaStreamCreate)",
+            ctx->rank);
+    if (!driver->cuStreamGetId) {
+        *id = (uintptr_t)stream;
+        return SYMM_OK;
+    }
+    result = driver->cuStreamGetId((CUstream)stream, &number);
+    if (symm__cuda_elsewhere(result) &&
+        symm__cuda_enter(ctx->backend, &scope) == SYMM_OK) {
+        result = driver->cuStreamGetId((CUstream)stream, &number);
+        symm__cuda_leave(&scope);
+    }
+    *id = number + 1; /* 0: no stream */
+    return symm__cuda_check(driver, result, "cuStreamGetId", "stream %p of rank %d",
+                            stream, ctx->rank);
+}
+
+/* ---- Numbers by number ------------------------------------------------------------------ */
+
+static struct symm_cuda_pair *map_slot(const struct symm_cuda_map *map, uint64_t id)
+{
+    size_t at = (size_t)mix(id, 0) & (map->capacity - 1);
+
+    while (map->pair[at].id != 0 && map->pair[at].id != id)
+        at = (at + 1) & (map->capacity - 1);
+    return &map->pair[at];
+}
+
+/* Room for `more` new numbers; false: no memory. */
+static bool map_reserve(struct symm_cuda_map *map, size_t more)
+{
+    struct symm_cuda_map grown = {.capacity = map->capacity ? 2 * map->capacity : 64,
+                                  .count = map->count};
+
+    if (2 * (map->count + more) <= map->capacity)
+        return true;
+    grown.pair = calloc(grown.capacity, sizeof(*grown.pair));
+    if (!grown.pair)
+        return false;
+    for (size_t i = 0; i < map->capacity; i++)
+        if (map->pair[i].id != 0)
+            *map_slot(&grown, map->pair[i].id) = map->pair[i];
+    free(map->pair);
+    *map = grown;
+    return true;
+}
+
+/* 0: the map has none. */
+static uint64_t map_value(const struct symm_cuda_map *map, uint64_t id)
+{
+    return map->capacity ? map_slot(map, id)->value : 0;
+}
+
+/* Reserved before. */
+static void map_set(struct symm_cuda_map *map, uint64_t id, uint64_t value)
+{
+    struct symm_cuda_pair *pair = map_slot(map, id);
+
+    map->count += pair->id == 0;
+    *pair = (struct symm_cuda_pair){id, value};
+}
+
+static void map_free(struct symm_cuda_map *map)
+{
+    free(map->pair);
+    *map = (struct symm_cuda_map){0};
+}
+
+/* ---- Graphs --------------------------------------------------------------------------- */
+
+static void pin_release(struct symm_cuda_pin *pin)
+{
+    /* acq_rel: the last one to release frees what the others wrote */
+    if (pin && __atomic_sub_fetch(&pin->references, 1, __ATOMIC_ACQ_REL) == 0)
+        free(pin);
+}
+
+static void CUDA_CB graph_gone(void *arg)
+{
+    struct symm_cuda_pin *pin = arg;
+
+    __atomic_sub_fetch(&pin->graphs, 1, __ATOMIC_RELEASE);
+    pin_release(pin);
+}
+
+void symm__cuda_channel_close(symm_team *team)
+{
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        pin_release(team->lane[c].pin);
+        team->lane[c].pin = NULL;
+    }
+    map_free(&team->cuda->begun);
+    map_free(&team->cuda->keys);
+}
+
+static bool is_pinned(const struct symm_lane *lane)
+{
+    return lane->pin && __atomic_load_n(&lane->pin->graphs, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* The graph that captures the lane's stream holds the channel; without an object that tells
+ * of its end it is held for good. */
+static void pin_graph(const struct symm_cuda_driver *driver, struct symm_lane *lane)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUuserObject object;
+    CUgraph graph = NULL;
+    cuuint64_t id = 0;
+
+    if (driver->cuStreamGetCaptureInfo &&
+        driver->cuStreamGetCaptureInfo((CUstream)lane->stream, &capture, &id, &graph,
+                                       NULL, NULL, NULL) == CUDA_SUCCESS &&
+        id == lane->capture)
+        return;
+    if (!lane->pin) {
+        lane->pin = calloc(1, sizeof(*lane->pin));
+        if (!lane->pin) {
+            lane->held = true;
+            return;
+        }
+        lane->pin->references = 1;
+    }
+    lane->capture = id;
+    __atomic_add_fetch(&lane->pin->references, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&lane->pin->graphs, 1, __ATOMIC_RELAXED);
+    if (!graph || !driver->cuUserObjectCreate || !driver->cuGraphRetainUserObject ||
+        driver->cuUserObjectCreate(&object, lane->pin, graph_gone, 1,
+                                   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS)
+        return; /* held for good */
+    if (driver->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
+        CUDA_SUCCESS)
+        (void)driver->cuUserObjectRelease(object, 1);
+}
+
+uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
+                                   uint32_t tag)
+{
+    const symm_ctx *ctx = lane->team->ctx;
+    struct symm_cuda_calls *calls = ctx->launcher;
+
+    if (lane->captured) {
+        pin_graph(calls->driver, lane);
+        return 0;
+    }
+    /* relaxed: for sentences; publish follows, a release */
+    __atomic_store_n(&ctx->control[ctx->rank]->queued[lane->team->slot][lane->index],
+                     tag, __ATOMIC_RELAXED);
+    lane->blocks = blocks;
+    lane->sequence += lane->sequence == UINT32_MAX ? 2 : 1; /* 0: captured */
+    return lane->sequence;
+}
+
+uint32_t *symm__cuda_channel_done(const struct symm_lane *lane)
+{
+    symm_team *team = lane->team;
+    struct symm_cuda_words *words;
+    CUdeviceptr device;
+
+    if (!team->cuda->tokens_shared ||
+        symm__cuda_tokens_find(team, "a channel", team->rank, &words, &device) !=
+            SYMM_OK)
+        return NULL;
+    return (uint32_t *)(uintptr_t)(device + offsetof(struct symm_cuda_words, done) +
+                                   (size_t)lane->index * sizeof(words->done[0]));
+}
+
+/* ---- Entering ---------------------------------------------------------------------------- */
+
+static uint64_t progress_word(const struct symm_lane *lane)
+{
+    return (uint64_t)lane->sequence << 32 | (uint64_t)lane->blocks << 8 |
+           (lane->held || is_pinned(lane) ? SYMM_CHANNEL_PINNED : 0);
+}
+
+/* release: pairs with the loads in is_quiet */
+static void publish(const struct symm_lane *lane)
+{
+    __atomic_store_n(symm__channel_progress(lane->team, lane->team->rank, lane->index),
+                     progress_word(lane), __ATOMIC_RELEASE);
+}
+
+void symm__cuda_channel_leave(struct symm_lane *lane)
+{
+    publish(lane);
+}
+
+/* Kernels that wait compare these counts with their own call's. */
+static void refresh_queued(const symm_team *team)
+{
+    struct symm_cuda_record *record = symm__cuda_extended(team->cuda);
+
+    for (int m = 0; m < team->size; m++) {
+        if (!team->ctx->control[team->world_rank[m]]) /* on another host */
+            continue;
+        for (int c = 0; c < SYMM_CHANNELS; c++) {
+            uint64_t word =
+                __atomic_load_n(symm__channel_progress(team, m, c), __ATOMIC_RELAXED);
+
+            if (record->queued[c][m] != (uint32_t)(word >> 32))
+                __atomic_store_n(&record->queued[c][m], (uint32_t)(word >> 32),
+                                 __ATOMIC_RELAXED);
+        }
+    }
+}
+
+void symm__cuda_channel_refresh(symm_team *team)
+{
+    refresh_queued(team);
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        uint64_t *word = symm__channel_progress(team, team->rank, c);
+        uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+        if ((seen & SYMM_CHANNEL_PINNED) && !(seen & SYMM_CHANNEL_INSIDE) &&
+            !team->lane[c].held && !is_pinned(&team->lane[c]))
+            __atomic_compare_exchange_n(word, &seen,
+                                        seen & ~(uint64_t)SYMM_CHANNEL_PINNED, false,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
+}
+
+/* Does the next key of the lane's stream follow from this one? Not if all that is known of the
+ * stream is a handle, which another one may get, nor if symm_call.channel gave the key. */
+static bool is_followed(const struct symm_lane *lane)
+{
+    if (lane->stream_id == DEFAULT_STREAM)
+        return !lane->named;
+    return !lane->named && !(lane->stream_id & CAPTURED) &&
+           lane->team->ctx->launcher->driver->cuStreamGetId;
+}
+
+/* The stream has lost its channel: its next key follows from this one (reserved before). */
+static void lane_lose(struct symm_lane *lane)
+{
+    if (lane->stream_id != 0 && is_followed(lane))
+        map_set(&lane->team->cuda->keys, lane->stream_id, lane->key);
+    lane->stream_id = 0;
+}
+
+/* Marks the call; false: the channel has another key. */
+static bool mark(const struct symm_lane *lane)
+{
+    __atomic_exchange_n(
+        symm__channel_progress(lane->team, lane->team->rank, lane->index),
+        progress_word(lane) | SYMM_CHANNEL_INSIDE, __ATOMIC_SEQ_CST);
+    return symm__channel_has_key(lane->team, lane->index, lane->key);
+}
+
+/* *lost: the channel has gone to another stream. */
+static symm_status enter(struct symm_lane *lane, bool *lost)
+{
+    symm_status status;
+
+    *lost = false;
+    if (mark(lane))
+        return SYMM_OK;
+    publish(lane);
+    if (!map_reserve(&lane->team->cuda->keys, 1))
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
+    status = symm__channel_table_lock(lane->team);
+    if (status != SYMM_OK)
+        return status;
+    *lost =
+        !mark(lane); /* now the key is final: a taker may have put the old one back */
+    if (*lost) {
+        publish(lane);
+        lane_lose(lane);
+    }
+    symm__channel_table_unlock(lane->team);
+    return SYMM_OK;
+}
+
+/* An entered lane's cache; without it the call is not made, and the mark is taken back. */
+static symm_status cache_or_leave(struct symm_lane *lane)
+{
+    symm_status status = symm__lane_cache(lane);
+
+    if (status != SYMM_OK)
+        publish(lane);
+    return status;
+}
+
+static struct symm_lane *lane_with(symm_team *team, uint64_t id)
+{
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        if (team->lane[c].stream_id == id)
+            return &team->lane[c];
+    return NULL;
+}
+
+/* The lane of the stream with this id. While a stream is captured its handle is all that is
+ * known of it, so the lane that last had the handle is taken for its own. */
+static struct symm_lane *lane_of(symm_team *team, const void *stream, uint64_t id)
+{
+    struct symm_lane *lane = lane_with(team, id);
+
+    if (lane || !stream)
+        return lane;
+    if (id & CAPTURED) {
+        for (int c = 0; c < SYMM_CHANNELS && !lane; c++)
+            if (team->lane[c].stream_id != 0 && team->lane[c].stream == stream)
+                lane = &team->lane[c];
+        return lane;
+    }
+    lane = lane_with(team, (uintptr_t)stream | CAPTURED);
+    if (lane) /* its first call was captured */
+        lane->stream_id = id;
+    for (int c = 0; c < SYMM_CHANNELS; c++) /* an earlier stream had the handle */
+        if (&team->lane[c] != lane && team->lane[c].stream == stream)
+            team->lane[c].stream = NULL;
+    return lane;
+}
+
+symm_status symm__cuda_channel_find(symm_team *team, void *stream,
+                                    struct symm_lane **lane)
+{
+    uint64_t id;
+    bool lost = false;
+    symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
+
+    *lane = NULL;
+    if (status != SYMM_OK)
+        return status;
+    *lane = lane_of(team, stream, id);
+    if (*lane)
+        status = enter(*lane, &lost);
+    if (lost)
+        *lane = NULL;
+    if (status != SYMM_OK || !*lane)
+        return status;
+    (*lane)->stream = stream; /* of one id there may be two names */
+    (*lane)->captured = stream && (id & CAPTURED);
+    (*lane)->used = ++team->lane_uses;
+    return cache_or_leave(*lane);
+}
+
+int symm__cuda_channel_of(symm_team *team, const void *stream)
+{
+    struct symm_lane *lane;
+    uint64_t id;
+
+    if (symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id) != SYMM_OK)
+        return SYMM_CHANNELS;
+    lane = lane_of(team, stream, id);
+    return lane ? lane->index : SYMM_CHANNELS;
+}
+
+/* ---- Claiming ----------------------------------------------------------------------------- */
+
+/* Never 0, which is a free channel. tag 0: of a named channel, or (k 0) the default stream. */
+static uint64_t key_of(const symm_team *team, uint32_t tag, uint64_t k)
+{
+    return mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
+}
+
+/* Of the next channel of the stream that had, or was refused, one by this key. */
+static uint64_t key_after(uint64_t key)
+{
+    return mix(key, 1) | 1;
+}
+
+/* The key with which the stream asks now. */
+static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int named)
+{
+    const uint64_t before = map_value(&team->cuda->keys, id);
+
+    if (named)
+        return key_of(team, 0, (uint32_t)named);
+    if (before != 0)
+        return key_after(before);
+    if (id == DEFAULT_STREAM)
+        return key_of(team, 0, 0);
+    return key_of(team, tag, map_value(&team->cuda->begun, tag) + 1);
+}
+
+/* The table has answered: no stream asks with this key again. */
+static void key_used(const symm_team *team, uint64_t id, uint32_t tag, uint64_t key)
+{
+    struct symm_cuda_team *cuda = team->cuda;
+
+    if (id == DEFAULT_STREAM || map_value(&cuda->keys, id) != 0)
+        map_set(&cuda->keys, id, key);
+    else
+        map_set(&cuda->begun, tag, map_value(&cuda->begun, tag) + 1);
+}
+
+/* "the default one, 0x7f12, 0x7f34 and 12 more": streams of this rank that have channels. */
+static void streams_text(const symm_team *team, char *text, size_t bytes)
+{
+    int listed = 0, more = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        const struct symm_lane *lane = &team->lane[c];
+
+        if (lane->stream_id == 0 || !symm__channel_has_key(team, c, lane->key))
+            continue;
+        if (used + 48 > bytes)
+            more++;
+        else if (lane->stream_id == DEFAULT_STREAM)
+            used += (size_t)snprintf(text + used, bytes - used, "%sthe default one",
+                                     listed++ ? ", " : "");
+        else
+            used += (size_t)snprintf(text + used, bytes - used, "%s%p",
+                                     listed++ ? ", " : "", lane->stream);
+    }
+    if (more)
+        snprintf(text + used, bytes - used, " and %d more", more);
+    else if (!listed)
+        snprintf(text, bytes, "none");
+}
+
+static symm_status busy(const symm_team *team, const void *stream, int named)
+{
+    char text[224], own[32] = "the default stream";
+
+    if (named)
+        return symm__fail(SYMM_ERR_BUSY,
+                          "channel %d of the team is in use by another stream of rank "
+                          "%d or of a peer; wait for its calls, or name another one",
+                          named, team->ctx->rank);
+    streams_text(team, text, sizeof(text));
+    if (stream)
+        snprintf(own, sizeof(own), "stream %p", stream);
+    return symm__fail(
+        SYMM_ERR_BUSY,
+        "all %d channels of the team are in use by streams with calls that run, or "
+        "that "
+        "a graph holds, or that a peer has not made yet: none is left for %s of rank "
+        "%d "
+        "(its streams with channels: %s); wait for one, or split a team for the others",
+        SYMM_CHANNELS, own, team->ctx->rank, text);
+}
+
+/* The keys' map has room for a stream that has lost the channel without knowing. */
+static void lane_bind(struct symm_lane *lane, void *stream, uint64_t id, uint64_t key,
+                      bool named)
+{
+    struct symm_lane *old = lane_of(lane->team, stream, id);
+
+    if (old && old != lane) {
+        publish(old);
+        old->stream_id = 0;
+    }
+    if (old != lane)
+        lane_lose(lane);
+    lane->stream = stream;
+    lane->stream_id = id;
+    lane->captured = stream && (id & CAPTURED);
+    lane->key = key;
+    lane->named = named;
+    lane->capture = 0;
+    lane->used = ++lane->team->lane_uses;
+    (void)mark(lane); /* the table is locked: the key stays */
+}
+
+/* Locks the table, with memory for all that may follow: the stream's own numbers, and the key
+ * of a stream that loses its channel to it. */
+static symm_status table_open(symm_team *team)
+{
+    if (!map_reserve(&team->cuda->begun, 1) || !map_reserve(&team->cuda->keys, 2))
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
+    return symm__channel_table_lock(team);
+}
+
+symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
+                                     uint64_t bytes, int named, struct symm_lane **lane)
+{
+    uint64_t id, key;
+    symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
+    int c;
+
+    if (status == SYMM_OK)
+        status = table_open(team);
+    if (status != SYMM_OK)
+        return status;
+    key = key_for(team, id, tag, named);
+    c = symm__channel_take(team, key, symm__cuda_tier_for(bytes, team->size), named);
+    if (c >= 0)
+        lane_bind(&team->lane[c], stream, id, key, named != 0);
+    symm__channel_table_unlock(team);
+    if (named == 0)
+        key_used(team, id, tag, key);
+    if (c < 0)
+        return busy(team, stream, named);
+    *lane = &team->lane[c];
+    return cache_or_leave(*lane);
+}
+
+symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
+                                    struct symm_lane **lane)
+{
+    symm_team *team = current->team;
+    const int tier = symm__cuda_tier_for(bytes, team->size);
+    const uint64_t key = key_after(current->key);
+    const bool captured = current->captured;
+    symm_status status;
+    int c;
+
+    *lane = current;
+    if (tier >= symm__cuda_tier_of(current->index) || !is_followed(current))
+        return SYMM_OK;
+    status = table_open(team);
+    if (status != SYMM_OK) {
+        publish(current);
+        return status;
+    }
+    c = symm__channel_grow(team, current, key, tier);
+    if (c >= 0) {
+        *lane = &team->lane[c];
+        lane_bind(*lane, current->stream, current->stream_id, key, false);
+        (*lane)->captured = captured;
+    }
+    symm__channel_table_unlock(team);
+    return cache_or_leave(*lane);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * channel.h - which channel of a team a stream's calls take on CUDA.
+ *
+ * A channel has counters, words and scratch of its own on each member, so the members must
+ * use it for the same sequence of calls. Streams have no name that members share. So a stream
+ * gets its channel at its first collective on the team, by a key of (tag, k): `tag` is a hash
+ * of that call, k counts the streams of this rank that began with the same tag. The members
+ * share a table of keys (channel_table.h): the first to come enters the key at a channel,
+ * the others find it there. So streams may be used for the first time in any order where
+ * their first calls differ; where they are equal the k-th stream of one member meets the k-th
+ * of the others. The legacy default stream is one on each member, so it has a key of its own.
+ * symm_call.channel names a channel outright.
+ *
+ * An idle channel may be given to another key. The stream that had it finds that out at its
+ * next call and asks for a channel with a key that follows from its last one: so from its
+ * first call on a stream meets the same streams of the other members, in whichever order they
+ * are used. The keys of such streams are kept until the team's end, 16 bytes each.
+ *
+ * A call that wants more scratch than its stream's channel has asks for a better channel
+ * (grow), with the key that would follow.
+ *
+ * A handle is used within a call on its stream only: later the stream may be gone. A stream
+ * that is captured cannot be asked for its id, so it has the channel that its handle had at
+ * its last call: use a stream once before it is captured if its handle may be an old one.
+ * With team->lanes locked, all of this. Teams over several hosts have no such table: there
+ * the k-th stream used has channel k (call/channel.c).
+ */
+#ifndef SYMM_CUDA_CHANNEL_H
+#define SYMM_CUDA_CHANNEL_H
+
+#include "cuda/launcher.h"
+
+/* A number that no two streams of a context ever share. SYMM_ERR_UNSUPPORTED: the per-thread
+ * default stream, and a driver that cannot name it. */
+symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream,
+                                 uint64_t *id) SYMM_MUST_CHECK;
+void symm__cuda_channel_close(symm_team *team);
+/* The lane that the stream has; NULL: none (any more), it has to be claimed. */
+symm_status symm__cuda_channel_find(symm_team *team, void *stream,
+                                    struct symm_lane **lane) SYMM_MUST_CHECK;
+/*
+ * A channel for a stream that has none. tag: of its call, which has `bytes` in one rank's
+ * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; so it is on all
+ * members that make this call, where no channel is named.
+ */
+symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
+                                     uint64_t bytes, int named,
+                                     struct symm_lane **lane) SYMM_MUST_CHECK;
+/* The lane for a call of `bytes` on the stream of an entered lane: that one, or one with the
+ * scratch that the call wants, if it is idle; the same on all members. On error the lane is
+ * left. */
+symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
+                                    struct symm_lane **lane) SYMM_MUST_CHECK;
+/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
+int symm__cuda_channel_of(symm_team *team, const void *stream);
+/* Before a launch of `blocks` blocks with that tag: its number, 0 if a graph captures it. */
+uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
+                                   uint32_t tag);
+/* Where the device tells the end of each block's launches; NULL: nowhere. */
+uint32_t *symm__cuda_channel_done(const struct symm_lane *lane);
+/* The call is queued: peers may see so. */
+void symm__cuda_channel_leave(struct symm_lane *lane);
+/* For the watcher: channels whose graphs are gone, and what peers have queued, for kernels. */
+void symm__cuda_channel_refresh(symm_team *team);
+
+#endif

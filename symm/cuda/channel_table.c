@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/* channel_table.c - see channel_table.h. */
+#include "cuda/channel_table.h"
+
+#include <string.h>
+
+#include "util/clock.h"
+#include "util/status.h"
+
+static struct symm_channel_table *table_of(const symm_team *team)
+{
+    return &team->ctx->control[team->world_rank[0]]->channel_table[team->slot];
+}
+
+uint64_t *symm__channel_progress(const symm_team *team, int member, int channel)
+{
+    return &team->ctx->control[team->world_rank[member]]->progress[team->slot][channel];
+}
+
+void symm__channel_table_open(symm_team *team)
+{
+    if (team->rank == 0)
+        memset(table_of(team), 0, sizeof(*table_of(team)));
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        __atomic_store_n(symm__channel_progress(team, team->rank, c), 0,
+                         __ATOMIC_RELAXED);
+}
+
+/* ---- The lock --------------------------------------------------------------------------- */
+
+/* If the holder has died: its stores are single words, so the table is sound. */
+static void break_lock(symm_team *team, uint32_t holder)
+{
+    symm_ctx *ctx = team->ctx;
+    const char *why;
+    int rank = (int)holder - 1;
+
+    if (rank < 0 || rank >= ctx->size || rank == ctx->rank || symm__is_far(ctx, rank) ||
+        symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
+            SYMM_OK)
+        return;
+    __atomic_compare_exchange_n(&table_of(team)->lock, &holder, 0, false,
+                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+symm_status symm__channel_table_lock(symm_team *team)
+{
+    struct symm_channel_table *table = table_of(team);
+    double end = symm__now() + team->ctx->deadline;
+    uint32_t mine = (uint32_t)team->ctx->rank + 1, seen = 0;
+
+    for (int turn = 1; !__atomic_compare_exchange_n(&table->lock, &seen, mine, false,
+                                                    __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+         turn++) {
+        if (turn % 64 == 0) {
+            symm__sleep(0.0001);
+            break_lock(team, seen);
+            if (symm__now() > end)
+                return symm__fail(SYMM_ERR_TIMEOUT,
+                                  "rank %d has held the table of channels for %g s; "
+                                  "rank %d wants a channel for a stream",
+                                  (int)seen - 1, team->ctx->deadline, team->ctx->rank);
+        }
+        seen = 0;
+    }
+    return SYMM_OK;
+}
+
+void symm__channel_table_unlock(symm_team *team)
+{
+    __atomic_store_n(&table_of(team)->lock, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- Keys ------------------------------------------------------------------------------- */
+
+bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key)
+{
+    return __atomic_load_n(&table_of(team)->key[channel], __ATOMIC_SEQ_CST) == key;
+}
+
+static int find_key(const symm_team *team, uint64_t key)
+{
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        if (symm__channel_has_key(team, c, key))
+            return c;
+    return -1;
+}
+
+static bool was_refused(const struct symm_channel_table *table, uint64_t key)
+{
+    for (int i = 0; i < SYMM_CHANNEL_REFUSALS; i++)
+        if (__atomic_load_n(&table->refused[i], __ATOMIC_RELAXED) == key)
+            return true;
+    return false;
+}
+
+static void refuse(struct symm_channel_table *table, uint64_t key)
+{
+    uint32_t at = __atomic_fetch_add(&table->refusals, 1, __ATOMIC_RELAXED);
+
+    __atomic_store_n(&table->refused[at % SYMM_CHANNEL_REFUSALS], key,
+                     __ATOMIC_RELAXED);
+}
+
+/* Has the member's device ended all launches up to this word's? */
+static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
+{
+    uint32_t blocks = (uint32_t)(word >> 8) & 0xff;
+    struct symm_cuda_words *words;
+    CUdeviceptr device;
+
+    if (word >> 32 == 0)
+        return true;
+    if (blocks > SYMM_DEVICE_BLOCKS || !team->cuda->tokens_shared ||
+        symm__cuda_tokens_find(team, "a channel", member, &words, &device) != SYMM_OK)
+        return false;
+    for (uint32_t b = 0; b < blocks; b++)
+        /* acquire: what the kernels did comes before what the next stream's do */
+        if (__atomic_load_n(&words->done[channel][b], __ATOMIC_ACQUIRE) !=
+            (uint32_t)(word >> 32))
+            return false;
+    return true;
+}
+
+/* All members have queued as many launches, and are not inside one. */
+static bool is_quiet(symm_team *team, int channel, uint64_t *word)
+{
+    *word = __atomic_load_n(symm__channel_progress(team, 0, channel), __ATOMIC_SEQ_CST);
+    for (int m = 1; m < team->size; m++)
+        if (__atomic_load_n(symm__channel_progress(team, m, channel),
+                            __ATOMIC_SEQ_CST) != *word)
+            return false;
+    return (*word & (SYMM_CHANNEL_INSIDE | SYMM_CHANNEL_PINNED)) == 0;
+}
+
+bool symm__channel_is_idle(symm_team *team, int channel)
+{
+    uint64_t word;
+
+    if (!is_quiet(team, channel, &word))
+        return false;
+    for (int m = 0; m < team->size; m++)
+        if (!has_ended(team, m, channel, word))
+            return false;
+    return true;
+}
+
+bool symm__channel_is_pinned(symm_team *team, int channel)
+{
+    for (int m = 0; m < team->size; m++)
+        if (__atomic_load_n(symm__channel_progress(team, m, channel),
+                            __ATOMIC_SEQ_CST) &
+            SYMM_CHANNEL_PINNED)
+            return true;
+    return false;
+}
+
+bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
+{
+    struct symm_cuda_words *words;
+    CUdeviceptr device;
+
+    for (int m = 0; m < team->size; m++)
+        if (!team->cuda->tokens_shared ||
+            symm__cuda_tokens_find(team, "a channel", m, &words, &device) != SYMM_OK ||
+            (int32_t)(__atomic_load_n(&words->done[channel][0], __ATOMIC_ACQUIRE) -
+                      launch) < 0)
+            return false;
+    return true;
+}
+
+/* The channel has a new key: no launch yet that its stream was told to make there. */
+static bool taken(symm_team *team, int channel, uint64_t word)
+{
+    __atomic_store_n(&table_of(team)->stays[channel], (uint32_t)(word >> 32) - 1,
+                     __ATOMIC_RELAXED);
+    return true;
+}
+
+/* Gives the channel from its key to another one if it is idle. */
+static bool take_idle(symm_team *team, int channel, uint64_t key)
+{
+    struct symm_channel_table *table = table_of(team);
+    uint64_t before, after,
+        old = __atomic_load_n(&table->key[channel], __ATOMIC_SEQ_CST);
+
+    if (!is_quiet(team, channel, &before))
+        return false;
+    for (int m = 0; m < team->size; m++)
+        if (!has_ended(team, m, channel, before))
+            return false;
+    __atomic_store_n(&table->key[channel], key, __ATOMIC_SEQ_CST);
+    if (is_quiet(team, channel, &after) && after == before)
+        return taken(team, channel, before);
+    __atomic_store_n(&table->key[channel], old, __ATOMIC_SEQ_CST);
+    return false;
+}
+
+static bool take_free(symm_team *team, int channel, uint64_t key)
+{
+    if (!symm__channel_has_key(team, channel, 0))
+        return false;
+    __atomic_store_n(&table_of(team)->key[channel], key, __ATOMIC_SEQ_CST);
+    return taken(team, channel, 0);
+}
+
+static int tier_begin(int tier)
+{
+    return tier == 0 ? 0 : symm__cuda_tier_end(tier - 1);
+}
+
+static int free_in(symm_team *team, int first, int end, uint64_t key)
+{
+    for (int c = first; c < end; c++)
+        if (take_free(team, c, key))
+            return c;
+    return -1;
+}
+
+/* A free channel of the tier, else the idle one that this rank has used least lately. */
+static int take_in(symm_team *team, int tier, uint64_t key)
+{
+    const int first = tier_begin(tier), end = symm__cuda_tier_end(tier);
+    int found = free_in(team, first, end, key);
+    bool tried[SYMM_CHANNELS] = {false};
+
+    for (int turn = first; turn < end && found < 0; turn++) {
+        int oldest = -1;
+
+        for (int c = first; c < end; c++)
+            if (!tried[c] &&
+                (oldest < 0 || team->lane[c].used < team->lane[oldest].used))
+                oldest = c;
+        tried[oldest] = true;
+        if (take_idle(team, oldest, key))
+            found = oldest;
+    }
+    return found;
+}
+
+/* Small calls, too, get a free channel with much scratch: large ones may follow. Else tiers
+ * with less scratch than wanted come before those with more. */
+static int take_any(symm_team *team, int tier, uint64_t key)
+{
+    int c = tier == 0 ? -1 : free_in(team, 0, symm__cuda_tier_end(1), key);
+
+    for (int t = tier; t < SYMM_CUDA_TIERS && c < 0; t++)
+        c = take_in(team, t, key);
+    for (int t = tier - 1; t >= 0 && c < 0; t--)
+        c = take_in(team, t, key);
+    return c;
+}
+
+/* ---- Answers ---------------------------------------------------------------------------- */
+
+int symm__channel_take(symm_team *team, uint64_t key, int tier, int named)
+{
+    int c = find_key(team, key);
+
+    if (c >= 0)
+        return c;
+    if (named)
+        return take_free(team, named - 1, key) || take_idle(team, named - 1, key)
+                   ? named - 1
+                   : -1;
+    if (was_refused(table_of(team), key))
+        return -1;
+    c = take_any(team, tier, key);
+    if (c < 0)
+        refuse(table_of(team), key);
+    return c;
+}
+
+int symm__channel_grow(symm_team *team, const struct symm_lane *lane, uint64_t key,
+                       int tier)
+{
+    uint32_t *stays = &table_of(team)->stays[lane->index];
+    int c;
+
+    /* launch numbers wrap: members are less than 2^31 launches apart */
+    if ((int32_t)(__atomic_load_n(stays, __ATOMIC_RELAXED) - lane->sequence) >= 0)
+        return -1;
+    c = find_key(team, key);
+    for (int t = tier; t < symm__cuda_tier_of(lane->index) && c < 0; t++)
+        c = take_in(team, t, key);
+    if (c < 0)
+        __atomic_store_n(stays, lane->sequence, __ATOMIC_RELAXED);
+    return c;
+}

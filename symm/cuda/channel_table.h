@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * channel_table.h - the table by which the members of a team agree on channels.
+ *
+ * struct symm_channel_table lies in the control page of the team's first member, a progress
+ * word for each channel in the page of each member. Every question to the table has a key or
+ * a launch number that is the same on all members; the member that asks first decides, and
+ * the table keeps the decision until all members have asked. So members that ask at different
+ * times get one answer. Keys are never used twice.
+ *
+ * A channel is idle if all members' progress words are equal and show no call and no graph,
+ * and all blocks of the last launch have ended on all devices. Only then it may get another
+ * key. A member marks its progress word (INSIDE), then reads the key; the taker changes the
+ * key, then reads the progress words again. Both are sequentially consistent, so at least one
+ * of them sees the other. A taker that sees a mark puts the old key back: so a member that
+ * finds another key asks again with the table locked, when the key is final.
+ */
+#ifndef SYMM_CUDA_CHANNEL_TABLE_H
+#define SYMM_CUDA_CHANNEL_TABLE_H
+
+#include "cuda/launcher.h"
+
+/* Progress of a member on a channel: launches << 32 | blocks of the last one << 8 | flags. */
+#define SYMM_CHANNEL_INSIDE 1u
+#define SYMM_CHANNEL_PINNED 2u
+
+/* A new team: this rank's progress, and the table if this rank is its first member. */
+void symm__channel_table_open(symm_team *team);
+/* SYMM_ERR_TIMEOUT: another member has held the table for the context's deadline. */
+symm_status symm__channel_table_lock(symm_team *team) SYMM_MUST_CHECK;
+void symm__channel_table_unlock(symm_team *team);
+/* The member's word in its control page. */
+uint64_t *symm__channel_progress(const symm_team *team, int member, int channel);
+/* Every member has queued as many launches on the channel, none is inside a call, all
+ * kernels have ended, and no graph holds a call. */
+bool symm__channel_is_idle(symm_team *team, int channel);
+/* A graph of a member holds a call of the channel. */
+bool symm__channel_is_pinned(symm_team *team, int channel);
+/* Has every member's device come to this launch, so that all before it have ended? */
+bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch);
+/* Final only with the table locked. */
+bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
+
+/* Both with the table locked. */
+
+/*
+ * The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any;
+ * named: 1 .. SYMM_CHANNELS, only that one; 0: none. -1: all are in use. That is the answer
+ * to all members that ask with the key later, unless it names its channel.
+ */
+int symm__channel_take(symm_team *team, uint64_t key, int tier, int named);
+/*
+ * A channel in a better tier, from `tier` on, for the stream that has this lane and gets
+ * `key` if there is one. -1: none is idle, the stream's next launch is on this lane. Members
+ * are told apart by the lane's launches: all ask, or none, before the same launch.
+ */
+int symm__channel_grow(symm_team *team, const struct symm_lane *lane, uint64_t key,
+                       int tier);
+
+#endif

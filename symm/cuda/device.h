@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * device.h - what the files of the CUDA backend share: the backend object of one rank
+ * (a device, its primary context, a stream for set-up) and the reservation that heaps lie in.
+ *
+ * Every call of the driver stands between symm__cuda_enter and symm__cuda_leave: they make
+ * the device's context current and let set-up go on while another thread captures a graph.
+ */
+#ifndef SYMM_CUDA_DEVICE_H
+#define SYMM_CUDA_DEVICE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "cuda/driver.h"
+#include "cuda/parts.h"
+
+/* Memory that is mapped at a place of a reservation: one physical allocation. */
+struct symm_cuda_mapping {
+    CUdeviceptr at;
+    size_t bytes;
+};
+
+/* A reservation. Ranks that are threads share one; the backend that made it owns it. */
+struct symm_cuda_space {
+    CUdeviceptr base;
+    size_t bytes;
+    pthread_mutex_t lock;               /* guards what follows */
+    struct symm_cuda_mapping *mappings; /* sorted by address; owned */
+    size_t count, capacity;
+    CUdevice *retained; /* devices whose context must live as long; owned */
+    size_t retained_count;
+};
+
+struct symm_cuda_modules; /* modules.c */
+
+struct symm_backend {
+    const struct symm_cuda_driver *driver;
+    struct symm_cuda_device device;
+    CUdevice handle;
+    CUcontext context;
+    CUstream setup; /* non-blocking: never the legacy stream */
+    pid_t process;  /* a forked child must not call the driver */
+    size_t granularity;
+    bool multicast; /* the device and the options allow it */
+    struct symm_cuda_space *space;
+    bool owns_space;
+    struct symm_cuda_modules *modules;
+    /* Of the owner of a group of threads: registered words that no team uses, see
+     * tokens.c. */
+    bool keeps_words;
+    pthread_mutex_t words_lock;
+    struct symm_cuda_tokens *words;
+};
+
+/* What symm__cuda_leave has to put back. */
+struct symm_cuda_scope {
+    const struct symm_cuda_driver *driver;
+    CUstreamCaptureMode mode;
+    bool mode_changed, pushed;
+};
+
+/* On error nothing was changed. SYMM_ERR_FORKED in a child of the process that made it. */
+symm_status symm__cuda_enter(struct symm_backend *backend,
+                             struct symm_cuda_scope *scope) SYMM_MUST_CHECK;
+/* To give something back: goes on where the driver refuses even this. False: the driver must
+ * not be called, the process is a child of the one that made the object. */
+bool symm__cuda_enter_last(struct symm_backend *backend, struct symm_cuda_scope *scope);
+void symm__cuda_leave(struct symm_cuda_scope *scope);
+/* Calls `function` of the driver's table; the sentence behind it says for what. */
+#define SYMM_CUDA_CALL(table, function, arguments, ...)                                \
+    symm__cuda_check((table), (table)->function arguments, #function, __VA_ARGS__)
+/* Blocks until the set-up stream has done what was put on it. With the scope entered. */
+symm_status symm__cuda_settle(struct symm_backend *backend,
+                              const char *what) SYMM_MUST_CHECK;
+/* The attributes of memory that peers can map. */
+CUmemAllocationProp symm__cuda_properties(int ordinal);
+/* Read and write for this rank's device on what is mapped there. With the scope entered. */
+symm_status symm__cuda_access(struct symm_backend *backend, CUdeviceptr at,
+                              size_t bytes) SYMM_MUST_CHECK;
+/* The handle's memory at `at`, for this rank's device. With the scope entered. */
+symm_status symm__cuda_map(struct symm_backend *backend,
+                           CUmemGenericAllocationHandle memory, CUdeviceptr at,
+                           size_t bytes) SYMM_MUST_CHECK;
+
+/* memory.c: the operations on the heap (see backend.h) */
+symm_status symm__cuda_reserve(struct symm_backend *backend, size_t bytes, void **base);
+void symm__cuda_release(struct symm_backend *backend, void *base, size_t bytes);
+symm_status symm__cuda_share(struct symm_backend *backend, struct symm_backend *owner);
+symm_status symm__cuda_commit(struct symm_backend *backend, void *at, size_t bytes,
+                              int *handle);
+symm_status symm__cuda_import(struct symm_backend *backend, int handle, void *at,
+                              size_t bytes);
+symm_status symm__cuda_reach(struct symm_backend *backend, void *at, size_t bytes);
+void symm__cuda_unmap(struct symm_backend *backend, void *at, size_t bytes);
+
+/* modules.c */
+symm_status symm__cuda_modules_open(struct symm_backend *backend) SYMM_MUST_CHECK;
+void symm__cuda_modules_close(struct symm_backend *backend);
+void symm__cuda_modules_abandon(struct symm_backend *backend); /* in a forked child */
+
+/* tokens.c: gives back the words that ended teams of a group have left. */
+void symm__cuda_tokens_forget(struct symm_backend *owner);
+
+/* device.c */
+symm_status symm__cuda_open_device(int ordinal,
+                                   struct symm_backend **backend) SYMM_MUST_CHECK;
+symm_status symm__cuda_describe(const struct symm_cuda_driver *driver, int ordinal,
+                                struct symm_cuda_device *device) SYMM_MUST_CHECK;
+
+/* multicast.c: the device has it and the options want it. */
+symm_status symm__cuda_multicast_ask(struct symm_backend *backend,
+                                     bool *wanted) SYMM_MUST_CHECK;
+
+/* stream.c: the streams' operations (see backend.h) */
+symm_status symm__cuda_stream_create(struct symm_backend *backend,
+                                     struct symm_stream **stream);
+void symm__cuda_stream_destroy(struct symm_backend *backend,
+                               struct symm_stream *stream);
+void symm__cuda_stream_drain(struct symm_backend *backend, struct symm_stream *stream);
+bool symm__cuda_stream_is_own(const struct symm_stream *stream);
+void symm__cuda_stream_push(struct symm_backend *backend, struct symm_stream *stream,
+                            struct symm_task *task);
+symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
+                                          struct symm_stream *stream, double seconds);
+
+#endif

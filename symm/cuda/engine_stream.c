@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_stream.c - an engine's operations on a stream.
+ *
+ * A call returns when they are queued. They lie between two events, which the watcher
+ * (watchdog.c) looks at: one that is past its deadline, or whose team has failed, is ended
+ * by aborting the team's communicators. What a graph captures leaves no event: such an
+ * operation has no deadline, only the kernel in front of it has.
+ *
+ * The deadline counts from the moment the stream comes to the operation. A collective's
+ * ranks have all arrived by then: the kernel that announced it has seen to that.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/launcher.h"
+#include "engine/runtime.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
+                              void *arg)
+{
+    struct symm_cuda_scope scope;
+    symm_status status = SYMM_OK;
+
+    if (last && !symm__cuda_enter_last(ctx->backend, &scope))
+        return symm__fail(SYMM_ERR_FORKED, "the device belongs to another process");
+    if (!last)
+        status = symm__cuda_enter(ctx->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    status = fn(arg);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+static bool is_capturing(const struct symm_cuda_calls *calls, CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return calls->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void watch_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+{
+    if (wait->before)
+        symm__cuda_event_give(calls, wait->before);
+    if (wait->after)
+        symm__cuda_event_give(calls, wait->after);
+    free(wait);
+}
+
+/* In a scope: the event in front of the operations. */
+static symm_status watch_begin(struct symm_cuda_calls *calls, CUstream stream,
+                               const struct symm_engine_call *call,
+                               struct symm_cuda_wait **made)
+{
+    struct symm_cuda_wait *wait = calloc(1, sizeof(*wait));
+    symm_status status;
+
+    if (!wait)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", call->what);
+    wait->team = call->team;
+    wait->deadline = call->deadline;
+    wait->comm = call->comm;
+    wait->peer = wait->signal = -1;
+    snprintf(wait->what, sizeof(wait->what), "%s", call->what);
+    snprintf(wait->site, sizeof(wait->site), "%s", call->site);
+    status = symm__cuda_event_take(calls, &wait->before);
+    if (status == SYMM_OK)
+        status = symm__cuda_event_take(calls, &wait->after);
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(calls->driver, cuEventRecord, (wait->before, stream),
+                                "the begin of %s", call->what);
+    if (status != SYMM_OK) {
+        watch_free(calls, wait);
+        return status;
+    }
+    *made = wait;
+    return SYMM_OK;
+}
+
+static symm_status watch_end(struct symm_cuda_calls *calls, CUstream stream,
+                             struct symm_cuda_wait *wait, symm_status status)
+{
+    if (!wait)
+        return status;
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(calls->driver, cuEventRecord, (wait->after, stream),
+                                "the end of %s", wait->what);
+    if (status == SYMM_OK)
+        symm__cuda_wait_add(calls, wait);
+    else
+        watch_free(calls, wait);
+    return status;
+}
+
+/* In a scope. */
+static symm_status run(const struct symm_engine_call *call, CUstream stream)
+{
+    symm_team *team = call->team;
+    struct symm_cuda_calls *calls = team->ctx->launcher;
+    const struct symm_engine_wait bound = {.until = symm__now() + call->deadline,
+                                           .stop = symm__engine_stop,
+                                           .stop_arg = team};
+    struct symm_cuda_wait *wait = NULL;
+    symm_status status = SYMM_OK;
+
+    __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
+    if (!is_capturing(calls, stream))
+        status = watch_begin(calls, stream, call, &wait);
+    if (status != SYMM_OK)
+        return status;
+    status = team->ctx->engine->ops->run(call->comm, call->requests, call->count,
+                                         stream, &bound);
+    return watch_end(calls, stream, wait, status);
+}
+
+symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
+                                  symm_work **handle)
+{
+    struct symm_cuda_calls *calls = call->team->ctx->launcher;
+    struct symm_cuda_work *work = NULL;
+    struct symm_cuda_scope scope;
+    symm_status status = SYMM_OK;
+
+    /* Without a word of its own: the team's state tells how it went. */
+    if (handle)
+        status = symm__cuda_work_begin(call->team, stream, &work, NULL);
+    if (status != SYMM_OK)
+        return status;
+    status = symm__cuda_enter(calls->backend, &scope);
+    if (status == SYMM_OK) {
+        status = run(call, (CUstream)stream);
+        symm__cuda_leave(&scope);
+    }
+    if (status != SYMM_OK) {
+        status = symm__engine_failed(call->team, status, call->what, call->site);
+        symm__cuda_abort(call->team, status);
+    }
+    return work ? symm__cuda_work_end(work, status, handle) : status;
+}
+
+/* ---- The watcher's part: with its lock and a scope ------------------------------- */
+
+void symm__cuda_engine_end(struct symm_cuda_wait *wait)
+{
+    symm__engine_team_abort(wait->team);
+}
+
+void symm__cuda_engine_abort(symm_team *team)
+{
+    symm__cuda_abort(team, symm__team_failed(team));
+    if (team->engine)
+        symm__cuda_tell(team->cuda);
+    symm__engine_team_abort(team);
+}
+
+symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
+{
+    const symm_ctx *ctx = wait->team->ctx;
+
+    return symm__team_fail(wait->team, SYMM_ERR_TIMEOUT,
+                           "%s%s%s%s was begun on rank %d and is not complete "
+                           "within %g s in %s; its communicator was aborted; if it is "
+                           "only slow, raise the deadline (SYMM_DEADLINE)",
+                           wait->what, *wait->site ? " at site '" : "", wait->site,
+                           *wait->site ? "'" : "", ctx->rank, wait->deadline,
+                           ctx->engine->version);
+}
+
+symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait)
+{
+    const struct symm_engine_ops *ops = wait->team->ctx->engine->ops;
+    symm_status status = ops->comm_error(wait->comm);
+
+    if (status == SYMM_OK)
+        return SYMM_OK;
+    status = symm__engine_said(wait->team->ctx, status, "");
+    return symm__engine_failed(wait->team, status, wait->what, wait->site);
+}

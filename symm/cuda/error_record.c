@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * error_record.c - from what kernels have recorded to a sentence on all ranks.
+ *
+ * A kernel that gives up writes a record of numbers: the call, the tag, who was missing, the
+ * words it saw. The host makes a sentence of it: it takes over the record of a peer that
+ * failed first, else it asks who has died, else it names the call sites, which it looks up
+ * by their tags in the control pages of the ranks concerned. Then the team has failed here,
+ * peers find the sentence in this rank's control page, and the abort word ends what other
+ * kernels of the team wait for.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "call/hierarchical.h"
+#include "cuda/channel_table.h"
+#include "cuda/launcher.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+#define REASON_SECONDS                                                                 \
+    1.0 /* a peer that gave up tells why within this time, or never */
+#define MOMENT_SECONDS 0.1   /* a kernel that waits sees the abort word within this */
+#define LOOK_SECONDS   0.001 /* between two looks for it */
+#define PEEK_SECONDS   0.1   /* that a word of the device is waited for */
+
+/* The record, copied once. */
+struct facts {
+    symm_status status;
+    uint32_t channel, tag, counter, missing, signal;
+    uint32_t queued; /* bit m: missing member m's host had queued the call */
+    uint64_t seen[SYMM_DEVICE_RANKS];
+    double deadline; /* seconds, of the team */
+};
+
+static bool is_signal(const struct facts *facts)
+{
+    return facts->channel >= SYMM_CHANNELS;
+}
+
+static bool is_missing(const struct facts *facts, int member)
+{
+    return facts->missing >> member & 1;
+}
+
+/* Had this member taken its arrival back? */
+static bool has_withdrawn(const struct facts *facts, int member)
+{
+    uint64_t word = facts->seen[member];
+
+    return !is_signal(facts) && word != 0 && word >> 32 == 0 &&
+           (uint32_t)word - facts->counter <= 2;
+}
+
+static void facts_read(const symm_team *team, struct facts *facts)
+{
+    const struct symm_device_record *record = team->cuda->record;
+    /* acquire: pairs with the kernel's release of state, behind the fields */
+    uint32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
+
+    facts->status = (symm_status) - (int32_t)state;
+    facts->channel = __atomic_load_n(&record->channel, __ATOMIC_RELAXED);
+    facts->tag = __atomic_load_n(&record->tag, __ATOMIC_RELAXED);
+    facts->counter = __atomic_load_n(&record->counter, __ATOMIC_RELAXED);
+    facts->missing = __atomic_load_n(&record->missing, __ATOMIC_RELAXED);
+    facts->signal = __atomic_load_n(&record->signal, __ATOMIC_RELAXED);
+    facts->queued =
+        __atomic_load_n(&symm__cuda_extended(team->cuda)->held_up, __ATOMIC_RELAXED) &
+        facts->missing;
+    for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
+        facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
+    if (facts->channel > SYMM_CHANNELS)
+        facts->channel = SYMM_CHANNELS;
+    for (int m = 0; m < team->size; m++) /* then the call did not end by its clock */
+        if (facts->channel == SYMM_CHANNELS ||
+            (m != team->rank && has_withdrawn(facts, m)))
+            facts->queued = 0;
+    facts->deadline =
+        1e-9 *
+        (double)__atomic_load_n(&team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
+}
+
+/* "site 'x' (all_reduce sum of 8 float32, ll_push) step 3" of the rank's tag. */
+static const char *tag_text(const symm_team *team, int member, uint32_t tag,
+                            uint32_t step, char *text, size_t bytes)
+{
+    struct symm_site site;
+
+    if (symm__cuda_site_find(team->ctx, team->world_rank[member], tag, &site))
+        return symm__site_text(&site, step, text, bytes);
+    if (tag == 0)
+        snprintf(text, bytes, "no call yet");
+    else
+        snprintf(text, bytes, "a site that is no longer known (tag %08x) step %u", tag,
+                 step);
+    return text;
+}
+
+/* The name alone, for signals. */
+static const char *signal_site(const symm_team *team, uint32_t tag,
+                               struct symm_site *site)
+{
+    if (symm__cuda_site_find(team->ctx, team->ctx->rank, tag, site))
+        return site->name;
+    return "";
+}
+
+/* "rank 2, rank 5": members by bits. Returns their number. */
+static int members_text(const symm_team *team, uint32_t members, char *text,
+                        size_t bytes)
+{
+    size_t used = 0;
+    int listed = 0;
+
+    text[0] = '\0';
+    for (int m = 0; m < team->size && used < bytes; m++)
+        if ((members >> m & 1) && m != team->rank)
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
+                                     listed++ ? ", " : "", team->world_rank[m]);
+    return listed;
+}
+
+/* Those that are missing. */
+static void missing_text(const symm_team *team, const struct facts *facts, char *text,
+                         size_t bytes)
+{
+    if (members_text(team, facts->missing, text, bytes) == 0)
+        snprintf(text, bytes, "a peer's data");
+}
+
+/* ": rank 1 has queued it, its stream has not reached it" of those among the missing; "" if
+ * there are none. */
+static const char *queued_text(const symm_team *team, const struct facts *facts,
+                               char *text, size_t bytes)
+{
+    char ranks[96];
+    int count = members_text(team, facts->queued, ranks, sizeof(ranks));
+
+    text[0] = '\0';
+    if (count == 1)
+        snprintf(text, bytes, ": %s has queued it, its stream has not reached it",
+                 ranks);
+    else if (count > 1)
+        snprintf(text, bytes, ": %s have queued it, their streams have not reached it",
+                 ranks);
+    return text;
+}
+
+/* ---- What has happened ----------------------------------------------------------------- */
+
+static symm_status take_over(symm_team *team)
+{
+    for (int m = 0; m < team->size; m++) {
+        symm_status status = m == team->rank ? SYMM_OK : symm__team_record_of(team, m);
+
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+static symm_status report_gone(symm_team *team, const struct facts *facts, int member,
+                               symm_status status, const char *why)
+{
+    char mine[176], name[64], whose[24] = "its";
+    struct symm_site site;
+
+    symm__team_name(team, name, sizeof(name));
+    if (!is_missing(facts, member) && facts->missing != 0)
+        snprintf(whose, sizeof(whose), "rank %d's",
+                 team->world_rank[__builtin_ctz(facts->missing) % team->size]);
+    if (facts->status == SYMM_OK)
+        return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
+                               team->world_rank[member], why, team->ctx->rank, name);
+    if (is_signal(facts))
+        return symm__team_fail(
+            team, status,
+            "rank %d %s while rank %d waited for %s signal %u at %s of %s",
+            team->world_rank[member], why, team->ctx->rank, whose, facts->signal,
+            symm__site_name_text(signal_site(team, facts->tag, &site), mine,
+                                 sizeof(mine)),
+            name);
+    return symm__team_fail(
+        team, status, "rank %d %s while rank %d waited for it at %s of %s",
+        team->world_rank[member], why, team->ctx->rank,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        name);
+}
+
+/* Has it finalized? Not if it died meanwhile, before its teams said goodbye. */
+static bool has_left(const symm_ctx *ctx, int rank)
+{
+    const struct symm_control *control = ctx->control[rank];
+
+    if (__atomic_load_n(&control->live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED)
+        return false;
+    if (__atomic_load_n(&control->left, __ATOMIC_ACQUIRE) ||
+        !symm__process_ending(&ctx->process[rank]))
+        return true;
+    return __atomic_load_n(&control->left, __ATOMIC_ACQUIRE); /* now it is final */
+}
+
+/* Is a member dead (not: finalized)? */
+static bool has_dead(const symm_team *team)
+{
+    const symm_ctx *ctx = team->ctx;
+    const char *why;
+
+    for (int m = 0; m < team->size; m++) {
+        int rank = team->world_rank[m];
+
+        if (m != team->rank && ctx->control[rank] && /* else it is on another host */
+            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
+                SYMM_OK &&
+            !has_left(ctx, rank)) /* asked last: it may leave meanwhile */
+            return true;
+    }
+    return false;
+}
+
+/* Was this member waited for? */
+static bool is_concerned(const struct facts *facts, int member)
+{
+    return facts->missing == 0 || is_missing(facts, member) ||
+           has_withdrawn(facts, member);
+}
+
+/* Somebody who is no more. One that has finalized may have left because of another: it is
+ * named only if `finished`, and if it was waited for. */
+static symm_status look_for_dead(symm_team *team, const struct facts *facts,
+                                 bool finished)
+{
+    const symm_ctx *ctx = team->ctx;
+
+    for (int m = 0; m < team->size; m++) {
+        int rank = team->world_rank[m];
+        const struct symm_control *control = ctx->control[rank];
+        const uint32_t *live = control ? &control->live : NULL;
+        const char *why;
+        symm_status status;
+
+        if (m == team->rank || !control)
+            continue;
+        status = symm__process_check(&ctx->process[rank], live, &why);
+        if (status == SYMM_OK ||
+            (has_left(ctx, rank) && !(finished && is_concerned(facts, m))))
+            continue;
+        if (take_over(team) != SYMM_OK) /* it may have told why it left */
+            return symm__team_failed(team);
+        return report_gone(team, facts, m, status, why);
+    }
+    return SYMM_OK;
+}
+
+static symm_status report_signal_mismatch(symm_team *team, const struct facts *facts)
+{
+    int peer = facts->missing ? __builtin_ctz(facts->missing) : 0;
+    struct symm_site site;
+
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "signal %u number %u of rank %d was raised at another site than '%s', where "
+        "rank %d waits for it",
+        facts->signal, facts->counter, peer < team->size ? team->world_rank[peer] : -1,
+        signal_site(team, facts->tag, &site), team->ctx->rank);
+}
+
+/*
+ * A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
+ * queues, and then only who explains the failure ends their waits.
+ */
+static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
+{
+    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_device_record *record = team->cuda->record;
+    const double until = symm__now() + PEEK_SECONDS;
+    struct symm_cuda_scope scope;
+    CUresult result;
+
+    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return false;
+    pthread_mutex_lock(&calls->peeking);
+    result = calls->driver->cuStreamQuery(calls->stream); /* not behind a late copy */
+    if (result == CUDA_SUCCESS)
+        result = calls->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&record->peeked,
+                                              (CUdeviceptr)(uintptr_t)at,
+                                              sizeof(*value), calls->stream);
+    if (result == CUDA_SUCCESS)
+        do
+            result = calls->driver->cuStreamQuery(calls->stream);
+        while (result == CUDA_ERROR_NOT_READY && symm__now() < until);
+    *value = __atomic_load_n(&record->peeked, __ATOMIC_ACQUIRE);
+    pthread_mutex_unlock(&calls->peeking);
+    symm__cuda_leave(&scope);
+    return result == CUDA_SUCCESS;
+}
+
+/* The tag at which a member is in this call; 0: not known. */
+static uint32_t their_tag(const symm_team *team, const struct facts *facts, int member)
+{
+    const struct symm_device_channel *own =
+        &((const struct symm_pad *)(const void *)(team->device.base[team->rank] +
+                                                  team->begin))
+             ->device.channel[facts->channel];
+    uint64_t word = facts->seen[member];
+
+    if ((uint32_t)word == facts->counter && word >> 32 != 0 && word >> 32 != facts->tag)
+        return (uint32_t)(word >> 32);
+    /* A barrier's word was seen before the call's: that one is here by now. */
+    if (!peek(team, &own->call[facts->counter & 1][member], &word) ||
+        (uint32_t)word != facts->counter || word >> 32 == facts->tag)
+        return 0;
+    return (uint32_t)(word >> 32);
+}
+
+static symm_status report_mismatch(symm_team *team, const struct facts *facts)
+{
+    char mine[176], theirs[176];
+    int member = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    uint32_t tag = 0;
+
+    if (is_signal(facts))
+        return report_signal_mismatch(team, facts);
+    for (int m = 0; m < team->size && tag == 0; m++)
+        if (m != team->rank && (is_missing(facts, m) || facts->missing == 0)) {
+            member = m;
+            tag = their_tag(team, facts, m);
+        }
+    if (member >= team->size)
+        member = team->rank;
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "rank %d is at %s, rank %d is at %s: all ranks of a team must make the same "
+        "calls in the same order",
+        team->world_rank[member],
+        tag ? tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs))
+            : "another call",
+        team->ctx->rank,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
+}
+
+/* The last word of a member that has not come to this call. */
+static uint64_t last_word(const symm_team *team, const struct facts *facts, int member)
+{
+    const struct symm_pad *own =
+        (const struct symm_pad *)(const void *)(team->device.base[team->rank] +
+                                                team->begin);
+    uint64_t seen = facts->seen[member], before = 0;
+
+    if (is_signal(facts) || (uint32_t)seen == facts->counter)
+        return seen;
+    if (!peek(team,
+              &own->device.channel[facts->channel].call[~facts->counter & 1][member],
+              &before) ||
+        (uint32_t)before != facts->counter - 1)
+        return seen;
+    return before;
+}
+
+int symm__cuda_queues(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long queues = text ? strtol(text, NULL, 10) : 0;
+
+    return queues < 1 ? 8 : queues > 32 ? 32 : (int)queues;
+}
+
+/* How many streams have a channel of the team. */
+static int streams_in_use(const symm_team *team)
+{
+    int count = 0;
+
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        count += __atomic_load_n(&team->lane[c].stream_id, __ATOMIC_RELAXED) != 0;
+    return count;
+}
+
+/* What else may hold a stream up than a slow rank; "" if nothing is known. */
+static const char *queue_text(const symm_team *team, char *text, size_t bytes)
+{
+    const int queues = symm__cuda_queues(), used = streams_in_use(team);
+
+    text[0] = '\0';
+    if (used >= queues)
+        snprintf(text, bytes,
+                 "; rank %d uses %d streams and has %d hardware queues, so one that "
+                 "waits may hold up another (CUDA_DEVICE_MAX_CONNECTIONS, at most 32)",
+                 team->ctx->rank, used, queues);
+    return text;
+}
+
+/* Nobody is late but streams whose hosts have queued the call. */
+static symm_status report_queued(symm_team *team, const struct facts *facts)
+{
+    char missing[96], mine[150], queued[192], queues[192];
+
+    missing_text(team, facts, missing, sizeof(missing));
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "%s did not arrive at %s within %g s%s; look at what runs on it before the "
+        "call, or raise SYMM_QUEUE_TIMEOUT%s",
+        missing,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        symm__queue_limit(team->ctx, facts->deadline),
+        queued_text(team, facts, queued, sizeof(queued)),
+        queue_text(team, queues, sizeof(queues)));
+}
+
+/* Launches of a member on a channel that its host has queued. */
+static uint32_t launches_of(const symm_team *team, int member, int channel)
+{
+    return (uint32_t)(__atomic_load_n(symm__channel_progress(team, member, channel),
+                                      __ATOMIC_ACQUIRE) >>
+                      32);
+}
+
+/* "; rank 1 has queued site 'x' (...) step 1 on a stream that rank 0 has not paired": calls
+ * of a missing member on a channel that no stream of this rank has. "" if there are none. */
+static const char *unpaired_text(const symm_team *team, const struct facts *facts,
+                                 char *text, size_t bytes)
+{
+    char site[150];
+
+    text[0] = '\0';
+    if (is_signal(facts) || team->wide) /* over several hosts streams pair by order */
+        return text;
+    for (int m = 0; m < team->size && !text[0]; m++)
+        for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
+            const symm_ctx *ctx = team->ctx;
+            const uint32_t launches = launches_of(team, m, c);
+            const int rank = team->world_rank[m];
+
+            if (m == team->rank || !is_missing(facts, m) ||
+                launches == launches_of(team, team->rank, c) ||
+                symm__channel_has_key(
+                    team, c, __atomic_load_n(&team->lane[c].key, __ATOMIC_RELAXED)))
+                continue;
+            snprintf(
+                text, bytes,
+                "; rank %d has queued %s on a stream that rank %d has not paired: "
+                "streams pair by equal first calls",
+                rank,
+                tag_text(team, m,
+                         __atomic_load_n(&ctx->control[rank]->queued[team->slot][c],
+                                         __ATOMIC_RELAXED),
+                         launches, site, sizeof(site)),
+                ctx->rank);
+        }
+    return text;
+}
+
+static symm_status report_timeout(symm_team *team, const struct facts *facts)
+{
+    const uint32_t late = facts->missing & ~facts->queued;
+    char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
+    int one = late ? __builtin_ctz(late) : team->rank;
+    struct symm_site site;
+    uint64_t before;
+
+    if (facts->missing != 0 && late == 0)
+        return report_queued(team, facts);
+    missing_text(team, facts, missing, sizeof(missing));
+    if (one >= team->size)
+        one = team->rank;
+    before = last_word(team, facts, one);
+    if (is_signal(facts))
+        return symm__team_fail(
+            team, SYMM_ERR_TIMEOUT,
+            "rank %d did not raise signal %u for the %u-th time within %g s (it has "
+            "raised it %u times); rank %d waits at %s",
+            team->world_rank[one], facts->signal, facts->counter, facts->deadline,
+            (uint32_t)before, team->ctx->rank,
+            symm__site_name_text(signal_site(team, facts->tag, &site), mine,
+                                 sizeof(mine)));
+    if ((uint32_t)before == facts->counter)
+        return symm__team_fail(
+            team, SYMM_ERR_TIMEOUT,
+            "%s came to %s but did not finish it within %g s; rank %d waits for its "
+            "data; if it is only slow, raise the deadline (SYMM_DEADLINE)%s",
+            missing,
+            tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+            facts->deadline, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
+    if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
+        return symm__team_fail(
+            team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
+            tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+            facts->deadline, unpaired);
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "
+        "slow, raise the deadline (SYMM_DEADLINE)%s",
+        missing,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        facts->deadline, queued_text(team, facts, queued, sizeof(queued)),
+        team->world_rank[one],
+        tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
+                 sizeof(last)),
+        queue_text(team, queues, sizeof(queues)));
+}
+
+static symm_status report_withdrawn(symm_team *team, const struct facts *facts)
+{
+    char missing[96], mine[176];
+
+    missing_text(team, facts, missing, sizeof(missing));
+    return symm__team_fail(
+        team, SYMM_ERR_ABORTED,
+        "%s gave up while rank %d was at %s, and did not say why", missing,
+        team->ctx->rank,
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
+}
+
+/* A peer's withdrawal has a reason that the peer will tell, or has told and gone. */
+static bool has_reason(const symm_team *team, const struct facts *facts)
+{
+    if (facts->status == SYMM_ERR_ABORTED)
+        return true;
+    for (int m = 0; facts->status == SYMM_ERR_TIMEOUT && m < team->size; m++)
+        if (m != team->rank && has_withdrawn(facts, m))
+            return true;
+    return false;
+}
+
+/* SYMM_OK: the reason is not known yet. */
+static symm_status explain(symm_team *team, const struct facts *facts, bool waited)
+{
+    symm_status status = take_over(team);
+
+    if (status == SYMM_OK)
+        status = look_for_dead(team, facts, false);
+    if (status != SYMM_OK)
+        return status;
+    if (facts->status == SYMM_ERR_MISMATCH)
+        return report_mismatch(team, facts);
+    if (has_reason(team, facts)) {
+        status = look_for_dead(team, facts, true);
+        if (status != SYMM_OK || !waited)
+            return status;
+    }
+    if (facts->status == SYMM_ERR_TIMEOUT) {
+        status = look_for_dead(team, facts, true);
+        return status == SYMM_OK ? report_timeout(team, facts) : status;
+    }
+    return report_withdrawn(team, facts);
+}
+
+void symm__cuda_abort(symm_team *team, symm_status status)
+{
+    uint32_t none = 0;
+
+    /* release: the failure is visible to who sees what a kernel makes of this */
+    __atomic_compare_exchange_n(&team->cuda->record->abort, &none,
+                                (uint32_t) - (int32_t)status, false, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
+}
+
+/*
+ * For the watcher: what kernels would find out much later. A death ends them first, so that
+ * one which waits tells at which call; if none does within a moment, none waited.
+ */
+static symm_status look_ahead(symm_team *team, const struct facts *facts)
+{
+    double now = symm__now();
+    symm_status status = take_over(team);
+
+    if (status == SYMM_OK)
+        status = symm__wide_look(team);
+    if (status != SYMM_OK || !has_dead(team))
+        return status;
+    symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
+    if (team->cuda->withdrawn == 0)
+        team->cuda->withdrawn = now;
+    if (now - team->cuda->withdrawn < MOMENT_SECONDS)
+        return SYMM_OK;
+    return look_for_dead(team, facts, false);
+}
+
+static bool is_aborted(const symm_team *team)
+{
+    return __atomic_load_n(&team->cuda->record->abort, __ATOMIC_RELAXED) != 0;
+}
+
+symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
+{
+    struct facts facts;
+    double begin = symm__now();
+    symm_status status = symm__team_failed(team);
+
+    facts_read(team, &facts);
+    if (status == SYMM_OK && facts.status == SYMM_OK) /* no kernel has given up yet */
+        status = look_ahead(team, &facts);
+    /* A call was stopped by the abort word: the death that set it is reported in a moment. */
+    while (status == SYMM_OK && facts.status == SYMM_OK && may_wait &&
+           is_aborted(team) && symm__now() - begin < REASON_SECONDS) {
+        symm__sleep(LOOK_SECONDS);
+        status = look_ahead(team, &facts);
+        facts_read(team, &facts);
+    }
+    while (status == SYMM_OK && facts.status != SYMM_OK) {
+        double now = symm__now();
+
+        if (team->cuda->withdrawn == 0 && !may_wait)
+            team->cuda->withdrawn = now;
+        status = symm__team_failed(team); /* the watcher may have found out meanwhile */
+        if (status == SYMM_OK)
+            status = explain(team, &facts,
+                             now - (may_wait ? begin : team->cuda->withdrawn) >=
+                                 REASON_SECONDS);
+        if (status != SYMM_OK || !may_wait)
+            break;
+        symm__sleep(LOOK_SECONDS);
+    }
+    if (status != SYMM_OK)
+        symm__cuda_abort(team, status);
+    return status;
+}
+
+symm_status symm__cuda_team_poll(symm_team *team)
+{
+    if (team->wide && team->wide->node &&
+        symm__cuda_team_poll(team->wide->node) != SYMM_OK)
+        return symm__wide_look(team);
+    /* relaxed: only whether there is something to look at */
+    if (__builtin_expect(
+            __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&
+        __builtin_expect(!is_aborted(team), 1))
+        return symm__team_failed(team);
+    return symm__cuda_diagnose(team, true);
+}

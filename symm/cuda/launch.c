@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * launch.c - a collective on CUDA: where its pointers lie, its kernel, its launch.
+ *
+ * A prepared call is one launch: no lock but the lane's, no allocation, no system call, no
+ * other call of the driver. The kernel counts in device memory, so a launch that a graph
+ * captures is right at every replay. What is looked up once (pointers, functions) happens
+ * when a call is prepared; nothing there disturbs a capture that is going on.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "call/channel.h"
+#include "cuda/budget.h"
+#include "cuda/channel.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+/* ---- Pointers ----------------------------------------------------------------------- */
+
+static uint64_t *reached_slot(struct symm_cuda_team *cuda, const void *ptr)
+{
+    uintptr_t hash = (uintptr_t)ptr >> 4;
+
+    return &cuda->reached[(hash ^ hash >> 8) & (SYMM_CUDA_REACHED - 1)];
+}
+
+/* What the driver says of a pointer; false: it knows nothing of it. */
+static bool attribute(const struct symm_cuda_driver *driver, void *value,
+                      CUpointer_attribute which, const void *ptr)
+{
+    return driver->cuPointerGetAttribute(value, which, (CUdeviceptr)(uintptr_t)ptr) ==
+           CUDA_SUCCESS;
+}
+
+static const void *last_byte(const void *ptr, size_t bytes)
+{
+    return (const char *)ptr + bytes - 1;
+}
+
+/*
+ * A hash of the range and of the allocations that its ends lie in, which the driver numbers
+ * and never numbers twice: memory that was freed and allocated anew has another one. 0: not
+ * known to the driver.
+ */
+static uint64_t range_key(const struct symm_cuda_driver *driver, const void *ptr,
+                          size_t bytes)
+{
+    unsigned long long first = 0, last = 0;
+    uint64_t key;
+
+    if (!attribute(driver, &first, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr) ||
+        !attribute(driver, &last, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                   last_byte(ptr, bytes)) ||
+        first == 0 || last == 0)
+        return 0;
+    key = (uintptr_t)ptr;
+    key = (key ^ bytes) * UINT64_C(0x9e3779b97f4a7c15);
+    key = (key ^ key >> 32 ^ first) * UINT64_C(0xd6e8feb86659fd93);
+    key = (key ^ key >> 32 ^ last) * UINT64_C(0x9e3779b97f4a7c15);
+    return key | 1;
+}
+
+/* Of the memory at `at`, which is the first or the last byte of the range. */
+static symm_status judge_pointer(symm_team *team, const char *what, const char *which,
+                                 const void *ptr, size_t bytes, const void *at)
+{
+    const struct symm_cuda_calls *calls = team->ctx->launcher;
+    const struct symm_cuda_driver *driver = calls->driver;
+    int ordinal = symm__cuda_device(team->ctx)->ordinal, where = ordinal;
+    CUmemorytype type = 0;
+    CUdeviceptr seen = 0;
+    unsigned managed = 0;
+
+    if (!attribute(driver, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) || type == 0) {
+        if (calls->pageable)
+            return SYMM_OK;
+        if (at != ptr)
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "%s: `%s` [%p, +%zu) leaves its allocation: its last byte "
+                "is memory of the host that device %d of rank %d cannot "
+                "reach; give fewer elements, or more memory",
+                what, which, ptr, bytes, ordinal, team->ctx->rank);
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: `%s` [%p, +%zu) is memory of the host that device %d of rank %d "
+            "cannot "
+            "reach; give device memory, or pin it (cudaHostAlloc, cudaHostRegister)",
+            what, which, ptr, bytes, ordinal, team->ctx->rank);
+    }
+    if (type == CU_MEMORYTYPE_HOST &&
+        (!attribute(driver, &seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at) ||
+         seen != (CUdeviceptr)(uintptr_t)at))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: `%s` %p is pinned memory that the device has at another "
+                          "address; give that one (cudaHostGetDevicePointer)",
+                          what, which, ptr);
+    if (type == CU_MEMORYTYPE_DEVICE &&
+        attribute(driver, &where, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) &&
+        where != ordinal &&
+        !(attribute(driver, &managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at) && managed))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: `%s` %p is memory of device %d, and rank %d drives device "
+            "%d; give memory of its own device",
+            what, which, ptr, where, team->ctx->rank, ordinal);
+    return SYMM_OK;
+}
+
+static symm_status reach(symm_team *team, const char *what, const char *which,
+                         const void *ptr, size_t bytes)
+{
+    const struct symm_cuda_driver *driver = team->ctx->backend->driver;
+    uint64_t *known = reached_slot(team->cuda, ptr), key;
+    struct symm_cuda_scope scope;
+    symm_status status;
+
+    if (bytes == 0)
+        return SYMM_OK;
+    key = range_key(driver, ptr, bytes); /* 0, too, where no context is current */
+    /* relaxed: a hint that this range of these allocations was asked for before */
+    if (key != 0 && __atomic_load_n(known, __ATOMIC_RELAXED) == key)
+        return SYMM_OK;
+    status = symm__cuda_enter(team->ctx->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    key = range_key(driver, ptr, bytes);
+    status = judge_pointer(team, what, which, ptr, bytes, ptr);
+    if (status == SYMM_OK && bytes > 1)
+        status = judge_pointer(team, what, which, ptr, bytes, last_byte(ptr, bytes));
+    symm__cuda_leave(&scope);
+    if (status == SYMM_OK)
+        __atomic_store_n(known, key, __ATOMIC_RELAXED);
+    return status;
+}
+
+symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
+{
+    uint64_t id;
+
+    if (*stream == (void *)CU_STREAM_LEGACY)
+        *stream = NULL;
+    return *stream == (void *)CU_STREAM_PER_THREAD
+               ? symm__cuda_stream_id(ctx, *stream, &id)
+               : SYMM_OK;
+}
+
+/* ---- A prepared call ----------------------------------------------------------------- */
+
+static void describe(const struct symm_lane *lane, const struct symm_args *args,
+                     struct symm_question *question)
+{
+    const symm_team *team = lane->team;
+    size_t out = question->bytes;
+
+    if (question->kind == SYMM_KIND_ALL_GATHER)
+        out *= (size_t)team->size;
+    question->cuda = true;
+    question->in_multicast =
+        question->in_symmetric &&
+        symm__cuda_multicast_at(team, args->in_offset, question->bytes) != NULL;
+    question->out_multicast =
+        question->out_symmetric &&
+        symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
+    question->size = team->size;
+    question->processors = team->ctx->processors;
+    question->scratch = team->cuda->scratch[lane->index];
+}
+
+static void fill_args(const struct symm_lane *lane, const struct symm_cached *cached,
+                      const struct symm_question *question, struct symm_cuda_args *args)
+{
+    const symm_team *team = lane->team;
+    const struct symm_args *from = &cached->args;
+
+    *args = (struct symm_cuda_args){
+        .team = team->device,
+        .scratch = team->cuda->scratch[lane->index],
+        .in = from->in,
+        .out = from->out,
+        .in_offset = from->in_offset,
+        .out_offset = from->out_offset,
+        .in_step = (int64_t)from->in_step,
+        .count = from->count,
+        .bytes = from->bytes,
+        .done = symm__cuda_channel_done(lane),
+        .multicast = team->cuda->multicast.view - team->cuda->multicast.begin,
+        .tag = from->site.tag,
+        .channel = (uint32_t)lane->index,
+        .flags = cached->planned ? from->barriers
+                                 : SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
+        .kind = (int32_t)question->kind,
+        .dtype = (int32_t)question->dtype,
+        .op = (int32_t)question->op,
+        .root = from->root,
+        .peer = -1,
+        .signal = -1,
+    };
+}
+
+/* A call's tag where the budget has cut its grid: members that cut it otherwise see a
+ * mismatch. */
+static uint32_t cut_tag(uint32_t tag, uint32_t blocks)
+{
+    tag ^= blocks * 0x9e3779b1u;
+    return tag ? tag : 1;
+}
+
+/* A sum by Lamport lines takes one round of a thread for each line. Where the cut grid has too
+ * few threads, data are staged instead: that touches no more memory, and adds up in the same
+ * order. */
+static bool find_kernel(const struct symm_cuda_question *ask,
+                        struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
+{
+    struct symm_cuda_question staged = *ask;
+
+    if (symm__cuda_kernel_find(ask, kernel, shape))
+        return true;
+    staged.algorithm = SYMM_ALGORITHM_COPY_IN;
+    return ask->blocks > 0 && symm__cuda_kernel_find(&staged, kernel, shape);
+}
+
+/* Kernel and shape of at most `blocks` blocks; 0: as many as it would have alone. */
+static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *cached,
+                              struct symm_cuda_entry *entry, uint32_t blocks)
+{
+    symm_ctx *ctx = lane->team->ctx;
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    struct symm_site site = cached->args.site;
+    void *function = NULL;
+    symm_status status;
+
+    entry->ask.blocks = blocks;
+    if (!find_kernel(&entry->ask, &kernel, &shape))
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s of %llu bytes of %s over %d ranks: the cuda backend has no "
+            "kernel for %s",
+            symm__kind_name(entry->ask.kind), (unsigned long long)entry->ask.bytes,
+            symm_dtype_name(entry->ask.dtype), entry->ask.size,
+            symm__algorithm_name(entry->ask.algorithm));
+    status = symm__cuda_function(ctx, &kernel, &function);
+    if (status != SYMM_OK)
+        return status;
+    if (blocks > 0)
+        site.tag = cut_tag(site.tag, blocks);
+    entry->early =
+        shape.blocks * shape.threads <= (uint32_t)ctx->processors * SYMM_EARLY_THREADS;
+    entry->args.tag = site.tag;
+    entry->function = function;
+    entry->blocks = shape.blocks;
+    entry->threads = shape.threads;
+    entry->cut = blocks;
+    symm__cuda_site_publish(ctx->launcher, &site);
+    return SYMM_OK;
+}
+
+static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cached,
+                           size_t index, const struct symm_question *question)
+{
+    struct symm_cuda_entry entry;
+    symm_status status;
+
+    if (!lane->launches)
+        lane->launches = calloc(SYMM_SITES, sizeof(*lane->launches));
+    if (!lane->launches)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's launches");
+    fill_args(lane, cached, question, &entry.args);
+    entry.ask = symm__cuda_ask(question, cached->algorithm);
+    status = take_shape(lane, cached, &entry, 0);
+    if (status != SYMM_OK)
+        return status;
+    entry.wish = entry.blocks;
+    __atomic_store_n(&lane->team->cuda->used, 1, __ATOMIC_RELAXED);
+    lane->launches[index] = entry;
+    return SYMM_OK;
+}
+
+/* ---- Launch -------------------------------------------------------------------------- */
+
+bool symm__cuda_elsewhere(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/*
+ * Whether the kernel may be resident before the one in front of it has ended. One that
+ * triggers at once may be waiting for a peer: a large kernel behind it would hold the room
+ * that the peer's kernels, or this rank's on other streams, need. What else is on the stream
+ * is not seen: it triggers nothing, or the user has made it so. SYMM_CUDA_RELAY is left only
+ * to a kernel right behind an early one.
+ */
+static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape shape,
+                       struct symm_cuda_args *args, CUstream stream)
+{
+    const uintptr_t handle = (uintptr_t)stream + 1; /* 0: no stream */
+    uintptr_t *slot =
+        &calls->early[(handle >> 4 ^ handle >> 12) & (SYMM_CUDA_EARLY_SLOTS - 1)];
+    /* relaxed: a stream's calls are ordered by their caller */
+    const uintptr_t seen = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    const bool early = args->flags & SYMM_CUDA_EARLY;
+
+    if (early && seen != handle)
+        __atomic_store_n(slot, handle, __ATOMIC_RELAXED);
+    else if (!early && seen == handle)
+        __atomic_store_n(slot, 0, __ATOMIC_RELAXED);
+    if (seen != handle)
+        args->flags &= ~SYMM_CUDA_RELAY;
+    return calls->dependent &&
+           (early || seen == 0 || shape.blocks <= (uint32_t)calls->ctx->processors / 4);
+}
+
+symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
+                             struct symm_cuda_shape shape, struct symm_cuda_args *args,
+                             CUstream stream, const char *name)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+    const bool depends = may_depend(calls, shape, args, stream);
+    void *parameters[] = {args};
+    CUlaunchAttribute dependent = {
+        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = shape.blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = shape.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = stream,
+                                   .attrs = &dependent,
+                                   .numAttrs = depends};
+    struct symm_cuda_scope scope;
+    CUresult result;
+
+    args->flags &= ~SYMM_CUDA_DEPENDENT;
+    if (depends)
+        args->flags |= SYMM_CUDA_DEPENDENT;
+    result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        return SYMM_OK;
+    /* A thread that has another context current, or none: with this rank's own. */
+    if (symm__cuda_elsewhere(result) &&
+        symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
+        symm__cuda_leave(&scope);
+    }
+    return symm__cuda_check(driver, result, "cuLaunchKernelEx",
+                            "launching %s with %u blocks of %u threads on stream %p",
+                            name, shape.blocks, shape.threads, (void *)stream);
+}
+
+static uint64_t limit_of(const symm_ctx *ctx, double deadline)
+{
+    const double limit = symm__queue_limit(ctx, deadline);
+
+    return isinf(limit) ? UINT64_MAX / 4 : symm__nanoseconds(limit);
+}
+
+/* The grid that the budget grants. Calls of a channel that leaves room to others trigger
+ * no dependent kernel before all members have begun. */
+static symm_status take_blocks(struct symm_lane *lane, const struct symm_cached *cached,
+                               struct symm_cuda_entry *entry)
+{
+    const uint32_t granted = symm__cuda_budget_take(lane, entry->wish);
+    const uint32_t cut = granted < entry->wish ? granted : 0;
+    symm_status status = SYMM_OK;
+
+    if (__builtin_expect(entry->cut != cut, 0))
+        status = take_shape(lane, cached, entry, cut);
+    entry->args.flags &= ~SYMM_CUDA_EARLY;
+    if (entry->early && !symm__cuda_budget_shares(lane))
+        entry->args.flags |= SYMM_CUDA_EARLY;
+    return status;
+}
+
+static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *entry,
+                                enum symm_kind kind, symm_work **handle)
+{
+    const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
+    const uint32_t sequence = lane->sequence, blocks = lane->blocks;
+    struct symm_cuda_work *work = NULL;
+    symm_status status = SYMM_OK;
+
+    entry->args.result = NULL;
+    entry->args.sequence =
+        symm__cuda_channel_launch(lane, entry->blocks, entry->args.tag);
+    if (__atomic_load_n(&lane->team->cuda->marked, __ATOMIC_RELAXED))
+        entry->args.flags |= SYMM_CUDA_TOLD;
+    __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
+                     __ATOMIC_RELAXED); /* for a sentence */
+    if (handle)
+        status =
+            symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
+    if (status == SYMM_OK)
+        status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
+                                  &entry->args, lane->stream, symm__kind_name(kind));
+    if (status != SYMM_OK) { /* nothing was launched: peers count as many launches */
+        lane->sequence = sequence;
+        lane->blocks = blocks;
+    }
+    return work ? symm__cuda_work_end(work, status, handle) : status;
+}
+
+static symm_status launch(struct symm_lane *lane, const struct symm_cached *cached,
+                          double deadline, symm_work **handle)
+{
+    struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
+    symm_status status = take_blocks(lane, cached, entry);
+
+    entry->args.team.timeout = symm__nanoseconds(deadline);
+    entry->args.limit = limit_of(lane->team->ctx, deadline);
+    if (status == SYMM_OK)
+        status =
+            launch_entry(lane, entry, (enum symm_kind)cached->args.site.kind, handle);
+    if (__builtin_expect(status != SYMM_OK, 0))
+        symm__cuda_budget_return(lane, entry->wish);
+    return status;
+}
+
+static void explain(const struct symm_lane *lane, char *text, size_t bytes)
+{
+    const symm_ctx *ctx = lane->team->ctx;
+    const struct symm_cuda_entry *entry =
+        lane->launches ? &lane->launches[lane->last - lane->cached] : NULL;
+    const uint64_t timeout =
+        __atomic_load_n(&lane->team->cuda->timeout[lane->index], __ATOMIC_RELAXED);
+    const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
+    const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
+    char grid[80] = "", wait[24] = "ever";
+
+    if (entry && entry->function && lane->last->algorithm != SYMM_ALGORITHM_ENGINE)
+        snprintf(grid, sizeof(grid), ", %u blocks of %u threads on %d multiprocessors",
+                 entry->blocks, entry->threads, ctx->processors);
+    if (!isinf(limit))
+        snprintf(wait, sizeof(wait), "%g s", limit);
+    snprintf(
+        text, bytes,
+        "; channel %d, stream %p%s; %d hardware queues "
+        "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
+        "for %s (SYMM_QUEUE_TIMEOUT)",
+        lane->index + 1, lane->stream, grid, symm__cuda_queues(),
+        set ? "" : " is not set", wait);
+}
+
+/* Of several launches, which have no word of their own: the team's state tells. */
+static symm_status handle(struct symm_lane *lane, symm_work **made)
+{
+    struct symm_cuda_work *work;
+    symm_status status = symm__cuda_work_begin(lane->team, lane->stream, &work, NULL);
+
+    if (status != SYMM_OK)
+        return status;
+    return symm__cuda_work_end(work, SYMM_OK, made);
+}
+
+static symm_status team_device(symm_team *team, const void **device_team)
+{
+    __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
+    *device_team = team->cuda->device;
+    return SYMM_OK;
+}
+
+static bool registered(symm_team *team, const void *ptr, size_t bytes, int peer,
+                       void **theirs)
+{
+    return symm__registered_peer(team, ptr, bytes, peer, theirs);
+}
+
+const struct symm_call_ops symm__cuda_calls = {
+    .poll = symm__cuda_team_poll,
+    .stream_check = symm__cuda_stream_check,
+    .channel_find = symm__cuda_channel_find,
+    .channel_claim = symm__cuda_channel_claim,
+    .channel_grow = symm__cuda_channel_grow,
+    .channel_leave = symm__cuda_channel_leave,
+    .channel_of = symm__cuda_channel_of,
+    .reach = reach,
+    .registered = registered,
+    .describe = describe,
+    .prepare = prepare,
+    .launch = launch,
+    .explain = explain,
+    .handle = handle,
+    .fill = symm__cuda_memset,
+    .transfer = symm__cuda_transfer,
+    .engine = symm__cuda_engine_run,
+    .team_device = team_device,
+    .stream_synchronize = symm__cuda_synchronize,
+    .stream_call = symm__cuda_host_call,
+    .work_query = symm__cuda_work_query,
+    .work_wait = symm__cuda_work_wait,
+    .work_synchronize = symm__cuda_work_synchronize,
+    .work_then = symm__cuda_work_then,
+    .work_error = symm__cuda_work_error,
+    .work_release = symm__cuda_work_release,
+};

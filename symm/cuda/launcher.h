@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * launcher.h - what the files of the CUDA backend's call side share: the launcher of a
+ * context (streams, events, handles, the watcher) and what a team has on its device.
+ *
+ * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
+ * watcher while it looks at them; launcher->pool guards events, result slots and handles.
+ * The first may be held when the second is taken. Neither is taken by a call without a
+ * handle.
+ */
+#ifndef SYMM_CUDA_LAUNCHER_H
+#define SYMM_CUDA_LAUNCHER_H
+
+#include "core/calls.h"
+#include "cuda/device.h"
+#include "cuda/multicast.h"
+
+#define SYMM_CUDA_RESULTS                                                              \
+    1024 /* handles at a time that have a result slot of their own */
+#define SYMM_CUDA_EARLY_SLOTS 64 /* a power of two */
+#define SYMM_CUDA_REACHED     64 /* ranges that were found reachable; a power of two */
+
+/* A call that was prepared: beside lane->cached. */
+struct symm_cuda_entry {
+    CUfunction function;
+    uint32_t blocks, threads;
+    uint32_t wish, cut; /* blocks that it has alone; at most, by the budget, or 0 */
+    bool early;         /* few threads: it may trigger dependents at once */
+    struct symm_cuda_question ask;
+    struct symm_cuda_args args;
+};
+
+/* From numbers that are not 0 to others (channel.c). */
+struct symm_cuda_map {
+    struct symm_cuda_pair {
+        uint64_t id, value;
+    } * pair;               /* id 0: empty */
+    size_t count, capacity; /* 0, or a power of two */
+};
+
+struct symm_cuda_team {
+    symm_team *team;
+    struct symm_cuda_team *next;     /* of the launcher */
+    struct symm_device_team *device; /* device memory */
+    /* The beginnings of a struct symm_cuda_state and a struct symm_cuda_record: */
+    struct symm_device_state *state;   /* device memory */
+    struct symm_device_record *record; /* page-locked memory of the host */
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    int used; /* atomic: something was launched for it, or may be */
+    /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
+    uint64_t timeout[SYMM_CHANNELS + 1];
+    double withdrawn; /* when a peer was first seen to have given up without a reason */
+    uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
+    struct symm_cuda_multicast multicast;
+    int marked; /* atomic: streams have waited where the host may end the wait */
+    struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
+    struct symm_cuda_map
+        keys; /* by stream that lost its channel: its last key; owned */
+    struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
+    /* By member: where words of copy-engine calls lie (tokens.c); owned. */
+    struct symm_cuda_tokens *tokens[SYMM_DEVICE_RANKS];
+    bool tokens_asked, tokens_shared; /* sharing them was tried; all members have all */
+    int tokens_lost; /* rank of the world that has not, if one has not */
+    /* With the lock: */
+    double
+        telling; /* when the copy of the abort word was put on a stream; 0: not yet */
+    bool told;   /* that copy is done, or was waited for long enough */
+    double failing; /* when the watcher first saw the team failed; 0: not yet */
+};
+
+static inline struct symm_cuda_record *
+symm__cuda_extended(const struct symm_cuda_team *cuda)
+{
+    return (struct symm_cuda_record *)(void *)cuda->record;
+}
+
+struct symm_cuda_word {
+    struct symm_cuda_word *next;
+    uint32_t *at; /* the host's address */
+};
+
+/*
+ * A member's words that streams or kernels write and its peers' processes read. Those of
+ * copy-engine calls are 1 or 0: streams write and await them, and the member's watcher stores
+ * 1 to end a wait.
+ */
+struct symm_cuda_words {
+    uint32_t token[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* 1: data is there; by sender */
+    uint32_t room[SYMM_DEVICE_RANKS][SYMM_SIGNALS];  /* 1: send again; by receiver */
+    /* The last launch of a channel that each block of the member's device has ended. */
+    uint32_t done[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
+};
+#define SYMM_CUDA_WORDS_BYTES 65536 /* what is mapped: whole pages for any page size */
+_Static_assert(sizeof(struct symm_cuda_words) <= SYMM_CUDA_WORDS_BYTES, "layout");
+
+struct symm_cuda_work;
+struct symm_cuda_wait;
+
+struct symm_cuda_calls {
+    symm_ctx *ctx;
+    struct symm_backend *backend;
+    const struct symm_cuda_driver *driver;
+    bool dependent; /* kernels are launched with programmatic dependent launch */
+    /* Streams whose last kernel of ours triggers its dependents at once (launch.c). */
+    uintptr_t early[SYMM_CUDA_EARLY_SLOTS];
+    bool pageable; /* the device reaches all memory of the host */
+    bool flush;    /* streams' waits can flush remote writes */
+    pthread_mutex_t lock;
+    pthread_cond_t leave;
+    bool leaving;
+    pthread_t watcher;
+    CUstream stream; /* the watcher's */
+    struct symm_cuda_team *teams;
+    struct symm_cuda_wait *waits;
+    int endings;   /* of streams, teams and the context that wait for the device now */
+    double ending; /* since when there are some */
+    pthread_mutex_t peeking; /* around a word's way from the device */
+    pthread_mutex_t pool;
+    CUevent *events; /* idle ones; owned */
+    size_t event_count, event_capacity;
+    uint32_t *results; /* [SYMM_CUDA_RESULTS], page-locked */
+    uint16_t result_free[SYMM_CUDA_RESULTS];
+    uint16_t result_holders[SYMM_CUDA_RESULTS];
+    int result_count;             /* free ones */
+    struct symm_cuda_work *works; /* that have an event and an owner */
+    struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
+};
+
+extern const struct symm_call_ops symm__cuda_calls; /* launch.c */
+
+/* launch.c */
+/* Is the driver's answer one that a thread gets which has another context current? */
+bool symm__cuda_elsewhere(CUresult result);
+symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
+                             struct symm_cuda_shape shape, struct symm_cuda_args *args,
+                             CUstream stream, const char *name) SYMM_MUST_CHECK;
+symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
+
+/* error_record.c */
+/* The hardware queues that a context has: streams beyond them share one. */
+int symm__cuda_queues(void);
+/* As symm__cuda_team_poll, for the watcher: SYMM_OK also while a reason is still missing. */
+symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
+/* Ends what the team's kernels wait for. */
+/* The call sites of tags: published by their rank, found by all. */
+void symm__cuda_site_publish(struct symm_cuda_calls *calls,
+                             const struct symm_site *site);
+bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
+                          struct symm_site *site);
+
+/* watchdog.c */
+symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
+void symm__cuda_watch_stop(struct symm_cuda_calls *calls);
+/*
+ * A wait of a stream for `word` (own, tokens.c) to become 1 has been put between two
+ * events: it is ended at the deadline, by a store into the word. Takes the events.
+ */
+struct symm_cuda_wait {
+    struct symm_cuda_wait *next;
+    symm_team *team;
+    CUevent before, after;
+    uint32_t *word;
+    double began, deadline; /* seconds; began 0: not yet */
+    int peer, signal;
+    bool receives, ended;
+    char site[SYMM_SITE_NAME_BYTES];
+    /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
+    struct symm_engine_comm *comm;
+    char what[64];
+};
+void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait);
+/* All of the team's waits end now. */
+void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team);
+/* A wait for `word` (own) is in a graph: it is ended when its team has failed, or when it has
+ * held up the end of a stream, a team or the context for the context's deadline. */
+symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
+                                uint32_t *word) SYMM_MUST_CHECK;
+void symm__cuda_words_free(struct symm_cuda_team *cuda);
+/* Waits, for a second at most, until the abort word of a team that has one has reached the
+ * kernels of all channels, also those that begin later. */
+void symm__cuda_tell(struct symm_cuda_team *cuda);
+
+/* work.c */
+symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
+void symm__cuda_pool_close(struct symm_cuda_calls *calls);
+symm_status symm__cuda_event_take(struct symm_cuda_calls *calls,
+                                  CUevent *event) SYMM_MUST_CHECK;
+void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event);
+/* Before a launch: a handle whose result slot the kernel may write (*result, or NULL). */
+symm_status symm__cuda_work_begin(symm_team *team, void *stream,
+                                  struct symm_cuda_work **work,
+                                  uint32_t **result) SYMM_MUST_CHECK;
+/* Behind it: records the event. On error, also one given, the handle is gone. */
+symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
+                                symm_work **handle) SYMM_MUST_CHECK;
+/* The team goes: its handles keep what became of them. */
+void symm__cuda_work_settle(struct symm_cuda_calls *calls, symm_team *team);
+symm_status symm__cuda_work_query(symm_work *work, bool *done);
+symm_status symm__cuda_work_wait(symm_work *work, void *stream);
+symm_status symm__cuda_work_synchronize(symm_work *work, double seconds);
+symm_status symm__cuda_work_then(symm_work *work, void *stream,
+                                 symm_status (*fn)(void *arg, void *stream), void *arg,
+                                 symm_work **next);
+const char *symm__cuda_work_error(symm_work *work);
+void symm__cuda_work_release(symm_work *work);
+
+/* stream.c */
+symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream,
+                                   double seconds) SYMM_MUST_CHECK;
+symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
+                                 void *arg) SYMM_MUST_CHECK;
+symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
+                              size_t bytes) SYMM_MUST_CHECK;
+
+/* engine_stream.c */
+symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
+                                  symm_work **handle) SYMM_MUST_CHECK;
+/* For the watcher: aborts it; it has taken too long; has it failed? */
+void symm__cuda_engine_end(struct symm_cuda_wait *wait);
+symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
+symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait);
+/* Of a team that has failed: aborts its communicators once its kernels have been told. */
+void symm__cuda_engine_abort(symm_team *team);
+
+/* tokens.c */
+/* A member's words as host and device have them; with a sentence where there are none. */
+symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
+                                   struct symm_cuda_words **host,
+                                   CUdeviceptr *device) SYMM_MUST_CHECK;
+/* drained: no operation of this rank uses the words any more. */
+void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained);
+
+/* one_sided.c */
+symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,
+                                symm_work **work, const char **path);
+
+#endif

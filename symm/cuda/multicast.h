@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * multicast.h - a team's multicast memory: one object of the driver in which the members'
+ * heaps lie on top of each other, so that one address reaches the same offset of all.
+ *
+ * The object is as large as the team's range (or the smallest device), the members' segments
+ * are bound to it as they are committed, and it is mapped as a whole: the byte at offset o of
+ * the heap is at view + (o - begin). What is bound is never unbound before the team ends.
+ */
+#ifndef SYMM_CUDA_MULTICAST_H
+#define SYMM_CUDA_MULTICAST_H
+
+#include "cuda/device.h"
+
+/* Own memory in the object. The driver unbinds what was bound, by the same numbers. */
+struct symm_cuda_bound {
+    size_t at, bytes;
+};
+
+/* All zeros: nothing is there. */
+struct symm_cuda_multicast {
+    struct symm_backend *backend;
+    CUmemGenericAllocationHandle object;
+    bool exists;      /* object is a handle */
+    bool mapped;      /* at view */
+    bool ended;       /* nothing more is bound: a step failed somewhere */
+    CUdeviceptr view; /* a reservation of its own; 0: none */
+    size_t begin;     /* offset in the heap of the object's first byte */
+    size_t bytes;     /* of object and view */
+    size_t bound;     /* offset: all members are bound and proved up to here; atomic */
+    struct symm_cuda_bound *bindings; /* in order; owned */
+    size_t count, capacity;
+};
+
+/*
+ * multicast_object.c: the steps, in the order in which the driver demands them. Each is
+ * one rank's; between create and add, add and bind, all members must have come so far. On
+ * error what an earlier step made is still there, for finish.
+ */
+/* Do objects for so many devices suit the heap's granules? *bytes: the range, then at most
+ * what the device has. */
+symm_status symm__cuda_multicast_measure(const struct symm_cuda_multicast *mc,
+                                         int devices, size_t *bytes) SYMM_MUST_CHECK;
+/* *fd: a descriptor for the others, the caller's. */
+symm_status symm__cuda_multicast_create(struct symm_cuda_multicast *mc, int devices,
+                                        size_t bytes, int *fd) SYMM_MUST_CHECK;
+symm_status symm__cuda_multicast_import(struct symm_cuda_multicast *mc, size_t bytes,
+                                        int fd) SYMM_MUST_CHECK;
+symm_status symm__cuda_multicast_add(struct symm_cuda_multicast *mc) SYMM_MUST_CHECK;
+/* Memory that is mapped at `segment`, from `skip` bytes behind its begin on. */
+symm_status symm__cuda_multicast_bind(struct symm_cuda_multicast *mc, void *segment,
+                                      size_t skip,
+                                      struct symm_cuda_bound place) SYMM_MUST_CHECK;
+symm_status symm__cuda_multicast_map(struct symm_cuda_multicast *mc) SYMM_MUST_CHECK;
+/* Of the bindings the first `keep` stay. */
+void symm__cuda_multicast_unbind(struct symm_cuda_multicast *mc, size_t keep);
+/* Unmaps, unbinds, releases, frees the addresses: whatever is there. No kernel of this rank
+ * uses it any more. Nothing is there afterwards, and `ended` stays. */
+void symm__cuda_multicast_finish(struct symm_cuda_multicast *mc);
+
+/*
+ * multicast_proof.c: known data, summed and stored by the switch. Between the steps all
+ * members must have done the one before. Uses the stage of channel 0 and leaves zeros there;
+ * no call has been made on the team yet.
+ */
+symm_status symm__cuda_multicast_write(symm_team *team) SYMM_MUST_CHECK;
+symm_status symm__cuda_multicast_reduce(symm_team *team) SYMM_MUST_CHECK;
+symm_status symm__cuda_multicast_verify(symm_team *team) SYMM_MUST_CHECK;
+
+#endif

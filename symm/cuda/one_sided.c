@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * one_sided.c - one-sided calls on CUDA: by kernels, or by copy engine where the call asks.
+ *
+ * By kernel: see kernels/cuda/p2p.cu; counts lie in device memory.
+ *
+ * By copy engine (algorithm "copy_engine" on every call that uses the signal) nothing runs
+ * on multiprocessors. For each (sender, receiver, signal) there are two words of 4 bytes,
+ * each among the words of the member that waits for it (tokens.c: host memory): the
+ * receiver's token (1: the data is there) and the sender's room (1: you may send again; so it
+ * begins). The sender's stream waits for its room, sets it to 0, copies, writes 1 into the
+ * token. The receiver's stream waits for its token, sets it to 0, writes 1 into the room. Each
+ * word has one writer of ones and one of zeros, which take turns, so a captured graph can be
+ * replayed. docs/memory-model.md has the order of data and words.
+ *
+ * A stream's wait has no time limit: of calls that are made (not captured) the watcher ends
+ * those that last too long, by a store of 1. In a graph it ends those of a team that has
+ * failed, or when the end of a stream, a team or the context is held up (watchdog.c); a peer
+ * that is only late holds the stream until it comes. What follows on the stream then runs on,
+ * and must not take the wait for one that was met: so behind each wait the stream copies the
+ * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
+ * is not taken back: what a sender has queued behind its wait for room is sent.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "call/channel.h"
+#include "cuda/launcher.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+static CUdeviceptr device_address(const void *ptr)
+{
+    return (CUdeviceptr)(uintptr_t)ptr;
+}
+
+/* The site's name, which the record names by its tag. */
+static void publish(const struct symm_transfer *t)
+{
+    struct symm_site site = {.tag = t->tag, .kind = SYMM_KIND_COUNT};
+
+    if (t->tag == 0)
+        return;
+    memcpy(site.name, t->site, sizeof(site.name));
+    symm__cuda_site_publish(t->team->ctx->launcher, &site);
+}
+
+/* ---- By kernel ----------------------------------------------------------------------- */
+
+static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
+                             uint32_t *result)
+{
+    symm_team *team = t->team;
+    enum symm_cuda_p2p call = t->waits                          ? SYMM_CUDA_SIGNAL_WAIT
+                              : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
+                                                                : SYMM_CUDA_PUT;
+    int channel = symm__lane_find(team, stream);
+    struct symm_cuda_args args = {
+        .team = team->device,
+        .in = t->src,
+        .out = t->dst,
+        .count = t->bytes,
+        .bytes = t->bytes,
+        .result = result,
+        .tag = t->tag,
+        .channel = (uint32_t)channel,
+        .flags =
+            (t->waits ? SYMM_CUDA_EARLY : SYMM_CUDA_RELAY) |
+            (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED) ? SYMM_CUDA_TOLD
+                                                                    : 0),
+        .kind = (int32_t)call,
+        .dtype = SYMM_UINT8,
+        .peer = t->peer,
+        .signal = t->signal};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    void *function = NULL;
+    symm_status status;
+
+    symm__cuda_p2p_find(call, t->bytes, team->ctx->processors, &kernel, &shape);
+    status = symm__cuda_function(team->ctx, &kernel, &function);
+    if (status != SYMM_OK)
+        return status;
+    args.team.timeout = symm__nanoseconds(t->deadline);
+    __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
+                     __ATOMIC_RELAXED);
+    return symm__cuda_start(team->ctx->launcher, function, shape, &args, stream,
+                            t->what);
+}
+
+/* ---- By copy engine ------------------------------------------------------------------- */
+
+static symm_status copy(const struct symm_cuda_calls *calls,
+                        const struct symm_transfer *t, CUstream stream)
+{
+    if (t->bytes == 0)
+        return SYMM_OK;
+    return SYMM_CUDA_CALL(
+        calls->driver, cuMemcpyAsync,
+        (device_address(t->dst), device_address(t->src), t->bytes, stream),
+        "%s of %zu bytes to rank %d", t->what, t->bytes, t->team->world_rank[t->peer]);
+}
+
+static symm_status write_word(const struct symm_cuda_calls *calls, CUstream stream,
+                              CUdeviceptr word, uint32_t value)
+{
+    return SYMM_CUDA_CALL(calls->driver, cuStreamWriteValue32,
+                          (stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                          "a token of a copy-engine call");
+}
+
+/* Behind a wait: has the team failed? Kernels behind it on the stream see it here. */
+static symm_status copy_abort(const struct symm_cuda_calls *calls,
+                              const struct symm_cuda_team *cuda, CUstream stream)
+{
+    return SYMM_CUDA_CALL(calls->driver, cuMemcpyAsync,
+                          (device_address(&cuda->state->told),
+                           device_address(&cuda->record->abort),
+                           sizeof(cuda->state->told), stream),
+                          "the abort word behind a stream's wait");
+}
+
+static bool is_captured(const struct symm_cuda_calls *calls, CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return calls->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static symm_status watched_create(struct symm_cuda_calls *calls,
+                                  const struct symm_transfer *t, uint32_t *word,
+                                  struct symm_cuda_wait **wait)
+{
+    struct symm_cuda_wait *w = calloc(1, sizeof(*w));
+    symm_status status;
+
+    if (!w)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's wait");
+    w->team = t->team;
+    w->word = word;
+    w->deadline = t->deadline;
+    w->peer = t->peer;
+    w->signal = t->signal;
+    w->receives = t->waits;
+    memcpy(w->site, t->site, sizeof(w->site));
+    status = symm__cuda_event_take(calls, &w->before);
+    if (status != SYMM_OK)
+        goto err_wait;
+    status = symm__cuda_event_take(calls, &w->after);
+    if (status != SYMM_OK)
+        goto err_before;
+    *wait = w;
+    return SYMM_OK;
+
+err_before:
+    symm__cuda_event_give(calls, w->before);
+err_wait:
+    free(w);
+    return status;
+}
+
+/* A wait for a word in memory of the host says nothing of the data, which came another way:
+ * the flush does, where the device has it. Devices without order their remote writes. */
+static unsigned wait_flags(const struct symm_cuda_calls *calls)
+{
+    return CU_STREAM_WAIT_VALUE_EQ | (calls->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+}
+
+/* Waits until the own word is 1 and sets it to 0. `at`: as the device has it. */
+static symm_status take_word(struct symm_cuda_calls *calls,
+                             const struct symm_transfer *t, CUstream stream,
+                             uint32_t *word, CUdeviceptr at)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+    struct symm_cuda_wait *wait = NULL;
+    symm_status status = SYMM_OK;
+
+    if (is_captured(calls, stream))
+        status = symm__cuda_word_add(calls, t->team, word);
+    else
+        status = watched_create(calls, t, word, &wait);
+    if (status == SYMM_OK && wait)
+        status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->before, stream),
+                                "the begin of a stream's wait");
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(driver, cuStreamWaitValue32,
+                                (stream, at, 1, wait_flags(calls)),
+                                "%s with signal %d of rank %d by copy engine", t->what,
+                                t->signal, t->team->world_rank[t->peer]);
+    if (status == SYMM_OK && wait)
+        status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->after, stream),
+                                "the end of a stream's wait");
+    if (wait && status == SYMM_OK) {
+        symm__cuda_wait_add(calls, wait);
+    } else if (wait) {
+        symm__cuda_event_give(calls, wait->before);
+        symm__cuda_event_give(calls, wait->after);
+        free(wait);
+    }
+    if (status == SYMM_OK)
+        status = copy_abort(calls, t->team->cuda, stream);
+    return status == SYMM_OK ? write_word(calls, stream, at, 0) : status;
+}
+
+/* The words of (member, peer, signal). */
+struct place {
+    uint32_t *token, *room; /* as the host has them */
+    CUdeviceptr token_at, room_at;
+};
+
+static symm_status place_of(const struct symm_transfer *t, int member, int peer,
+                            struct place *place)
+{
+    struct symm_cuda_words *host;
+    CUdeviceptr device;
+    symm_status status =
+        symm__cuda_tokens_find(t->team, t->what, member, &host, &device);
+
+    if (status != SYMM_OK)
+        return status;
+    place->token = &host->token[peer][t->signal];
+    place->room = &host->room[peer][t->signal];
+    place->token_at =
+        device + (CUdeviceptr)((char *)place->token - (char *)(void *)host);
+    place->room_at = device + (CUdeviceptr)((char *)place->room - (char *)(void *)host);
+    return SYMM_OK;
+}
+
+/* In a scope. */
+static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
+{
+    struct symm_cuda_calls *calls = t->team->ctx->launcher;
+    struct place own, theirs;
+    symm_status status;
+
+    if (t->signal < 0)
+        return copy(calls, t, stream);
+    status = place_of(t, t->team->rank, t->peer, &own);
+    if (status == SYMM_OK)
+        status = place_of(t, t->peer, t->team->rank, &theirs);
+    if (status != SYMM_OK)
+        return status;
+    if (t->waits) {
+        status = take_word(calls, t, stream, own.token, own.token_at);
+        return status == SYMM_OK ? write_word(calls, stream, theirs.room_at, 1)
+                                 : status;
+    }
+    status = take_word(calls, t, stream, own.room, own.room_at);
+    if (status == SYMM_OK)
+        status = copy(calls, t, stream);
+    if (status == SYMM_OK)
+        status = write_word(calls, stream, theirs.token_at, 1);
+    return status;
+}
+
+/* ---- The call -------------------------------------------------------------------------- */
+
+static symm_status wants_engine(const struct symm_transfer *t, bool *engine)
+{
+    *engine =
+        t->algorithm &&
+        strcmp(t->algorithm, symm__algorithm_name(SYMM_ALGORITHM_COPY_ENGINE)) == 0;
+    if (!t->algorithm || *engine)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "%s: algorithm '%s' is none of one-sided calls; they have "
+                      "copy_engine, and a kernel where none is named",
+                      t->what, t->algorithm);
+}
+
+symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
+                                symm_work **handle, const char **path)
+{
+    struct symm_cuda_calls *calls = t->team->ctx->launcher;
+    struct symm_cuda_scope scope;
+    struct symm_cuda_work *work = NULL;
+    uint32_t *result = NULL;
+    bool engine = false;
+    symm_status status = wants_engine(t, &engine);
+
+    if (status == SYMM_OK && handle)
+        status = symm__cuda_work_begin(t->team, stream, &work, engine ? NULL : &result);
+    if (status != SYMM_OK)
+        return status;
+    *path = engine
+                ? "the copy engine moves it, and the stream writes and awaits the "
+                  "tokens"
+                : "a kernel copies into the peer's mapping; a signal follows the data";
+    publish(t);
+    __atomic_store_n(&t->team->cuda->used, 1, __ATOMIC_RELAXED);
+    if (!engine) {
+        status = by_kernel(t, (CUstream)stream, result);
+    } else {
+        status = symm__cuda_enter(calls->backend, &scope);
+        if (status == SYMM_OK) {
+            status = by_engine(t, (CUstream)stream);
+            symm__cuda_leave(&scope);
+        }
+    }
+    return work ? symm__cuda_work_end(work, status, handle) : status;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * report.h - what there is of CUDA on this machine, as data: for symm_cuda_write.
+ */
+#ifndef SYMM_CUDA_REPORT_H
+#define SYMM_CUDA_REPORT_H
+
+#include "cuda/parts.h"
+
+#define SYMM_CUDA_REPORT_DEVICES 16
+#define SYMM_CUDA_REPORT_PROOFS  4
+
+struct symm_cuda_report {
+    char why[512];     /* the backend cannot be used; "": it can */
+    char library[256]; /* of the driver; "": this build looks for none */
+    char kernels[128]; /* what the built-in kernels are made for */
+    int version;       /* of the driver: 13000; 0: none */
+    int count;         /* of device[] */
+    struct symm_cuda_reported {
+        struct symm_cuda_device device;
+        uint64_t memory; /* bytes */
+        char cpus[256];  /* near it, "0-31,64-95"; "": not known */
+        int node;        /* its NUMA node; -1: not known */
+        bool posix, fabric, multicast;
+        bool peer[SYMM_CUDA_REPORT_DEVICES]; /* reaches that device's memory */
+    } device[SYMM_CUDA_REPORT_DEVICES];
+    int proof_count;
+    struct symm_cuda_proof {
+        const char *name;
+        bool good;
+        char text[256];
+    } proof[SYMM_CUDA_REPORT_PROOFS];
+};
+
+/* Fills the report as far as there is something; probe: with proofs by use. */
+void symm__cuda_report(struct symm_cuda_report *report, bool probe);
+
+#endif

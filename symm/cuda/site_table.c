@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * site_table.c - the table in a control page that says which call site a tag stands for.
+ *
+ * Words in GPU memory hold a tag, never a site; when ranks disagree the host looks the tag up
+ * in the page of the rank that wrote it. A rank writes its own table, before the first launch
+ * with the tag: fields first, tag last (release). A slot whose place is wanted by a newer
+ * site is emptied, then filled; a reader takes a copy only if the tag was the same before and
+ * after, and what it then holds is text for a sentence, made printable.
+ */
+#include <string.h>
+
+#include "cuda/launcher.h"
+
+#define PROBES 16
+
+#define SITE_WORDS (sizeof(struct symm_site) / sizeof(uint32_t))
+
+static uint32_t *words_of(struct symm_site *site)
+{
+    return (uint32_t *)(void *)site; /* the tag is the first */
+}
+
+/* The slot that has the tag, else an empty one, else the one that must make room. */
+static struct symm_site *place_of(struct symm_control *control, uint32_t tag)
+{
+    struct symm_site *empty = NULL;
+
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct symm_site *slot = &control->site[(tag + i) & (SYMM_CONTROL_SITES - 1)];
+        uint32_t now = __atomic_load_n(&slot->tag, __ATOMIC_RELAXED);
+
+        if (now == tag)
+            return slot;
+        if (now == 0 && !empty)
+            empty = slot;
+    }
+    return empty ? empty : &control->site[tag & (SYMM_CONTROL_SITES - 1)];
+}
+
+void symm__cuda_site_publish(struct symm_cuda_calls *calls,
+                             const struct symm_site *site)
+{
+    const symm_ctx *ctx = calls->ctx;
+    struct symm_site copy = *site, *slot;
+
+    pthread_mutex_lock(&calls->pool);
+    slot = place_of(ctx->control[ctx->rank], site->tag);
+    if (slot->tag != site->tag) {
+        __atomic_store_n(&slot->tag, 0, __ATOMIC_RELAXED);
+        /* release: who reads a new field sees that the old tag is gone */
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+        for (size_t i = 1; i < SITE_WORDS; i++)
+            __atomic_store_n(&words_of(slot)[i], words_of(&copy)[i], __ATOMIC_RELAXED);
+        /* release: pairs with the acquire in symm__cuda_site_find */
+        __atomic_store_n(&slot->tag, site->tag, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&calls->pool);
+}
+
+bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
+                          struct symm_site *site)
+{
+    struct symm_control *control = ctx->control[world_rank];
+    struct symm_site copy;
+
+    for (uint32_t i = 0; tag != 0 && i < PROBES; i++) {
+        struct symm_site *slot = &control->site[(tag + i) & (SYMM_CONTROL_SITES - 1)];
+
+        if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) != tag)
+            continue;
+        copy.tag = tag;
+        for (size_t w = 1; w < SITE_WORDS; w++)
+            words_of(&copy)[w] = __atomic_load_n(&words_of(slot)[w], __ATOMIC_RELAXED);
+        /* acquire: had a field been new, this load would find the old tag gone */
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&slot->tag, __ATOMIC_RELAXED) != tag)
+            return false;
+        symm__site_copy(&copy, site);
+        return true;
+    }
+    return false;
+}

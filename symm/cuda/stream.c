@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream.c - streams of the CUDA backend: a symm stream is a CUstream, and any CUstream
+ * of this rank's device is taken wherever a stream is asked for.
+ *
+ * Streams that are made here do not wait for the legacy default stream, nor it for them.
+ * Waiting for a stream is a loop of queries with a time limit, because the driver's own wait
+ * has none.
+ */
+#include <sched.h>
+
+#include "cuda/launcher.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+#define SPIN_SECONDS  0.0002 /* yields before the first sleep */
+#define SLEEP_SECONDS 0.0001
+
+static CUstream cuda_stream(const void *stream)
+{
+    return (CUstream)(uintptr_t)stream;
+}
+
+symm_status symm__cuda_stream_create(struct symm_backend *backend,
+                                     struct symm_stream **stream)
+{
+    struct symm_cuda_scope scope;
+    CUstream made = NULL;
+    symm_status status = symm__cuda_enter(backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(backend->driver, cuStreamCreateWithPriority,
+                            (&made, CU_STREAM_NON_BLOCKING, 0), "a stream");
+    symm__cuda_leave(&scope);
+    if (status == SYMM_OK)
+        *stream = (struct symm_stream *)made;
+    return status;
+}
+
+void symm__cuda_stream_drain(struct symm_backend *backend, struct symm_stream *stream)
+{
+    struct symm_cuda_scope scope;
+
+    if (!stream || symm__cuda_enter(backend, &scope) != SYMM_OK)
+        return;
+    (void)backend->driver->cuStreamSynchronize(cuda_stream(stream));
+    symm__cuda_leave(&scope);
+}
+
+void symm__cuda_stream_destroy(struct symm_backend *backend, struct symm_stream *stream)
+{
+    struct symm_cuda_scope scope;
+
+    if (!stream || !symm__cuda_enter_last(backend, &scope))
+        return;
+    (void)backend->driver->cuStreamSynchronize(cuda_stream(stream));
+    (void)backend->driver->cuStreamDestroy(cuda_stream(stream));
+    symm__cuda_leave(&scope);
+}
+
+bool symm__cuda_stream_is_own(const struct symm_stream *stream)
+{
+    (void)stream; /* callbacks run on the driver's threads and may not call it */
+    return false;
+}
+
+static void CUDA_CB run_task(void *arg)
+{
+    struct symm_task *task = arg;
+
+    task->run(task);
+}
+
+void symm__cuda_stream_push(struct symm_backend *backend, struct symm_stream *stream,
+                            struct symm_task *task)
+{
+    struct symm_cuda_scope scope;
+    CUresult result = CUDA_ERROR_UNKNOWN;
+
+    if (symm__cuda_enter(backend, &scope) == SYMM_OK) {
+        result = backend->driver->cuLaunchHostFunc(cuda_stream(stream), run_task, task);
+        symm__cuda_leave(&scope);
+    }
+    if (result != CUDA_SUCCESS)
+        task->run(task); /* a task is always run: it frees itself */
+}
+
+/* ---- Waiting --------------------------------------------------------------------------- */
+
+static CUresult query(const struct symm_cuda_driver *driver, CUstream stream,
+                      double seconds)
+{
+    double begin = symm__now(), elapsed = 0;
+    CUresult result;
+
+    while ((result = driver->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           elapsed < seconds) {
+        if (elapsed < SPIN_SECONDS)
+            sched_yield();
+        else
+            symm__sleep(SLEEP_SECONDS);
+        elapsed = symm__now() - begin;
+    }
+    return result;
+}
+
+symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
+                                          struct symm_stream *stream, double seconds)
+{
+    struct symm_cuda_scope scope;
+    CUresult result;
+    symm_status status = symm__cuda_enter(backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    result = query(backend->driver, cuda_stream(stream), seconds);
+    if (result == CUDA_ERROR_NOT_READY)
+        status = symm__fail(SYMM_ERR_TIMEOUT,
+                            "stream %p still has calls to run after %g s; raise the "
+                            "seconds given, or look at what they wait for",
+                            (void *)stream, seconds);
+    else
+        status = symm__cuda_check(backend->driver, result, "cuStreamQuery",
+                                  "waiting for stream %p", (void *)stream);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream, double seconds)
+{
+    symm_status status = symm__cuda_stream_check(ctx, &stream);
+
+    return status == SYMM_OK
+               ? symm__cuda_stream_synchronize(ctx->backend, stream, seconds)
+               : status;
+}
+
+symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
+                                 void *arg)
+{
+    const struct symm_cuda_driver *driver = ctx->backend->driver;
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_stream_check(ctx, &stream);
+
+    if (status == SYMM_OK)
+        status = symm__cuda_enter(ctx->backend, &scope);
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(driver, cuLaunchHostFunc, (cuda_stream(stream), fn, arg),
+                            "a function on stream %p", stream);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
+                              size_t bytes)
+{
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(ctx->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(
+        ctx->backend->driver, cuMemsetD8Async,
+        ((CUdeviceptr)(uintptr_t)at, (unsigned char)byte, bytes, cuda_stream(stream)),
+        "filling %zu bytes at %p on stream %p", bytes, at, stream);
+    symm__cuda_leave(&scope);
+    return status;
+}

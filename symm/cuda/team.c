@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * team.c - what a team has on its device: counters, the record of a failure, scratch
+ * and pad as kernels expect them, and the team as device code sees it.
+ *
+ * A team that is closed says goodbye: it writes into every peer's pad the arrival that will
+ * not come (tag 0), so that a peer which calls once more learns it within microseconds and
+ * not at its deadline.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/budget.h"
+#include "cuda/channel.h"
+#include "cuda/channel_table.h"
+#include "engine/runtime.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/status.h"
+
+/* Tests begin near the wrap of 2^32; rounds wrap at a limit of their own. */
+static uint32_t first_round(uint32_t epoch)
+{
+    uint32_t left = (uint32_t)0 - epoch; /* until the wrap */
+
+    return epoch < 0x80000000u ? epoch : SYMM_ROUND_LIMIT - left;
+}
+
+static uint32_t round_before(uint32_t round)
+{
+    return round == 0 ? SYMM_ROUND_LIMIT - 1 : round - 1;
+}
+
+/*
+ * A fresh pad: all members have finished round and call `start`, with tag 0. So no word of a
+ * fresh pad is one that is awaited, or an arrival taken back, wherever counting begins.
+ */
+static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
+{
+    struct symm_device_pads *pads = calloc(1, sizeof(*pads));
+    char *own = team->device.base[team->rank] + team->begin;
+    uint64_t calls[2], rounds[2];
+    symm_status status;
+
+    if (!pads)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's pad");
+    calls[call & 1] = symm_word(0, call);
+    calls[~call & 1] = symm_word(0, call - 1);
+    rounds[round & 1] = symm_word(0, round);
+    rounds[~round & 1] = symm_word(0, round_before(round));
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
+            for (int s = 0; s < 2; s++) {
+                pads->channel[c].call[s][m] = calls[s];
+                for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
+                    pads->channel[c].round[b][s][m] = rounds[s];
+            }
+    status = symm__cuda_copy(team->ctx, own, pads, sizeof(*pads));
+    free(pads);
+    return status;
+}
+
+static symm_status fill_state(symm_team *team, uint32_t call, uint32_t round)
+{
+    struct symm_device_state *state = calloc(1, sizeof(*state));
+    symm_status status;
+
+    if (!state)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's counters");
+    for (int c = 0; c < SYMM_CHANNELS; c++)
+        for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
+            state->block[c][b] =
+                (struct symm_device_block){.round = round, .call = call};
+    status = symm__cuda_copy(team->ctx, team->cuda->state, state, sizeof(*state));
+    free(state);
+    return status;
+}
+
+/* Committed memory holds zeros, which is right for all regions but one. */
+static symm_status fill_scratch(symm_team *team)
+{
+    char *own = team->device.base[team->rank];
+    symm_status status = SYMM_OK;
+
+    symm__cuda_scratch_layout(team->begin + SYMM_PAD_BYTES, team->cuda->scratch);
+    for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++)
+        status = symm__cuda_fill(team->ctx, own + team->cuda->scratch[c].lamport, 0xff,
+                                 team->cuda->scratch[c].lamport_bytes);
+    return status;
+}
+
+static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
+{
+    void *state, *record, *device;
+    symm_status status =
+        symm__cuda_local_alloc(ctx, sizeof(struct symm_cuda_state), &state);
+
+    if (status != SYMM_OK)
+        return status;
+    cuda->state = state;
+    status = symm__cuda_local_alloc(ctx, sizeof(*cuda->device), &device);
+    if (status != SYMM_OK)
+        return status;
+    cuda->device = device;
+    status = symm__cuda_host_alloc(ctx, sizeof(struct symm_cuda_record), &record);
+    if (status == SYMM_OK)
+        cuda->record = record;
+    return status;
+}
+
+static symm_status launcher_create(symm_ctx *ctx)
+{
+    struct symm_cuda_calls *calls = calloc(1, sizeof(*calls));
+    const struct symm_cuda_device *device = symm__cuda_device(ctx);
+    int pageable = 0, flush = 0;
+    symm_status status;
+
+    if (!calls)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a launcher");
+    calls->ctx = ctx;
+    calls->backend = ctx->backend;
+    calls->driver = ctx->backend->driver;
+    calls->dependent = device->major >= 9 && calls->driver->version >= 12030;
+    calls->pageable = calls->driver->cuDeviceGetAttribute(
+                          &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+                          ctx->backend->handle) == CUDA_SUCCESS &&
+                      pageable;
+    calls->flush = calls->driver->cuDeviceGetAttribute(
+                       &flush, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
+                       ctx->backend->handle) == CUDA_SUCCESS &&
+                   flush;
+    pthread_mutex_init(&calls->lock, NULL);
+    pthread_mutex_init(&calls->peeking, NULL);
+    pthread_mutex_init(&calls->pool, NULL);
+    status = symm__cuda_pool_open(calls);
+    if (status != SYMM_OK)
+        goto err_calls;
+    status = symm__cuda_watch_start(calls);
+    if (status != SYMM_OK)
+        goto err_pool;
+    ctx->launcher = calls;
+    ctx->calls = &symm__cuda_calls;
+    return SYMM_OK;
+
+err_pool:
+    symm__cuda_pool_close(calls);
+err_calls:
+    pthread_mutex_destroy(&calls->pool);
+    pthread_mutex_destroy(&calls->peeking);
+    pthread_mutex_destroy(&calls->lock);
+    free(calls);
+    return status;
+}
+
+static void launcher_destroy(symm_ctx *ctx)
+{
+    struct symm_cuda_calls *calls = ctx->launcher;
+
+    symm__cuda_watch_stop(calls);
+    symm__cuda_pool_close(calls);
+    pthread_mutex_destroy(&calls->pool);
+    pthread_mutex_destroy(&calls->peeking);
+    pthread_mutex_destroy(&calls->lock);
+    free(calls);
+    ctx->launcher = NULL;
+    ctx->calls = NULL;
+}
+
+static void team_forget(symm_team *team, bool drained)
+{
+    struct symm_cuda_team *cuda = team->cuda;
+
+    symm__cuda_multicast_finish(&cuda->multicast);
+    symm__cuda_words_free(cuda);
+    symm__cuda_tokens_close(cuda, drained);
+    symm__cuda_budget_close(team);
+    symm__cuda_channel_close(team);
+    symm__cuda_local_free(team->ctx, cuda->state);
+    symm__cuda_local_free(team->ctx, cuda->device);
+    symm__cuda_host_free(team->ctx, cuda->record);
+    free(cuda);
+    team->cuda = NULL;
+    team->calls = NULL;
+}
+
+symm_status symm__cuda_team_open(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+    uint32_t call = ctx->epoch_start, round = first_round(ctx->epoch_start);
+    symm_status status;
+
+    if (team->size > SYMM_DEVICE_RANKS)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "a team of %d ranks; the cuda backend takes up to %d",
+                          team->size, SYMM_DEVICE_RANKS);
+    team->cuda = calloc(1, sizeof(*team->cuda));
+    if (!team->cuda)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team");
+    team->cuda->team = team;
+    status = allocate(ctx, team->cuda);
+    if (status != SYMM_OK)
+        goto err_team;
+    symm__channel_table_open(team);
+    symm__cuda_budget_open(team);
+    symm__team_describe(team);
+    team->device.state = team->cuda->state;
+    team->device.record = team->cuda->record;
+    status = fill_pad(team, call, round);
+    if (status == SYMM_OK)
+        status = fill_state(team, call, round);
+    if (status == SYMM_OK)
+        status = fill_scratch(team);
+    if (status == SYMM_OK)
+        status = symm__cuda_copy(ctx, team->cuda->device, &team->device,
+                                 sizeof(team->device));
+    if (status == SYMM_OK && !ctx->launcher)
+        status = launcher_create(ctx);
+    if (status != SYMM_OK)
+        goto err_team;
+    team->calls = &symm__cuda_calls;
+    pthread_mutex_lock(&ctx->launcher->lock);
+    team->cuda->next = ctx->launcher->teams;
+    ctx->launcher->teams = team->cuda;
+    pthread_mutex_unlock(&ctx->launcher->lock);
+    return SYMM_OK;
+
+err_team:
+    team_forget(team, true);
+    return status;
+}
+
+/* ---- The end ------------------------------------------------------------------------- */
+
+/* The calls that the channels' kernels have begun. */
+static symm_status count_calls(symm_team *team, uint32_t calls[SYMM_CHANNELS])
+{
+    struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
+    symm_status status =
+        symm__cuda_copy(team->ctx, block, team->cuda->state->block, sizeof(block));
+
+    for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++)
+        calls[c] = block[c][0].call;
+    return status;
+}
+
+/* Until no kernel uses the team's memory: each is bounded by its own deadline. The counters
+ * don't say it (they tell that a call has begun), and a stream that was used may be gone: the
+ * device knows. Freeing the team's memory would wait for it, too, but peers are told before. */
+static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
+{
+    struct symm_cuda_scope scope;
+    bool healthy = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK;
+
+    if (!healthy)
+        symm__cuda_abort(team, (symm_status)team->failed);
+    if (!healthy || __atomic_load_n(&team->cuda->used, __ATOMIC_RELAXED)) {
+        if (symm__cuda_enter(team->ctx->backend, &scope) != SYMM_OK)
+            return false;
+        if (team->ctx->backend->driver->cuCtxSynchronize() != CUDA_SUCCESS)
+            healthy = false;
+        symm__cuda_leave(&scope);
+    }
+    return count_calls(team, calls) == SYMM_OK && healthy &&
+           __atomic_load_n(&team->cuda->record->state, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* The arrival that will not come, in every peer's pad. */
+static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
+{
+    symm_status status = SYMM_OK;
+
+    for (int m = 0; m < team->size && status == SYMM_OK; m++) {
+        if (m == team->rank || !team->pad[m]) /* not mapped: the team never began */
+            continue;
+        for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
+            uint32_t next = calls[c] + 1;
+            uint64_t word = symm_word(0, next);
+
+            status = symm__cuda_copy(
+                team->ctx, &team->pad[m]->device.channel[c].call[next & 1][team->rank],
+                &word, sizeof(word));
+        }
+    }
+    if (status != SYMM_OK)
+        symm__log(SYMM_LOG_DEBUG, "peers are not told that a team ends: %s",
+                  symm_last_error());
+}
+
+static void unlist(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    struct symm_cuda_team **at = &calls->teams;
+
+    pthread_mutex_lock(&calls->lock); /* the watcher holds it while it uses a team */
+    while (*at && *at != cuda)
+        at = &(*at)->next;
+    if (*at)
+        *at = cuda->next;
+    pthread_mutex_unlock(&calls->lock);
+}
+
+void symm__cuda_team_close(symm_team *team)
+{
+    struct symm_cuda_calls *calls;
+    uint32_t counters[SYMM_CHANNELS] = {0};
+    bool drained;
+
+    if (!team->cuda)
+        return;
+    calls = team->ctx->launcher;
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        free(team->lane[c].launches);
+        team->lane[c].launches = NULL;
+    }
+    if (*team->ctx->own_process !=
+        1) { /* forked: threads and device are the parent's */
+        symm__cuda_multicast_finish(&team->cuda->multicast);
+        symm__cuda_words_free(team->cuda);
+        symm__cuda_tokens_close(team->cuda, false);
+        symm__cuda_channel_close(team);
+        free(team->cuda);
+        team->cuda = NULL;
+        return;
+    }
+    if (symm__team_failed(team) != SYMM_OK)
+        symm__cuda_engine_abort(team); /* what it has begun might never end */
+    symm__cuda_ending(team->ctx, true);
+    drained = drain(team, counters);
+    symm__cuda_ending(team->ctx, false);
+    symm__cuda_waits_end(calls, team);
+    unlist(calls, team->cuda); /* the watcher aborts the engine of a team that fails */
+    symm__cuda_tell(team->cuda);   /* what it has put on its stream uses the memory */
+    symm__engine_team_close(team); /* its operations have ended, the memory is there */
+    if (drained)
+        say_goodbye(team, counters);
+    symm__cuda_work_settle(calls, team);
+    team_forget(team, drained);
+    if (!calls->teams)
+        launcher_destroy(team->ctx);
+}

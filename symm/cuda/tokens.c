@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tokens.c - the words that streams await in copy-engine calls: memory of the host that
+ * the members of a team share.
+ *
+ * A stream's wait can be ended only by a store into the word that it awaits. Were the word
+ * memory of the device, the store would itself be an operation of a stream, and a context has
+ * few hardware queues (8 by default): once each of them holds a waiting stream with more
+ * behind the wait, no further operation begins, and nothing could end the waits. So each
+ * member's words lie in a memfd that its peers map, too; every process registers its mapping
+ * with the driver. Streams write and await the words through the device address, and the
+ * watcher ends a wait by a store of the host, which needs no queue.
+ *
+ * Guarantees: the words are there as long as a member has them mapped; those of an earlier
+ * team are never those of a later one. Ranks that are threads share one mapping, which is
+ * registered once, in the context of the group's owner, and goes with the group: the driver
+ * unregisters memory only when that context's device is idle, and a kernel of its rank may
+ * wait for the very thread that ends a team. A team of threads whose work had ended on all
+ * members leaves its words to the next one.
+ * A member that cannot map or register the words makes the team go on without: signals by
+ * copy engine are then refused, with the reason.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/launcher.h"
+#include "host/host.h"
+#include "util/log.h"
+#include "util/status.h"
+
+/* One member's words, as mapped in this process. */
+struct symm_cuda_tokens {
+    struct symm_cuda_words *host; /* NULL: not mapped */
+    CUdeviceptr device;
+    struct symm_backend *backend; /* whose context has them registered */
+    bool registered;
+    /* Only where ranks are threads: */
+    int references;                /* atomic */
+    bool dirty;                    /* atomic: an operation may still be under way */
+    struct symm_cuda_tokens *next; /* of the owner's, see symm_backend */
+};
+
+/* What members tell each other: that they have words, and where, if they are threads. */
+struct wire_tokens {
+    uint64_t object;
+    uint32_t there;
+    uint32_t reserved;
+};
+
+static struct symm_backend *backend_of(const symm_ctx *ctx)
+{
+    return ctx->group ? ctx->group->owner : ctx->backend;
+}
+
+/* ---- One member's ---------------------------------------------------------------- */
+
+static symm_status tokens_register(struct symm_cuda_tokens *tokens)
+{
+    const struct symm_cuda_driver *d = tokens->backend->driver;
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(tokens->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status =
+        SYMM_CUDA_CALL(d, cuMemHostRegister,
+                       (tokens->host, SYMM_CUDA_WORDS_BYTES,
+                        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                       "%d bytes of shared memory", SYMM_CUDA_WORDS_BYTES);
+    tokens->registered = status == SYMM_OK;
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(d, cuMemHostGetDevicePointer,
+                                (&tokens->device, tokens->host, 0),
+                                "%d bytes of shared memory", SYMM_CUDA_WORDS_BYTES);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+/* Waits for the backend's device, if the words are registered. */
+static void tokens_free(struct symm_cuda_tokens *tokens)
+{
+    struct symm_cuda_scope scope;
+
+    if (tokens->registered && symm__cuda_enter_last(tokens->backend, &scope)) {
+        (void)tokens->backend->driver->cuMemHostUnregister(tokens->host);
+        symm__cuda_leave(&scope);
+    }
+    if (tokens->host)
+        symm__backend_host.release(NULL, tokens->host, SYMM_CUDA_WORDS_BYTES);
+    free(tokens);
+}
+
+/* drained: no operation of this member uses the words any more. */
+static void tokens_drop(struct symm_cuda_tokens *tokens, bool drained)
+{
+    struct symm_backend *owner;
+
+    if (!tokens)
+        return;
+    if (!drained)
+        __atomic_store_n(&tokens->dirty, true, __ATOMIC_RELAXED);
+    /* acquire and release: the last one sees what the others did with the words */
+    if (__atomic_sub_fetch(&tokens->references, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    owner = tokens->backend;
+    if (!owner->keeps_words || owner->process != getpid()) {
+        tokens_free(tokens);
+        return;
+    }
+    pthread_mutex_lock(&owner->words_lock);
+    tokens->next = owner->words;
+    owner->words = tokens;
+    pthread_mutex_unlock(&owner->words_lock);
+}
+
+/* Words that an ended team of threads has left, zeroed; NULL: there are none. */
+static struct symm_cuda_tokens *tokens_reuse(struct symm_backend *owner)
+{
+    struct symm_cuda_tokens **at, *found;
+
+    if (!owner->keeps_words)
+        return NULL;
+    pthread_mutex_lock(&owner->words_lock);
+    at = &owner->words;
+    while (*at && __atomic_load_n(&(*at)->dirty, __ATOMIC_RELAXED))
+        at = &(*at)->next;
+    found = *at;
+    if (found)
+        *at = found->next;
+    pthread_mutex_unlock(&owner->words_lock);
+    if (!found)
+        return NULL;
+    memset(found->host, 0, SYMM_CUDA_WORDS_BYTES);
+    found->next = NULL;
+    __atomic_store_n(&found->references, 1, __ATOMIC_RELAXED);
+    return found;
+}
+
+void symm__cuda_tokens_forget(struct symm_backend *owner)
+{
+    while (owner->words) {
+        struct symm_cuda_tokens *words = owner->words;
+
+        owner->words = words->next;
+        tokens_free(words);
+    }
+}
+
+/* *fd: -1, makes new memory and its descriptor; else maps that. */
+static symm_status tokens_create(symm_ctx *ctx, int *fd,
+                                 struct symm_cuda_tokens **tokens)
+{
+    struct symm_backend *backend = backend_of(ctx);
+    struct symm_cuda_tokens *made = tokens_reuse(backend);
+    void *base;
+    symm_status status;
+
+    if (made) {
+        *tokens = made;
+        return SYMM_OK;
+    }
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a member's words");
+    made->references = 1;
+    made->backend = backend;
+    status = symm__backend_host.reserve(NULL, SYMM_CUDA_WORDS_BYTES, &base);
+    if (status != SYMM_OK) {
+        free(made);
+        return status;
+    }
+    made->host = base;
+    status = *fd < 0
+                 ? symm__backend_host.commit(NULL, base, SYMM_CUDA_WORDS_BYTES, fd)
+                 : symm__backend_host.import(NULL, *fd, base, SYMM_CUDA_WORDS_BYTES);
+    if (status == SYMM_OK)
+        status = tokens_register(made);
+    if (status != SYMM_OK) {
+        tokens_free(made);
+        return status;
+    }
+    *tokens = made;
+    return SYMM_OK;
+}
+
+/* ---- The team's ------------------------------------------------------------------ */
+
+static symm_status own_create(symm_team *team, int *fd)
+{
+    struct symm_cuda_tokens **own = &team->cuda->tokens[team->rank];
+    symm_status status = tokens_create(team->ctx, fd, own);
+
+    for (int m = 0; status == SYMM_OK && m < SYMM_DEVICE_RANKS; m++)
+        for (int s = 0; s < SYMM_SIGNALS; s++)
+            (*own)->host->room[m][s] = 1;
+    return status;
+}
+
+/* A member's words, from what it has sent. */
+static symm_status peer_adopt(symm_team *team, int member, struct symm_parcel *parcel)
+{
+    struct wire_tokens wire = {0};
+    struct symm_cuda_tokens *theirs;
+
+    if (parcel->bytes_count == sizeof(wire))
+        memcpy(&wire, parcel->bytes, sizeof(wire));
+    if (!wire.there)
+        return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d has none",
+                          team->world_rank[member]);
+    if (team->ctx->group) {
+        theirs = (struct symm_cuda_tokens *)(uintptr_t)wire.object;
+        __atomic_add_fetch(&theirs->references, 1, __ATOMIC_RELAXED);
+        team->cuda->tokens[member] = theirs;
+        return SYMM_OK;
+    }
+    if (parcel->fds_count != 1)
+        return symm__fail(SYMM_ERR_REFUSED, "rank %d sent no descriptor",
+                          team->world_rank[member]);
+    return tokens_create(team->ctx, &parcel->fds[0], &team->cuda->tokens[member]);
+}
+
+static symm_status adopt_all(symm_team *team, symm_status mine,
+                             struct symm_parcel *parcels)
+{
+    for (int m = 0; m < team->size && mine == SYMM_OK; m++)
+        if (m != team->rank && !symm__is_far(team->ctx, team->world_rank[m]))
+            mine = peer_adopt(team, m, &parcels[m]);
+    return mine;
+}
+
+/* Has every member all words? The first that has not is named. */
+static void agree(symm_team *team, const struct symm_parcel *acks)
+{
+    struct symm_cuda_team *cuda = team->cuda;
+    struct wire_tokens wire;
+
+    cuda->tokens_shared = true;
+    for (int m = 0; m < team->size && cuda->tokens_shared; m++) {
+        wire.there = 0;
+        if (acks[m].bytes_count == sizeof(wire))
+            memcpy(&wire, acks[m].bytes, sizeof(wire));
+        if (wire.there)
+            continue;
+        cuda->tokens_shared = false;
+        cuda->tokens_lost = team->world_rank[m];
+    }
+}
+
+symm_status symm__cuda_tokens_share(symm_team *team, double deadline)
+{
+    static const char what[] = "sharing the words of copy-engine calls";
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0}, acks[SYMM_MAX_RANKS] = {0};
+    struct symm_cuda_team *cuda = team->cuda;
+    struct wire_tokens wire = {0};
+    int fd = -1;
+    symm_status mine, status;
+
+    if (!cuda || cuda->tokens_asked)
+        return SYMM_OK;
+    cuda->tokens_asked = true;
+    mine = own_create(team, &fd);
+    wire.there = mine == SYMM_OK;
+    wire.object = team->ctx->group ? (uintptr_t)cuda->tokens[team->rank] : 0;
+    status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire, sizeof(wire),
+                                 &fd, mine == SYMM_OK && !team->ctx->group, parcels);
+    symm__backend_host.handle_close(NULL, fd);
+    if (status == SYMM_OK) {
+        mine = adopt_all(team, mine, parcels);
+        wire.there = mine == SYMM_OK;
+        if (mine != SYMM_OK)
+            symm__log(SYMM_LOG_INFO,
+                      "rank %d: signals by copy engine are not possible: %s",
+                      team->ctx->rank, symm_last_error());
+        status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire, sizeof(wire),
+                                     NULL, 0, acks);
+    }
+    if (status == SYMM_OK)
+        agree(team, acks);
+    symm__parcels_finish(parcels, team->size);
+    symm__parcels_finish(acks, team->size);
+    return status;
+}
+
+symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
+                                   struct symm_cuda_words **host, CUdeviceptr *device)
+{
+    const struct symm_cuda_team *cuda = team->cuda;
+
+    if (!cuda->tokens_shared)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s: signals by copy engine need memory of the host that all "
+            "ranks share and their devices reach, which rank %d could not "
+            "get (its log says why, SYMM_LOG=info); name no algorithm, a "
+            "kernel signals then",
+            what, cuda->tokens_lost);
+    *host = cuda->tokens[member]->host;
+    *device = cuda->tokens[member]->device;
+    return SYMM_OK;
+}
+
+void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained)
+{
+    for (int m = 0; m < SYMM_DEVICE_RANKS; m++) {
+        tokens_drop(cuda->tokens[m], drained);
+        cuda->tokens[m] = NULL;
+    }
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * watchdog.c - a thread that looks after what runs on the device without the host: kernels
+ * that wait for a peer which has died or failed, and waits of streams for copy-engine puts.
+ *
+ * Every few milliseconds it looks at each team of its context: at the kernels' record, at
+ * the control pages of the peers, at their processes. What it finds becomes the team's
+ * failure, and the abort word then ends the kernels at once and not at their deadline. While
+ * all is well a look is a few loads for each peer, and no call of the driver.
+ *
+ * A stream's wait has no deadline of its own. One that lies between two events, the first of
+ * which is done and the second not, is ended after its time by a store of the host into the
+ * awaited word: an operation of a stream might never begin (tokens.c).
+ * Waits in a graph are not seen: its replays leave no event to look at. Of those the words are
+ * known, and written when the team has failed, or when the end of a stream, a team or the
+ * context has waited for the device for the context's deadline: which of its graphs holds it
+ * up is not known, so all teams that have such graphs fail then. An engine's operation lies
+ * between two events likewise, and is ended by aborting its communicator.
+ *
+ * What follows an ended wait on its stream runs on, so the failure is told before: the team
+ * has failed, its abort word is set and on its way to the device, peers have had the time to
+ * read the record in the control page. Then words are stored. An engine's operation leaves
+ * no such copy behind itself: it is aborted when the device has the word, or, if no queue of
+ * the device takes that copy, after a second.
+ *
+ * The lock is held while teams are looked at, so a team that is taken off the list is not
+ * in use any more.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cuda/budget.h"
+#include "cuda/channel.h"
+#include "engine/runtime.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/status.h"
+
+#define SLICE_SECONDS   0.005
+#define RELEASE_SECONDS 0.02   /* between a team's failure and the end of its waits */
+#define LOOK_SECONDS    0.0002 /* between two looks whether it has arrived */
+#define TELL_SECONDS    1.0 /* a copy to the device that takes longer is not waited for */
+
+/* ---- What is told before a wait is ended ----------------------------------------- */
+
+/*
+ * Of a team whose abort word is set: has it reached the kernels of all channels, also those
+ * that begin later? Else it is on its way; false for a second at most. With the lock, in a
+ * scope.
+ */
+static bool tell(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+    const double now = symm__now();
+
+    if (cuda->told)
+        return true;
+    if (cuda->telling == 0) {
+        cuda->telling = now;
+        if (driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&cuda->state->told,
+                                  (CUdeviceptr)(uintptr_t)&cuda->record->abort,
+                                  sizeof(cuda->state->told),
+                                  calls->stream) != CUDA_SUCCESS)
+            symm__log(SYMM_LOG_DEBUG, "cannot tell kernels of a failure: the device "
+                                      "has failed");
+    }
+    if (driver->cuStreamQuery(calls->stream) == CUDA_ERROR_NOT_READY &&
+        now - cuda->telling < TELL_SECONDS)
+        return false;
+    cuda->told = true;
+    return true;
+}
+
+void symm__cuda_tell(struct symm_cuda_team *cuda)
+{
+    struct symm_cuda_calls *calls = cuda->team->ctx->launcher;
+    struct symm_cuda_scope scope;
+    bool told = false;
+
+    /* relaxed: of a team that fails later nothing is on its way */
+    if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0 ||
+        !symm__cuda_enter_last(calls->backend, &scope))
+        return;
+    while (!told) {
+        pthread_mutex_lock(&calls->lock);
+        told = tell(calls, cuda);
+        pthread_mutex_unlock(&calls->lock);
+        if (!told)
+            symm__sleep(LOOK_SECONDS);
+    }
+    symm__cuda_leave(&scope);
+}
+
+/* The team has failed: may its waits be ended now? With the lock, in a scope. */
+static bool may_release(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda,
+                        double now)
+{
+    symm__cuda_abort(cuda->team, symm__team_failed(cuda->team));
+    (void)tell(calls, cuda); /* streams have a copy of their own */
+    if (cuda->failing == 0)
+        cuda->failing = now;
+    return now - cuda->failing >= RELEASE_SECONDS;
+}
+
+/* Release: whose stream goes on finds the abort word. */
+static void word_end(uint32_t *word)
+{
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+}
+
+/* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
+static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
+                     double now)
+{
+    struct symm_cuda_team *cuda = wait->team->cuda;
+
+    if (wait->ended || !may_release(calls, cuda, now) ||
+        (wait->comm && !tell(calls, cuda)))
+        return;
+    wait->ended = true;
+    if (wait->comm)
+        symm__cuda_engine_end(wait);
+    else
+        word_end(wait->word);
+}
+
+/* ---- Waits of streams ------------------------------------------------------------- */
+
+static symm_status wait_timeout(const struct symm_cuda_wait *wait)
+{
+    symm_team *team = wait->team;
+    char where[SYMM_SITE_NAME_BYTES + 24];
+    int peer;
+
+    if (wait->comm)
+        return symm__cuda_engine_late(wait);
+    peer = team->world_rank[wait->peer];
+    if (wait->receives)
+        return symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                               "rank %d did not raise signal %d by copy engine within "
+                               "%g s; rank %d waits at %s",
+                               peer, wait->signal, wait->deadline, team->ctx->rank,
+                               symm__site_name_text(wait->site, where, sizeof(where)));
+    return symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                           "rank %d did not take signal %d by copy engine within %g s, "
+                           "so rank %d cannot raise it again at %s",
+                           peer, wait->signal, wait->deadline, team->ctx->rank,
+                           symm__site_name_text(wait->site, where, sizeof(where)));
+}
+
+/* Whether the wait is over; one that lasts too long is ended, and its team has failed. */
+static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
+                      double now)
+{
+    const struct symm_cuda_driver *driver = calls->driver;
+
+    if (driver->cuEventQuery(wait->after) != CUDA_ERROR_NOT_READY)
+        return true;
+    if (__atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
+        wait_end(calls, wait, now);
+        return false;
+    }
+    if (wait->began == 0) {
+        if (driver->cuEventQuery(wait->before) == CUDA_SUCCESS)
+            wait->began = now;
+    } else if (now - wait->began >= wait->deadline) {
+        symm__cuda_abort(wait->team, wait_timeout(wait));
+        wait_end(calls, wait, now);
+    } else if (wait->comm) {
+        symm_status status = symm__cuda_engine_look(wait);
+
+        if (status != SYMM_OK)
+            symm__cuda_abort(wait->team, status);
+    }
+    return false;
+}
+
+static void wait_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+{
+    symm__cuda_event_give(calls, wait->before);
+    symm__cuda_event_give(calls, wait->after);
+    free(wait);
+}
+
+/* With the lock held. */
+static void look_at_waits(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_wait **at = &calls->waits;
+    struct symm_cuda_scope scope;
+    double now = symm__now();
+
+    if (!*at || symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return;
+    while (*at) {
+        struct symm_cuda_wait *wait = *at;
+
+        if (wait_look(calls, wait, now)) {
+            *at = wait->next;
+            wait_free(calls, wait);
+        } else {
+            at = &wait->next;
+        }
+    }
+    symm__cuda_leave(&scope);
+}
+
+/* ---- Waits in graphs ------------------------------------------------------------- */
+
+symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
+                                uint32_t *word)
+{
+    symm_status status = SYMM_OK;
+    struct symm_cuda_word *w;
+
+    __atomic_store_n(&team->cuda->marked, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&calls->lock);
+    for (w = team->cuda->words; w && w->at != word;)
+        w = w->next;
+    if (!w) {
+        w = calloc(1, sizeof(*w));
+        if (w) {
+            *w = (struct symm_cuda_word){team->cuda->words, word};
+            team->cuda->words = w;
+        } else {
+            status = symm__fail(SYMM_ERR_NOMEM, "no memory for a graph's wait");
+        }
+    }
+    pthread_mutex_unlock(&calls->lock);
+    return status;
+}
+
+void symm__cuda_words_free(struct symm_cuda_team *cuda)
+{
+    while (cuda->words) {
+        struct symm_cuda_word *next = cuda->words->next;
+
+        free(cuda->words);
+        cuda->words = next;
+    }
+}
+
+void symm__cuda_ending(symm_ctx *ctx, bool begins)
+{
+    struct symm_cuda_calls *calls = ctx->launcher;
+
+    if (!calls)
+        return;
+    pthread_mutex_lock(&calls->lock);
+    if (begins && calls->endings == 0)
+        calls->ending = symm__now();
+    calls->endings += begins ? 1 : -1;
+    pthread_mutex_unlock(&calls->lock);
+}
+
+/* With the lock held. Which of them is waited at is not known, and a replay may come to the
+ * next when one is over: so all, at each look. */
+static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    symm_team *team = cuda->team;
+    struct symm_cuda_scope scope;
+
+    if (!cuda->words)
+        return;
+    if (calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->deadline)
+        symm__cuda_abort(
+            team, symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                                  "a graph of rank %d may wait for a signal by copy "
+                                  "engine that does not come: the end of a stream or "
+                                  "a team was held up for %g s",
+                                  calls->ctx->rank, calls->ctx->deadline));
+    if (symm__team_failed(team) == SYMM_OK ||
+        symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        return;
+    if (may_release(calls, cuda, symm__now()))
+        for (const struct symm_cuda_word *w = cuda->words; w; w = w->next)
+            word_end(w->at);
+    symm__cuda_leave(&scope);
+}
+
+/* ---- The thread ------------------------------------------------------------------ */
+
+/* With the lock held. Kernels that begin later are told of a failure, too; then operations of
+ * an engine are ended, which leave no word behind them. */
+static void team_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+{
+    symm_status status = symm__cuda_diagnose(cuda->team, false);
+    struct symm_cuda_scope scope;
+
+    /* relaxed: the watcher's own store, or that of a call which has failed */
+    if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0)
+        return;
+    if (!cuda->told && symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        (void)tell(calls, cuda);
+        symm__cuda_leave(&scope);
+    }
+    if (cuda->told && status != SYMM_OK)
+        symm__engine_team_abort(cuda->team);
+}
+
+static void *watch(void *arg)
+{
+    struct symm_cuda_calls *calls = arg;
+
+    symm__log_rank(calls->ctx->rank);
+    pthread_mutex_lock(&calls->lock);
+    while (!calls->leaving) {
+        struct timespec until = symm__until(SLICE_SECONDS);
+
+        pthread_cond_timedwait(&calls->leave, &calls->lock, &until);
+        for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving;
+             t = t->next) {
+            team_look(calls, t);
+            words_look(calls, t);
+            symm__cuda_channel_refresh(t->team);
+            symm__cuda_budget_refresh(t->team);
+        }
+        look_at_waits(calls);
+    }
+    pthread_mutex_unlock(&calls->lock);
+    return NULL;
+}
+
+static symm_status watch_stream(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(calls->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(calls->driver, cuStreamCreateWithPriority,
+                            (&calls->stream, CU_STREAM_NON_BLOCKING, 0),
+                            "a stream for the watcher of rank %d", calls->ctx->rank);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
+static void watch_stream_destroy(struct symm_cuda_calls *calls)
+{
+    struct symm_cuda_scope scope;
+
+    if (!symm__cuda_enter_last(calls->backend, &scope))
+        return;
+    (void)calls->driver->cuStreamDestroy(calls->stream);
+    symm__cuda_leave(&scope);
+}
+
+symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls)
+{
+    pthread_condattr_t monotonic;
+    sigset_t all, before;
+    symm_status status = watch_stream(calls);
+    int error;
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&calls->leave, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    sigfillset(&all); /* the program's signals belong to the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&calls->watcher, NULL, watch, calls);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error)
+        return SYMM_OK;
+    pthread_cond_destroy(&calls->leave);
+    watch_stream_destroy(calls);
+    return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watcher thread");
+}
+
+void symm__cuda_watch_stop(struct symm_cuda_calls *calls)
+{
+    pthread_mutex_lock(&calls->lock);
+    calls->leaving = true;
+    pthread_cond_signal(&calls->leave);
+    pthread_mutex_unlock(&calls->lock);
+    pthread_join(calls->watcher, NULL);
+    pthread_cond_destroy(&calls->leave);
+    watch_stream_destroy(calls);
+}
+
+void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+{
+    __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&calls->lock);
+    wait->next = calls->waits;
+    calls->waits = wait;
+    pthread_mutex_unlock(&calls->lock);
+}
+
+void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team)
+{
+    struct symm_cuda_wait **at = &calls->waits;
+    struct symm_cuda_scope scope;
+    bool entered = symm__cuda_enter_last(calls->backend, &scope);
+
+    pthread_mutex_lock(&calls->lock);
+    while (*at) {
+        struct symm_cuda_wait *wait = *at;
+
+        if (wait->team != team) {
+            at = &wait->next;
+            continue;
+        }
+        if (entered && !wait->ended &&
+            calls->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY) {
+            if (wait->comm)
+                symm__cuda_engine_end(wait);
+            else
+                word_end(wait->word);
+        }
+        *at = wait->next;
+        wait_free(calls, wait);
+    }
+    pthread_mutex_unlock(&calls->lock);
+    if (entered)
+        symm__cuda_leave(&scope);
+}
