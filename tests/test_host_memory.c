@@ -9,8 +9,8 @@
  * outside its team's range or a malformed list is refused on all ranks, by its name;
  * nothing is leaked, and the team works once the rank behaves.
  */
-#include "greeting.h"
 #include "harness.h"
+#include "setup/handshake.h"
 
 #include <dirent.h>
 #include <errno.h>

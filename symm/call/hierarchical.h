@@ -48,7 +48,7 @@ struct symm_wide {
     pthread_cond_t turns;
 };
 
-/* wide.c */
+/* local_team.c */
 bool symm__team_spans(const symm_team *team); /* are its ranks on several hosts? */
 /* Once the team is open, and has its engine. Collective, with the context locked. */
 symm_status symm__wide_open(symm_team *team, double deadline) SYMM_MUST_CHECK;

@@ -237,13 +237,13 @@ static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
     return ctx->host_of[world_rank] != ctx->host_of[ctx->rank];
 }
 
-/* context.c */
+/* init.c */
 /* NULL, forked. The sentence begins with the function, else with the one that asks. */
 symm_status symm__ctx_check_in(const symm_ctx *ctx,
                                const char *function) SYMM_MUST_CHECK;
 #define symm__ctx_check(ctx) symm__ctx_check_in(ctx, __func__)
 
-/* group.c: gives the rank its sockets and the shared reservation. */
+/* thread_group.c: gives the rank its sockets and the shared reservation. */
 symm_status symm__group_join(symm_group *group, symm_ctx *ctx,
                              int *peer_fd) SYMM_MUST_CHECK;
 /* A member begins or ceases to use the memory of all members of its team. */
@@ -251,7 +251,7 @@ void symm__group_hold(symm_team *team, int change);
 uint64_t symm__group_held(symm_group *group,
                           int rank); /* bit s: somebody holds slot s */
 
-/* team.c */
+/* setup/team.c */
 symm_status symm__team_check_in(const symm_team *team,
                                 const char *function) SYMM_MUST_CHECK;
 #define symm__team_check(team) symm__team_check_in(team, __func__)

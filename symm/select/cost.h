@@ -86,7 +86,7 @@ double symm__cost_reach(const struct symm_question *question,
 double symm__cost_model(const struct symm_question *question,
                         enum symm_algorithm algorithm);
 
-/* costs_take.c: names the machine and reads SYMM_COSTS, if it is set. */
+/* cost_table_load.c: names the machine and reads SYMM_COSTS, if it is set. */
 symm_status symm__costs_take(symm_ctx *ctx) SYMM_MUST_CHECK;
 /* Behind the greeting, which has compared what ranks have read: sets ctx->costs. `alike`:
  * all ranks have one name for their machines. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * greeting.c - the first exchange's contents: settings that must be equal on all ranks, and
+ * handshake.c - the first exchange's contents: settings that must be equal on all ranks, and
  * each rank's device.
  *
  * Refuses, naming both ranks: another version, backend or setting; two ranks on one device
@@ -10,7 +10,7 @@
  * might take all multiprocessors from the one that they wait for. Devices that cannot
  * reach each other's memory are refused by the rank that cannot.
  */
-#include "greeting.h"
+#include "setup/handshake.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * costs_take.c - which cost table a job uses; see select/cost.h.
+ * cost_table_load.c - which cost table a job uses; see select/cost.h.
  *
  * The file is read once, by symm_init. What its ranks have read is compared by hash in the
  * greeting, so that the choices made by it are equal on all of them.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wide.c - a wide team's parts: which ranks are where, the node's team, the rail, and how a
- * failure gets from host to host.
+ * local_team.c - a wide team's parts: which ranks are where, the node's team, the rail, and
+ * how a failure gets from host to host.
  *
  * A death is seen by the hang-up of the rank's socket; a rank that has failed tells the
  * members on other hosts by a notice on theirs (exchange.h). Both are looked for by whoever

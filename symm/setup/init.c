@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * context.c - what one rank has, from the meeting to the end.
+ * init.c - what one rank has, from the meeting to the end.
  *
  * symm_init: job -> backend -> meeting -> address space -> control page and keeper -> one
  * exchange with all ranks (backend, device and settings compared, control pages and process
@@ -22,9 +22,9 @@
 #include "bootstrap/bootstrap.h"
 #include "cuda/parts.h"
 #include "engine/runtime.h"
-#include "greeting.h"
 #include "record/record.h"
 #include "select/cost.h"
+#include "setup/handshake.h"
 #include "symm/device.h"
 #include "util/clock.h"
 #include "util/log.h"

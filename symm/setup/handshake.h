@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * greeting.h - what ranks tell each other in the first exchange, and whether it fits.
+ * handshake.h - what ranks tell each other in the first exchange, and whether it fits.
  */
-#ifndef SYMM_GREETING_H
-#define SYMM_GREETING_H
+#ifndef SYMM_SETUP_HANDSHAKE_H
+#define SYMM_SETUP_HANDSHAKE_H
 
 #include "engine/runtime.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * group.c - ranks that are threads of one process: socket pairs made beforehand, and one
- * reservation that all share, so that "importing" a peer's memory is using the same mapping
- * (ThreadSanitizer then sees one address for one word). The reservation goes with the
+ * thread_group.c - ranks that are threads of one process: socket pairs made beforehand, and
+ * one reservation that all share, so that "importing" a peer's memory is using the same
+ * mapping (ThreadSanitizer then sees one address for one word). The reservation goes with the
  * group: a rank's memory outlives its context, since a peer may still be polling it.
  */
 #include <stdlib.h>
