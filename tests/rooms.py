@@ -180,6 +180,7 @@ class Check:
             if os.path.dirname(file) not in self.table.rooms:
                 self.say(file, 1, os.path.dirname(file), "no room of tests/rooms.txt")
             self.read(file)
+        self.readmes()
         for file, header in sorted(set(self.table.cuts) - self.used):
             self.say("tests/rooms.txt", 1, file, f"no longer includes {header}")
         found = circles(self.edges)

@@ -74,6 +74,7 @@ must_fail planner/check/fit.c '#include "pack/pack.h"' 'may not include planner/
 must_fail planner/order/order.c '#include "pack/items.h"' 'may not include planner/pack'
 must_fail tests/rooms.txt 'cut 9 symm/core/heap.h: symm/util/log.c' 'no longer includes'
 must_fail tests/rooms.txt 'circle: symm/core/heap symm/util/log' 'no such circle'
+must_fail tests/rooms.txt 'symm/core: symm/util' 'no "May include:"'
 [ "$missed" = 0 ] || exit 1
 check "$copy" || exit 1
 echo "$files files keep the include rules; all of $planted planted violations were found"
