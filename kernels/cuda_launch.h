@@ -142,7 +142,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
                          struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
 /* Bytes of scratch a channel needs for the regions' sizes that kernels/cuda/table.c asks for.
- * Fills offsets relative to `begin`; returns the end. All channels together stay below 108
+ * Fills offsets relative to `begin`; returns the end. All channels together stay below 110
  * MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
