@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * chains.c - see chains.h. First fit in several orders, and a search for a
- * better order.
+ * chains.c - see chains.h. First fit in several orders, the same with sizes rounded up to
+ * classes, and a search for a better order.
  *
  * The arena is a row of segments, each with the buffers that lie there in the order of their
  * turns. A buffer may enter a segment if the one before it in that list is over before its
@@ -17,7 +17,7 @@
 
 #include "model/program_private.h"
 
-#define ORDERS     6
+#define ORDERS     8
 #define MAX_STEPS  80000000 /* questions that a search for better orders may ask */
 #define MAX_TRIALS 50000
 
@@ -30,6 +30,7 @@ struct segment {
 
 struct arena {
     const struct lifetimes *lives;
+    const int64_t *sizes; /* by buffer: what it takes; lives->sizes, or more */
     struct segment *segments;
     int count, room;
     int64_t steps; /* questions asked */
@@ -138,7 +139,7 @@ static bool split(struct arena *arena, int index, int64_t address)
 /* The buffer takes [offset, offset + size); `index` is the segment that begins there. */
 static bool settle(struct arena *arena, int buffer, int index, int64_t offset)
 {
-    const int64_t end = offset + arena->lives->sizes[buffer];
+    const int64_t end = offset + arena->sizes[buffer];
 
     arena->offsets[buffer] = offset;
     while (offset < end) {
@@ -161,7 +162,7 @@ static bool settle(struct arena *arena, int buffer, int index, int64_t offset)
 /* The lowest place; *beyond: it would end above `limit`, and was not taken. */
 static bool place(struct arena *arena, int buffer, int64_t limit, bool *beyond)
 {
-    const int64_t size = arena->lives->sizes[buffer];
+    const int64_t size = arena->sizes[buffer];
     int begin = 0;
 
     *beyond = false;
@@ -206,7 +207,7 @@ static bool fill(struct arena *arena, const int *order, int64_t limit, int64_t *
 
 struct key {
     double first, second; /* the larger, the earlier */
-    int turn, buffer;
+    int turn, buffer;     /* the lower, the earlier */
 };
 
 static int compare_keys(const void *left, const void *right)
@@ -217,7 +218,9 @@ static int compare_keys(const void *left, const void *right)
         return a->first < b->first ? 1 : -1;
     if (a->second < b->second || a->second > b->second)
         return a->second < b->second ? 1 : -1;
-    return a->turn < b->turn ? -1 : a->turn > b->turn;
+    if (a->turn != b->turn)
+        return a->turn < b->turn ? -1 : 1;
+    return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
 }
 
 /* What conflicts with each buffer: how many, and how many bytes. */
@@ -225,6 +228,7 @@ struct weights {
     double *count, *bytes;
     double *begun,
         *begun_bytes; /* room: by seat of one track, sums from the first on */
+    int *turn;        /* by buffer: its place if each track begins at its cut */
 };
 
 /*
@@ -267,6 +271,65 @@ static void weigh_pair(const struct lifetimes *lives, int track, int on,
     }
 }
 
+/*
+ * The seat of a track at whose first write the other buffers of the track have the fewest
+ * live bytes. change[count + 1] is written.
+ */
+static int find_cut(const struct lifetimes *lives, int track, double *change)
+{
+    const int *buffers = lives->on_track + lives->track_start[track];
+    const int count = lives->track_start[track + 1] - lives->track_start[track];
+    double live = 0, least = 0;
+    int cut = 0;
+
+    memset(change, 0, ((size_t)count + 1) * sizeof(*change));
+    for (int i = 0; i < count; i++) {
+        const size_t at = (size_t)buffers[i] * (size_t)lives->tracks + (size_t)track;
+        const double bytes = (double)lives->sizes[buffers[i]];
+        const int until = lives->over[0][at];
+        if (until > i + 1) {
+            change[i + 1] += bytes;
+            change[until] -= bytes;
+        }
+        if (lives->loop) { /* into the next period */
+            change[0] += bytes;
+            change[lives->over[1][at] < i ? lives->over[1][at] : i] -= bytes;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        live += change[i];
+        if (i == 0 || live < least) {
+            least = live;
+            cut = i;
+        }
+    }
+    return cut;
+}
+
+/*
+ * Turns that begin at the cut of each track and go around the circle from there. First fit
+ * in the order of turns chooses freely where nothing is live, and must then suit what lives
+ * at the beginning of the period. If each track begins where the least is live, the free
+ * choice is the last one.
+ */
+static bool turn_tracks(const struct lifetimes *lives, struct weights *weights)
+{
+    weights->turn = malloc(((size_t)lives->count + 1) * sizeof(int));
+    if (!weights->turn)
+        return false;
+    memcpy(weights->turn, lives->turn, (size_t)lives->count * sizeof(int));
+    for (int t = 0; t < lives->tracks; t++) {
+        const int begin = lives->track_start[t], end = lives->track_start[t + 1];
+        const int cut = begin == end ? 0 : find_cut(lives, t, weights->begun);
+        const int first = begin == end ? 0 : lives->turn[lives->on_track[begin + cut]];
+        for (int i = begin; i < end; i++) {
+            int *turn = &weights->turn[lives->on_track[i]];
+            *turn -= *turn < first ? first - lives->count : first;
+        }
+    }
+    return true;
+}
+
 static bool weigh(const struct lifetimes *lives, struct weights *weights)
 {
     const size_t count = (size_t)lives->count + 1;
@@ -283,11 +346,12 @@ static bool weigh(const struct lifetimes *lives, struct weights *weights)
     for (int b = 0; b < lives->count; b++)
         if (lives->track[b] < 0) /* lives from the beginning, or always */
             weights->count[b] = weights->bytes[b] = 1e300;
-    return true;
+    return turn_tracks(lives, weights);
 }
 
 static void weights_finish(struct weights *weights)
 {
+    free(weights->turn);
     free(weights->count);
     free(weights->bytes);
     free(weights->begun);
@@ -295,14 +359,14 @@ static void weights_finish(struct weights *weights)
 }
 
 static bool make_order(const struct lifetimes *lives, const struct weights *weights,
-                       int which, int *order)
+                       const int64_t *sizes, int which, int *order)
 {
     struct key *keys = calloc((size_t)lives->count + 1, sizeof(*keys));
 
     if (!keys)
         return false;
     for (int b = 0; b < lives->count; b++) {
-        const double size = (double)lives->sizes[b];
+        const double size = (double)sizes[b];
         const double count = weights->count[b], bytes = weights->bytes[b];
         struct key key = {.turn = lives->turn[b], .buffer = b};
         switch (which) {
@@ -323,8 +387,16 @@ static bool make_order(const struct lifetimes *lives, const struct weights *weig
         case 4:
             key.first = size * bytes;
             break;
-        default: /* in order of turns, what lives always first */
+        case 5: /* in order of turns, what lives always first */
             key.first = lives->always[b];
+            break;
+        case 6:
+            key.first = size;
+            key.turn = weights->turn[b];
+            break;
+        default:
+            key.first = lives->always[b];
+            key.turn = weights->turn[b];
             break;
         }
         keys[b] = key;
@@ -333,6 +405,53 @@ static bool make_order(const struct lifetimes *lives, const struct weights *weig
     for (int i = 0; i < lives->count; i++)
         order[i] = keys[i].buffer;
     free(keys);
+    return true;
+}
+
+/* ---- Classes of size --------------------------------------------------------------------- */
+
+static int compare_sizes(const void *left, const void *right)
+{
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+/*
+ * Rounds each size up to the largest of its class, so that buffers of nearly one size can
+ * take each other's places. A class begins at the largest size that no class has yet and
+ * ends above 7/8 of it. *changed: how many
+ * buffers got more than they need.
+ */
+static bool round_up_sizes(const struct lifetimes *lives, int64_t *rounded,
+                           int *changed)
+{
+    const size_t count = (size_t)lives->count;
+    int64_t *tops = malloc((count + 1) * sizeof(*tops));
+    int classes = 0;
+
+    *changed = 0;
+    if (!tops)
+        return false;
+    memcpy(tops, lives->sizes, count * sizeof(*tops));
+    qsort(tops, count, sizeof(*tops), compare_sizes);
+    for (int i = 0; i < lives->count; i++)
+        if (classes == 0 || tops[i] <= tops[classes - 1] - tops[classes - 1] / 8)
+            tops[classes++] = tops[i];
+    for (int b = 0; b < lives->count; b++) {
+        int low = 0,
+            high = classes; /* the last class that begins at the size or above */
+        while (high - low > 1) {
+            const int middle = low + (high - low) / 2;
+            if (tops[middle] >= lives->sizes[b])
+                low = middle;
+            else
+                high = middle;
+        }
+        rounded[b] = tops[low];
+        *changed += rounded[b] != lives->sizes[b];
+    }
+    free(tops);
     return true;
 }
 
@@ -369,19 +488,79 @@ static bool keep_if_better(struct placer *placer, int64_t peak, bool or_equal)
     return true;
 }
 
-static bool try_orders(struct placer *placer)
+static bool try_orders(struct placer *placer, const struct weights *weights)
 {
     const struct lifetimes *lives = placer->arena.lives;
-    struct weights weights = {.bytes = NULL};
-    bool good = weigh(lives, &weights);
+    bool good = true;
     int64_t peak;
 
     for (int i = 0; i < ORDERS && good && placer->best > placer->effort->bound; i++) {
-        good = make_order(lives, &weights, i, placer->order) &&
+        good = make_order(lives, weights, lives->sizes, i, placer->order) &&
                fill(&placer->arena, placer->order, placer->best - 1, &peak);
         if (good)
             keep_if_better(placer, peak, false);
     }
+    return good;
+}
+
+/* The buffers in the order of their offsets. */
+static bool order_offsets(struct placer *placer)
+{
+    const int count = placer->arena.lives->count;
+    struct key *keys = calloc((size_t)count + 1, sizeof(*keys));
+
+    if (!keys)
+        return false;
+    for (int i = 0; i < count; i++) {
+        const int b = placer->order[i];
+        keys[i] = (struct key){
+            .first = -(double)placer->arena.offsets[b], .turn = i, .buffer = b};
+    }
+    qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
+    for (int i = 0; i < count; i++)
+        placer->order[i] = keys[i].buffer;
+    free(keys);
+    return true;
+}
+
+/*
+ * The orders with rounded sizes. Then first fit with the sizes that are needed, in the order
+ * of the offsets found: no buffer comes to lie higher, since those placed before it that it
+ * conflicts with end below its offset.
+ */
+static bool try_rounded(struct placer *placer, const struct weights *weights)
+{
+    const struct lifetimes *lives = placer->arena.lives;
+    int64_t *rounded = malloc(((size_t)lives->count + 1) * sizeof(*rounded)), peak = 0;
+    int changed = 0;
+    bool good = rounded && round_up_sizes(lives, rounded, &changed);
+
+    for (int i = 0;
+         i < ORDERS && good && changed > 0 && placer->best > placer->effort->bound &&
+         placer->best < INT64_MAX / 4; /* sums of two such sizes do not overflow */
+         i++) {
+        placer->arena.sizes = rounded;
+        good =
+            make_order(lives, weights, rounded, i, placer->order) &&
+            fill(&placer->arena, placer->order, placer->best + placer->best / 8, &peak);
+        placer->arena.sizes = lives->sizes;
+        if (!good || peak == INT64_MAX)
+            continue;
+        good = order_offsets(placer) &&
+               fill(&placer->arena, placer->order, placer->best - 1, &peak);
+        if (good)
+            keep_if_better(placer, peak, false);
+    }
+    free(rounded);
+    return good;
+}
+
+static bool try_all(struct placer *placer)
+{
+    struct weights weights = {.bytes = NULL};
+    const bool good = weigh(placer->arena.lives, &weights) &&
+                      try_orders(placer, &weights) && try_rounded(placer, &weights);
+
     weights_finish(&weights);
     return good;
 }
@@ -458,7 +637,7 @@ symm_status symm__place_chains(const struct lifetimes *lives,
                                struct place_outcome *outcome)
 {
     const size_t count = (size_t)lives->count + 1;
-    struct placer placer = {.arena = {.lives = lives},
+    struct placer placer = {.arena = {.lives = lives, .sizes = lives->sizes},
                             .effort = effort,
                             .best_offsets = offsets,
                             .best = INT64_MAX,
@@ -470,7 +649,7 @@ symm_status symm__place_chains(const struct lifetimes *lives,
     placer.best_order = calloc(count, sizeof(int));
     placer.arena.offsets = calloc(count, sizeof(int64_t));
     good = placer.order && placer.best_order && placer.arena.offsets &&
-           try_orders(&placer) &&
+           try_all(&placer) &&
            (!effort->search || lives->count == 0 || improve(&placer));
     clear(&placer.arena);
     free(placer.arena.segments);
