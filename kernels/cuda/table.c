@@ -36,8 +36,9 @@
 #define COPY_LINES      512u       /* lines for which a put gets a block more */
 
 /* Between the pad and the scratch of the first channel. Where its lines lie decides how far they
- * are from the multiprocessors that poll them. Of 24 places tried on H200, 16 B took 1.53 to
- * 1.70 us and 1 KiB 1.63 to 1.77; without a gap it was the worst. */
+ * are from the multiprocessors that poll them. Of 13 places tried on H200, 16 B took 1.61 to
+ * 1.69 us and 1 KiB 1.72 to 1.80; without a gap it was 1.69 and 1.77, with this one 1.63 and
+ * 1.74. */
 #define SCRATCH_GAP ((uint64_t)2 << 20)
 
 /* How a kernel divides its work, see the heads of the .cu files. */
