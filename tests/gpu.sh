@@ -67,7 +67,9 @@ algorithms='copy_in one_shot_pull two_shot_pull two_shot_inplace ll_push lamport
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
 
 check info 60 "$bin/symm-info" --probe
-for suite in "$build"/tests/test_cuda_* "$build"/tests/test_driver_{calls,graph,plan,register,shrink,wait,work}; do
+for suite in "$build"/tests/test_cuda_* \
+    "$build"/tests/test_driver_{agree,budget,calls,channel,graph,plan} \
+    "$build"/tests/test_driver_{register,shrink,threads,wait,work}; do
     [ -x "$suite" ] || continue
     check "$(basename "$suite")" 300 "$suite"
 done
