@@ -145,21 +145,7 @@ static uint32_t *lock_of(const symm_ctx *ctx)
     return &ctx->control[first]->budget.lock;
 }
 
-/* A holder that has died leaves claims that are too large at worst: they fail with it. */
-static void break_lock(const symm_ctx *ctx, uint32_t *lock, uint32_t holder)
-{
-    const char *why;
-    int rank = (int)holder - 1;
-
-    if (rank < 0 || rank >= ctx->size || rank == ctx->rank || symm__is_far(ctx, rank) ||
-        symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
-            SYMM_OK)
-        return;
-    __atomic_compare_exchange_n(lock, &holder, 0, false, __ATOMIC_RELAXED,
-                                __ATOMIC_RELAXED);
-}
-
-/* False: somebody holds it for long; then a call goes on with what its channel has. */
+/* False: another rank holds the lock for long. Then a call keeps its channel's last grant. */
 static bool lock_take(const symm_ctx *ctx, int turns)
 {
     const uint32_t mine = (uint32_t)ctx->rank + 1;
@@ -170,7 +156,8 @@ static bool lock_take(const symm_ctx *ctx, int turns)
                                         __ATOMIC_RELAXED))
             return true;
         if (turn % 100 == 0)
-            break_lock(ctx, lock, seen);
+            /* a dead holder leaves claims that are too large at worst: they fail with it */
+            symm__channel_lock_break(ctx, lock, seen);
         if (turn > 50)
             sched_yield();
         seen = 0;

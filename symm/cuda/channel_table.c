@@ -28,10 +28,8 @@ void symm__channel_table_open(symm_team *team)
 
 /* ---- The lock --------------------------------------------------------------------------- */
 
-/* If the holder has died: its stores are single words, so the table is sound. */
-static void break_lock(symm_team *team, uint32_t holder)
+void symm__channel_lock_break(const symm_ctx *ctx, uint32_t *lock, uint32_t holder)
 {
-    symm_ctx *ctx = team->ctx;
     const char *why;
     int rank = (int)holder - 1;
 
@@ -39,8 +37,8 @@ static void break_lock(symm_team *team, uint32_t holder)
         symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
             SYMM_OK)
         return;
-    __atomic_compare_exchange_n(&table_of(team)->lock, &holder, 0, false,
-                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(lock, &holder, 0, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
 }
 
 symm_status symm__channel_table_lock(symm_team *team)
@@ -54,7 +52,8 @@ symm_status symm__channel_table_lock(symm_team *team)
          turn++) {
         if (turn % 64 == 0) {
             symm__sleep(0.0001);
-            break_lock(team, seen);
+            /* a dead holder's stores are single words, so the table is sound */
+            symm__channel_lock_break(team->ctx, &table->lock, seen);
             if (symm__now() > end)
                 return symm__fail(SYMM_ERR_TIMEOUT,
                                   "rank %d has held the table of channels for %g s; "
@@ -133,16 +132,22 @@ static bool is_quiet(symm_team *team, int channel, uint64_t *word)
     return (*word & (SYMM_CHANNEL_INSIDE | SYMM_CHANNEL_PINNED)) == 0;
 }
 
+/* Quiet, and all launches have ended on all devices. */
+static bool is_over(symm_team *team, int channel, uint64_t *word)
+{
+    if (!is_quiet(team, channel, word))
+        return false;
+    for (int m = 0; m < team->size; m++)
+        if (!has_ended(team, m, channel, *word))
+            return false;
+    return true;
+}
+
 bool symm__channel_is_idle(symm_team *team, int channel)
 {
     uint64_t word;
 
-    if (!is_quiet(team, channel, &word))
-        return false;
-    for (int m = 0; m < team->size; m++)
-        if (!has_ended(team, m, channel, word))
-            return false;
-    return true;
+    return is_over(team, channel, &word);
 }
 
 bool symm__channel_is_pinned(symm_team *team, int channel)
@@ -184,11 +189,8 @@ static bool take_idle(symm_team *team, int channel, uint64_t key)
     uint64_t before, after,
         old = __atomic_load_n(&table->key[channel], __ATOMIC_SEQ_CST);
 
-    if (!is_quiet(team, channel, &before))
+    if (!is_over(team, channel, &before))
         return false;
-    for (int m = 0; m < team->size; m++)
-        if (!has_ended(team, m, channel, before))
-            return false;
     __atomic_store_n(&table->key[channel], key, __ATOMIC_SEQ_CST);
     if (is_quiet(team, channel, &after) && after == before)
         return taken(team, channel, before);

@@ -26,6 +26,8 @@
 
 /* A new team: this rank's progress, and the table if this rank is its first member. */
 void symm__channel_table_open(symm_team *team);
+/* Frees a lock word (0, or a rank + 1) of this host if its holder has died. */
+void symm__channel_lock_break(const symm_ctx *ctx, uint32_t *lock, uint32_t holder);
 /* SYMM_ERR_TIMEOUT: another member has held the table for the context's deadline. */
 symm_status symm__channel_table_lock(symm_team *team) SYMM_MUST_CHECK;
 void symm__channel_table_unlock(symm_team *team);
