@@ -9,6 +9,7 @@
 
 #include "call/channel.h"
 #include "cuda/channel_table.h"
+#include "cuda/map.h"
 #include "util/status.h"
 
 #define DEFAULT_STREAM UINT64_MAX          /* its id */
@@ -19,15 +20,6 @@ struct symm_cuda_pin {
     int references; /* atomic: the lane's, and one for each graph */
     int graphs;     /* atomic */
 };
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    uint64_t x = a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2));
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
 
 static bool is_capturing(struct symm_cuda_calls *calls, void *stream)
 {
@@ -80,57 +72,6 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
                             stream, ctx->rank);
 }
 
-/* ---- Numbers by number ------------------------------------------------------------------ */
-
-static struct symm_cuda_pair *map_slot(const struct symm_cuda_map *map, uint64_t id)
-{
-    size_t at = (size_t)mix(id, 0) & (map->capacity - 1);
-
-    while (map->pair[at].id != 0 && map->pair[at].id != id)
-        at = (at + 1) & (map->capacity - 1);
-    return &map->pair[at];
-}
-
-/* Room for `more` new numbers; false: no memory. */
-static bool map_reserve(struct symm_cuda_map *map, size_t more)
-{
-    struct symm_cuda_map grown = {.capacity = map->capacity ? 2 * map->capacity : 64,
-                                  .count = map->count};
-
-    if (2 * (map->count + more) <= map->capacity)
-        return true;
-    grown.pair = calloc(grown.capacity, sizeof(*grown.pair));
-    if (!grown.pair)
-        return false;
-    for (size_t i = 0; i < map->capacity; i++)
-        if (map->pair[i].id != 0)
-            *map_slot(&grown, map->pair[i].id) = map->pair[i];
-    free(map->pair);
-    *map = grown;
-    return true;
-}
-
-/* 0: the map has none. */
-static uint64_t map_value(const struct symm_cuda_map *map, uint64_t id)
-{
-    return map->capacity ? map_slot(map, id)->value : 0;
-}
-
-/* Reserved before. */
-static void map_set(struct symm_cuda_map *map, uint64_t id, uint64_t value)
-{
-    struct symm_cuda_pair *pair = map_slot(map, id);
-
-    map->count += pair->id == 0;
-    *pair = (struct symm_cuda_pair){id, value};
-}
-
-static void map_free(struct symm_cuda_map *map)
-{
-    free(map->pair);
-    *map = (struct symm_cuda_map){0};
-}
-
 /* ---- Graphs --------------------------------------------------------------------------- */
 
 static void pin_release(struct symm_cuda_pin *pin)
@@ -154,8 +95,8 @@ void symm__cuda_channel_close(symm_team *team)
         pin_release(team->lane[c].pin);
         team->lane[c].pin = NULL;
     }
-    map_free(&team->cuda->begun);
-    map_free(&team->cuda->keys);
+    symm__cuda_map_free(&team->cuda->begun);
+    symm__cuda_map_free(&team->cuda->keys);
 }
 
 static bool is_pinned(const struct symm_lane *lane)
@@ -297,7 +238,7 @@ static bool is_followed(const struct symm_lane *lane)
 static void lane_lose(struct symm_lane *lane)
 {
     if (lane->stream_id != 0 && is_followed(lane))
-        map_set(&lane->team->cuda->keys, lane->stream_id, lane->key);
+        symm__cuda_map_set(&lane->team->cuda->keys, lane->stream_id, lane->key);
     lane->stream_id = 0;
 }
 
@@ -319,7 +260,7 @@ static symm_status enter(struct symm_lane *lane, bool *lost)
     if (mark(lane))
         return SYMM_OK;
     publish(lane);
-    if (!map_reserve(&lane->team->cuda->keys, 1))
+    if (!symm__cuda_map_reserve(&lane->team->cuda->keys, 1))
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
     status = symm__channel_table_lock(lane->team);
     if (status != SYMM_OK)
@@ -414,19 +355,19 @@ int symm__cuda_channel_of(symm_team *team, const void *stream)
 /* Never 0, which is a free channel. tag 0: of a named channel, or (k 0) the default stream. */
 static uint64_t key_of(const symm_team *team, uint32_t tag, uint64_t k)
 {
-    return mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
+    return symm__cuda_mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
 }
 
 /* Of the next channel of the stream that had, or was refused, one by this key. */
 static uint64_t key_after(uint64_t key)
 {
-    return mix(key, 1) | 1;
+    return symm__cuda_mix(key, 1) | 1;
 }
 
 /* The key with which the stream asks now. */
 static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int named)
 {
-    const uint64_t before = map_value(&team->cuda->keys, id);
+    const uint64_t before = symm__cuda_map_value(&team->cuda->keys, id);
 
     if (named)
         return key_of(team, 0, (uint32_t)named);
@@ -434,7 +375,7 @@ static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int na
         return key_after(before);
     if (id == DEFAULT_STREAM)
         return key_of(team, 0, 0);
-    return key_of(team, tag, map_value(&team->cuda->begun, tag) + 1);
+    return key_of(team, tag, symm__cuda_map_value(&team->cuda->begun, tag) + 1);
 }
 
 /* The table has answered: no stream asks with this key again. */
@@ -442,10 +383,11 @@ static void key_used(const symm_team *team, uint64_t id, uint32_t tag, uint64_t 
 {
     struct symm_cuda_team *cuda = team->cuda;
 
-    if (id == DEFAULT_STREAM || map_value(&cuda->keys, id) != 0)
-        map_set(&cuda->keys, id, key);
+    if (id == DEFAULT_STREAM || symm__cuda_map_value(&cuda->keys, id) != 0)
+        symm__cuda_map_set(&cuda->keys, id, key);
     else
-        map_set(&cuda->begun, tag, map_value(&cuda->begun, tag) + 1);
+        symm__cuda_map_set(&cuda->begun, tag,
+                           symm__cuda_map_value(&cuda->begun, tag) + 1);
 }
 
 /* "the default one, 0x7f12, 0x7f34 and 12 more": streams of this rank that have channels. */
@@ -523,7 +465,8 @@ static void lane_bind(struct symm_lane *lane, void *stream, uint64_t id, uint64_
  * of a stream that loses its channel to it. */
 static symm_status table_open(symm_team *team)
 {
-    if (!map_reserve(&team->cuda->begun, 1) || !map_reserve(&team->cuda->keys, 2))
+    if (!symm__cuda_map_reserve(&team->cuda->begun, 1) ||
+        !symm__cuda_map_reserve(&team->cuda->keys, 2))
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
     return symm__channel_table_lock(team);
 }

@@ -13,6 +13,7 @@
 
 #include "core/calls.h"
 #include "cuda/device.h"
+#include "cuda/map.h"
 #include "cuda/multicast.h"
 
 #define SYMM_CUDA_RESULTS                                                              \
@@ -28,14 +29,6 @@ struct symm_cuda_entry {
     bool early;         /* few threads: it may trigger dependents at once */
     struct symm_cuda_question ask;
     struct symm_cuda_args args;
-};
-
-/* From numbers that are not 0 to others (channel.c). */
-struct symm_cuda_map {
-    struct symm_cuda_pair {
-        uint64_t id, value;
-    } * pair;               /* id 0: empty */
-    size_t count, capacity; /* 0, or a power of two */
 };
 
 struct symm_cuda_team {
