@@ -45,7 +45,7 @@ struct symm_cuda_state {
 struct symm_cuda_record {
     struct symm_device_record device;
     uint32_t held_up; /* as in the clock of the record's channel */
-    uint32_t reserved;
+    uint32_t before;  /* 1 + args.before_team, of a call that was stopped by its mark */
     /* The launches that the member's host has queued on the channel, as in
      * symm_cuda_args.sequence; the watcher keeps it up to date. */
     uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
@@ -63,9 +63,12 @@ struct symm_cuda_record {
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 #define SYMM_CUDA_TOLD          8u /* state->told may say of a failure: look at it */
 #define SYMM_CUDA_EARLY         16u /* few threads: block 0 triggers dependents at once */
-#define SYMM_CUDA_RELAY         32u /* a put behind an early kernel: triggers before it waits for
+#define SYMM_CUDA_RELAY                                                                \
+    32u /* a put behind an early kernel: triggers before it waits for
                                        that; the kernel behind the put does not */
-#define SYMM_EARLY_THREADS      64 /* of such a kernel for each multiprocessor, at most */
+#define SYMM_CUDA_BEFORE       64u /* args.before is set; << 8: its channel there */
+#define SYMM_CUDA_BEFORE_SHIFT 8u
+#define SYMM_EARLY_THREADS     64 /* of such a kernel for each multiprocessor, at most */
 
 #define SYMM_PAIR_AHEAD                                                                \
     2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */
@@ -98,7 +101,12 @@ struct symm_cuda_args {
     int32_t peer, signal;          /* puts and signals; signal -1: none */
     uint64_t limit; /* nanoseconds that a call waits for members that have queued it */
     uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
+    uint32_t before_team;
     uint32_t *done; /* [block]: where its end is told, by `sequence`; NULL: nowhere */
+    /* With SYMM_CUDA_BEFORE: the state of another team, which has made the call before this
+     * one on the stream, on its channel flags >> SYMM_CUDA_BEFORE_SHIFT (SYMM_CHANNELS: on
+     * none). before_team: its number. */
+    const struct symm_device_state *before;
 };
 
 /* One kernel function, named as in its module. */
@@ -119,9 +127,9 @@ struct symm_cuda_question {
     enum symm_algorithm algorithm;
     symm_dtype dtype;
     symm_op op;
-    int size;       /* of the team: 1..SYMM_DEVICE_RANKS */
-    uint64_t bytes; /* of one rank's block */
-    int processors; /* multiprocessors; the fewest of all ranks' devices */
+    int size;        /* of the team: 1..SYMM_DEVICE_RANKS */
+    uint64_t bytes;  /* of one rank's block */
+    int processors;  /* multiprocessors; the fewest of all ranks' devices */
     uint32_t blocks; /* of the grid at most (budget.h); 0: no more is said */
     struct symm_cuda_scratch scratch;
 };

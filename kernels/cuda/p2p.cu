@@ -44,6 +44,17 @@ SYMM_DEVICE const uint32_t *told_of(const struct symm_cuda_args &args)
     return args.flags & SYMM_CUDA_TOLD ? &args.team.state->told : symm_failed_of(args);
 }
 
+/* 0, or why no call may be made: the call before it on the stream, of another team, has
+ * failed. Then this team fails, too. */
+SYMM_COLD uint32_t before(const struct symm_cuda_args &args)
+{
+    const uint32_t why = symm_round_before(args);
+
+    if (why != 0)
+        symm__device_unmet(&args.team, args.peer, args.signal, args.tag, 0, 0, why);
+    return why;
+}
+
 /* 0, or why the channel has failed; threads of a block may differ, and who gets a failure
  * has reported it. The counter's value comes with it: one load's time for all. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
@@ -55,6 +66,8 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     told = symm_port_load32_relaxed(told_of(args));
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
     failed = failed != 0 ? failed : told;
+    if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0)
+        failed = before(args);
     if (failed != 0 && args.result)
         symm_port_store32_relaxed(args.result, failed);
     return failed;
@@ -143,6 +156,8 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     count = symm_port_load32_relaxed(counter);
     seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));
     why = why != 0 ? why : told;
+    if ((args.flags & SYMM_CUDA_BEFORE) && why == 0)
+        why = before(args);
     if (why == 0)
         why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
                                            count + 1, seen);

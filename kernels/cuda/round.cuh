@@ -42,7 +42,8 @@
  * kernels at their start. A failure that the host has found (record.abort) concerns all
  * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
  * streams and the watcher copy from record.abort, is for kernels behind what waits without a
- * kernel. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
+ * kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
+ * team's marks count, too: the call ends as failed, and so does its team. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
  * the call (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH
  * those with another tag; for SYMM_ERR_ABORTED those who took their arrival back, or 0 if the
  * host set record.abort. A peer's withdrawal while others are missing counts as
@@ -308,6 +309,21 @@ SYMM_DEVICE void symm_round_trigger(const struct symm_cuda_args &args)
         symm_port_dependent_launch();
 }
 
+/* 0, or the status with which the call ends because the call before it on the stream, of
+ * another team, has failed: SYMM_ERR_ABORTED. The record tells which team, once it is written. */
+SYMM_COLD uint32_t symm_round_before(const struct symm_cuda_args &args)
+{
+    uint32_t failed = symm_port_load32_relaxed(
+        &args.before->failed[(args.flags >> SYMM_CUDA_BEFORE_SHIFT) * 16]);
+
+    if (failed == 0)
+        failed = symm_port_load32_relaxed(&args.before->told);
+    if (failed == 0)
+        return 0;
+    symm_port_store32_relaxed(&symm_record_of(args)->before, 1 + args.before_team);
+    return (uint32_t)-SYMM_ERR_ABORTED;
+}
+
 /* Loads of the inputs may be issued before: but not under dependent launch. */
 SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 {
@@ -330,6 +346,11 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     failed = failed != 0 ? failed : told;
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
+    if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0) {
+        failed = symm_round_before(args);
+        if (failed != 0)
+            symm_round_fail(args, round.call, failed, 0);
+    }
     round.ok = failed == 0;
     if (failed != 0 && args.result) /* by every thread that stops: not all see it */
         symm_port_store32_relaxed(args.result, failed);

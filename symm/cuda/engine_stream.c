@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "cuda/launcher.h"
+#include "cuda/stream_order.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -123,6 +124,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
 {
     struct symm_cuda_calls *calls = call->team->ctx->launcher;
     struct symm_cuda_work *work = NULL;
+    struct symm_cuda_follow follow;
     struct symm_cuda_scope scope;
     symm_status status = SYMM_OK;
 
@@ -131,11 +133,14 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
         status = symm__cuda_work_begin(call->team, stream, &work, NULL);
     if (status != SYMM_OK)
         return status;
-    status = symm__cuda_enter(calls->backend, &scope);
+    status = symm__cuda_follow_relay(call->team, stream, &follow);
+    if (status == SYMM_OK)
+        status = symm__cuda_enter(calls->backend, &scope);
     if (status == SYMM_OK) {
         status = run(call, (CUstream)stream);
         symm__cuda_leave(&scope);
     }
+    symm__cuda_follow_end(&follow, status == SYMM_OK);
     if (status != SYMM_OK) {
         status = symm__engine_failed(call->team, status, call->what, call->site);
         symm__cuda_abort(call->team, status);

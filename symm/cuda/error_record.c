@@ -29,6 +29,8 @@
 struct facts {
     symm_status status;
     uint32_t channel, tag, counter, missing, signal;
+    uint32_t
+        before; /* 1 + the number of the team whose failed call was before it; 0: none */
     uint32_t queued; /* bit m: missing member m's host had queued the call */
     uint64_t seen[SYMM_DEVICE_RANKS];
     double deadline; /* seconds, of the team */
@@ -68,6 +70,11 @@ static void facts_read(const symm_team *team, struct facts *facts)
     facts->queued =
         __atomic_load_n(&symm__cuda_extended(team->cuda)->held_up, __ATOMIC_RELAXED) &
         facts->missing;
+    if (facts->status == SYMM_ERR_ABORTED)
+        facts->before =
+            __atomic_load_n(&symm__cuda_extended(team->cuda)->before, __ATOMIC_RELAXED);
+    else
+        facts->before = 0;
     for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
         facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
     if (facts->channel > SYMM_CHANNELS)
@@ -511,6 +518,24 @@ static symm_status report_withdrawn(symm_team *team, const struct facts *facts)
         tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
 }
 
+/* The call did nothing: the one before it on its stream, of another team, has failed. */
+static symm_status report_before(symm_team *team, const struct facts *facts)
+{
+    char other[24] = "the world", mine[176];
+    struct symm_site site;
+
+    if (facts->before > 1)
+        snprintf(other, sizeof(other), "team %u", facts->before - 1);
+    if (is_signal(facts))
+        symm__site_name_text(signal_site(team, facts->tag, &site), mine, sizeof(mine));
+    else
+        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine));
+    return symm__team_fail(team, SYMM_ERR_ABORTED,
+                           "rank %d did not make %s: the call before it on its stream, "
+                           "of %s, has failed",
+                           team->ctx->rank, mine, other);
+}
+
 /* A peer's withdrawal has a reason that the peer will tell, or has told and gone. */
 static bool has_reason(const symm_team *team, const struct facts *facts)
 {
@@ -533,6 +558,8 @@ static symm_status explain(symm_team *team, const struct facts *facts, bool wait
         return status;
     if (facts->status == SYMM_ERR_MISMATCH)
         return report_mismatch(team, facts);
+    if (facts->before != 0)
+        return report_before(team, facts);
     if (has_reason(team, facts)) {
         status = look_for_dead(team, facts, true);
         if (status != SYMM_OK || !waited)
@@ -618,6 +645,8 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
 
 symm_status symm__cuda_team_poll(symm_team *team)
 {
+    symm_status status;
+
     if (team->wide && team->wide->node &&
         symm__cuda_team_poll(team->wide->node) != SYMM_OK)
         return symm__wide_look(team);
@@ -625,6 +654,11 @@ symm_status symm__cuda_team_poll(symm_team *team)
     if (__builtin_expect(
             __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&
         __builtin_expect(!is_aborted(team), 1))
-        return symm__team_failed(team);
-    return symm__cuda_diagnose(team, true);
+        status = symm__team_failed(team);
+    else
+        status = symm__cuda_diagnose(team, true);
+    if (__builtin_expect(status != SYMM_OK,
+                         0)) /* relaxed: a flag, see stream_order.h */
+        __atomic_store_n(&team->cuda->known, 1, __ATOMIC_RELAXED);
+    return status;
 }

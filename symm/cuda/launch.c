@@ -15,6 +15,7 @@
 #include "call/channel.h"
 #include "cuda/budget.h"
 #include "cuda/channel.h"
+#include "cuda/stream_order.h"
 #include "util/clock.h"
 #include "util/status.h"
 
@@ -385,7 +386,8 @@ static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *
     const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
     const uint32_t sequence = lane->sequence, blocks = lane->blocks;
     struct symm_cuda_work *work = NULL;
-    symm_status status = SYMM_OK;
+    struct symm_cuda_follow follow;
+    symm_status status;
 
     entry->args.result = NULL;
     entry->args.sequence =
@@ -394,12 +396,15 @@ static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *
         entry->args.flags |= SYMM_CUDA_TOLD;
     __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
                      __ATOMIC_RELAXED); /* for a sentence */
-    if (handle)
+    status = symm__cuda_follow_begin(lane->team, lane, lane->stream,
+                                     (uint32_t)lane->index, &entry->args, &follow);
+    if (status == SYMM_OK && handle)
         status =
             symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
     if (status == SYMM_OK)
         status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
                                   &entry->args, lane->stream, symm__kind_name(kind));
+    symm__cuda_follow_end(&follow, status == SYMM_OK);
     if (status != SYMM_OK) { /* nothing was launched: peers count as many launches */
         lane->sequence = sequence;
         lane->blocks = blocks;

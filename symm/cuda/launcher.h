@@ -6,7 +6,8 @@
  * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
  * watcher while it looks at them; launcher->pool guards events, result slots and handles.
  * The first may be held when the second is taken. Neither is taken by a call without a
- * handle.
+ * handle, unless it follows another team's call on its stream. launcher->order is taken by
+ * each call; launcher->lock may be taken while it is held.
  */
 #ifndef SYMM_CUDA_LAUNCHER_H
 #define SYMM_CUDA_LAUNCHER_H
@@ -45,7 +46,9 @@ struct symm_cuda_team {
     double withdrawn; /* when a peer was first seen to have given up without a reason */
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
-    int marked; /* atomic: streams have waited where the host may end the wait */
+    int known;     /* atomic: the caller has been told that the team has failed */
+    int followers; /* atomic: launches under way of calls behind this team's */
+    int marked;    /* atomic: streams have waited where the host may end the wait */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
     struct symm_cuda_map
         keys; /* by stream that lost its channel: its last key; owned */
@@ -107,7 +110,9 @@ struct symm_cuda_calls {
     struct symm_cuda_wait *waits;
     int endings;   /* of streams, teams and the context that wait for the device now */
     double ending; /* since when there are some */
-    pthread_mutex_t peeking; /* around a word's way from the device */
+    pthread_mutex_t peeking;   /* around a word's way from the device */
+    pthread_mutex_t order;     /* guards `last` */
+    struct symm_cuda_map last; /* stream_order.c: by stream; owned */
     pthread_mutex_t pool;
     CUevent *events; /* idle ones; owned */
     size_t event_count, event_capacity;

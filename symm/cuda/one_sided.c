@@ -26,6 +26,7 @@
 
 #include "call/channel.h"
 #include "cuda/launcher.h"
+#include "cuda/stream_order.h"
 #include "util/clock.h"
 #include "util/status.h"
 
@@ -74,6 +75,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
         .signal = t->signal};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
+    struct symm_cuda_follow follow;
     void *function = NULL;
     symm_status status;
 
@@ -84,8 +86,14 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     args.team.timeout = symm__nanoseconds(t->deadline);
     __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
                      __ATOMIC_RELAXED);
-    return symm__cuda_start(team->ctx->launcher, function, shape, &args, stream,
-                            t->what);
+    status = symm__cuda_follow_begin(
+        team, channel < SYMM_CHANNELS ? &team->lane[channel] : NULL, stream,
+        (uint32_t)channel, &args, &follow);
+    if (status == SYMM_OK)
+        status = symm__cuda_start(team->ctx->launcher, function, shape, &args, stream,
+                                  t->what);
+    symm__cuda_follow_end(&follow, status == SYMM_OK);
+    return status;
 }
 
 /* ---- By copy engine ------------------------------------------------------------------- */
@@ -275,6 +283,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     struct symm_cuda_calls *calls = t->team->ctx->launcher;
     struct symm_cuda_scope scope;
     struct symm_cuda_work *work = NULL;
+    struct symm_cuda_follow follow;
     uint32_t *result = NULL;
     bool engine = false;
     symm_status status = wants_engine(t, &engine);
@@ -292,11 +301,14 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     if (!engine) {
         status = by_kernel(t, (CUstream)stream, result);
     } else {
-        status = symm__cuda_enter(calls->backend, &scope);
+        status = symm__cuda_follow_relay(t->team, stream, &follow);
+        if (status == SYMM_OK)
+            status = symm__cuda_enter(calls->backend, &scope);
         if (status == SYMM_OK) {
             status = by_engine(t, (CUstream)stream);
             symm__cuda_leave(&scope);
         }
+        symm__cuda_follow_end(&follow, status == SYMM_OK);
     }
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }

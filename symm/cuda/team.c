@@ -13,6 +13,7 @@
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "cuda/channel_table.h"
+#include "cuda/stream_order.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -132,6 +133,7 @@ static symm_status launcher_create(symm_ctx *ctx)
     pthread_mutex_init(&calls->lock, NULL);
     pthread_mutex_init(&calls->peeking, NULL);
     pthread_mutex_init(&calls->pool, NULL);
+    pthread_mutex_init(&calls->order, NULL);
     status = symm__cuda_pool_open(calls);
     if (status != SYMM_OK)
         goto err_calls;
@@ -145,6 +147,7 @@ static symm_status launcher_create(symm_ctx *ctx)
 err_pool:
     symm__cuda_pool_close(calls);
 err_calls:
+    pthread_mutex_destroy(&calls->order);
     pthread_mutex_destroy(&calls->pool);
     pthread_mutex_destroy(&calls->peeking);
     pthread_mutex_destroy(&calls->lock);
@@ -158,6 +161,8 @@ static void launcher_destroy(symm_ctx *ctx)
 
     symm__cuda_watch_stop(calls);
     symm__cuda_pool_close(calls);
+    symm__cuda_map_free(&calls->last);
+    pthread_mutex_destroy(&calls->order);
     pthread_mutex_destroy(&calls->pool);
     pthread_mutex_destroy(&calls->peeking);
     pthread_mutex_destroy(&calls->lock);
@@ -323,6 +328,7 @@ void symm__cuda_team_close(symm_team *team)
     }
     if (symm__team_failed(team) != SYMM_OK)
         symm__cuda_engine_abort(team); /* what it has begun might never end */
+    symm__cuda_follow_forget(team->cuda);
     symm__cuda_ending(team->ctx, true);
     drained = drain(team, counters);
     symm__cuda_ending(team->ctx, false);

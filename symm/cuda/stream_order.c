@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* stream_order.c - see stream_order.h. */
+#include "cuda/stream_order.h"
+
+#include "call/hierarchical.h"
+#include "cuda/channel.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+#define SLICE_SECONDS 0.0001
+
+/* A capture's id, told from streams' ids. */
+#define CAPTURE(id) ((uint64_t)(id) | UINT64_C(1) << 62)
+
+static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
+{
+    return (uintptr_t)&cuda->state->failed[16 * channel];
+}
+
+/* The team that counts: of a team over several hosts its part on this one, which has its
+ * kernels and fails with it. */
+static symm_team *own_of(symm_team *team)
+{
+    return team->wide && team->wide->node ? team->wide->node : team;
+}
+
+/* The number by which the stream's calls are ordered; 0: its calls follow no others. */
+static symm_status order_id(symm_team *team, const struct symm_lane *lane, void *stream,
+                            uint64_t *id)
+{
+    const struct symm_cuda_driver *driver = team->ctx->launcher->driver;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t number = 0;
+
+    if (lane && lane->stream_id != 0 && !lane->captured) {
+        *id = lane->stream_id;
+        return SYMM_OK;
+    }
+    *id = 0;
+    if (stream && driver->cuStreamGetCaptureInfo &&
+        driver->cuStreamGetCaptureInfo((CUstream)stream, &capture, &number, NULL, NULL,
+                                       NULL, NULL) == CUDA_SUCCESS &&
+        capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+        *id = symm__cuda_mix(CAPTURE(number), (uintptr_t)stream);
+        return SYMM_OK;
+    }
+    return symm__cuda_stream_id(team->ctx, stream, id);
+}
+
+/* The team of this context whose state the word is in; NULL: it has ended. */
+static struct symm_cuda_team *team_of(struct symm_cuda_calls *calls, uint64_t mark)
+{
+    struct symm_cuda_team *cuda;
+
+    pthread_mutex_lock(&calls->lock);
+    for (cuda = calls->teams; cuda; cuda = cuda->next)
+        if (mark - mark_of(cuda, 0) < sizeof(cuda->state->failed))
+            break;
+    pthread_mutex_unlock(&calls->lock);
+    return cuda;
+}
+
+symm_status symm__cuda_follow_begin(symm_team *team, const struct symm_lane *lane,
+                                    void *stream, uint32_t channel,
+                                    struct symm_cuda_args *args,
+                                    struct symm_cuda_follow *follow)
+{
+    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_team *const own = own_of(team)->cuda, *other = NULL;
+    symm_status status;
+
+    *follow = (struct symm_cuda_follow){.calls = calls, .mark = mark_of(own, channel)};
+    args->flags &= SYMM_CUDA_BEFORE - 1;
+    status = order_id(team, lane, stream, &follow->id);
+    if (status != SYMM_OK || follow->id == 0)
+        return status;
+    pthread_mutex_lock(&calls->order);
+    follow->last = symm__cuda_map_value(&calls->last, follow->id);
+    if (follow->last == 0 && !symm__cuda_map_reserve(&calls->last, 1))
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's last call");
+    if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
+        follow->last != 0)
+        other = team_of(calls, follow->last);
+    if (other && !__atomic_load_n(&other->known, __ATOMIC_RELAXED)) {
+        __atomic_add_fetch(&other->followers, 1, __ATOMIC_RELAXED);
+        follow->before = other;
+        args->before = other->state;
+        args->before_team = other->team->number;
+        args->flags |=
+            SYMM_CUDA_BEFORE | (uint32_t)((follow->last - mark_of(other, 0)) / 64)
+                                   << SYMM_CUDA_BEFORE_SHIFT;
+    }
+    pthread_mutex_unlock(&calls->order);
+    return status;
+}
+
+void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
+{
+    struct symm_cuda_calls *calls = follow->calls;
+
+    if (launched && follow->id != 0 && follow->last != follow->mark) {
+        pthread_mutex_lock(&calls->order);
+        symm__cuda_map_set(&calls->last, follow->id, follow->mark);
+        pthread_mutex_unlock(&calls->order);
+    }
+    if (follow->before) /* release: pairs with the acquire in follow_forget */
+        __atomic_sub_fetch(&follow->before->followers, 1, __ATOMIC_RELEASE);
+}
+
+symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
+                                    struct symm_cuda_follow *follow)
+{
+    const int channel = symm__cuda_channel_of(team, stream);
+    const struct symm_lane *lane =
+        channel < SYMM_CHANNELS ? &team->lane[channel] : NULL;
+    struct symm_cuda_args args = {.team = own_of(team)->device,
+                                  .channel = (uint32_t)channel,
+                                  .kind = SYMM_CUDA_PUT,
+                                  .dtype = SYMM_UINT8,
+                                  .peer = own_of(team)->rank,
+                                  .signal = -1};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+    void *function = NULL;
+    symm_status status =
+        symm__cuda_follow_begin(team, lane, stream, (uint32_t)channel, &args, follow);
+
+    if (status != SYMM_OK || !follow->before)
+        return status;
+    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, team->ctx->processors, &kernel, &shape);
+    status = symm__cuda_function(team->ctx, &kernel, &function);
+    if (status != SYMM_OK)
+        return status;
+    return symm__cuda_start(follow->calls, function, shape, &args, (CUstream)stream,
+                            "a look at the call before");
+}
+
+void symm__cuda_follow_forget(struct symm_cuda_team *cuda)
+{
+    struct symm_cuda_calls *calls = cuda->team->ctx->launcher;
+
+    pthread_mutex_lock(&calls->order);
+    for (size_t i = 0; i < calls->last.capacity; i++)
+        if (calls->last.pair[i].value - mark_of(cuda, 0) < sizeof(cuda->state->failed))
+            calls->last.pair[i].value = 0;
+    pthread_mutex_unlock(&calls->order);
+    while (__atomic_load_n(&cuda->followers, __ATOMIC_ACQUIRE) != 0)
+        symm__sleep(SLICE_SECONDS);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream_order.h - which team made the last call on a stream, so that a call of another team
+ * behind a failed one does not say SYMM_OK.
+ *
+ * A team's kernels look at marks of their own team only. Where the call before on the stream
+ * is another team's, the launch gets that team's state (symm_cuda_args.before) and the kernel
+ * looks there, too; on a mark it makes its own team fail. So marks pass from call to call along
+ * the stream, without the host. A failure that an API call has returned on this rank is not
+ * passed on any more: the caller knows it, and may use the stream with other teams.
+ *
+ * Calls of one stream are ordered by their caller. Streams are known by their ids; in a
+ * capture by the capture's id, so calls of one graph follow each other and no others.
+ * A call between begin and end keeps the other team's state allocated.
+ *
+ * Cost: a lock and a look into a table for each call; a call that follows another team's reads
+ * two words more.
+ */
+#ifndef SYMM_CUDA_STREAM_ORDER_H
+#define SYMM_CUDA_STREAM_ORDER_H
+
+#include "cuda/launcher.h"
+
+struct symm_cuda_follow {
+    struct symm_cuda_calls *calls;
+    struct symm_cuda_team *before; /* the other team; NULL: none */
+    uint64_t id, mark,
+        last; /* the stream; addresses of failed words: own, the last call's */
+};
+
+/* Before a launch on the stream: fills args->before. channel: whose failed word the call has;
+ * lane: the stream's, or NULL. SYMM_ERR_NOMEM. */
+symm_status symm__cuda_follow_begin(symm_team *team, const struct symm_lane *lane,
+                                    void *stream, uint32_t channel,
+                                    struct symm_cuda_args *args,
+                                    struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
+/* After it. launched: the call is the stream's last one now. */
+void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched);
+/*
+ * Around operations that are no kernels of ours (copy engine, an engine's): where the call
+ * before is another team's, begin puts a kernel on the stream that looks at its marks.
+ */
+symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
+                                    struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
+/* The team ends: no call follows it any more, and no launch still reads its state. */
+void symm__cuda_follow_forget(struct symm_cuda_team *cuda);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_follow.c - calls of several teams one behind the other on a stream: none that is
+ * behind a failed one ends well, on any rank, and the stream serves other teams afterwards.
+ * ctest: cost 15
+ */
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECONDS HARNESS_AMPLE
+#define COUNT   ((size_t)256)
+#define SHORT   0.25 /* a deadline that is to expire */
+#define TEAMS   4    /* that are split; the first one fails */
+
+/* What rank 1 never answers; what is queued behind it with another team. */
+enum first { COLLECTIVE, SIGNAL, TOKEN, FIRSTS };
+enum next { REDUCE, BARRIER, PUT, WAIT, COPY_ENGINE, NEXTS };
+
+struct scene {
+    enum first first;
+    enum next next;
+    bool own;     /* on a stream of its own, else the default one */
+    bool capture; /* both calls are in one graph */
+};
+
+struct stage {
+    symm_ctx *ctx;
+    symm_team *world, *team[TEAMS];
+    struct perf_gpu *gpu;
+    struct device_area in, out, heap[TEAMS];
+    void *stream;
+    int rank;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx, bool own)
+{
+    memset(s, 0, sizeof(*s));
+    s->ctx = ctx;
+    s->world = symm_team_world(ctx);
+    s->rank = symm_team_rank(s->world);
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, 65536));
+    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, 65536));
+    for (int i = 0; i < TEAMS; i++) {
+        CHECK_OK(symm_team_split(s->world, 0, s->rank, &s->team[i]));
+        CHECK_ZERO(device_area_open(&s->heap[i], s->gpu, s->team[i], 65536));
+        CHECK_OK(symm_rendezvous(s->team[i]));
+    }
+    if (own)
+        CHECK_OK(symm_stream_create(ctx, &s->stream));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    for (int i = 0; i < TEAMS; i++) {
+        device_area_close(&s->heap[i]);
+        symm_team_destroy(s->team[i]);
+    }
+    if (s->stream)
+        symm_stream_destroy(s->ctx, s->stream);
+    device_area_close(&s->in);
+    device_area_close(&s->out);
+    perf_gpu_close(s->gpu);
+}
+
+static symm_status reduce(struct stage *s, int team, const symm_call *call,
+                          symm_work **work)
+{
+    return symm_all_reduce(s->team[team], s->in.device, s->out.device, COUNT,
+                           SYMM_INT32, SYMM_SUM, call, work);
+}
+
+/* Of rank 0, on the first team, in vain. */
+static symm_status fail_first(struct stage *s, enum first first)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = "vain",
+                            .stream = s->stream,
+                            .algorithm = first == TOKEN ? "copy_engine" : NULL,
+                            .deadline = SHORT};
+
+    return first == COLLECTIVE ? reduce(s, 0, &call, NULL)
+                               : symm_signal_wait(s->team[0], 1, 7, &call);
+}
+
+static symm_status queue_next(struct stage *s, int team, enum next next,
+                              symm_work **work)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = "after",
+                            .stream = s->stream,
+                            .algorithm = next == COPY_ENGINE ? "copy_engine" : NULL,
+                            .deadline = SECONDS};
+    void *there = s->heap[team].device;
+
+    switch (next) {
+    case REDUCE:
+        return reduce(s, team, &call, work);
+    case BARRIER:
+        return symm_barrier(s->team[team], &call, work);
+    case WAIT: /* the signal was raised before: only the mark can end it badly */
+        return symm_signal_wait(s->team[team], 1, 5, &call);
+    default:
+        return symm_put_signal(s->team[team], there, s->in.device, 64, 1, 3, &call,
+                               work);
+    }
+}
+
+/* Until the team has failed, as it must have on every member; what with? */
+static int await_failure(struct stage *s, int team)
+{
+    const double begin = harness_now();
+    symm_status status = SYMM_OK;
+
+    while (status == SYMM_OK && harness_now() - begin < SECONDS) {
+        harness_sleep(0.01);
+        status = symm_signal(s->team[team], 1 - s->rank, 9, NULL);
+    }
+    CHECK_MESSAGE(status == SYMM_ERR_ABORTED, "rank %d, team %d: %s, %s", s->rank, team,
+                  symm_status_name(status), symm_last_error());
+    CHECK_ERROR("rank 0 did not make");
+    CHECK_ERROR("the call before it on its stream");
+    return 0;
+}
+
+static int queue_all(struct stage *s, const struct scene *scene, symm_work **work)
+{
+    symm_work **handle =
+        scene->capture || scene->next == WAIT ? NULL : &work[0]; /* a wait has none */
+
+    if (s->rank == 0)
+        CHECK_OK(fail_first(s, scene->first));
+    if (s->rank == 0 || scene->next <= BARRIER)
+        CHECK_OK(queue_next(s, 1, scene->next, handle));
+    CHECK_OK(queue_next(s, 2, REDUCE, scene->capture ? NULL : &work[1])); /* a chain */
+    return 0;
+}
+
+static int follow(symm_ctx *ctx, void *arg)
+{
+    const struct scene *scene = arg;
+    const symm_call other = {.size = sizeof(other), .deadline = SECONDS};
+    symm_work *work[2] = {NULL, NULL};
+    void *graph = NULL;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, scene->own));
+    for (int team = 0; team < TEAMS; team++) /* functions are loaded, signal 5 raised */
+        CHECK_OK(reduce(&s, team, &other, NULL));
+    if (scene->next == WAIT && s.rank == 1)
+        CHECK_OK(symm_signal(s.team[1], 0, 5, &other));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    CHECK_OK(symm_barrier(s.world, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    if (scene->capture)
+        CHECK_ZERO(perf_gpu_capture(s.gpu, s.stream));
+    CHECK_ZERO(queue_all(&s, scene, work));
+    if (scene->capture) {
+        CHECK_ZERO(perf_gpu_captured(s.gpu, s.stream, &graph));
+        CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.stream));
+    }
+    for (int i = 0; i < 2; i++)
+        if (work[i]) {
+            symm_status status = symm_work_synchronize(work[i], SECONDS);
+
+            CHECK_MESSAGE(status == SYMM_ERR_ABORTED, "rank %d, call %d: %s, %s",
+                          s.rank, i, symm_status_name(status), symm_last_error());
+            symm_work_release(work[i]);
+        }
+    CHECK_ZERO(await_failure(&s, 1));
+    CHECK_ZERO(await_failure(&s, 2));
+    if (s.rank == 0)
+        CHECK_STATUS(symm_signal(s.team[0], 1, 9, NULL), SYMM_ERR_TIMEOUT);
+    /* Now the caller knows: the stream is good for other teams. */
+    CHECK_OK(queue_next(&s, 3, REDUCE, &work[0]));
+    CHECK_OK(symm_work_synchronize(work[0], SECONDS));
+    symm_work_release(work[0]);
+    if (graph)
+        perf_gpu_graph_free(s.gpu, graph);
+    stage_close(&s);
+    return 0;
+}
+
+static void run(const struct scene *scene)
+{
+    struct scene *shared = harness_shared(sizeof(*shared));
+
+    *shared = *scene;
+    assert_int_equal(harness_run(&(struct harness){.ranks = 2,
+                                                   .mode = HARNESS_PROCESSES,
+                                                   .body = follow,
+                                                   .arg = shared,
+                                                   .deadline = HARNESS_AMPLE}),
+                     0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
+static void test_follow(void **unused)
+{
+    (void)unused;
+    for (int first = 0; first < FIRSTS; first++)
+        for (int next = 0; next < NEXTS; next++)
+            run(&(struct scene){first, next, .own = (first + next) % 2});
+}
+
+static void test_captured(void **unused)
+{
+    (void)unused;
+    for (int first = 0; first < TOKEN; first++) /* a wait in a graph has no deadline */
+        run(&(struct scene){first, REDUCE, .own = true, .capture = true});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_follow),
+                                       cmocka_unit_test(test_captured)};
+
+    device_suite();
+    if (device_ranks(2) < 2)
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
