@@ -15,35 +15,12 @@
 #include "symm/device.h"
 #include "symm/symm.h"
 
-/* X(ID, name): the algorithms by the names that symm_call.algorithm takes. */
-#define SYMM_ALGORITHM_MAP(X)                                                          \
-    X(COPY_IN, "copy_in")                                                              \
-    X(ONE_SHOT_PULL, "one_shot_pull")                                                  \
-    X(TWO_SHOT_INPLACE, "two_shot_inplace")                                            \
-    X(TWO_SHOT_PULL, "two_shot_pull")                                                  \
-    X(LL_PUSH, "ll_push")                                                              \
-    X(LAMPORT_PUSH, "lamport_push")                                                    \
-    X(TWO_SHOT_PUSH, "two_shot_push")                                                  \
-    X(COPY_ENGINE, "copy_engine")                                                      \
-    X(MULTIMEM_ONE_SHOT, "multimem_one_shot")                                          \
-    X(MULTIMEM_TWO_SHOT, "multimem_two_shot")                                          \
-    X(ENGINE, "engine")
-
-enum symm_algorithm {
-#define SYMM_ALGORITHM_ENUM(id, name) SYMM_ALGORITHM_##id,
-    SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_ENUM)
-#undef SYMM_ALGORITHM_ENUM
-        SYMM_ALGORITHM_COUNT
-};
-
 enum symm_kind {
     SYMM_KIND_BARRIER,
-    SYMM_KIND_ALL_REDUCE,
-    SYMM_KIND_REDUCE_SCATTER,
-    SYMM_KIND_ALL_GATHER,
-    SYMM_KIND_BROADCAST,
-    SYMM_KIND_ALL_TO_ALL,
-    SYMM_KIND_COUNT
+#define SYMM_KIND_ENUM(id, value, name) SYMM_KIND_##id = value,
+    SYMM_COLLECTIVE_MAP(SYMM_KIND_ENUM)
+#undef SYMM_KIND_ENUM
+        SYMM_KIND_COUNT
 };
 
 /* The barriers of a call that a plan has placed; any other call has both. */
@@ -101,7 +78,6 @@ symm_status symm__k_planned(struct symm_state *state, const struct symm_args *ar
 /* What the algorithm does between its barriers, given that it has a kernel for it. */
 symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorithm,
                                size_t bytes);
-const char *symm__algorithm_name(enum symm_algorithm algorithm);
 const char *symm__kind_name(enum symm_kind kind); /* "all_reduce" */
 
 #endif

@@ -197,21 +197,21 @@ static bool add_collective(struct world *w, struct action *a)
 
     a->in_place = true;
     switch (a->planned->algorithm) {
-    case SYMM_PLAN_ONE_SHOT_PULL:
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         in = ALL;
         a->in_place = false;
         break;
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         in = ALL;
         a->inside = true;
         break;
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         in = out = ALL;
         a->in_place = broadcast || kind == SYMM_PROGRAM_ALL_REDUCE;
         break;
-    case SYMM_PLAN_COPY_ENGINE:
+    case SYMM_ALGORITHM_COPY_ENGINE:
         out = broadcast ? BY_ROOT : ALL;
         a->in_place = broadcast;
         break;

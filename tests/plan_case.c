@@ -290,7 +290,7 @@ static struct plan_case *new_case(const symm_program *program)
         if (!op->site || op->kind == SYMM_PROGRAM_WAIT)
             continue;
         plan->ops[plan->op_count++] = (symm_plan_op){
-            .site = op->site, .algorithm = SYMM_PLAN_PUT, .channel = op->stream};
+            .site = op->site, .algorithm = SYMM_ALGORITHM_PUT, .channel = op->stream};
     }
     return c;
 }
@@ -298,11 +298,11 @@ static struct plan_case *new_case(const symm_program *program)
 symm_status plan_case_make(symm_program *program, uint64_t *random, symm_plan **plan)
 {
     symm_plan_options options = {.size = sizeof(options), .time_limit = 0.1};
-    const int algorithm = below(random, 2 * SYMM_PLAN_PUT);
+    const int algorithm = below(random, 2 * SYMM_ALGORITHM_PUT);
 
     options.fast = below(random, 2);
-    if (algorithm < SYMM_PLAN_PUT) {
-        options.algorithm = symm_plan_algorithm_name((symm_plan_algorithm)algorithm);
+    if (algorithm < SYMM_ALGORITHM_PUT) {
+        options.algorithm = symm_algorithm_name((symm_algorithm)algorithm);
         if (symm_plan_make(program, &options, plan) == SYMM_OK)
             return SYMM_OK;
         options.algorithm = NULL; /* it may not be able to do all of them */
@@ -337,8 +337,8 @@ struct plan_case *plan_case_dedicated(const symm_program *program)
         p->entry_barrier = true;
         p->exit_barrier = op->kind != SYMM_PROGRAM_PUT;
         if (op->kind != SYMM_PROGRAM_PUT)
-            p->algorithm =
-                op->in == op->out ? SYMM_PLAN_TWO_SHOT_PULL : SYMM_PLAN_ONE_SHOT_PULL;
+            p->algorithm = op->in == op->out ? SYMM_ALGORITHM_TWO_SHOT_PULL
+                                             : SYMM_ALGORITHM_ONE_SHOT_PULL;
     }
     plan_case_certify(c);
     return c;
@@ -367,13 +367,14 @@ struct plan_case *plan_case_random(const symm_program *program, uint64_t *random
         symm_plan_op *p = &c->plan.ops[i];
         p->entry_barrier = below(random, keep) != 0;
         p->exit_barrier = p->exit_barrier && below(random, keep) != 0;
-        if (p->algorithm == SYMM_PLAN_PUT || below(random, 2))
+        if (p->algorithm == SYMM_ALGORITHM_PUT || below(random, 2))
             continue;
-        p->algorithm = (symm_plan_algorithm)below(random, SYMM_PLAN_PUT);
-        if (out_of(program, i) < 0 && (p->algorithm == SYMM_PLAN_TWO_SHOT_INPLACE ||
-                                       p->algorithm == SYMM_PLAN_COPY_ENGINE ||
-                                       p->algorithm == SYMM_PLAN_MULTIMEM_TWO_SHOT))
-            p->algorithm = SYMM_PLAN_ONE_SHOT_PULL;
+        p->algorithm = (symm_algorithm)below(random, SYMM_ALGORITHM_PUT);
+        if (out_of(program, i) < 0 &&
+            (p->algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+             p->algorithm == SYMM_ALGORITHM_COPY_ENGINE ||
+             p->algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT))
+            p->algorithm = SYMM_ALGORITHM_ONE_SHOT_PULL;
     }
     fit_arena(&c->plan);
     return c;
@@ -411,7 +412,7 @@ struct plan_case *plan_case_copy(const symm_program *program, const symm_plan *p
 void plan_case_certify(struct plan_case *c)
 {
     const symm_program *program = c->program;
-    symm_plan_algorithm *algorithms =
+    symm_algorithm *algorithms =
         must(calloc((size_t)program->op_count + 1, sizeof(*algorithms)));
     struct plan_private private = {.plan = c->plan};
     struct order order;
@@ -491,7 +492,7 @@ void plan_case_print(const symm_program *program, const symm_plan *plan)
             fprintf(stderr,
                     " group %s in b%d out b%d count %zu root %d shift %d: %s%s%s",
                     program->groups[op->group].name, op->in, op->out, op->count,
-                    op->root, op->shift, symm_plan_algorithm_name(planned->algorithm),
+                    op->root, op->shift, symm_algorithm_name(planned->algorithm),
                     planned->entry_barrier ? " entry" : "",
                     planned->exit_barrier ? " exit" : "");
             planned++;

@@ -144,7 +144,7 @@ complain(struct job *job, int rank, const struct call *call, const char *format,
         snprintf(job->what[rank], sizeof(job->what[rank]),
                  "call %d of rank %d: %s by %s, %s %s, count %zu, in place %d: %s",
                  (int)(call - job->calls), rank, symm__kind_name(call->kind),
-                 symm__algorithm_name(call->algorithm), symm_dtype_name(call->dtype),
+                 symm_algorithm_name(call->algorithm), symm_dtype_name(call->dtype),
                  symm_op_name(call->op), call->count, call->in_place, text);
 }
 

@@ -46,6 +46,7 @@ static void names_and_tables(void **state)
 {
     symm_dtype dtype = SYMM_INT8;
     symm_op op = SYMM_MAX;
+    symm_algorithm algorithm = SYMM_ALGORITHM_COPY_IN;
     (void)state;
     assert_string_equal(symm_version(), SYMM_VERSION_STRING);
 #define NAME(name, value, text)                                                        \
@@ -68,6 +69,20 @@ static void names_and_tables(void **state)
     assert_int_equal(op, SYMM_##name);
     SYMM_OP_MAP(OP)
 #undef OP
+#define ALGORITHM(id, value, name)                                                     \
+    assert_int_equal(SYMM_ALGORITHM_##id, value);                                      \
+    assert_string_equal(symm_algorithm_name(SYMM_ALGORITHM_##id), name);               \
+    assert_int_equal(symm_algorithm_parse(name, &algorithm), SYMM_OK);                 \
+    assert_int_equal(algorithm, SYMM_ALGORITHM_##id);
+    SYMM_ALGORITHM_MAP(ALGORITHM)
+#undef ALGORITHM
+    assert_string_equal(symm_algorithm_name(SYMM_ALGORITHM_PUT), "put");
+    assert_null(symm_algorithm_name(SYMM_ALGORITHM_COUNT));
+    assert_null(symm_algorithm_name((symm_algorithm)-1));
+    assert_int_equal(symm_algorithm_parse("put", &algorithm), SYMM_ERR_INVALID);
+    assert_non_null(strstr(symm_last_error(), "'put', allowed: ll_push lamport_push"));
+    assert_int_equal(symm_algorithm_parse("ll_pus", &algorithm), SYMM_ERR_INVALID);
+    assert_int_equal(algorithm, SYMM_ALGORITHM_ENGINE);
     assert_int_equal(symm_dtype_size((symm_dtype)99), 0);
     assert_null(symm_dtype_name((symm_dtype)-1));
     assert_null(symm_op_name((symm_op)5));

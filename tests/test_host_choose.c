@@ -118,8 +118,8 @@ static void expect_choice(const struct symm_question *q, enum symm_algorithm wan
     told = strcmp(answer.reason, "the cheapest by the cost table") == 0;
     if (answer.algorithm != wanted || told != by_table)
         fail_msg("%zu bytes%s: %s by %s, not %s", q->bytes,
-                 q->overlap ? " in place" : "", symm__algorithm_name(answer.algorithm),
-                 answer.reason, symm__algorithm_name(wanted));
+                 q->overlap ? " in place" : "", symm_algorithm_name(answer.algorithm),
+                 answer.reason, symm_algorithm_name(wanted));
     assert_int_equal(symm__estimate(q, answer.algorithm).measured, by_table);
 }
 
@@ -455,7 +455,7 @@ static void test_also(void **state)
     assert_true(symm_costs_hash(costs) != 0);
     assert_int_equal(symm_costs_curve_at(costs, 0, &curve), SYMM_OK);
     assert_int_equal(curve.collective, SYMM_PROGRAM_ALL_REDUCE);
-    assert_int_equal(curve.algorithm, SYMM_PLAN_COPY_IN);
+    assert_int_equal(curve.algorithm, SYMM_ALGORITHM_COPY_IN);
     assert_string_equal(curve.data, "float32");
     assert_true(curve.in_place && curve.ranks == 2 && curve.count == 2);
     assert_true(curve.points[1].bytes == 4096 && curve.points[1].us == 2);

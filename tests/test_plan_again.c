@@ -58,7 +58,7 @@ static struct plan_case_edit draw_edit(const symm_program *program, enum change 
 /* The order and the lives of a plan, by the planner's own code. algorithms: free() it. */
 static void make_lives(const symm_program *program, const symm_plan *plan,
                        struct order *order, struct lifetimes *lives,
-                       symm_plan_algorithm **algorithms)
+                       symm_algorithm **algorithms)
 {
     bool enough;
     int planned = 0;
@@ -120,7 +120,7 @@ static void check_offsets(struct tally *tally, uint64_t seed,
                           const symm_program *program, const symm_plan *old,
                           const symm_plan *made)
 {
-    symm_plan_algorithm *algorithms;
+    symm_algorithm *algorithms;
     struct lifetimes lives;
     struct order order;
 

@@ -209,14 +209,19 @@ static void test_cycles(void **state)
 static void test_algorithms(void **state)
 {
     static const struct {
-        symm_plan_algorithm algorithm;
+        symm_algorithm algorithm;
         const char *safe_with; /* of " ", "e"ntry, e"x"it, "b"oth: those that do */
     } rows[] = {
-        {SYMM_PLAN_LL_PUSH, " exb"},        {SYMM_PLAN_LAMPORT_PUSH, " exb"},
-        {SYMM_PLAN_TWO_SHOT_PUSH, " exb"},  {SYMM_PLAN_COPY_IN, " exb"},
-        {SYMM_PLAN_ENGINE, " exb"},         {SYMM_PLAN_ONE_SHOT_PULL, "b"},
-        {SYMM_PLAN_MULTIMEM_ONE_SHOT, "b"}, {SYMM_PLAN_TWO_SHOT_PULL, "eb"},
-        {SYMM_PLAN_TWO_SHOT_INPLACE, "b"},  {SYMM_PLAN_MULTIMEM_TWO_SHOT, "b"},
+        {SYMM_ALGORITHM_LL_PUSH, " exb"},
+        {SYMM_ALGORITHM_LAMPORT_PUSH, " exb"},
+        {SYMM_ALGORITHM_TWO_SHOT_PUSH, " exb"},
+        {SYMM_ALGORITHM_COPY_IN, " exb"},
+        {SYMM_ALGORITHM_ENGINE, " exb"},
+        {SYMM_ALGORITHM_ONE_SHOT_PULL, "b"},
+        {SYMM_ALGORITHM_MULTIMEM_ONE_SHOT, "b"},
+        {SYMM_ALGORITHM_TWO_SHOT_PULL, "eb"},
+        {SYMM_ALGORITHM_TWO_SHOT_INPLACE, "b"},
+        {SYMM_ALGORITHM_MULTIMEM_TWO_SHOT, "b"},
     };
 
     (void)state;
@@ -230,7 +235,7 @@ static void test_algorithms(void **state)
             c->plan.ops[0].algorithm = rows[i].algorithm;
             c->plan.ops[0].entry_barrier = *with == 'e' || *with == 'b';
             c->plan.ops[0].exit_barrier = *with == 'x' || *with == 'b';
-            judge(symm_plan_algorithm_name(rows[i].algorithm), c,
+            judge(symm_algorithm_name(rows[i].algorithm), c,
                   strchr(rows[i].safe_with, *with) != NULL);
             done(c, p);
         }
@@ -241,14 +246,15 @@ static void test_objections(void **state)
 {
     static const struct {
         symm_program_kind kind;
-        symm_plan_algorithm algorithm;
+        symm_algorithm algorithm;
         const char *words;
     } rows[] = {
-        {SYMM_PROGRAM_ALL_GATHER, SYMM_PLAN_MULTIMEM_ONE_SHOT, "only reduces"},
-        {SYMM_PROGRAM_ALL_GATHER, SYMM_PLAN_TWO_SHOT_PULL, "does all_reduce only"},
-        {SYMM_PROGRAM_ALL_GATHER, SYMM_PLAN_TWO_SHOT_PUSH, "does all_reduce only"},
-        {SYMM_PROGRAM_ALL_GATHER, SYMM_PLAN_TWO_SHOT_INPLACE, "does all_reduce only"},
-        {SYMM_PROGRAM_ALL_REDUCE, SYMM_PLAN_COPY_ENGINE, "does not reduce"},
+        {SYMM_PROGRAM_ALL_GATHER, SYMM_ALGORITHM_MULTIMEM_ONE_SHOT, "only reduces"},
+        {SYMM_PROGRAM_ALL_GATHER, SYMM_ALGORITHM_TWO_SHOT_PULL, "does all_reduce only"},
+        {SYMM_PROGRAM_ALL_GATHER, SYMM_ALGORITHM_TWO_SHOT_PUSH, "does all_reduce only"},
+        {SYMM_PROGRAM_ALL_GATHER, SYMM_ALGORITHM_TWO_SHOT_INPLACE,
+         "does all_reduce only"},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_ALGORITHM_COPY_ENGINE, "does not reduce"},
     };
 
     (void)state;
@@ -276,7 +282,7 @@ static void test_in_place_around_the_circle(void **state)
         char name[64];
         reduce(p, "whole", 0, 0, 0);
         struct plan_case *c = plan_of(p);
-        c->plan.ops[0].algorithm = SYMM_PLAN_TWO_SHOT_PULL;
+        c->plan.ops[0].algorithm = SYMM_ALGORITHM_TWO_SHOT_PULL;
         c->plan.ops[0].entry_barrier = barriers & 1;
         c->plan.ops[0].exit_barrier = barriers & 2;
         snprintf(name, sizeof(name), "two_shot_pull in place, barriers %d", barriers);
@@ -298,10 +304,10 @@ static void test_engine_orders_nothing(void **state)
     struct plan_case *c = plan_of(p);
     c->plan.ops[0].exit_barrier = false;
     c->plan.ops[1].entry_barrier = c->plan.ops[1].exit_barrier = false;
-    c->plan.ops[1].algorithm = SYMM_PLAN_LL_PUSH;
+    c->plan.ops[1].algorithm = SYMM_ALGORITHM_LL_PUSH;
     plan_case_certify(c);
     assert_true(report_of(c).safe);
-    c->plan.ops[1].algorithm = SYMM_PLAN_ENGINE;
+    c->plan.ops[1].algorithm = SYMM_ALGORITHM_ENGINE;
     plan_case_certify(c);
     refused(c, "no barrier over both ranks");
     done(c, p);
@@ -644,10 +650,10 @@ static void test_one_op(void **state)
     reduce(p, "sum", 0, 0, 0);
     c = plan_of(p);
     judge("in place", c, true);
-    c->plan.ops[0].algorithm = SYMM_PLAN_ONE_SHOT_PULL;
+    c->plan.ops[0].algorithm = SYMM_ALGORITHM_ONE_SHOT_PULL;
     judge("in place, pulled", c, false);
     refused(c, "cannot be in place in buffer b0: with one_shot_pull");
-    c->plan.ops[0].algorithm = SYMM_PLAN_TWO_SHOT_INPLACE;
+    c->plan.ops[0].algorithm = SYMM_ALGORITHM_TWO_SHOT_INPLACE;
     judge("in place, two shots", c, true);
     done(c, p);
 
@@ -697,11 +703,11 @@ static void test_fit(void **state)
     c->plan.ops[1].site = "third";
     refused(c, "site second, is not in its place");
     c->plan.ops[1].site = "second";
-    c->plan.ops[1].algorithm = SYMM_PLAN_PUT;
+    c->plan.ops[1].algorithm = SYMM_ALGORITHM_PUT;
     refused(c, "put with an exit barrier is not for such an op");
-    c->plan.ops[1].algorithm = SYMM_PLAN_COPY_ENGINE;
+    c->plan.ops[1].algorithm = SYMM_ALGORITHM_COPY_ENGINE;
     refused(c, "`out` is private");
-    c->plan.ops[1].algorithm = SYMM_PLAN_ONE_SHOT_PULL;
+    c->plan.ops[1].algorithm = SYMM_ALGORITHM_ONE_SHOT_PULL;
     c->plan.ops[1].channel = -1;
     refused(c, "on channel -1");
     c->plan.ops[1].channel = 3;

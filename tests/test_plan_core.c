@@ -300,7 +300,7 @@ static void test_table_names(void **state)
             assert_int_equal(symm_plan_make(program, &options, &plan),
                              tables[t].wanted);
             for (int i = 0; plan && i < plan->op_count; i++)
-                assert_string_equal(symm_plan_algorithm_name(plan->ops[i].algorithm),
+                assert_string_equal(symm_algorithm_name(plan->ops[i].algorithm),
                                     tables[t].name);
             if (!plan)
                 assert_non_null(strstr(symm_last_error(), "ops[1] (all_reduce "));

@@ -95,16 +95,16 @@ static void algorithms(void **state)
 {
     (void)state;
     setenv("SYMM_CHECK", "plan", 1);
-    for (int a = 0; a < SYMM_PLAN_PUT; a++) {
-        const char *name = symm_plan_algorithm_name((symm_plan_algorithm)a);
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
+        const char *name = symm_algorithm_name((symm_algorithm)a);
         struct harness h = {.ranks = 3,
                             .mode = HARNESS_THREADS,
                             .body = body_right,
                             .arg = (void *)(uintptr_t)name};
 
         /* These need a symmetric result, or only copy. */
-        if (a == SYMM_PLAN_TWO_SHOT_INPLACE || a == SYMM_PLAN_MULTIMEM_TWO_SHOT ||
-            a == SYMM_PLAN_COPY_ENGINE)
+        if (a == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+            a == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT || a == SYMM_ALGORITHM_COPY_ENGINE)
             continue;
         plan_run_write(plan_run_cycle(3, 3), name, "plan", NULL);
         assert_int_equal(harness_run(&h), 0);

@@ -124,7 +124,7 @@ static void test_plans(void **state)
     symm_plan_options options = {.size = sizeof(options)};
     symm_plan_report report = {.size = sizeof(report)};
     symm_plan *plan, *none = NULL;
-    symm_plan_algorithm algorithm;
+    symm_algorithm algorithm;
     uint64_t hash;
     int before, after;
     char *text;
@@ -145,9 +145,9 @@ static void test_plans(void **state)
     INVALID("symm_plan_parse", symm_plan_parse("{}", 2, NULL, &none));
     INVALID("symm_plan_parse", symm_plan_parse("{}", 2, "x", NULL));
     assert_null(none);
-    INVALID("symm_plan_algorithm_parse", symm_plan_algorithm_parse(NULL, &algorithm));
-    INVALID("symm_plan_algorithm_parse", symm_plan_algorithm_parse("engine", NULL));
-    assert_null(symm_plan_algorithm_name((symm_plan_algorithm)99));
+    INVALID("symm_algorithm_parse", symm_algorithm_parse(NULL, &algorithm));
+    INVALID("symm_algorithm_parse", symm_algorithm_parse("engine", NULL));
+    assert_null(symm_algorithm_name((symm_algorithm)99));
     GOOD(symm_plan_make(p, NULL, &plan));
     INVALID("symm_plan_write", symm_plan_write(NULL, "/nowhere/x"));
     INVALID("symm_plan_write", symm_plan_write(plan, NULL));

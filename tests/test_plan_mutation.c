@@ -169,9 +169,9 @@ static void change_algorithms(struct run *run, const symm_program *program,
             continue;
         struct plan_case *c = plan_case_copy(program, plan);
         c->plan.ops[k].algorithm =
-            planned[k].algorithm == SYMM_PLAN_ONE_SHOT_PULL && op->out >= 0
-                ? SYMM_PLAN_TWO_SHOT_INPLACE
-                : SYMM_PLAN_ONE_SHOT_PULL;
+            planned[k].algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL && op->out >= 0
+                ? SYMM_ALGORITHM_TWO_SHOT_INPLACE
+                : SYMM_ALGORITHM_ONE_SHOT_PULL;
         if (op->kind != SYMM_PROGRAM_PUT)
             judge(run, ALGORITHM_CHANGED, c);
         plan_case_free(c);

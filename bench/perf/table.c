@@ -49,12 +49,12 @@ void table_add(struct table_set *set, size_t bytes, const struct perf_timing *ti
 static int barriers_of(int algorithm)
 {
     switch (algorithm) {
-    case SYMM_PLAN_ONE_SHOT_PULL:
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         return 2;
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return 1;
     default:
         return 0;
@@ -67,14 +67,14 @@ static double received(const struct table_set *set, int algorithm, double bytes)
     double n = set->ranks;
 
     switch (algorithm) {
-    case SYMM_PLAN_TWO_SHOT_PUSH:
-    case SYMM_PLAN_TWO_SHOT_PULL:
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_TWO_SHOT_PUSH:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         return 2 * bytes * (n - 1) / n;
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         return bytes;
-    case SYMM_PLAN_LL_PUSH:
+    case SYMM_ALGORITHM_LL_PUSH:
         return 2 * bytes * (n - 1);
     default:
         return bytes * (n - 1);
@@ -106,8 +106,7 @@ static json_t *lines_json(const struct table *table)
             continue;
         for (int a = 0; a < PERF_AUTOMATIC; a++)
             if (set->count[a] > 0)
-                json_object_set_new(lines,
-                                    symm_plan_algorithm_name((symm_plan_algorithm)a),
+                json_object_set_new(lines, symm_algorithm_name((symm_algorithm)a),
                                     line_json(set, a, table->barrier_us));
         break;
     }
@@ -167,7 +166,7 @@ static void write_curve(FILE *file, const struct table_set *set, int algorithm,
             "%s\n  {\"collective\": \"%s\", \"algorithm\": \"%s\", \"data\": \"%s\", "
             "\"in_place\": %s, \"ranks\": %d, \"points\": [",
             first ? "" : ",", perf_kind_name(set->kind),
-            symm_plan_algorithm_name((symm_plan_algorithm)algorithm), set->data,
+            symm_algorithm_name((symm_algorithm)algorithm), set->data,
             set->in_place ? "true" : "false", set->ranks);
     for (int p = 0; p < set->count[algorithm]; p++)
         fprintf(file, "%s[%.0f, %.5g]", p ? ", " : "", set->bytes[algorithm][p],

@@ -485,8 +485,8 @@ static symm_status regret_at(struct tune_team *team, const struct table_set *set
         printf("%5d  %-14s  %-7s  %-3s  %10zu  %-17s %9.2f  %-17s %9.2f  %7.1f\n",
                set->ranks, perf_kind_name(set->kind), set->data,
                set->in_place ? "in" : "out", bytes,
-               symm_plan_algorithm_name((symm_plan_algorithm)chosen), timing.us[chosen],
-               symm_plan_algorithm_name((symm_plan_algorithm)best), timing.us[best],
+               symm_algorithm_name((symm_algorithm)chosen), timing.us[chosen],
+               symm_algorithm_name((symm_algorithm)best), timing.us[best],
                100 * regret);
     fflush(stdout);
     return SYMM_OK;

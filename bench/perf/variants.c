@@ -59,10 +59,9 @@ symm_status perf_variants_call(struct perf_variants *variants, enum perf_kind ki
 
 static void name_algorithm(struct perf_variants *variants, int algorithm)
 {
-    variants->call.algorithm =
-        algorithm == PERF_AUTOMATIC
-            ? NULL
-            : symm_plan_algorithm_name((symm_plan_algorithm)algorithm);
+    variants->call.algorithm = algorithm == PERF_AUTOMATIC
+                                   ? NULL
+                                   : symm_algorithm_name((symm_algorithm)algorithm);
 }
 
 static symm_status settle(const struct perf_variants *variants)
@@ -272,7 +271,7 @@ symm_status perf_variants_choice(struct perf_variants *variants, size_t bytes,
     *algorithm = PERF_AUTOMATIC;
     told = strstr(symm_explain(variants->job.world), " took ");
     for (int a = 0; told && a < PERF_AUTOMATIC; a++) {
-        const char *name = symm_plan_algorithm_name((symm_plan_algorithm)a);
+        const char *name = symm_algorithm_name((symm_algorithm)a);
         size_t length = strlen(name);
 
         if (strncmp(told + 6, name, length) == 0 && told[6 + length] == ' ')

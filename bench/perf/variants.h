@@ -13,7 +13,8 @@
 #include "perf/case.h"
 #include "symm/plan.h"
 
-#define PERF_AUTOMATIC  SYMM_PLAN_PUT /* in place of an algorithm: the library chooses */
+#define PERF_AUTOMATIC                                                                 \
+    SYMM_ALGORITHM_PUT /* in place of an algorithm: the library chooses */
 #define PERF_ALGORITHMS (PERF_AUTOMATIC + 1)
 
 /* One team's calls. */

@@ -32,12 +32,8 @@ extern "C" {
 /* X(NAME, value, json_name) */
 #define SYMM_PROGRAM_KIND_MAP(X)                                                       \
     X(WRITE, 0, "write")                                                               \
-    X(READ, 1, "read")                                                                 \
-    X(ALL_REDUCE, 2, "all_reduce")                                                     \
-    X(REDUCE_SCATTER, 3, "reduce_scatter")                                             \
-    X(ALL_GATHER, 4, "all_gather")                                                     \
-    X(BROADCAST, 5, "broadcast")                                                       \
-    X(ALL_TO_ALL, 6, "all_to_all")                                                     \
+    SYMM_COLLECTIVE_MAP(X)                                                             \
+    X(READ, 6, "read")                                                                 \
     X(PUT, 7, "put")                                                                   \
     X(WAIT, 8, "wait")                                                                 \
     X(DEPEND, 9, "depend")
@@ -64,8 +60,8 @@ typedef struct symm_program_buffer {
     bool raw;         /* only `bytes` was given: fits any dtype */
     int dims;         /* 0 if raw */
     int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS]; /* elements */
-    size_t bytes;    /* of the extent */
-    size_t elements; /* of the extent */
+    size_t bytes;      /* of the extent */
+    size_t elements;   /* of the extent */
     uint64_t alloc_id; /* by which the program asks for it; default: 1 + its index */
 } symm_program_buffer;
 
@@ -189,34 +185,6 @@ symm_program_merge(const char *const *paths, int count, symm_program **program,
 SYMM_API symm_status symm_program_hash(const symm_program *program,
                                        uint64_t *hash) SYMM_MUST_CHECK;
 
-/* ---- Algorithms ------------------------------------------------------------------ */
-
-/* X(NAME, value, name): how a collective runs. docs/planner.md says what each touches. */
-#define SYMM_PLAN_ALGORITHM_MAP(X)                                                     \
-    X(LL_PUSH, 0, "ll_push")                                                           \
-    X(LAMPORT_PUSH, 1, "lamport_push")                                                 \
-    X(TWO_SHOT_PUSH, 2, "two_shot_push")                                               \
-    X(ONE_SHOT_PULL, 3, "one_shot_pull")                                               \
-    X(TWO_SHOT_PULL, 4, "two_shot_pull")                                               \
-    X(TWO_SHOT_INPLACE, 5, "two_shot_inplace")                                         \
-    X(COPY_IN, 6, "copy_in")                                                           \
-    X(COPY_ENGINE, 7, "copy_engine")                                                   \
-    X(MULTIMEM_ONE_SHOT, 8, "multimem_one_shot")                                       \
-    X(MULTIMEM_TWO_SHOT, 9, "multimem_two_shot")                                       \
-    X(ENGINE, 10, "engine")                                                            \
-    X(PUT, 11, "put") /* of the sites of puts, never of a collective */
-
-typedef enum symm_plan_algorithm {
-#define SYMM_PLAN_ALGORITHM_ENUM(name, value, text) SYMM_PLAN_##name = value,
-    SYMM_PLAN_ALGORITHM_MAP(SYMM_PLAN_ALGORITHM_ENUM)
-#undef SYMM_PLAN_ALGORITHM_ENUM
-        SYMM_PLAN_ALGORITHMS
-} symm_plan_algorithm;
-
-SYMM_API const char *symm_plan_algorithm_name(symm_plan_algorithm algorithm);
-SYMM_API symm_status symm_plan_algorithm_parse(
-    const char *name, symm_plan_algorithm *algorithm) SYMM_MUST_CHECK;
-
 /* ---- Costs ----------------------------------------------------------------------- */
 
 /* What calls, barriers and memory cost: measured ("symm-costs/1"), or built in. Opaque. */
@@ -236,7 +204,7 @@ typedef struct symm_costs_point {
 typedef struct symm_costs_curve {
     size_t size;
     symm_program_kind collective;
-    symm_plan_algorithm algorithm;
+    symm_algorithm algorithm;
     const char *
         data; /* "float32", "half", "float", "int32", "other"; "any": nothing is reduced */
     bool in_place;
@@ -270,7 +238,7 @@ typedef struct symm_plan_buffer {
 /* A collective or a put. */
 typedef struct symm_plan_op {
     const char *site;
-    symm_plan_algorithm algorithm;
+    symm_algorithm algorithm;
     int channel; /* of its group's team: ops of different streams never share one */
     bool entry_barrier, exit_barrier;
     /* Buffers whose bytes nobody touches from this op's end on a rank to their next write;
@@ -431,8 +399,8 @@ typedef struct symm_pack_item {
 
 typedef struct symm_pack_options {
     size_t size;
-    int64_t capacity;  /* > 0: find any placement within it; 0: the lowest peak */
-    int fast;          /* 1: milliseconds for up to 2,000 items, seconds for 1,000,000 */
+    int64_t capacity; /* > 0: find any placement within it; 0: the lowest peak */
+    int fast;         /* 1: milliseconds for up to 2,000 items, seconds for 1,000,000 */
     /* Seconds for the whole call, reading the clock throughout; 0 = none. The first
      * placement is made in any case. A search that is cut short by it may end elsewhere
      * next time; without a limit equal items give equal offsets. */

@@ -303,6 +303,43 @@ SYMM_API symm_status symm_alloc_id_free(symm_team *team,
 
 /* ---- Collectives ----------------------------------------------------------------- */
 
+/* X(NAME, value, name): the collectives that have data. */
+#define SYMM_COLLECTIVE_MAP(X)                                                         \
+    X(ALL_REDUCE, 1, "all_reduce")                                                     \
+    X(REDUCE_SCATTER, 2, "reduce_scatter")                                             \
+    X(ALL_GATHER, 3, "all_gather")                                                     \
+    X(BROADCAST, 4, "broadcast")                                                       \
+    X(ALL_TO_ALL, 5, "all_to_all")
+
+/* X(NAME, value, name): how a collective can run, as symm_call.algorithm, symm_explain and
+ * plans name it. Each backend has some of them. docs/planner.md says what each touches. */
+#define SYMM_ALGORITHM_MAP(X)                                                          \
+    X(LL_PUSH, 0, "ll_push")                                                           \
+    X(LAMPORT_PUSH, 1, "lamport_push")                                                 \
+    X(TWO_SHOT_PUSH, 2, "two_shot_push")                                               \
+    X(ONE_SHOT_PULL, 3, "one_shot_pull")                                               \
+    X(TWO_SHOT_PULL, 4, "two_shot_pull")                                               \
+    X(TWO_SHOT_INPLACE, 5, "two_shot_inplace")                                         \
+    X(COPY_IN, 6, "copy_in")                                                           \
+    X(COPY_ENGINE, 7, "copy_engine")                                                   \
+    X(MULTIMEM_ONE_SHOT, 8, "multimem_one_shot")                                       \
+    X(MULTIMEM_TWO_SHOT, 9, "multimem_two_shot")                                       \
+    X(ENGINE, 10, "engine")
+
+typedef enum symm_algorithm {
+#define SYMM_ALGORITHM_ENUM(id, value, name) SYMM_ALGORITHM_##id = value,
+    SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_ENUM)
+#undef SYMM_ALGORITHM_ENUM
+        SYMM_ALGORITHM_PUT, /* of a put in a plan, never of a collective */
+    SYMM_ALGORITHM_COUNT
+} symm_algorithm;
+
+/* "ll_push", of SYMM_ALGORITHM_PUT "put"; NULL = unknown. */
+SYMM_API const char *symm_algorithm_name(symm_algorithm algorithm);
+/* SYMM_ERR_INVALID: `name` is none of SYMM_ALGORITHM_MAP's. */
+SYMM_API symm_status symm_algorithm_parse(const char *name,
+                                          symm_algorithm *algorithm) SYMM_MUST_CHECK;
+
 #define SYMM_NUMERICS_ANY        0u /* whatever the chosen algorithm does */
 #define SYMM_NUMERICS_SAME_BITS  1u /* the same bits on all ranks */
 #define SYMM_NUMERICS_RANK_ORDER 2u /* and reduced in rank order, run after run */
@@ -312,10 +349,10 @@ typedef struct symm_call {
     const char *site; /* names the call site; part of what ranks compare; may be NULL */
     /* NULL: the backend's default stream (host: inline). CUDA: any CUstream of the device. */
     void *stream;
-    const char
-        *algorithm; /* forces one of symm_explain's names; NULL: the library chooses */
-    uint32_t numerics; /* SYMM_NUMERICS_...: a demand on the choice */
-    double deadline;   /* seconds; 0: the context's; more than a week: a week */
+    const char *algorithm; /* forces one, by its name in SYMM_ALGORITHM_MAP; NULL: the
+                              library chooses */
+    uint32_t numerics;     /* SYMM_NUMERICS_...: a demand on the choice */
+    double deadline;       /* seconds; 0: the context's; more than a week: a week */
     /* CUDA: 1 to 32 name the team's channel that a stream without one takes, alike on every
      * rank; 0: the library finds one by the stream's first call. Host: not used. */
     int channel;

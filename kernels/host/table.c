@@ -50,26 +50,12 @@ symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorith
     return symm__host_kernel(kind, algorithm, bytes); /* over the pads: no barriers */
 }
 
-const char *symm__algorithm_name(enum symm_algorithm algorithm)
-{
-    static const char *const names[SYMM_ALGORITHM_COUNT] = {
-#define SYMM_ALGORITHM_NAME(id, name) [SYMM_ALGORITHM_##id] = name,
-        SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_NAME)
-#undef SYMM_ALGORITHM_NAME
-    };
-
-    return (unsigned)algorithm < SYMM_ALGORITHM_COUNT ? names[algorithm] : "unknown";
-}
-
 const char *symm__kind_name(enum symm_kind kind)
 {
-    static const char *const names[SYMM_KIND_COUNT] = {
-        [SYMM_KIND_BARRIER] = "barrier",
-        [SYMM_KIND_ALL_REDUCE] = "all_reduce",
-        [SYMM_KIND_REDUCE_SCATTER] = "reduce_scatter",
-        [SYMM_KIND_ALL_GATHER] = "all_gather",
-        [SYMM_KIND_BROADCAST] = "broadcast",
-        [SYMM_KIND_ALL_TO_ALL] = "all_to_all",
+    static const char *const names[SYMM_KIND_COUNT] = {[SYMM_KIND_BARRIER] = "barrier",
+#define KIND_NAME(id, value, name) [SYMM_KIND_##id] = name,
+                                                       SYMM_COLLECTIVE_MAP(KIND_NAME)
+#undef KIND_NAME
     };
 
     return (unsigned)kind < SYMM_KIND_COUNT ? names[kind] : "unknown";

@@ -120,30 +120,30 @@ static struct check_access *touch(struct check *c, struct check_op *op, int buff
 }
 
 /* Why the algorithm cannot do the collective; NULL: it can. */
-static const char *objection(const symm_program_op *o, symm_plan_algorithm algorithm)
+static const char *objection(const symm_program_op *o, symm_algorithm algorithm)
 {
     const bool sums =
         o->kind == SYMM_PROGRAM_ALL_REDUCE || o->kind == SYMM_PROGRAM_REDUCE_SCATTER;
     const bool all = o->kind == SYMM_PROGRAM_ALL_REDUCE;
 
     switch (algorithm) {
-    case SYMM_PLAN_LL_PUSH:
-    case SYMM_PLAN_LAMPORT_PUSH:
-    case SYMM_PLAN_COPY_IN:
-    case SYMM_PLAN_ENGINE:
-    case SYMM_PLAN_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_LL_PUSH:
+    case SYMM_ALGORITHM_LAMPORT_PUSH:
+    case SYMM_ALGORITHM_COPY_IN:
+    case SYMM_ALGORITHM_ENGINE:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
         return NULL;
-    case SYMM_PLAN_TWO_SHOT_PUSH:
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PUSH:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return all ? NULL : "does all_reduce only";
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         return sums ? NULL : "only reduces";
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         if (!all)
             return "does all_reduce only";
         return o->out < 0 ? "writes to other ranks, but `out` is private" : NULL;
-    case SYMM_PLAN_COPY_ENGINE:
+    case SYMM_ALGORITHM_COPY_ENGINE:
         if (o->out < 0)
             return "writes to other ranks, but `out` is private";
         return sums ? "does not reduce" : NULL;
@@ -155,7 +155,7 @@ static const char *objection(const symm_program_op *o, symm_plan_algorithm algor
 static bool touch_collective(struct check *c, struct check_op *op)
 {
     const symm_program_op *o = op->op;
-    const symm_plan_algorithm algorithm = op->planned->algorithm;
+    const symm_algorithm algorithm = op->planned->algorithm;
     const bool broadcast = o->kind == SYMM_PROGRAM_BROADCAST;
     const enum check_who pulled = broadcast ? CHECK_READERS : CHECK_EVERY;
     const char *why = objection(o, algorithm);
@@ -166,28 +166,28 @@ static bool touch_collective(struct check *c, struct check_op *op)
     if (why)
         return symm__check_refuse(c, "%s: %s %s",
                                   symm__check_name(op, name, sizeof(name)),
-                                  symm_plan_algorithm_name(algorithm), why);
+                                  symm_algorithm_name(algorithm), why);
     switch (algorithm) {
-    case SYMM_PLAN_ENGINE:
+    case SYMM_ALGORITHM_ENGINE:
         break;
-    case SYMM_PLAN_ONE_SHOT_PULL:
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         in.who = pulled;
         out.who = broadcast ? CHECK_READERS : CHECK_SELF;
         in.to = out.to = CHECK_BODY;
         break;
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         op->inside = true;
         in.who = CHECK_EVERY;
         in.to = CHECK_READ;
         out.to = CHECK_BODY;
         break;
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         in.who = out.who = CHECK_EVERY;
         in.to = out.to = CHECK_BODY;
         break;
-    case SYMM_PLAN_COPY_ENGINE:
+    case SYMM_ALGORITHM_COPY_ENGINE:
         out.who = broadcast ? CHECK_ROOT : CHECK_EVERY;
         in.to = out.to = CHECK_BODY;
         break;
@@ -213,9 +213,9 @@ static bool may_be_in_place(const struct check *c, const struct check_op *op)
     if (op->op->kind == SYMM_PROGRAM_PUT)
         return op->op->shift == 0;
     switch (op->planned->algorithm) {
-    case SYMM_PLAN_ONE_SHOT_PULL:
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
-    case SYMM_PLAN_COPY_ENGINE:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_COPY_ENGINE:
         return false;
     default: /* each member of two_shot_inplace reads and writes a part of its own */
         return true;
@@ -251,7 +251,7 @@ static bool fit_inside_op(struct check *c, const struct check_op *op)
                     "another overwrites",
                     symm__check_name(op, name, sizeof(name)),
                     c->program->buffers[a->buffer].name,
-                    symm_plan_algorithm_name(op->planned->algorithm));
+                    symm_algorithm_name(op->planned->algorithm));
         }
     return true;
 }
@@ -265,13 +265,14 @@ static bool fit_op(struct check *c, struct check_op *op)
         const bool put = o->kind == SYMM_PROGRAM_PUT;
         op->entry = op->planned->entry_barrier;
         op->exit = op->planned->exit_barrier;
-        if (put != (op->planned->algorithm == SYMM_PLAN_PUT) || (put && op->exit))
+        if (put != (op->planned->algorithm == SYMM_ALGORITHM_PUT) || (put && op->exit))
             return symm__check_refuse(c, "%s: %s%s is not for such an op",
                                       symm__check_name(op, name, sizeof(name)),
-                                      symm_plan_algorithm_name(op->planned->algorithm),
+                                      symm_algorithm_name(op->planned->algorithm),
                                       op->exit ? " with an exit barrier" : "");
-        if (op->planned->up_to !=
-            (!o->up_to ? 0 : put ? o->count : o->count * symm_dtype_size(o->dtype)))
+        if (op->planned->up_to != (!o->up_to ? 0
+                                   : put     ? o->count
+                                             : o->count * symm_dtype_size(o->dtype)))
             return symm__check_refuse(
                 c, "%s: the plan is for up to %zu bytes, the program says otherwise",
                 symm__check_name(op, name, sizeof(name)), op->planned->up_to);

@@ -46,14 +46,14 @@ static symm_status take_op(struct again *again, int index, const struct names *s
     struct choice *choice = again->choice;
     struct traits traits;
 
-    if (old && (put != (old->algorithm == SYMM_PLAN_PUT) ||
+    if (old && (put != (old->algorithm == SYMM_ALGORITHM_PUT) ||
                 (!put && symm__algorithm_objection(op, old->algorithm))))
         old = NULL;
     choice->algorithms[index] =
-        put   ? SYMM_PLAN_PUT
+        put   ? SYMM_ALGORITHM_PUT
         : old ? old->algorithm
               : symm__cost_choose(again->costs, again->program, op, false);
-    if (choice->algorithms[index] == SYMM_PLAN_ALGORITHMS)
+    if (choice->algorithms[index] == SYMM_ALGORITHM_COUNT)
         return symm__program_refuse(again->program, op->site, "no algorithm",
                                     "a cost table that names one for this op");
     traits = symm__op_traits(op, choice->algorithms[index]);
@@ -73,7 +73,7 @@ static symm_status take_ops(struct again *again)
     for (int i = 0; i < again->program->op_count && status == SYMM_OK; i++) {
         const symm_program_op *op = &again->program->ops[i];
 
-        again->choice->algorithms[i] = SYMM_PLAN_PUT;
+        again->choice->algorithms[i] = SYMM_ALGORITHM_PUT;
         if (op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind))
             status = take_op(again, i, &sites);
     }

@@ -26,7 +26,7 @@ struct chooser {
     const symm_program *program;
     const symm_plan_options *options;
     const struct symm_costs *costs;
-    symm_plan_algorithm forced; /* SYMM_PLAN_ALGORITHMS: none */
+    symm_algorithm forced; /* SYMM_ALGORITHM_COUNT: none */
     struct choice *choices;
     int count;
 };
@@ -62,7 +62,7 @@ static symm_status check_forced(const struct chooser *chooser)
                 "program %s: ops[%d] (%s %s) cannot use the algorithm %s: "
                 "%s",
                 program->name, i, symm_program_kind_name(op->kind), op->site,
-                symm_plan_algorithm_name(chooser->forced), why);
+                symm_algorithm_name(chooser->forced), why);
     }
     return SYMM_OK;
 }
@@ -75,7 +75,7 @@ static int find_impossible(const struct chooser *chooser, bool local)
     for (int i = 0; i < program->op_count; i++)
         if (symm__is_collective(program->ops[i].kind) &&
             symm__cost_choose(chooser->costs, program, &program->ops[i], local) ==
-                SYMM_PLAN_ALGORITHMS)
+                SYMM_ALGORITHM_COUNT)
             return i;
     return -1;
 }
@@ -101,11 +101,11 @@ static void choose_algorithms(const struct chooser *chooser, struct choice *choi
 
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
-        choice->algorithms[i] = SYMM_PLAN_PUT;
+        choice->algorithms[i] = SYMM_ALGORITHM_PUT;
         if (!symm__is_collective(op->kind))
             continue;
         choice->algorithms[i] =
-            chooser->forced < SYMM_PLAN_ALGORITHMS
+            chooser->forced < SYMM_ALGORITHM_COUNT
                 ? chooser->forced
                 : symm__cost_choose(chooser->costs, program, op, local);
     }
@@ -317,7 +317,7 @@ static symm_status try_all(struct chooser *chooser)
         barriers = barriers || has_barriers(chooser, &chooser->choices[0], i);
     if (status == SYMM_OK && barriers)
         status = try_barriers(chooser);
-    if (status != SYMM_OK || !barriers || chooser->forced < SYMM_PLAN_ALGORITHMS ||
+    if (status != SYMM_OK || !barriers || chooser->forced < SYMM_ALGORITHM_COUNT ||
         find_impossible(chooser, true) >= 0)
         return status;
     choice = new_choice(chooser, "no peer's buffer is touched");
@@ -355,11 +355,11 @@ symm_status symm__plan_choose(struct pool *pool, struct order *order,
                               .options = options,
                               .costs = options->costs ? options->costs
                                                       : &symm__costs_built_in,
-                              .forced = SYMM_PLAN_ALGORITHMS};
+                              .forced = SYMM_ALGORITHM_COUNT};
     symm_status status = SYMM_OK;
 
     if (options->algorithm)
-        status = symm_plan_algorithm_parse(options->algorithm, &chooser.forced);
+        status = symm_algorithm_parse(options->algorithm, &chooser.forced);
     if (status == SYMM_OK)
         status = options->algorithm ? check_forced(&chooser) : check_costs(&chooser);
     if (status != SYMM_OK)
@@ -405,9 +405,10 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
 }
 
 symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
-                             struct choice *choice)
+                           struct choice *choice)
 {
-    struct chooser chooser = {.order = order, .program = order->program, .costs = costs};
+    struct chooser chooser = {
+        .order = order, .program = order->program, .costs = costs};
 
     return close_choice(&chooser, choice);
 }

@@ -29,24 +29,6 @@ void symm_plan_destroy(symm_plan *plan)
     free(plan);
 }
 
-symm_status symm_plan_algorithm_parse(const char *name, symm_plan_algorithm *algorithm)
-{
-    if (!name || !algorithm)
-        return symm__fail_null("symm_plan_algorithm_parse",
-                               name ? "algorithm" : "name");
-    for (int a = 0; a < SYMM_PLAN_PUT; a++) {
-        if (strcmp(name, symm_plan_algorithm_name((symm_plan_algorithm)a)) != 0)
-            continue;
-        *algorithm = (symm_plan_algorithm)a;
-        return SYMM_OK;
-    }
-    return symm__fail(SYMM_ERR_INVALID,
-                      "found the algorithm '%s', allowed: ll_push lamport_push "
-                      "two_shot_push one_shot_pull two_shot_pull two_shot_inplace "
-                      "copy_in copy_engine multimem_one_shot multimem_two_shot engine",
-                      name);
-}
-
 static bool lists(const symm_plan_buffer *buffer, int other)
 {
     for (int i = 0; i < buffer->after_count; i++)

@@ -196,20 +196,19 @@ static symm_status read_buffer(struct reading *at, size_t i)
     return status;
 }
 
-static symm_status read_algorithm(struct reading *at, symm_plan_algorithm *algorithm)
+static symm_status read_algorithm(struct reading *at, symm_algorithm *algorithm)
 {
     const char *name = json_string_value(json_object_get(at->object, "algorithm"));
 
-    for (int a = 0; name && a < SYMM_PLAN_ALGORITHMS; a++) {
-        *algorithm = (symm_plan_algorithm)a;
-        if (strcmp(name, symm_plan_algorithm_name(*algorithm)) == 0)
+    for (int a = 0; name && a < SYMM_ALGORITHM_COUNT; a++) {
+        *algorithm = (symm_algorithm)a;
+        if (strcmp(name, symm_algorithm_name(*algorithm)) == 0)
             return SYMM_OK;
     }
-    return symm__json_refuse(
-        &at->json, point_at(at, "algorithm"),
-        "ll_push lamport_push two_shot_push one_shot_pull two_shot_pull "
-        "two_shot_inplace copy_in copy_engine multimem_one_shot multimem_two_shot "
-        "engine put");
+    return symm__json_refuse(&at->json, point_at(at, "algorithm"),
+#define WORD(id, value, name) name " "
+                             SYMM_ALGORITHM_MAP(WORD) "put");
+#undef WORD
 }
 
 static symm_status read_op(struct reading *at, size_t i)

@@ -19,8 +19,8 @@ struct plan_private {
 /* A way to run the program: algorithms, barriers. */
 struct choice {
     const char *name;
-    symm_plan_algorithm *algorithms; /* by op */
-    bool *entry, *exit;              /* by op */
+    symm_algorithm *algorithms; /* by op */
+    bool *entry, *exit;         /* by op */
     int barriers;
     double microseconds;
     int64_t arena;    /* of the placement found so far */
@@ -44,7 +44,7 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
 
 /* Runs the order with the choice's barriers as demands; they are then those that it has. */
 symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
-                             struct choice *choice) SYMM_MUST_CHECK;
+                           struct choice *choice) SYMM_MUST_CHECK;
 
 /* again.c: the one choice that keeps what options->previous has, and its placement;
  * order and lives (new) are then those of it. */

@@ -86,7 +86,7 @@ symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
     for (int i = 0; i < plan->op_count; i++) {
         const symm_plan_op *op = &plan->ops[i];
         put_name(&out, i ? ",{\"algorithm\":" : "{\"algorithm\":",
-                 symm_plan_algorithm_name(op->algorithm));
+                 symm_algorithm_name(op->algorithm));
         put_size(&out, ",\"channel\":", (uint64_t)op->channel);
         put_flag(&out, ",\"entry_barrier\":", op->entry_barrier);
         put_flag(&out, ",\"exit_barrier\":", op->exit_barrier);
@@ -227,7 +227,7 @@ static void put_run(struct json_out *out, const symm_plan *plan)
     for (int i = 0; i < plan->op_count; i++) {
         const symm_plan_op *op = &plan->ops[i];
         put_name(out, i ? ",\n  {\"site\": " : "\n  {\"site\": ", op->site);
-        put_name(out, ", \"algorithm\": ", symm_plan_algorithm_name(op->algorithm));
+        put_name(out, ", \"algorithm\": ", symm_algorithm_name(op->algorithm));
         put_size(out, ", \"channel\": ", (uint64_t)op->channel);
         put_flag(out, ", \"entry_barrier\": ", op->entry_barrier);
         put_flag(out, ", \"exit_barrier\": ", op->exit_barrier);

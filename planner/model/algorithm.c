@@ -11,34 +11,21 @@
 
 #include "model/program_private.h"
 
-const char *symm_plan_algorithm_name(symm_plan_algorithm algorithm)
-{
-    switch (algorithm) {
-#define NAME_CASE(name, value, text)                                                   \
-    case SYMM_PLAN_##name:                                                             \
-        return text;
-        SYMM_PLAN_ALGORITHM_MAP(NAME_CASE)
-#undef NAME_CASE
-    default:
-        return NULL;
-    }
-}
-
-struct traits symm__op_traits(const symm_program_op *op, symm_plan_algorithm algorithm)
+struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorithm)
 {
     if (op->kind == SYMM_PROGRAM_PUT)
         return (struct traits){.entry = true};
     if (!symm__is_collective(op->kind))
         return (struct traits){.entry = false};
     switch (algorithm) {
-    case SYMM_PLAN_LL_PUSH:
-    case SYMM_PLAN_LAMPORT_PUSH:
-    case SYMM_PLAN_TWO_SHOT_PUSH:
-    case SYMM_PLAN_COPY_IN:
+    case SYMM_ALGORITHM_LL_PUSH:
+    case SYMM_ALGORITHM_LAMPORT_PUSH:
+    case SYMM_ALGORITHM_TWO_SHOT_PUSH:
+    case SYMM_ALGORITHM_COPY_IN:
         return (struct traits){.push = true};
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return (struct traits){.entry = true, .exit = true, .middle = true};
-    case SYMM_PLAN_ENGINE: /* somebody else's: no order is assumed */
+    case SYMM_ALGORITHM_ENGINE: /* somebody else's: no order is assumed */
         return (struct traits){.entry = false};
     default:
         return (struct traits){.entry = true, .exit = true};
@@ -46,36 +33,36 @@ struct traits symm__op_traits(const symm_program_op *op, symm_plan_algorithm alg
 }
 
 const char *symm__algorithm_objection(const symm_program_op *op,
-                                      symm_plan_algorithm algorithm)
+                                      symm_algorithm algorithm)
 {
     const bool in_place = op->out == op->in;
     const bool sums =
         op->kind == SYMM_PROGRAM_ALL_REDUCE || op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
 
     switch (algorithm) {
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         if (!sums)
             return "it only reduces";
         if (in_place)
             return "in place a peer may still read what is overwritten";
         return NULL;
-    case SYMM_PLAN_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
         return in_place ? "in place a peer may still read what is overwritten" : NULL;
-    case SYMM_PLAN_TWO_SHOT_PUSH:
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PUSH:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return op->kind == SYMM_PROGRAM_ALL_REDUCE ? NULL : "it only does all_reduce";
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         if (op->kind != SYMM_PROGRAM_ALL_REDUCE)
             return "plans have it for all_reduce only";
         return op->out < 0 ? "it writes every peer's out, and this one has none" : NULL;
-    case SYMM_PLAN_COPY_ENGINE:
+    case SYMM_ALGORITHM_COPY_ENGINE:
         if (sums)
             return "copy engines do not reduce";
         if (in_place)
             return "in place a peer overwrites what is still to be sent";
         return op->out < 0 ? "it writes every peer's out, and this one has none" : NULL;
-    case SYMM_PLAN_PUT:
+    case SYMM_ALGORITHM_PUT:
         return "it is no collective's";
     default:
         return NULL;
@@ -103,7 +90,7 @@ static int local_accesses(const symm_program_op *op, int index, struct access *a
 }
 
 /* How a collective touches its in and its out, as if they were two buffers. */
-static void pair_accesses(const symm_program_op *op, symm_plan_algorithm algorithm,
+static void pair_accesses(const symm_program_op *op, symm_algorithm algorithm,
                           struct access *in, struct access *out)
 {
     const bool rooted = op->kind == SYMM_PROGRAM_BROADCAST;
@@ -112,21 +99,21 @@ static void pair_accesses(const symm_program_op *op, symm_plan_algorithm algorit
     in->from = out->from = POINT_PASS;
     in->to = out->to = POINT_BODY;
     switch (algorithm) {
-    case SYMM_PLAN_ONE_SHOT_PULL:
-    case SYMM_PLAN_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         in->who = rooted ? ACTOR_ROOT_GROUP : ACTOR_GROUP;
         out->who = rooted ? ACTOR_ROOT_GROUP : ACTOR_OWNER;
         break;
-    case SYMM_PLAN_TWO_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
         in->who = ACTOR_GROUP;
         in->to = POINT_READ;
         out->from = POINT_MIDDLE;
         break;
-    case SYMM_PLAN_TWO_SHOT_INPLACE:
-    case SYMM_PLAN_MULTIMEM_TWO_SHOT:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         in->who = out->who = ACTOR_GROUP;
         break;
-    case SYMM_PLAN_COPY_ENGINE:
+    case SYMM_ALGORITHM_COPY_ENGINE:
         out->who = rooted ? ACTOR_ROOT : ACTOR_GROUP;
         break;
     default: /* push, copy_in, engine: both locally, in until every peer has it */
@@ -136,7 +123,7 @@ static void pair_accesses(const symm_program_op *op, symm_plan_algorithm algorit
 }
 
 static int collective_accesses(const symm_program_op *op, int index,
-                               symm_plan_algorithm algorithm, struct access *accesses)
+                               symm_algorithm algorithm, struct access *accesses)
 {
     struct access in = {.op = index, .buffer = op->in};
     struct access out = {.op = index, .buffer = op->out, .writes = true};
@@ -145,7 +132,7 @@ static int collective_accesses(const symm_program_op *op, int index,
     accesses[0] = in;
     if (op->out < 0)
         return 1;
-    if (op->out == op->in && algorithm != SYMM_PLAN_TWO_SHOT_PULL) {
+    if (op->out == op->in && algorithm != SYMM_ALGORITHM_TWO_SHOT_PULL) {
         accesses[0].writes = true; /* the same ranks, the same bytes or disjoint ones */
         return 1;
     }
@@ -153,8 +140,8 @@ static int collective_accesses(const symm_program_op *op, int index,
     return 2;
 }
 
-int symm__op_accesses(const symm_program *program, int index,
-                      symm_plan_algorithm algorithm, struct access *accesses)
+int symm__op_accesses(const symm_program *program, int index, symm_algorithm algorithm,
+                      struct access *accesses)
 {
     const symm_program_op *op = &program->ops[index];
 

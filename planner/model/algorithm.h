@@ -48,14 +48,14 @@ struct traits {
     bool middle;      /* each end comes after every POINT_READ */
 };
 
-struct traits symm__op_traits(const symm_program_op *op, symm_plan_algorithm algorithm);
+struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorithm);
 
 /* Why this algorithm cannot do this collective; NULL: it can. */
 const char *symm__algorithm_objection(const symm_program_op *op,
-                                      symm_plan_algorithm algorithm);
+                                      symm_algorithm algorithm);
 
 /* One access for each buffer that an op touches, at most max(2, buffer_count); the count. */
-int symm__op_accesses(const symm_program *program, int index,
-                      symm_plan_algorithm algorithm, struct access *accesses);
+int symm__op_accesses(const symm_program *program, int index, symm_algorithm algorithm,
+                      struct access *accesses);
 
 #endif

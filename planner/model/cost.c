@@ -14,14 +14,14 @@ const struct symm_costs symm__costs_built_in = {
     .barrier_us = 1.5,
     .memory_us_per_gib = 16,
     .lines = {
-        [SYMM_PLAN_LL_PUSH] = {true, 2.0, 330e3},
-        [SYMM_PLAN_LAMPORT_PUSH] = {true, 2.1, 250e3},
-        [SYMM_PLAN_TWO_SHOT_PUSH] = {true, 4.0, 300e3},
-        [SYMM_PLAN_ONE_SHOT_PULL] = {true, 2.0, 350e3},
-        [SYMM_PLAN_TWO_SHOT_PULL] = {true, 4.0, 350e3},
-        [SYMM_PLAN_TWO_SHOT_INPLACE] = {true, 2.5, 370e3},
-        [SYMM_PLAN_COPY_IN] = {true, 2.5, 150e3},
-        [SYMM_PLAN_PUT] = {true, 1.5, 350e3},
+        [SYMM_ALGORITHM_LL_PUSH] = {true, 2.0, 330e3},
+        [SYMM_ALGORITHM_LAMPORT_PUSH] = {true, 2.1, 250e3},
+        [SYMM_ALGORITHM_TWO_SHOT_PUSH] = {true, 4.0, 300e3},
+        [SYMM_ALGORITHM_ONE_SHOT_PULL] = {true, 2.0, 350e3},
+        [SYMM_ALGORITHM_TWO_SHOT_PULL] = {true, 4.0, 350e3},
+        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = {true, 2.5, 370e3},
+        [SYMM_ALGORITHM_COPY_IN] = {true, 2.5, 150e3},
+        [SYMM_ALGORITHM_PUT] = {true, 1.5, 350e3},
     }};
 
 void symm_costs_destroy(symm_costs *costs)
@@ -67,22 +67,23 @@ uint64_t symm_costs_hash(const symm_costs *costs)
 
 /* Bytes that a rank receives. */
 static double moved(const symm_program *program, const symm_program_op *op,
-                    symm_plan_algorithm algorithm)
+                    symm_algorithm algorithm)
 {
     const double size = program->groups[op->group].length;
     const double bytes = (double)op->count * (double)symm_dtype_size(op->dtype);
-    const double twice = algorithm == SYMM_PLAN_LL_PUSH ? 2 : 1; /* a flag a word */
+    const double twice =
+        algorithm == SYMM_ALGORITHM_LL_PUSH ? 2 : 1; /* a flag a word */
 
     switch (op->kind) {
     case SYMM_PROGRAM_PUT:
         return (double)op->count;
     case SYMM_PROGRAM_ALL_REDUCE:
-        if (algorithm == SYMM_PLAN_TWO_SHOT_PUSH ||
-            algorithm == SYMM_PLAN_TWO_SHOT_PULL ||
-            algorithm == SYMM_PLAN_TWO_SHOT_INPLACE ||
-            algorithm == SYMM_PLAN_MULTIMEM_TWO_SHOT)
+        if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PUSH ||
+            algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL ||
+            algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+            algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT)
             return 2 * bytes * (size - 1) / size;
-        if (algorithm == SYMM_PLAN_MULTIMEM_ONE_SHOT)
+        if (algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT)
             return bytes;
         return twice * bytes * (size - 1);
     case SYMM_PROGRAM_ALL_GATHER:
@@ -95,10 +96,10 @@ static double moved(const symm_program *program, const symm_program_op *op,
 }
 
 double symm__cost_op(const struct symm_costs *costs, const symm_program *program,
-                     const symm_program_op *op, symm_plan_algorithm algorithm)
+                     const symm_program_op *op, symm_algorithm algorithm)
 {
     const struct cost_line *line = &costs->lines[algorithm];
-    const struct cost_line *known = &symm__costs_built_in.lines[SYMM_PLAN_COPY_IN];
+    const struct cost_line *known = &symm__costs_built_in.lines[SYMM_ALGORITHM_COPY_IN];
 
     if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
         return 0;
@@ -107,15 +108,15 @@ double symm__cost_op(const struct symm_costs *costs, const symm_program *program
     return line->latency_us + moved(program, op, algorithm) / line->bytes_per_us;
 }
 
-symm_plan_algorithm symm__cost_choose(const struct symm_costs *costs,
-                                      const symm_program *program,
-                                      const symm_program_op *op, bool local)
+symm_algorithm symm__cost_choose(const struct symm_costs *costs,
+                                 const symm_program *program, const symm_program_op *op,
+                                 bool local)
 {
-    symm_plan_algorithm best = SYMM_PLAN_ALGORITHMS;
+    symm_algorithm best = SYMM_ALGORITHM_COUNT;
     double least = -1;
 
-    for (int a = 0; a < SYMM_PLAN_PUT; a++) {
-        symm_plan_algorithm algorithm = (symm_plan_algorithm)a;
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
+        symm_algorithm algorithm = (symm_algorithm)a;
         struct traits traits = symm__op_traits(op, algorithm);
         double time;
 
@@ -124,12 +125,12 @@ symm_plan_algorithm symm__cost_choose(const struct symm_costs *costs,
             continue;
         time = symm__cost_op(costs, program, op, algorithm);
         if (traits.entry) /* the data are there, and if peers write: have arrived */
-            time +=
-                costs->barrier_us * (algorithm == SYMM_PLAN_TWO_SHOT_INPLACE ||
-                                             algorithm == SYMM_PLAN_COPY_ENGINE ||
-                                             algorithm == SYMM_PLAN_MULTIMEM_TWO_SHOT
-                                         ? 2
-                                         : 1);
+            time += costs->barrier_us *
+                    (algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+                             algorithm == SYMM_ALGORITHM_COPY_ENGINE ||
+                             algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT
+                         ? 2
+                         : 1);
         if (least >= 0 && time >= least)
             continue;
         least = time;

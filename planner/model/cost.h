@@ -22,7 +22,7 @@ struct cost_line {
 struct symm_costs {
     double barrier_us;
     double memory_us_per_gib; /* what a GiB of arena is worth, per period */
-    struct cost_line lines[SYMM_PLAN_ALGORITHMS];
+    struct cost_line lines[SYMM_ALGORITHM_COUNT];
     /* What was measured, for the runtime; the planner goes by the lines. */
     uint64_t hash;
     char *machines[COST_MACHINES + 1]; /* owned; NULL behind the last */
@@ -34,14 +34,14 @@ struct symm_costs {
 extern const struct symm_costs symm__costs_built_in;
 
 double symm__cost_op(const struct symm_costs *costs, const symm_program *program,
-                     const symm_program_op *op, symm_plan_algorithm algorithm);
+                     const symm_program_op *op, symm_algorithm algorithm);
 /*
  * The fastest usable algorithm for a collective, with the barriers it needs at least;
  * `local`: only those that touch no peer's buffer. Ties: the first of the list.
- * SYMM_PLAN_ALGORITHMS: the costs name none that can do it.
+ * SYMM_ALGORITHM_COUNT: the costs name none that can do it.
  */
-symm_plan_algorithm symm__cost_choose(const struct symm_costs *costs,
-                                      const symm_program *program,
-                                      const symm_program_op *op, bool local);
+symm_algorithm symm__cost_choose(const struct symm_costs *costs,
+                                 const symm_program *program, const symm_program_op *op,
+                                 bool local);
 
 #endif

@@ -83,10 +83,10 @@ static symm_status read_collective(struct json_reader *reader, const json_t *val
 static symm_status read_algorithm(struct json_reader *reader, const json_t *value,
                                   symm_costs_curve *curve)
 {
-    for (int a = 0; json_is_string(value) && a < SYMM_PLAN_PUT; a++)
-        if (strcmp(json_string_value(value),
-                   symm_plan_algorithm_name((symm_plan_algorithm)a)) == 0) {
-            curve->algorithm = (symm_plan_algorithm)a;
+    for (int a = 0; json_is_string(value) && a < SYMM_ALGORITHM_PUT; a++)
+        if (strcmp(json_string_value(value), symm_algorithm_name((symm_algorithm)a)) ==
+            0) {
+            curve->algorithm = (symm_algorithm)a;
             return SYMM_OK;
         }
     return symm__json_refuse(reader, value, "an algorithm of a collective");

@@ -65,8 +65,8 @@ static symm_status read_costs(struct json_reader *reader, const json_t *root,
     if (status == SYMM_OK && !json_is_object(value))
         status =
             symm__json_refuse(reader, value, "an object of algorithms and their costs");
-    for (int a = 0; a < SYMM_PLAN_ALGORITHMS && status == SYMM_OK; a++) {
-        const char *name = symm_plan_algorithm_name((symm_plan_algorithm)a);
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT && status == SYMM_OK; a++) {
+        const char *name = symm_algorithm_name((symm_algorithm)a);
         const json_t *line = symm__json_at(reader, value, "algorithms.%s", name);
         if (line)
             status = read_line(reader, line, name, &costs->lines[a]);

@@ -308,7 +308,7 @@ static symm_status list_chains(struct order *order)
                                                                       : nomem(order);
 }
 
-symm_status symm__order_set(struct order *order, const symm_plan_algorithm *algorithms)
+symm_status symm__order_set(struct order *order, const symm_algorithm *algorithms)
 {
     const size_t ops = (size_t)order->program->op_count;
     symm_status status;

@@ -29,8 +29,8 @@ struct chain {
 
 struct order {
     const symm_program *program;
-    const symm_plan_algorithm *algorithms; /* by op; put for puts */
-    bool *entry, *exit;                    /* by op: barriers that are set */
+    const symm_algorithm *algorithms; /* by op; put for puts */
+    bool *entry, *exit;               /* by op: barriers that are set */
     /* Fixed by the program: */
     struct pool pool;
     struct pairs pairs;
@@ -56,7 +56,8 @@ struct order {
     /* Found by a run: [(buffer x 2 + period) x chain_count]: clock before first_write. */
     uint32_t *before_first;
     bool keeps_ends; /* the caller's wish, before symm__order_set */
-    uint32_t *ends;  /* with keeps_ends, of the last run: see symm__order_ends. Else NULL */
+    uint32_t
+        *ends; /* with keeps_ends, of the last run: see symm__order_ends. Else NULL */
 };
 
 /* Borrows program (finished), which must outlive it. */
@@ -65,7 +66,7 @@ symm_status symm__order_init(struct order *order,
 void symm__order_finish(struct order *order);
 /* After order->algorithms was set; entry and exit are cleared. */
 symm_status symm__order_set(struct order *order,
-                            const symm_plan_algorithm *algorithms) SYMM_MUST_CHECK;
+                            const symm_algorithm *algorithms) SYMM_MUST_CHECK;
 /*
  * Sets the barriers that the program needs by itself, whatever memory its buffers share, in
  * addition to those that are set; then fills before_first. SYMM_ERR_INVALID: two accesses

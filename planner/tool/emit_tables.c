@@ -10,8 +10,10 @@
 #include <inttypes.h>
 
 static const char *const kind_names[SYMM_PROGRAM_KINDS] = {
-    "WRITE",     "READ",       "ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER",
-    "BROADCAST", "ALL_TO_ALL", "PUT",        "WAIT",           "DEPEND"};
+#define KIND_NAME(id, value, name) [value] = #id,
+    SYMM_PROGRAM_KIND_MAP(KIND_NAME)
+#undef KIND_NAME
+};
 
 /* What names of the program become in C's strings: anything, escaped. */
 static void write_string(const struct emit *emit, const char *text)

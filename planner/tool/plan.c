@@ -31,7 +31,8 @@ static void print_help(void)
         "                           GPUs with NVLink)\n"
         "      --time-limit SECONDS exact search for offsets (default 2)\n"
         "      --fast               greedy placement only\n"
-        "      --from OLD.json      keep what this plan has, where the changed program\n"
+        "      --from OLD.json      keep what this plan has, where the changed "
+        "program\n"
         "                           allows it: offsets, algorithms, barriers\n");
 }
 
@@ -138,13 +139,12 @@ static void print_algorithms(FILE *file, const symm_plan *plan)
         exits += plan->ops[i].exit_barrier;
     }
     fprintf(file, "algorithms:");
-    for (int a = 0; a < SYMM_PLAN_ALGORITHMS; a++) {
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
         int count = 0;
         for (int i = 0; i < plan->op_count; i++)
             count += (int)plan->ops[i].algorithm == a;
         if (count)
-            fprintf(file, " %s %d", symm_plan_algorithm_name((symm_plan_algorithm)a),
-                    count);
+            fprintf(file, " %s %d", symm_algorithm_name((symm_algorithm)a), count);
     }
     fprintf(file, "\nbarriers: %d entry, %d exit, %d if none were left out\n", entries,
             exits, 2 * plan->op_count);

@@ -267,7 +267,7 @@ static symm_status find_planned(const symm_team *team, const struct request *rq,
     symm_status status = SYMM_OK;
 
     if (rq->kind == SYMM_KIND_BARRIER) {
-        entry->left_out = planned && planned->op->algorithm == SYMM_PLAN_PUT &&
+        entry->left_out = planned && planned->op->algorithm == SYMM_ALGORITHM_PUT &&
                           !planned->op->entry_barrier;
         return SYMM_OK;
     }
@@ -278,20 +278,20 @@ static symm_status find_planned(const symm_team *team, const struct request *rq,
                                                      call->site, rq->out)
                                  : status;
     }
-    if (planned->op->algorithm == SYMM_PLAN_PUT)
+    if (planned->op->algorithm == SYMM_ALGORITHM_PUT)
         return symm__fail(SYMM_ERR_INVALID,
                           "plan '%s' has a put at '%s', and the call is %s; give each "
                           "call site a name of its own",
                           planned->plan->path, call->site, symm__kind_name(rq->kind));
     if (call->algorithm &&
-        strcmp(call->algorithm, symm_plan_algorithm_name(planned->op->algorithm)) != 0)
+        strcmp(call->algorithm, symm_algorithm_name(planned->op->algorithm)) != 0)
         return symm__fail(
             SYMM_ERR_INVALID,
             "%s at '%s' forces %s, and plan '%s' relies on %s there; leave "
             "the algorithm to the plan, or make it by symm-plan plan "
             "--algorithm",
             symm__kind_name(rq->kind), call->site, call->algorithm, planned->plan->path,
-            symm_plan_algorithm_name(planned->op->algorithm));
+            symm_algorithm_name(planned->op->algorithm));
     entry->planned = planned;
     return SYMM_OK;
 }
@@ -325,9 +325,9 @@ static symm_status choose(const symm_team *team, const struct request *rq,
                                (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
         status = check_bound(team, rq, entry->planned);
         if (status == SYMM_OK)
-            status = symm__choose_planned(
-                question, symm_plan_algorithm_name(op->algorithm), op->up_to > 0,
-                &answer, &entry->args.barriers, &entry->extra);
+            status =
+                symm__choose_planned(question, op->algorithm, op->up_to > 0, &answer,
+                                     &entry->args.barriers, &entry->extra);
     } else {
         status = symm__choose(question, &answer);
         if (status == SYMM_OK)
@@ -458,7 +458,7 @@ static inline bool is_same_choice(const struct symm_cached *entry,
     if (__builtin_expect(call->algorithm == NULL, 1))
         return !entry->forced;
     return entry->forced &&
-           strcmp(call->algorithm, symm__algorithm_name(entry->algorithm)) == 0;
+           strcmp(call->algorithm, symm_algorithm_name(entry->algorithm)) == 0;
 }
 
 static inline bool is_cached(const struct symm_cached *entry, const symm_ctx *ctx,

@@ -27,7 +27,7 @@ static void explain_costs(const struct symm_estimate *estimate, char *text,
 
     if (estimate->next_us > 0)
         snprintf(next, sizeof(next), ", %s %.3g us",
-                 symm__algorithm_name(estimate->next), estimate->next_us);
+                 symm_algorithm_name(estimate->next), estimate->next_us);
     snprintf(text, bytes, " (%.3g us by the %s%s)", estimate->us,
              estimate->measured ? "table" : "model", next);
 }
@@ -53,7 +53,7 @@ const char *symm_explain(symm_team *team)
         snprintf(explanation, sizeof(explanation),
                  "%s of %zu bytes over %d ranks took %s on the %s backend: %s",
                  symm__kind_name((enum symm_kind)entry->args.site.kind),
-                 entry->args.bytes, team->size, symm__algorithm_name(entry->algorithm),
+                 entry->args.bytes, team->size, symm_algorithm_name(entry->algorithm),
                  team->ctx->ops->name, entry->reason);
     if (entry->algorithm == SYMM_ALGORITHM_ENGINE && used > 0 &&
         (size_t)used < sizeof(explanation))
@@ -66,7 +66,7 @@ const char *symm_explain(symm_team *team)
     if (entry->planned)
         snprintf(explanation + used, sizeof(explanation) - (size_t)used,
                  " (planned: %s, %s)",
-                 symm_plan_algorithm_name(entry->planned->op->algorithm),
+                 symm_algorithm_name(entry->planned->op->algorithm),
                  barriers_text(entry->args.barriers));
     used = (int)strlen(explanation);
     if (team->calls && !team->wide)

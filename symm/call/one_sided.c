@@ -274,7 +274,7 @@ static symm_status find_planned(const char *what, struct transfer *t,
         return status == SYMM_OK ? symm__plan_refuse(t->team, what, site, t->src)
                                  : status;
     }
-    if (t->planned->op->algorithm == SYMM_PLAN_PUT) {
+    if (t->planned->op->algorithm == SYMM_ALGORITHM_PUT) {
         if (t->planned->op->up_to > 0 && t->bytes > t->planned->op->up_to)
             return symm__plan_too_large(t->planned, what, t->bytes);
         return symm__plan_expect(t->planned);

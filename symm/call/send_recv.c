@@ -315,7 +315,7 @@ static symm_status begin(const char *what, symm_team *team, const symm_call *giv
     if (status != SYMM_OK)
         return status;
     if (call->algorithm &&
-        strcmp(call->algorithm, symm__algorithm_name(SYMM_ALGORITHM_ENGINE)) != 0)
+        strcmp(call->algorithm, symm_algorithm_name(SYMM_ALGORITHM_ENGINE)) != 0)
         return symm__fail(SYMM_ERR_INVALID,
                           "%s: algorithm '%s'; two-sided calls go to an engine", what,
                           call->algorithm);

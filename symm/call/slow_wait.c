@@ -187,6 +187,7 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
     const char *dtype = symm_dtype_name((symm_dtype)site->dtype);
     const char *op = symm_op_name((symm_op)site->op);
     const char *kind = symm__kind_name((enum symm_kind)site->kind);
+    const char *algorithm = symm_algorithm_name((symm_algorithm)site->algorithm);
     bool reduces =
         site->kind == SYMM_KIND_ALL_REDUCE || site->kind == SYMM_KIND_REDUCE_SCATTER;
     int used = snprintf(text, bytes, "site %s%s%s (%s", site->name[0] ? "'" : "",
@@ -197,7 +198,7 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
         used += snprintf(text + used, bytes - (size_t)used, "%s%s of %llu %s, %s",
                          reduces ? " " : "", reduces ? (op ? op : "?") : "",
                          (unsigned long long)count, dtype ? dtype : "?",
-                         symm__algorithm_name((enum symm_algorithm)site->algorithm));
+                         algorithm ? algorithm : "?");
     if (used > 0 && (size_t)used < bytes && site->kind == SYMM_KIND_BROADCAST)
         used += snprintf(text + used, bytes - (size_t)used, ", root %d", site->root);
     if (used > 0 && (size_t)used < bytes)

@@ -243,7 +243,7 @@ static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *
             "kernel for %s",
             symm__kind_name(entry->ask.kind), (unsigned long long)entry->ask.bytes,
             symm_dtype_name(entry->ask.dtype), entry->ask.size,
-            symm__algorithm_name(entry->ask.algorithm));
+            symm_algorithm_name(entry->ask.algorithm));
     status = symm__cuda_function(ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;

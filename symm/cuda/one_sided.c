@@ -268,7 +268,7 @@ static symm_status wants_engine(const struct symm_transfer *t, bool *engine)
 {
     *engine =
         t->algorithm &&
-        strcmp(t->algorithm, symm__algorithm_name(SYMM_ALGORITHM_COPY_ENGINE)) == 0;
+        strcmp(t->algorithm, symm_algorithm_name(SYMM_ALGORITHM_COPY_ENGINE)) == 0;
     if (!t->algorithm || *engine)
         return SYMM_OK;
     return symm__fail(SYMM_ERR_INVALID,

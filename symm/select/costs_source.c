@@ -24,13 +24,13 @@ struct word {
 };
 
 static const struct word kinds[] = {
-    {"all_reduce", "ALL_REDUCE"}, {"reduce_scatter", "REDUCE_SCATTER"},
-    {"all_gather", "ALL_GATHER"}, {"broadcast", "BROADCAST"},
-    {"all_to_all", "ALL_TO_ALL"}, {NULL, NULL}};
-static const struct word algorithms[] = {
+#define WORD(id, value, name) {name, #id},
+    SYMM_COLLECTIVE_MAP(WORD){NULL, NULL}};
+static const struct word algorithms[] = {SYMM_ALGORITHM_MAP(WORD){NULL, NULL}};
+#undef WORD
+static const struct word data[] = {
 #define WORD(id, name) {name, #id},
-    SYMM_ALGORITHM_MAP(WORD){NULL, NULL}};
-static const struct word data[] = {SYMM_COST_DATA_MAP(WORD){NULL, NULL}};
+    SYMM_COST_DATA_MAP(WORD){NULL, NULL}};
 #undef WORD
 
 struct table {

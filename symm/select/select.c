@@ -58,10 +58,10 @@ static const char *objection(const struct symm_question *q,
 static symm_status choose_forced(const struct symm_question *q,
                                  struct symm_answer *answer)
 {
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         const char *why;
 
-        if (strcmp(q->forced, symm__algorithm_name((enum symm_algorithm)a)) != 0)
+        if (strcmp(q->forced, symm_algorithm_name((enum symm_algorithm)a)) != 0)
             continue;
         why = objection(q, (enum symm_algorithm)a);
         if (why)
@@ -134,14 +134,14 @@ static bool cheapest(const struct symm_question *q, int but, enum symm_algorithm
     bool candidate[SYMM_ALGORITHM_COUNT], found = false;
     double reach = 0, us;
 
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         candidate[a] = a != but && is_candidate(q, (enum symm_algorithm)a);
         if (candidate[a] && symm__cost_reach(q, (enum symm_algorithm)a) > reach)
             reach = symm__cost_reach(q, (enum symm_algorithm)a);
     }
     if (reach > (double)q->bytes)
         reach = (double)q->bytes;
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         enum symm_algorithm algorithm = (enum symm_algorithm)a;
 
         if (!candidate[a] || symm__cost_reach(q, algorithm) < reach ||
@@ -158,7 +158,7 @@ static bool cheapest(const struct symm_question *q, int but, enum symm_algorithm
 static void least_by_model(const struct symm_question *q, enum symm_algorithm but,
                            struct symm_estimate *estimate)
 {
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         enum symm_algorithm algorithm = (enum symm_algorithm)a;
         double us = symm__cost_model(q, algorithm);
 
@@ -225,18 +225,6 @@ static struct symm_answer host_substitute(const struct symm_question *q,
                                 less};
 }
 
-/* The plan's algorithm as this library's. */
-static symm_status parse_planned(const char *planned, enum symm_algorithm *algorithm)
-{
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
-        *algorithm = (enum symm_algorithm)a;
-        if (strcmp(planned, symm__algorithm_name(*algorithm)) == 0)
-            return SYMM_OK;
-    }
-    return symm__fail(SYMM_ERR_INVALID,
-                      "the plan's algorithm '%s' is none of a collective", planned);
-}
-
 /*
  * Does `other` touch no more of the ranks' memory than `planned`, and does it make the order
  * that the plan took for granted? The same pairs as where one stands in for the other.
@@ -279,15 +267,11 @@ static symm_status answer_by_size(const struct symm_question *q,
     return SYMM_OK;
 }
 
-symm_status symm__choose_planned(const struct symm_question *q, const char *planned,
-                                 bool by_size, struct symm_answer *answer,
-                                 uint32_t *barriers, uint32_t *extra)
+symm_status symm__choose_planned(const struct symm_question *q,
+                                 enum symm_algorithm algorithm, bool by_size,
+                                 struct symm_answer *answer, uint32_t *barriers,
+                                 uint32_t *extra)
 {
-    enum symm_algorithm algorithm;
-    symm_status status = parse_planned(planned, &algorithm);
-
-    if (status != SYMM_OK)
-        return status;
     if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
         return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
                           q->numerics);
@@ -298,7 +282,8 @@ symm_status symm__choose_planned(const struct symm_question *q, const char *plan
     else
         *answer = host_substitute(q, algorithm);
     if (by_size && !q->forced) {
-        status = answer_by_size(q, algorithm, answer);
+        symm_status status = answer_by_size(q, algorithm, answer);
+
         if (status != SYMM_OK)
             return status;
     }

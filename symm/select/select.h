@@ -56,12 +56,12 @@ struct symm_estimate symm__estimate(const struct symm_question *question,
  * The call is a plan's op: its algorithm, or one that touches no more of the ranks' memory
  * where this backend or this call cannot have it. *barriers: those that the plan keeps, and
  * what the plan's algorithm would have ordered by itself; those that the answer's kernel
- * does not have are set in *extra. `planned` is one of the plan's names. by_size: the
+ * does not have are set in *extra. `planned` is one of a collective. by_size: the
  * plan is for calls of up to a size; what the library would take for this one's runs if it
  * touches no more than the plan's.
  */
 symm_status symm__choose_planned(const struct symm_question *question,
-                                 const char *planned, bool by_size,
+                                 enum symm_algorithm planned, bool by_size,
                                  struct symm_answer *answer, uint32_t *barriers,
                                  uint32_t *extra) SYMM_MUST_CHECK;
 

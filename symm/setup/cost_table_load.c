@@ -53,22 +53,6 @@ static void name_machine(symm_ctx *ctx)
 
 /* ---- From the public form to the library's own ---------------------------------------- */
 
-static enum symm_kind kind_of(symm_program_kind collective)
-{
-    switch (collective) {
-    case SYMM_PROGRAM_ALL_REDUCE:
-        return SYMM_KIND_ALL_REDUCE;
-    case SYMM_PROGRAM_REDUCE_SCATTER:
-        return SYMM_KIND_REDUCE_SCATTER;
-    case SYMM_PROGRAM_ALL_GATHER:
-        return SYMM_KIND_ALL_GATHER;
-    case SYMM_PROGRAM_BROADCAST:
-        return SYMM_KIND_BROADCAST;
-    default:
-        return SYMM_KIND_ALL_TO_ALL;
-    }
-}
-
 static enum symm_cost_data data_of(const char *name)
 {
     static const char *const names[] = {
@@ -81,19 +65,6 @@ static enum symm_cost_data data_of(const char *name)
     while (data < SYMM_COST_ANY && strcmp(name, names[data]) != 0)
         data++;
     return (enum symm_cost_data)data;
-}
-
-/* False: an algorithm that this version does not have. */
-static bool algorithm_of(symm_plan_algorithm planned, enum symm_algorithm *algorithm)
-{
-    const char *name = symm_plan_algorithm_name(planned);
-
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
-        *algorithm = (enum symm_algorithm)a;
-        if (strcmp(name, symm__algorithm_name(*algorithm)) == 0)
-            return true;
-    }
-    return false;
 }
 
 static void count_curves(const symm_costs *source, int *curves, int *points)
@@ -115,9 +86,8 @@ static void take_curves(struct symm_cost_file *file)
     for (int i = 0; symm_costs_curve_at(file->source, i, &curve) == SYMM_OK; i++) {
         struct symm_cost_curve *mine = &file->curves[curves];
 
-        if (!algorithm_of(curve.algorithm, &mine->algorithm))
-            continue;
-        mine->kind = kind_of(curve.collective);
+        mine->kind = (enum symm_kind)curve.collective; /* of one map */
+        mine->algorithm = curve.algorithm;
         mine->data = data_of(curve.data);
         mine->in_place = curve.in_place;
         mine->ranks = curve.ranks;

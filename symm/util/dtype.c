@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* dtype.c - names and sizes of the types of data and the reductions; pure functions. */
+/* dtype.c - names and sizes of the types of data, names of reductions and algorithms; pure. */
 #include <string.h>
 
 #include "util/status.h"
@@ -75,5 +75,38 @@ symm_status symm_op_parse(const char *name, symm_op *op)
 #define SYMM_OP_WORD(id, value, json) " " json
                       SYMM_OP_MAP(SYMM_OP_WORD),
 #undef SYMM_OP_WORD
+                      name);
+}
+
+const char *symm_algorithm_name(symm_algorithm algorithm)
+{
+    switch (algorithm) {
+#define SYMM_ALGORITHM_CASE(id, value, name)                                           \
+    case SYMM_ALGORITHM_##id:                                                          \
+        return name;
+        SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_CASE)
+#undef SYMM_ALGORITHM_CASE
+    case SYMM_ALGORITHM_PUT:
+        return "put";
+    default:
+        return NULL;
+    }
+}
+
+symm_status symm_algorithm_parse(const char *name, symm_algorithm *algorithm)
+{
+    if (!name || !algorithm)
+        return symm__fail_null("symm_algorithm_parse", name ? "algorithm" : "name");
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
+        if (strcmp(name, symm_algorithm_name((symm_algorithm)a)) != 0)
+            continue;
+        *algorithm = (symm_algorithm)a;
+        return SYMM_OK;
+    }
+    return symm__fail(SYMM_ERR_INVALID,
+                      "found the algorithm '%.40s', allowed:"
+#define SYMM_ALGORITHM_WORD(id, value, name) " " name
+                      SYMM_ALGORITHM_MAP(SYMM_ALGORITHM_WORD),
+#undef SYMM_ALGORITHM_WORD
                       name);
 }
