@@ -23,6 +23,7 @@
 #include "oob/exchange.h"
 #include "oob/forks.h"
 #include "oob/liveness.h"
+#include "select/select.h"
 
 #define SYMM_MAX_RANKS   SYMM_MAX_LOCAL_RANKS
 #define SYMM_MAX_STREAMS 64
@@ -63,14 +64,6 @@ struct symm_buffer {
     symm_dtype dtype;
     int ndim;
     int64_t shape[16], stride[16];
-};
-
-/* What the chosen algorithm and the next best are taken to cost; 0: nothing is known, or
- * there is no other. */
-struct symm_estimate {
-    bool measured; /* by a table, else by the model */
-    double us, next_us;
-    enum symm_algorithm next;
 };
 
 /* A call that was checked once: the same arguments again take the short way. */

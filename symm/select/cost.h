@@ -7,16 +7,13 @@
  * number of ranks: microseconds by bytes. Between two points a curve is a straight line in
  * bytes, since a call takes a latency and bytes over a bandwidth; before the first it is
  * flat, behind the last it goes on as its last piece. Where one curve ends and another goes on,
- * the first was given up as hopeless, and is no candidate from there on. Everything but
- * symm__costs_take is a pure function of its arguments.
- *
- * Refuses a file that is damaged, or has no curves (symm_init fails); does not use one that
- * is for another machine, and says so once. All ranks use one table or none.
+ * the first was given up as hopeless, and is no candidate from there on. All are pure
+ * functions of their arguments.
  */
 #ifndef SYMM_SELECT_COST_H
 #define SYMM_SELECT_COST_H
 
-#include "core/context.h"
+#include "kernels/launch.h"
 
 struct symm_question;
 
@@ -85,12 +82,5 @@ double symm__cost_reach(const struct symm_question *question,
 /* The model: a launch, hops or barriers, and bytes received over a bandwidth. */
 double symm__cost_model(const struct symm_question *question,
                         enum symm_algorithm algorithm);
-
-/* cost_table_load.c: names the machine and reads SYMM_COSTS, if it is set. */
-symm_status symm__costs_take(symm_ctx *ctx) SYMM_MUST_CHECK;
-/* Behind the greeting, which has compared what ranks have read: sets ctx->costs. `alike`:
- * all ranks have one name for their machines. */
-void symm__costs_settle(symm_ctx *ctx, bool alike);
-void symm__costs_drop(symm_ctx *ctx);
 
 #endif

@@ -40,6 +40,13 @@ struct symm_answer {
     const char *reason; /* one clause, static */
 };
 
+/* Estimated microseconds of the chosen algorithm and of the runner-up; 0 = unknown or none. */
+struct symm_estimate {
+    bool measured; /* by a table, else by the model */
+    double us, next_us;
+    enum symm_algorithm next;
+};
+
 /*
  * The cheapest by the question's table, among those that can do the call and are in it; by
  * thresholds where the table has none of them. SYMM_ERR_INVALID for a forced algorithm that

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cost_table_load.c - which cost table a job uses; see select/cost.h.
+ * cost_table_load.c - see cost_table_load.h.
  *
  * The file is read once, by symm_init. What its ranks have read is compared by hash in the
  * greeting, so that the choices made by it are equal on all of them.
  */
+#include "setup/cost_table_load.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -18,6 +18,7 @@
 #include "cuda/parts.h"
 #include "record/record.h"
 #include "select/cost.h"
+#include "setup/cost_table_load.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

@@ -23,7 +23,7 @@
 #include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "record/record.h"
-#include "select/cost.h"
+#include "setup/cost_table_load.h"
 #include "setup/handshake.h"
 #include "symm/device.h"
 #include "util/clock.h"
