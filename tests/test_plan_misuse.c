@@ -75,6 +75,8 @@ static void test_programs(void **state)
     op.size = SIZE_MAX;
     INVALID("size", symm_program_add_op(p, &op));
     INVALID("symm_program_finish", symm_program_finish(NULL));
+    INVALID("symm_program_check_run: program", symm_program_check_run(NULL));
+    INVALID("symm_program_check_run: program->order", symm_program_check_run(p));
     INVALID("symm_program_hash", symm_program_hash(NULL, &hash));
     INVALID("symm_program_hash", symm_program_hash(p, NULL));
     INVALID("finish", symm_program_hash(p, &hash));

@@ -305,8 +305,121 @@ static void test_build(void **state)
     assert_int_equal(program->ops[3].group, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(program->order[i], i);
+    assert_int_equal(program->buffers[1].dims, 1);
+    assert_int_equal(program->buffers[1].shape[0], 500);
+    assert_int_equal(program->buffers[1].stride[0], 1);
+    assert_int_equal(symm_program_group_find(&program->groups[1], 2), 1);
+    assert_int_equal(symm_program_group_find(&program->groups[1], 1), 2);
+    assert_int_equal(symm_program_group_find(&program->groups[1], 4), -1);
+    assert_int_equal(symm_program_group_find(NULL, 0), -1);
     symm_program_destroy(program);
     symm_program_destroy(NULL);
+}
+
+/* ---- What a job can run -------------------------------------------------------------- */
+
+static void add(symm_program *program, symm_program_op op)
+{
+    op.size = sizeof(op);
+    assert_int_equal(symm_program_add_op(program, &op), SYMM_OK);
+}
+
+/* Three buffers, and `streams` streams named s0, s1, ... */
+static symm_program *begin(int streams)
+{
+    symm_program *program;
+    char name[] = "s0";
+    int index;
+
+    assert_int_equal(symm_program_create("t", 2, true, &program), SYMM_OK);
+    for (; name[1] < '0' + streams; name[1]++)
+        assert_int_equal(symm_program_add_stream(program, name, &index), SYMM_OK);
+    for (name[0] = 'a', name[1] = '\0'; name[0] <= 'c'; name[0]++)
+        assert_int_equal(symm_program_add_bytes(program, name, 64, &index), SYMM_OK);
+    return program;
+}
+
+/* Destroys the program. path "": a job can run it; else pieces of the sentence. */
+static void expect_run(symm_program *program, const char *path, const char *found,
+                       const char *allowed)
+{
+    symm_status status;
+
+    assert_int_equal(symm_program_finish(program), SYMM_OK);
+    status = symm_program_check_run(program);
+    assert_int_equal(status, *path ? SYMM_ERR_INVALID : SYMM_OK);
+    if (*path) {
+        assert_non_null(strstr(symm_last_error(), path));
+        assert_non_null(strstr(symm_last_error(), found));
+        assert_non_null(strstr(symm_last_error(), allowed));
+    }
+    symm_program_destroy(program);
+}
+
+static void test_run_streams(void **state)
+{
+    (void)state;
+    for (int streams = 8; streams <= 9; streams++) {
+        symm_program *program = begin(streams);
+        for (int s = 0; s < streams; s++) {
+            char site[] = {(char)('a' + s), '\0'};
+            add(program, (symm_program_op){.kind = SYMM_PROGRAM_ALL_REDUCE,
+                                           .site = site,
+                                           .stream = s,
+                                           .out = -1});
+        }
+        expect_run(program, streams == 8 ? "" : ": groups.world: ",
+                   "found 8 streams beside the first", "up to 7");
+    }
+}
+
+/* 257 puts, of which the last one has the first one's signal, and waits for these two. */
+static symm_program *puts_with_waits(const char *first_wait, const char *second_wait,
+                                     int stream)
+{
+    symm_program *program = begin(2);
+    char site[8];
+
+    for (int i = 0; i < 257; i++) {
+        snprintf(site, sizeof(site), "p%d", i);
+        add(program, (symm_program_op){.kind = SYMM_PROGRAM_PUT,
+                                       .site = site,
+                                       .stream = i == 256 ? stream : 0,
+                                       .out = 1,
+                                       .shift = 1});
+        assert_int_equal(program->ops[i].signal, i % 256);
+    }
+    add(program, (symm_program_op){.kind = SYMM_PROGRAM_WAIT, .site = first_wait});
+    add(program, (symm_program_op){.kind = SYMM_PROGRAM_WAIT, .site = second_wait});
+    return program;
+}
+
+static void test_run_signals(void **state)
+{
+    static const char found[] = "found put p256 with the signal of put p0";
+    symm_program *program = puts_with_waits("p0", "p256", 0);
+
+    (void)state;
+    assert_int_equal(symm_program_finish(program), SYMM_OK);
+    assert_int_equal(program->ops[258].signal, 0);
+    expect_run(program, "", "", "");
+    expect_run(puts_with_waits("p256", "p0", 0), ": ops[256]: ", found, "256 puts");
+    expect_run(puts_with_waits("p0", "p256", 1), ": ops[256]: ", found, "256 puts");
+    expect_run(puts_with_waits("p0", "p1", 0), ": ops[256]: ", found, "256 puts");
+}
+
+static void test_run_own_source(void **state)
+{
+    symm_program_op put = {.kind = SYMM_PROGRAM_PUT, .site = "p", .shift = 1};
+    symm_program *program = begin(1);
+
+    (void)state;
+    add(program, put);
+    expect_run(program, ": ops[0].dst: ", "found \"a\"", "another buffer than src");
+    program = begin(1);
+    put.shift = 2; /* of two ranks: to itself */
+    add(program, put);
+    expect_run(program, "", "", "");
 }
 
 static void test_build_hash(void **state)
@@ -411,6 +524,9 @@ int main(void)
         cmocka_unit_test(test_wrong_costs),
         cmocka_unit_test(test_missing_file),
         cmocka_unit_test(test_build),
+        cmocka_unit_test(test_run_streams),
+        cmocka_unit_test(test_run_signals),
+        cmocka_unit_test(test_run_own_source),
         cmocka_unit_test(test_build_hash),
         cmocka_unit_test(test_hash_is_of_canonical_json),
         cmocka_unit_test(test_builder_refuses),

@@ -213,7 +213,7 @@ for words in "streams 9" "puts 257 back"; do
     "$here/limits.sh" $words > "$work/limits.json"
     "$plan" plan "$work/limits.json" -o "$work/limits.plan" >/dev/null ||
         fail "$words: no plan"
-    refused 2 "symm-plan emit: limits: " "$work/limits.json" "$work/limits.plan" --lang c \
+    refused 2 "symm-plan emit: $work/limits.json: " "$work/limits.json" "$work/limits.plan" --lang c \
         -o "$work/no.c"
 done
 

@@ -54,11 +54,15 @@ typedef struct symm_program_group {
     const int *ranks;
 } symm_program_group;
 
+/* Where the rank stands in group->ranks: index / length is its list, index % length its
+ * place there, as for symm_team_split(team, list, place). -1: nowhere. */
+SYMM_API int symm_program_group_find(const symm_program_group *group, int rank);
+
 typedef struct symm_program_buffer {
     const char *name;
     symm_dtype dtype; /* uint8 if raw */
     bool raw;         /* only `bytes` was given: fits any dtype */
-    int dims;         /* 0 if raw */
+    int dims;         /* raw: 1, its bytes */
     int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS]; /* elements */
     size_t bytes;      /* of the extent */
     size_t elements;   /* of the extent */
@@ -82,6 +86,7 @@ typedef struct symm_program_op {
     int shift;      /* put: to place (p + shift) mod length; stored as 0 .. length-1 */
     int on;         /* depend: the stream waited for */
     int put;        /* wait: index of the put; derived */
+    int signal; /* put: its number among the puts, mod 256. wait: its put's; derived */
     symm_dtype dtype; /* of the collective: that of `in`; derived */
     size_t result;    /* bytes that arrive in out or dst; derived */
     bool up_to; /* collectives, put: `count` (of a put: src) is the most of any call */
@@ -139,6 +144,14 @@ SYMM_API symm_status symm_program_add_op(symm_program *program,
  * symm_plan_make and by the readers; adding anything afterwards takes it back.
  */
 SYMM_API symm_status symm_program_finish(symm_program *program) SYMM_MUST_CHECK;
+/*
+ * Whether a job can make the calls of a finished program as they stand: a team for each
+ * group, calls on the streams, each put followed by op->signal. SYMM_ERR_INVALID names a
+ * group on more streams than a team has, a put onto its own source at a peer, or two puts
+ * of one signal that may be under way at once, so that a wait could return for the other.
+ */
+SYMM_API symm_status symm_program_check_run(const symm_program *program)
+    SYMM_MUST_CHECK;
 SYMM_API void symm_program_destroy(symm_program *program); /* NULL is allowed */
 
 /*

@@ -108,14 +108,12 @@ int symm__program_buffer(const symm_program *program, const char *name)
                             name);
 }
 
-void symm__group_find(const symm_program_group *group, int rank, int *list, int *place)
+int symm_program_group_find(const symm_program_group *group, int rank)
 {
-    int i = 0;
-
-    while (group->ranks[i] != rank)
-        i++;
-    *list = i / group->length;
-    *place = i % group->length;
+    for (int i = 0; group && i < group->lists * group->length; i++)
+        if (group->ranks[i] == rank)
+            return i;
+    return -1;
 }
 
 /* A name that is taken: `index` >= 0. */
@@ -372,8 +370,13 @@ symm_status symm_program_add_buffer(symm_program *program, const char *name,
 symm_status symm_program_add_bytes(symm_program *program, const char *name,
                                    size_t bytes, int *buffer)
 {
-    symm_program_buffer made = {
-        .dtype = SYMM_UINT8, .raw = true, .bytes = bytes, .elements = bytes};
+    symm_program_buffer made = {.dtype = SYMM_UINT8,
+                                .raw = true,
+                                .dims = 1,
+                                .shape = {(int64_t)bytes},
+                                .stride = {1},
+                                .bytes = bytes,
+                                .elements = bytes};
     char path[60], found[40];
 
     if (!program || !buffer)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "model/program_private.h"
+#include "symm/device.h"
 #include "util/status.h"
 
 struct adding {
@@ -303,6 +304,8 @@ symm_status symm_program_add_op(symm_program *program, const symm_program_op *op
                                                          : &private->sites,
                          at.op.site, program->op_count))
         return symm__program_nomem(program);
+    if (at.op.kind == SYMM_PROGRAM_PUT)
+        at.op.signal = private->puts++ % SYMM_SIGNALS;
     program->ops[program->op_count++] = at.op;
     program->order = NULL;
     private->hashed = false;
@@ -324,6 +327,7 @@ static symm_status find_put(symm_program *program, int index)
     if (op->put < 0)
         return symm__program_refuse(program, path, found, "the site of a put");
     op->group = program->ops[op->put].group;
+    op->signal = program->ops[op->put].signal;
     return SYMM_OK;
 }
 

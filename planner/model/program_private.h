@@ -17,6 +17,7 @@ struct program_private {
     const char *source;   /* in complaints: the file, or "program NAME" */
     struct names buffer_names, sites, waits; /* sites: of collectives and puts */
     int stream_room, group_room, buffer_room, op_room;
+    int puts;    /* added so far */
     bool hashed; /* `hash` is that of the text it was read from */
     uint64_t hash;
 };
@@ -38,9 +39,6 @@ symm_status symm__file_write(const char *path, const char *text,
 int symm__program_stream(const symm_program *program, const char *name);
 int symm__program_group(const symm_program *program, const char *name);
 int symm__program_buffer(const symm_program *program, const char *name);
-
-/* The place of a rank in a group: its list and its index there. */
-void symm__group_find(const symm_program_group *group, int rank, int *list, int *place);
 
 /* Room for one more element of `bytes` bytes in *list; false: memory is exhausted. */
 bool symm__grow(void **list, int count, int *room, size_t bytes);

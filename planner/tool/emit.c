@@ -222,8 +222,9 @@ static int emit_files(const struct request *request, char **files)
         symm_program_destroy(program);
         return PLAN_TOOL_WRONG;
     }
-    status =
-        symm_plan_emit_fits(program) ? judge(files[1], program, plan) : PLAN_TOOL_WRONG;
+    status = symm_program_check_run(program) == SYMM_OK
+                 ? judge(files[1], program, plan)
+                 : wrong(NULL, symm_last_error());
     if (status == PLAN_TOOL_DONE)
         status = emit_source(request, program, plan);
     symm_plan_destroy(plan);

@@ -50,8 +50,6 @@ struct emit {
     bool reads, shown;  /* some read, some private result can be compared */
 };
 
-/* emit_limits.c; false: a line on stderr says what the library cannot run. */
-bool symm_plan_emit_fits(const symm_program *program);
 /* emit_rows.c; false: a line on stderr says why. */
 bool symm_plan_emit_rows(struct emit *emit);
 /* emit_tables.c, _numbers.c, _calls.c: the three parts of the source. */

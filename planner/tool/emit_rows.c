@@ -50,7 +50,6 @@ static void fill_call(const struct emit *emit, struct emit_row *row)
 static void list_rows(struct emit *emit)
 {
     const symm_program *program = emit->program;
-    int puts = 0;
 
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[program->order[i]];
@@ -66,7 +65,7 @@ static void list_rows(struct emit *emit)
             else if (is_put_or_collective(op))
                 fill_call(emit, row);
             if (op->kind == SYMM_PROGRAM_PUT)
-                row->signal = puts++ % 256;
+                row->signal = op->signal;
             if (op->kind != SYMM_PROGRAM_WRITE)
                 continue;
             row->dtype = program->buffers[row->out].dtype;
