@@ -49,7 +49,7 @@ refused "--backend: found 'tpu', allowed: host, cuda" all_reduce --backend tpu
 refused "--ranks: found '0'" all_reduce --ranks 0
 refused "--plan and --delay belong to" all_reduce --delay 5
 refused "no PROGRAM.json given" replay
-refused "cannot be read" replay "$work/none.json"
+refused "none.json: cannot be opened" replay "$work/none.json"
 refused "cannot be read: Is a directory" replay "$work"
 for flag in "-b 8" "-e 8" "-f 3" "-i 4" "-d int8" "-o max" "-c 1" "-w 0" "-r 0"; do
     # shellcheck disable=SC2086

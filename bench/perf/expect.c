@@ -15,8 +15,8 @@
 #define BLOCK   8192 /* bytes computed at a time; a multiple of every element */
 #define NOWHERE (-1)
 
-static const struct program_group *group_of(const struct perf_expect *expect,
-                                            const struct program_op *op)
+static const symm_program_group *group_of(const struct perf_expect *expect,
+                                          const symm_program_op *op)
 {
     return &expect->program->groups[op->group];
 }
@@ -54,7 +54,7 @@ static bool written_pattern(const struct perf_expect *expect, int buffer, int ra
     int writer = writer_before(expect, buffer, before);
 
     if (writer == NOWHERE ||
-        expect->program->ops[op_at(expect, writer)].kind != PROGRAM_WRITE)
+        expect->program->ops[op_at(expect, writer)].kind != SYMM_PROGRAM_WRITE)
         return false;
     perf_expect_written(expect, op_at(expect, writer), buffer, rank, pattern);
     return true;
@@ -66,8 +66,8 @@ static bool written_pattern(const struct perf_expect *expect, int buffer, int ra
 static int reduced_pattern(const struct perf_expect *expect, int index, int list,
                            struct perf_pattern *pattern)
 {
-    const struct program_op *op = &expect->program->ops[index];
-    const struct program_group *group = group_of(expect, op);
+    const symm_program_op *op = &expect->program->ops[index];
+    const symm_program_group *group = group_of(expect, op);
     struct perf_pattern *inputs = calloc((size_t)group->length, sizeof *inputs);
     const void **tables = calloc((size_t)group->length, sizeof *tables);
     int result = inputs && tables ? 1 : -1;
@@ -89,8 +89,8 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
 static int reduce_block(const struct perf_expect *expect, int index, int list,
                         struct perf_range range, unsigned char *to)
 {
-    const struct program_op *op = &expect->program->ops[index];
-    const struct program_group *group = group_of(expect, op);
+    const symm_program_op *op = &expect->program->ops[index];
+    const symm_program_group *group = group_of(expect, op);
     unsigned char *scratch = malloc((size_t)group->length * range.bytes);
     const void **sources = calloc((size_t)group->length, sizeof *sources);
     int result = scratch && sources ? 0 : -1;
@@ -149,10 +149,10 @@ static int reduce_range(const struct perf_expect *expect, int index, int list,
 static int gathered_range(const struct perf_expect *expect, int index, int list,
                           int place, struct perf_range range, unsigned char *to)
 {
-    const struct program_op *op = &expect->program->ops[index];
-    const struct program_group *group = group_of(expect, op);
+    const symm_program_op *op = &expect->program->ops[index];
+    const symm_program_group *group = group_of(expect, op);
     size_t block = op->result / (size_t)group->length;
-    size_t skip = op->kind == PROGRAM_ALL_TO_ALL ? (size_t)place * block : 0;
+    size_t skip = op->kind == SYMM_PROGRAM_ALL_TO_ALL ? (size_t)place * block : 0;
 
     while (range.bytes > 0) {
         size_t from = range.from / block, inside = range.from % block;
@@ -171,26 +171,28 @@ static int gathered_range(const struct perf_expect *expect, int index, int list,
 int perf_expect__result(const struct perf_expect *expect, int index, int rank,
                         struct perf_range range, unsigned char *to)
 {
-    const struct program_op *op = &expect->program->ops[index];
-    const struct program_group *group = group_of(expect, op);
+    const symm_program_op *op = &expect->program->ops[index];
+    const symm_program_group *group = group_of(expect, op);
     const struct perf_copies *kept = &expect->results[index];
-    int list, place, sender;
+    int at, list, place, sender;
 
     if (kept->bytes) {
         memcpy(to, kept->bytes + (size_t)rank * kept->size + range.from, range.bytes);
         return 0;
     }
-    program_find_rank(group, rank, &list, &place);
+    at = symm_program_group_find(group, rank);
+    list = at / group->length;
+    place = at % group->length;
     switch (op->kind) {
-    case PROGRAM_ALL_REDUCE:
+    case SYMM_PROGRAM_ALL_REDUCE:
         return reduce_range(expect, index, list, range, to);
-    case PROGRAM_REDUCE_SCATTER:
+    case SYMM_PROGRAM_REDUCE_SCATTER:
         range.from += (size_t)place * op->result;
         return reduce_range(expect, index, list, range, to);
-    case PROGRAM_BROADCAST:
+    case SYMM_PROGRAM_BROADCAST:
         sender = op->root;
         break;
-    case PROGRAM_PUT:
+    case SYMM_PROGRAM_PUT:
         sender = (place - op->shift + group->length) % group->length;
         break;
     default:
@@ -227,7 +229,7 @@ int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
         }
         int index = op_at(expect, writer);
         size_t size = expect->program->ops[index].result;
-        if (expect->program->ops[index].kind == PROGRAM_WRITE) {
+        if (expect->program->ops[index].kind == SYMM_PROGRAM_WRITE) {
             perf_expect_written(expect, index, buffer, rank, &pattern);
             perf_pattern_fill(&pattern, range.from, range.bytes, to);
             return 0;
@@ -252,7 +254,7 @@ int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
 static int expected_range(const struct perf_expect *expect, int index, int buffer,
                           int rank, struct perf_range range, unsigned char *to)
 {
-    if (expect->program->ops[index].kind == PROGRAM_READ)
+    if (expect->program->ops[index].kind == SYMM_PROGRAM_READ)
         return perf_expect__content(expect, buffer, rank, expect->place[index], range,
                                     to);
     return perf_expect__result(expect, index, rank, range, to);
@@ -262,18 +264,19 @@ static int expected_range(const struct perf_expect *expect, int index, int buffe
 static int expected_pattern(const struct perf_expect *expect, int index, int buffer,
                             int rank, struct perf_pattern *pattern, size_t *first)
 {
-    const struct program_op *op = &expect->program->ops[index];
-    int list, place;
+    const symm_program_op *op = &expect->program->ops[index];
+    const symm_program_group *group = group_of(expect, op);
+    int at;
 
     *first = 0;
-    if (op->kind == PROGRAM_READ)
+    if (op->kind == SYMM_PROGRAM_READ)
         return written_pattern(expect, buffer, rank, expect->place[index], pattern);
-    if (op->kind != PROGRAM_ALL_REDUCE && op->kind != PROGRAM_REDUCE_SCATTER)
+    if (op->kind != SYMM_PROGRAM_ALL_REDUCE && op->kind != SYMM_PROGRAM_REDUCE_SCATTER)
         return 0;
-    program_find_rank(group_of(expect, op), rank, &list, &place);
-    if (op->kind == PROGRAM_REDUCE_SCATTER)
-        *first = (size_t)place * op->result;
-    return reduced_pattern(expect, index, list, pattern);
+    at = symm_program_group_find(group, rank);
+    if (op->kind == SYMM_PROGRAM_REDUCE_SCATTER)
+        *first = (size_t)(at % group->length) * op->result;
+    return reduced_pattern(expect, index, at / group->length, pattern);
 }
 
 static int64_t differ_in_blocks(const struct perf_expect *expect, int index, int buffer,
@@ -313,9 +316,9 @@ static int64_t differ_in_three(const struct perf_expect *expect, int index, int 
 int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
                            int rank, const void *found, bool glance)
 {
-    const struct program_op *what = &expect->program->ops[op];
-    const struct program_buffer *read = &expect->program->buffers[buffer];
-    bool whole = what->kind == PROGRAM_READ;
+    const symm_program_op *what = &expect->program->ops[op];
+    const symm_program_buffer *read = &expect->program->buffers[buffer];
+    bool whole = what->kind == SYMM_PROGRAM_READ;
     size_t bytes = whole ? read->bytes : what->result;
     size_t element = symm_dtype_size(whole ? read->dtype : what->dtype);
     struct perf_pattern pattern;

@@ -12,13 +12,14 @@
 #ifndef PERF_EXPECT_H
 #define PERF_EXPECT_H
 
+#include "symm/plan.h"
+
 #include "perf/data.h"
-#include "perf/program.h"
 
 struct perf_expect;
 
 /* Returns new; NULL: no memory. Borrows the program. */
-struct perf_expect *perf_expect_create(const struct program *program);
+struct perf_expect *perf_expect_create(const symm_program *program);
 void perf_expect_destroy(struct perf_expect *expect); /* NULL is allowed */
 
 /* -1: no memory. */

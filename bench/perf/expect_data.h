@@ -15,7 +15,7 @@ struct perf_copies {
 };
 
 struct perf_expect {
-    const struct program *program;
+    const symm_program *program;
     uint64_t period;
     int *place;        /* of each op in the order */
     int **writers;     /* by buffer: places of the ops that write it, ascending */

@@ -12,7 +12,7 @@
 
 #define KEEP_COST 64
 
-static bool names_buffer(const struct program_op *op, int buffer)
+static bool names_buffer(const symm_program_op *op, int buffer)
 {
     for (int i = 0; i < op->buffer_count; i++)
         if (op->buffers[i] == buffer)
@@ -20,31 +20,32 @@ static bool names_buffer(const struct program_op *op, int buffer)
     return false;
 }
 
-static bool op_writes(const struct program_op *op, int buffer)
+static bool op_writes(const symm_program_op *op, int buffer)
 {
-    return op->kind == PROGRAM_WRITE ? names_buffer(op, buffer) : op->out == buffer;
+    return op->kind == SYMM_PROGRAM_WRITE ? names_buffer(op, buffer)
+                                          : op->out == buffer;
 }
 
-static bool op_reads(const struct program_op *op, int buffer)
+static bool op_reads(const symm_program_op *op, int buffer)
 {
-    return op->kind == PROGRAM_READ ? names_buffer(op, buffer) : op->in == buffer;
+    return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer) : op->in == buffer;
 }
 
 /* Whether some op sees bytes of the buffer that this period has not written before. */
-static bool is_carried(const struct program *program, int buffer)
+static bool is_carried(const symm_program *program, int buffer)
 {
     for (int p = 0; p < program->op_count; p++) {
-        const struct program_op *op = &program->ops[program->order[p]];
+        const symm_program_op *op = &program->ops[program->order[p]];
         if (op_reads(op, buffer))
             return true;
-        if (op_writes(op, buffer) &&
-            (op->kind == PROGRAM_WRITE || op->result == program->buffers[buffer].bytes))
+        if (op_writes(op, buffer) && (op->kind == SYMM_PROGRAM_WRITE ||
+                                      op->result == program->buffers[buffer].bytes))
             return false;
     }
     return false;
 }
 
-static int make_copies(const struct program *program, struct perf_copies *copies,
+static int make_copies(const symm_program *program, struct perf_copies *copies,
                        size_t size)
 {
     copies->size = size;
@@ -54,7 +55,7 @@ static int make_copies(const struct program *program, struct perf_copies *copies
 
 static int find_writers(struct perf_expect *expect, int buffer)
 {
-    const struct program *program = expect->program;
+    const symm_program *program = expect->program;
     int count = 0;
 
     for (int i = 0; i < program->op_count; i++)
@@ -75,19 +76,19 @@ static int find_writers(struct perf_expect *expect, int buffer)
 /* Steps back that one element of a result takes; dear ones are kept from here on. */
 static int find_dear_results(struct perf_expect *expect)
 {
-    const struct program *program = expect->program;
+    const symm_program *program = expect->program;
     int *cost = calloc((size_t)program->buffer_count + 1, sizeof *cost);
     int result = cost ? 0 : -1;
 
     for (int p = 0; p < program->op_count && result == 0; p++) {
         int index = program->order[p];
-        const struct program_op *op = &program->ops[index];
-        for (int i = 0; op->kind == PROGRAM_WRITE && i < op->buffer_count; i++)
+        const symm_program_op *op = &program->ops[index];
+        for (int i = 0; op->kind == SYMM_PROGRAM_WRITE && i < op->buffer_count; i++)
             cost[op->buffers[i]] = 0;
-        if (op->kind == PROGRAM_WRITE || op->out < 0)
+        if (op->kind == SYMM_PROGRAM_WRITE || op->out < 0)
             continue;
-        bool reduces =
-            op->kind == PROGRAM_ALL_REDUCE || op->kind == PROGRAM_REDUCE_SCATTER;
+        bool reduces = op->kind == SYMM_PROGRAM_ALL_REDUCE ||
+                       op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
         int steps =
             (cost[op->in] + 1) * (reduces ? program->groups[op->group].length : 1);
         if (steps > KEEP_COST) {
@@ -101,7 +102,7 @@ static int find_dear_results(struct perf_expect *expect)
     return result;
 }
 
-struct perf_expect *perf_expect_create(const struct program *program)
+struct perf_expect *perf_expect_create(const symm_program *program)
 {
     struct perf_expect *expect = calloc(1, sizeof *expect);
     size_t ops = (size_t)program->op_count + 1,
@@ -185,7 +186,7 @@ int perf_expect_begin(struct perf_expect *expect, uint64_t period)
 
 int perf_expect_end(struct perf_expect *expect)
 {
-    const struct program *program = expect->program;
+    const symm_program *program = expect->program;
 
     for (int b = 0; b < program->buffer_count; b++) {
         struct perf_copies *next = &expect->next[b];

@@ -24,7 +24,7 @@ struct main_args {
     int argc;
     char **argv;
     struct perf_options options;
-    struct program *program; /* replay */
+    symm_program *program; /* replay */
 };
 
 static int run_job(const struct perf_job *job, const struct main_args *args)
@@ -176,8 +176,9 @@ static int run(struct main_args *args, const struct perf_place *place, bool laun
     int ranks;
 
     if (args->options.program &&
-        program_read(args->options.program, &args->program, error, sizeof error))
-        return refuse(place, error);
+        (symm_program_read(args->options.program, &args->program) != SYMM_OK ||
+         symm_program_check_run(args->program) != SYMM_OK))
+        return refuse(place, symm_last_error());
     if (choose_ranks(args, place, launched, &ranks, error, sizeof error))
         return refuse(place, error);
     if (ranks > 0)
@@ -224,6 +225,6 @@ int main(int argc, char **argv)
     if (result != PERF_RIGHT)
         return refuse(&place, error);
     result = run(&args, &place, launched);
-    program_destroy(args.program);
+    symm_program_destroy(args.program);
     return result;
 }

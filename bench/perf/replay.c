@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "symm/plan.h"
-
 #include "perf/stage.h"
 
 /* What ranks tell each other at the end. */
@@ -21,7 +19,7 @@ struct replay_record {
 struct replay {
     const struct perf_job *job;
     const struct perf_options *options;
-    const struct program *program;
+    const symm_program *program;
     struct perf_stage stage;
     double *calls, *wall;     /* of the timed periods */
     struct replay_record sum; /* the slowest rank's times; sums of the counts */
@@ -41,7 +39,6 @@ static int plan_failed(const struct perf_job *job, symm_status status)
 static int read_plan(struct replay *replay)
 {
     const struct perf_options *options = replay->options;
-    symm_program *program = NULL;
     symm_plan *plan = NULL;
     uint64_t hash = 0;
     int result = PERF_RIGHT;
@@ -50,9 +47,7 @@ static int read_plan(struct replay *replay)
     if (status == SYMM_OK)
         status = symm_plan_hash(plan, &replay->plan_hash);
     if (status == SYMM_OK)
-        status = symm_program_read(options->program, &program);
-    if (status == SYMM_OK)
-        status = symm_program_hash(program, &hash);
+        status = symm_program_hash(replay->program, &hash);
     if (status != SYMM_OK) {
         result = plan_failed(replay->job, status);
     } else if (hash != plan->program_hash) {
@@ -66,7 +61,6 @@ static int read_plan(struct replay *replay)
         replay->arena_bytes = plan->arena_bytes;
     }
     symm_plan_destroy(plan);
-    symm_program_destroy(program);
     return result;
 }
 
@@ -149,7 +143,7 @@ static int combine(struct replay *replay)
     return PERF_RIGHT;
 }
 
-static size_t buffer_bytes(const struct program *program)
+static size_t buffer_bytes(const symm_program *program)
 {
     size_t bytes = 0;
 
@@ -160,7 +154,7 @@ static size_t buffer_bytes(const struct program *program)
 
 static void print(const struct replay *replay)
 {
-    const struct program *program = replay->program;
+    const symm_program *program = replay->program;
     const struct replay_record *sum = &replay->sum;
     int periods = replay->options->iterations;
 
@@ -191,7 +185,7 @@ static void print(const struct replay *replay)
 
 static json_t *describe(const struct replay *replay)
 {
-    const struct program *program = replay->program;
+    const symm_program *program = replay->program;
     const struct replay_record *sum = &replay->sum;
     char hash[24];
 
@@ -238,8 +232,7 @@ static int run(struct replay *replay)
 }
 
 int perf_replay(const struct perf_job *job, const struct perf_options *options,
-                const struct program *program, struct perf_report *report,
-                json_t **extra)
+                const symm_program *program, struct perf_report *report, json_t **extra)
 {
     struct replay replay = {.job = job, .options = options, .program = program};
     int result = run(&replay);

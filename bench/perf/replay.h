@@ -11,12 +11,13 @@
 #ifndef PERF_REPLAY_H
 #define PERF_REPLAY_H
 
-#include "perf/program.h"
+#include "symm/plan.h"
+
 #include "perf/report.h"
 
 /* Collective. An exit status; *extra (returns new; only with -J) goes into the JSON. */
 int perf_replay(const struct perf_job *job, const struct perf_options *options,
-                const struct program *program, struct perf_report *report,
+                const symm_program *program, struct perf_report *report,
                 json_t **extra);
 
 #endif

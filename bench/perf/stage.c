@@ -17,32 +17,30 @@ static int no_memory(const struct perf_stage *stage)
 
 static bool allocate_arrays(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
     size_t groups = (size_t)program->group_count, ops = (size_t)program->op_count + 1;
     size_t streams = (size_t)program->stream_count;
 
     stage->expect = perf_expect_create(program);
     stage->teams = calloc(groups, sizeof *stage->teams);
-    stage->list = calloc(groups, sizeof *stage->list);
     stage->place = calloc(groups, sizeof *stage->place);
     stage->streams = calloc(streams, sizeof *stage->streams);
     stage->private_out = calloc(streams, sizeof *stage->private_out);
     stage->buffers = calloc((size_t)program->buffer_count + 1, sizeof *stage->buffers);
     stage->steps = calloc(ops, sizeof *stage->steps);
     stage->works = calloc(2 * ops, sizeof *stage->works); /* a put: barrier and put */
-    return stage->expect && stage->teams && stage->list && stage->place &&
-           stage->streams && stage->private_out && stage->buffers && stage->steps &&
-           stage->works;
+    return stage->expect && stage->teams && stage->place && stage->streams &&
+           stage->private_out && stage->buffers && stage->steps && stage->works;
 }
 
 static bool allocate_private_out(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
 
     for (int s = 0; s < program->stream_count; s++) {
         size_t most = 0;
         for (int i = 0; i < program->op_count; i++) {
-            const struct program_op *op = &program->ops[i];
+            const symm_program_op *op = &program->ops[i];
             if (op->stream == s && op->out < 0 && op->result > most)
                 most = op->result;
         }
@@ -57,15 +55,18 @@ static bool allocate_private_out(struct perf_stage *stage)
 
 static int make_teams(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
 
-    for (int g = 0; g < program->group_count; g++)
-        program_find_rank(&program->groups[g], stage->job->rank, &stage->list[g],
-                          &stage->place[g]);
     stage->teams[0] = stage->job->world;
+    stage->place[0] = stage->job->rank;
     for (int g = 1; g < program->group_count; g++) {
-        symm_status status = symm_team_split(stage->job->world, stage->list[g],
-                                             stage->place[g], &stage->teams[g]);
+        const symm_program_group *group = &program->groups[g];
+        int at = symm_program_group_find(group, stage->job->rank);
+        symm_status status;
+
+        stage->place[g] = at % group->length;
+        status = symm_team_split(stage->job->world, at / group->length, stage->place[g],
+                                 &stage->teams[g]);
         if (status != SYMM_OK)
             return perf_job_failed(stage->job, status, program->groups[g].name);
     }
@@ -86,12 +87,12 @@ static int make_streams(struct perf_stage *stage)
 /* All call sites, then one rendezvous. The reference begins with zeroes, too. */
 static int make_buffers(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
     symm_team *world = stage->job->world;
     symm_status status;
 
     for (int b = 0; b < program->buffer_count; b++) {
-        const struct program_buffer *buffer = &program->buffers[b];
+        const symm_program_buffer *buffer = &program->buffers[b];
         status =
             symm_empty_strided_p2p(world, buffer->dims, buffer->shape, buffer->stride,
                                    buffer->dtype, buffer->alloc_id, &stage->buffers[b]);
@@ -121,7 +122,7 @@ static int make_buffers(struct perf_stage *stage)
 /* On GPUs: memory of the host for one write or check at a time. */
 static int make_staging(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
     size_t most = 1;
 
     if (!stage->job->gpu)
@@ -136,7 +137,7 @@ static int make_staging(struct perf_stage *stage)
     return stage->staging ? PERF_RIGHT : no_memory(stage);
 }
 
-static bool has_buffer(const struct program_op *op, int buffer)
+static bool has_buffer(const symm_program_op *op, int buffer)
 {
     for (int i = 0; i < op->buffer_count; i++)
         if (op->buffers[i] == buffer)
@@ -149,19 +150,20 @@ static bool has_buffer(const struct program_op *op, int buffer)
  * over? A collective's has arrived only where the program reads it: it is looked at there.
  * A put's has, but its bytes may be another buffer's at once if nobody reads it.
  */
-static bool is_looked_at(const struct program *program, int index)
+static bool is_looked_at(const symm_program *program, int index)
 {
-    const struct program_op *op = &program->ops[index];
+    const symm_program_op *op = &program->ops[index];
 
-    if (op->kind != PROGRAM_WAIT)
+    if (op->kind != SYMM_PROGRAM_WAIT)
         return op->out < 0;
     int buffer = program->ops[op->put].out;
     for (int k = 1; k <= program->op_count; k++) {
-        const struct program_op *next = &program->ops[(index + k) % program->op_count];
-        if (next->kind == PROGRAM_READ || next->kind == PROGRAM_WRITE) {
+        const symm_program_op *next = &program->ops[(index + k) % program->op_count];
+        if (next->kind == SYMM_PROGRAM_READ || next->kind == SYMM_PROGRAM_WRITE) {
             if (has_buffer(next, buffer))
-                return next->kind == PROGRAM_READ;
-        } else if (next->kind != PROGRAM_WAIT && next->kind != PROGRAM_DEPEND) {
+                return next->kind == SYMM_PROGRAM_READ;
+        } else if (next->kind != SYMM_PROGRAM_WAIT &&
+                   next->kind != SYMM_PROGRAM_DEPEND) {
             if (next->in == buffer || next->out == buffer)
                 return next->in == buffer;
         }
@@ -178,7 +180,7 @@ static bool is_set(const char *name)
 }
 
 int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
-                    const struct perf_options *options, const struct program *program)
+                    const struct perf_options *options, const symm_program *program)
 {
     int result;
 
@@ -216,7 +218,7 @@ err_close:
 
 void perf_stage_close(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
 
     for (int i = 0; stage->works && i < stage->work_count; i++)
         symm_work_release(stage->works[i]);
@@ -235,7 +237,6 @@ void perf_stage_close(struct perf_stage *stage)
             free(stage->private_out[s]);
     perf_expect_destroy(stage->expect);
     free(stage->teams);
-    free(stage->list);
     free(stage->place);
     free(stage->streams);
     free(stage->private_out);

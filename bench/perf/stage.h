@@ -31,13 +31,13 @@ struct perf_step {
 
 struct perf_stage {
     const struct perf_job *job;
-    const struct program *program;
-    double delay; /* microseconds, at most, before each communication */
-    bool planned; /* a plan keeps buffers apart, and only as the program needs it */
+    const symm_program *program;
+    double delay;  /* microseconds, at most, before each communication */
+    bool planned;  /* a plan keeps buffers apart, and only as the program needs it */
     bool recorded; /* the library writes down what this rank does */
     struct perf_expect *expect;
     symm_team **teams; /* by group: the one this rank is in; [0] borrows */
-    int *list, *place; /* by group: this rank's list, and its place in it */
+    int *place;        /* by group: this rank's place in its list */
     void **streams;    /* host: [0] is NULL: inline */
     symm_buffer **buffers;
     char *staging;           /* GPUs: of the host, for the largest buffer or result */
@@ -57,7 +57,7 @@ struct perf_stage {
 
 /* Collective. An exit status; on failure nothing is left. */
 int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
-                    const struct perf_options *options, const struct program *program);
+                    const struct perf_options *options, const symm_program *program);
 void perf_stage_close(struct perf_stage *stage);
 /* One period; *wall and *calls in microseconds: with and without this rank's own
  * writes and checks on the first stream. An exit status. */

@@ -13,7 +13,7 @@
 
 #define MOST_COMPLAINTS 4 /* wrong results that one rank describes */
 
-static const struct program_op *op_of(const struct perf_step *step)
+static const symm_program_op *op_of(const struct perf_step *step)
 {
     return &step->stage->program->ops[step->op];
 }
@@ -33,7 +33,7 @@ static void write_buffers(void *arg)
 {
     const struct perf_step *step = arg;
     const struct perf_stage *stage = step->stage;
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
     struct perf_pattern pattern;
 
     for (int i = 0; i < op->buffer_count; i++) {
@@ -47,9 +47,10 @@ static void write_buffers(void *arg)
 
 static void check_one(struct perf_stage *stage, int op, int buffer, const void *found)
 {
-    const struct program_op *what = &stage->program->ops[op];
-    size_t bytes = what->kind == PROGRAM_READ ? stage->program->buffers[buffer].bytes
-                                              : what->result;
+    const symm_program_op *what = &stage->program->ops[op];
+    size_t bytes = what->kind == SYMM_PROGRAM_READ
+                       ? stage->program->buffers[buffer].bytes
+                       : what->result;
     int64_t wrong;
 
     if (stage->staging && perf_job_copy(stage->job, stage->staging, found, bytes) == 0)
@@ -69,7 +70,7 @@ static void check_one(struct perf_stage *stage, int op, int buffer, const void *
             stderr,
             "symm-perf: rank %d: period %llu: ops[%d] (%s %s): %lld wrong element%s\n",
             stage->job->rank, (unsigned long long)stage->period, op,
-            program_kind_name(what->kind),
+            symm_program_kind_name(what->kind),
             what->site ? what->site : stage->program->buffers[buffer].name,
             (long long)wrong, wrong > 1 ? "s" : "");
 }
@@ -77,7 +78,7 @@ static void check_one(struct perf_stage *stage, int op, int buffer, const void *
 static void check_reads(void *arg)
 {
     const struct perf_step *step = arg;
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
 
     for (int i = 0; i < op->buffer_count; i++)
         check_one(step->stage, step->op, op->buffers[i],
@@ -88,7 +89,7 @@ static void check_result(void *arg)
 {
     const struct perf_step *step = arg;
     const struct perf_stage *stage = step->stage;
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
     const void *found = op->out < 0 ? stage->private_out[op->stream]
                                     : symm_buffer_ptr(stage->buffers[op->out]);
 
@@ -121,7 +122,7 @@ static void delay_some(void *arg)
 static symm_status record_local(const struct perf_step *step)
 {
     const struct perf_stage *stage = step->stage;
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
     void *stream = stage->streams[op->stream];
     symm_status status = SYMM_OK;
 
@@ -129,7 +130,7 @@ static symm_status record_local(const struct perf_step *step)
         const void *ptr = symm_buffer_ptr(stage->buffers[op->buffers[i]]);
         size_t bytes = stage->program->buffers[op->buffers[i]].bytes;
 
-        status = op->kind == PROGRAM_WRITE
+        status = op->kind == SYMM_PROGRAM_WRITE
                      ? symm_record_write(stage->job->world, ptr, bytes, stream)
                      : symm_record_read(stage->job->world, ptr, bytes, stream);
     }
@@ -183,7 +184,7 @@ static symm_status run_in_stream(struct perf_stage *stage, int stream,
 
 static symm_status run_depend(struct perf_step *step)
 {
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
     symm_status status;
 
     if (op->on == op->stream)
@@ -205,7 +206,7 @@ static symm_status run_depend(struct perf_step *step)
 /* ---- Communication --------------------------------------------------------------- */
 
 /* Where a call's work goes: those on worker threads tell their status later. */
-static symm_work **work_for(struct perf_stage *stage, const struct program_op *op)
+static symm_work **work_for(struct perf_stage *stage, const symm_program_op *op)
 {
     return op->stream > 0 || stage->job->gpu ? &stage->works[stage->work_count] : NULL;
 }
@@ -218,9 +219,8 @@ static symm_status keep_work(struct perf_stage *stage, symm_work **work,
     return status;
 }
 
-static symm_status call_collective(struct perf_stage *stage,
-                                   const struct program_op *op, const symm_call *call,
-                                   symm_work **work)
+static symm_status call_collective(struct perf_stage *stage, const symm_program_op *op,
+                                   const symm_call *call, symm_work **work)
 {
     symm_team *team = stage->teams[op->group];
     size_t count = op->count, length = (size_t)stage->program->groups[op->group].length;
@@ -229,14 +229,14 @@ static symm_status call_collective(struct perf_stage *stage,
                             : symm_buffer_ptr(stage->buffers[op->out]);
 
     switch (op->kind) {
-    case PROGRAM_ALL_REDUCE:
+    case SYMM_PROGRAM_ALL_REDUCE:
         return symm_all_reduce(team, in, out, count, op->dtype, op->reduce, call, work);
-    case PROGRAM_REDUCE_SCATTER:
+    case SYMM_PROGRAM_REDUCE_SCATTER:
         return symm_reduce_scatter(team, in, out, count / length, op->dtype, op->reduce,
                                    call, work);
-    case PROGRAM_ALL_GATHER:
+    case SYMM_PROGRAM_ALL_GATHER:
         return symm_all_gather(team, in, out, count, op->dtype, call, work);
-    case PROGRAM_BROADCAST:
+    case SYMM_PROGRAM_BROADCAST:
         return symm_broadcast(team, in, out, count, op->dtype, op->root, call, work);
     default:
         return symm_all_to_all(team, in, out, count / length, op->dtype, call, work);
@@ -246,7 +246,7 @@ static symm_status call_collective(struct perf_stage *stage,
 static symm_status run_collective(struct perf_step *step)
 {
     struct perf_stage *stage = step->stage;
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
     const symm_call call = {
         .size = sizeof call, .site = op->site, .stream = stage->streams[op->stream]};
     symm_work **work = work_for(stage, op);
@@ -259,7 +259,7 @@ static symm_status run_collective(struct perf_step *step)
 static symm_status run_put(struct perf_step *step)
 {
     struct perf_stage *stage = step->stage;
-    const struct program_op *op = op_of(step);
+    const symm_program_op *op = op_of(step);
     const symm_call call = {
         .size = sizeof call, .site = op->site, .stream = stage->streams[op->stream]};
     symm_team *team = stage->teams[op->group];
@@ -279,7 +279,7 @@ static symm_status run_put(struct perf_step *step)
 static symm_status run_wait(struct perf_step *step)
 {
     struct perf_stage *stage = step->stage;
-    const struct program_op *op = op_of(step), *put = &stage->program->ops[op->put];
+    const symm_program_op *op = op_of(step), *put = &stage->program->ops[op->put];
     const symm_call call = {
         .size = sizeof call, .site = put->site, .stream = stage->streams[op->stream]};
     symm_team *team = stage->teams[put->group];
@@ -297,20 +297,21 @@ static symm_status run_step(struct perf_step *step)
     if (status != SYMM_OK)
         return status;
     switch (op_of(step)->kind) {
-    case PROGRAM_WRITE:
+    case SYMM_PROGRAM_WRITE:
         return run_local(step, write_buffers);
-    case PROGRAM_READ:
+    case SYMM_PROGRAM_READ:
         return run_local(step, check_reads);
-    case PROGRAM_DEPEND:
+    case SYMM_PROGRAM_DEPEND:
         return run_depend(step);
-    case PROGRAM_WAIT:
+    case SYMM_PROGRAM_WAIT:
         return run_wait(step);
     default:
         if (step->stage->delay > 0)
             status = run_local(step, delay_some);
         if (status != SYMM_OK)
             return status;
-        return op_of(step)->kind == PROGRAM_PUT ? run_put(step) : run_collective(step);
+        return op_of(step)->kind == SYMM_PROGRAM_PUT ? run_put(step)
+                                                     : run_collective(step);
     }
 }
 
@@ -360,15 +361,16 @@ static int part_runs(struct perf_stage *stage)
 
 static int run_ops(struct perf_stage *stage)
 {
-    const struct program *program = stage->program;
+    const symm_program *program = stage->program;
 
     for (int p = 0; p < program->op_count; p++) {
         int index = program->order[p];
-        const struct program_op *op = &program->ops[index];
+        const symm_program_op *op = &program->ops[index];
         symm_status status = run_step(&stage->steps[index]);
         if (status != SYMM_OK) {
-            int result = perf_job_failed(
-                stage->job, status, op->site ? op->site : program_kind_name(op->kind));
+            int result =
+                perf_job_failed(stage->job, status,
+                                op->site ? op->site : symm_program_kind_name(op->kind));
             abort_waits(stage);
             drain(stage);
             return result;
