@@ -156,7 +156,7 @@ cmp -s "$work/piped" "$work/loop.plan" || fail "plan - -o -"
 "$planner" check "$work/loop.json" - <"$work/loop.plan" >/dev/null || fail "check PROGRAM -"
 "$planner" check - - <"$work/loop.plan" >/dev/null 2>"$work/out"
 [ $? = 2 ] && grep -q "standard input once" "$work/out" || fail "check - -"
-"$planner" emit "$work/loop.json" - --lang c -o - <"$work/loop.plan" | grep -q symm_init ||
+"$planner" emit "$work/loop.json" - --lang c -o - <"$work/loop.plan" | grep -q symm_team_load_plan ||
     fail "emit -"
 printf 'id,lower,upper,size\na,0,2,8\n' | "$planner" pack - --capacity 8 -o - 2>/dev/null |
     grep -q '^a,0,2,8,0$' || fail "pack -"

@@ -1,33 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * emit.c - the command `emit`: C source that makes a program's allocations and
- * calls, for its plan.
+ * emit.c - the command `emit`: a C header of what a plan decides, for code generators.
  *
- * Refuses a plan that was made of another program, or that the checker cannot prove. The
- * source is complete in memory before anything is written; after an error there is no file.
+ * The header holds constants (hashes, offsets, algorithm and barriers of each op) and one
+ * function that sets a rank up from them: it loads the plan, allocates the buffers and
+ * splits the teams. Guarantees: the header compiles as C11 without warnings, whatever the
+ * names in the program are, and two headers can be included together. Refuses a plan that
+ * was made of another program, or that the checker cannot prove. The text is complete in
+ * memory before anything is written. After an error there is no file.
  */
-#include "tool/emit.h"
-
 #include <ctype.h>
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/svg.h"
 #include "tool/symm_plan.h"
 
 static const char usage[] =
-    "usage: symm-plan emit PROGRAM.json PLAN.json --lang c [-o OUT.c]\n\n"
-    "Writes C source that allocates the program's buffers by their call sites, makes "
-    "its\n"
-    "calls in its order, and compares what arrives with what must.\n\n"
+    "usage: symm-plan emit PROGRAM.json PLAN.json --lang c [-o OUT.h]\n\n"
+    "Writes a C header of the plan: constants, and a function that loads the plan, "
+    "allocates\n"
+    "the program's buffers and makes the teams of its groups.\n\n"
     "      --lang LANGUAGE   c\n"
-    "  -o, --output OUT.c    write it there (default: standard output)\n";
+    "  -o, --output OUT.h    write it there (default: standard output)\n";
 
-struct request {
-    const char *language, *output;
+struct emit {
+    FILE *file;
+    const symm_program *program;
+    const symm_plan *plan;
+    uint64_t run_hash, plan_hash;
+    bool failed; /* memory is exhausted */
 };
 
 static int wrong(const char *path, const char *text)
@@ -39,151 +44,344 @@ static int wrong(const char *path, const char *text)
 
 /* ---- Names ----------------------------------------------------------------------- */
 
-static bool is_taken(const char *text, char **names, int count)
+static char in_c(char character)
 {
-    for (int i = 0; i < count; i++)
-        if (strcmp(names[i], text) == 0)
-            return true;
-    return false;
+    const bool allowed = (character & 0x80) == 0 && isalnum((unsigned char)character);
+
+    return allowed ? character : '_';
+}
+
+/* Formatted text, in which $ becomes `plan_PROGRAM`, and @ the same in capitals. */
+__attribute__((format(printf, 2, 3))) static void put(struct emit *emit,
+                                                      const char *format, ...)
+{
+    char *text;
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    va_end(args);
+    emit->failed |= !text;
+    for (const char *at = text; at && *at; at++) {
+        if (*at != '$' && *at != '@') {
+            fputc(*at, emit->file);
+            continue;
+        }
+        fputs(*at == '$' ? "plan_" : "PLAN_", emit->file);
+        for (const char *name = emit->program->name; *name; name++)
+            fputc(*at == '$' ? in_c(*name) : toupper(in_c(*name)), emit->file);
+    }
+    free(text);
 }
 
 /*
- * "b_" and the name with _ for what C does not allow; a number too if it is taken. A name
- * with a number may be another's own, so numbers go on until one is free.
+ * `start` and a name. A name that is no part of an identifier of C, or has two _ in a row,
+ * ends in two _ and its index, so no two names of one kind become the same.
  */
-static char *name_in_c(char prefix, const char *name, char **names, int count)
+static void put_name(struct emit *emit, const char *start, const char *name, int index)
 {
-    const size_t room = strlen(name) + 24;
-    char *text = malloc(room), *to = text;
+    bool kept = !strstr(name, "__");
 
-    if (!text)
-        return NULL;
-    *to++ = prefix;
-    *to++ = '_';
+    put(emit, "%s", start);
     for (; *name; name++) {
-        const bool allowed = (*name & 0x80) == 0 && isalnum((unsigned char)*name);
-        *to++ = allowed ? *name : '_';
+        kept = kept && (*name == '_' || in_c(*name) != '_');
+        fputc(in_c(*name), emit->file);
     }
-    *to = '\0';
-    for (int number = count; is_taken(text, names, count); number++)
-        snprintf(to, room - (size_t)(to - text), "__%d", number);
-    return text;
+    if (!kept)
+        put(emit, "__%d", index);
 }
 
-static void free_names(char **names, int count)
+/* Any bytes as a string of C. */
+static void put_string(struct emit *emit, const char *text)
 {
-    for (int i = 0; names && i < count; i++)
-        free(names[i]);
-    free(names);
-}
-
-static const char *buffer_name(const symm_program *program, int i)
-{
-    return program->buffers[i].name;
-}
-
-static const char *stream_name(const symm_program *program, int i)
-{
-    return program->streams[i];
-}
-
-static const char *group_name(const symm_program *program, int i)
-{
-    return program->groups[i].name;
-}
-
-static char **make_names(const symm_program *program, char prefix, int count,
-                         const char *(*name)(const symm_program *program, int i))
-{
-    char **names = calloc((size_t)count + 1, sizeof(*names));
-
-    for (int i = 0; names && i < count; i++) {
-        names[i] = name_in_c(prefix, name(program, i), names, i);
-        if (names[i])
-            continue;
-        free_names(names, count);
-        return NULL;
+    fputc('"', emit->file);
+    for (; *text; text++) {
+        if (*text >= 0x20 && *text < 0x7f && !strchr("\"\\?", *text))
+            fputc(*text, emit->file);
+        else
+            fprintf(emit->file, "\\%03o", (unsigned char)*text);
     }
-    return names;
+    fputc('"', emit->file);
 }
 
-/* ---- The source ------------------------------------------------------------------ */
+/* ---- Constants ------------------------------------------------------------------- */
 
-static bool make_text(struct emit *emit)
+static void put_constants(struct emit *emit)
 {
-    const symm_program *p = emit->program;
-    bool good = false;
+    const symm_plan *plan = emit->plan;
 
-    emit->buffers = make_names(p, 'b', p->buffer_count, buffer_name);
-    emit->streams = make_names(p, 's', p->stream_count, stream_name);
-    emit->groups = make_names(p, 'g', p->group_count, group_name);
-    if (!emit->buffers || !emit->streams || !emit->groups)
-        wrong(NULL, "memory is exhausted");
-    else
-        good = symm_plan_emit_rows(emit);
-    if (good && (emit->row_count == 0 || p->buffer_count == 0)) {
-        /* C has neither empty enums nor arrays of nothing. */
-        fprintf(stderr,
-                "symm-plan emit: %s: found no %s, allowed: a program with something to "
-                "do\n",
-                p->name, emit->row_count == 0 ? "ops" : "buffers");
-        good = false;
+    put(emit,
+        "/* Made by symm-plan emit %s. Do not edit: make it again. */\n"
+        "#ifndef @_H\n#define @_H\n\n#include <symm/plan.h>\n\n",
+        symm_version());
+    put(emit, "#define @_PROGRAM_HASH UINT64_C(0x%016" PRIx64 ")\n",
+        plan->program_hash);
+    put(emit, "#define @_RUN_HASH UINT64_C(0x%016" PRIx64 ")\n", emit->run_hash);
+    put(emit, "#define @_PLAN_HASH UINT64_C(0x%016" PRIx64 ")\n", emit->plan_hash);
+    put(emit, "#define @_WORLD %d\n", plan->world);
+    put(emit, "#define @_LOOP %d\n", plan->loop);
+    put(emit, "#define @_GROUPS %d\n", emit->program->group_count);
+    put(emit, "#define @_BUFFERS %d\n", plan->buffer_count);
+    put(emit, "#define @_OPS %d\n", plan->op_count);
+    put(emit, "#define @_ARENA_BYTES ((size_t)%zu)\n\n", plan->arena_bytes);
+    put(emit, "/* Offsets in the arena, bytes: the same on every rank. */\n");
+    for (int b = 0; b < plan->buffer_count; b++) {
+        put_name(emit, "#define @_OFFSET_", plan->buffers[b].name, b);
+        put(emit, " ((size_t)%zu)\n", plan->buffers[b].offset);
     }
-    if (good) {
-        symm_plan_emit_tables(emit);
-        symm_plan_emit_numbers(emit);
-        symm_plan_emit_calls(emit);
-    }
-    free_names(emit->buffers, p->buffer_count);
-    free_names(emit->streams, p->stream_count);
-    free_names(emit->groups, p->group_count);
-    free(emit->is_input);
-    free(emit->rows);
-    return good;
 }
 
-static int write_file(const char *path, const char *text, size_t length)
+static void put_index(struct emit *emit, const char *start, const char *name, int index)
 {
-    FILE *file = path ? fopen(path, "we") : stdout;
-    bool good;
-
-    if (!file) {
-        fprintf(stderr, "symm-plan emit: %s: cannot be created: %s\n", path,
-                strerror(errno));
-        return PLAN_TOOL_WRONG;
-    }
-    good = fwrite(text, 1, length, file) == length;
-    good = (path ? fclose(file) : fflush(file)) == 0 && good;
-    if (good)
-        return PLAN_TOOL_DONE;
-    fprintf(stderr, "symm-plan emit: %s: cannot be written: %s\n",
-            path ? path : "standard output", strerror(errno));
-    if (path)
-        symm_plan_discard(path);
-    return PLAN_TOOL_WRONG;
+    put_name(emit, start, name, index);
+    put(emit, " = %d,\n", index);
 }
 
-static int emit_source(const struct request *request, const symm_program *program,
+/* A program has one group at least, so the enum is not empty. */
+static void put_indices(struct emit *emit)
+{
+    put(emit, "\n/* Indices. */\nenum {\n");
+    for (int g = 0; g < emit->program->group_count; g++)
+        put_index(emit, "    $_group_", emit->program->groups[g].name, g);
+    for (int s = 0; s < emit->program->stream_count; s++)
+        put_index(emit, "    $_stream_", emit->program->streams[s], s);
+    for (int b = 0; b < emit->plan->buffer_count; b++)
+        put_index(emit, "    $_buffer_", emit->plan->buffers[b].name, b);
+    for (int i = 0; i < emit->plan->op_count; i++)
+        put_index(emit, "    $_op_", emit->plan->ops[i].site, i);
+    put(emit, "};\n");
+}
+
+/* ---- Tables ---------------------------------------------------------------------- */
+
+/* The lists of the tables, one behind the other: `after` of buffers, then `frees` of ops. */
+static void put_lists(struct emit *emit)
+{
+    const symm_plan *plan = emit->plan;
+
+    put(emit, "\nstatic const int $_lists[] = {");
+    for (int b = 0; b < plan->buffer_count; b++)
+        for (int k = 0; k < plan->buffers[b].after_count; k++)
+            put(emit, "%d, ", plan->buffers[b].after[k]);
+    for (int i = 0; i < plan->op_count; i++)
+        for (int k = 0; k < plan->ops[i].free_count; k++)
+            put(emit, "%d, ", plan->ops[i].frees[k]);
+    put(emit, "-1};\n");
+}
+
+/* Returns the place of the first op's list. */
+static int put_buffers(struct emit *emit)
+{
+    int list = 0;
+
+    put(emit, "\n/* By $_buffer_NAME. */\n"
+              "static const symm_plan_buffer $_buffers[] = {\n");
+    for (int b = 0; b < emit->plan->buffer_count; b++) {
+        const symm_plan_buffer *buffer = &emit->plan->buffers[b];
+
+        put(emit, "    {.name = ");
+        put_string(emit, buffer->name);
+        put(emit, ", .alloc_id = UINT64_C(%" PRIu64 ")", buffer->alloc_id);
+        put_name(emit, ", .offset = @_OFFSET_", buffer->name, b);
+        put(emit, ", .bytes = %zu, .turn = %d, .after = $_lists + %d", buffer->bytes,
+            buffer->turn, list);
+        put(emit, ", .after_count = %d},\n", buffer->after_count);
+        list += buffer->after_count;
+    }
+    put(emit, "    {.name = NULL}};\n");
+    return list;
+}
+
+static void put_ops(struct emit *emit, int list)
+{
+    static const char *const algorithms[] = {
+#define ALGORITHM(name, value, text) [value] = "SYMM_PLAN_" #name,
+        SYMM_PLAN_ALGORITHM_MAP(ALGORITHM)
+#undef ALGORITHM
+    };
+
+    put(emit, "\n/* By $_op_SITE: collectives and puts. */\n"
+              "static const symm_plan_op $_ops[] = {\n");
+    for (int i = 0; i < emit->plan->op_count; i++) {
+        const symm_plan_op *op = &emit->plan->ops[i];
+
+        put(emit, "    {.site = ");
+        put_string(emit, op->site);
+        put(emit, ", .algorithm = %s, .channel = %d", algorithms[op->algorithm],
+            op->channel);
+        put(emit, ", .entry_barrier = %s, .exit_barrier = %s",
+            op->entry_barrier ? "true" : "false", op->exit_barrier ? "true" : "false");
+        put(emit, ", .frees = $_lists + %d, .free_count = %d, .up_to = %zu},\n", list,
+            op->free_count, op->up_to);
+        list += op->free_count;
+    }
+    put(emit, "    {.site = NULL}};\n");
+}
+
+static void put_dims(struct emit *emit, const int64_t *list, int count)
+{
+    for (int i = 0; i < count; i++)
+        put(emit, "%s%" PRId64, i ? ", " : ", {", list[i]);
+    put(emit, count ? "}" : ", {0}");
+}
+
+/* What symm_empty_strided_p2p takes for each buffer. */
+static void put_layouts(struct emit *emit)
+{
+    static const char *const dtypes[] = {
+#define DTYPE(name, value, json, bytes) [value] = "SYMM_" #name,
+        SYMM_DTYPE_MAP(DTYPE)
+#undef DTYPE
+    };
+    const symm_program *program = emit->program;
+    int most = 1;
+
+    for (int b = 0; b < program->buffer_count; b++)
+        if (program->buffers[b].dims > most)
+            most = program->buffers[b].dims;
+    put(emit,
+        "\nstatic const struct {\n    symm_dtype dtype;\n    int ndim;\n"
+        "    int64_t shape[%d], stride[%d];\n} $_layouts[] = {\n",
+        most, most);
+    for (int b = 0; b < program->buffer_count; b++) {
+        const symm_program_buffer *buffer = &program->buffers[b];
+
+        put(emit, "    {%s, %d", dtypes[buffer->dtype], buffer->dims);
+        put_dims(emit, buffer->shape, buffer->dims);
+        put_dims(emit, buffer->stride, buffer->dims);
+        put(emit, "},\n");
+    }
+    put(emit, "    {SYMM_UINT8, 0, {0}, {0}}};\n");
+}
+
+/* By group and rank: the rank's list, and its place there. */
+static void put_places(struct emit *emit)
+{
+    const symm_program *program = emit->program;
+
+    put(emit, "\nstatic const int $_places[@_GROUPS][@_WORLD][2] = {\n");
+    for (int g = 0; g < program->group_count; g++) {
+        const symm_program_group *group = &program->groups[g];
+
+        for (int r = 0; r < program->world; r++) {
+            const int at = symm_program_group_find(group, r);
+            put(emit, "%s{%d, %d}", r ? ", " : "    {", at / group->length,
+                at % group->length);
+        }
+        put(emit, "},\n");
+    }
+    put(emit, "};\n");
+}
+
+/* ---- Functions ------------------------------------------------------------------- */
+
+static const char functions_text[] =
+    "\n"
+    "/* What a rank has of the program. teams[0] is the team that it was set up for. "
+    "*/\n"
+    "struct $ {\n"
+    "    symm_team *teams[@_GROUPS];          /* by $_group_NAME */\n"
+    "    symm_buffer *buffers[@_BUFFERS + 1]; /* by $_buffer_NAME */\n"
+    "};\n"
+    "\n"
+    "/* Gives back what $_set_up made. The team keeps the plan. */\n"
+    "static inline void $_tear_down(struct $ *made)\n"
+    "{\n"
+    "    for (int b = 0; b < @_BUFFERS; b++)\n"
+    "        symm_buffer_release(made->buffers[b]);\n"
+    "    for (int g = @_GROUPS - 1; g > 0; g--)\n"
+    "        if (made->teams[g])\n"
+    "            symm_team_destroy(made->teams[g]);\n"
+    "    *made = (struct $){.teams = {NULL}};\n"
+    "}\n"
+    "\n"
+    "/*\n"
+    " * Collective over the team, whose ranks are the program's: loads the plan, "
+    "allocates\n"
+    " * the buffers by their alloc_ids and splits a team for each group. Once in the "
+    "life of\n"
+    " * the team, before any of these alloc_ids is used. On failure *made holds "
+    "nothing and\n"
+    " * symm_last_error() says why.\n"
+    " */\n"
+    "static inline symm_status $_set_up(symm_team *team, struct $ *made)\n"
+    "{\n"
+    "    const symm_plan plan = {\n"
+    "        .size = sizeof(plan),\n"
+    "        .program = $_program,\n"
+    "        .program_hash = @_PROGRAM_HASH,\n"
+    "        .run_hash = @_RUN_HASH,\n"
+    "        .has_run_hash = true,\n"
+    "        .world = @_WORLD,\n"
+    "        .loop = @_LOOP,\n"
+    "        .arena_bytes = @_ARENA_BYTES,\n"
+    "        .buffers = (symm_plan_buffer *)$_buffers,\n"
+    "        .buffer_count = @_BUFFERS,\n"
+    "        .ops = (symm_plan_op *)$_ops,\n"
+    "        .op_count = @_OPS,\n"
+    "    };\n"
+    "    const int rank = symm_team_rank(team);\n"
+    "    symm_status status = symm_team_load_plan(team, &plan);\n"
+    "\n"
+    "    *made = (struct $){.teams = {team}};\n"
+    "    for (int b = 0; b < @_BUFFERS && status == SYMM_OK; b++)\n"
+    "        status = symm_empty_strided_p2p(team, $_layouts[b].ndim, "
+    "$_layouts[b].shape,\n"
+    "                                        $_layouts[b].stride, $_layouts[b].dtype,\n"
+    "                                        $_buffers[b].alloc_id, "
+    "&made->buffers[b]);\n"
+    "    if (status == SYMM_OK)\n"
+    "        status = symm_rendezvous(team);\n"
+    "    for (int g = 1; g < @_GROUPS && status == SYMM_OK; g++)\n"
+    "        status = symm_team_split(team, $_places[g][rank][0], "
+    "$_places[g][rank][1],\n"
+    "                                 &made->teams[g]);\n"
+    "    if (status != SYMM_OK)\n"
+    "        $_tear_down(made);\n"
+    "    return status;\n"
+    "}\n"
+    "\n"
+    "#endif\n";
+
+static void put_header(struct emit *emit)
+{
+    put_constants(emit);
+    put_indices(emit);
+    put(emit, "\nstatic const char $_program[] = ");
+    put_string(emit, emit->program->name);
+    put(emit, ";\n");
+    put_lists(emit);
+    put_ops(emit, put_buffers(emit));
+    put_layouts(emit);
+    put_places(emit);
+    put(emit, "%s", functions_text);
+}
+
+/* ---- The command ----------------------------------------------------------------- */
+
+static int emit_header(const char *output, const symm_program *program,
                        const symm_plan *plan)
 {
     struct emit emit = {.program = program, .plan = plan};
     char *text = NULL;
     size_t length = 0;
-    int status = PLAN_TOOL_WRONG;
+    bool good;
 
-    if (symm_plan_hash(plan, &emit.plan_hash) != SYMM_OK)
+    if (symm_plan_hash(plan, &emit.plan_hash) != SYMM_OK ||
+        symm_plan_run_hash(plan, &emit.run_hash) != SYMM_OK)
         return wrong(NULL, symm_last_error());
     emit.file = open_memstream(&text, &length);
     if (!emit.file)
         return wrong(NULL, "memory is exhausted");
-    const bool made = make_text(&emit);
-    const bool whole = !ferror(emit.file);
-    if (fclose(emit.file) != 0 || !whole)
-        status = wrong(NULL, "memory is exhausted");
-    else if (made)
-        status = write_file(request->output, text, length);
+    put_header(&emit);
+    good = !ferror(emit.file) && !emit.failed;
+    if (fclose(emit.file) != 0 || !good)
+        wrong(NULL, "memory is exhausted");
+    else
+        good = symm_plan_put_text("emit", output, text, length);
     free(text);
-    return status;
+    return good ? PLAN_TOOL_DONE : PLAN_TOOL_WRONG;
 }
 
 /* Is the plan one of this program, and safe? */
@@ -209,24 +407,18 @@ static int judge(const char *path, const symm_program *program, const symm_plan 
     return PLAN_TOOL_NO;
 }
 
-static int emit_files(const struct request *request, char **files)
+static int emit_files(const char *output, char **files)
 {
-    symm_program *program;
-    symm_plan *plan;
-    int status;
+    symm_program *program = NULL;
+    symm_plan *plan = NULL;
+    int status = PLAN_TOOL_WRONG;
 
-    if (!symm_plan_one_input("emit", files[0], files[1]) ||
-        !symm_plan_get_program("emit", files[0], &program))
-        return PLAN_TOOL_WRONG;
-    if (!symm_plan_get_plan("emit", files[1], &plan)) {
-        symm_program_destroy(program);
-        return PLAN_TOOL_WRONG;
-    }
-    status = symm_program_check_run(program) == SYMM_OK
-                 ? judge(files[1], program, plan)
-                 : wrong(NULL, symm_last_error());
+    if (symm_plan_one_input("emit", files[0], files[1]) &&
+        symm_plan_get_program("emit", files[0], &program) &&
+        symm_plan_get_plan("emit", files[1], &plan))
+        status = judge(files[1], program, plan);
     if (status == PLAN_TOOL_DONE)
-        status = emit_source(request, program, plan);
+        status = emit_header(output, program, plan);
     symm_plan_destroy(plan);
     symm_program_destroy(program);
     return status;
@@ -238,16 +430,16 @@ int symm_plan_emit(int argc, char **argv)
                                             {"output", required_argument, NULL, 'o'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    struct request request = {0};
+    const char *language = NULL, *output = NULL;
     int option;
 
     while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
         switch (option) {
         case 'l':
-            request.language = optarg;
+            language = optarg;
             break;
         case 'o':
-            request.output = optarg;
+            output = optarg;
             break;
         case 'h':
             fputs(usage, stdout);
@@ -256,17 +448,16 @@ int symm_plan_emit(int argc, char **argv)
             return PLAN_TOOL_WRONG;
         }
     }
-    symm_plan_take_output(&request.output);
-    if (!request.language || strcmp(request.language, "c") != 0) {
+    symm_plan_take_output(&output);
+    if (!language || strcmp(language, "c") != 0) {
         fprintf(stderr, "symm-plan emit: --lang: found %s%s%s, allowed: c\n",
-                request.language ? "'" : "",
-                request.language ? request.language : "nothing",
-                request.language ? "'" : "");
+                language ? "'" : "", language ? language : "nothing",
+                language ? "'" : "");
         return PLAN_TOOL_WRONG;
     }
     if (optind + 2 != argc)
         return wrong(NULL,
                      "allowed: exactly one program and one plan; --help lists the "
                      "options");
-    return emit_files(&request, argv + optind);
+    return emit_files(output, argv + optind);
 }

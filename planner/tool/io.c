@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tool/svg.h"
 #include "tool/symm_plan.h"
 
 static const char input_name[] = "standard input";
@@ -111,4 +112,26 @@ bool symm_plan_get_costs(const char *command, const char *path, symm_costs **cos
     good = text && told(command, symm_costs_parse(text, length, input_name, costs));
     free(text);
     return good;
+}
+
+bool symm_plan_put_text(const char *command, const char *path, const char *text,
+                        size_t length)
+{
+    FILE *file = path ? fopen(path, "we") : stdout;
+    bool good;
+
+    if (!file) {
+        fprintf(stderr, "symm-plan %s: %s: cannot be created: %s\n", command, path,
+                strerror(errno));
+        return false;
+    }
+    good = fwrite(text, 1, length, file) == length;
+    good = (path ? fclose(file) : fflush(file)) == 0 && good;
+    if (good)
+        return true;
+    fprintf(stderr, "symm-plan %s: %s cannot be written: %s\n", command,
+            path ? path : "standard output", strerror(errno));
+    if (path)
+        symm_plan_discard(path);
+    return false;
 }

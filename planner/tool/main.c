@@ -20,8 +20,7 @@ static const struct {
     {"plan", "the plan of a program: offsets, algorithms, barriers, proof",
      symm_plan_plan},
     {"check", "proves a plan against its program", symm_plan_do_check},
-    {"emit", "C source that makes the calls of a program, for its plan",
-     symm_plan_emit},
+    {"emit", "a C header of a plan, for code generators", symm_plan_emit},
     {"merge", "one program of what the ranks of a job have recorded", symm_plan_merge},
     {"pack", "offsets for a CSV file of lifetimes", symm_plan_pack},
 };

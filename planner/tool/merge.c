@@ -142,9 +142,7 @@ static bool write_program(const struct request *request, const symm_program *pro
         return complain("the program", symm_last_error());
     if (request->output)
         return true;
-    good = fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
-    if (!good)
-        complain("standard output", strerror(errno));
+    good = symm_plan_put_text("merge", NULL, text, length);
     free(text);
     return good;
 }

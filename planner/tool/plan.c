@@ -6,7 +6,6 @@
  * The plan goes to -o, or to standard output with what is said on standard error. After an
  * error no file is written.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,10 +272,7 @@ static bool write_plan(const struct request *request, const symm_plan *plan)
     }
     if (request->output)
         return true;
-    good = fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
-    if (!good)
-        fprintf(stderr, "symm-plan plan: standard output cannot be written: %s\n",
-                strerror(errno));
+    good = symm_plan_put_text("plan", NULL, text, length);
     free(text);
     return good;
 }

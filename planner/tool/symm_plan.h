@@ -33,5 +33,8 @@ bool symm_plan_get_program(const char *command, const char *path,
                            symm_program **program);
 bool symm_plan_get_plan(const char *command, const char *path, symm_plan **plan);
 bool symm_plan_get_costs(const char *command, const char *path, symm_costs **costs);
+/* path NULL: to standard output. After a failure no file is left. */
+bool symm_plan_put_text(const char *command, const char *path, const char *text,
+                        size_t length);
 
 #endif
