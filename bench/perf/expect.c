@@ -7,10 +7,10 @@
  * bytes. The recursion ends at writes, at kept results and at the period's start. Its
  * cost for one element is bounded: expect_keep.c keeps the dear results.
  */
+#include "perf/expect.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "perf/expect_data.h"
 
 #define BLOCK   8192 /* bytes computed at a time; a multiple of every element */
 #define NOWHERE (-1)

@@ -16,7 +16,21 @@
 
 #include "perf/data.h"
 
-struct perf_expect;
+struct perf_copies {
+    unsigned char *bytes; /* world x `size`, by rank; NULL: none */
+    size_t size;
+};
+
+struct perf_expect {
+    const symm_program *program;
+    uint64_t period;
+    int *place;        /* of each op in the order */
+    int **writers;     /* by buffer: places of the ops that write it, ascending */
+    int *writer_count; /* by buffer */
+    struct perf_copies *results; /* by op: kept for this period */
+    struct perf_copies *carried; /* by buffer: content at the end of the last period */
+    struct perf_copies *next;    /* by buffer: at the end of this one, as computed */
+};
 
 /* Returns new; NULL: no memory. Borrows the program. */
 struct perf_expect *perf_expect_create(const symm_program *program);
@@ -25,6 +39,10 @@ void perf_expect_destroy(struct perf_expect *expect); /* NULL is allowed */
 /* -1: no memory. */
 int perf_expect_begin(struct perf_expect *expect, uint64_t period);
 int perf_expect_end(struct perf_expect *expect);
+
+/* Does the op write, or read, the buffer, here or on a peer? */
+bool perf_op_writes(const symm_program_op *op, int buffer);
+bool perf_op_reads(const symm_program_op *op, int buffer);
 
 /* What op `op`, a write, puts into one of its buffers on a rank in this period. */
 void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,
@@ -36,5 +54,18 @@ void perf_expect_written(const struct perf_expect *expect, int op, int buffer, i
  * middle and last element with `glance`. */
 int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
                            int rank, const void *found, bool glance);
+
+/* ---- Between expect.c and expect_keep.c ------------------------------------------- */
+
+struct perf_range {
+    size_t from, bytes;
+};
+
+/* What the buffer holds on the rank before the op at place `before`. -1: no memory. */
+int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
+                         int before, struct perf_range range, unsigned char *to);
+/* What op `index`, a collective or a put, delivers on the rank. -1: no memory. */
+int perf_expect__result(const struct perf_expect *expect, int index, int rank,
+                        struct perf_range range, unsigned char *to);
 
 #endif

@@ -6,9 +6,9 @@
  * take more than KEEP_COST steps back for one element: all else is computed when asked
  * for.
  */
-#include <stdlib.h>
+#include "perf/expect.h"
 
-#include "perf/expect_data.h"
+#include <stdlib.h>
 
 #define KEEP_COST 64
 
@@ -20,13 +20,13 @@ static bool names_buffer(const symm_program_op *op, int buffer)
     return false;
 }
 
-static bool op_writes(const symm_program_op *op, int buffer)
+bool perf_op_writes(const symm_program_op *op, int buffer)
 {
     return op->kind == SYMM_PROGRAM_WRITE ? names_buffer(op, buffer)
                                           : op->out == buffer;
 }
 
-static bool op_reads(const symm_program_op *op, int buffer)
+bool perf_op_reads(const symm_program_op *op, int buffer)
 {
     return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer) : op->in == buffer;
 }
@@ -36,10 +36,11 @@ static bool is_carried(const symm_program *program, int buffer)
 {
     for (int p = 0; p < program->op_count; p++) {
         const symm_program_op *op = &program->ops[program->order[p]];
-        if (op_reads(op, buffer))
+        if (perf_op_reads(op, buffer))
             return true;
-        if (op_writes(op, buffer) && (op->kind == SYMM_PROGRAM_WRITE ||
-                                      op->result == program->buffers[buffer].bytes))
+        if (perf_op_writes(op, buffer) &&
+            (op->kind == SYMM_PROGRAM_WRITE ||
+             op->result == program->buffers[buffer].bytes))
             return false;
     }
     return false;
@@ -59,12 +60,12 @@ static int find_writers(struct perf_expect *expect, int buffer)
     int count = 0;
 
     for (int i = 0; i < program->op_count; i++)
-        count += op_writes(&program->ops[i], buffer);
+        count += perf_op_writes(&program->ops[i], buffer);
     expect->writers[buffer] = calloc((size_t)count + 1, sizeof **expect->writers);
     if (!expect->writers[buffer])
         return -1;
     for (int p = 0; p < program->op_count; p++)
-        if (op_writes(&program->ops[program->order[p]], buffer))
+        if (perf_op_writes(&program->ops[program->order[p]], buffer))
             expect->writers[buffer][expect->writer_count[buffer]++] = p;
     if (count == 0 || !is_carried(program, buffer))
         return 0;

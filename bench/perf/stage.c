@@ -137,14 +137,6 @@ static int make_staging(struct perf_stage *stage)
     return stage->staging ? PERF_RIGHT : no_memory(stage);
 }
 
-static bool has_buffer(const symm_program_op *op, int buffer)
-{
-    for (int i = 0; i < op->buffer_count; i++)
-        if (op->buffers[i] == buffer)
-            return true;
-    return false;
-}
-
 /*
  * Under a plan: may the result of this op be looked at when the op, or the wait for it, is
  * over? A collective's has arrived only where the program reads it: it is looked at there.
@@ -159,14 +151,10 @@ static bool is_looked_at(const symm_program *program, int index)
     int buffer = program->ops[op->put].out;
     for (int k = 1; k <= program->op_count; k++) {
         const symm_program_op *next = &program->ops[(index + k) % program->op_count];
-        if (next->kind == SYMM_PROGRAM_READ || next->kind == SYMM_PROGRAM_WRITE) {
-            if (has_buffer(next, buffer))
-                return next->kind == SYMM_PROGRAM_READ;
-        } else if (next->kind != SYMM_PROGRAM_WAIT &&
-                   next->kind != SYMM_PROGRAM_DEPEND) {
-            if (next->in == buffer || next->out == buffer)
-                return next->in == buffer;
-        }
+        if (perf_op_reads(next, buffer))
+            return true;
+        if (perf_op_writes(next, buffer))
+            return false;
     }
     return false;
 }
