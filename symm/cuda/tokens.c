@@ -24,8 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/shared_memory.h"
 #include "cuda/launcher.h"
-#include "host/host.h"
 #include "util/log.h"
 #include "util/status.h"
 
@@ -87,7 +87,7 @@ static void tokens_free(struct symm_cuda_tokens *tokens)
         symm__cuda_leave(&scope);
     }
     if (tokens->host)
-        symm__backend_host.release(NULL, tokens->host, SYMM_CUDA_WORDS_BYTES);
+        symm__shared_release(tokens->host, SYMM_CUDA_WORDS_BYTES);
     free(tokens);
 }
 
@@ -165,15 +165,14 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a member's words");
     made->references = 1;
     made->backend = backend;
-    status = symm__backend_host.reserve(NULL, SYMM_CUDA_WORDS_BYTES, &base);
+    status = symm__shared_reserve(SYMM_CUDA_WORDS_BYTES, &base);
     if (status != SYMM_OK) {
         free(made);
         return status;
     }
     made->host = base;
-    status = *fd < 0
-                 ? symm__backend_host.commit(NULL, base, SYMM_CUDA_WORDS_BYTES, fd)
-                 : symm__backend_host.import(NULL, *fd, base, SYMM_CUDA_WORDS_BYTES);
+    status = *fd < 0 ? symm__shared_create(base, SYMM_CUDA_WORDS_BYTES, fd)
+                     : symm__shared_map(*fd, base, SYMM_CUDA_WORDS_BYTES);
     if (status == SYMM_OK)
         status = tokens_register(made);
     if (status != SYMM_OK) {
@@ -264,7 +263,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double deadline)
     wire.object = team->ctx->group ? (uintptr_t)cuda->tokens[team->rank] : 0;
     status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire, sizeof(wire),
                                  &fd, mine == SYMM_OK && !team->ctx->group, parcels);
-    symm__backend_host.handle_close(NULL, fd);
+    if (fd >= 0)
+        close(fd);
     if (status == SYMM_OK) {
         mine = adopt_all(team, mine, parcels);
         wire.there = mine == SYMM_OK;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
+#include "core/shared_memory.h"
 #include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "record/record.h"
@@ -391,8 +392,7 @@ static symm_status open_space(symm_ctx *ctx)
 
     if (ctx->group)
         return SYMM_OK; /* has it */
-    status =
-        symm__backend_host.reserve(NULL, (size_t)ctx->size * SYMM_CONTROL_BYTES, &base);
+    status = symm__shared_reserve((size_t)ctx->size * SYMM_CONTROL_BYTES, &base);
     if (status != SYMM_OK)
         return status;
     ctx->control_base = base;
@@ -409,8 +409,7 @@ static symm_status open_control(symm_ctx *ctx)
     symm_status status;
 
     control = control_of(ctx, ctx->rank);
-    status = symm__backend_host.commit(NULL, control, control_bytes(ctx),
-                                       &ctx->control_handle);
+    status = symm__shared_create(control, control_bytes(ctx), &ctx->control_handle);
     if (status != SYMM_OK)
         return status;
     control->magic = SYMM_CONTROL_MAGIC;
@@ -443,8 +442,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
     symm_status status;
 
     if (!ctx->group) {
-        status = symm__backend_host.import(NULL, parcel->fds[0], control,
-                                           control_bytes(ctx));
+        status = symm__shared_map(parcel->fds[0], control, control_bytes(ctx));
         if (status != SYMM_OK) {
             snprintf(sentence, sizeof(sentence),
                      "rank %d cannot map the control page of rank %d: %s", ctx->rank,
@@ -585,7 +583,8 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
     status = symm__team_create_world(ctx, adopted, until - symm__now());
     pthread_mutex_unlock(&ctx->lock);
-    symm__backend_host.handle_close(NULL, ctx->control_handle);
+    if (ctx->control_handle >= 0)
+        close(ctx->control_handle);
     ctx->control_handle = -1;
     if (status == SYMM_OK && symm__is_recorded(ctx))
         symm__record_team(ctx->teams[0]);
@@ -720,15 +719,15 @@ void symm_finalize(symm_ctx *ctx)
         __atomic_store_n(&ctx->control[ctx->rank]->left, 1, __ATOMIC_RELEASE);
     link_close(ctx);
     symm__engine_unload(ctx);
-    symm__backend_host.handle_close(NULL, ctx->control_handle);
+    if (ctx->control_handle >= 0)
+        close(ctx->control_handle);
     for (int r = 0; r < SYMM_MAX_RANKS; r++)
         if (ctx->process[r].pidfd >= 0)
             close(ctx->process[r].pidfd);
     if (ctx->base && !ctx->group)
         ctx->ops->release(ctx->backend, ctx->base, (size_t)ctx->size * ctx->stride);
     if (ctx->control_base && !ctx->group)
-        symm__backend_host.release(NULL, ctx->control_base,
-                                   (size_t)ctx->size * SYMM_CONTROL_BYTES);
+        symm__shared_release(ctx->control_base, (size_t)ctx->size * SYMM_CONTROL_BYTES);
     if (ctx->ops)
         ctx->ops->close(ctx->backend);
     symm__costs_drop(ctx);

@@ -9,6 +9,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "core/context.h"
+#include "core/shared_memory.h"
 #include "util/status.h"
 
 symm_status symm_group_create(int n, symm_group **group)
@@ -51,8 +52,8 @@ void symm_group_destroy(symm_group *group)
     if (group->owner) {
         group->ops->release(group->owner, group->base, group->bytes);
         group->ops->close(group->owner);
-        symm__backend_host.release(NULL, group->control_base,
-                                   (size_t)group->size * SYMM_CONTROL_BYTES);
+        symm__shared_release(group->control_base,
+                             (size_t)group->size * SYMM_CONTROL_BYTES);
     }
     free(group->joined);
     free(group->peer_fd);
@@ -67,7 +68,7 @@ static symm_status open_space(symm_group *group, const symm_ctx *ctx)
     size_t bytes = (size_t)group->size * ctx->stride;
     struct symm_backend *owner;
     void *base, *control_base;
-    symm_status status = symm__backend_host.reserve(NULL, pages, &control_base);
+    symm_status status = symm__shared_reserve(pages, &control_base);
 
     if (status != SYMM_OK)
         return status;
@@ -88,7 +89,7 @@ static symm_status open_space(symm_group *group, const symm_ctx *ctx)
 err_owner:
     ctx->ops->close(owner);
 err_pages:
-    symm__backend_host.release(NULL, control_base, pages);
+    symm__shared_release(control_base, pages);
     return status;
 }
 

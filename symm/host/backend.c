@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * backend.c - the host backend: shared memory of the host (core/shared_memory.h) and streams
+ * that are worker threads.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/shared_memory.h"
+#include "host/host.h"
+#include "util/status.h"
+
+#define GRANULARITY ((size_t)2 << 20)
+
+struct symm_backend {
+    size_t granularity;
+};
+
+static symm_status host_open(int local_rank, struct symm_backend **backend)
+{
+    struct symm_backend *b = calloc(1, sizeof(*b));
+
+    (void)local_rank;
+    if (!b)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the host backend");
+    b->granularity = GRANULARITY;
+    *backend = b;
+    return SYMM_OK;
+}
+
+static symm_status host_open_owner(struct symm_backend *member,
+                                   struct symm_backend **owner)
+{
+    (void)member;
+    return host_open(0, owner);
+}
+
+static void host_close(struct symm_backend *backend)
+{
+    free(backend);
+}
+
+static size_t host_granularity(const struct symm_backend *backend)
+{
+    return backend->granularity;
+}
+
+static symm_status host_reserve(struct symm_backend *backend, size_t bytes, void **base)
+{
+    (void)backend;
+    return symm__shared_reserve(bytes, base);
+}
+
+static void host_release(struct symm_backend *backend, void *base, size_t bytes)
+{
+    (void)backend;
+    symm__shared_release(base, bytes);
+}
+
+static symm_status host_share(struct symm_backend *backend, struct symm_backend *owner)
+{
+    (void)backend;
+    (void)owner;
+    return SYMM_OK;
+}
+
+static symm_status host_commit(struct symm_backend *backend, void *at, size_t bytes,
+                               int *handle)
+{
+    (void)backend;
+    return symm__shared_create(at, bytes, handle);
+}
+
+static symm_status host_import(struct symm_backend *backend, int handle, void *at,
+                               size_t bytes)
+{
+    (void)backend;
+    return symm__shared_map(handle, at, bytes);
+}
+
+static symm_status host_reach(struct symm_backend *backend, void *at, size_t bytes)
+{
+    (void)backend;
+    (void)at;
+    (void)bytes;
+    return SYMM_OK;
+}
+
+static void host_unmap(struct symm_backend *backend, void *at, size_t bytes)
+{
+    (void)backend;
+    symm__shared_unmap(at, bytes);
+}
+
+static void host_handle_close(struct symm_backend *backend, int handle)
+{
+    (void)backend;
+    if (handle >= 0)
+        close(handle);
+}
+
+static symm_status host_stream_create(struct symm_backend *backend,
+                                      struct symm_stream **stream)
+{
+    (void)backend;
+    return symm__queue_create(stream);
+}
+
+static void host_stream_destroy(struct symm_backend *backend,
+                                struct symm_stream *stream)
+{
+    (void)backend;
+    symm__queue_destroy(stream);
+}
+
+static void host_stream_drain(struct symm_backend *backend, struct symm_stream *stream)
+{
+    (void)backend;
+    symm__queue_drain(stream);
+}
+
+static void host_stream_push(struct symm_backend *backend, struct symm_stream *stream,
+                             struct symm_task *task)
+{
+    (void)backend;
+    symm__queue_push(stream, task);
+}
+
+static symm_status host_stream_synchronize(struct symm_backend *backend,
+                                           struct symm_stream *stream, double seconds)
+{
+    (void)backend;
+    return symm__queue_synchronize(stream, seconds);
+}
+
+const struct symm_backend_ops symm__backend_host = {
+    .size = sizeof(struct symm_backend_ops),
+    .name = "host",
+    .open = host_open,
+    .open_owner = host_open_owner,
+    .close = host_close,
+    .granularity = host_granularity,
+    .reserve = host_reserve,
+    .release = host_release,
+    .share = host_share,
+    .commit = host_commit,
+    .import = host_import,
+    .reach = host_reach,
+    .unmap = host_unmap,
+    .handle_close = host_handle_close,
+    .stream_create = host_stream_create,
+    .stream_destroy = host_stream_destroy,
+    .stream_drain = host_stream_drain,
+    .stream_is_own = symm__queue_is_own,
+    .stream_push = host_stream_push,
+    .stream_synchronize = host_stream_synchronize,
+};
