@@ -40,9 +40,10 @@ struct symm_backend_ops {
     void (*release)(struct symm_backend *backend, void *base, size_t bytes);
     /* Uses the owner's reservation. */
     symm_status (*share)(struct symm_backend *backend, struct symm_backend *owner);
-    /* New zeroed memory at `at` (inside a reservation); *handle stays open until closed by
-     * handle_close, the memory lives while it is mapped anywhere. bytes: whole granules.
-     * In a shared reservation the handle may be -1, and what lay there before goes. */
+    /* New zeroed memory at `at` (inside a reservation); *handle is a descriptor
+     * that the caller closes, the memory lives while it is mapped anywhere. bytes: whole
+     * granules. In a shared reservation the handle may be -1, and what lay there before
+     * goes. */
     symm_status (*commit)(struct symm_backend *backend, void *at, size_t bytes,
                           int *handle);
     /* A peer's handle, checked (kind, size, seals) before it is mapped at `at`. */
@@ -52,7 +53,6 @@ struct symm_backend_ops {
     symm_status (*reach)(struct symm_backend *backend, void *at, size_t bytes);
     /* Back to mere address space. */
     void (*unmap)(struct symm_backend *backend, void *at, size_t bytes);
-    void (*handle_close)(struct symm_backend *backend, int handle); /* -1 allowed */
 
     symm_status (*stream_create)(struct symm_backend *backend,
                                  struct symm_stream **stream);

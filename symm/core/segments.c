@@ -315,7 +315,6 @@ static void import_undo(symm_team *team, const size_t *before)
 
 static void shared_done(symm_team *team)
 {
-    symm_ctx *ctx = team->ctx;
     size_t shared = team->extent[0];
 
     for (int m = 1; m < team->size; m++)
@@ -324,7 +323,8 @@ static void shared_done(symm_team *team)
     /* Calls of other threads' streams look at it meanwhile: never too large a value. */
     __atomic_store_n(&team->shared, shared, __ATOMIC_RELEASE);
     for (size_t i = 0; i < team->segment_count; i++) {
-        ctx->ops->handle_close(ctx->backend, team->segments[i].handle);
+        if (team->segments[i].handle >= 0)
+            close(team->segments[i].handle);
         team->segments[i].handle = -1;
     }
 }
@@ -401,7 +401,8 @@ void symm__memory_release(symm_team *team)
         symm__trace_segment(ctx, SYMM_TRACE_FREE,
                             own_address(team, team->rank, segment->offset),
                             segment->bytes);
-        ctx->ops->handle_close(ctx->backend, segment->handle);
+        if (segment->handle >= 0)
+            close(segment->handle);
     }
     /* Threads share one mapping that a peer may still read: it goes with the group. */
     for (int m = 0; !ctx->group && m < team->size; m++) {

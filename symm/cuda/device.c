@@ -330,13 +330,6 @@ static size_t cuda_granularity(const struct symm_backend *backend)
     return backend->granularity;
 }
 
-static void cuda_handle_close(struct symm_backend *backend, int handle)
-{
-    (void)backend;
-    if (handle >= 0)
-        close(handle);
-}
-
 const struct symm_cuda_device *symm__cuda_device(const symm_ctx *ctx)
 {
     return ctx->ops == &symm__backend_cuda ? &ctx->backend->device : NULL;
@@ -523,7 +516,6 @@ const struct symm_backend_ops symm__backend_cuda = {
     .import = symm__cuda_import,
     .reach = symm__cuda_reach,
     .unmap = symm__cuda_unmap,
-    .handle_close = cuda_handle_close,
     .stream_create = symm__cuda_stream_create,
     .stream_destroy = symm__cuda_stream_destroy,
     .stream_drain = symm__cuda_stream_drain,

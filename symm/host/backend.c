@@ -4,7 +4,6 @@
  * that are worker threads.
  */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "core/shared_memory.h"
 #include "host/host.h"
@@ -92,13 +91,6 @@ static void host_unmap(struct symm_backend *backend, void *at, size_t bytes)
     symm__shared_unmap(at, bytes);
 }
 
-static void host_handle_close(struct symm_backend *backend, int handle)
-{
-    (void)backend;
-    if (handle >= 0)
-        close(handle);
-}
-
 static symm_status host_stream_create(struct symm_backend *backend,
                                       struct symm_stream **stream)
 {
@@ -147,7 +139,6 @@ const struct symm_backend_ops symm__backend_host = {
     .import = host_import,
     .reach = host_reach,
     .unmap = host_unmap,
-    .handle_close = host_handle_close,
     .stream_create = host_stream_create,
     .stream_destroy = host_stream_destroy,
     .stream_drain = host_stream_drain,
