@@ -91,40 +91,6 @@ static void host_unmap(struct symm_backend *backend, void *at, size_t bytes)
     symm__shared_unmap(at, bytes);
 }
 
-static symm_status host_stream_create(struct symm_backend *backend,
-                                      struct symm_stream **stream)
-{
-    (void)backend;
-    return symm__queue_create(stream);
-}
-
-static void host_stream_destroy(struct symm_backend *backend,
-                                struct symm_stream *stream)
-{
-    (void)backend;
-    symm__queue_destroy(stream);
-}
-
-static void host_stream_drain(struct symm_backend *backend, struct symm_stream *stream)
-{
-    (void)backend;
-    symm__queue_drain(stream);
-}
-
-static void host_stream_push(struct symm_backend *backend, struct symm_stream *stream,
-                             struct symm_task *task)
-{
-    (void)backend;
-    symm__queue_push(stream, task);
-}
-
-static symm_status host_stream_synchronize(struct symm_backend *backend,
-                                           struct symm_stream *stream, double seconds)
-{
-    (void)backend;
-    return symm__queue_synchronize(stream, seconds);
-}
-
 const struct symm_backend_ops symm__backend_host = {
     .size = sizeof(struct symm_backend_ops),
     .name = "host",
@@ -139,10 +105,10 @@ const struct symm_backend_ops symm__backend_host = {
     .import = host_import,
     .reach = host_reach,
     .unmap = host_unmap,
-    .stream_create = host_stream_create,
-    .stream_destroy = host_stream_destroy,
-    .stream_drain = host_stream_drain,
+    .stream_create = symm__queue_create,
+    .stream_destroy = symm__queue_destroy,
+    .stream_drain = symm__queue_drain,
     .stream_is_own = symm__queue_is_own,
-    .stream_push = host_stream_push,
-    .stream_synchronize = host_stream_synchronize,
+    .stream_push = symm__queue_push,
+    .stream_synchronize = symm__queue_synchronize,
 };

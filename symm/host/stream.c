@@ -49,13 +49,15 @@ static void *work(void *arg)
     return NULL;
 }
 
-symm_status symm__queue_create(struct symm_stream **stream)
+symm_status symm__queue_create(struct symm_backend *backend,
+                               struct symm_stream **stream)
 {
     struct symm_stream *s = calloc(1, sizeof(*s));
     pthread_condattr_t monotonic;
     sigset_t all, before;
     int error;
 
+    (void)backend;
     if (!s)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream");
     s->last = &s->first;
@@ -81,8 +83,9 @@ symm_status symm__queue_create(struct symm_stream **stream)
     return SYMM_OK;
 }
 
-void symm__queue_destroy(struct symm_stream *stream)
+void symm__queue_destroy(struct symm_backend *backend, struct symm_stream *stream)
 {
+    (void)backend;
     if (!stream)
         return;
     pthread_mutex_lock(&stream->lock);
@@ -96,10 +99,11 @@ void symm__queue_destroy(struct symm_stream *stream)
     free(stream);
 }
 
-void symm__queue_drain(struct symm_stream *stream)
+void symm__queue_drain(struct symm_backend *backend, struct symm_stream *stream)
 {
     uint64_t target;
 
+    (void)backend;
     pthread_mutex_lock(&stream->lock);
     target = stream->count_pushed;
     while (stream->count_run < target)
@@ -112,8 +116,10 @@ bool symm__queue_is_own(const struct symm_stream *stream)
     return pthread_equal(stream->worker, pthread_self());
 }
 
-void symm__queue_push(struct symm_stream *stream, struct symm_task *task)
+void symm__queue_push(struct symm_backend *backend, struct symm_stream *stream,
+                      struct symm_task *task)
 {
+    (void)backend;
     task->next = NULL;
     pthread_mutex_lock(&stream->lock);
     *stream->last = task;
@@ -123,12 +129,14 @@ void symm__queue_push(struct symm_stream *stream, struct symm_task *task)
     pthread_mutex_unlock(&stream->lock);
 }
 
-symm_status symm__queue_synchronize(struct symm_stream *stream, double seconds)
+symm_status symm__queue_synchronize(struct symm_backend *backend,
+                                    struct symm_stream *stream, double seconds)
 {
     symm_status status = SYMM_OK;
     struct timespec until = symm__until(seconds);
     uint64_t target;
 
+    (void)backend;
     pthread_mutex_lock(&stream->lock);
     target = stream->count_pushed;
     while (stream->count_run < target && status == SYMM_OK) {
