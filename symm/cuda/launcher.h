@@ -15,7 +15,7 @@
 #include "core/calls.h"
 #include "cuda/device.h"
 #include "cuda/map.h"
-#include "cuda/multicast.h"
+#include "cuda/multicast_object.h"
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cuda/launcher.h"
+#include "cuda/multicast_proof.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

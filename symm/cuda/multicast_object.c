@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "cuda/multicast.h"
+#include "cuda/multicast_object.h"
 #include "util/log.h"
 #include "util/status.h"
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cuda/launcher.h"
+#include "cuda/multicast_proof.h"
 #include "util/status.h"
 
 #define PART  512u /* bytes: a line of 16 for each lane of a warp */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multicast.h - a team's multicast memory: one object of the driver in which the members'
+ * multicast_object.h - a team's multicast memory: one object of the driver in which the members'
  * heaps lie on top of each other, so that one address reaches the same offset of all.
  *
  * The object is as large as the team's range (or the smallest device), the members' segments
  * are bound to it as they are committed, and it is mapped as a whole: the byte at offset o of
  * the heap is at view + (o - begin). What is bound is never unbound before the team ends.
  */
-#ifndef SYMM_CUDA_MULTICAST_H
-#define SYMM_CUDA_MULTICAST_H
+#ifndef SYMM_CUDA_MULTICAST_OBJECT_H
+#define SYMM_CUDA_MULTICAST_OBJECT_H
 
 #include "cuda/device.h"
 
@@ -33,7 +33,7 @@ struct symm_cuda_multicast {
 };
 
 /*
- * multicast_object.c: the steps, in the order in which the driver demands them. Each is
+ * The steps, in the order in which the driver demands them. Each is
  * one rank's; between create and add, add and bind, all members must have come so far. On
  * error what an earlier step made is still there, for finish.
  */
@@ -57,14 +57,5 @@ void symm__cuda_multicast_unbind(struct symm_cuda_multicast *mc, size_t keep);
 /* Unmaps, unbinds, releases, frees the addresses: whatever is there. No kernel of this rank
  * uses it any more. Nothing is there afterwards, and `ended` stays. */
 void symm__cuda_multicast_finish(struct symm_cuda_multicast *mc);
-
-/*
- * multicast_proof.c: known data, summed and stored by the switch. Between the steps all
- * members must have done the one before. Uses the stage of channel 0 and leaves zeros there;
- * no call has been made on the team yet.
- */
-symm_status symm__cuda_multicast_write(symm_team *team) SYMM_MUST_CHECK;
-symm_status symm__cuda_multicast_reduce(symm_team *team) SYMM_MUST_CHECK;
-symm_status symm__cuda_multicast_verify(symm_team *team) SYMM_MUST_CHECK;
 
 #endif
