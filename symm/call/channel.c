@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/calls.h"
+#include "core/device_ops.h"
 #include "util/status.h"
 
 symm_status symm__default_enter(symm_ctx *ctx)

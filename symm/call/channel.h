@@ -17,7 +17,7 @@
 #include "core/context.h"
 
 /* SYMM_ERR_BUSY; a failed team's status. CUDA, a team of one host: *lane is NULL if the
- * stream has no channel: symm_call_ops.channel_claim, or unlock team->lanes. */
+ * stream has no channel: symm_device_ops.channel_claim, or unlock team->lanes. */
 symm_status symm__lane_enter(symm_team *team, void *stream,
                              struct symm_lane **lane) SYMM_MUST_CHECK;
 void symm__lane_leave(struct symm_lane *lane);

@@ -5,8 +5,8 @@
  * A call that was checked is kept in its lane's cache under its arguments; the same call
  * again costs a comparison. The cached entry holds everything the kernel needs, so on the
  * NULL stream the launch path allocates nothing, makes no system call and takes no lock. On
- * another stream it queues a copy of the entry for the worker. A device backend (calls.h)
- * has the same front end and launches the entry on the stream.
+ * another stream it queues a copy of the entry for the worker. A device backend
+ * (core/device_ops.h) has the same front end and launches the entry on the stream.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 #include "call/channel.h"
 #include "call/hierarchical.h"
-#include "core/calls.h"
 #include "core/context.h"
+#include "core/device_ops.h"
 #include "core/work.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
@@ -613,7 +613,7 @@ static symm_status launch_around(struct symm_lane *lane, const struct request *r
                                  const symm_call *call, struct symm_cached *entry,
                                  double deadline, symm_work **work)
 {
-    const struct symm_call_ops *calls = lane->team->calls;
+    const struct symm_device_ops *calls = lane->team->calls;
     const struct symm_plan_site *planned = entry->planned;
     const uint32_t extra = entry->extra;
     symm_status status = SYMM_OK;

@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "call/hierarchical.h"
-#include "core/calls.h"
+#include "core/device_ops.h"
 #include "cuda/parts.h"
 #include "util/clock.h"
 #include "util/rank_text.h"

@@ -13,7 +13,7 @@
 
 #include "call/channel.h"
 #include "call/hierarchical.h"
-#include "core/calls.h"
+#include "core/device_ops.h"
 #include "core/work.h"
 #include "memory/team_plan.h"
 #include "record/record.h"

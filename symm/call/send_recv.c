@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "call/channel.h"
-#include "core/calls.h"
+#include "core/device_ops.h"
 #include "core/work.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"

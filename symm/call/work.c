@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * work.c - handles on calls, and the public streams they are ordered by. (Handles of a device
- * backend begin alike and go through its table, calls.h.)
+ * backend begin alike and go through its table, core/device_ops.h.)
  *
  * A handle has a reference for the caller and one for whoever still has to complete it, so
  * it may be released at any time. On the host backend "wait on a stream" is a task that

@@ -151,10 +151,10 @@ struct symm_team {
     uint64_t streams; /* host, atomic: by bits, those with calls that take no lane */
     const char *last_path; /* what a one-sided call did; NULL: see lane */
     int last_lane;
-    struct symm_team_engine *engine;   /* NULL: calls go to no engine; owned */
-    struct symm_cuda_team *cuda;       /* of the CUDA backend; NULL on the host's */
-    const struct symm_call_ops *calls; /* NULL: kernels run on the host */
-    struct symm_device_team device;    /* as device code sees the team */
+    struct symm_team_engine *engine;     /* NULL: calls go to no engine; owned */
+    struct symm_cuda_team *cuda;         /* of the CUDA backend; NULL on the host's */
+    const struct symm_device_ops *calls; /* NULL: kernels run on the host */
+    struct symm_device_team device;      /* as device code sees the team */
 };
 
 /* Deadlines that a queued call may take to begin, and that its peers wait for that, unless the
@@ -217,10 +217,10 @@ struct symm_ctx {
     uint64_t record_job;            /* names the job in its ranks' records */
     struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
-    struct symm_engine_use *engine;    /* what SYMM_ENGINE gave; NULL: not loaded */
-    const struct symm_call_ops *calls; /* as in the teams */
-    struct symm_cuda_calls *launcher;  /* what they share; goes with the last team */
-    struct symm_hook *hooks;           /* owned */
+    struct symm_engine_use *engine;      /* what SYMM_ENGINE gave; NULL: not loaded */
+    const struct symm_device_ops *calls; /* as in the teams */
+    struct symm_cuda_calls *launcher;    /* what they share; goes with the last team */
+    struct symm_hook *hooks;             /* owned */
     size_t hook_count;
     int hook_next;
 };

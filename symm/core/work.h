@@ -6,12 +6,12 @@
 #ifndef SYMM_CORE_WORK_H
 #define SYMM_CORE_WORK_H
 
-#include "core/calls.h"
+#include "core/device_ops.h"
 
 /* What every handle begins with. */
 struct symm_work {
     symm_ctx *ctx;
-    const struct symm_call_ops *calls; /* NULL: a handle of the host backend */
+    const struct symm_device_ops *calls; /* NULL: a handle of the host backend */
     /* A recorder's: 1 + the call's stream, and the stream's events up to the call; 0: none */
     int record_stream;
     uint64_t record_mark;

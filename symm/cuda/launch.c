@@ -477,7 +477,7 @@ static bool registered(symm_team *team, const void *ptr, size_t bytes, int peer,
     return symm__registered_peer(team, ptr, bytes, peer, theirs);
 }
 
-const struct symm_call_ops symm__cuda_calls = {
+const struct symm_device_ops symm__cuda_device_ops = {
     .poll = symm__cuda_team_poll,
     .stream_check = symm__cuda_stream_check,
     .channel_find = symm__cuda_channel_find,

@@ -12,7 +12,7 @@
 #ifndef SYMM_CUDA_LAUNCHER_H
 #define SYMM_CUDA_LAUNCHER_H
 
-#include "core/calls.h"
+#include "core/device_ops.h"
 #include "cuda/device.h"
 #include "cuda/map.h"
 #include "cuda/multicast_object.h"
@@ -124,7 +124,7 @@ struct symm_cuda_calls {
     struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
 };
 
-extern const struct symm_call_ops symm__cuda_calls; /* launch.c */
+extern const struct symm_device_ops symm__cuda_device_ops; /* launch.c */
 
 /* launch.c */
 /* Is the driver's answer one that a thread gets which has another context current? */

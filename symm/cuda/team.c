@@ -141,7 +141,7 @@ static symm_status launcher_create(symm_ctx *ctx)
     if (status != SYMM_OK)
         goto err_pool;
     ctx->launcher = calls;
-    ctx->calls = &symm__cuda_calls;
+    ctx->calls = &symm__cuda_device_ops;
     return SYMM_OK;
 
 err_pool:
@@ -222,7 +222,7 @@ symm_status symm__cuda_team_open(symm_team *team)
         status = launcher_create(ctx);
     if (status != SYMM_OK)
         goto err_team;
-    team->calls = &symm__cuda_calls;
+    team->calls = &symm__cuda_device_ops;
     pthread_mutex_lock(&ctx->launcher->lock);
     team->cuda->next = ctx->launcher->teams;
     ctx->launcher->teams = team->cuda;

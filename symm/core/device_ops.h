@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * calls.h - what a backend that launches on a device does in place of the host's kernels,
- * queues and handles. The host backend has no such table: team->calls is NULL there, and the
+ * device_ops.h - what a backend that launches on a device does in place of the host's
+ * kernels, queues and handles. The host backend has no such table: team->calls is NULL there, and the
  * front end (collective.c, call/one_sided.c, call/work.c, call/channel.c) goes on by itself.
  *
  * Everything is checked by the front end unless said otherwise; every function sets the
  * thread's error when it fails.
  */
-#ifndef SYMM_CORE_CALLS_H
-#define SYMM_CORE_CALLS_H
+#ifndef SYMM_CORE_DEVICE_OPS_H
+#define SYMM_CORE_DEVICE_OPS_H
 
 #include "core/context.h"
 #include "engine/engine.h"
@@ -39,7 +39,7 @@ struct symm_engine_call {
     const char *what, *site; /* for sentences */
 };
 
-struct symm_call_ops {
+struct symm_device_ops {
     /* The team's failure from what its kernels and peers have told; one load if none. */
     symm_status (*poll)(symm_team *team);
     /* The stream as lanes know it: NULL for every name of the default one. */
