@@ -14,9 +14,9 @@
 
 #include "call/channel.h"
 #include "call/hierarchical.h"
+#include "call/work.h"
 #include "core/context.h"
 #include "core/device_ops.h"
-#include "core/work.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "record/record.h"

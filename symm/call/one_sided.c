@@ -13,8 +13,8 @@
 
 #include "call/channel.h"
 #include "call/hierarchical.h"
+#include "call/work.h"
 #include "core/device_ops.h"
-#include "core/work.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"

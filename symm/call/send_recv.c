@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "call/channel.h"
+#include "call/work.h"
 #include "core/device_ops.h"
-#include "core/work.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "record/record.h"

@@ -8,7 +8,7 @@
  * blocks that stream's worker until the handle is complete; the caller goes on. Every call
  * that a handle stands for is bounded by its own deadline, and so is that wait.
  */
-#include "core/work.h"
+#include "call/work.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "call/channel.h"
+#include "core/device_ops.h"
 #include "cuda/parts.h"
 #include "record/record.h"
 #include "util/clock.h"

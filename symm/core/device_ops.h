@@ -11,8 +11,10 @@
 #define SYMM_CORE_DEVICE_OPS_H
 
 #include "core/context.h"
-#include "engine/engine.h"
-#include "select/select.h"
+
+struct symm_engine_comm;
+struct symm_engine_request;
+struct symm_question;
 
 /* A put, a get, a signal or a wait, with the peer's address where it is needed. */
 struct symm_transfer {
@@ -37,6 +39,15 @@ struct symm_engine_call {
     int count;
     double deadline;
     const char *what, *site; /* for sentences */
+};
+
+/* What every handle begins with. */
+struct symm_work {
+    symm_ctx *ctx;
+    const struct symm_device_ops *calls; /* NULL: a handle of the host backend */
+    /* A recorder's: 1 + the call's stream, and the stream's events up to the call; 0: none */
+    int record_stream;
+    uint64_t record_mark;
 };
 
 struct symm_device_ops {

@@ -16,6 +16,7 @@
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "cuda/stream_order.h"
+#include "select/select.h"
 #include "util/clock.h"
 #include "util/status.h"
 

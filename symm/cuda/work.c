@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/work.h"
 #include "cuda/launcher.h"
 #include "util/clock.h"
 #include "util/status.h"

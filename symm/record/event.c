@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/work.h"
+#include "core/device_ops.h"
 #include "record/record.h"
 
 /* ---- Sentences ------------------------------------------------------------------------ */

@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * work.h - what became of one call; shared by the caller and the stream's worker, or (with
- * `calls`) the device's.
+ * work.h - handles of the host backend: what became of one call, shared by the caller and
+ * the stream's worker.
  */
-#ifndef SYMM_CORE_WORK_H
-#define SYMM_CORE_WORK_H
+#ifndef SYMM_CALL_WORK_H
+#define SYMM_CALL_WORK_H
 
-#include "core/device_ops.h"
-
-/* What every handle begins with. */
-struct symm_work {
-    symm_ctx *ctx;
-    const struct symm_device_ops *calls; /* NULL: a handle of the host backend */
-    /* A recorder's: 1 + the call's stream, and the stream's events up to the call; 0: none */
-    int record_stream;
-    uint64_t record_mark;
-};
+#include "symm/symm.h"
 
 /* One reference for the caller, and one more with `running`, given up by complete. */
 symm_status symm__work_create(symm_ctx *ctx, bool running,
