@@ -491,7 +491,7 @@ static symm_status fail_both(struct run *run, symm_status status)
         (void)symm__team_fail(team, failed, "%s", node->failure);
     }
     if (team->calls)
-        symm__cuda_abort(node, failed);
+        team->calls->abort(node, failed);
     symm__engine_team_abort(team);
     return symm__team_failed(team);
 }

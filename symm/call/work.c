@@ -19,7 +19,6 @@
 
 #include "call/channel.h"
 #include "core/device_ops.h"
-#include "cuda/parts.h"
 #include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -413,9 +412,11 @@ void symm_stream_destroy(symm_ctx *ctx, void *stream)
     if (index < 0 || ctx->ops->stream_is_own(stream))
         return;
     /* only then may another stream have its lanes */
-    symm__cuda_ending(ctx, true);
+    if (ctx->calls)
+        ctx->calls->ending(ctx, true);
     ctx->ops->stream_drain(ctx->backend, stream);
-    symm__cuda_ending(ctx, false);
+    if (ctx->calls)
+        ctx->calls->ending(ctx, false);
     pthread_mutex_lock(&ctx->lock);
     symm__lane_forget(ctx, stream);
     __atomic_store_n(&ctx->streams[index], NULL, __ATOMIC_RELAXED);

@@ -2,7 +2,7 @@
 /*
  * backend.h - the contract between the runtime and what memory and streams really are.
  *
- * A backend is a const table of operations that begins with its size. No slot is NULL: what
+ * A backend is a const table of operations that begins with its size. No function is NULL: what
  * a backend cannot do returns SYMM_ERR_UNSUPPORTED. Every operation may be called from any
  * thread, one at a time per backend object unless said otherwise; none waits for a peer
  * except `launch` (inline) and the stream's worker, whose waits are bounded by stall.
@@ -15,6 +15,7 @@
 #include "symm/symm.h"
 
 struct symm_backend;
+struct symm_device_ops;
 struct symm_stream;
 struct symm_task;
 
@@ -28,6 +29,7 @@ struct symm_task {
 struct symm_backend_ops {
     size_t size;
     const char *name;
+    const struct symm_device_ops *device_ops; /* NULL: kernels run on the host */
     symm_status (*open)(int local_rank, struct symm_backend **backend);
     /* Ranks that are threads share address space: an object for what outlives them, only
      * for reserve, release and close. */

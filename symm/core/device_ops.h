@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device_ops.h - what a backend that launches on a device does in place of the host's
- * kernels, queues and handles. The host backend has no such table: team->calls is NULL there, and the
- * front end (collective.c, call/one_sided.c, call/work.c, call/channel.c) goes on by itself.
+ * device_ops.h - what a backend that launches on a device does for teams, their memory, calls,
+ * streams and handles. The host backend has no such table: ctx->calls is NULL there, which is
+ * the one test for it, and the runtime's own kernels, queues and handles serve. No slot is
+ * NULL.
  *
- * Everything is checked by the front end unless said otherwise; every function sets the
- * thread's error when it fails.
+ * Everything is checked by the caller unless said otherwise; every function that returns a
+ * status sets the thread's error when it fails.
  */
 #ifndef SYMM_CORE_DEVICE_OPS_H
 #define SYMM_CORE_DEVICE_OPS_H
@@ -50,7 +51,61 @@ struct symm_work {
     uint64_t record_mark;
 };
 
+/* A registered buffer's offset, which it has for the manifest alone, begins here. */
+#define SYMM_REGISTERED ((size_t)1 << 63)
+
 struct symm_device_ops {
+    /* ---- Teams. With the context locked, from here to register_close. ---- */
+
+    /* Where the scratch that kernels need ends, if it begins at this offset of the heap. */
+    uint64_t (*scratch_end)(uint64_t begin);
+    /* Once the team's own pad and scratch are committed and before any peer can reach them:
+     * fills both, makes what kernels need beside them, and sets team->calls. */
+    symm_status (*team_open)(symm_team *team);
+    /* Waits (bounded) until kernels of the team have left, and frees what team_open has
+     * made. Nothing happens if that failed, or was never called. */
+    void (*team_close)(symm_team *team);
+    /* The members have mapped each other's new memory: what the device needs of them
+     * beside that. A member that cannot have it makes all go on without; an error is an
+     * exchange's. Collective. */
+    symm_status (*memory_shared)(symm_team *team, double deadline);
+    /* The address that reaches [offset, offset + bytes) of all members' heaps; NULL: there is
+     * none, or that is memory of another team. Without a lock. */
+    void *(*multicast_at)(const symm_team *team, size_t offset, size_t bytes);
+
+    /* ---- Memory of the caller that peers map ---- */
+
+    /* Looks at the memory and fills the buffer's registration and offset. */
+    symm_status (*register_add)(symm_team *team, void *ptr, size_t bytes,
+                                symm_buffer *buffer);
+    /* The buffer goes; what peers have mapped goes after the next rendezvous. */
+    void (*register_remove)(symm_buffer *buffer);
+    /* The buffer's address at a member; NULL: not mapped. Without a lock. */
+    void *(*register_ptr)(const symm_buffer *buffer, int peer);
+    /* What is new, as bytes and descriptors for the exchange: both of malloc, the
+     * descriptors stay the registrations'. NULL and 0: nothing is. */
+    symm_status (*register_pack)(const symm_team *team, void **bytes, size_t *count,
+                                 int **fds, int *fds_count);
+    /* Maps what a member has sent. */
+    symm_status (*register_map)(symm_team *team, int member, const void *bytes,
+                                size_t count, const int *fds, int fds_count);
+    /* Has every member on this host sent each new registration of mine? */
+    symm_status (*register_check)(const symm_team *team);
+    void (*register_undo)(symm_team *team); /* a rank could not: mappings go */
+    void (*register_done)(symm_team *team); /* all could; what was removed goes */
+    void (*register_close)(symm_team *team);
+
+    /* ---- Failures, and the end of things ---- */
+
+    /* Ends the team's kernels with that status, once it has failed. */
+    void (*abort)(symm_team *team, symm_status status);
+    /* Around what ends a stream, a team or the context and waits for the device: what waits
+     * in graphs is not waited for longer than the context's deadline. */
+    void (*ending)(symm_ctx *ctx, bool begins);
+    /* Calls fn with the rank's device current; `last`: to give something back, even where the
+     * device refuses. */
+    symm_status (*within)(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
+                          void *arg);
     /* The team's failure from what its kernels and peers have told; one load if none. */
     symm_status (*poll)(symm_team *team);
     /* The stream as lanes know it: NULL for every name of the default one. */

@@ -16,10 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "call/hierarchical.h"
 #include "core/context.h"
-#include "core/register.h"
-#include "cuda/parts.h"
+#include "core/device_ops.h"
 #include "memory/team_plan.h"
 #include "util/status.h"
 
@@ -121,9 +119,11 @@ static symm_status pack(const symm_team *team, uint64_t digest, struct message *
     int *more = NULL, more_count = 0, sent = team->ctx->group ? 0 : (int)fresh;
     void *tail = NULL;
     struct wire_segment *wire;
-    symm_status status =
-        symm__register_pack(team, &tail, &registered, &more, &more_count);
+    symm_status status = SYMM_OK;
 
+    if (team->ctx->calls)
+        status = team->ctx->calls->register_pack(team, &tail, &registered, &more,
+                                                 &more_count);
     if (status != SYMM_OK)
         return status;
     if (fresh + (size_t)more_count > SYMM_EXCHANGE_MAX_FDS) {
@@ -234,10 +234,15 @@ static symm_status map_registered(symm_team *team, int member,
     bool fds = !team->ctx->group && member != team->rank;
     size_t at = sizeof(*head) + head->segments * sizeof(struct wire_segment);
 
-    return symm__register_map(team, member, (char *)parcel->bytes + at,
-                              head->registered,
-                              fds ? parcel->fds + head->segments : NULL,
-                              fds ? parcel->fds_count - (int)head->segments : 0);
+    if (!team->ctx->calls)
+        return symm__fail(
+            SYMM_ERR_REFUSED,
+            "rank %d sent registered memory, which the %s backend has not",
+            team->world_rank[member], team->ctx->ops->name);
+    return team->ctx->calls->register_map(
+        team, member, (char *)parcel->bytes + at, head->registered,
+        fds ? parcel->fds + head->segments : NULL,
+        fds ? parcel->fds_count - (int)head->segments : 0);
 }
 
 /* Maps what all members sent. On error extents say how far it came. */
@@ -333,6 +338,7 @@ static void shared_done(symm_team *team)
 static symm_status import_agreed(symm_team *team, const char *what, double deadline,
                                  struct symm_parcel *parcels)
 {
+    const struct symm_device_ops *device = team->ctx->calls;
     struct symm_parcel acks[SYMM_MAX_RANKS] = {0};
     size_t before[SYMM_MAX_RANKS];
     symm_status status;
@@ -341,13 +347,14 @@ static symm_status import_agreed(symm_team *team, const char *what, double deadl
     status = import_all(team, parcels);
     if (status == SYMM_OK)
         status = check_extents(team);
-    if (status == SYMM_OK)
-        status = symm__register_check(team);
+    if (status == SYMM_OK && device)
+        status = device->register_check(team);
     status = symm__team_exchange(team, what, deadline, status, NULL, 0, NULL, 0, acks);
     symm__parcels_finish(acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);
-        symm__register_undo(team);
+        if (device)
+            device->register_undo(team);
     }
     return status;
 }
@@ -355,6 +362,7 @@ static symm_status import_agreed(symm_team *team, const char *what, double deadl
 symm_status symm__memory_share(symm_team *team, const char *what, double deadline,
                                symm_status mine, uint64_t digest, symm_agree_fn agree)
 {
+    const struct symm_device_ops *device = team->ctx->calls;
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
     uint64_t digests[SYMM_MAX_RANKS];
     struct message message = {0};
@@ -381,14 +389,11 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
         status = import_agreed(team, what, deadline, parcels);
     if (status == SYMM_OK) {
         shared_done(team);
-        symm__register_done(team);
+        if (device)
+            device->register_done(team);
     }
     symm__parcels_finish(parcels, team->size);
-    if (status == SYMM_OK)
-        status = symm__cuda_tokens_share(team, deadline);
-    if (status == SYMM_OK && !symm__team_spans(team))
-        status = symm__cuda_multicast_share(team, deadline);
-    return status;
+    return status == SYMM_OK && device ? device->memory_shared(team, deadline) : status;
 }
 
 void symm__memory_release(symm_team *team)

@@ -505,6 +505,7 @@ symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src, size_t by
 const struct symm_backend_ops symm__backend_cuda = {
     .size = sizeof(struct symm_backend_ops),
     .name = "cuda",
+    .device_ops = &symm__cuda_device_ops,
     .open = cuda_open,
     .open_owner = cuda_open_owner,
     .close = cuda_close,

@@ -32,7 +32,23 @@ struct symm_cuda_space {
     size_t retained_count;
 };
 
-struct symm_cuda_modules; /* modules.c */
+struct symm_cuda_modules; /* register.c: memory of the caller (see device_ops.h) */
+symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
+                               symm_buffer *buffer);
+void symm__register_remove(symm_buffer *buffer);
+void *symm__register_ptr(const symm_buffer *buffer, int peer);
+symm_status symm__register_pack(const symm_team *team, void **bytes, size_t *count,
+                                int **fds, int *fds_count);
+symm_status symm__register_map(symm_team *team, int member, const void *bytes,
+                               size_t count, const int *fds, int fds_count);
+symm_status symm__register_check(const symm_team *team);
+void symm__register_undo(symm_team *team);
+void symm__register_done(symm_team *team);
+void symm__register_close(symm_team *team);
+bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
+                           void **theirs);
+
+/* modules.c */
 
 struct symm_backend {
     const struct symm_cuda_driver *driver;
@@ -52,6 +68,8 @@ struct symm_backend {
     pthread_mutex_t words_lock;
     struct symm_cuda_tokens *words;
 };
+
+extern const struct symm_device_ops symm__cuda_device_ops; /* launch.c */
 
 /* What symm__cuda_leave has to put back. */
 struct symm_cuda_scope {
@@ -93,6 +111,22 @@ symm_status symm__cuda_import(struct symm_backend *backend, int handle, void *at
                               size_t bytes);
 symm_status symm__cuda_reach(struct symm_backend *backend, void *at, size_t bytes);
 void symm__cuda_unmap(struct symm_backend *backend, void *at, size_t bytes);
+
+/* register.c: memory of the caller (see device_ops.h) */
+symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
+                               symm_buffer *buffer);
+void symm__register_remove(symm_buffer *buffer);
+void *symm__register_ptr(const symm_buffer *buffer, int peer);
+symm_status symm__register_pack(const symm_team *team, void **bytes, size_t *count,
+                                int **fds, int *fds_count);
+symm_status symm__register_map(symm_team *team, int member, const void *bytes,
+                               size_t count, const int *fds, int fds_count);
+symm_status symm__register_check(const symm_team *team);
+void symm__register_undo(symm_team *team);
+void symm__register_done(symm_team *team);
+void symm__register_close(symm_team *team);
+bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
+                           void **theirs);
 
 /* modules.c */
 symm_status symm__cuda_modules_open(struct symm_backend *backend) SYMM_MUST_CHECK;

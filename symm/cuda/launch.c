@@ -472,13 +472,24 @@ static symm_status team_device(symm_team *team, const void **device_team)
     return SYMM_OK;
 }
 
-static bool registered(symm_team *team, const void *ptr, size_t bytes, int peer,
-                       void **theirs)
-{
-    return symm__registered_peer(team, ptr, bytes, peer, theirs);
-}
-
 const struct symm_device_ops symm__cuda_device_ops = {
+    .scratch_end = symm__cuda_scratch_end,
+    .team_open = symm__cuda_team_open,
+    .team_close = symm__cuda_team_close,
+    .memory_shared = symm__cuda_memory_shared,
+    .multicast_at = symm__cuda_multicast_at,
+    .register_add = symm__register_add,
+    .register_remove = symm__register_remove,
+    .register_ptr = symm__register_ptr,
+    .register_pack = symm__register_pack,
+    .register_map = symm__register_map,
+    .register_check = symm__register_check,
+    .register_undo = symm__register_undo,
+    .register_done = symm__register_done,
+    .register_close = symm__register_close,
+    .abort = symm__cuda_abort,
+    .ending = symm__cuda_ending,
+    .within = symm__cuda_within,
     .poll = symm__cuda_team_poll,
     .stream_check = symm__cuda_stream_check,
     .channel_find = symm__cuda_channel_find,
@@ -487,7 +498,7 @@ const struct symm_device_ops symm__cuda_device_ops = {
     .channel_leave = symm__cuda_channel_leave,
     .channel_of = symm__cuda_channel_of,
     .reach = reach,
-    .registered = registered,
+    .registered = symm__registered_peer,
     .describe = describe,
     .prepare = prepare,
     .launch = launch,

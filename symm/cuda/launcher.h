@@ -124,8 +124,6 @@ struct symm_cuda_calls {
     struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
 };
 
-extern const struct symm_device_ops symm__cuda_device_ops; /* launch.c */
-
 /* launch.c */
 /* Is the driver's answer one that a thread gets which has another context current? */
 bool symm__cuda_elsewhere(CUresult result);

@@ -297,6 +297,9 @@ symm_status symm__cuda_multicast_share(symm_team *team, double deadline)
     mc = &team->cuda->multicast;
     if (mc->ended)
         return SYMM_OK;
+    for (int m = 0; m < team->size; m++)
+        if (symm__is_far(team->ctx, team->world_rank[m]))
+            return SYMM_OK;
     if (!mc->exists)
         return open_object(team, deadline);
     end = team->shared - mc->begin < mc->bytes ? team->shared : mc->begin + mc->bytes;

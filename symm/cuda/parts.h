@@ -66,13 +66,6 @@ symm_status symm__cuda_function(symm_ctx *ctx, const struct symm_cuda_kernel *ke
  * error is an exchange's; who cannot share them makes all go on without. Collective. */
 symm_status symm__cuda_tokens_share(symm_team *team, double deadline) SYMM_MUST_CHECK;
 
-/*
- * register.c: is [ptr, ptr + bytes) this rank's registered memory of the team? Then
- * *theirs: the same bytes of the peer's, as mapped here.
- */
-bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
-                           void **theirs);
-
 /* Around what ends a stream, a team or the context and waits for the device: what waits in
  * graphs is not waited for longer than the context's deadline. */
 void symm__cuda_ending(symm_ctx *ctx, bool begins);
@@ -87,6 +80,8 @@ symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *
 
 /* Once the team's own pad and scratch are committed and before any peer can reach them:
  * fills the scratch, makes state and record. team->cuda is NULL on the host backend. */
+uint64_t symm__cuda_scratch_end(uint64_t begin);
+symm_status symm__cuda_memory_shared(symm_team *team, double deadline) SYMM_MUST_CHECK;
 symm_status symm__cuda_team_open(symm_team *team) SYMM_MUST_CHECK;
 /* Waits (bounded) until kernels of the team have left; frees. team->cuda NULL is allowed. */
 void symm__cuda_team_close(symm_team *team);

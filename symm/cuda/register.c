@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/register.h"
+#include "core/device_ops.h"
 #include "cuda/device.h"
 #include "util/status.h"
 

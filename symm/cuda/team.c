@@ -141,7 +141,6 @@ static symm_status launcher_create(symm_ctx *ctx)
     if (status != SYMM_OK)
         goto err_pool;
     ctx->launcher = calls;
-    ctx->calls = &symm__cuda_device_ops;
     return SYMM_OK;
 
 err_pool:
@@ -168,7 +167,6 @@ static void launcher_destroy(symm_ctx *ctx)
     pthread_mutex_destroy(&calls->lock);
     free(calls);
     ctx->launcher = NULL;
-    ctx->calls = NULL;
 }
 
 static void team_forget(symm_team *team, bool drained)
@@ -186,6 +184,20 @@ static void team_forget(symm_team *team, bool drained)
     free(cuda);
     team->cuda = NULL;
     team->calls = NULL;
+}
+
+uint64_t symm__cuda_scratch_end(uint64_t begin)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+
+    return symm__cuda_scratch_layout(begin, scratch);
+}
+
+symm_status symm__cuda_memory_shared(symm_team *team, double deadline)
+{
+    symm_status status = symm__cuda_tokens_share(team, deadline);
+
+    return status == SYMM_OK ? symm__cuda_multicast_share(team, deadline) : status;
 }
 
 symm_status symm__cuda_team_open(symm_team *team)
@@ -222,7 +234,7 @@ symm_status symm__cuda_team_open(symm_team *team)
         status = launcher_create(ctx);
     if (status != SYMM_OK)
         goto err_team;
-    team->calls = &symm__cuda_device_ops;
+    team->calls = ctx->calls;
     pthread_mutex_lock(&ctx->launcher->lock);
     team->cuda->next = ctx->launcher->teams;
     ctx->launcher->teams = team->cuda;

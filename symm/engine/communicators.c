@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "call/hierarchical.h"
-#include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"

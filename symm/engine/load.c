@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/parts.h"
+#include "core/device_ops.h"
 #include "engine/runtime.h"
 #include "util/log.h"
 #include "util/options.h"
@@ -44,7 +44,7 @@ symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void
 {
     if (!ctx->engine || !ctx->engine->ops->device)
         return fn(arg);
-    return symm__cuda_within(ctx, last, fn, arg);
+    return ctx->calls->within(ctx, last, fn, arg);
 }
 
 /* ---- Loading ----------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static symm_status find_operations(const symm_ctx *ctx, struct symm_engine_use *
                                    const struct symm_engine_ops **operations)
 {
     const char *name = symm__option(SYMM_OPTION_ENGINE);
-    bool device = ctx->ops == &symm__backend_cuda;
+    bool device = ctx->calls != NULL;
     symm_status status = SYMM_OK;
 
     *operations = NULL;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "call/hierarchical.h"
-#include "cuda/parts.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/status.h"

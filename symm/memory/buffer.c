@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "core/context.h"
-#include "core/register.h"
-#include "cuda/parts.h"
+#include "core/device_ops.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"
@@ -82,7 +81,7 @@ static void buffer_remove(symm_buffer *buffer)
     memmove(&team->buffers[at], &team->buffers[at + 1],
             (team->buffer_count - at) * sizeof(*team->buffers));
     if (buffer->registration)
-        symm__register_remove(buffer);
+        team->ctx->calls->register_remove(buffer);
     else if (buffer->planned)
         ; /* its bytes are the arena's */
     else if (!buffer->shared || symm__heap_free(&team->heap, buffer->offset) != SYMM_OK)
@@ -271,7 +270,7 @@ static symm_status add(symm_team *team, void *ptr, size_t bytes, symm_buffer **b
     made->dtype = SYMM_UINT8;
     status = buffers_reserve(team);
     if (status == SYMM_OK)
-        status = symm__register_add(team, ptr, bytes, made);
+        status = team->ctx->calls->register_add(team, ptr, bytes, made);
     if (status != SYMM_OK) {
         free(made);
         return status;
@@ -291,7 +290,7 @@ symm_status symm_register(symm_team *team, void *ptr, size_t bytes,
     if (!ptr || bytes == 0 || !buffer)
         return symm__fail(SYMM_ERR_INVALID, "symm_register: %zu bytes at %p into %p",
                           bytes, ptr, (void *)buffer);
-    if (team->ctx->ops == &symm__backend_host)
+    if (!team->ctx->calls)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
             "the %s backend cannot give peers a private mapping (%zu bytes at %p); "
@@ -419,7 +418,7 @@ symm_buffer *symm__buffer_at(symm_team *team, const void *ptr)
 void *symm_buffer_ptr(const symm_buffer *buffer)
 {
     if (buffer && buffer->registration)
-        return symm__register_ptr(buffer, buffer->team->rank);
+        return buffer->team->ctx->calls->register_ptr(buffer, buffer->team->rank);
     return buffer ? heap_address(buffer, buffer->team->ctx->rank) : NULL;
 }
 
@@ -443,7 +442,7 @@ void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
     if (symm__is_recorded(buffer->team->ctx) && peer != buffer->team->rank)
         symm__record_reached(buffer);
     if (buffer->registration)
-        return symm__register_ptr(buffer, peer);
+        return buffer->team->ctx->calls->register_ptr(buffer, peer);
     if (!buffer->shared && peer != buffer->team->rank)
         return NULL;
     return heap_address(buffer, buffer->team->world_rank[peer]);
@@ -451,9 +450,14 @@ void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
 
 void *symm_buffer_multicast_ptr(const symm_buffer *buffer)
 {
+    const struct symm_device_ops *device;
+
     if (!buffer || buffer->registration || !buffer->shared)
         return NULL;
     if (symm__is_recorded(buffer->team->ctx))
         symm__record_reached(buffer);
-    return symm__cuda_multicast_at(buffer->team, buffer->offset, buffer->bytes);
+    device = buffer->team->ctx->calls;
+    if (!device)
+        return NULL;
+    return device->multicast_at(buffer->team, buffer->offset, buffer->bytes);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "call/hierarchical.h"
-#include "core/register.h"
+#include "core/device_ops.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "util/status.h"

@@ -140,7 +140,7 @@ symm_status symm__hello_reach(const symm_ctx *ctx, const struct symm_parcel *par
 {
     struct symm_hello hello;
 
-    if (ctx->ops != &symm__backend_cuda)
+    if (!ctx->calls)
         return SYMM_OK;
     memcpy(&hello, parcel->bytes, sizeof(hello));
     (void)symm__printable(hello.bus, sizeof(hello.bus));
@@ -220,7 +220,7 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
     for (int r = 0; hellos[ctx->rank].multicast && r < ctx->size; r++)
         if (!hellos[r].multicast)
             symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
-    if (ctx->ops == &symm__backend_cuda) {
+    if (ctx->calls) {
         symm_status status = check_devices(ctx, hellos);
 
         if (status != SYMM_OK)

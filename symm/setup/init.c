@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
+#include "core/device_ops.h"
 #include "core/shared_memory.h"
 #include "cuda/parts.h"
 #include "engine/runtime.h"
@@ -232,6 +233,7 @@ static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops
     if (status != SYMM_OK)
         return status;
     ctx->ops = ops;
+    ctx->calls = ops->device_ops;
     snprintf(ctx->why_backend, sizeof(ctx->why_backend), "%.255s", why);
     symm__log(SYMM_LOG_INFO, "backend %s: %s", ops->name, why);
     return SYMM_OK;
@@ -380,8 +382,7 @@ static struct symm_control *control_of(const symm_ctx *ctx, int rank)
 /* Of a rank's control page there are so many bytes. */
 static size_t control_bytes(const symm_ctx *ctx)
 {
-    return ctx->ops == &symm__backend_host ? SYMM_CONTROL_HOST_BYTES
-                                           : SYMM_CONTROL_BYTES;
+    return ctx->calls ? SYMM_CONTROL_BYTES : SYMM_CONTROL_HOST_BYTES;
 }
 
 /* Address space for all ranks: heaps, and control pages. */
@@ -698,8 +699,8 @@ void symm_finalize(symm_ctx *ctx)
     forked = ctx->own_process && *ctx->own_process != 1;
     if (forked)
         abandon(ctx);
-    else
-        symm__cuda_ending(ctx, true);
+    else if (ctx->calls)
+        ctx->calls->ending(ctx, true);
     for (size_t i = 0; !forked && i < sizeof(ctx->streams) / sizeof(*ctx->streams); i++)
         if (ctx->streams[i]) {
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);

@@ -15,8 +15,7 @@
 #include "call/channel.h"
 #include "call/hierarchical.h"
 #include "core/context.h"
-#include "core/register.h"
-#include "cuda/parts.h"
+#include "core/device_ops.h"
 #include "engine/runtime.h"
 #include "memory/interop.h"
 #include "memory/team_plan.h"
@@ -162,17 +161,22 @@ void symm__team_describe(symm_team *team)
 
 void symm__team_free(symm_team *team)
 {
+    const struct symm_device_ops *device;
+
     if (!team)
         return;
+    device = team->ctx->calls;
     symm__interop_forget(team);
     for (size_t i = 0; i < team->buffer_count; i++)
         free(team->buffers[i]);
     free(team->buffers);
-    symm__cuda_team_close(team); /* its kernels have left when this returns */
+    if (device)
+        device->team_close(team); /* its kernels have left when this returns */
     symm__engine_team_close(team);
     symm__wide_close(team);
     symm__plan_close(team);
-    symm__register_close(team);
+    if (device)
+        device->register_close(team);
     symm__memory_release(team);
     if (team->ctx->group && team->slot != 0)
         symm__group_hold(team, -1); /* a split may take the place from here on */
@@ -211,10 +215,9 @@ static void lane_init(struct symm_lane *lane)
 /* Own memory of a new team: its pad, and what kernels on a device need beside it. */
 static symm_status team_memory(symm_team *team)
 {
-    bool cuda = team->ctx->ops == &symm__backend_cuda;
-    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    const struct symm_device_ops *device = team->ctx->calls;
     uint64_t begin = team->begin + SYMM_PAD_BYTES;
-    uint64_t end = cuda ? symm__cuda_scratch_layout(begin, scratch) : begin;
+    uint64_t end = device ? device->scratch_end(begin) : begin;
     symm_status status;
 
     if (end >= team->end)
@@ -229,7 +232,7 @@ static symm_status team_memory(symm_team *team)
     if (status != SYMM_OK)
         return status;
     team->scratch_bytes = (size_t)(end - begin);
-    return cuda ? symm__cuda_team_open(team) : SYMM_OK;
+    return device ? device->team_open(team) : SYMM_OK;
 }
 
 /*
@@ -480,7 +483,7 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
 /*
  * What is queued for the team runs; each call is bounded by its deadline. Other streams are
  * not waited for: what they wait for may be this thread's next call. (On a device streams are
- * the caller's own, and symm__cuda_team_close waits.)
+ * the caller's own, and the table's team_close waits.)
  */
 static bool has_lane(symm_team *team, const void *stream)
 {
