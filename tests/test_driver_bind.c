@@ -77,7 +77,7 @@ static int bind_rank(symm_ctx *ctx, void *arg)
 
     CHECK_OK(symm__bind_self(folder, rank, RANKS, where, sizeof(where)));
     CHECK_OK(symm_init(&config, &ctx));
-    const struct symm_cuda_device *device = symm__cuda_device(ctx);
+    const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
     CHECK(device != NULL);
     CHECK(symm__gpu_place(folder, device->bus, list, sizeof(list), &node));
     CHECK_OK(symm__cpus_read(&got));

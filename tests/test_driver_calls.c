@@ -422,11 +422,11 @@ static int anew(struct stage *s)
     for (int turn = 0; turn < 50 && (!memory || host != memory); turn++) {
         if (host && host != MAP_FAILED)
             munmap(host, bytes);
-        CHECK_OK(symm__cuda_local_alloc(s->ctx, bytes, &memory));
+        CHECK_OK(symm__cuda_local_alloc(s->ctx->backend, bytes, &memory));
         CHECK_OK(symm_put(s->team, out, memory, 64, 0, NULL, NULL));
         CHECK_ZERO(leaves(s, memory));
         CHECK_OK(symm_stream_synchronize(s->ctx, NULL, HARNESS_AMPLE));
-        symm__cuda_local_free(s->ctx, memory);
+        symm__cuda_local_free(s->ctx->backend, memory);
         host = mmap(memory, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     }

@@ -134,7 +134,7 @@ static symm_status step_register(struct rank *r)
     symm_team *world = symm_team_world(r->ctx);
     if (r->group)
         return SYMM_OK; /* not for memory of cuMemAlloc */
-    STEP(symm__cuda_local_alloc(r->ctx, MIB, &r->own));
+    STEP(symm__cuda_local_alloc(r->ctx->backend, MIB, &r->own));
     STEP(symm_register(world, r->own, MIB, &r->registered));
     STEP(symm_rendezvous(world));
     symm_buffer_release(r->registered);
@@ -177,7 +177,7 @@ static void run_rank(struct job *job, int me, symm_group *group,
     r.seen->status = run_steps(&r);
     r.seen->seconds = harness_now() - start;
     if (r.own != NULL && r.ctx != NULL)
-        symm__cuda_local_free(r.ctx, r.own);
+        symm__cuda_local_free(r.ctx->backend, r.own);
     symm_finalize(r.ctx);
     if (me == job->setup->armed)
         r.seen->calls = (long)driver->calls();

@@ -111,8 +111,8 @@ static int body_life(symm_ctx *ctx, void *arg)
     symm_buffer *small, *large, *passing, *other;
     int rank = harness_rank();
     (void)arg;
-    CHECK(symm__cuda_device(ctx) != NULL);
-    CHECK(symm__cuda_device(ctx)->ordinal == rank);
+    CHECK(ctx->ops->describe(ctx->backend) != NULL);
+    CHECK(ctx->ops->describe(ctx->backend)->ordinal == rank);
     CHECK_ZERO(take(world, 8192, 1, &small));
     CHECK_ZERO(take(world, 5 * MIB + 4, 2, &large));
     CHECK_ZERO(check_zero(ctx, large));
@@ -383,7 +383,7 @@ static int body_shared(symm_ctx *ctx, void *arg)
     CHECK(strcmp(info.backend, "cuda") == 0);
     CHECK_MESSAGE(strstr(info.why_backend, "ranks may share devices") != NULL,
                   "because: %s", info.why_backend);
-    CHECK(symm__cuda_device(ctx)->ordinal == harness_rank() % devices);
+    CHECK(ctx->ops->describe(ctx->backend)->ordinal == harness_rank() % devices);
     CHECK_ZERO(take(symm_team_world(ctx), sizeof(values), 1, &buffer));
     CHECK_ZERO(check_seen(ctx, symm_team_world(ctx), buffer, 1));
     for (int i = 0; i < 24; i++)
@@ -471,7 +471,7 @@ static int body_current(symm_ctx *none, void *arg)
     CHECK(d->cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS);
     CHECK(d->cuCtxSetCurrent(context) == CUDA_SUCCESS);
     CHECK_OK(symm_init(&config, &ctx));
-    CHECK(symm__cuda_device(ctx)->ordinal == wanted);
+    CHECK(ctx->ops->describe(ctx->backend)->ordinal == wanted);
     CHECK_ZERO(body_small(ctx, NULL));
     symm_finalize(ctx);
     CHECK(d->cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == context);

@@ -93,14 +93,14 @@ static int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team,
     s->host = malloc(AREA_BYTES);
     s->wanted = malloc(AREA_BYTES);
     CHECK(s->host && s->wanted);
-    CHECK_OK(symm__cuda_local_alloc(ctx, AREA_BYTES, &private));
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, AREA_BYTES, &private));
     s->private = private;
     return 0;
 }
 
 static void stage_close(struct stage *s)
 {
-    symm__cuda_local_free(s->ctx, s->private);
+    symm__cuda_local_free(s->ctx->backend, s->private);
     symm_buffer_release(s->buffer[0]);
     symm_buffer_release(s->buffer[1]);
     free(s->host);

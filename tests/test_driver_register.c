@@ -121,7 +121,7 @@ static int body_legacy(symm_ctx *ctx, void *arg)
     int peers = symm_team_size(team) - 1;
     void *memory, *more;
     (void)arg;
-    CHECK_OK(symm__cuda_local_alloc(ctx, MIB + 12345, &memory));
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB + 12345, &memory));
     CHECK_OK(symm_register(team, (char *)memory + 256, 4096, &one));
     CHECK(symm_buffer_ptr(one) == (char *)memory + 256);
     CHECK(symm_buffer_bytes(one) == 4096 && symm_buffer_offset(one) == SIZE_MAX);
@@ -140,13 +140,13 @@ static int body_legacy(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_rendezvous(team));
     CHECK(count_opened(ctx) == 0);
     /* New memory, perhaps at the old address, is another allocation. */
-    symm__cuda_local_free(ctx, memory);
-    CHECK_OK(symm__cuda_local_alloc(ctx, MIB + 12345, &more));
+    symm__cuda_local_free(ctx->backend, memory);
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB + 12345, &more));
     CHECK_OK(symm_register(team, more, MIB, &other));
     CHECK_ZERO(check_seen(ctx, other, 4));
     symm_buffer_release(other);
     CHECK_OK(symm_rendezvous(team));
-    symm__cuda_local_free(ctx, more);
+    symm__cuda_local_free(ctx->backend, more);
     return 0;
 }
 
@@ -168,8 +168,8 @@ static int body_in_flight(symm_ctx *ctx, void *arg)
     symm_buffer *buffer;
     void *memory, *from;
     (void)arg;
-    CHECK_OK(symm__cuda_local_alloc(ctx, MIB, &memory));
-    CHECK_OK(symm__cuda_local_alloc(ctx, 4096, &from));
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB, &memory));
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, 4096, &from));
     CHECK_OK(symm__cuda_copy(ctx, from, &word, sizeof(word)));
     CHECK_OK(symm_stream_create(ctx, &call.stream));
     CHECK_OK(symm_register(team, memory, MIB, &buffer));
@@ -196,8 +196,8 @@ static int body_in_flight(symm_ctx *ctx, void *arg)
                  SYMM_ERR_INVALID);
     CHECK_ERROR("not symmetric memory");
     symm_stream_destroy(ctx, call.stream);
-    symm__cuda_local_free(ctx, from);
-    symm__cuda_local_free(ctx, memory);
+    symm__cuda_local_free(ctx->backend, from);
+    symm__cuda_local_free(ctx->backend, memory);
     return 0;
 }
 
@@ -264,7 +264,7 @@ static int body_refused(symm_ctx *ctx, void *arg)
     symm_buffer *buffer, *heap;
     void *memory, *host;
     (void)arg;
-    CHECK_OK(symm__cuda_local_alloc(ctx, MIB, &memory));
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB, &memory));
     CHECK_OK(symm__cuda_host_alloc(ctx, MIB, &host));
     CHECK_OK(symm_empty_strided_p2p(team, 1, &shape, &stride, SYMM_UINT8, 1, &heap));
     CHECK_STATUS(symm_register(team, symm_buffer_ptr(heap), 64, &buffer),
@@ -306,11 +306,11 @@ static int body_threads(symm_ctx *ctx, void *arg)
     symm_buffer *buffer;
     void *memory;
     (void)arg;
-    CHECK_OK(symm__cuda_local_alloc(ctx, MIB, &memory));
+    CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB, &memory));
     CHECK_STATUS(symm_register(symm_team_world(ctx), memory, 64, &buffer),
                  SYMM_ERR_UNSUPPORTED);
     CHECK_ERROR("ranks that are threads");
-    symm__cuda_local_free(ctx, memory);
+    symm__cuda_local_free(ctx->backend, memory);
     return 0;
 }
 

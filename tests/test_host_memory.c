@@ -32,6 +32,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "core/context.h"
+#include "host/host.h"
 #include "symm/device.h"
 
 #define GRANULE ((size_t)2 << 20)

@@ -75,7 +75,7 @@ mpi=$(sed -n 's/^MPI_C_HEADER_DIR:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt"
 mapfile -t headers < <(find "$root/symm" -name '*.h')
 for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce/reduce.h; do
     case $path in
-    */symm/cuda/parts.h | */symm/cuda/report.h) ;;
+    */symm/cuda/backend.h | */symm/cuda/report.h) ;;
     */symm/cuda/*) [ -n "$toolkit" ] || continue ;;
     */engine/mpi.h) [ -n "$mpi" ] || continue ;;
     esac

@@ -29,7 +29,6 @@
 
 #include "call/hierarchical.h"
 #include "core/device_ops.h"
-#include "cuda/parts.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
@@ -235,31 +234,24 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
 static symm_status scratch(struct run *run, size_t bytes, char **at)
 {
     struct symm_wide *wide = run->wide;
+    symm_ctx *ctx = run->team->ctx;
     int lane = run->lane->index;
     size_t wanted = wide->scratch_bytes[lane] ? 2 * wide->scratch_bytes[lane] : 65536;
-    void *fresh = NULL, **list;
-    symm_status status = SYMM_OK;
+    void *fresh, **list;
+    symm_status status;
 
-    wanted = wanted > bytes ? wanted : bytes;
-    if (wide->scratch_bytes[lane] < bytes && !run->team->calls) {
-        fresh = aligned_alloc(64, (wanted + 63) / 64 * 64);
-        if (!fresh)
-            return symm__fail(SYMM_ERR_NOMEM, "no memory for %zu bytes between hosts",
-                              bytes);
-        free(wide->scratch[lane]);
-    } else if (wide->scratch_bytes[lane] < bytes) {
-        /* What kernels still use stays until the team goes: at most as much again. */
+    if (wide->scratch_bytes[lane] < bytes) {
+        wanted = wanted > bytes ? wanted : bytes;
         list = realloc(wide->outgrown, (wide->outgrown_count + 1) * sizeof(*list));
         if (!list)
             return symm__fail(SYMM_ERR_NOMEM, "no memory for a list");
         wide->outgrown = list;
-        status = symm__cuda_local_alloc(run->team->ctx, wanted, &fresh);
+        status = ctx->ops->local_alloc(ctx->backend, wanted, &fresh);
         if (status != SYMM_OK)
             return status;
+        /* What kernels still use stays until the team goes: at most as much again. */
         if (wide->scratch[lane])
             wide->outgrown[wide->outgrown_count++] = wide->scratch[lane];
-    }
-    if (fresh) {
         wide->scratch[lane] = fresh;
         wide->scratch_bytes[lane] = wanted;
     }

@@ -2,11 +2,12 @@
 /*
  * backend.h - the contract between the runtime and what memory and streams really are.
  *
- * A backend is a const table of operations that begins with its size. No function is NULL: what
- * a backend cannot do returns SYMM_ERR_UNSUPPORTED. Every operation may be called from any
- * thread, one at a time per backend object unless said otherwise; none waits for a peer
- * except `launch` (inline) and the stream's worker, whose waits are bounded by stall.
- * Operations set symm_last_error when they fail and leave nothing behind.
+ * A backend is a const table of operations that begins with its size. No function is NULL
+ * where `open` can succeed: what a backend cannot do returns SYMM_ERR_UNSUPPORTED. Every
+ * operation may be called from any thread, one at a time per backend object unless said
+ * otherwise; none waits for a peer except `launch` (inline) and the stream's worker, whose
+ * waits are bounded by stall. Operations set symm_last_error when they fail and leave nothing
+ * behind.
  */
 #ifndef SYMM_CORE_BACKEND_H
 #define SYMM_CORE_BACKEND_H
@@ -26,26 +27,42 @@ struct symm_task {
     struct symm_task *next; /* the queue's */
 };
 
+/* A rank's device. */
+struct symm_device_info {
+    int ordinal, processors; /* multiprocessors */
+    int major, minor;        /* compute capability */
+    char name[64], bus[16];
+    uint8_t uuid[16];
+    bool multicast; /* it has multicast, and the options want it */
+};
+
 struct symm_backend_ops {
     size_t size;
     const char *name;
     const struct symm_device_ops *device_ops; /* NULL: kernels run on the host */
+    /* Devices that this process sees; an error says why there is no driver. */
+    symm_status (*count)(int *count);
     symm_status (*open)(int local_rank, struct symm_backend **backend);
     /* Ranks that are threads share address space: an object for what outlives them, only
      * for reserve, release and close. */
     symm_status (*open_owner)(struct symm_backend *member, struct symm_backend **owner);
     void (*close)(struct symm_backend *backend);               /* NULL allowed */
     size_t (*granularity)(const struct symm_backend *backend); /* a power of two */
+    /* The rank's device; NULL: it has none, and works on the host. */
+    const struct symm_device_info *(*describe)(const struct symm_backend *backend);
+    /* Can rank `rank`, whose backend this is, reach memory of the device of rank `peer`?
+     * SYMM_OK also where that device is not visible here: mapping its memory will tell. */
+    symm_status (*reachable)(const struct symm_backend *backend, int rank,
+                             const struct symm_device_info *theirs, int peer);
 
     /* Address space of `bytes` without memory; what lies there faults. */
     symm_status (*reserve)(struct symm_backend *backend, size_t bytes, void **base);
     void (*release)(struct symm_backend *backend, void *base, size_t bytes);
     /* Uses the owner's reservation. */
     symm_status (*share)(struct symm_backend *backend, struct symm_backend *owner);
-    /* New zeroed memory at `at` (inside a reservation); *handle is a descriptor
-     * that the caller closes, the memory lives while it is mapped anywhere. bytes: whole
-     * granules. In a shared reservation the handle may be -1, and what lay there before
-     * goes. */
+    /* New zeroed memory at `at` (inside a reservation); *handle is a descriptor that the
+     * caller closes, the memory lives while it is mapped anywhere. bytes: whole granules. In
+     * a shared reservation the handle may be -1, and what lay there before goes. */
     symm_status (*commit)(struct symm_backend *backend, void *at, size_t bytes,
                           int *handle);
     /* A peer's handle, checked (kind, size, seals) before it is mapped at `at`. */
@@ -55,6 +72,11 @@ struct symm_backend_ops {
     symm_status (*reach)(struct symm_backend *backend, void *at, size_t bytes);
     /* Back to mere address space. */
     void (*unmap)(struct symm_backend *backend, void *at, size_t bytes);
+
+    /* Memory that only this rank and its device use, zeroed. */
+    symm_status (*local_alloc)(struct symm_backend *backend, size_t bytes,
+                               void **memory);
+    void (*local_free)(struct symm_backend *backend, void *memory); /* NULL allowed */
 
     symm_status (*stream_create)(struct symm_backend *backend,
                                  struct symm_stream **stream);
@@ -69,8 +91,5 @@ struct symm_backend_ops {
     symm_status (*stream_synchronize)(struct symm_backend *backend,
                                       struct symm_stream *stream, double seconds);
 };
-
-extern const struct symm_backend_ops symm__backend_host;
-extern const struct symm_backend_ops symm__backend_cuda; /* without CUDA: open fails */
 
 #endif

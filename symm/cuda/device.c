@@ -100,9 +100,9 @@ static symm_status attribute(const struct symm_cuda_driver *d, CUdevice device,
 }
 
 symm_status symm__cuda_describe(const struct symm_cuda_driver *d, int ordinal,
-                                struct symm_cuda_device *device)
+                                struct symm_device_info *device)
 {
-    struct symm_cuda_device made = {.ordinal = ordinal};
+    struct symm_device_info made = {.ordinal = ordinal};
     CUdevice handle;
     CUuuid uuid;
     symm_status status =
@@ -137,7 +137,7 @@ symm_status symm__cuda_describe(const struct symm_cuda_driver *d, int ordinal,
 
 /* What the heap and the kernels need of a device. */
 static symm_status check_device(const struct symm_cuda_driver *d, CUdevice handle,
-                                const struct symm_cuda_device *device)
+                                const struct symm_device_info *device)
 {
     static const struct {
         CUdevice_attribute which;
@@ -270,7 +270,7 @@ static symm_status open_rank(struct symm_backend *b)
                                 (&b->setup, CU_STREAM_NON_BLOCKING, 0),
                                 "a stream for set-up on device %d", b->device.ordinal);
     if (status == SYMM_OK)
-        status = symm__cuda_multicast_ask(b, &b->multicast);
+        status = symm__cuda_multicast_ask(b, &b->device.multicast);
     if (status == SYMM_OK)
         status = symm__cuda_modules_open(b);
     return status;
@@ -325,25 +325,19 @@ static symm_status cuda_open_owner(struct symm_backend *member,
     return SYMM_OK;
 }
 
+static const struct symm_device_info *cuda_describe(const struct symm_backend *backend)
+{
+    return &backend->device;
+}
+
 static size_t cuda_granularity(const struct symm_backend *backend)
 {
     return backend->granularity;
 }
 
-const struct symm_cuda_device *symm__cuda_device(const symm_ctx *ctx)
+symm_status symm__cuda_reachable(const struct symm_backend *b, int rank,
+                                 const struct symm_device_info *theirs, int peer)
 {
-    return ctx->ops == &symm__backend_cuda ? &ctx->backend->device : NULL;
-}
-
-bool symm__cuda_multicast_wanted(const symm_ctx *ctx)
-{
-    return ctx->backend->multicast;
-}
-
-symm_status symm__cuda_reachable(const symm_ctx *ctx, const uint8_t uuid[16],
-                                 const char *bus, int rank)
-{
-    const struct symm_backend *b = ctx->backend;
     const struct symm_cuda_driver *d = b->driver;
     int count = 0, can = 0;
     symm_status status = symm__cuda_count(&count);
@@ -356,7 +350,8 @@ symm_status symm__cuda_reachable(const symm_ctx *ctx, const uint8_t uuid[16],
         if (status == SYMM_OK)
             status =
                 SYMM_CUDA_CALL(d, cuDeviceGetUuid, (&found, other), "device %d", i);
-        if (status != SYMM_OK || memcmp(found.bytes, uuid, sizeof(found.bytes)) != 0)
+        if (status != SYMM_OK ||
+            memcmp(found.bytes, theirs->uuid, sizeof(found.bytes)) != 0)
             continue;
         status = SYMM_CUDA_CALL(d, cuDeviceCanAccessPeer, (&can, b->handle, other),
                                 "devices %d and %d", b->device.ordinal, i);
@@ -364,9 +359,8 @@ symm_status symm__cuda_reachable(const symm_ctx *ctx, const uint8_t uuid[16],
             return symm__fail(
                 SYMM_ERR_UNSUPPORTED,
                 "device %d (%s) of rank %d cannot reach the memory of device %d (%s) "
-                "of "
-                "rank %d; symm-info shows which can, or use SYMM_BACKEND=host",
-                b->device.ordinal, b->device.bus, ctx->rank, i, bus, rank);
+                "of rank %d; symm-info shows which can, or use SYMM_BACKEND=host",
+                b->device.ordinal, b->device.bus, rank, i, theirs->bus, peer);
         return status;
     }
     return status;
@@ -401,25 +395,26 @@ static symm_status local_alloc(struct symm_backend *b, size_t bytes, void **memo
     return SYMM_OK;
 }
 
-symm_status symm__cuda_local_alloc(symm_ctx *ctx, size_t bytes, void **memory)
+symm_status symm__cuda_local_alloc(struct symm_backend *backend, size_t bytes,
+                                   void **memory)
 {
     struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(ctx->backend, &scope);
+    symm_status status = symm__cuda_enter(backend, &scope);
 
     if (status != SYMM_OK)
         return status;
-    status = local_alloc(ctx->backend, bytes, memory);
+    status = local_alloc(backend, bytes, memory);
     symm__cuda_leave(&scope);
     return status;
 }
 
-void symm__cuda_local_free(symm_ctx *ctx, void *memory)
+void symm__cuda_local_free(struct symm_backend *backend, void *memory)
 {
     struct symm_cuda_scope scope;
 
-    if (!memory || !symm__cuda_enter_last(ctx->backend, &scope))
+    if (!memory || !symm__cuda_enter_last(backend, &scope))
         return;
-    (void)ctx->backend->driver->cuMemFree((CUdeviceptr)(uintptr_t)memory);
+    (void)backend->driver->cuMemFree((CUdeviceptr)(uintptr_t)memory);
     symm__cuda_leave(&scope);
 }
 
@@ -506,10 +501,13 @@ const struct symm_backend_ops symm__backend_cuda = {
     .size = sizeof(struct symm_backend_ops),
     .name = "cuda",
     .device_ops = &symm__cuda_device_ops,
+    .count = symm__cuda_count,
     .open = cuda_open,
     .open_owner = cuda_open_owner,
     .close = cuda_close,
     .granularity = cuda_granularity,
+    .describe = cuda_describe,
+    .reachable = symm__cuda_reachable,
     .reserve = symm__cuda_reserve,
     .release = symm__cuda_release,
     .share = symm__cuda_share,
@@ -517,6 +515,8 @@ const struct symm_backend_ops symm__backend_cuda = {
     .import = symm__cuda_import,
     .reach = symm__cuda_reach,
     .unmap = symm__cuda_unmap,
+    .local_alloc = symm__cuda_local_alloc,
+    .local_free = symm__cuda_local_free,
     .stream_create = symm__cuda_stream_create,
     .stream_destroy = symm__cuda_stream_destroy,
     .stream_drain = symm__cuda_stream_drain,

@@ -12,8 +12,9 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "core/context.h"
 #include "cuda/driver.h"
-#include "cuda/parts.h"
+#include "kernels/cuda_launch.h"
 
 /* Memory that is mapped at a place of a reservation: one physical allocation. */
 struct symm_cuda_mapping {
@@ -32,33 +33,16 @@ struct symm_cuda_space {
     size_t retained_count;
 };
 
-struct symm_cuda_modules; /* register.c: memory of the caller (see device_ops.h) */
-symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
-                               symm_buffer *buffer);
-void symm__register_remove(symm_buffer *buffer);
-void *symm__register_ptr(const symm_buffer *buffer, int peer);
-symm_status symm__register_pack(const symm_team *team, void **bytes, size_t *count,
-                                int **fds, int *fds_count);
-symm_status symm__register_map(symm_team *team, int member, const void *bytes,
-                               size_t count, const int *fds, int fds_count);
-symm_status symm__register_check(const symm_team *team);
-void symm__register_undo(symm_team *team);
-void symm__register_done(symm_team *team);
-void symm__register_close(symm_team *team);
-bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
-                           void **theirs);
-
-/* modules.c */
+struct symm_cuda_modules; /* modules.c */
 
 struct symm_backend {
     const struct symm_cuda_driver *driver;
-    struct symm_cuda_device device;
+    struct symm_device_info device;
     CUdevice handle;
     CUcontext context;
     CUstream setup; /* non-blocking: never the legacy stream */
     pid_t process;  /* a forked child must not call the driver */
     size_t granularity;
-    bool multicast; /* the device and the options allow it */
     struct symm_cuda_space *space;
     bool owns_space;
     struct symm_cuda_modules *modules;
@@ -129,6 +113,9 @@ bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int p
                            void **theirs);
 
 /* modules.c */
+/* The function of a kernel; looked up once, then from a table. */
+symm_status symm__cuda_function(symm_ctx *ctx, const struct symm_cuda_kernel *kernel,
+                                void **function) SYMM_MUST_CHECK;
 symm_status symm__cuda_modules_open(struct symm_backend *backend) SYMM_MUST_CHECK;
 void symm__cuda_modules_close(struct symm_backend *backend);
 void symm__cuda_modules_abandon(struct symm_backend *backend); /* in a forked child */
@@ -136,11 +123,28 @@ void symm__cuda_modules_abandon(struct symm_backend *backend); /* in a forked ch
 /* tokens.c: gives back the words that ended teams of a group have left. */
 void symm__cuda_tokens_forget(struct symm_backend *owner);
 
-/* device.c */
+/* device.c: the device, and memory of one rank. Each enters the scope by itself; `count`,
+ * `reachable`, `local_alloc` and `local_free` as in backend.h. */
+symm_status symm__cuda_count(int *count) SYMM_MUST_CHECK;
+symm_status symm__cuda_reachable(const struct symm_backend *backend, int rank,
+                                 const struct symm_device_info *theirs,
+                                 int peer) SYMM_MUST_CHECK;
+symm_status symm__cuda_local_alloc(struct symm_backend *backend, size_t bytes,
+                                   void **memory) SYMM_MUST_CHECK;
+void symm__cuda_local_free(struct symm_backend *backend, void *memory);
+/* Page-locked memory of the host, zeroed, at one address for host and device. */
+symm_status symm__cuda_host_alloc(symm_ctx *ctx, size_t bytes,
+                                  void **memory) SYMM_MUST_CHECK;
+void symm__cuda_host_free(symm_ctx *ctx, void *memory);
+/* Blocks until done; for set-up, never in a call. */
+symm_status symm__cuda_fill(symm_ctx *ctx, void *memory, int byte,
+                            size_t bytes) SYMM_MUST_CHECK;
+symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src,
+                            size_t bytes) SYMM_MUST_CHECK;
 symm_status symm__cuda_open_device(int ordinal,
                                    struct symm_backend **backend) SYMM_MUST_CHECK;
 symm_status symm__cuda_describe(const struct symm_cuda_driver *driver, int ordinal,
-                                struct symm_cuda_device *device) SYMM_MUST_CHECK;
+                                struct symm_device_info *device) SYMM_MUST_CHECK;
 
 /* multicast.c: the device has it and the options want it. */
 symm_status symm__cuda_multicast_ask(struct symm_backend *backend,

@@ -71,7 +71,7 @@ static symm_status judge_pointer(symm_team *team, const char *what, const char *
 {
     const struct symm_cuda_calls *calls = team->ctx->launcher;
     const struct symm_cuda_driver *driver = calls->driver;
-    int ordinal = symm__cuda_device(team->ctx)->ordinal, where = ordinal;
+    int ordinal = team->ctx->backend->device.ordinal, where = ordinal;
     CUmemorytype type = 0;
     CUdeviceptr seen = 0;
     unsigned managed = 0;

@@ -124,6 +124,12 @@ struct symm_cuda_calls {
     struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
 };
 
+/* team.c (see device_ops.h) */
+uint64_t symm__cuda_scratch_end(uint64_t begin);
+symm_status symm__cuda_memory_shared(symm_team *team, double deadline);
+symm_status symm__cuda_team_open(symm_team *team);
+void symm__cuda_team_close(symm_team *team);
+
 /* launch.c */
 /* Is the driver's answer one that a thread gets which has another context current? */
 bool symm__cuda_elsewhere(CUresult result);
@@ -132,19 +138,21 @@ symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
                              CUstream stream, const char *name) SYMM_MUST_CHECK;
 symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
 
-/* error_record.c */
+/* error_record.c: `poll` and `abort` (see device_ops.h) */
+symm_status symm__cuda_team_poll(symm_team *team) SYMM_MUST_CHECK;
+void symm__cuda_abort(symm_team *team, symm_status status);
 /* The hardware queues that a context has: streams beyond them share one. */
 int symm__cuda_queues(void);
 /* As symm__cuda_team_poll, for the watcher: SYMM_OK also while a reason is still missing. */
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
-/* Ends what the team's kernels wait for. */
 /* The call sites of tags: published by their rank, found by all. */
 void symm__cuda_site_publish(struct symm_cuda_calls *calls,
                              const struct symm_site *site);
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site);
 
-/* watchdog.c */
+/* watchdog.c: `ending` (see device_ops.h) */
+void symm__cuda_ending(symm_ctx *ctx, bool begins);
 symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls) SYMM_MUST_CHECK;
 void symm__cuda_watch_stop(struct symm_cuda_calls *calls);
 /*
@@ -208,7 +216,9 @@ symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *a
 symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
                               size_t bytes) SYMM_MUST_CHECK;
 
-/* engine_stream.c */
+/* engine_stream.c: `within` (see device_ops.h) */
+symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
+                              void *arg);
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
                                   symm_work **handle) SYMM_MUST_CHECK;
 /* For the watcher: aborts it; it has taken too long; has it failed? */
@@ -218,7 +228,19 @@ symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait);
 /* Of a team that has failed: aborts its communicators once its kernels have been told. */
 void symm__cuda_engine_abort(symm_team *team);
 
+/* multicast.c */
+/*
+ * Where all members have multicast, makes the team's memory that all share reachable by it.
+ * A member that cannot makes all go on without; an error is an exchange's. Collective.
+ */
+symm_status symm__cuda_multicast_share(symm_team *team,
+                                       double deadline) SYMM_MUST_CHECK;
+void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes);
+
 /* tokens.c */
+/* At a team's first exchange, the words of copy-engine calls are shared. An error is an
+ * exchange's; a member that cannot share them makes all go on without. Collective. */
+symm_status symm__cuda_tokens_share(symm_team *team, double deadline) SYMM_MUST_CHECK;
 /* A member's words as host and device have them; with a sentence where there are none. */
 symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
                                    struct symm_cuda_words **host,

@@ -594,9 +594,9 @@ static void settle_calls(symm_ctx *ctx)
 
     if (!symm__cuda_enter_last(ctx->backend, &scope))
         return;
-    symm__cuda_ending(ctx, true);
+    ctx->calls->ending(ctx, true);
     (void)ctx->backend->driver->cuCtxSynchronize();
-    symm__cuda_ending(ctx, false);
+    ctx->calls->ending(ctx, false);
     symm__cuda_leave(&scope);
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda/backend.h"
 #include "cuda/device.h"
 #include "cuda/report.h"
 #include "topology/bind.h"

@@ -5,7 +5,7 @@
 #ifndef SYMM_CUDA_REPORT_H
 #define SYMM_CUDA_REPORT_H
 
-#include "cuda/parts.h"
+#include "core/backend.h"
 
 #define SYMM_CUDA_REPORT_DEVICES 16
 #define SYMM_CUDA_REPORT_PROOFS  4
@@ -17,7 +17,7 @@ struct symm_cuda_report {
     int version;       /* of the driver: 13000; 0: none */
     int count;         /* of device[] */
     struct symm_cuda_reported {
-        struct symm_cuda_device device;
+        struct symm_device_info device;
         uint64_t memory; /* bytes */
         char cpus[256];  /* near it, "0-31,64-95"; "": not known */
         int node;        /* its NUMA node; -1: not known */

@@ -94,12 +94,12 @@ static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
 {
     void *state, *record, *device;
     symm_status status =
-        symm__cuda_local_alloc(ctx, sizeof(struct symm_cuda_state), &state);
+        symm__cuda_local_alloc(ctx->backend, sizeof(struct symm_cuda_state), &state);
 
     if (status != SYMM_OK)
         return status;
     cuda->state = state;
-    status = symm__cuda_local_alloc(ctx, sizeof(*cuda->device), &device);
+    status = symm__cuda_local_alloc(ctx->backend, sizeof(*cuda->device), &device);
     if (status != SYMM_OK)
         return status;
     cuda->device = device;
@@ -112,7 +112,6 @@ static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
 static symm_status launcher_create(symm_ctx *ctx)
 {
     struct symm_cuda_calls *calls = calloc(1, sizeof(*calls));
-    const struct symm_cuda_device *device = symm__cuda_device(ctx);
     int pageable = 0, flush = 0;
     symm_status status;
 
@@ -121,7 +120,8 @@ static symm_status launcher_create(symm_ctx *ctx)
     calls->ctx = ctx;
     calls->backend = ctx->backend;
     calls->driver = ctx->backend->driver;
-    calls->dependent = device->major >= 9 && calls->driver->version >= 12030;
+    calls->dependent =
+        ctx->backend->device.major >= 9 && calls->driver->version >= 12030;
     calls->pageable = calls->driver->cuDeviceGetAttribute(
                           &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
                           ctx->backend->handle) == CUDA_SUCCESS &&
@@ -178,8 +178,8 @@ static void team_forget(symm_team *team, bool drained)
     symm__cuda_tokens_close(cuda, drained);
     symm__cuda_budget_close(team);
     symm__cuda_channel_close(team);
-    symm__cuda_local_free(team->ctx, cuda->state);
-    symm__cuda_local_free(team->ctx, cuda->device);
+    symm__cuda_local_free(team->ctx->backend, cuda->state);
+    symm__cuda_local_free(team->ctx->backend, cuda->device);
     symm__cuda_host_free(team->ctx, cuda->record);
     free(cuda);
     team->cuda = NULL;

@@ -4,12 +4,14 @@
  * that are worker threads.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/shared_memory.h"
 #include "host/host.h"
 #include "util/status.h"
 
 #define GRANULARITY ((size_t)2 << 20)
+#define LINE        ((size_t)64)
 
 struct symm_backend {
     size_t granularity;
@@ -37,6 +39,25 @@ static symm_status host_open_owner(struct symm_backend *member,
 static void host_close(struct symm_backend *backend)
 {
     free(backend);
+}
+
+static symm_status host_count(int *count)
+{
+    *count = 0;
+    return SYMM_OK;
+}
+
+static const struct symm_device_info *host_describe(const struct symm_backend *backend)
+{
+    (void)backend;
+    return NULL;
+}
+
+static symm_status host_reachable(const struct symm_backend *backend, int rank,
+                                  const struct symm_device_info *theirs, int peer)
+{
+    (void)backend, (void)rank, (void)theirs, (void)peer;
+    return SYMM_OK;
 }
 
 static size_t host_granularity(const struct symm_backend *backend)
@@ -91,13 +112,36 @@ static void host_unmap(struct symm_backend *backend, void *at, size_t bytes)
     symm__shared_unmap(at, bytes);
 }
 
+static symm_status host_local_alloc(struct symm_backend *backend, size_t bytes,
+                                    void **memory)
+{
+    size_t whole = (bytes + LINE - 1) / LINE * LINE;
+    void *made = aligned_alloc(LINE, whole);
+
+    (void)backend;
+    if (!made)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %zu bytes", bytes);
+    memset(made, 0, whole);
+    *memory = made;
+    return SYMM_OK;
+}
+
+static void host_local_free(struct symm_backend *backend, void *memory)
+{
+    (void)backend;
+    free(memory);
+}
+
 const struct symm_backend_ops symm__backend_host = {
     .size = sizeof(struct symm_backend_ops),
     .name = "host",
+    .count = host_count,
     .open = host_open,
     .open_owner = host_open_owner,
     .close = host_close,
     .granularity = host_granularity,
+    .describe = host_describe,
+    .reachable = host_reachable,
     .reserve = host_reserve,
     .release = host_release,
     .share = host_share,
@@ -105,6 +149,8 @@ const struct symm_backend_ops symm__backend_host = {
     .import = host_import,
     .reach = host_reach,
     .unmap = host_unmap,
+    .local_alloc = host_local_alloc,
+    .local_free = host_local_free,
     .stream_create = symm__queue_create,
     .stream_destroy = symm__queue_destroy,
     .stream_drain = symm__queue_drain,

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * host.h - streams of the host backend: an ordered queue and a worker thread each. The
+ * host.h - the host backend, and its streams: an ordered queue and a worker thread each. The
  * functions are the stream slots of core/backend.h; a stream does not need its backend.
  */
 #ifndef SYMM_HOST_HOST_H
 #define SYMM_HOST_HOST_H
 
 #include "core/backend.h"
+
+extern const struct symm_backend_ops symm__backend_host;
 
 symm_status symm__queue_create(struct symm_backend *backend,
                                struct symm_stream **stream) SYMM_MUST_CHECK;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/parts.h"
+#include "core/context.h"
 #include "memory/interop.h"
 #include "util/status.h"
 
@@ -74,13 +74,13 @@ static void set_tensor(struct exported *e, struct dl_tensor *tensor)
 {
     const symm_buffer *buffer = e->buffer;
     const symm_ctx *ctx = buffer->team->ctx;
-    bool cuda = strcmp(ctx->ops->name, "cuda") == 0;
+    const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
 
     memcpy(e->shape, buffer->shape, sizeof(e->shape));
     memcpy(e->strides, buffer->stride, sizeof(e->strides));
     tensor->data = symm_buffer_ptr(buffer);
-    tensor->device_type = cuda ? DL_CUDA : DL_CPU;
-    tensor->device_id = cuda ? symm__cuda_device(ctx)->ordinal : 0;
+    tensor->device_type = device ? DL_CUDA : DL_CPU;
+    tensor->device_id = device ? device->ordinal : 0;
     tensor->ndim = buffer->ndim;
     tensor->shape = e->shape;
     tensor->strides = e->strides;
@@ -161,9 +161,9 @@ symm_status symm_buffer_dlpack_versioned(symm_buffer *buffer, void **managed)
 static int device_of(const symm_team *team)
 {
     const symm_ctx *ctx = team->ctx;
+    const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
 
-    return strcmp(ctx->ops->name, "cuda") == 0 ? symm__cuda_device(ctx)->ordinal
-                                               : ctx->job.local_rank;
+    return device ? device->ordinal : ctx->job.local_rank;
 }
 
 symm_status symm_torch_bind(symm_team *team)

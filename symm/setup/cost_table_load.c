@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/parts.h"
+#include "core/context.h"
 #include "select/cost.h"
 #include "symm/plan.h"
 #include "util/log.h"
@@ -40,7 +40,7 @@ static void processor_name(char *name, size_t bytes)
 
 static void name_machine(symm_ctx *ctx)
 {
-    const struct symm_cuda_device *device = symm__cuda_device(ctx);
+    const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
     char name[100];
 
     if (device) {

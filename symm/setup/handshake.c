@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/parts.h"
+#include "core/context.h"
 #include "record/record.h"
 #include "select/cost.h"
 #include "setup/cost_table_load.h"
@@ -47,14 +47,14 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
                                .plan = symm__option(SYMM_OPTION_PLAN) != NULL,
                                .host = ctx->own_host,
                                .version = SYMM_VERSION_STRING};
-    const struct symm_cuda_device *device = symm__cuda_device(ctx);
+    const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
 
     snprintf(hello.backend, sizeof(hello.backend), "%s", ctx->ops->name);
     if (device) {
         memcpy(hello.uuid, device->uuid, sizeof(hello.uuid));
         memcpy(hello.bus, device->bus, sizeof(hello.bus));
         hello.processors = (uint32_t)device->processors;
-        hello.multicast = symm__cuda_multicast_wanted(ctx);
+        hello.multicast = device->multicast;
     }
     symm__engine_hello(ctx, &hello.engine);
     return hello;
@@ -138,13 +138,14 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_hello *hellos)
 symm_status symm__hello_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
                               int rank)
 {
+    struct symm_device_info theirs = {0};
     struct symm_hello hello;
 
-    if (!ctx->calls)
-        return SYMM_OK;
     memcpy(&hello, parcel->bytes, sizeof(hello));
-    (void)symm__printable(hello.bus, sizeof(hello.bus));
-    return symm__cuda_reachable(ctx, hello.uuid, hello.bus, rank);
+    memcpy(theirs.uuid, hello.uuid, sizeof(theirs.uuid));
+    memcpy(theirs.bus, hello.bus, sizeof(theirs.bus));
+    (void)symm__printable(theirs.bus, sizeof(theirs.bus));
+    return ctx->ops->reachable(ctx->backend, ctx->rank, &theirs, rank);
 }
 
 static symm_status agree_engine(symm_ctx *ctx, const struct symm_hello *hellos)

@@ -22,8 +22,9 @@
 #include "bootstrap/bootstrap.h"
 #include "core/device_ops.h"
 #include "core/shared_memory.h"
-#include "cuda/parts.h"
+#include "cuda/backend.h"
 #include "engine/runtime.h"
+#include "host/host.h"
 #include "record/record.h"
 #include "setup/cost_table_load.h"
 #include "setup/handshake.h"
@@ -245,7 +246,7 @@ static symm_status best_backend(symm_ctx *ctx)
 {
     int local = ctx->job.local_size, devices = 0;
     char why[SYMM_ERROR_BYTES];
-    symm_status status = symm__cuda_count(&devices);
+    symm_status status = symm__backend_cuda.count(&devices);
 
     if (status == SYMM_OK && devices < (ctx->oversubscribe ? 1 : local))
         snprintf(why, sizeof(why), "%d ranks of this host see %d CUDA devices", local,

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/parts.h"
 #include "util/clock.h"
 #include "util/status.h"
 
@@ -160,14 +159,10 @@ void symm__wide_close(symm_team *team)
         ctx->teams[wide->node->slot] = NULL;
         symm__team_free(wide->node);
     }
-    for (int i = 0; i < SYMM_HOST_CHANNELS; i++) {
-        if (team->ctx->ops == &symm__backend_cuda)
-            symm__cuda_local_free(ctx, wide->scratch[i]);
-        else
-            free(wide->scratch[i]);
-    }
+    for (int i = 0; i < SYMM_HOST_CHANNELS; i++)
+        ctx->ops->local_free(ctx->backend, wide->scratch[i]);
     for (size_t i = 0; i < wide->outgrown_count; i++)
-        symm__cuda_local_free(ctx, wide->outgrown[i]);
+        ctx->ops->local_free(ctx->backend, wide->outgrown[i]);
     free(wide->outgrown);
     pthread_cond_destroy(&wide->turns);
     pthread_mutex_destroy(&wide->turn);
