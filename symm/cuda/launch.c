@@ -112,8 +112,8 @@ static symm_status judge_pointer(symm_team *team, const char *what, const char *
     return SYMM_OK;
 }
 
-static symm_status reach(symm_team *team, const char *what, const char *which,
-                         const void *ptr, size_t bytes)
+symm_status symm__cuda_call_reach(symm_team *team, const char *what, const char *which,
+                                  const void *ptr, size_t bytes)
 {
     const struct symm_cuda_driver *driver = team->ctx->backend->driver;
     uint64_t *known = reached_slot(team->cuda, ptr), key;
@@ -152,8 +152,9 @@ symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
 
 /* ---- A prepared call ----------------------------------------------------------------- */
 
-static void describe(const struct symm_lane *lane, const struct symm_args *args,
-                     struct symm_question *question)
+void symm__cuda_call_describe(const struct symm_lane *lane,
+                              const struct symm_args *args,
+                              struct symm_question *question)
 {
     const symm_team *team = lane->team;
     size_t out = question->bytes;
@@ -261,8 +262,8 @@ static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *
     return SYMM_OK;
 }
 
-static symm_status prepare(struct symm_lane *lane, const struct symm_cached *cached,
-                           size_t index, const struct symm_question *question)
+symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
+                               size_t index, const struct symm_question *question)
 {
     struct symm_cuda_entry entry;
     symm_status status;
@@ -413,8 +414,8 @@ static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
-static symm_status launch(struct symm_lane *lane, const struct symm_cached *cached,
-                          double deadline, symm_work **handle)
+symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
+                              double deadline, symm_work **handle)
 {
     struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
     symm_status status = take_blocks(lane, cached, entry);
@@ -429,7 +430,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_cached *cach
     return status;
 }
 
-static void explain(const struct symm_lane *lane, char *text, size_t bytes)
+void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes)
 {
     const symm_ctx *ctx = lane->team->ctx;
     const struct symm_cuda_entry *entry =
@@ -455,7 +456,7 @@ static void explain(const struct symm_lane *lane, char *text, size_t bytes)
 }
 
 /* Of several launches, which have no word of their own: the team's state tells. */
-static symm_status handle(struct symm_lane *lane, symm_work **made)
+symm_status symm__cuda_handle(struct symm_lane *lane, symm_work **made)
 {
     struct symm_cuda_work *work;
     symm_status status = symm__cuda_work_begin(lane->team, lane->stream, &work, NULL);
@@ -465,7 +466,7 @@ static symm_status handle(struct symm_lane *lane, symm_work **made)
     return symm__cuda_work_end(work, SYMM_OK, made);
 }
 
-static symm_status team_device(symm_team *team, const void **device_team)
+symm_status symm__cuda_team_device(symm_team *team, const void **device_team)
 {
     __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
     *device_team = team->cuda->device;
@@ -497,17 +498,17 @@ const struct symm_device_ops symm__cuda_device_ops = {
     .channel_grow = symm__cuda_channel_grow,
     .channel_leave = symm__cuda_channel_leave,
     .channel_of = symm__cuda_channel_of,
-    .reach = reach,
+    .reach = symm__cuda_call_reach,
     .registered = symm__registered_peer,
-    .describe = describe,
-    .prepare = prepare,
-    .launch = launch,
-    .explain = explain,
-    .handle = handle,
+    .describe = symm__cuda_call_describe,
+    .prepare = symm__cuda_prepare,
+    .launch = symm__cuda_launch,
+    .explain = symm__cuda_explain,
+    .handle = symm__cuda_handle,
     .fill = symm__cuda_memset,
     .transfer = symm__cuda_transfer,
     .engine = symm__cuda_engine_run,
-    .team_device = team_device,
+    .team_device = symm__cuda_team_device,
     .stream_synchronize = symm__cuda_synchronize,
     .stream_call = symm__cuda_host_call,
     .work_query = symm__cuda_work_query,

@@ -137,6 +137,19 @@ symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name) SYMM_MUST_CHECK;
 symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
+/* Slots of device_ops.h: */
+symm_status symm__cuda_call_reach(symm_team *team, const char *what, const char *which,
+                                  const void *ptr, size_t bytes);
+void symm__cuda_call_describe(const struct symm_lane *lane,
+                              const struct symm_args *args,
+                              struct symm_question *question);
+symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
+                               size_t index, const struct symm_question *question);
+symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
+                              double deadline, symm_work **work);
+void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes);
+symm_status symm__cuda_handle(struct symm_lane *lane, symm_work **made);
+symm_status symm__cuda_team_device(symm_team *team, const void **device_team);
 
 /* error_record.c: `poll` and `abort` (see device_ops.h) */
 symm_status symm__cuda_team_poll(symm_team *team) SYMM_MUST_CHECK;

@@ -298,7 +298,7 @@ static symm_status work_create(symm_team *team, CUstream stream,
     if (!w)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
     w->head.ctx = team->ctx;
-    w->head.calls = &symm__cuda_device_ops;
+    w->head.calls = team->ctx->calls;
     w->team = team;
     w->stream = stream;
     w->result = -1;
@@ -550,7 +550,7 @@ static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **hand
     if (!work)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
     work->head.ctx = ctx;
-    work->head.calls = &symm__cuda_device_ops;
+    work->head.calls = ctx->calls;
     work->result = -1;
     conclude(work, status);
     *handle = &work->head;
