@@ -13,4 +13,8 @@
 
 extern const struct symm_backend_ops symm__backend_cuda;
 
+/* As `open`, for the device of that ordinal. For report.c: not in a build without CUDA. */
+symm_status symm__cuda_open_device(int ordinal,
+                                   struct symm_backend **backend) SYMM_MUST_CHECK;
+
 #endif

@@ -1,27 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device.c - the CUDA backend's object: which device, its context, memory for set-up.
+ * device.c - the rank's device for the files of the CUDA backend: entering its context, what
+ * it is and which others it reaches, and memory for set-up.
  *
- * Guarantees: the device is the one of the context that is current at symm_init, else the
- * local rank's, counted through those that are visible; its primary context is used and
- * retained; nothing runs on the legacy stream; set-up works while another thread captures a
+ * Guarantees: nothing runs on the legacy stream; set-up works while another thread captures a
  * graph. In a forked child the driver is not called: what was the parent's stays its own.
- * Refuses: devices without virtual memory management or POSIX handles, or older than what
- * the kernels are made for.
  */
 #include "cuda/device.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "util/log.h"
-#include "util/options.h"
 #include "util/status.h"
-
-#define GRANULARITY  ((size_t)2 << 20)
-#define OLDEST_MAJOR 8 /* of compute capability: what kernels are made for */
 
 /* ---- Every call of the driver ---------------------------------------------------- */
 
@@ -92,8 +82,8 @@ CUmemAllocationProp symm__cuda_properties(int ordinal)
 
 /* ---- The device ------------------------------------------------------------------ */
 
-static symm_status attribute(const struct symm_cuda_driver *d, CUdevice device,
-                             CUdevice_attribute which, int *value)
+symm_status symm__cuda_attribute(const struct symm_cuda_driver *d, CUdevice device,
+                                 CUdevice_attribute which, int *value)
 {
     return SYMM_CUDA_CALL(d, cuDeviceGetAttribute, (value, which, device),
                           "attribute %d of device %d", (int)which, (int)device);
@@ -120,53 +110,18 @@ symm_status symm__cuda_describe(const struct symm_cuda_driver *d, int ordinal,
         status = SYMM_CUDA_CALL(d, cuDeviceGetUuid, (&uuid, handle),
                                 "UUID of device %d", ordinal);
     if (status == SYMM_OK)
-        status = attribute(d, handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                           &made.processors);
+        status = symm__cuda_attribute(
+            d, handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &made.processors);
     if (status == SYMM_OK)
-        status = attribute(d, handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                           &made.major);
+        status = symm__cuda_attribute(
+            d, handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &made.major);
     if (status == SYMM_OK)
-        status = attribute(d, handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                           &made.minor);
+        status = symm__cuda_attribute(
+            d, handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &made.minor);
     if (status != SYMM_OK)
         return status;
     memcpy(made.uuid, uuid.bytes, sizeof(made.uuid));
     *device = made;
-    return SYMM_OK;
-}
-
-/* What the heap and the kernels need of a device. */
-static symm_status check_device(const struct symm_cuda_driver *d, CUdevice handle,
-                                const struct symm_device_info *device)
-{
-    static const struct {
-        CUdevice_attribute which;
-        const char *name;
-    } needs[] = {
-        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-         "virtual memory management"},
-        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-         "memory handles that are file descriptors"},
-        {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing"},
-    };
-
-    if (device->major < OLDEST_MAJOR)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "device %d (%s) has compute capability %d.%d; the kernels need %d.0 or "
-            "newer; use SYMM_BACKEND=host",
-            device->ordinal, device->name, device->major, device->minor, OLDEST_MAJOR);
-    for (size_t i = 0; i < sizeof(needs) / sizeof(*needs); i++) {
-        int value = 0;
-        symm_status status = attribute(d, handle, needs[i].which, &value);
-
-        if (status != SYMM_OK)
-            return status;
-        if (value == 0)
-            return symm__fail(SYMM_ERR_UNSUPPORTED,
-                              "device %d (%s) has no %s; use SYMM_BACKEND=host",
-                              device->ordinal, device->name, needs[i].name);
-    }
     return SYMM_OK;
 }
 
@@ -179,160 +134,6 @@ symm_status symm__cuda_count(int *count)
         status =
             SYMM_CUDA_CALL(d, cuDeviceGetCount, (count), "counting the CUDA devices");
     return status;
-}
-
-/* The device of the thread's context, else the local rank's. */
-static symm_status choose_device(const struct symm_cuda_driver *d, int local_rank,
-                                 int *ordinal)
-{
-    CUcontext current = NULL;
-    CUdevice device;
-    int count = 0;
-    symm_status status = symm__cuda_count(&count);
-
-    if (status != SYMM_OK)
-        return status;
-    if (count < 1)
-        return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "the CUDA driver shows no device; look at "
-                          "CUDA_VISIBLE_DEVICES, or use SYMM_BACKEND=host");
-    *ordinal = local_rank % count;
-    if (d->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
-        d->cuCtxGetDevice(&device) == CUDA_SUCCESS)
-        *ordinal = (int)device; /* a device's handle is its ordinal */
-    return SYMM_OK;
-}
-
-/* ---- The object ------------------------------------------------------------------ */
-
-/* Object, device and retained context: what a rank and a group of threads both need. */
-static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
-                                  struct symm_backend **backend)
-{
-    struct symm_backend *b = calloc(1, sizeof(*b));
-    symm_status status;
-
-    if (!b)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the CUDA backend");
-    b->driver = d;
-    b->process = getpid();
-    status = symm__cuda_describe(d, ordinal, &b->device);
-    if (status == SYMM_OK)
-        status =
-            SYMM_CUDA_CALL(d, cuDeviceGet, (&b->handle, ordinal), "device %d", ordinal);
-    if (status == SYMM_OK)
-        status = check_device(d, b->handle, &b->device);
-    if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(d, cuDevicePrimaryCtxRetain, (&b->context, b->handle),
-                                "the primary context of device %d", ordinal);
-    if (status != SYMM_OK) {
-        free(b);
-        return status;
-    }
-    pthread_mutex_init(&b->words_lock, NULL);
-    *backend = b;
-    return SYMM_OK;
-}
-
-static void cuda_close(struct symm_backend *backend)
-{
-    struct symm_cuda_scope scope;
-
-    if (!backend)
-        return;
-    symm__cuda_tokens_forget(backend);
-    pthread_mutex_destroy(&backend->words_lock);
-    if (symm__cuda_enter_last(backend, &scope)) {
-        symm__cuda_modules_close(backend);
-        if (backend->setup)
-            (void)backend->driver->cuStreamDestroy(backend->setup);
-        symm__cuda_leave(&scope);
-        (void)backend->driver->cuDevicePrimaryCtxRelease(backend->handle);
-    } else {
-        symm__cuda_modules_abandon(backend);
-    }
-    free(backend);
-}
-
-/* With the scope entered. */
-static symm_status open_rank(struct symm_backend *b)
-{
-    CUmemAllocationProp properties = symm__cuda_properties(b->device.ordinal);
-    size_t least = 0;
-    symm_status status =
-        SYMM_CUDA_CALL(b->driver, cuMemGetAllocationGranularity,
-                       (&least, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                       "the granularity of device %d", b->device.ordinal);
-
-    b->granularity = least > GRANULARITY ? least : GRANULARITY;
-    if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(b->driver, cuStreamCreateWithPriority,
-                                (&b->setup, CU_STREAM_NON_BLOCKING, 0),
-                                "a stream for set-up on device %d", b->device.ordinal);
-    if (status == SYMM_OK)
-        status = symm__cuda_multicast_ask(b, &b->device.multicast);
-    if (status == SYMM_OK)
-        status = symm__cuda_modules_open(b);
-    return status;
-}
-
-symm_status symm__cuda_open_device(int ordinal, struct symm_backend **backend)
-{
-    const struct symm_cuda_driver *d;
-    struct symm_cuda_scope scope;
-    struct symm_backend *b = NULL;
-    symm_status status = symm__cuda_driver(&d);
-
-    if (status == SYMM_OK)
-        status = backend_create(d, ordinal, &b);
-    if (status != SYMM_OK)
-        return status;
-    status = symm__cuda_enter(b, &scope);
-    if (status == SYMM_OK) {
-        status = open_rank(b);
-        symm__cuda_leave(&scope);
-    }
-    if (status != SYMM_OK) {
-        cuda_close(b);
-        return status;
-    }
-    symm__log(SYMM_LOG_DEBUG, "device %d: %s at %s", b->device.ordinal, b->device.name,
-              b->device.bus);
-    *backend = b;
-    return SYMM_OK;
-}
-
-static symm_status cuda_open(int local_rank, struct symm_backend **backend)
-{
-    const struct symm_cuda_driver *d;
-    int ordinal = 0;
-    symm_status status = symm__cuda_driver(&d);
-
-    if (status == SYMM_OK)
-        status = choose_device(d, local_rank, &ordinal);
-    return status == SYMM_OK ? symm__cuda_open_device(ordinal, backend) : status;
-}
-
-static symm_status cuda_open_owner(struct symm_backend *member,
-                                   struct symm_backend **owner)
-{
-    symm_status status = backend_create(member->driver, member->device.ordinal, owner);
-
-    if (status != SYMM_OK)
-        return status;
-    (*owner)->granularity = member->granularity;
-    (*owner)->keeps_words = true;
-    return SYMM_OK;
-}
-
-static const struct symm_device_info *cuda_describe(const struct symm_backend *backend)
-{
-    return &backend->device;
-}
-
-static size_t cuda_granularity(const struct symm_backend *backend)
-{
-    return backend->granularity;
 }
 
 symm_status symm__cuda_reachable(const struct symm_backend *b, int rank,
@@ -496,31 +297,3 @@ symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src, size_t by
     symm__cuda_leave(&scope);
     return status;
 }
-
-const struct symm_backend_ops symm__backend_cuda = {
-    .size = sizeof(struct symm_backend_ops),
-    .name = "cuda",
-    .device_ops = &symm__cuda_device_ops,
-    .count = symm__cuda_count,
-    .open = cuda_open,
-    .open_owner = cuda_open_owner,
-    .close = cuda_close,
-    .granularity = cuda_granularity,
-    .describe = cuda_describe,
-    .reachable = symm__cuda_reachable,
-    .reserve = symm__cuda_reserve,
-    .release = symm__cuda_release,
-    .share = symm__cuda_share,
-    .commit = symm__cuda_commit,
-    .import = symm__cuda_import,
-    .reach = symm__cuda_reach,
-    .unmap = symm__cuda_unmap,
-    .local_alloc = symm__cuda_local_alloc,
-    .local_free = symm__cuda_local_free,
-    .stream_create = symm__cuda_stream_create,
-    .stream_destroy = symm__cuda_stream_destroy,
-    .stream_drain = symm__cuda_stream_drain,
-    .stream_is_own = symm__cuda_stream_is_own,
-    .stream_push = symm__cuda_stream_push,
-    .stream_synchronize = symm__cuda_stream_synchronize,
-};

@@ -53,8 +53,6 @@ struct symm_backend {
     struct symm_cuda_tokens *words;
 };
 
-extern const struct symm_device_ops symm__cuda_device_ops; /* launch.c */
-
 /* What symm__cuda_leave has to put back. */
 struct symm_cuda_scope {
     const struct symm_cuda_driver *driver;
@@ -141,14 +139,10 @@ symm_status symm__cuda_fill(symm_ctx *ctx, void *memory, int byte,
                             size_t bytes) SYMM_MUST_CHECK;
 symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src,
                             size_t bytes) SYMM_MUST_CHECK;
-symm_status symm__cuda_open_device(int ordinal,
-                                   struct symm_backend **backend) SYMM_MUST_CHECK;
+symm_status symm__cuda_attribute(const struct symm_cuda_driver *driver, CUdevice device,
+                                 CUdevice_attribute which, int *value) SYMM_MUST_CHECK;
 symm_status symm__cuda_describe(const struct symm_cuda_driver *driver, int ordinal,
                                 struct symm_device_info *device) SYMM_MUST_CHECK;
-
-/* multicast.c: the device has it and the options want it. */
-symm_status symm__cuda_multicast_ask(struct symm_backend *backend,
-                                     bool *wanted) SYMM_MUST_CHECK;
 
 /* stream.c: the streams' operations (see backend.h) */
 symm_status symm__cuda_stream_create(struct symm_backend *backend,

@@ -242,6 +242,9 @@ symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait);
 void symm__cuda_engine_abort(symm_team *team);
 
 /* multicast.c */
+/* *wanted: the device has it and the options want it. */
+symm_status symm__cuda_multicast_ask(struct symm_backend *backend,
+                                     bool *wanted) SYMM_MUST_CHECK;
 /*
  * Where all members have multicast, makes the team's memory that all share reachable by it.
  * A member that cannot makes all go on without; an error is an exchange's. Collective.
