@@ -110,7 +110,7 @@ struct symm_engine_ops {
      */
     symm_status (*bootstrap)(struct symm_engine *engine, symm_bootstrap *bootstrap);
 
-    /* The slots from here on may be NULL, or lie behind `size`. */
+    /* The slots from here on may be NULL, or lie after `size`: the library fills them. */
 
     /* In what the result differs from what symm.h promises, though the engine can: equal on
      * all ranks; NULL: in nothing. The library takes such a call to it only by name, or

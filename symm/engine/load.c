@@ -30,10 +30,8 @@ symm_status symm__engine_said(const symm_ctx *ctx, symm_status status, const cha
 {
     const struct symm_engine_ops *ops = ctx->engine ? ctx->engine->ops : NULL;
     char sentence[SYMM_ERROR_BYTES];
-    const char *said = symm_last_error();
+    const char *said = ops ? ops->last_error() : symm_last_error();
 
-    if (ops && ops->size >= sizeof(*ops) && ops->last_error)
-        said = ops->last_error();
     snprintf(sentence, sizeof(sentence), "%s%s%s", what, *what ? ": " : "",
              said && *said ? said : symm_status_text(status));
     return symm__fail_quiet(status, sentence);
@@ -164,27 +162,41 @@ static symm_status take_flags(struct symm_engine_use *use)
     return SYMM_OK;
 }
 
-struct opening {
-    struct symm_engine_use *use;
-    const struct symm_engine_ops *ops;
-};
-
 static symm_status open_engine(void *arg)
 {
-    struct opening *opening = arg;
+    struct symm_engine_use *use = arg;
 
-    return opening->ops->open(&opening->use->engine);
+    return use->ops->open(&use->engine);
+}
+
+static const char *no_deviation(const struct symm_engine *engine,
+                                const struct symm_engine_request *request)
+{
+    (void)engine, (void)request;
+    return NULL;
+}
+
+/* The engine's table with a function in every slot. */
+static const struct symm_engine_ops *complete(struct symm_engine_ops *table,
+                                              const struct symm_engine_ops *given)
+{
+    memcpy(table, given, given->size < sizeof(*table) ? given->size : sizeof(*table));
+    if (!table->deviation)
+        table->deviation = no_deviation;
+    if (!table->last_error)
+        table->last_error = symm_last_error;
+    return table;
 }
 
 static symm_status load(symm_ctx *ctx, struct symm_engine_use *use)
 {
-    struct opening opening = {.use = use};
-    symm_status status = find_operations(ctx, use, &opening.ops);
+    const struct symm_engine_ops *given;
+    symm_status status = find_operations(ctx, use, &given);
 
-    if (status != SYMM_OK || !opening.ops)
+    if (status != SYMM_OK || !given)
         return status;
-    use->ops = opening.ops;
-    status = symm__engine_within(ctx, false, open_engine, &opening);
+    use->ops = complete(&use->table, given);
+    status = symm__engine_within(ctx, false, open_engine, use);
     if (status != SYMM_OK) {
         status = symm__engine_said(ctx, status, "");
         use->ops = NULL;

@@ -39,8 +39,7 @@ void symm__engine_describe(const symm_team *team, int root,
     if (!question->engine)
         return;
     question->engine_objection = use->ops->objection(use->engine, &request);
-    if (use->ops->size >= sizeof(*use->ops) && use->ops->deviation)
-        question->engine_deviation = use->ops->deviation(use->engine, &request);
+    question->engine_deviation = use->ops->deviation(use->engine, &request);
 }
 
 /* Statuses that a record may have: what peers take over. */

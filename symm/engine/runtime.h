@@ -20,7 +20,8 @@
 
 /* ctx->engine: what was loaded; NULL: calls go to no engine. */
 struct symm_engine_use {
-    const struct symm_engine_ops *ops;
+    const struct symm_engine_ops *ops; /* the table, NULL: none is in use */
+    struct symm_engine_ops table;      /* the engine's, completed by load.c */
     struct symm_engine *engine;
     bool asked;     /* by name: what fails is an error, not a warning */
     bool registers; /* memory, as segments come and go */
