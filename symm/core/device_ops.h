@@ -106,17 +106,29 @@ struct symm_device_ops {
      * device refuses. */
     symm_status (*within)(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                           void *arg);
+
+    /* ---- Calls ---- */
+
     /* The team's failure from what its kernels and peers have told; one load if none. */
     symm_status (*poll)(symm_team *team);
     /* The stream as lanes know it: NULL for every name of the default one. */
     symm_status (*stream_check)(symm_ctx *ctx, void **stream);
-    /* Channels of streams, with team->lanes locked: cuda/channel.h. */
+    /* Channels of streams, with team->lanes locked. */
+    /* The lane that the stream has; NULL: none (any more), it has to be claimed. */
     symm_status (*channel_find)(symm_team *team, void *stream, struct symm_lane **lane);
+    /* A channel for a stream that has none. tag: of its call, which has `bytes` in one rank's
+     * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; so it is on all
+     * members that make this call, where no channel is named. */
     symm_status (*channel_claim)(symm_team *team, void *stream, uint32_t tag,
                                  uint64_t bytes, int named, struct symm_lane **lane);
+    /* The lane for a call of `bytes` on the stream of an entered lane: that one, or one with
+     * the scratch that the call wants, if it is idle; the same on all members. On error the
+     * lane is left. */
     symm_status (*channel_grow)(struct symm_lane *current, uint64_t bytes,
                                 struct symm_lane **lane);
+    /* The call is queued: peers may see so. */
     void (*channel_leave)(struct symm_lane *lane);
+    /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
     int (*channel_of)(symm_team *team, const void *stream);
     /* Can this rank's device reach [ptr, ptr + bytes)? */
     symm_status (*reach)(symm_team *team, const char *what, const char *which,
@@ -146,13 +158,14 @@ struct symm_device_ops {
     /* Queues an engine's operations on the stream; a failure has become the team's. */
     symm_status (*engine)(const struct symm_engine_call *call, void *stream,
                           symm_work **work);
-
+    /* The team as device code sees it, in memory of the device. */
     symm_status (*team_device)(symm_team *team, const void **device_team);
+
+    /* ---- Streams and handles, as symm.h says ---- */
 
     symm_status (*stream_synchronize)(symm_ctx *ctx, void *stream, double seconds);
     symm_status (*stream_call)(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
                                void *arg);
-
     symm_status (*work_query)(symm_work *work, bool *done);
     symm_status (*work_wait)(symm_work *work, void *stream);
     symm_status (*work_synchronize)(symm_work *work, double seconds);

@@ -36,31 +36,21 @@
 symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream,
                                  uint64_t *id) SYMM_MUST_CHECK;
 void symm__cuda_channel_close(symm_team *team);
-/* The lane that the stream has; NULL: none (any more), it has to be claimed. */
+/* Slots of device_ops.h: */
 symm_status symm__cuda_channel_find(symm_team *team, void *stream,
                                     struct symm_lane **lane) SYMM_MUST_CHECK;
-/*
- * A channel for a stream that has none. tag: of its call, which has `bytes` in one rank's
- * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; so it is on all
- * members that make this call, where no channel is named.
- */
 symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
                                      uint64_t bytes, int named,
                                      struct symm_lane **lane) SYMM_MUST_CHECK;
-/* The lane for a call of `bytes` on the stream of an entered lane: that one, or one with the
- * scratch that the call wants, if it is idle; the same on all members. On error the lane is
- * left. */
 symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
                                     struct symm_lane **lane) SYMM_MUST_CHECK;
-/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
+void symm__cuda_channel_leave(struct symm_lane *lane);
 int symm__cuda_channel_of(symm_team *team, const void *stream);
 /* Before a launch of `blocks` blocks with that tag: its number, 0 if a graph captures it. */
 uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
                                    uint32_t tag);
 /* Where the device tells the end of each block's launches; NULL: nowhere. */
 uint32_t *symm__cuda_channel_done(const struct symm_lane *lane);
-/* The call is queued: peers may see so. */
-void symm__cuda_channel_leave(struct symm_lane *lane);
 /* For the watcher: channels whose graphs are gone, and what peers have queued, for kernels. */
 void symm__cuda_channel_refresh(symm_team *team);
 
