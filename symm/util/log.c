@@ -29,7 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "util/options.h"
+#include "symm/symm.h"
+#include "util/option_table.h"
 
 #define LINE_BYTES 1024
 

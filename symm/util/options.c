@@ -1,51 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * options.c - the SYMM_* variables: lookup and strict parsing.
+ * options.c - the SYMM_* variables' values, strictly parsed.
  *
  * Numbers are parsed here, not by strtod and its kin: no locale, no leading white
  * space, no sign where none makes sense, no silent overflow, nothing after the number.
  * A value that is not wholly of its form is an error that shows it; it is never "0" or
- * the default. The environment is read at each call and never changed. Programs that
- * run with another user's rights ignore it (secure_getenv).
+ * the default.
  */
 #include "util/options.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "util/status.h"
-
-enum option_kind { STRING, BYTES, SECONDS, INTEGER };
-
-static const char *const kind_names[] = {"string", "bytes", "seconds", "integer"};
-
-static const struct option {
-    const char *name; /* "SYMM_DEADLINE" */
-    enum option_kind kind;
-    const char *fallback;
-    const char *help;
-} options[SYMM_OPTION_COUNT] = {
-#define SYMM_OPTION_ROW(id, kind, fallback, help) {"SYMM_" #id, kind, fallback, help},
-    SYMM_OPTION_MAP(SYMM_OPTION_ROW)
-#undef SYMM_OPTION_ROW
-};
-
-static const char *from_environment(enum symm_option option)
-{
-    const char *value = secure_getenv(options[option].name);
-
-    return value && *value ? value : NULL;
-}
-
-const char *symm__option(enum symm_option option)
-{
-    const char *value = from_environment(option);
-
-    if (!value && *options[option].fallback)
-        value = options[option].fallback;
-    return value;
-}
 
 symm_status symm_option_at(int index, symm_option_info *info)
 {
@@ -56,25 +23,25 @@ symm_status symm_option_at(int index, symm_option_info *info)
     /* The end of a loop over all options is not worth a log line. */
     if (index < 0 || index >= SYMM_OPTION_COUNT)
         return symm__fail_quiet(SYMM_ERR_NOT_FOUND, "no option has this index");
-    info->name = options[index].name;
-    info->kind = kind_names[options[index].kind];
-    info->fallback = options[index].fallback;
-    info->help = options[index].help;
-    info->value = from_environment((enum symm_option)index);
+    info->name = symm__options[index].name;
+    info->kind = symm__options[index].kind;
+    info->fallback = symm__options[index].fallback;
+    info->help = symm__options[index].help;
+    info->value = symm__option_set((enum symm_option)index);
     return SYMM_OK;
 }
 
 static symm_status refuse(enum symm_option option, const char *value, const char *form)
 {
     return symm__fail(SYMM_ERR_INVALID, "%s='%.40s%s': must be %s",
-                      options[option].name, value, strlen(value) > 40 ? "..." : "",
-                      form);
+                      symm__options[option].name, value,
+                      strlen(value) > 40 ? "..." : "", form);
 }
 
 static symm_status unset(enum symm_option option)
 {
     return symm__fail(SYMM_ERR_NOT_FOUND, "%s is not set and has no default",
-                      options[option].name);
+                      symm__options[option].name);
 }
 
 /* Reads digits at *text and moves it behind them; false: none, or too many. */

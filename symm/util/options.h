@@ -1,87 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * options.h - every SYMM_* variable in one table: name, kind, default, help.
- * symm_option_at and symm_env(7) show this table; a test compares them.
+ * options.h - parsed values of the SYMM_* variables, which option_table.h lists.
  */
 #ifndef SYMM_UTIL_OPTIONS_H
 #define SYMM_UTIL_OPTIONS_H
 
 #include "symm/symm.h"
-
-/* X(id, KIND, default, help) for the variable SYMM_<id>; KIND: STRING BYTES SECONDS INTEGER */
-#define SYMM_OPTION_MAP(X)                                                             \
-    X(BACKEND, STRING, "",                                                             \
-      "backend to use: host or cuda; default the best that works")                     \
-    X(CUDA_LIBRARY, STRING, "libcuda.so.1",                                            \
-      "the CUDA driver's library, a name or a path")                                   \
-    X(KERNELS, STRING, "",                                                             \
-      "folder with MODULE.fatbin files, used instead of the built-in CUDA kernels")    \
-    X(MULTICAST, INTEGER, "0",                                                         \
-      "1: CUDA teams use NVLink multicast where all their devices have it")            \
-    X(OVERSUBSCRIBE, INTEGER, "0",                                                     \
-      "1: ranks may share CUDA devices, in turns; slow, for tests")                    \
-    X(EXCLUSIVE, INTEGER, "0",                                                         \
-      "1: the program's calls on CUDA are on one stream; no room is kept for others")  \
-    X(ENGINE, STRING, "auto",                                                          \
-      "what moves data that symmetric memory does not reach: auto, none, nccl, mpi, "  \
-      "or the path of a plug-in")                                                      \
-    X(NCCL_LIB, STRING, "libnccl.so.2", "NCCL's library, a name or a path")            \
-    X(NCCL_REGISTER, INTEGER, "1", "0: NCCL is not told of symmetric memory")          \
-    X(NCCL_WINDOW, INTEGER, "0",                                                       \
-      "1: a rendezvous makes symmetric memory a window of NCCL")                       \
-    X(P2P_PAIRS, INTEGER, "0",                                                         \
-      "1: two ranks that send and receive get a communicator of their own")            \
-    X(RANK, INTEGER, "", "this process's rank; with SYMM_WORLD_SIZE and SYMM_JOB_ID")  \
-    X(WORLD_SIZE, INTEGER, "", "number of ranks of the job")                           \
-    X(LOCAL_RANK, INTEGER, "", "this process's rank on its host")                      \
-    X(LOCAL_WORLD_SIZE, INTEGER, "", "number of ranks on this host")                   \
-    X(JOB_ID, STRING, "", "names the job's meeting; equal on all ranks and unique")    \
-    X(SECRET, STRING, "", "32 hex digits that every rank of the job must show")        \
-    X(STORE, STRING, "",                                                               \
-      "host:port of symmrun's store, used where SYMM_BOOTSTRAP asks")                  \
-    X(HOST_ID, STRING, "",                                                             \
-      "names the host that this rank counts as being on; default the system's own")    \
-    X(HOST_ADDRESS, STRING, "",                                                        \
-      "this host's numeric address, by which ranks of other hosts reach this one")     \
-    X(BOOTSTRAP, STRING, "local", "how ranks meet: local (by job key) or store")       \
-    X(RUNTIME_DIR, STRING, "",                                                         \
-      "where the meeting's socket lies; default "                                      \
-      "XDG_RUNTIME_DIR, else /tmp")                                                    \
-    X(INIT_DEADLINE, SECONDS, "60", "how long symm_init waits for all ranks")          \
-    X(DEADLINE, SECONDS, "30", "how long a call waits for its peers")                  \
-    X(QUEUE_TIMEOUT, SECONDS, "",                                                      \
-      "CUDA: how long a call waits for a peer that has queued it; default ten "        \
-      "deadlines, 0: for ever")                                                        \
-    X(HEAP_BYTES, BYTES, "256G", "address space that each rank reserves")              \
-    X(TEAM_BYTES, BYTES, "4G", "address space of a team made by split")                \
-    X(CHECK, STRING, "",                                                               \
-      "plan: calls must come in a loaded plan's order, freed bytes become NaN")        \
-    X(RECORD, STRING, "",                                                              \
-      "folder into which each rank writes what it did, for symm-plan merge")           \
-    X(PLAN, STRING, "", "plan that symm_init loads for the world")                     \
-    X(EPOCH_START, INTEGER, "0",                                                       \
-      "first epoch of every channel; for tests of the wrap")                           \
-    X(COSTS, STRING, "",                                                               \
-      "cost table of symm-perf --tune, by which algorithms are chosen")                \
-    X(ISA, STRING, "",                                                                 \
-      "reductions' instruction set: c, avx2 or avx512; default the best")              \
-    X(SPIN, INTEGER, "200", "polls of a wait before it yields its core")               \
-    X(LOG, STRING, "warn", "lines to log: error, warn, info or debug")                 \
-    X(LOG_FILE, STRING, "", "file for log lines; %r is the rank, %p the process")
-
-enum symm_option {
-#define SYMM_OPTION_ENUM(id, kind, fallback, help) SYMM_OPTION_##id,
-    SYMM_OPTION_MAP(SYMM_OPTION_ENUM)
-#undef SYMM_OPTION_ENUM
-        SYMM_OPTION_COUNT
-};
+#include "util/option_table.h"
 
 /* The longest deadline of a context, by symm_config or an option: a week. Longer ones are
  * taken for a mistake. */
 #define SYMM_LONGEST_SECONDS 604800.0
 
-/* The environment's value, else the default; NULL if there is neither (empty = unset). */
-const char *symm__option(enum symm_option option);
 /* Parsed values. A malformed one is SYMM_ERR_INVALID naming variable, value and form. */
 symm_status symm__option_integer(enum symm_option option, int64_t low, int64_t high,
                                  int64_t *value) SYMM_MUST_CHECK;
