@@ -8,6 +8,8 @@
  * has a keyed hash (siphash.h). A connection that ends in the middle of the job is a failure
  * of that node.
  */
+#include "tools/symmrun/nodes.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>

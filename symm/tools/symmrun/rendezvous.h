@@ -10,7 +10,7 @@
 #ifndef SYMM_TOOLS_SYMMRUN_RENDEZVOUS_H
 #define SYMM_TOOLS_SYMMRUN_RENDEZVOUS_H
 
-#include "tools/symmrun/nodes.h"
+#include "tools/symmrun/symmrun.h"
 
 #define SYMMRUN_NODES_MAGIC   0x53594d4eu /* "SYMN" */
 #define SYMMRUN_NODES_VERSION 2u
