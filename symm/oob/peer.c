@@ -14,78 +14,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/seqpacket.h"
 #include "net/tcp.h"
+#include "oob/notice.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 
-#define LINK_MAGIC        0x4c4d5953u /* "SYML" */
-#define LINK_VERSION      3u
-#define LINK_BURST        8 /* packets to or from one peer before the next one's turn */
-#define LINK_LEAVING      UINT64_MAX /* tag of a NOTICE that is of no team */
-#define LINK_TELL_SECONDS 0.02       /* for all members to take a FAIL */
-#define LINK_MOVE_SECONDS 0.05       /* for a peer's next packet, if it moves on */
-
-enum link_kind {
-    LINK_DATA = 1,
-    LINK_DONE = 2,
-    LINK_FAIL = 3,
-    LINK_NOTICE = 4,
-    LINK_BLAME = 5 /* a FAIL, see struct symm_link_head */
-};
-
-/* ---- Both kinds of sockets ------------------------------------------------------- */
-
-static struct symm_tcp *link_tcp(const struct symm_link *link, int rank)
-{
-    return link->tcp != NULL ? link->tcp[rank] : NULL;
-}
-
-static enum symm_wire link_out(const struct symm_link *link, int rank,
-                               const struct iovec *parts, int parts_count,
-                               const int *fds, int fds_count, double until)
-{
-    struct symm_tcp *tcp = link_tcp(link, rank);
-    return tcp != NULL ? symm__tcp_send(tcp, parts, parts_count, until)
-                       : symm__wire_send(link->peer_fd[rank], parts, parts_count, fds,
-                                         fds_count, until);
-}
-
-static enum symm_wire link_in(const struct symm_link *link, int rank,
-                              const struct iovec *parts, int parts_count, size_t *bytes,
-                              int *fds, int *fds_count)
-{
-    struct symm_tcp *tcp = link_tcp(link, rank);
-    *fds_count = 0;
-    return tcp != NULL ? symm__tcp_recv(tcp, parts, parts_count, bytes)
-                       : symm__wire_recv(link->peer_fd[rank], parts, parts_count, bytes,
-                                         fds, SYMM_WIRE_MAX_FDS, fds_count, 0);
-}
-
-static enum symm_wire link_peek(const struct symm_link *link, int rank,
-                                struct symm_link_head *head, size_t *bytes)
-{
-    struct symm_tcp *tcp = link_tcp(link, rank);
-    return tcp != NULL
-               ? symm__tcp_peek(tcp, head, sizeof(*head), bytes)
-               : symm__wire_peek(link->peer_fd[rank], head, sizeof(*head), bytes);
-}
+#define LINK_TELL_SECONDS 0.02 /* for all members to take a FAIL */
+#define LINK_MOVE_SECONDS 0.05 /* for a peer's next packet, if it moves on */
 
 bool symm__link_unsent(const struct symm_link_run *run,
                        const struct symm_link_peer *peer)
 {
-    struct symm_tcp *tcp = peer->fd >= 0 ? link_tcp(run->link, peer->rank) : NULL;
+    struct symm_tcp *tcp = peer->fd >= 0 ? symm__link_tcp(run->link, peer->rank) : NULL;
     return tcp != NULL && symm__tcp_owes(tcp);
 }
 
 /* ---- Out ------------------------------------------------------------------------- */
 
 static struct symm_link_head link_head(const struct symm_link_run *run,
-                                       enum link_kind kind, symm_status status)
+                                       enum symm_link_kind kind, symm_status status)
 {
     struct symm_link_head head = {
-        .magic = LINK_MAGIC,
-        .version = LINK_VERSION,
+        .magic = SYMM_LINK_MAGIC,
+        .version = SYMM_LINK_VERSION,
         .kind = (uint16_t)kind,
         .tag = run->exchange->tag,
         .sequence = run->sequence,
@@ -103,8 +54,9 @@ static enum symm_wire link_tell(const struct symm_link_run *run,
     uint64_t bit = UINT64_C(1) << rank;
     if ((past->untold & bit) == 0)
         return SYMM_WIRE_OK;
-    struct symm_link_head head = link_head(
-        run, (past->blamed & bit) != 0 ? LINK_BLAME : LINK_FAIL, past->status);
+    struct symm_link_head head =
+        link_head(run, (past->blamed & bit) != 0 ? SYMM_LINK_BLAME : SYMM_LINK_FAIL,
+                  past->status);
     head.tag = past->tag;
     head.sequence = past->sequence;
     head.bytes_here = (uint32_t)strlen(past->sentence);
@@ -112,7 +64,7 @@ static enum symm_wire link_tell(const struct symm_link_run *run,
     head.fds_total = past->other_sequence;
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
                              symm__wire_part(past->sentence, head.bytes_here)};
-    enum symm_wire wire = link_out(run->link, rank, parts, 2, NULL, 0, until);
+    enum symm_wire wire = symm__link_out(run->link, rank, parts, 2, NULL, 0, until);
     if (wire == SYMM_WIRE_OK)
         past->untold &= ~bit;
     return wire;
@@ -124,12 +76,6 @@ static enum symm_wire link_tell_past(const struct symm_link_run *run, int rank)
     for (unsigned i = 0; i < SYMM_LINK_PAST && wire == SYMM_WIRE_OK; i++)
         wire = link_tell(run, &run->link->past[i], rank, 0);
     return wire;
-}
-
-bool symm__link_left(const struct symm_link *link, int rank)
-{
-    return (link->left >> rank & 1) != 0 ||
-           (link->finished != NULL && link->finished(link->alive_arg, rank));
 }
 
 symm_status symm__link_dead(const struct symm_link_run *run,
@@ -152,13 +98,14 @@ static int link_fds(const struct symm_link_run *run, const struct symm_link_peer
 static enum symm_wire link_send_packet(const struct symm_link_run *run,
                                        struct symm_link_peer *peer)
 {
-    struct symm_link_head head = link_head(run, LINK_DATA, run->mine);
+    struct symm_link_head head = link_head(run, SYMM_LINK_DATA, run->mine);
     size_t bytes = run->bytes_count - peer->sent_bytes;
     int fds_count = link_fds(run, peer), fds = fds_count - peer->sent_fds;
     if (peer->sent) {
-        head = link_head(run, LINK_DONE, SYMM_OK);
+        head = link_head(run, SYMM_LINK_DONE, SYMM_OK);
         struct iovec done = symm__wire_part(&head, sizeof(head));
-        enum symm_wire said = link_out(run->link, peer->rank, &done, 1, NULL, 0, 0);
+        enum symm_wire said =
+            symm__link_out(run->link, peer->rank, &done, 1, NULL, 0, 0);
         peer->told = said == SYMM_WIRE_OK;
         return said;
     }
@@ -174,8 +121,8 @@ static enum symm_wire link_send_packet(const struct symm_link_run *run,
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head))};
     if (bytes > 0)
         parts[1] = symm__wire_part((const char *)run->bytes + peer->sent_bytes, bytes);
-    wire = link_out(run->link, peer->rank, parts, bytes > 0 ? 2 : 1,
-                    fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
+    wire = symm__link_out(run->link, peer->rank, parts, bytes > 0 ? 2 : 1,
+                          fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
     if (wire != SYMM_WIRE_OK)
         return wire;
     peer->sent_bytes += bytes;
@@ -192,11 +139,11 @@ bool symm__link_owes(const struct symm_link_run *run, const struct symm_link_pee
 symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
                             bool *progress)
 {
-    for (int i = 0; i < LINK_BURST && peer->can_send; i++) {
+    for (int i = 0; i < SYMM_LINK_BURST && peer->can_send; i++) {
         bool unsent = symm__link_unsent(run, peer);
         if (!unsent && !symm__link_owes(run, peer))
             break;
-        switch (unsent ? symm__tcp_flush(link_tcp(run->link, peer->rank))
+        switch (unsent ? symm__tcp_flush(symm__link_tcp(run->link, peer->rank))
                        : link_send_packet(run, peer)) {
         case SYMM_WIRE_OK:
             *progress = true;
@@ -424,7 +371,7 @@ static void link_restart(struct symm_link_run *run, uint32_t sequence)
 
 static bool link_is_fail(const struct symm_link_head *head)
 {
-    return head->kind == LINK_FAIL || head->kind == LINK_BLAME;
+    return head->kind == SYMM_LINK_FAIL || head->kind == SYMM_LINK_BLAME;
 }
 
 /* FAIL of this exchange. Had the peer left before this rank came? */
@@ -433,7 +380,7 @@ static symm_status link_failed(struct symm_link_run *run,
                                const struct symm_link_head *head)
 {
     symm_status status = link_relay(run, peer, head);
-    if (head->kind != LINK_BLAME || status != SYMM_ERR_TIMEOUT ||
+    if (head->kind != SYMM_LINK_BLAME || status != SYMM_ERR_TIMEOUT ||
         (!run->exchange->again && link_same_step(head->what, run->exchange->what)))
         return status;
     run->given_up = true;
@@ -450,7 +397,7 @@ static symm_status link_renumber(struct symm_link_run *run, struct symm_link_pee
     if (link_is_fail(head))
         /* It has failed in a step on the way to this one, and won't come. */
         return later ? link_failed(run, peer, head) : link_relay(run, peer, head);
-    if (!later || head->kind != LINK_DATA)
+    if (!later || head->kind != SYMM_LINK_DATA)
         return SYMM_OK;
     if (!link_same_step(head->what, run->exchange->what)) {
         link_see_elsewhere(peer, head);
@@ -470,67 +417,35 @@ static symm_status link_foreign(struct symm_link_run *run, struct symm_link_peer
     }
     /* It has failed in a step on the way to this one, or it has thrown our part away. */
     if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
-        (head->kind == LINK_BLAME && head->bytes_total == run->exchange->tag &&
+        (head->kind == SYMM_LINK_BLAME && head->bytes_total == run->exchange->tag &&
          head->fds_total == run->sequence))
         return link_relay(run, peer, head);
     peer->elsewhere = false; /* it has left */
     return SYMM_OK;
 }
 
-/* A team has failed on that rank's host. `text` may hold anything. */
-static void link_note(struct symm_link *link, const struct symm_link_head *head,
-                      const char *text)
-{
-    struct symm_link_notice *notice;
-    size_t bytes = head->bytes_here;
-    if (head->tag == LINK_LEAVING)
-        link->left |= UINT64_C(1) << head->rank;
-    if (head->tag == LINK_LEAVING || symm__link_told(link, head->tag) != NULL)
-        return;
-    notice = &link->notice[link->notice_count++ % SYMM_LINK_NOTICES];
-    bytes = bytes < sizeof(notice->sentence) - 1 ? bytes : sizeof(notice->sentence) - 1;
-    notice->tag = head->tag;
-    notice->rank = head->rank;
-    notice->status = symm__peer_status(head->status);
-    memcpy(notice->sentence, text, bytes);
-    notice->sentence[bytes] = '\0';
-    (void)symm__printable(notice->sentence, sizeof(notice->sentence));
-}
-
 static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *peer,
                              const struct symm_link_head *head, const int *fds,
                              bool *taken)
 {
-    if (head->kind == LINK_NOTICE) { /* `alive` takes it from there */
-        link_note(run->link, head, run->scratch);
+    if (head->kind == SYMM_LINK_NOTICE) { /* `alive` takes it from there */
+        symm__link_note(run->link, head, run->scratch);
         return SYMM_OK;
     }
     if (link_is_current(run, head)) {
         peer->elsewhere = false;
-        if (head->kind == LINK_DATA && !peer->got)
+        if (head->kind == SYMM_LINK_DATA && !peer->got)
             return link_take(run, peer, head, fds, taken);
-        if (head->kind == LINK_DATA)
+        if (head->kind == SYMM_LINK_DATA)
             return link_damaged(run, peer, "more came than was announced");
-        return head->kind == LINK_DONE ? link_done(run, peer, head)
-                                       : link_failed(run, peer, head);
+        return head->kind == SYMM_LINK_DONE ? link_done(run, peer, head)
+                                            : link_failed(run, peer, head);
     }
     if (run->exchange->agreed || link_is_past(run->link, head))
         return SYMM_OK;
     if (head->tag == run->exchange->tag)
         return link_renumber(run, peer, head, fds, taken);
     return link_foreign(run, peer, head);
-}
-
-static bool link_head_check(struct symm_link_head *head,
-                            const struct symm_link_peer *peer, size_t bytes,
-                            int fds_count)
-{
-    (void)symm__printable(head->what, sizeof(head->what));
-    return bytes >= sizeof(*head) && head->magic == LINK_MAGIC &&
-           head->version == LINK_VERSION && head->rank == peer->rank &&
-           head->kind >= LINK_DATA && head->kind <= LINK_BLAME &&
-           head->bytes_here == bytes - sizeof(*head) &&
-           head->fds_here == (uint32_t)fds_count;
 }
 
 static symm_status link_recv_packet(struct symm_link_run *run,
@@ -543,7 +458,7 @@ static symm_status link_recv_packet(struct symm_link_run *run,
     size_t bytes;
     bool taken = false;
     memset(&head, 0, sizeof(head));
-    switch (link_in(run->link, peer->rank, parts, 2, &bytes, fds, &fds_count)) {
+    switch (symm__link_in(run->link, peer->rank, parts, 2, &bytes, fds, &fds_count)) {
     case SYMM_WIRE_OK:
         break;
     case SYMM_WIRE_AGAIN:
@@ -565,7 +480,7 @@ static symm_status link_recv_packet(struct symm_link_run *run,
                                 peer->rank, run->exchange->what);
     }
     *progress = true;
-    symm_status status = link_head_check(&head, peer, bytes, fds_count)
+    symm_status status = symm__link_head_check(&head, peer->rank, bytes, fds_count)
                              ? link_sort(run, peer, &head, fds, &taken)
                              : link_damaged(run, peer, "it is not of this library");
     if (!taken)
@@ -582,13 +497,13 @@ static symm_status link_look(struct symm_link_run *run, struct symm_link_peer *p
 {
     struct symm_link_head head;
     size_t bytes;
-    enum symm_wire wire = link_peek(run->link, peer->rank, &head, &bytes);
+    enum symm_wire wire = symm__link_peek(run->link, peer->rank, &head, &bytes);
     if (wire == SYMM_WIRE_AGAIN) {
         peer->can_recv = false;
         return SYMM_OK;
     }
     if (wire == SYMM_WIRE_OK && bytes == sizeof(head) &&
-        (head.kind == LINK_NOTICE ||
+        (head.kind == SYMM_LINK_NOTICE ||
          (link_is_fail(&head) && link_is_current(run, &head))))
         return link_recv_packet(run, peer, progress);
     peer->settled = true;
@@ -598,75 +513,11 @@ static symm_status link_look(struct symm_link_run *run, struct symm_link_peer *p
 symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
                             bool *progress)
 {
-    for (int i = 0; i < LINK_BURST && !peer->settled && peer->can_recv; i++) {
+    for (int i = 0; i < SYMM_LINK_BURST && !peer->settled && peer->can_recv; i++) {
         symm_status status = peer->done ? link_look(run, peer, progress)
                                         : link_recv_packet(run, peer, progress);
         if (status != SYMM_OK)
             return status;
     }
     return SYMM_OK;
-}
-
-/* ---- Between exchanges ----------------------------------------------------------- */
-
-void symm__link_notify(struct symm_link *link, const int *ranks, int count,
-                       uint64_t tag, symm_status status, const char *sentence)
-{
-    struct symm_link_head head = {.magic = LINK_MAGIC,
-                                  .version = LINK_VERSION,
-                                  .kind = LINK_NOTICE,
-                                  .tag = tag,
-                                  .rank = link->rank,
-                                  .status = status,
-                                  .what = "a team's failure"};
-    size_t bytes = strnlen(sentence, SYMM_LINK_SENTENCE - 1);
-    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
-                             symm__wire_part(sentence, bytes)};
-    head.bytes_here = (uint32_t)bytes;
-    head.bytes_total = bytes;
-    for (int i = 0; i < count; i++) {
-        if (ranks[i] != link->rank && link->peer_fd[ranks[i]] >= 0 &&
-            (link->far >> ranks[i] & 1) != 0)
-            (void)link_out(link, ranks[i], parts, bytes > 0 ? 2 : 1, NULL, 0, 0);
-    }
-}
-
-void symm__link_leave(struct symm_link *link)
-{
-    for (int r = 0; r < link->size && link->peer_fd != NULL; r++)
-        symm__link_notify(link, &r, 1, LINK_LEAVING, SYMM_OK, "");
-}
-
-bool symm__link_look(struct symm_link *link, int rank)
-{
-    for (int i = 0; i < LINK_BURST; i++) {
-        struct symm_link_head head;
-        char text[SYMM_LINK_SENTENCE];
-        struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof(head)},
-                                 {.iov_base = text, .iov_len = sizeof(text)}};
-        struct symm_link_peer peer = {.rank = rank};
-        int fds[SYMM_WIRE_MAX_FDS], fds_count = 0;
-        size_t bytes = 0;
-        enum symm_wire wire = link_peek(link, rank, &head, &bytes);
-        if (wire != SYMM_WIRE_OK)
-            return wire == SYMM_WIRE_AGAIN;
-        if (bytes < sizeof(head) || head.kind != LINK_NOTICE)
-            return true; /* of an exchange to come */
-        wire = link_in(link, rank, parts, 2, &bytes, fds, &fds_count);
-        if (wire == SYMM_WIRE_OK && link_head_check(&head, &peer, bytes, fds_count))
-            link_note(link, &head, text);
-        if (wire == SYMM_WIRE_OK)
-            symm__wire_close(fds, fds_count);
-    }
-    return true;
-}
-
-const struct symm_link_notice *symm__link_told(const struct symm_link *link,
-                                               uint64_t tag)
-{
-    for (unsigned i = 0; i < SYMM_LINK_NOTICES && i < link->notice_count; i++) {
-        if (link->notice[i].tag == tag)
-            return &link->notice[i];
-    }
-    return NULL;
 }

@@ -16,28 +16,9 @@
 
 #include <assert.h>
 
-#include "oob/exchange.h"
+#include "oob/packet.h"
 #include "util/status.h"
 
-#define SYMM_LINK_CHUNK (32u << 10) /* bytes of a part in one packet */
-
-struct symm_link_head {
-    uint32_t magic;
-    uint16_t version;
-    uint16_t kind;
-    uint64_t tag;
-    uint32_t sequence;
-    int32_t rank;         /* the sender's, in the world */
-    int32_t status;       /* DATA: the member's own; FAIL: of the exchange */
-    uint32_t fds_total;   /* DATA: of the whole part, */
-    uint64_t bytes_total; /* which is a sentence if status is an error */
-    uint32_t bytes_here;  /* behind this head */
-    uint32_t fds_here;
-    char what[64];
-    /* BLAME, a FAIL that blames its receiver: for a timeout, it had not come; for a mismatch
-     * bytes_total and fds_total are tag and number of its exchange that did not fit. */
-};
-static_assert(sizeof(struct symm_link_head) == 112, "the head's layout is fixed");
 static_assert(SYMM_LINK_SENTENCE == SYMM_ERROR_BYTES,
               "a past failure keeps its sentence");
 

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.h - a rank's connections to all others, and what an exchange over them is.
+ *
+ * A link is only held and ended here. Exchanges are made by exchange.c; what a rank of
+ * another host reports between them is in notice.h.
+ */
+#ifndef SYMM_OOB_LINK_H
+#define SYMM_OOB_LINK_H
+
+#include "symm/symm.h"
+
+#define SYMM_EXCHANGE_MAX_BYTES (64u << 20) /* of one member */
+#define SYMM_EXCHANGE_MAX_FDS   4096        /* of one member */
+#define SYMM_LINK_MAX           64          /* ranks of the world */
+#define SYMM_LINK_PAST          8           /* failed exchanges that are remembered */
+#define SYMM_LINK_SENTENCE      512         /* SYMM_ERROR_BYTES */
+
+#define SYMM_LINK_NOTICES 8 /* of different teams that are remembered */
+
+struct symm_tcp;
+
+struct symm_link {
+    int rank, size; /* in the world */
+    int *peer_fd;   /* by world rank; -1 for the own rank; owned */
+    struct symm_tcp *
+        *tcp;     /* [size] by world rank; NULL: a local socket; NULL: all; owned */
+    uint64_t far; /* bit r: rank r is on another host: it gets no descriptors */
+    /* NULL, or: is this world rank's process still alive? Polled while waiting. */
+    bool (*alive)(void *arg, int rank);
+    /* NULL, or: has this local rank finalized its context? For sentences. */
+    bool (*finished)(void *arg, int rank);
+    void *alive_arg; /* of both */
+    /*
+     * The last exchanges that failed half-way: what still comes of them is thrown away, and
+     * members who had no room for the news get it before anything else.
+     */
+    struct symm_link_past {
+        uint64_t tag;
+        uint32_t sequence;
+        symm_status status;
+        uint64_t untold; /* bit r: rank r has still to be told */
+        uint64_t blamed; /* bit r: rank r had not come, or was in another exchange: */
+        uint64_t other_tag;
+        uint32_t other_sequence;
+        char sentence[SYMM_LINK_SENTENCE];
+    } past[SYMM_LINK_PAST];
+    unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_LINK_PAST */
+    /* What far ranks have told of their teams: one for each team, the first one. */
+    struct symm_link_notice {
+        uint64_t tag;
+        symm_status status;
+        int rank; /* who said so */
+        char sentence[SYMM_LINK_SENTENCE];
+    } notice[SYMM_LINK_NOTICES];
+    unsigned notice_count; /* ever */
+    uint64_t left;         /* bit r: rank r has said that it goes */
+};
+
+/* Takes peer_fd (an array of malloc); size <= SYMM_LINK_MAX. */
+void symm__link_init(struct symm_link *link, int rank, int size, int *peer_fd);
+void symm__link_finish(
+    struct symm_link *link); /* closes the sockets: peers see a hang-up */
+
+/* Has it finalized its context? Of a rank on another host: has it said so, and it was read? */
+bool symm__link_left(const struct symm_link *link, int rank);
+
+struct symm_exchange {
+    const char
+        *what;    /* "rendezvous of team 3": for errors; at most 63 bytes are sent */
+    uint64_t tag; /* equal on all members for the same step */
+    uint32_t sequence; /* counts the exchanges of this tag */
+    uint32_t *next; /* NULL, or gets the number of the tag's next exchange: this one's
+                           and 1, or more if other members had left some in vain */
+    const int *members; /* world ranks, the own one too; borrows */
+    int count;          /* of members */
+    double deadline;    /* seconds from the call */
+    uint64_t before;    /* != 0: tag of the exchange that led to this one: who failed
+                           there, and so cannot come, is a failure here */
+    bool
+        agreed; /* all members are known to come to this one: packets of others are old,
+                    and are thrown away */
+    bool again; /* a member that gave up before this one came may come again, and is
+                    waited for; else its failure is this one's */
+    symm_status
+        status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
+                            sent along, and every member's exchange fails with my status */
+    const void *bytes; /* mine; borrows */
+    size_t bytes_count;
+    const int *fds; /* mine; borrows: duplicates are sent to each member */
+    int fds_count;
+};
+
+/* What one member gave. Own entry: a copy of the bytes and no descriptors (fds_count 0). */
+struct symm_parcel {
+    void *bytes; /* malloc, or NULL if none */
+    size_t bytes_count;
+    int *fds; /* malloc, or NULL if none; the holder closes them */
+    int fds_count;
+};
+
+void symm__parcels_finish(struct symm_parcel *parcels,
+                          int count); /* frees, closes fds left */
+
+#endif
