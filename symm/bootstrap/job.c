@@ -22,12 +22,15 @@
 #define RANKS_MAX                                                                      \
     (1 << 20) /* far above any machine, far below what overflows a product */
 
+_Static_assert(sizeof(((struct symm_job *)NULL)->key) == SYMM_KEY_BYTES,
+               "job_key.c writes it");
+
 struct launcher {
     const char *source;
     const char *rank, *size, *local_rank, *local_size;
     const char *also; /* set: this launcher decides, too; may be NULL */
     symm_status (*numbers)(const struct launcher *launcher, struct symm_job *job);
-    symm_status (*key)(struct symm_job *job);
+    symm_status (*key)(char *key);
 };
 
 /* A decimal number in [low, high]: no sign, no space, nothing behind it. */
@@ -268,11 +271,11 @@ static symm_status pmi_numbers(const struct launcher *launcher, struct symm_job 
 }
 
 /* srun's PMI: its manager is a daemon of root, so the step names the job better. */
-static symm_status pmi_key(struct symm_job *job)
+static symm_status pmi_key(char *key)
 {
     if (!symm__job_variable("MPI_LOCALRANKID") && slurm_step_is_set())
-        return symm__key_slurm(job);
-    return symm__key_pmi(job);
+        return symm__key_slurm(key);
+    return symm__key_pmi(key);
 }
 
 /* ---- The table ------------------------------------------------------------------- */
@@ -359,9 +362,9 @@ static symm_status name_job(const struct launcher *launcher, struct symm_job *jo
         source = "symmrun"; /* which sets torchrun's variables and this one */
     snprintf(job->source, sizeof(job->source), "%s", source);
     if (job_id)
-        return symm__key_symm(job, job_id);
+        return symm__key_symm(job->key, job_id);
     /* One rank meets nobody: what names the job is not needed, and may be missing. */
-    return job->size == 1 ? symm__key_process(job) : launcher->key(job);
+    return job->size == 1 ? symm__key_process(job->key) : launcher->key(job->key);
 }
 
 symm_status symm__job_detect(struct symm_job *job)
@@ -377,7 +380,7 @@ symm_status symm__job_detect(struct symm_job *job)
     } else if (symm__job_variable("SYMM_JOB_ID")) {
         status = symm__job_missing("SYMM_RANK", "SYMM_JOB_ID");
     } else {
-        status = symm__key_process(&found);
+        status = symm__key_process(found.key);
     }
     if (status == SYMM_OK)
         status = read_secret(&found);

@@ -43,35 +43,34 @@ symm_status symm__job_missing(const char *missing, const char *present)
         missing, present, missing, present);
 }
 
-__attribute__((format(printf, 2, 3))) static symm_status append(struct symm_job *job,
+__attribute__((format(printf, 2, 3))) static symm_status append(char *key,
                                                                 const char *format, ...)
 {
-    size_t used = strlen(job->key);
+    size_t used = strlen(key);
     va_list args;
     int length;
 
     va_start(args, format);
-    length = vsnprintf(job->key + used, sizeof(job->key) - used, format, args);
+    length = vsnprintf(key + used, SYMM_KEY_BYTES - used, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length >= sizeof(job->key) - used)
+    if (length < 0 || (size_t)length >= SYMM_KEY_BYTES - used)
         return symm__fail(
             SYMM_ERR_JOB,
             "the variables that name the job are too long: at most %zu bytes "
             "in all, beginning with '%.60s'; set a shorter SYMM_JOB_ID",
-            sizeof(job->key) - 1, job->key);
+            SYMM_KEY_BYTES - 1, key);
     return SYMM_OK;
 }
 
 /* Begins the key anew. */
-static symm_status begin(struct symm_job *job, const char *launcher)
+static symm_status begin(char *key, const char *launcher)
 {
-    job->key[0] = '\0';
-    return append(job, "%s uid=%lu", launcher, (unsigned long)geteuid());
+    key[0] = '\0';
+    return append(key, "%s uid=%lu", launcher, (unsigned long)geteuid());
 }
 
 /* Appends " name=value" for each name that is set; *count = how many. */
-static symm_status append_variables(struct symm_job *job, const char *const *names,
-                                    int *count)
+static symm_status append_variables(char *key, const char *const *names, int *count)
 {
     *count = 0;
     for (; *names; names++) {
@@ -80,7 +79,7 @@ static symm_status append_variables(struct symm_job *job, const char *const *nam
 
         if (!value)
             continue;
-        status = append(job, " %s=%s", *names, value);
+        status = append(key, " %s=%s", *names, value);
         if (status != SYMM_OK)
             return status;
         ++*count;
@@ -88,14 +87,14 @@ static symm_status append_variables(struct symm_job *job, const char *const *nam
     return SYMM_OK;
 }
 
-symm_status symm__key_symm(struct symm_job *job, const char *job_id)
+symm_status symm__key_symm(char *key, const char *job_id)
 {
-    symm_status status = begin(job, "symm");
+    symm_status status = begin(key, "symm");
 
-    return status == SYMM_OK ? append(job, " job=%s", job_id) : status;
+    return status == SYMM_OK ? append(key, " job=%s", job_id) : status;
 }
 
-symm_status symm__key_torchrun(struct symm_job *job)
+symm_status symm__key_torchrun(char *key)
 {
     /* The restart count keeps a restarted gang from meeting one that is still dying. */
     static const char *const names[] = {"TORCHELASTIC_RUN_ID",
@@ -111,11 +110,11 @@ symm_status symm__key_torchrun(struct symm_job *job)
         return symm__job_missing("MASTER_ADDR", port ? "MASTER_PORT" : "RANK");
     if (!port && addr)
         return symm__job_missing("MASTER_PORT", "MASTER_ADDR");
-    status = begin(job, "torchrun");
-    return status == SYMM_OK ? append_variables(job, names, &count) : status;
+    status = begin(key, "torchrun");
+    return status == SYMM_OK ? append_variables(key, names, &count) : status;
 }
 
-symm_status symm__key_pmix(struct symm_job *job)
+symm_status symm__key_pmix(char *key)
 {
     /*
      * Open MPI's namespace holds 16 bits of hash only; the last one is 128 random bits
@@ -123,11 +122,11 @@ symm_status symm__key_pmix(struct symm_job *job)
      */
     static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
                                         "OMPI_MCA_orte_precondition_transports", NULL};
-    symm_status status = begin(job, "pmix");
+    symm_status status = begin(key, "pmix");
     int count = 0;
 
     if (status == SYMM_OK)
-        status = append_variables(job, names, &count);
+        status = append_variables(key, names, &count);
     if (status == SYMM_OK && count == 0)
         return symm__job_missing("PMIX_NAMESPACE", symm__job_variable("PMIX_RANK")
                                                        ? "PMIX_RANK"
@@ -135,7 +134,7 @@ symm_status symm__key_pmix(struct symm_job *job)
     return status;
 }
 
-symm_status symm__key_slurm(struct symm_job *job)
+symm_status symm__key_slurm(char *key)
 {
     static const char *const job_names[] = {"SLURM_JOB_ID", "SLURM_JOBID"};
     static const char *const step_names[] = {"SLURM_STEP_ID", "SLURM_STEPID"};
@@ -152,10 +151,10 @@ symm_status symm__key_slurm(struct symm_job *job)
         return symm__job_missing(job_names[0], "SLURM_PROCID");
     if (!step_id)
         return symm__job_missing(step_names[0], "SLURM_PROCID");
-    status = begin(job, "slurm");
+    status = begin(key, "slurm");
     if (status != SYMM_OK)
         return status;
-    return append(job, " job=%s step=%s restart=%s", job_id, step_id,
+    return append(key, " job=%s step=%s restart=%s", job_id, step_id,
                   restart ? restart : "0");
 }
 
@@ -214,7 +213,7 @@ static symm_status pmi_manager(const char *text, pid_t *pid)
     return SYMM_OK;
 }
 
-symm_status symm__key_pmi(struct symm_job *job)
+symm_status symm__key_pmi(char *key)
 {
     const char *fd = symm__job_variable("PMI_FD");
     symm_status status;
@@ -227,17 +226,17 @@ symm_status symm__key_pmi(struct symm_job *job)
                           "ranks and unique");
     status = pmi_manager(fd, &manager);
     if (status == SYMM_OK)
-        status = begin(job, "pmi");
+        status = begin(key, "pmi");
     if (status != SYMM_OK)
         return status;
-    return append(job, " manager=%ld start=%llu", (long)manager, start_time(manager));
+    return append(key, " manager=%ld start=%llu", (long)manager, start_time(manager));
 }
 
-symm_status symm__key_process(struct symm_job *job)
+symm_status symm__key_process(char *key)
 {
-    symm_status status = begin(job, "single");
+    symm_status status = begin(key, "single");
 
     if (status != SYMM_OK)
         return status;
-    return append(job, " pid=%ld start=%llu", (long)getpid(), start_time(getpid()));
+    return append(key, " pid=%ld start=%llu", (long)getpid(), start_time(getpid()));
 }
