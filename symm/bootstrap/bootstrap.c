@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,45 +23,8 @@
 #include "net/seqpacket.h"
 #include "net/store_protocol.h"
 #include "util/clock.h"
+#include "util/random.h"
 #include "util/status.h"
-
-/* ---- Messages -------------------------------------------------------------------- */
-
-struct symm_meet_message symm__meet_message(enum symm_meet_kind kind,
-                                            const struct symm_meeting *meeting,
-                                            int rank, uint64_t nonce)
-{
-    struct symm_meet_message message = {
-        .magic = SYMM_MEET_MAGIC,
-        .protocol = SYMM_MEET_PROTOCOL,
-        .kind = (uint16_t)kind,
-        .library = SYMM_MEET_LIBRARY,
-        .rank = rank,
-        .size = meeting->size,
-        .nonce = nonce,
-    };
-    return message;
-}
-
-bool symm__meet_message_check(struct symm_meet_message *message, size_t bytes)
-{
-    if (bytes != sizeof(*message) || message->magic != SYMM_MEET_MAGIC)
-        return false;
-    (void)symm__printable(message->text, sizeof(message->text));
-    return message->kind >= SYMM_MEET_HELLO && message->kind <= SYMM_MEET_ABORT;
-}
-
-symm_status symm__meet_random(void *bytes, size_t count)
-{
-    ssize_t got;
-    do {
-        got = getrandom(bytes, count, 0); /* up to 256 bytes come whole */
-    } while (got < 0 && errno == EINTR);
-    if (got < 0 || (size_t)got != count)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, got < 0 ? errno : EIO,
-                                "getting %zu random bytes", count);
-    return SYMM_OK;
-}
 
 /* ---- By key ---------------------------------------------------------------------- */
 
@@ -134,7 +96,7 @@ struct gathering {
 static symm_status entry_key(struct meet_entry *entry, bool secret)
 {
     uint8_t random[MEET_KEY_BYTES + SYMM_SECRET_BYTES];
-    symm_status status = symm__meet_random(random, sizeof(random));
+    symm_status status = symm__random(random, sizeof(random));
     if (status != SYMM_OK)
         return status;
     memcpy(entry->key, random, MEET_KEY_BYTES);

@@ -21,21 +21,7 @@
 #ifndef SYMM_BOOTSTRAP_BOOTSTRAP_H
 #define SYMM_BOOTSTRAP_BOOTSTRAP_H
 
-#include "bootstrap/job.h"
-
-struct symm_tcp;
-
-#define SYMM_MEET_MAX 64 /* ranks of one meeting */
-
-struct symm_meeting {
-    int rank, size;        /* size >= 1 */
-    const char *key;       /* the job's key: borrows */
-    const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
-    double deadline;       /* seconds from the call */
-    struct symm_tcp *
-        *tcp; /* [size]: gets the connections to other hosts; NULL: the ranks
-                              are on one host */
-};
+#include "bootstrap/meeting.h"
 
 /*
  * peer_fd[size]: gets one socket a peer, -1 for the own rank; returns new.

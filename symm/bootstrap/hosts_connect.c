@@ -35,6 +35,7 @@
 #include "bootstrap/protocol.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/random.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
@@ -150,7 +151,7 @@ static symm_status greeting_make(const struct hosts *hosts, int to,
                                   .version = htonl(HOSTS_VERSION),
                                   .from = htonl((uint32_t)hosts->rank),
                                   .to = htonl((uint32_t)to)};
-    status = symm__meet_random(greeting->nonce, sizeof(greeting->nonce));
+    status = symm__random(greeting->nonce, sizeof(greeting->nonce));
     greeting->hash = greeting_hash(hosts, greeting);
     return status;
 }

@@ -16,6 +16,7 @@
 #include "bootstrap/socket_path.h"
 #include "net/seqpacket.h"
 #include "util/clock.h"
+#include "util/random.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
@@ -249,7 +250,7 @@ symm_status symm__meet_join(const struct symm_meeting *meeting,
         .fd = -1,
         .peer_fd = peer_fd,
     };
-    symm_status status = symm__meet_random(&join.nonce, sizeof(join.nonce));
+    symm_status status = symm__random(&join.nonce, sizeof(join.nonce));
     if (status == SYMM_OK)
         status = join_connect(&join);
     while (status == SYMM_OK && !join.over) {

@@ -17,7 +17,7 @@
 
 #include <assert.h>
 
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/meeting.h"
 
 #define SYMM_MEET_MAGIC    0x4d4d5953u /* "SYMM" */
 #define SYMM_MEET_PROTOCOL 1u
@@ -60,8 +60,6 @@ struct symm_meet_message symm__meet_message(enum symm_meet_kind kind,
                                             int rank, uint64_t nonce);
 /* Is this a message of this protocol? Ends its text. */
 bool symm__meet_message_check(struct symm_meet_message *message, size_t bytes);
-/* Bytes nobody can foresee. */
-symm_status symm__meet_random(void *bytes, size_t count) SYMM_MUST_CHECK;
 
 /* The two sides of symm__meet_local; size >= 2. `until` is a point in time. */
 struct symm_meet_place;

@@ -4,6 +4,7 @@
  */
 #include "bootstrap/socket_path.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +18,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "bootstrap/protocol.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/options.h"
+#include "util/random.h"
 #include "util/status.h"
 
 #define PLACE_TEMPORARY       "t-" /* and 16 hex digits */
@@ -412,7 +413,7 @@ symm_status symm__meet_place_claim(const struct symm_meet_place *place, double u
         .place = place, .until = until, .dir = -1, .listener = -1};
     double start = symm__now(), pause = 0.001;
     uint64_t random;
-    symm_status status = symm__meet_random(&random, sizeof(random));
+    symm_status status = symm__random(&random, sizeof(random));
     if (status != SYMM_OK)
         return status;
     (void)snprintf(claim.temporary, sizeof(claim.temporary),

@@ -22,6 +22,7 @@
 
 #include "bootstrap/protocol.h"
 #include "util/clock.h"
+#include "util/random.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
@@ -229,7 +230,7 @@ static enum outcome greet(const struct symm_store_exchange *exchange, int fd,
 
     session->mine = (struct symm_store_hello){.magic = htonl(SYMM_STORE_MAGIC),
                                               .version = htonl(SYMM_STORE_VERSION)};
-    *status = symm__meet_random(session->mine.nonce, sizeof(session->mine.nonce));
+    *status = symm__random(session->mine.nonce, sizeof(session->mine.nonce));
     if (*status != SYMM_OK)
         return FAILED;
     outcome = transfer(exchange, fd, true, &session->mine, sizeof(session->mine), until,

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * meeting.h - what all ways of meeting, and both sides of one, are given.
+ */
+#ifndef SYMM_BOOTSTRAP_MEETING_H
+#define SYMM_BOOTSTRAP_MEETING_H
+
+#include "bootstrap/job.h"
+
+struct symm_tcp;
+
+#define SYMM_MEET_MAX 64 /* ranks of one meeting */
+
+struct symm_meeting {
+    int rank, size;        /* size >= 1 */
+    const char *key;       /* the job's key: borrows */
+    const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
+    double deadline;       /* seconds from the call */
+    struct symm_tcp *
+        *tcp; /* [size]: gets the connections to other hosts; NULL: the ranks
+                              are on one host */
+};
+
+#endif
