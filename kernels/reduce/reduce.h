@@ -11,10 +11,8 @@
 #ifndef SYMM_KERNELS_REDUCE_REDUCE_H
 #define SYMM_KERNELS_REDUCE_REDUCE_H
 
+#include "kernels/reduce/tables.h"
 #include "symm/symm.h"
-
-typedef void (*symm_reduce_fn)(void *const *dst, int ndst, const void *const *src,
-                               int nsrc, size_t count);
 
 enum symm_isa { SYMM_ISA_C, SYMM_ISA_AVX2, SYMM_ISA_AVX512, SYMM_ISA_COUNT };
 

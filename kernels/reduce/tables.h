@@ -2,13 +2,18 @@
 /*
  * tables.h - the reduction kernels of each instruction set, by dtype and op.
  *
- * Private to kernels/: reduce.c looks functions up here, the isa files define them.
+ * The tables are for reduce.c, which looks functions up, and the isa files, which define
+ * them.
  * Every entry is set; an isa whose file excludes itself on this processor has no table.
  */
 #ifndef SYMM_KERNELS_REDUCE_TABLES_H
 #define SYMM_KERNELS_REDUCE_TABLES_H
 
-#include "kernels/reduce/reduce.h"
+#include "symm/symm.h"
+
+/* The contract is at the head of reduce.h. */
+typedef void (*symm_reduce_fn)(void *const *dst, int ndst, const void *const *src,
+                               int nsrc, size_t count);
 
 #define SYMM_REDUCE_DTYPES 12
 #define SYMM_REDUCE_OPS    5
