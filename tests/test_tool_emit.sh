@@ -152,7 +152,7 @@ changed() {
 changed 's/^\(#define PLAN_EMIT_RUN_OFFSET_sum ((size_t)\).*/\10)/;
     s/^\(#define PLAN_EMIT_RUN_OFFSET_in ((size_t)\).*/\14096)/' "another offset"
 changed 's/\.entry_barrier = true/.entry_barrier = false/' "no barrier"
-changed 's/SYMM_PLAN_ONE_SHOT_PULL/SYMM_PLAN_COPY_IN/' "another algorithm"
+changed 's/SYMM_ALGORITHM_ONE_SHOT_PULL/SYMM_ALGORITHM_COPY_IN/' "another algorithm"
 
 # ---- Refusals ------------------------------------------------------------------------
 

@@ -196,8 +196,8 @@ static int put_buffers(struct emit *emit)
 static void put_ops(struct emit *emit, int list)
 {
     static const char *const algorithms[] = {
-#define ALGORITHM(name, value, text) [value] = "SYMM_PLAN_" #name,
-        SYMM_PLAN_ALGORITHM_MAP(ALGORITHM)
+#define ALGORITHM(id, value, name) [value] = "SYMM_ALGORITHM_" #id,
+        SYMM_ALGORITHM_MAP(ALGORITHM)[SYMM_ALGORITHM_PUT] = "SYMM_ALGORITHM_PUT",
 #undef ALGORITHM
     };
 

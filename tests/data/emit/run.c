@@ -49,7 +49,7 @@ static symm_call call_of(int op)
     return (symm_call){.size = sizeof(symm_call),
                        .site = plan_emit_run_ops[op].site,
                        .algorithm =
-                           symm_plan_algorithm_name(plan_emit_run_ops[op].algorithm)};
+                           symm_algorithm_name(plan_emit_run_ops[op].algorithm)};
 }
 
 /* The library has taken the algorithm that the header names. */
