@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,28 +23,30 @@
 
 /* ---- Curves ------------------------------------------------------------------------- */
 
-static const struct symm_cost_point points[] = {
+static const symm_costs_point points[] = {
     {8, 2},     {1000, 2},  {3000, 6},            /* 0: copy_in, flat, then a slope */
     {8, 4},     {2000, 4},  {4000, 5},            /* 3: two_shot_inplace */
     {8, 3},     {100, 1.5}, {2000, 3}, {4000, 2}, /* 6: one_shot_pull, ends downwards */
     {1000, 10},                                   /* 10: one point: a rate */
 };
-static const struct symm_cost_curve curves[] = {
-    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_FLOAT32, false, 2, 0, 3},
-    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_COST_FLOAT32, false, 2,
-     3, 3},
-    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_COST_FLOAT32, false, 2, 6,
-     4},
-    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_COST_FLOAT32, true, 2,
-     10, 1},
-    {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_LL_PUSH, SYMM_COST_FLOAT32, false, 2, 6, 2},
+#define CURVE_OF(id, kind_of_data, place, number, list)                                \
+    {                                                                                  \
+        sizeof(symm_costs_curve), SYMM_PROGRAM_ALL_REDUCE, SYMM_ALGORITHM_##id,        \
+            SYMM_COSTS_##kind_of_data, place, 2, number, list                          \
+    }
+static const symm_costs_curve curves[] = {
+    CURVE_OF(COPY_IN, FLOAT32, false, 3, points),
+    CURVE_OF(TWO_SHOT_INPLACE, FLOAT32, false, 3, points + 3),
+    CURVE_OF(ONE_SHOT_PULL, FLOAT32, false, 4, points + 6),
+    CURVE_OF(TWO_SHOT_INPLACE, FLOAT32, true, 1, points + 10),
+    CURVE_OF(LL_PUSH, FLOAT32, false, 2, points + 6),
 };
-static const char *const machines[] = {"here", NULL};
-static const struct symm_cost_table table = {"test", machines, curves, 5, points};
+static const symm_costs table = {
+    .machines = {"here"}, .curves = curves, .curve_count = 5};
 
 static void expect_us(int curve, size_t bytes, double wanted)
 {
-    double us = symm__cost_at(&table, &curves[curve], bytes);
+    double us = symm__cost_at(&curves[curve], (double)bytes);
 
     if (!(fabs(us - wanted) < 1e-9))
         fail_msg("curve %d at %zu bytes: %.9g us, not %.9g", curve, bytes, us, wanted);
@@ -68,23 +71,23 @@ static void test_curves(void **state)
 static void test_data(void **state)
 {
     static const struct {
-        enum symm_kind kind;
+        symm_program_kind kind;
         symm_dtype dtype;
         symm_op op;
-        enum symm_cost_data data;
+        symm_costs_data data;
     } cases[] = {
-        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT32, SYMM_SUM, SYMM_COST_FLOAT32},
-        {SYMM_KIND_ALL_REDUCE, SYMM_BFLOAT16, SYMM_SUM, SYMM_COST_HALF},
-        {SYMM_KIND_REDUCE_SCATTER, SYMM_FLOAT16, SYMM_SUM, SYMM_COST_HALF},
-        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT16, SYMM_MAX, SYMM_COST_FLOAT},
-        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT32, SYMM_AVG, SYMM_COST_FLOAT},
-        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT8_E4M3, SYMM_SUM, SYMM_COST_FLOAT},
-        {SYMM_KIND_ALL_REDUCE, SYMM_FLOAT64, SYMM_SUM, SYMM_COST_OTHER},
-        {SYMM_KIND_ALL_REDUCE, SYMM_INT32, SYMM_SUM, SYMM_COST_INT32},
-        {SYMM_KIND_ALL_REDUCE, SYMM_INT32, SYMM_MAX, SYMM_COST_OTHER},
-        {SYMM_KIND_REDUCE_SCATTER, SYMM_UINT8, SYMM_SUM, SYMM_COST_OTHER},
-        {SYMM_KIND_ALL_GATHER, SYMM_FLOAT32, SYMM_SUM, SYMM_COST_ANY},
-        {SYMM_KIND_ALL_TO_ALL, SYMM_INT8, SYMM_MAX, SYMM_COST_ANY},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_FLOAT32, SYMM_SUM, SYMM_COSTS_FLOAT32},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_BFLOAT16, SYMM_SUM, SYMM_COSTS_HALF},
+        {SYMM_PROGRAM_REDUCE_SCATTER, SYMM_FLOAT16, SYMM_SUM, SYMM_COSTS_HALF},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_FLOAT16, SYMM_MAX, SYMM_COSTS_FLOAT},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_FLOAT32, SYMM_AVG, SYMM_COSTS_FLOAT},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_FLOAT8_E4M3, SYMM_SUM, SYMM_COSTS_FLOAT},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_FLOAT64, SYMM_SUM, SYMM_COSTS_OTHER},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_INT32, SYMM_SUM, SYMM_COSTS_INT32},
+        {SYMM_PROGRAM_ALL_REDUCE, SYMM_INT32, SYMM_MAX, SYMM_COSTS_OTHER},
+        {SYMM_PROGRAM_REDUCE_SCATTER, SYMM_UINT8, SYMM_SUM, SYMM_COSTS_OTHER},
+        {SYMM_PROGRAM_ALL_GATHER, SYMM_FLOAT32, SYMM_SUM, SYMM_COSTS_ANY},
+        {SYMM_PROGRAM_ALL_TO_ALL, SYMM_INT8, SYMM_MAX, SYMM_COSTS_ANY},
     };
 
     (void)state;
@@ -149,14 +152,12 @@ static void test_choice(void **state)
 /* An algorithm that was given up at 1000 bytes looks cheap behind them, and is not taken. */
 static void test_given_up(void **state)
 {
-    static const struct symm_cost_point ends[] = {{8, 1}, {1000, 1}, {8, 5}, {4000, 9}};
-    static const struct symm_cost_curve two[] = {
-        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_FLOAT32, true, 2, 0,
-         2},
-        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_COST_FLOAT32, true,
-         2, 2, 2},
+    static const symm_costs_point ends[] = {{8, 1}, {1000, 1}, {8, 5}, {4000, 9}};
+    static const symm_costs_curve two[] = {
+        CURVE_OF(COPY_IN, FLOAT32, true, 2, ends),
+        CURVE_OF(TWO_SHOT_INPLACE, FLOAT32, true, 2, ends + 2),
     };
-    static const struct symm_cost_table given_up = {"test", machines, two, 2, ends};
+    static const symm_costs given_up = {.curves = two, .curve_count = 2};
     struct symm_question q = question(1000, true);
 
     (void)state;
@@ -173,16 +174,15 @@ static void test_given_up(void **state)
 /* Sums of int32 have curves of their own; a table without them has int32 among the others. */
 static void test_int32(void **state)
 {
-    static const struct symm_cost_point ends[] = {{8, 5},    {4000, 5}, {8, 1},
-                                                  {4000, 1}, {8, 3},    {4000, 3}};
-    static const struct symm_cost_curve three[] = {
-        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_OTHER, false, 2, 0, 2},
-        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_COST_OTHER, false, 2,
-         4, 2},
-        {SYMM_KIND_ALL_REDUCE, SYMM_ALGORITHM_COPY_IN, SYMM_COST_INT32, false, 2, 2, 2},
+    static const symm_costs_point ends[] = {{8, 5},    {4000, 5}, {8, 1},
+                                            {4000, 1}, {8, 3},    {4000, 3}};
+    static const symm_costs_curve three[] = {
+        CURVE_OF(COPY_IN, OTHER, false, 2, ends),
+        CURVE_OF(ONE_SHOT_PULL, OTHER, false, 2, ends + 4),
+        CURVE_OF(COPY_IN, INT32, false, 2, ends + 2),
     };
-    static const struct symm_cost_table before = {"test", machines, three, 2, ends};
-    static const struct symm_cost_table now = {"test", machines, three, 3, ends};
+    static const symm_costs before = {.curves = three, .curve_count = 2};
+    static const symm_costs now = {.curves = three, .curve_count = 3};
     struct symm_question q = question(1000, false);
 
     (void)state;
@@ -221,18 +221,18 @@ static void test_thresholds(void **state)
 /* What is faster by the model is so at the sizes where it was measured to be. */
 static void test_model(void **state)
 {
-    struct symm_question q = {.kind = SYMM_KIND_ALL_REDUCE, .cuda = true, .size = 8};
+    struct symm_cost_call call = {.collective = SYMM_PROGRAM_ALL_REDUCE, .ranks = 8};
     double one, two;
 
     (void)state;
-    for (q.bytes = 1024; q.bytes <= (size_t)16 << 20; q.bytes *= 16) {
-        one = symm__cost_model(&q, SYMM_ALGORITHM_LAMPORT_PUSH);
-        two = symm__cost_model(&q, SYMM_ALGORITHM_TWO_SHOT_PUSH);
-        assert_true((one < two) == (q.bytes < (size_t)64 << 10));
+    for (call.bytes = 1024; call.bytes <= 16 << 20; call.bytes *= 16) {
+        one = symm__cost_model(&call, SYMM_ALGORITHM_LAMPORT_PUSH, true);
+        two = symm__cost_model(&call, SYMM_ALGORITHM_TWO_SHOT_PUSH, true);
+        assert_true((one < two) == (call.bytes < 64 << 10));
     }
-    q.bytes = 16;
-    assert_true(symm__cost_model(&q, SYMM_ALGORITHM_LAMPORT_PUSH) < 1.5);
-    assert_true(symm__cost_model(&q, SYMM_ALGORITHM_ONE_SHOT_PULL) > 3);
+    call.bytes = 16;
+    assert_true(symm__cost_model(&call, SYMM_ALGORITHM_LAMPORT_PUSH, true) < 1.5);
+    assert_true(symm__cost_model(&call, SYMM_ALGORITHM_ONE_SHOT_PULL, true) > 3);
 }
 
 /* ---- Files -------------------------------------------------------------------------- */
@@ -456,7 +456,7 @@ static void test_also(void **state)
     assert_int_equal(symm_costs_curve_at(costs, 0, &curve), SYMM_OK);
     assert_int_equal(curve.collective, SYMM_PROGRAM_ALL_REDUCE);
     assert_int_equal(curve.algorithm, SYMM_ALGORITHM_COPY_IN);
-    assert_string_equal(curve.data, "float32");
+    assert_int_equal(curve.data, SYMM_COSTS_FLOAT32);
     assert_true(curve.in_place && curve.ranks == 2 && curve.count == 2);
     assert_true(curve.points[1].bytes == 4096 && curve.points[1].us == 2);
     assert_int_equal(symm_costs_curve_at(costs, 1, &curve), SYMM_ERR_NOT_FOUND);
@@ -466,20 +466,72 @@ static void test_also(void **state)
     symm_costs_destroy(costs);
 }
 
-/* What is built in holds together. */
+static const symm_costs *find_built_in(const char *machine)
+{
+    for (const symm_costs *const *t = symm__costs_tables; *t; t++)
+        if (strcmp((*t)->machines[0], machine) == 0)
+            return *t;
+    fail_msg("no table is built in for %s", machine);
+    return NULL;
+}
+
+/* A curve says what the file's does, to 1 in 200, with some of its points. */
+static void expect_alike(const symm_costs_curve *built_in, const symm_costs_curve *read)
+{
+    assert_int_equal(built_in->size, sizeof(*built_in));
+    assert_int_equal(built_in->collective, read->collective);
+    assert_int_equal(built_in->algorithm, read->algorithm);
+    assert_int_equal(built_in->data, read->data);
+    assert_int_equal(built_in->in_place, read->in_place);
+    assert_int_equal(built_in->ranks, read->ranks);
+    assert_in_range(built_in->count, 1, read->count);
+    for (int p = 0, mine = 0; p < read->count; p++) {
+        const double us = read->points[p].us, bytes = read->points[p].bytes;
+
+        assert_true(fabs(symm__cost_at(built_in, bytes) - us) <= 0.0051 * us);
+        assert_true(mine < built_in->count && bytes <= built_in->points[mine].bytes);
+        if (bytes == built_in->points[mine].bytes)
+            assert_true(fabs(built_in->points[mine++].us - us) <= 1e-4 * us);
+        assert_true(p + 1 < read->count || mine == built_in->count);
+    }
+}
+
+/* What the build has made of the files in bench/costs. */
 static void test_built_in(void **state)
 {
-    (void)state;
-    for (const struct symm_cost_table *t = symm__cost_tables; t->name; t++) {
-        assert_non_null(t->machines[0]);
-        for (int c = 0; c < t->curve_count; c++) {
-            const struct symm_cost_point *p = &t->points[t->curves[c].first];
+    DIR *folder = opendir(SYMM_SOURCE_DIR "/bench/costs");
+    int tables = 0;
 
-            assert_true(t->curves[c].count > 0 && t->curves[c].ranks >= 2);
-            for (int i = 0; i < t->curves[c].count; i++)
-                assert_true(p[i].us > 0 && (i == 0 || p[i].bytes > p[i - 1].bytes));
-        }
+    (void)state;
+    need_json();
+    assert_non_null(folder);
+    for (struct dirent *file; (file = readdir(folder));) {
+        const symm_costs *built_in;
+        symm_costs *read;
+        char path[512];
+
+        if (!strstr(file->d_name, ".json"))
+            continue;
+        snprintf(path, sizeof(path), SYMM_SOURCE_DIR "/bench/costs/%s", file->d_name);
+        assert_int_equal(symm_costs_read(path, &read), SYMM_OK);
+        built_in = find_built_in(read->machines[0]);
+        for (int m = 1; read->machines[m - 1]; m++)
+            if (read->machines[m])
+                assert_string_equal(built_in->machines[m], read->machines[m]);
+            else
+                assert_null(built_in->machines[m]);
+        assert_true(built_in->barrier_us == read->barrier_us);
+        assert_true(built_in->memory_us_per_gib == read->memory_us_per_gib);
+        assert_memory_equal(built_in->lines, read->lines, sizeof(read->lines));
+        assert_int_equal(built_in->curve_count, read->curve_count);
+        for (int c = 0; c < read->curve_count; c++)
+            expect_alike(&built_in->curves[c], &read->curves[c]);
+        symm_costs_destroy(read);
+        tables++;
     }
+    closedir(folder);
+    for (int t = 0; t <= tables; t++)
+        assert_true((symm__costs_tables[t] != NULL) == (t < tables));
 }
 
 int main(void)

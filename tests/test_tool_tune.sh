@@ -121,7 +121,8 @@ fi
 
 costs_source=$build/symm/select/costs_source
 "$costs_source" "$work/tables.c" "$table" || fail "costs_source refuses a table of --tune"
-[ "$(grep -c '^    {SYMM_KIND_' "$work/tables.c")" = "$(jq '.measured | length' "$table")" ] ||
+[ "$(grep -c '^    {sizeof(symm_costs_curve), SYMM_PROGRAM_' "$work/tables.c")" = \
+    "$(jq '.measured | length' "$table")" ] ||
     fail "costs_source leaves out curves"
 refused_table() { # EDIT SAID: the table after the sed command EDIT
     sed "$1" "$table" > "$work/bad.json"
@@ -130,9 +131,9 @@ refused_table() { # EDIT SAID: the table after the sed command EDIT
     [ $? = 2 ] && [ ! -e "$work/bad.c" ] || fail "costs_source takes a table after $1"
     says err "$2" "costs_source after $1"
 }
-refused_table '/"collective"/d' "a table of symm-perf --tune, with its machine and then its"
-refused_table '/^ "machine"/d' "a table of symm-perf --tune, with its machine and then its"
-refused_table '$d; /^ \]/d' "a table of symm-perf --tune, with its machine and then its"
+refused_table '/"collective"/d' "a machine, and curves at the end"
+refused_table '/^ "machine"/d' "a machine, and curves at the end"
+refused_table '$d; /^ \]/d' "a machine, and curves at the end"
 refused_table 's/"collective": "all_reduce"/"collective": "put"/' "a collective"
 refused_table 's/"algorithm": "copy_in"/"algorithm": "ll_psh"/' "an algorithm of a collective"
 refused_table 's/"data": "[a-z0-9]*"/"data": "int4"/' "float32 half float int32 other any"
@@ -140,6 +141,7 @@ refused_table 's/\[\[/[[1e30, 1], [/' "bytes above those before them"
 refused_table 's/\[\([0-9]*\), [0-9.]*\]\]/[\1, 0]]/' "us above 0"
 refused_table 's/"ranks": 2, "points"/"ranks": 1, "points"/' "a curve as symm-perf --tune writes it"
 refused_table 's/\]}\(,*\)$/], "x": 1}\1/' "the last member of a curve"
+refused_table 's/"latency_us": /&-/' "latency_us, 0 or more"
 refused_table 's/"key": "/&a\\/' "names of machines"
 
 if command -v python3 >/dev/null; then

@@ -213,17 +213,31 @@ typedef struct symm_costs_point {
     double bytes, us; /* bytes of one rank's block, as the call counts */
 } symm_costs_point;
 
+/* X(NAME, value, name): what decides, beside the bytes, how fast an algorithm is. */
+#define SYMM_COSTS_DATA_MAP(X)                                                         \
+    X(FLOAT32, 0, "float32") /* sums of float32 */                                     \
+    X(HALF, 1, "half")       /* sums of float16 and bfloat16 */                        \
+    X(FLOAT, 2, "float")     /* what else is reduced of floats of up to 32 bits */     \
+    X(INT32, 3, "int32")     /* sums of int32 */                                       \
+    X(OTHER, 4, "other")     /* what else is reduced */                                \
+    X(ANY, 5, "any")         /* nothing is reduced */
+
+typedef enum symm_costs_data {
+#define SYMM_COSTS_DATA_ENUM(id, value, name) SYMM_COSTS_##id = value,
+    SYMM_COSTS_DATA_MAP(SYMM_COSTS_DATA_ENUM)
+#undef SYMM_COSTS_DATA_ENUM
+} symm_costs_data;
+
 /* Times of one algorithm that symm-perf --tune has measured; docs/performance.md. */
 typedef struct symm_costs_curve {
     size_t size;
     symm_program_kind collective;
     symm_algorithm algorithm;
-    const char *
-        data; /* "float32", "half", "float", "int32", "other"; "any": nothing is reduced */
+    symm_costs_data data;
     bool in_place;
     int ranks;
+    int count;                      /* of points, 1 or more */
     const symm_costs_point *points; /* bytes ascend */
-    int count;                      /* 1 or more */
 } symm_costs_curve;
 
 /* SYMM_ERR_NOT_FOUND behind the last one; a table may have none. */

@@ -30,8 +30,7 @@ void symm_costs_destroy(symm_costs *costs)
         return;
     for (int m = 0; costs->machines[m]; m++)
         free(costs->machines[m]);
-    free(costs->curves);
-    free(costs->points);
+    free(costs->memory);
     free(costs);
 }
 
@@ -98,8 +97,9 @@ static double moved(const symm_program *program, const symm_program_op *op,
 double symm__cost_op(const struct symm_costs *costs, const symm_program *program,
                      const symm_program_op *op, symm_algorithm algorithm)
 {
-    const struct cost_line *line = &costs->lines[algorithm];
-    const struct cost_line *known = &symm__costs_built_in.lines[SYMM_ALGORITHM_COPY_IN];
+    const struct symm_cost_line *line = &costs->lines[algorithm];
+    const struct symm_cost_line *known =
+        &symm__costs_built_in.lines[SYMM_ALGORITHM_COPY_IN];
 
     if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
         return 0;

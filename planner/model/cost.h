@@ -11,25 +11,7 @@
 #define SYMM_PLANNER_MODEL_COST_H
 
 #include "model/algorithm.h"
-
-struct cost_line {
-    bool usable;
-    double latency_us, bytes_per_us;
-};
-
-#define COST_MACHINES 8 /* of one table, at most */
-
-struct symm_costs {
-    double barrier_us;
-    double memory_us_per_gib; /* what a GiB of arena is worth, per period */
-    struct cost_line lines[SYMM_ALGORITHM_COUNT];
-    /* What was measured, for the runtime; the planner goes by the lines. */
-    uint64_t hash;
-    char *machines[COST_MACHINES + 1]; /* owned; NULL behind the last */
-    symm_costs_curve *curves;          /* owned, as is points */
-    symm_costs_point *points;
-    int curve_count;
-};
+#include "select/cost.h"
 
 extern const struct symm_costs symm__costs_built_in;
 

@@ -18,11 +18,6 @@
 #define MOST_POINTS 1024 /* of a curve */
 #define MOST_BYTES  ((int64_t)1 << 48)
 
-/* The last one: nothing is reduced. */
-static const char *const data_names[] = {"float32", "half",  "float",
-                                         "int32",   "other", "any"};
-#define SUMS ((int)(sizeof data_names / sizeof *data_names) - 1)
-
 static bool reduces(symm_program_kind kind)
 {
     return kind == SYMM_PROGRAM_ALL_REDUCE || kind == SYMM_PROGRAM_REDUCE_SCATTER;
@@ -55,9 +50,9 @@ static symm_status read_machine(struct json_reader *reader, const json_t *root,
     if (status != SYMM_OK)
         return status;
     also = symm__json_at(reader, machine, "machine.also");
-    if (also && (!json_is_array(also) || json_array_size(also) >= COST_MACHINES))
+    if (also && (!json_is_array(also) || json_array_size(also) >= SYMM_COST_MACHINES))
         return symm__json_refuse(reader, also, "an array of fewer than %d keys",
-                                 COST_MACHINES);
+                                 SYMM_COST_MACHINES);
     for (int m = 0; status == SYMM_OK && m < (int)json_array_size(also); m++)
         status = add_machine(reader, symm__json_at(reader, also, "machine.also[%d]", m),
                              m + 1, costs);
@@ -95,14 +90,16 @@ static symm_status read_algorithm(struct json_reader *reader, const json_t *valu
 static symm_status read_data(struct json_reader *reader, const json_t *value,
                              symm_costs_curve *curve)
 {
+    const char *found = json_is_string(value) ? json_string_value(value) : "";
     bool sums = reduces(curve->collective);
 
-    for (int d = sums ? 0 : SUMS; json_is_string(value) && d < (sums ? SUMS : SUMS + 1);
-         d++)
-        if (strcmp(json_string_value(value), data_names[d]) == 0) {
-            curve->data = data_names[d];
-            return SYMM_OK;
-        }
+#define TRY(id, number, name)                                                          \
+    if (strcmp(found, name) == 0 && sums == (SYMM_COSTS_##id != SYMM_COSTS_ANY)) {     \
+        curve->data = SYMM_COSTS_##id;                                                 \
+        return SYMM_OK;                                                                \
+    }
+    SYMM_COSTS_DATA_MAP(TRY)
+#undef TRY
     return symm__json_refuse(reader, value,
                              sums ? "float32 half float int32 other" : "any");
 }
@@ -169,12 +166,12 @@ static symm_status read_curve(struct json_reader *reader, const json_t *object, 
 }
 
 static symm_status check_alone(struct json_reader *reader, const json_t *list, int c,
-                               const struct symm_costs *costs)
+                               const symm_costs_curve *curves)
 {
-    const symm_costs_curve *mine = &costs->curves[c];
+    const symm_costs_curve *mine = &curves[c];
 
     for (int other = 0; other < c; other++) {
-        const symm_costs_curve *curve = &costs->curves[other];
+        const symm_costs_curve *curve = &curves[other];
 
         if (curve->collective == mine->collective && curve->ranks == mine->ranks &&
             curve->algorithm == mine->algorithm && curve->data == mine->data &&
@@ -190,7 +187,9 @@ symm_status symm__cost_curves_read(struct json_reader *reader, const json_t *roo
                                    struct symm_costs *costs)
 {
     const json_t *list = symm__json_at(reader, root, "measured");
-    size_t points = 0, at = 0;
+    symm_costs_curve *curves;
+    symm_costs_point *points;
+    size_t count = 0;
     symm_status status;
 
     if (!list)
@@ -202,17 +201,19 @@ symm_status symm__cost_curves_read(struct json_reader *reader, const json_t *roo
     if (status != SYMM_OK)
         return status;
     for (size_t c = 0; c < json_array_size(list); c++)
-        points += json_array_size(json_object_get(json_array_get(list, c), "points"));
-    costs->curves = calloc(json_array_size(list) + 1, sizeof(*costs->curves));
-    costs->points = calloc(points + 1, sizeof(*costs->points));
-    if (!costs->curves || !costs->points)
+        count += json_array_size(json_object_get(json_array_get(list, c), "points"));
+    curves = calloc(1, json_array_size(list) * sizeof(*curves) +
+                           (count + 1) * sizeof(*points));
+    if (!curves)
         return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", reader->file);
+    costs->curves = costs->memory = curves;
+    points = (symm_costs_point *)(curves + json_array_size(list));
     for (int c = 0; status == SYMM_OK && c < (int)json_array_size(list); c++) {
         status = read_curve(reader, symm__json_at(reader, list, "measured[%d]", c), c,
-                            &costs->curves[c], costs->points + at);
+                            &curves[c], points);
         if (status == SYMM_OK)
-            status = check_alone(reader, list, c, costs);
-        at += (size_t)costs->curves[c].count;
+            status = check_alone(reader, list, c, curves);
+        points += curves[c].count;
         costs->curve_count = c + 1;
     }
     return status;

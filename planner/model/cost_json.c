@@ -29,7 +29,7 @@ static symm_status read_number(struct json_reader *reader, const json_t *value,
 }
 
 static symm_status read_line(struct json_reader *reader, const json_t *object,
-                             const char *name, struct cost_line *line)
+                             const char *name, struct symm_cost_line *line)
 {
     symm_status status;
 

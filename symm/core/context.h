@@ -200,8 +200,8 @@ struct symm_ctx {
     bool shared;           /* CUDA: two ranks have one device */
     int processors;        /* CUDA: the fewest multiprocessors of all ranks' devices */
     char machine[160];     /* as cost tables name it */
-    struct symm_cost_file *costs_file;   /* of SYMM_COSTS; NULL: not set; owned */
-    const struct symm_cost_table *costs; /* that all ranks use; NULL: the model */
+    symm_costs *costs_file;  /* of SYMM_COSTS; NULL: not set; owned */
+    const symm_costs *costs; /* that all ranks use; NULL: the model */
     struct symm_control *control[SYMM_MAX_RANKS]; /* NULL: on another host */
     int control_handle;
     uint32_t boards;         /* given to teams, ever */

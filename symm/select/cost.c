@@ -8,105 +8,108 @@
  */
 #include "select/cost.h"
 
-#include "select/select.h"
-
-enum symm_cost_data symm__cost_data(enum symm_kind kind, symm_dtype dtype, symm_op op)
+symm_costs_data symm__cost_data(symm_program_kind collective, symm_dtype dtype,
+                                symm_op op)
 {
     bool is_float = dtype >= SYMM_FLOAT32 && dtype <= SYMM_FLOAT8_E5M2;
 
-    if (kind != SYMM_KIND_ALL_REDUCE && kind != SYMM_KIND_REDUCE_SCATTER)
-        return SYMM_COST_ANY;
+    if (collective != SYMM_PROGRAM_ALL_REDUCE &&
+        collective != SYMM_PROGRAM_REDUCE_SCATTER)
+        return SYMM_COSTS_ANY;
     if (dtype == SYMM_INT32 && op == SYMM_SUM)
-        return SYMM_COST_INT32;
+        return SYMM_COSTS_INT32;
     if (!is_float)
-        return SYMM_COST_OTHER;
+        return SYMM_COSTS_OTHER;
     if (op != SYMM_SUM)
-        return SYMM_COST_FLOAT;
+        return SYMM_COSTS_FLOAT;
     if (dtype == SYMM_FLOAT32)
-        return SYMM_COST_FLOAT32;
-    return dtype == SYMM_FLOAT16 || dtype == SYMM_BFLOAT16 ? SYMM_COST_HALF
-                                                           : SYMM_COST_FLOAT;
+        return SYMM_COSTS_FLOAT32;
+    return dtype == SYMM_FLOAT16 || dtype == SYMM_BFLOAT16 ? SYMM_COSTS_HALF
+                                                           : SYMM_COSTS_FLOAT;
 }
 
 /* ---- Curves --------------------------------------------------------------------------- */
 
-double symm__cost_at(const struct symm_cost_table *table,
-                     const struct symm_cost_curve *curve, size_t bytes)
+double symm__cost_at(const symm_costs_curve *curve, double bytes)
 {
-    const struct symm_cost_point *points = &table->points[curve->first];
+    const symm_costs_point *points = curve->points;
     int low = 0, high = curve->count - 1;
-    double x = (double)bytes, slope;
+    double slope;
 
-    if (x <= points[0].bytes)
+    if (bytes <= points[0].bytes)
         return points[0].us;
     if (high == 0) /* all that is known is a rate */
-        return points[0].bytes > 0 ? points[0].us * x / points[0].bytes : points[0].us;
+        return points[0].bytes > 0 ? points[0].us * bytes / points[0].bytes
+                                   : points[0].us;
     while (high - low > 1) {
         int middle = (low + high) / 2;
 
-        if (points[middle].bytes < x)
+        if (points[middle].bytes < bytes)
             low = middle;
         else
             high = middle;
     }
     slope =
         (points[high].us - points[low].us) / (points[high].bytes - points[low].bytes);
-    if (x > points[high].bytes && slope < 0) /* noise at the end of a curve */
+    if (bytes > points[high].bytes && slope < 0) /* noise at the end of a curve */
         slope = 0;
-    return x > points[high].bytes ? points[high].us + (x - points[high].bytes) * slope
-                                  : points[low].us + (x - points[low].bytes) * slope;
+    return bytes > points[high].bytes
+               ? points[high].us + (bytes - points[high].bytes) * slope
+               : points[low].us + (bytes - points[low].bytes) * slope;
 }
 
-/* Of this place, else of the other one; NULL: none. */
-static const struct symm_cost_curve *find_curve_of(const struct symm_question *q,
-                                                   enum symm_algorithm algorithm,
-                                                   enum symm_cost_data data)
+/* A table made before int32 had kernels of its own has it among the others. */
+static bool has_data(const symm_costs_curve *curve, const struct symm_cost_call *call)
+{
+    return curve->data == call->data ||
+           (curve->data == SYMM_COSTS_OTHER && call->data == SYMM_COSTS_INT32);
+}
+
+/* How well a curve of the call fits it: its own kind of data before its own place. */
+static int fit(const symm_costs_curve *curve, const struct symm_cost_call *call)
 {
     /* what is in place at a broadcast's root is not with the others */
-    const bool in_place = q->overlap && q->kind != SYMM_KIND_BROADCAST;
-    const struct symm_cost_curve *found = NULL;
+    const bool in_place = call->in_place && call->collective != SYMM_PROGRAM_BROADCAST;
 
-    for (int c = 0; q->costs && c < q->costs->curve_count; c++) {
-        const struct symm_cost_curve *curve = &q->costs->curves[c];
+    return 2 * (curve->data == call->data) + (curve->in_place == in_place);
+}
 
-        if (curve->kind != q->kind || curve->algorithm != algorithm ||
-            curve->data != data || curve->ranks != q->size)
-            continue;
-        found = curve;
-        if (curve->in_place == in_place)
-            break;
+void symm__cost_curves(const symm_costs *costs, const struct symm_cost_call *call,
+                       const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT])
+{
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+        curves[a] = NULL;
+    for (int c = 0; costs && c < costs->curve_count; c++) {
+        const symm_costs_curve *curve = &costs->curves[c];
+        const symm_costs_curve **found = &curves[curve->algorithm];
+
+        if (curve->collective == call->collective && curve->ranks == call->ranks &&
+            has_data(curve, call) && (!*found || fit(curve, call) > fit(*found, call)))
+            *found = curve;
     }
-    return found;
 }
 
-/* A table of before int32 had kernels of its own has it among the others. */
-static const struct symm_cost_curve *find_curve(const struct symm_question *q,
-                                                enum symm_algorithm algorithm)
+static double last_bytes(const symm_costs_curve *curve)
 {
-    const enum symm_cost_data data = symm__cost_data(q->kind, q->dtype, q->op);
-    const struct symm_cost_curve *found = find_curve_of(q, algorithm, data);
-
-    return found || data != SYMM_COST_INT32
-               ? found
-               : find_curve_of(q, algorithm, SYMM_COST_OTHER);
+    return curve->points[curve->count - 1].bytes;
 }
 
-bool symm__cost_measured(const struct symm_question *q, enum symm_algorithm algorithm,
-                         double *us)
+bool symm__cost_keep_measured(
+    const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT], double bytes,
+    bool candidates[SYMM_ALGORITHM_COUNT])
 {
-    const struct symm_cost_curve *curve = find_curve(q, algorithm);
+    double reach = -1;
 
-    if (!curve)
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+        if (candidates[a] && curves[a] && last_bytes(curves[a]) > reach)
+            reach = last_bytes(curves[a]);
+    if (reach < 0)
         return false;
-    *us = symm__cost_at(q->costs, curve, q->bytes);
+    if (reach > bytes)
+        reach = bytes;
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+        candidates[a] = candidates[a] && curves[a] && last_bytes(curves[a]) >= reach;
     return true;
-}
-
-double symm__cost_reach(const struct symm_question *q, enum symm_algorithm algorithm)
-{
-    const struct symm_cost_curve *curve = find_curve(q, algorithm);
-
-    return curve ? q->costs->points[curve->first + curve->count - 1].bytes : -1;
 }
 
 /* ---- The model ------------------------------------------------------------------------ */
@@ -120,20 +123,20 @@ struct machine {
 static const struct machine h200 = {0.58, 0.76, 1.34, 382e3};
 static const struct machine cores = {0, 0.1, 0.1, 100e3};
 
-static double received(const struct symm_question *q, enum symm_algorithm algorithm)
+static double received(const struct symm_cost_call *call, symm_algorithm algorithm)
 {
-    double bytes = (double)q->bytes, peers = q->size - 1;
+    double bytes = call->bytes, peers = call->ranks - 1;
 
-    if (q->kind == SYMM_KIND_BROADCAST)
+    if (call->collective == SYMM_PROGRAM_BROADCAST)
         return bytes;
-    if (q->kind != SYMM_KIND_ALL_REDUCE)
+    if (call->collective != SYMM_PROGRAM_ALL_REDUCE)
         return bytes * peers;
     switch (algorithm) {
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
     case SYMM_ALGORITHM_TWO_SHOT_PUSH:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
-        return 2 * bytes * peers / q->size;
+        return 2 * bytes * peers / call->ranks;
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         return bytes;
     default:
@@ -142,10 +145,11 @@ static double received(const struct symm_question *q, enum symm_algorithm algori
 }
 
 /* Hops and barriers on the way, and what else than the bytes themselves is moved. */
-double symm__cost_model(const struct symm_question *q, enum symm_algorithm algorithm)
+double symm__cost_model(const struct symm_cost_call *call, symm_algorithm algorithm,
+                        bool cuda)
 {
-    const struct machine *machine = q->cuda ? &h200 : &cores;
-    double time = machine->launch_us, bytes = received(q, algorithm);
+    const struct machine *machine = cuda ? &h200 : &cores;
+    double time = machine->launch_us, bytes = received(call, algorithm);
 
     switch (algorithm) {
     case SYMM_ALGORITHM_LL_PUSH:
@@ -162,8 +166,8 @@ double symm__cost_model(const struct symm_question *q, enum symm_algorithm algor
         time += 3 * machine->barrier_us;
         break;
     case SYMM_ALGORITHM_COPY_IN:
-        bytes += (double)q->bytes; /* into the stage */
-        time += q->cuda ? 2 * machine->barrier_us : machine->barrier_us;
+        bytes += call->bytes; /* into the stage */
+        time += cuda ? 2 * machine->barrier_us : machine->barrier_us;
         break;
     default:
         time += 2 * machine->barrier_us;

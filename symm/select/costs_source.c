@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "select/cost.h"
+#include "symm/plan.h"
 
 #define SLACK       0.005
 #define MOST_POINTS 1024 /* of a curve */
@@ -23,25 +23,18 @@ struct word {
     const char *name, *id;
 };
 
-static const struct word kinds[] = {
 #define WORD(id, value, name) {name, #id},
-    SYMM_COLLECTIVE_MAP(WORD){NULL, NULL}};
+static const struct word kinds[] = {SYMM_COLLECTIVE_MAP(WORD){NULL, NULL}};
 static const struct word algorithms[] = {SYMM_ALGORITHM_MAP(WORD){NULL, NULL}};
-#undef WORD
-static const struct word data[] = {
-#define WORD(id, name) {name, #id},
-    SYMM_COST_DATA_MAP(WORD){NULL, NULL}};
+static const struct word data[] = {SYMM_COSTS_DATA_MAP(WORD){NULL, NULL}};
 #undef WORD
 
 struct table {
     const char *path;
-    int index, line;       /* of the table; of its file */
-    FILE *points, *curves; /* the elements of the two arrays, as C */
+    int index, line; /* of the table; of its file */
     int point_count, curve_count;
-};
-
-struct point {
-    double bytes, us;
+    bool has_machine;
+    FILE *points, *curves, *members; /* as C: two arrays, and the rest of symm_costs */
 };
 
 _Noreturn static void refuse(const struct table *table, const char *allowed)
@@ -63,12 +56,13 @@ static const char *id_of(const struct table *table, const struct word *words,
 
 /* ---- Points --------------------------------------------------------------------------- */
 
-static int read_points(const struct table *table, const char *at, struct point *points)
+static int read_points(const struct table *table, const char *at,
+                       symm_costs_point *points)
 {
     int count = 0, used;
 
     for (;; at += used + 1) {
-        struct point *point = &points[count];
+        symm_costs_point *point = &points[count];
 
         used = 0;
         if (count++ == MOST_POINTS ||
@@ -87,9 +81,9 @@ static int read_points(const struct table *table, const char *at, struct point *
 }
 
 /* Does the line from the point `first` to the point `last` say what lies between them? */
-static bool is_line(const struct point *points, int first, int last)
+static bool is_line(const symm_costs_point *points, int first, int last)
 {
-    const struct point *a = &points[first], *b = &points[last];
+    const symm_costs_point *a = &points[first], *b = &points[last];
 
     for (int p = first + 1; p < last; p++) {
         double us = a->us + (points[p].bytes - a->bytes) * (b->us - a->us) /
@@ -101,7 +95,7 @@ static bool is_line(const struct point *points, int first, int last)
     return true;
 }
 
-static void write_points(struct table *table, const struct point *points, int count)
+static void write_points(struct table *table, const symm_costs_point *points, int count)
 {
     for (int p = 0, kept = 0; p < count; p++) {
         if (p > 0 && p < count - 1 && is_line(points, kept, p + 1))
@@ -118,7 +112,7 @@ static void read_curve(struct table *table, const char *line)
 {
     char kind[24], algorithm[24], kind_of_data[24], in_place[8];
     const int first = table->point_count;
-    static struct point points[MOST_POINTS];
+    static symm_costs_point points[MOST_POINTS];
     int ranks, used = 0;
 
     if (sscanf(line,
@@ -129,122 +123,160 @@ static void read_curve(struct table *table, const char *line)
         refuse(table, "a curve as symm-perf --tune writes it");
     write_points(table, points, read_points(table, line + used, points));
     fprintf(table->curves,
-            "    {SYMM_KIND_%s, SYMM_ALGORITHM_%s, SYMM_COST_%s, %s, %d, %d, %d},\n",
+            "    {sizeof(symm_costs_curve), SYMM_PROGRAM_%s, SYMM_ALGORITHM_%s, "
+            "SYMM_COSTS_%s, %s, %d, %d, points_%d + %d},\n",
             id_of(table, kinds, kind, "a collective"),
             id_of(table, algorithms, algorithm, "an algorithm of a collective"),
             id_of(table, data, kind_of_data, "float32 half float int32 other any"),
-            strcmp(in_place, "true") == 0 ? "true" : "false", ranks, first,
-            table->point_count - first);
+            strcmp(in_place, "true") == 0 ? "true" : "false", ranks,
+            table->point_count - first, table->index, first);
     table->curve_count++;
 }
 
 /* The string at `at`; what lies behind it. */
-static const char *write_name(const struct table *table, const char *at, FILE *out)
+static const char *write_name(const struct table *table, const char *at)
 {
     char name[128];
     int used = 0;
 
     if (sscanf(at, " \"%127[^\"\\]\"%n", name, &used) != 1 || used == 0)
         refuse(table, "names of machines of up to 127 bytes, without \\");
-    fprintf(out, "    \"%s\",\n", name);
+    fprintf(table->members, "\"%s\", ", name);
     return at + used;
 }
 
-static void write_machines(const struct table *table, const char *key, FILE *out)
+static void write_machines(struct table *table, const char *key)
 {
     static const char also[] = "\"also\": [";
     const char *names = strstr(key, also);
 
-    fprintf(out, "static const char *const machines_%d[] = {\n", table->index);
-    key = write_name(table, key, out);
+    table->has_machine = true;
+    fprintf(table->members, "    .machines = {");
+    key = write_name(table, key);
     for (names = names ? names + strlen(also) : "]"; *names != ']';
          names += *names == ',')
-        names = write_name(table, names, out);
-    fprintf(out, "    NULL};\n");
+        names = write_name(table, names);
+    fprintf(table->members, "},\n");
 }
 
-/* Writes what a table consists of; false: it cannot be opened. */
-static bool read_table(struct table *table, FILE *out)
+/* The algorithms that the line names, as symm_cost_line. */
+static void write_lines(const struct table *table, const char *line)
 {
-    static const char machine[] = "\"machine\": {\"key\": ";
-    enum { HEAD, MACHINE, CURVES, END } state = HEAD;
+    for (const struct word *word = algorithms; word->name; word++) {
+        char name[32];
+        const char *at;
+        double latency, rate;
+
+        snprintf(name, sizeof(name), "\"%s\": {", word->name);
+        at = strstr(line, name);
+        if (!at)
+            continue;
+        if (sscanf(at + strlen(name), "\"latency_us\": %lf, \"bytes_per_us\": %lf}",
+                   &latency, &rate) != 2 ||
+            !(latency >= 0) || !(rate > 0))
+            refuse(table, "latency_us, 0 or more, and bytes_per_us above 0");
+        fprintf(table->members, "    .lines[SYMM_ALGORITHM_%s] = {true, %.9g, %.9g},\n",
+                word->id, latency, rate);
+    }
+}
+
+/* A line before those of the curves. */
+static void read_member(struct table *table, const char *line)
+{
+    static const char machine[] = " \"machine\": {\"key\": ";
+    static const char lines[] = " \"algorithms\": {";
+    char name[24];
+    double value;
+
+    if (strncmp(line, machine, strlen(machine)) == 0)
+        write_machines(table, line + strlen(machine));
+    else if (strncmp(line, lines, strlen(lines)) == 0)
+        write_lines(table, line);
+    else if (sscanf(line, " \"%23[a-z_]\": %lf", name, &value) == 2 &&
+             (strcmp(name, "barrier_us") == 0 ||
+              strcmp(name, "memory_us_per_gib") == 0))
+        fprintf(table->members, "    .%s = %.9g,\n", name, value);
+}
+
+/* False: the file cannot be read. */
+static bool read_table(struct table *table)
+{
+    enum { MEMBERS, CURVES, END } state = MEMBERS;
     FILE *file = fopen(table->path, "re");
     char *line = NULL;
     size_t room = 0;
 
     while (file && getline(&line, &room, file) > 0) {
         table->line++;
-        if (state == CURVES && line[strspn(line, " ")] == ']')
+        if (state == MEMBERS && strcmp(line, " \"measured\": [\n") == 0)
+            state = CURVES;
+        else if (state == MEMBERS)
+            read_member(table, line);
+        else if (line[strspn(line, " ")] == ']')
             state = END;
         else if (state == CURVES)
             read_curve(table, line);
-        else if (state == HEAD && strstr(line, machine)) {
-            write_machines(table, strstr(line, machine) + strlen(machine), out);
-            state = MACHINE;
-        } else if (state == MACHINE && strcmp(line, " \"measured\": [\n") == 0)
-            state = CURVES;
     }
-    if (file && (state != END || table->curve_count == 0))
-        refuse(table,
-               "a table of symm-perf --tune, with its machine and then its curves");
+    if (file && (state != END || table->curve_count == 0 || !table->has_machine))
+        refuse(table, "a table of symm-perf --tune: a machine, and curves at the end");
     free(line);
     return file && fclose(file) == 0;
 }
 
 /* ---- The output ------------------------------------------------------------------------ */
 
-/* One more row of the list of tables; false: a file or memory is missing. */
-static bool write_table(const char *path, int index, FILE *out, FILE *list)
+/* False: a file or memory is missing. */
+static bool write_table(const char *path, int index, FILE *out)
 {
     struct table table = {.path = path, .index = index};
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char *points = NULL, *curves = NULL;
+    char *points = NULL, *curves = NULL, *members = NULL;
     size_t bytes;
     bool done;
 
     table.points = open_memstream(&points, &bytes);
     table.curves = open_memstream(&curves, &bytes);
-    done = table.points && table.curves && read_table(&table, out);
+    table.members = open_memstream(&members, &bytes);
+    done = table.points && table.curves && table.members && read_table(&table);
     done &= table.points && fclose(table.points) == 0;
     done &= table.curves && fclose(table.curves) == 0;
-    if (done) {
-        fprintf(out, "static const struct symm_cost_point points_%d[] = {\n%s};\n",
-                index, points);
-        fprintf(out, "static const struct symm_cost_curve curves_%d[] = {\n%s};\n",
-                index, curves);
-        fprintf(list,
-                "    {\"built in: %.*s\", machines_%d, curves_%d, %d, points_%d},\n",
-                (int)strcspn(name, "."), name, index, index, table.curve_count, index);
-    }
+    done &= table.members && fclose(table.members) == 0;
+    if (done)
+        fprintf(out,
+                "static const symm_costs_point points_%d[] = {\n%s};\n"
+                "static const symm_costs_curve curves_%d[] = {\n%s};\n"
+                "static const symm_costs costs_%d = {\n%s    .curves = curves_%d,\n"
+                "    .curve_count = %d};\n",
+                index, points, index, curves, index, members, index, table.curve_count);
     free(points);
     free(curves);
+    free(members);
     return done;
 }
 
 int main(int count, char **arguments)
 {
-    char *text = NULL, *tables = NULL;
+    char *text = NULL;
     size_t bytes;
-    FILE *out = open_memstream(&text, &bytes), *list = open_memstream(&tables, &bytes);
-    bool done = count > 1 && out && list;
+    FILE *out = open_memstream(&text, &bytes);
+    bool done = count > 1 && out;
 
     for (int i = 2; i < count && done; i++)
-        done = write_table(arguments[i], i - 2, out, list);
+        done = write_table(arguments[i], i - 2, out);
     done &= out && fclose(out) == 0;
-    done &= list && fclose(list) == 0;
     out = done ? fopen(arguments[1], "we") : NULL;
     if (out) {
         fprintf(out,
                 "/* Made by symm/select/costs_source.c of bench/costs/. */\n"
                 "#include \"select/cost.h\"\n\n%s\n"
-                "const struct symm_cost_table symm__cost_tables[] = {\n%s"
-                "    {NULL, NULL, NULL, 0, NULL}};\n",
-                text, tables);
+                "const symm_costs *const symm__costs_tables[] = {",
+                text);
+        for (int i = 2; i < count; i++)
+            fprintf(out, "&costs_%d, ", i - 2);
+        fprintf(out, "NULL};\n");
         done = fclose(out) == 0;
     }
     if (!done || !out)
         perror("costs_source");
     free(text);
-    free(tables);
     return done && out ? 0 : 2;
 }

@@ -119,35 +119,34 @@ static struct symm_answer choose_by_threshold(const struct symm_question *q)
 
 /* ---- Costs ---------------------------------------------------------------------------- */
 
-/* Can it do the call, and does the table have it? */
-static bool is_candidate(const struct symm_question *q, enum symm_algorithm algorithm)
+static struct symm_cost_call as_cost_call(const struct symm_question *q)
 {
-    return symm__cost_reach(q, algorithm) >= 0 && !objection(q, algorithm) &&
-           !(algorithm == SYMM_ALGORITHM_ENGINE && q->engine_deviation);
+    const symm_program_kind collective = (symm_program_kind)q->kind; /* of one map */
+
+    return (struct symm_cost_call){.collective = collective,
+                                   .data = symm__cost_data(collective, q->dtype, q->op),
+                                   .in_place = q->overlap,
+                                   .ranks = q->size,
+                                   .bytes = (double)q->bytes};
 }
 
-/* The cheapest by the table but for `but`; false: it has none that can do the call. Those
- * whose curves end before others' are not extended: they were too slow to be measured. */
-static bool cheapest(const struct symm_question *q, int but, enum symm_algorithm *best,
-                     double *least)
+/* The cheapest by its curve of all that can do the call, but for `but`; false: none. */
+static bool cheapest(const struct symm_question *q,
+                     const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT],
+                     int but, enum symm_algorithm *best, double *least)
 {
-    bool candidate[SYMM_ALGORITHM_COUNT], found = false;
-    double reach = 0, us;
+    bool candidates[SYMM_ALGORITHM_COUNT], found = false;
 
-    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
-        candidate[a] = a != but && is_candidate(q, (enum symm_algorithm)a);
-        if (candidate[a] && symm__cost_reach(q, (enum symm_algorithm)a) > reach)
-            reach = symm__cost_reach(q, (enum symm_algorithm)a);
-    }
-    if (reach > (double)q->bytes)
-        reach = (double)q->bytes;
-    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
-        enum symm_algorithm algorithm = (enum symm_algorithm)a;
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+        candidates[a] = a != but && curves[a] && !objection(q, (symm_algorithm)a) &&
+                        !(a == SYMM_ALGORITHM_ENGINE && q->engine_deviation);
+    (void)symm__cost_keep_measured(curves, (double)q->bytes, candidates);
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+        double us = candidates[a] ? symm__cost_at(curves[a], (double)q->bytes) : 0;
 
-        if (!candidate[a] || symm__cost_reach(q, algorithm) < reach ||
-            !symm__cost_measured(q, algorithm, &us) || (found && us >= *least))
+        if (!candidates[a] || (found && us >= *least))
             continue;
-        *best = algorithm;
+        *best = (symm_algorithm)a;
         *least = us;
         found = true;
     }
@@ -158,9 +157,11 @@ static bool cheapest(const struct symm_question *q, int but, enum symm_algorithm
 static void least_by_model(const struct symm_question *q, enum symm_algorithm but,
                            struct symm_estimate *estimate)
 {
+    const struct symm_cost_call call = as_cost_call(q);
+
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         enum symm_algorithm algorithm = (enum symm_algorithm)a;
-        double us = symm__cost_model(q, algorithm);
+        double us = symm__cost_model(&call, algorithm, q->cuda);
 
         if (algorithm == but || (estimate->next_us > 0 && us >= estimate->next_us) ||
             objection(q, algorithm))
@@ -173,15 +174,19 @@ static void least_by_model(const struct symm_question *q, enum symm_algorithm bu
 struct symm_estimate symm__estimate(const struct symm_question *q,
                                     enum symm_algorithm chosen)
 {
+    const struct symm_cost_call call = as_cost_call(q);
+    const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
     struct symm_estimate estimate = {.measured = false};
 
     if (q->forced || q->kind == SYMM_KIND_BARRIER || q->size < 2)
         return estimate;
-    estimate.measured = symm__cost_measured(q, chosen, &estimate.us);
-    if (estimate.measured) {
-        (void)cheapest(q, (int)chosen, &estimate.next, &estimate.next_us);
+    symm__cost_curves(q->costs, &call, curves);
+    if (curves[chosen]) {
+        estimate.measured = true;
+        estimate.us = symm__cost_at(curves[chosen], call.bytes);
+        (void)cheapest(q, curves, (int)chosen, &estimate.next, &estimate.next_us);
     } else {
-        estimate.us = symm__cost_model(q, chosen);
+        estimate.us = symm__cost_model(&call, chosen, q->cuda);
         least_by_model(q, chosen, &estimate);
     }
     return estimate;
@@ -189,6 +194,8 @@ struct symm_estimate symm__estimate(const struct symm_question *q,
 
 symm_status symm__choose(const struct symm_question *q, struct symm_answer *answer)
 {
+    const struct symm_cost_call call = as_cost_call(q);
+    const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
     double us;
 
     if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
@@ -196,11 +203,12 @@ symm_status symm__choose(const struct symm_question *q, struct symm_answer *answ
                           q->numerics);
     if (q->forced)
         return choose_forced(q, answer);
-    if (q->costs && cheapest(q, -1, &answer->algorithm, &us))
+    symm__cost_curves(q->costs, &call, curves);
+    if (cheapest(q, curves, -1, &answer->algorithm, &us))
         answer->reason = "the cheapest by the cost table";
     else
         *answer = choose_by_threshold(q);
-    if (!q->costs || !symm__cost_measured(q, SYMM_ALGORITHM_ENGINE, &us))
+    if (!curves[SYMM_ALGORITHM_ENGINE])
         *answer = symm__engine_or(q, *answer);
     return SYMM_OK;
 }

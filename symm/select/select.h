@@ -22,8 +22,8 @@ struct symm_question {
     uint32_t numerics;
     symm_dtype dtype;
     symm_op op;
-    int size;                            /* of the team */
-    const struct symm_cost_table *costs; /* NULL: none for this machine */
+    int size;                /* of the team */
+    const symm_costs *costs; /* NULL: none for this machine */
     /* The team has an engine (engine.h); why it cannot do this, what its result differs in. */
     bool engine;
     const char *engine_objection, *engine_deviation;
