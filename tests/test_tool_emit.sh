@@ -51,7 +51,7 @@ says() {
 compile() {
     local name=$1 source=$2
     shift 2
-    "${CC:-cc}" -std=c11 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror \
+    "${CC:-cc}" -std=c11 -O2 -Wall -Wextra -Wconversion -Wshadow -Wcast-qual -Werror \
         -I"$source_dir/include" -I"$build/include" -include "$work/$name.h" "$@" \
         -o "$work/$name" "$here/data/emit/$source" \
         -L"$build/lib" -Wl,-rpath,"$build/lib" -lsymm >"$work/err" 2>&1 && return 0

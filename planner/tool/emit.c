@@ -196,10 +196,10 @@ static int put_buffers(struct emit *emit)
 static void put_ops(struct emit *emit, int list)
 {
     static const char *const algorithms[] = {
-#define ALGORITHM(id, value, name) [value] = "SYMM_ALGORITHM_" #id,
-        SYMM_ALGORITHM_MAP(ALGORITHM)[SYMM_ALGORITHM_PUT] = "SYMM_ALGORITHM_PUT",
+#define ALGORITHM(name, value, text) [value] = "SYMM_ALGORITHM_" #name,
+        SYMM_ALGORITHM_MAP(ALGORITHM)
 #undef ALGORITHM
-    };
+            [SYMM_ALGORITHM_PUT] = "SYMM_ALGORITHM_PUT"};
 
     put(emit, "\n/* By $_op_SITE: collectives and puts. */\n"
               "static const symm_plan_op $_ops[] = {\n");
@@ -316,9 +316,9 @@ static const char functions_text[] =
     "        .world = @_WORLD,\n"
     "        .loop = @_LOOP,\n"
     "        .arena_bytes = @_ARENA_BYTES,\n"
-    "        .buffers = (symm_plan_buffer *)$_buffers,\n"
+    "        .buffers = (void *)(uintptr_t)$_buffers,\n"
     "        .buffer_count = @_BUFFERS,\n"
-    "        .ops = (symm_plan_op *)$_ops,\n"
+    "        .ops = (void *)(uintptr_t)$_ops,\n"
     "        .op_count = @_OPS,\n"
     "    };\n"
     "    const int rank = symm_team_rank(team);\n"
