@@ -138,6 +138,7 @@ struct symm_team {
     struct symm_registration *registrations; /* in order; owned */
     uint64_t registered;                     /* ever */
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
+    size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
     struct symm_pad *pad[SYMM_MAX_RANKS];    /* by team rank; NULL: on another host */
     struct symm_wide *wide; /* its ranks are on several hosts; NULL: on one; owned */
     bool inner;             /* the part on this host of a wide team, which owns it */

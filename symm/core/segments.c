@@ -18,7 +18,6 @@
 
 #include "core/context.h"
 #include "core/device_ops.h"
-#include "memory/team_plan.h"
 #include "util/status.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what
@@ -269,8 +268,8 @@ static size_t extent_needed(const symm_team *team)
 {
     size_t needed = team->heap.begin;
 
-    if (team->plan && team->plan->arena + team->plan->plan->arena_bytes > needed)
-        needed = team->plan->arena + team->plan->plan->arena_bytes;
+    if (team->plan_end > needed)
+        needed = team->plan_end;
     for (size_t i = 0; i < team->buffer_count; i++) {
         const symm_buffer *buffer = team->buffers[i];
 

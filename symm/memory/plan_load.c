@@ -159,10 +159,16 @@ static void plan_free(struct symm_team_plan *plan)
     free(plan);
 }
 
+static void use_plan(symm_team *team, struct symm_team_plan *plan)
+{
+    team->plan = plan;
+    team->plan_end = plan ? plan->arena + plan->plan->arena_bytes : 0;
+}
+
 void symm__plan_close(symm_team *team)
 {
     plan_free(team->plan);
-    team->plan = NULL;
+    use_plan(team, NULL);
 }
 
 /* Sites by name, and on each channel whose turn it is after whom, around the circle. */
@@ -270,7 +276,7 @@ static symm_status reserve_arena(symm_team *team, struct symm_team_plan *plan)
             symm__heap_discard(&team->heap, plan->arena);
     }
     if (status == SYMM_OK) {
-        team->plan = plan;
+        use_plan(team, plan);
         return SYMM_OK;
     }
     snprintf(sentence, sizeof(sentence), "plan '%s': its arena of %zu bytes: %s",
@@ -321,6 +327,8 @@ static symm_status plan_place(symm_team *team, struct symm_team_plan *plan)
     else if (old && symm__heap_alloc(&team->heap, old->plan->arena_bytes, 0,
                                      &old->arena) != SYMM_OK)
         symm__plan_close(team); /* its hole was there a moment ago: never */
+    else if (old)
+        use_plan(team, old);
     return status;
 }
 
