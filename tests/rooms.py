@@ -6,7 +6,6 @@ tests/rooms.txt, whose head explains the table.
 Prints each violation on a line and exits with 1 if there is one:
 - an #include that its room may not have, or that is not written from its part's root;
 - a system header outside of the files that may have it;
-- an arrow that is listed as to be cut, but is not there any more;
 - a circle of modules (x.c and x.h are one module) that is not listed, or a listed one that
   is not there;
 - a room whose README.md is missing, too long, or names other rooms after "May include:".
@@ -30,7 +29,7 @@ class Table:
     """tests/rooms.txt."""
 
     def __init__(self, path):
-        self.rooms, self.system, self.cuts, self.circles = {}, {}, {}, []
+        self.rooms, self.system, self.circles = {}, {}, []
         entry = ""
         with open(path, encoding="utf-8") as file:
             for line in list(file) + ["end"]:
@@ -48,10 +47,6 @@ class Table:
         words = rest.split()
         if head.startswith("<"):
             self.system[head.strip("<>")] = words
-        elif head.startswith("cut "):
-            number, header = head.split()[1:]
-            for file in words:
-                self.cuts[(file, header)] = number
         elif head == "circle":
             self.circles.append(sorted(words))
         else:
@@ -108,7 +103,7 @@ def circles(edges):
 class Check:
     def __init__(self, root, table):
         self.root, self.table = root, table
-        self.said, self.used = [], set()
+        self.said = []
         self.edges, self.arrows = collections.defaultdict(set), collections.Counter()
 
     def say(self, file, number, name, why):
@@ -129,8 +124,6 @@ class Check:
         allowed = self.table.rooms.get(room, [])
         if room == "include/symm":
             self.say(file, number, name, "public headers include only public headers")
-        elif (file, target) in self.table.cuts:
-            self.used.add((file, target))
         elif there not in allowed and target not in allowed:
             self.say(file, number, name, f"{room} may not include {there} (tests/rooms.txt)")
 
@@ -181,8 +174,6 @@ class Check:
                 self.say(file, 1, os.path.dirname(file), "no room of tests/rooms.txt")
             self.read(file)
         self.readmes()
-        for file, header in sorted(set(self.table.cuts) - self.used):
-            self.say("tests/rooms.txt", 1, file, f"no longer includes {header}")
         found = circles(self.edges)
         for circle in found:
             if circle not in self.table.circles:

@@ -7,7 +7,7 @@
  *
  * ctest: cost 30
  */
-#include "core/context.h"
+#include "core/team.h"
 #include "device.h"
 #include "kernels/cuda_launch.h"
 

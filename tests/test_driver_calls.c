@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "core/context.h"
+#include "core/team.h"
 #include "select/select.h"
 
 #define AREA_BYTES ((size_t)1 << 20)

@@ -4,7 +4,7 @@
  * round itself, each shortly before the deadline of one wait: rank 0's call ends all the same
  * when its deadline has passed once. The next call has its whole time again.
  */
-#include "core/context.h"
+#include "core/team.h"
 #include "harness.h"
 
 #include <setjmp.h>

@@ -31,7 +31,7 @@
 #include <cmocka.h>
 
 #include "bootstrap/bootstrap.h"
-#include "core/context.h"
+#include "core/team.h"
 #include "host/host.h"
 #include "symm/device.h"
 

@@ -27,7 +27,7 @@
 
 #include <cmocka.h>
 
-#include "core/context.h"
+#include "core/team.h"
 #include "symm/device.h"
 
 #define WRITES       1000000

@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "core/context.h"
+#include "core/team.h"
 
 struct shared {
     struct harness_sync sync;

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/slow_wait.h"
 #include "core/device_ops.h"
+#include "core/failure.h"
 #include "util/status.h"
 
 symm_status symm__default_enter(symm_ctx *ctx)
@@ -26,15 +28,6 @@ void symm__default_leave(symm_ctx *ctx)
     __atomic_store_n(&ctx->default_busy, 0, __ATOMIC_RELEASE);
 }
 
-int symm__stream_index(const symm_ctx *ctx, const void *stream)
-{
-    for (int i = 0; i < SYMM_MAX_STREAMS; i++)
-        /* relaxed: only compared; what the caller knows of the stream orders its use */
-        if (stream && __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED) == stream)
-            return i;
-    return -1;
-}
-
 void symm__stream_used(symm_team *team, const void *stream)
 {
     __atomic_fetch_or(&team->streams,
@@ -49,16 +42,6 @@ symm_status symm__stream_check(const symm_ctx *ctx, const void *stream)
     return symm__fail(SYMM_ERR_INVALID,
                       "stream %p is none of this context's (symm_stream_create)",
                       stream);
-}
-
-symm_status symm__lane_cache(struct symm_lane *lane)
-{
-    if (__builtin_expect(lane->cached != NULL, 1))
-        return SYMM_OK;
-    lane->cached = calloc(SYMM_SITES, sizeof(*lane->cached));
-    if (!lane->cached)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's call cache");
-    return SYMM_OK;
 }
 
 /* With team->lanes locked. */
@@ -176,20 +159,6 @@ symm_status symm__lane_enter(symm_team *team, void *stream, struct symm_lane **l
     return status == SYMM_OK ? lane_lock(team, stream, lane) : status;
 }
 
-int symm__lane_find(symm_team *team, const void *stream)
-{
-    int found = SYMM_CHANNELS;
-
-    if (team->calls && !team->wide)
-        return team->calls->channel_of(team, stream);
-    if (!stream)
-        return 0;
-    for (int i = 1; i < SYMM_HOST_CHANNELS; i++)
-        if (team->lane[i].stream == stream)
-            found = i;
-    return found;
-}
-
 void symm__lane_leave(struct symm_lane *lane)
 {
     const symm_team *team = lane->team;
@@ -241,4 +210,26 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
                           "symm_call.channel is %d; it is a channel from 1 to %d, or 0",
                           call->channel, SYMM_CHANNELS);
     return status == SYMM_OK ? symm__deadline_check(call->deadline) : status;
+}
+
+void symm__lane_init(struct symm_lane *lane)
+{
+    symm_team *team = lane->team;
+    symm_ctx *ctx = team->ctx;
+    struct symm_state *state = &lane->state;
+
+    state->epoch = ctx->epoch_start;
+    state->spin = ctx->spin;
+    state->rank = team->rank;
+    state->size = team->size;
+    for (int m = 0; m < team->size; m++) {
+        if (!team->pad[m]) /* on another host: kernels run on the parts of hosts */
+            continue;
+        state->slots[m] = team->pad[m]->channel[lane->index].slot;
+        state->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
+    }
+    state->sleepers = &team->pad[team->rank]->wake[lane->index].sleepers;
+    state->stall = symm__wait_stall;
+    state->rouse = symm__wait_rouse;
+    state->owner = lane;
 }

@@ -14,22 +14,17 @@
 #ifndef SYMM_CALL_CHANNEL_H
 #define SYMM_CALL_CHANNEL_H
 
-#include "core/context.h"
+#include "core/team.h"
 
+/* Of a new team, once the members' pads are mapped. */
+void symm__lane_init(struct symm_lane *lane);
 /* SYMM_ERR_BUSY; a failed team's status. CUDA, a team of one host: *lane is NULL if the
  * stream has no channel: symm_device_ops.channel_claim, or unlock team->lanes. */
 symm_status symm__lane_enter(symm_team *team, void *stream,
                              struct symm_lane **lane) SYMM_MUST_CHECK;
 void symm__lane_leave(struct symm_lane *lane);
-/* Memory for its cache of calls, at its first use. */
-symm_status symm__lane_cache(struct symm_lane *lane) SYMM_MUST_CHECK;
-/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. With
- * team->lanes locked. */
-int symm__lane_find(symm_team *team, const void *stream);
 /* The stream goes: its lanes are free again. */
 void symm__lane_forget(symm_ctx *ctx, const void *stream);
-/* Its place in ctx->streams, -1 of any other pointer. */
-int symm__stream_index(const symm_ctx *ctx, const void *stream);
 /* Host: a call that takes no lane is queued on the stream; symm_team_destroy awaits it. */
 void symm__stream_used(symm_team *team, const void *stream);
 symm_status symm__stream_check(const symm_ctx *ctx, const void *stream) SYMM_MUST_CHECK;

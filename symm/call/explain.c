@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/context.h"
 #include "core/device_ops.h"
+#include "core/team.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "util/status.h"

@@ -29,6 +29,7 @@
 
 #include "call/hierarchical.h"
 #include "core/device_ops.h"
+#include "core/failure.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"

@@ -24,47 +24,9 @@
 #ifndef SYMM_CALL_HIERARCHICAL_H
 #define SYMM_CALL_HIERARCHICAL_H
 
+#include "core/team.h"
 #include "engine/runtime.h"
 
-struct symm_wide {
-    symm_team *node; /* the ranks on this host, in order; owned */
-    int hosts;
-    int host[SYMM_MAX_RANKS];   /* by team rank, numbered by their lowest rank */
-    int local[SYMM_MAX_RANKS];  /* by team rank: its rank in its host's part */
-    int sizes[SYMM_MAX_RANKS];  /* by host */
-    int leader[SYMM_MAX_RANKS]; /* by host: team rank of its first */
-    int at, here;               /* own host, own rank in its part */
-    bool equal;                 /* hosts have equally many ranks, */
-    bool regular;               /* and rank = host x size + place there */
-    int rail_count;
-    int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
-    double looked;            /* at the ranks of other hosts; with the context locked */
-    void *scratch[SYMM_HOST_CHANNELS]; /* of each lane; owned */
-    size_t scratch_bytes[SYMM_HOST_CHANNELS];
-    void **outgrown; /* device memory that kernels may still use; owned */
-    size_t outgrown_count;
-    uint64_t tickets, served; /* calls that were made, that have run */
-    pthread_mutex_t turn;
-    pthread_cond_t turns;
-};
-
-/* local_team.c */
-bool symm__team_spans(const symm_team *team); /* are its ranks on several hosts? */
-/* Once the team is open, and has its engine. Collective, with the context locked. */
-symm_status symm__wide_open(symm_team *team, double deadline) SYMM_MUST_CHECK;
-void symm__wide_close(symm_team *team); /* with its node's part */
-/* Has a rank of another host died, or told that the team has failed? Then it has, here. */
-symm_status symm__wide_look(symm_team *team);
-/* The engine has failed, but not by the deadline: a member may know better why, and tell. */
-void symm__wide_reason(symm_team *team, symm_status status);
-/* The team has failed: so has its part here, no call awaits its turn any longer, and the
- * members on other hosts are told. */
-void symm__wide_tell(symm_team *team);
-/* A one-sided call needs memory that is mapped here. */
-symm_status symm__wide_reach(const char *what, const symm_team *team,
-                             int peer) SYMM_MUST_CHECK;
-
-/* hierarchical.c */
 symm_status symm__wide_choose(const symm_team *team,
                               const struct symm_question *question,
                               struct symm_cached *entry) SYMM_MUST_CHECK;

@@ -12,9 +12,10 @@
 #include <string.h>
 
 #include "call/channel.h"
-#include "call/hierarchical.h"
+#include "call/slow_wait.h"
 #include "call/work.h"
 #include "core/device_ops.h"
+#include "core/failure.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"
@@ -232,7 +233,7 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
     if (status == SYMM_OK)
         status = check_peer(what, t);
     if (status == SYMM_OK)
-        status = symm__wide_reach(what, t->team, t->peer);
+        status = symm__team_reach(what, t->team, t->peer);
     if (status != SYMM_OK)
         return status;
     t->algorithm = call.algorithm;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/team.h"
 #include "util/status.h"
 
 static const struct symm_plan_site *site_find(const struct symm_team_plan *plan,

@@ -17,6 +17,7 @@
 #include "call/channel.h"
 #include "call/work.h"
 #include "core/device_ops.h"
+#include "core/failure.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "record/record.h"

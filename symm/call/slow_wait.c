@@ -12,6 +12,8 @@
  * count is a hint: the waker's load is not ordered with its store of the word, so a wake can
  * be missed; the slice then ends the sleep. That is cheaper than a full fence in every call.
  */
+#include "call/slow_wait.h"
+
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -20,8 +22,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "call/hierarchical.h"
-#include "core/context.h"
+#include "core/failure.h"
+#include "core/team.h"
 #include "util/clock.h"
 #include "util/status.h"
 
@@ -74,137 +76,7 @@ static void sleep_on(const struct stall *stall, uint64_t seen, double seconds)
 
 /* ---- Records: how a failure becomes everybody's ------------------------------------ */
 
-symm_status symm__team_failed(const symm_team *team)
-{
-    /* acquire: pairs with the release in team_mark */
-    symm_status status = (symm_status)__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE);
-
-    return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, team->failure);
-}
-
-/* Sets the team's own state once; later failures keep the first record. */
-static symm_status team_mark(symm_team *team, symm_status status, const char *text)
-{
-    symm_ctx *ctx = team->ctx;
-    struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
-
-    if (__atomic_exchange_n(&team->failing, 1, __ATOMIC_ACQ_REL) == 0) {
-        snprintf(team->failure, sizeof(team->failure), "%s", text);
-        snprintf(record->text, sizeof(record->text), "%s", text);
-        /* release: pairs with the acquire in symm__team_record_of, a peer's */
-        __atomic_store_n(&record->state, (int32_t)status, __ATOMIC_RELEASE);
-        /* release: pairs with the acquire in symm__team_failed */
-        __atomic_store_n(&team->failed, (int32_t)status, __ATOMIC_RELEASE);
-        if (team->wide)
-            symm__wide_tell(team);
-    } else {
-        while (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
-            sched_yield(); /* another stream's worker is writing the record */
-    }
-    return symm__team_failed(team);
-}
-
-symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
-                            ...)
-{
-    char text[SYMM_RECORD_BYTES - 8];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    symm__fail(status, "%s", text);
-    return team_mark(team, status, text);
-}
-
-symm_status symm__team_record_of(symm_team *team, int member)
-{
-    const struct symm_control *control = team->ctx->control[team->world_rank[member]];
-    const struct symm_record *record = control ? &control->record[team->slot] : NULL;
-    char text[sizeof(record->text)];
-    int32_t state;
-
-    if (!record) /* on another host: see symm__wide_look */
-        return SYMM_OK;
-    /* acquire: pairs with the release in team_mark of that rank */
-    state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
-    if (state == SYMM_OK ||
-        __atomic_load_n(&record->team_uid, __ATOMIC_RELAXED) != team->uid)
-        return SYMM_OK;
-    if (state != SYMM_ERR_TIMEOUT && state != SYMM_ERR_PEER_DEAD &&
-        state != SYMM_ERR_MISMATCH && state != SYMM_ERR_DAMAGED &&
-        state != SYMM_ERR_ABORTED)
-        return symm__team_fail(
-            team, SYMM_ERR_DAMAGED,
-            "the control page of rank %d is damaged: it reports a failure "
-            "%d that does not exist",
-            team->world_rank[member], state);
-    memcpy(text, record->text, sizeof(text));
-    (void)symm__printable(text, sizeof(text));
-    if (text[0] == '\0') /* every record has a sentence: something has overwritten it */
-        snprintf(text, sizeof(text),
-                 "rank %d reports %s, but the sentence that says why is damaged",
-                 team->world_rank[member], symm_status_name((symm_status)state));
-    symm__fail((symm_status)state, "%s", text);
-    return team_mark(team, (symm_status)state, text);
-}
-
 /* ---- What a rank is doing, in words ------------------------------------------------- */
-
-/* The caller holds an acquire of the word that was stored after the site. */
-void symm__site_copy(const struct symm_site *shared, struct symm_site *site)
-{
-    memcpy(site, shared, sizeof(*site));
-    (void)symm__printable(site->name, sizeof(site->name));
-}
-
-void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site)
-{
-    const size_t kept = SYMM_SITE_NAME_BYTES - 10;
-    uint32_t hash = 2166136261u;
-
-    snprintf(name, SYMM_SITE_NAME_BYTES, "%s", site ? site : "");
-    if (!site || strlen(site) < SYMM_SITE_NAME_BYTES)
-        return;
-    for (; *site; site++)
-        hash = (hash ^ (uint8_t)*site) * 16777619u; /* FNV-1a */
-    snprintf(name + kept, SYMM_SITE_NAME_BYTES - kept, "~%08x", hash);
-}
-
-const char *symm__site_name_text(const char *site, char *text, size_t bytes)
-{
-    if (site && *site)
-        snprintf(text, bytes, "site '%s'", site);
-    else
-        snprintf(text, bytes, "a site without a name");
-    return text;
-}
-
-const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *text,
-                            size_t bytes)
-{
-    uint64_t count = (uint64_t)site->count_high << 32 | site->count_low;
-    const char *dtype = symm_dtype_name((symm_dtype)site->dtype);
-    const char *op = symm_op_name((symm_op)site->op);
-    const char *kind = symm__kind_name((enum symm_kind)site->kind);
-    const char *algorithm = symm_algorithm_name((symm_algorithm)site->algorithm);
-    bool reduces =
-        site->kind == SYMM_KIND_ALL_REDUCE || site->kind == SYMM_KIND_REDUCE_SCATTER;
-    int used = snprintf(text, bytes, "site %s%s%s (%s", site->name[0] ? "'" : "",
-                        site->name[0] ? site->name : "without a name",
-                        site->name[0] ? "'" : "", kind);
-
-    if (used > 0 && (size_t)used < bytes && site->kind != SYMM_KIND_BARRIER)
-        used += snprintf(text + used, bytes - (size_t)used, "%s%s of %llu %s, %s",
-                         reduces ? " " : "", reduces ? (op ? op : "?") : "",
-                         (unsigned long long)count, dtype ? dtype : "?",
-                         algorithm ? algorithm : "?");
-    if (used > 0 && (size_t)used < bytes && site->kind == SYMM_KIND_BROADCAST)
-        used += snprintf(text + used, bytes - (size_t)used, ", root %d", site->root);
-    if (used > 0 && (size_t)used < bytes)
-        snprintf(text + used, bytes - (size_t)used, ") step %u", epoch);
-    return text;
-}
 
 static symm_status report_mismatch(const struct stall *stall, int member)
 {

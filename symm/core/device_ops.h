@@ -11,7 +11,7 @@
 #ifndef SYMM_CORE_DEVICE_OPS_H
 #define SYMM_CORE_DEVICE_OPS_H
 
-#include "core/context.h"
+#include "core/team.h"
 
 struct symm_engine_comm;
 struct symm_engine_request;
@@ -175,5 +175,9 @@ struct symm_device_ops {
     const char *(*work_error)(symm_work *work);
     void (*work_release)(symm_work *work); /* also after the context's end */
 };
+
+/* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. With
+ * team->lanes locked. */
+int symm__lane_find(symm_team *team, const void *stream);
 
 #endif

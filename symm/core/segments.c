@@ -11,13 +11,16 @@
  * that rank shared before; a rank whose segments do not cover the pad, the scratch, the
  * plan's arena and every live buffer of the team. Every rank refuses in the same step.
  */
+#include "core/segments.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "core/context.h"
 #include "core/device_ops.h"
+#include "core/team.h"
+#include "core/trace.h"
 #include "util/status.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what

@@ -3,11 +3,12 @@
  * trace.c - segments as others see them: hooks on their coming and going, and the heap as a
  * file.
  */
-#include <stdio.h>
+#include "core/trace.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
+#include "core/team.h"
 #include "util/status.h"
 
 static void *segment_address(const symm_team *team, const struct symm_segment *segment)

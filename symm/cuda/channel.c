@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/channel.h"
 #include "cuda/channel_table.h"
 #include "cuda/map.h"
 #include "util/status.h"

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/failure.h"
 #include "cuda/launcher.h"
 #include "cuda/stream_order.h"
 #include "engine/runtime.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/hierarchical.h"
+#include "core/failure.h"
 #include "cuda/channel_table.h"
 #include "cuda/launcher.h"
 #include "util/clock.h"

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/channel.h"
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "cuda/stream_order.h"

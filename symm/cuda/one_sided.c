@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/channel.h"
 #include "cuda/launcher.h"
 #include "cuda/stream_order.h"
 #include "util/clock.h"

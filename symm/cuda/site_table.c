@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "core/failure.h"
 #include "cuda/launcher.h"
 
 #define PROBES 16

@@ -2,7 +2,6 @@
 /* stream_order.c - see stream_order.h. */
 #include "cuda/stream_order.h"
 
-#include "call/hierarchical.h"
 #include "cuda/channel.h"
 #include "util/clock.h"
 #include "util/status.h"

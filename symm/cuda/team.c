@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/failure.h"
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "cuda/channel_table.h"

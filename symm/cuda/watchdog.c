@@ -31,6 +31,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/failure.h"
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "engine/runtime.h"

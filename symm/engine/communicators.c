@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/hierarchical.h"
+#include "core/failure.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/team.h"
+#include "core/trace.h"
 #include "engine/runtime.h"
 #include "util/log.h"
 #include "util/status.h"

@@ -5,10 +5,27 @@
  */
 #include <stdio.h>
 
-#include "call/hierarchical.h"
+#include "core/failure.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/status.h"
+
+#define LOOK_SECONDS   0.001
+#define REASON_SECONDS 0.25 /* a member that knows better tells within this time */
+
+static void await_reason(symm_team *team, symm_status status)
+{
+    double until = symm__now() + REASON_SECONDS;
+    char sentence[SYMM_ERROR_BYTES];
+
+    if (!team->wide || status == SYMM_ERR_TIMEOUT)
+        return;
+    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    while (symm__now() < until && symm__engine_stop(team) == SYMM_OK)
+        symm__sleep(LOOK_SECONDS);
+    if (symm__team_failed(team) == SYMM_OK)
+        (void)symm__fail_quiet(status, sentence);
+}
 
 struct symm_engine_request symm__engine_request(const struct symm_args *args)
 {
@@ -79,7 +96,7 @@ symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm
     if (status == SYMM_OK) {
         status = team->ctx->engine->ops->run(comm, requests, count, NULL, &wait);
         if (status != SYMM_OK) {
-            symm__wide_reason(team, status);
+            await_reason(team, status);
             status = symm__engine_failed(team, status, what, site);
         }
     }

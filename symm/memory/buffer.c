@@ -6,11 +6,14 @@
  * those. A buffer that no rendezvous has covered can be freed and placed anew at once; one
  * that peers have mapped is reused only behind the next rendezvous.
  */
+#include "memory/buffer.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
 #include "core/device_ops.h"
+#include "core/segments.h"
+#include "core/team.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/status.h"

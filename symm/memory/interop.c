@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
+#include "core/team.h"
+#include "memory/buffer.h"
 #include "memory/interop.h"
 #include "util/status.h"
 

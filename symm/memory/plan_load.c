@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/segments.h"
 #include "memory/team_plan.h"
 #include "util/options.h"
 #include "util/status.h"

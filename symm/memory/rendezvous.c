@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/hierarchical.h"
 #include "core/device_ops.h"
+#include "core/failure.h"
+#include "core/segments.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "util/status.h"

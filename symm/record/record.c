@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "call/channel.h"
+#include "core/team.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

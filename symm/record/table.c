@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/team.h"
 #include "record/record.h"
 
 /* Room for one more element; false: memory is exhausted, which is noted. */

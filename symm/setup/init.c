@@ -8,7 +8,7 @@
  * Each step that can fail locally fails before the next exchange, so that every rank learns
  * of it. symm_finalize undoes it in reverse order and waits for nobody.
  */
-#include "core/context.h"
+#include "core/team.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,6 +21,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "core/device_ops.h"
+#include "core/failure.h"
 #include "core/shared_memory.h"
 #include "cuda/backend.h"
 #include "engine/runtime.h"
@@ -28,24 +29,14 @@
 #include "record/record.h"
 #include "setup/cost_table_load.h"
 #include "setup/handshake.h"
+#include "setup/settings.h"
+#include "setup/team_object.h"
+#include "setup/thread_group.h"
 #include "symm/device.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
-
-symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
-{
-    if (!ctx)
-        return symm__fail(SYMM_ERR_INVALID, "%s: the context is NULL", function);
-    if (*ctx->own_process != 1)
-        return symm__fail(
-            SYMM_ERR_FORKED,
-            "%s: the context of rank %d belongs to the parent of this process; "
-            "call symm_init in the process that uses it",
-            function, ctx->rank);
-    return SYMM_OK;
-}
 
 /* A page that a forked child sees as zero, so that the check costs one load. */
 static symm_status own_process_create(symm_ctx *ctx)
@@ -68,162 +59,6 @@ static void own_process_destroy(symm_ctx *ctx)
 {
     if (ctx->own_process)
         munmap((void *)(uintptr_t)ctx->own_process, (size_t)sysconf(_SC_PAGESIZE));
-}
-
-/* Which job: the caller's word, else the launcher's. */
-static symm_status take_job(symm_ctx *ctx, const symm_config *config)
-{
-    struct symm_job *job = &ctx->job;
-
-    if (config->world_size == 0 && !config->group) {
-        if (config->rank != 0 || config->local_rank != 0 || config->local_size != 0)
-            return symm__fail(SYMM_ERR_INVALID,
-                              "symm_config: rank %d, local_rank %d and local_size %d "
-                              "without world_size; set it, or leave all of them to the "
-                              "launcher's variables",
-                              config->rank, config->local_rank, config->local_size);
-        return symm__job_detect(job);
-    }
-    if (config->world_size < 1 || config->rank < 0 ||
-        config->rank >= config->world_size)
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "symm_config: rank %d of world_size %d; a rank is 0 to size - 1",
-            config->rank, config->world_size);
-    if (config->local_rank < 0 || config->local_size < 0 ||
-        config->local_size > config->world_size ||
-        config->local_rank >=
-            (config->local_size ? config->local_size : config->world_size))
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_config: local_rank %d of local_size %d; a rank is 0 to "
-                          "size - 1, and local_size is at most world_size, %d",
-                          config->local_rank, config->local_size, config->world_size);
-    if (config->job_id && !*config->job_id)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_config: job_id is empty; it names the job's meeting, "
-                          "and is NULL if bootstrap or group do");
-    if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
-        !config->group)
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "symm_config: world_size %d needs job_id, bootstrap or group, by "
-            "which the ranks meet",
-            config->world_size);
-    job->rank = config->rank;
-    job->size = config->world_size;
-    job->local_rank = config->local_size > 0 ? config->local_rank : config->rank;
-    job->local_size = config->local_size > 0 ? config->local_size : config->world_size;
-    snprintf(job->source, sizeof(job->source), "config");
-    snprintf(job->key, sizeof(job->key), "config:%s",
-             config->job_id ? config->job_id : "");
-    return SYMM_OK;
-}
-
-static symm_status check_job(const struct symm_job *job)
-{
-    if (job->size > SYMM_MAX_RANKS)
-        return symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
-                          job->size, SYMM_MAX_RANKS);
-    return SYMM_OK;
-}
-
-static symm_status take_sizes(symm_ctx *ctx, const symm_config *config)
-{
-    size_t granule = ctx->granularity;
-    symm_status status = SYMM_OK;
-
-    ctx->stride = config->heap_bytes;
-    if (ctx->stride == 0)
-        status = symm__option_bytes(SYMM_OPTION_HEAP_BYTES, &ctx->stride);
-    if (status != SYMM_OK)
-        return status;
-    ctx->team_bytes = config->team_bytes;
-    if (ctx->team_bytes == 0)
-        status = symm__option_bytes(SYMM_OPTION_TEAM_BYTES, &ctx->team_bytes);
-    if (status != SYMM_OK)
-        return status;
-    if (config->team_bytes == 0 && ctx->team_bytes > ctx->stride / 4)
-        /* the default's: a small heap still gets two teams */
-        ctx->team_bytes = ctx->stride / 4 / granule * granule;
-    if (ctx->stride % (2 * granule) != 0 || ctx->stride < 16 * granule ||
-        ctx->stride > ((size_t)1 << 44) || ctx->team_bytes % granule != 0 ||
-        ctx->team_bytes < 2 * granule || ctx->team_bytes > ctx->stride / 2)
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "heap_bytes %zu and team_bytes %zu: the heap is a multiple of %zu, "
-            "at least %zu and at most 16 TiB, a team's part a multiple of %zu and "
-            "at most half of it",
-            ctx->stride, ctx->team_bytes, 2 * granule, 16 * granule, granule);
-    return SYMM_OK;
-}
-
-static symm_status take_isa(symm_ctx *ctx)
-{
-    const char *name = symm__option(SYMM_OPTION_ISA);
-
-    ctx->isa = symm__isa_best();
-    if (!name)
-        return SYMM_OK;
-    for (int isa = 0; isa < SYMM_ISA_COUNT; isa++)
-        if (strcmp(name, symm__isa_name((enum symm_isa)isa)) == 0 &&
-            symm__isa_usable((enum symm_isa)isa)) {
-            ctx->isa = (enum symm_isa)isa;
-            return SYMM_OK;
-        }
-    return symm__fail(
-        SYMM_ERR_INVALID,
-        "SYMM_ISA '%s' is not usable here; c always is, and this processor's "
-        "best is %s",
-        name, symm__isa_name(symm__isa_best()));
-}
-
-static symm_status take_queue_timeout(symm_ctx *ctx)
-{
-    ctx->queue_timeout = -1;
-    return symm__option(SYMM_OPTION_QUEUE_TIMEOUT)
-               ? symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &ctx->queue_timeout)
-               : SYMM_OK;
-}
-
-double symm__queue_limit(const symm_ctx *ctx, double deadline)
-{
-    const double limit =
-        ctx->queue_timeout < 0 ? SYMM_QUEUE_DEADLINES * deadline : ctx->queue_timeout;
-
-    if (ctx->queue_timeout == 0)
-        return INFINITY;
-    return limit > deadline ? limit : deadline;
-}
-
-static symm_status take_settings(symm_ctx *ctx, const symm_config *config)
-{
-    int64_t spin, start = config->epoch_start;
-    symm_status status = SYMM_OK;
-
-    ctx->deadline = config->deadline;
-    if (!(config->deadline >= 0) || !(config->deadline <= SYMM_LONGEST_SECONDS))
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "symm_config: deadline is %g; it is a number of seconds up to %g, "
-            "0 for the default",
-            config->deadline, SYMM_LONGEST_SECONDS);
-    if (config->deadline == 0)
-        status = symm__option_seconds(SYMM_OPTION_DEADLINE, &ctx->deadline);
-    if (status == SYMM_OK)
-        status = take_queue_timeout(ctx);
-    if (status == SYMM_OK)
-        status = symm__option_integer(SYMM_OPTION_SPIN, 0, 1000000000, &spin);
-    if (status == SYMM_OK && start == 0)
-        status = symm__option_integer(SYMM_OPTION_EPOCH_START, 0, UINT32_MAX, &start);
-    if (status == SYMM_OK)
-        status = take_isa(ctx);
-    if (status == SYMM_OK)
-        status = take_sizes(ctx, config);
-    if (status != SYMM_OK)
-        return status;
-    ctx->spin = (uint32_t)spin;
-    ctx->epoch_start = (uint32_t)start;
-    return SYMM_OK;
 }
 
 static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops,
@@ -380,12 +215,6 @@ static struct symm_control *control_of(const symm_ctx *ctx, int rank)
                                            (size_t)rank * SYMM_CONTROL_BYTES);
 }
 
-/* Of a rank's control page there are so many bytes. */
-static size_t control_bytes(const symm_ctx *ctx)
-{
-    return ctx->calls ? SYMM_CONTROL_BYTES : SYMM_CONTROL_HOST_BYTES;
-}
-
 /* Address space for all ranks: heaps, and control pages. */
 static symm_status open_space(symm_ctx *ctx)
 {
@@ -411,7 +240,8 @@ static symm_status open_control(symm_ctx *ctx)
     symm_status status;
 
     control = control_of(ctx, ctx->rank);
-    status = symm__shared_create(control, control_bytes(ctx), &ctx->control_handle);
+    status =
+        symm__shared_create(control, symm__control_bytes(ctx), &ctx->control_handle);
     if (status != SYMM_OK)
         return status;
     control->magic = SYMM_CONTROL_MAGIC;
@@ -444,7 +274,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
     symm_status status;
 
     if (!ctx->group) {
-        status = symm__shared_map(parcel->fds[0], control, control_bytes(ctx));
+        status = symm__shared_map(parcel->fds[0], control, symm__control_bytes(ctx));
         if (status != SYMM_OK) {
             snprintf(sentence, sizeof(sentence),
                      "rank %d cannot map the control page of rank %d: %s", ctx->rank,
@@ -610,9 +440,9 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     if (status == SYMM_OK)
         status = symm__host_identify(&c->own_host);
     if (status == SYMM_OK)
-        status = take_job(c, config);
+        status = symm__settings_job(c, config);
     if (status == SYMM_OK)
-        status = check_job(&c->job);
+        status = symm__settings_check_job(&c->job);
     if (status == SYMM_OK) {
         c->rank = c->job.rank;
         c->size = c->job.size;
@@ -621,7 +451,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     }
     if (status == SYMM_OK) {
         c->granularity = c->ops->granularity(c->backend);
-        status = take_settings(c, config);
+        status = symm__settings_take(c, config);
     }
     if (status == SYMM_OK)
         status = symm__costs_take(c);
@@ -738,42 +568,4 @@ void symm_finalize(symm_ctx *ctx)
     pthread_mutex_destroy(&ctx->registry);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);
-}
-
-symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
-{
-    symm_status status = symm__ctx_check(ctx);
-    symm_info full;
-
-    if (status != SYMM_OK)
-        return status;
-    if (!info || info->size < sizeof(size_t) || info->size > 4096)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_ctx_info: set info->size to sizeof(symm_info), %zu",
-                          sizeof(full));
-    full = (symm_info){.size = info->size,
-                       .rank = ctx->rank,
-                       .world_size = ctx->size,
-                       .local_rank = ctx->job.local_rank,
-                       .local_size = ctx->job.local_size,
-                       .backend = ctx->ops->name,
-                       .job_source = ctx->job.source,
-                       .isa = symm__isa_name(ctx->isa),
-                       .heap_bytes = ctx->stride,
-                       .granularity = ctx->granularity,
-                       .why_backend = ctx->why_backend,
-                       .machine = ctx->machine,
-                       .hosts = ctx->hosts,
-                       .host = ctx->host_name[ctx->host_of[ctx->rank]]};
-    full.committed_bytes = control_bytes(ctx);
-    pthread_mutex_lock(&ctx->lock);
-    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
-        if (ctx->teams[s]) {
-            full.committed_bytes +=
-                symm__memory_committed(ctx->teams[s]) - ctx->teams[s]->begin;
-            full.scratch_bytes += ctx->teams[s]->scratch_bytes;
-        }
-    pthread_mutex_unlock(&ctx->lock);
-    memcpy(info, &full, info->size < sizeof(full) ? info->size : sizeof(full));
-    return SYMM_OK;
 }

@@ -36,8 +36,11 @@
  */
 #include <stdio.h>
 
-#include "core/context.h"
+#include "core/failure.h"
+#include "core/team.h"
 #include "record/record.h"
+#include "setup/consensus.h"
+#include "setup/team_object.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
@@ -47,15 +50,13 @@
 #define SPLIT_NEVER  0x80000000u /* no colour of a split: part of the new team's uid */
 #define NO_SLOT      SYMM_MAX_TEAMS
 
-enum phase { GATHER, DECIDED, DONE, FAILED };
-
 /* The word, taken apart. GATHER names the proposer of the attempt before. */
 struct step {
     uint64_t word;
     uint32_t attempt;
     int proposer;    /* team rank */
     uint32_t phases; /* the last of this attempt and of those before: 2 bits each */
-    enum phase phase;
+    enum symm_consensus_phase phase;
 };
 
 struct shrink {
@@ -69,56 +70,6 @@ struct shrink {
 };
 
 /* ---- The word ------------------------------------------------------------------------ */
-
-static uint64_t word_of(const symm_team *team, uint32_t attempt, int proposer,
-                        uint32_t phases)
-{
-    return (uint64_t)team->uid << 32 | (uint64_t)attempt << 16 |
-           (uint64_t)proposer << 8 | (phases & 0xff);
-}
-
-static struct symm_agreement *page_of(const symm_team *team, int member)
-{
-    return &team->ctx->control[team->world_rank[member]]->agreement[team->slot];
-}
-
-/* Does a live team of mine use it, or is it one that was shrunk? */
-static bool is_used(const symm_ctx *ctx, uint32_t board, bool shrunk)
-{
-    uint64_t word =
-        __atomic_load_n(&ctx->control[ctx->rank]->board[board], __ATOMIC_RELAXED);
-
-    for (int t = 0; t < SYMM_MAX_TEAMS; t++)
-        if (ctx->teams[t] && ctx->teams[t]->rank == 0 && ctx->teams[t]->board == board)
-            return true;
-    return !shrunk && (word >> 16 & 0xffff) != 0;
-}
-
-uint64_t symm__shrink_prepare(symm_team *team)
-{
-    symm_ctx *ctx = team->ctx;
-    uint32_t board = 0, tries = 0;
-
-    if (team->rank != 0)
-        return 0;
-    do
-        board = ctx->boards++ % SYMM_BOARDS;
-    while (is_used(ctx, board, tries++ > SYMM_BOARDS));
-    team->board = board;
-    /* Nobody joins before the exchange that follows. */
-    __atomic_store_n(&ctx->control[ctx->rank]->board[board], word_of(team, 0, 0, DONE),
-                     __ATOMIC_RELEASE);
-    return board;
-}
-
-symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards)
-{
-    if (boards[0] >= SYMM_BOARDS)
-        return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed start of a team",
-                          team->world_rank[0]);
-    team->board = (uint32_t)boards[0];
-    return SYMM_OK;
-}
 
 static symm_status left_out(const struct shrink *s)
 {
@@ -161,7 +112,7 @@ static symm_status look(const struct shrink *s, struct step *step)
                           .attempt = (uint32_t)(word >> 16) & 0xffff,
                           .proposer = (int)(word >> 8 & 0xff),
                           .phases = (uint32_t)word & 0xff,
-                          .phase = (enum phase)(word & 3)};
+                          .phase = (enum symm_consensus_phase)(word & 3)};
     if (step->proposer >= team->size || step->attempt + 1 < s->attempt)
         return damaged(s, word);
     return SYMM_OK;
@@ -169,23 +120,28 @@ static symm_status look(const struct shrink *s, struct step *step)
 
 /* How my attempt, which is over, ended. GATHER: by a death, or too long ago to tell, and
  * then the next look finds that the others have gone on. */
-static enum phase ended(const struct shrink *s, const struct step *at)
+static enum symm_consensus_phase ended(const struct shrink *s, const struct step *at)
 {
     uint32_t ago = at->attempt - s->attempt;
-    enum phase phase = ago < 4 ? (enum phase)(at->phases >> 2 * ago & 3) : GATHER;
+    enum symm_consensus_phase phase =
+        ago < 4 ? (enum symm_consensus_phase)(at->phases >> 2 * ago & 3)
+                : SYMM_CONSENSUS_GATHER;
 
-    return phase == DECIDED ? GATHER : phase; /* only a death goes on from there */
+    return phase == SYMM_CONSENSUS_DECIDED
+               ? SYMM_CONSENSUS_GATHER
+               : phase; /* only a death goes on from there */
 }
 
 /* Moves the word on, unless somebody has. */
 static void move(const struct shrink *s, const struct step *from, uint32_t attempt,
-                 int proposer, enum phase phase)
+                 int proposer, enum symm_consensus_phase phase)
 {
     uint64_t expected = from->word;
     uint32_t before = attempt == from->attempt ? from->phases & ~3u : from->phases << 2;
 
     (void)__atomic_compare_exchange_n(
-        s->board, &expected, word_of(s->team, attempt, proposer, before | phase), false,
+        s->board, &expected,
+        symm__consensus_word(s->team, attempt, proposer, before | phase), false,
         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
@@ -204,14 +160,14 @@ static bool is_in(uint64_t set, int member)
 static bool has_come(const struct shrink *s, int member)
 {
     /* acquire: pairs with the release in announce; `taken` is older */
-    return __atomic_load_n(&page_of(s->team, member)->joined, __ATOMIC_ACQUIRE) ==
-           mark_of(s);
+    return __atomic_load_n(&symm__consensus_page(s->team, member)->joined,
+                           __ATOMIC_ACQUIRE) == mark_of(s);
 }
 
 static bool has_opened(const struct shrink *s, int member)
 {
-    return __atomic_load_n(&page_of(s->team, member)->opened, __ATOMIC_ACQUIRE) ==
-           mark_of(s);
+    return __atomic_load_n(&symm__consensus_page(s->team, member)->opened,
+                           __ATOMIC_ACQUIRE) == mark_of(s);
 }
 
 static bool is_dead(const symm_team *team, int member)
@@ -257,7 +213,8 @@ static int free_slot(const struct shrink *s, uint64_t set)
 
     for (int m = 0; m < s->team->size; m++)
         if (is_in(set, m))
-            taken |= __atomic_load_n(&page_of(s->team, m)->taken, __ATOMIC_RELAXED);
+            taken |= __atomic_load_n(&symm__consensus_page(s->team, m)->taken,
+                                     __ATOMIC_RELAXED);
     while (slot < SYMM_MAX_TEAMS && (taken >> slot & 1))
         slot++;
     return slot;
@@ -272,14 +229,14 @@ static void propose(const struct shrink *s, const struct step *at, uint64_t set)
     __atomic_store_n(&s->own->set[place], set, __ATOMIC_RELEASE);
     __atomic_store_n(&s->own->slot[place], (uint32_t)free_slot(s, set),
                      __ATOMIC_RELEASE);
-    move(s, at, s->attempt, s->team->rank, DECIDED);
+    move(s, at, s->attempt, s->team->rank, SYMM_CONSENSUS_DECIDED);
 }
 
 /* The set of this attempt, if the word is still as it was; *mine: I am in it. */
 static symm_status read_set(struct shrink *s, const struct step *at, bool *current,
                             bool *mine)
 {
-    const struct symm_agreement *page = page_of(s->team, at->proposer);
+    const struct symm_agreement *page = symm__consensus_page(s->team, at->proposer);
     int place = s->attempt & 1;
     /* acquire: pairs with the release in propose */
     uint64_t set = __atomic_load_n(&page->set[place], __ATOMIC_ACQUIRE);
@@ -335,7 +292,7 @@ static symm_status go_on(struct shrink *s, const struct step *at)
 /* The attempt has been decided or is over: is it mine? *again: the next one is. */
 static symm_status follow(struct shrink *s, const struct step *at, bool *decided)
 {
-    bool next = at->attempt == s->attempt + 1 && at->phase == GATHER;
+    bool next = at->attempt == s->attempt + 1 && at->phase == SYMM_CONSENSUS_GATHER;
     bool current, mine;
     symm_status status;
 
@@ -344,9 +301,9 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
     status = read_set(s, at, &current, &mine);
     if (status != SYMM_OK || !current)
         return status;
-    if (!mine || at->phase == DONE) /* DONE would have needed me */
+    if (!mine || at->phase == SYMM_CONSENSUS_DONE) /* DONE would have needed me */
         return left_out(s);
-    if (ended(s, at) == FAILED)
+    if (ended(s, at) == SYMM_CONSENSUS_FAILED)
         return not_made(s);
     if (next)
         return go_on(s, at);
@@ -375,7 +332,7 @@ static symm_status gather(struct shrink *s)
             status = damaged(s, at.word); /* it changes, but never to what it may be */
         if (status != SYMM_OK)
             return status;
-        if (at.phase != GATHER || at.attempt != s->attempt) {
+        if (at.phase != SYMM_CONSENSUS_GATHER || at.attempt != s->attempt) {
             status = follow(s, &at, &decided);
         } else {
             uint64_t set = gathered(s, &waiting);
@@ -405,14 +362,15 @@ static symm_status begin(struct shrink *s)
         if (at.attempt > s->attempt)
             return left_out(s);
         /* I was there when the attempt before ended, and one change opens mine. */
-        if ((at.phase != DONE && at.phase != FAILED) || symm__now() >= until)
+        if ((at.phase != SYMM_CONSENSUS_DONE && at.phase != SYMM_CONSENSUS_FAILED) ||
+            symm__now() >= until)
             return damaged(s, at.word);
         if (s->attempt > LAST_ATTEMPT)
             return symm__fail(SYMM_ERR_OVERFLOW,
                               "a team was shrunk %u times; shrink the team that "
                               "symm_team_shrink has made",
                               s->attempt);
-        move(s, &at, s->attempt, at.proposer, GATHER);
+        move(s, &at, s->attempt, at.proposer, SYMM_CONSENSUS_GATHER);
     }
 }
 
@@ -450,7 +408,7 @@ static void unmake(struct shrink *s)
 }
 
 /* What is to become of the attempt, as far as I can see; DECIDED: that is not known yet. */
-static enum phase verdict(const struct shrink *s, bool opened, bool late)
+static enum symm_consensus_phase verdict(const struct shrink *s, bool opened, bool late)
 {
     bool all = opened;
 
@@ -458,14 +416,17 @@ static enum phase verdict(const struct shrink *s, bool opened, bool late)
         if (!is_in(s->set, m) || has_opened(s, m))
             continue;
         if (is_dead(s->team, m) && !has_opened(s, m))
-            return GATHER;
+            return SYMM_CONSENSUS_GATHER;
         all = false;
     }
-    return all ? DONE : !opened || late ? FAILED : DECIDED;
+    return all               ? SYMM_CONSENSUS_DONE
+           : !opened || late ? SYMM_CONSENSUS_FAILED
+                             : SYMM_CONSENSUS_DECIDED;
 }
 
 /* Until it is decided how the attempt ends, the same for all. */
-static symm_status conclude(struct shrink *s, bool opened, enum phase *end)
+static symm_status conclude(struct shrink *s, bool opened,
+                            enum symm_consensus_phase *end)
 {
     double until = symm__now() + s->team->ctx->deadline;
 
@@ -474,7 +435,7 @@ static symm_status conclude(struct shrink *s, bool opened, enum phase *end)
     for (;;) {
         struct step at;
         symm_status status = look(s, &at);
-        enum phase want;
+        enum symm_consensus_phase want;
 
         if (status != SYMM_OK)
             return status;
@@ -482,23 +443,23 @@ static symm_status conclude(struct shrink *s, bool opened, enum phase *end)
             return damaged(s, at.word);
         if (at.attempt > s->attempt + 3)
             return left_out(s); /* too long ago to tell how mine ended */
-        if (at.attempt != s->attempt || at.phase != DECIDED) {
+        if (at.attempt != s->attempt || at.phase != SYMM_CONSENSUS_DECIDED) {
             *end = ended(s, &at);
-            if (*end == DONE && !opened) /* which would have needed me */
+            if (*end == SYMM_CONSENSUS_DONE && !opened) /* which would have needed me */
                 return damaged(s, at.word);
-            return *end == GATHER ? go_on(s, &at) : SYMM_OK;
+            return *end == SYMM_CONSENSUS_GATHER ? go_on(s, &at) : SYMM_OK;
         }
         want = verdict(s, opened, symm__now() >= until);
-        if (want == DECIDED)
+        if (want == SYMM_CONSENSUS_DECIDED)
             symm__sleep(LOOK_SECONDS);
         else
-            move(s, &at, want == GATHER ? s->attempt + 1 : s->attempt, at.proposer,
-                 want);
+            move(s, &at, want == SYMM_CONSENSUS_GATHER ? s->attempt + 1 : s->attempt,
+                 at.proposer, want);
     }
 }
 
 /* One attempt. *end: how it ended for all, if the status is SYMM_OK. */
-static symm_status attempt(struct shrink *s, enum phase *end)
+static symm_status attempt(struct shrink *s, enum symm_consensus_phase *end)
 {
     char sentence[SYMM_ERROR_BYTES];
     symm_status status = gather(s), made;
@@ -509,9 +470,9 @@ static symm_status attempt(struct shrink *s, enum phase *end)
     snprintf(sentence, sizeof(sentence), "%s",
              made == SYMM_OK ? "" : symm_last_error());
     status = conclude(s, made == SYMM_OK, end);
-    if (status == SYMM_OK && *end == FAILED)
+    if (status == SYMM_OK && *end == SYMM_CONSENSUS_FAILED)
         status = made == SYMM_OK ? not_made(s) : symm__fail_quiet(made, sentence);
-    if (status != SYMM_OK || *end != DONE)
+    if (status != SYMM_OK || *end != SYMM_CONSENSUS_DONE)
         unmake(s);
     return status;
 }
@@ -541,17 +502,17 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
 {
     uint64_t all = ~UINT64_C(0) >> (64 - team->size);
     struct shrink s = {.team = team,
-                       .own = page_of(team, team->rank),
+                       .own = symm__consensus_page(team, team->rank),
                        .board =
                            &team->ctx->control[team->world_rank[0]]->board[team->board],
                        .attempt = team->shrinks + 1,
                        .among = team->survivors ? team->survivors & all : all};
-    enum phase end = GATHER;
+    enum symm_consensus_phase end = SYMM_CONSENSUS_GATHER;
     symm_status status = SYMM_OK;
 
     if (!is_in(s.among, team->rank))
         return left_out(&s);
-    while (status == SYMM_OK && end == GATHER) {
+    while (status == SYMM_OK && end == SYMM_CONSENSUS_GATHER) {
         status = begin(&s);
         if (status == SYMM_OK)
             status = attempt(&s, &end);

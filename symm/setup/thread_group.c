@@ -8,8 +8,9 @@
 #include <stdlib.h>
 
 #include "bootstrap/bootstrap.h"
-#include "core/context.h"
 #include "core/shared_memory.h"
+#include "core/team.h"
+#include "setup/thread_group.h"
 #include "util/status.h"
 
 symm_status symm_group_create(int n, symm_group **group)

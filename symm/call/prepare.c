@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/* prepare.c - see prepare.h. */
+#include "call/prepare.h"
+
+#include <string.h>
+
+#include "call/hierarchical.h"
+#include "core/device_ops.h"
+#include "core/failure.h"
+#include "engine/runtime.h"
+#include "memory/team_plan.h"
+#include "select/select.h"
+#include "util/status.h"
+
+#define PLANNED                                                                        \
+    4u /* in a tag, beside SYMM_BARRIER_...: a plan has placed the barriers */
+
+static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
+{
+    *high = (uint32_t)((uint64_t)offset >> 32);
+    *low = (uint32_t)offset;
+}
+
+/* FNV-1a over everything the ranks must agree on; never 0, which means "no word yet". */
+static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
+                         const char *name, uint32_t barriers)
+{
+    const uint8_t *bytes = (const uint8_t *)site;
+    uint64_t hash = 14695981039346656037u ^ team->uid ^ (uint64_t)barriers << 32;
+    uint32_t tag;
+
+    for (size_t i = sizeof(site->tag); i < offsetof(struct symm_site, name); i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    for (; name && *name; name++)
+        hash = (hash ^ (uint8_t)*name) * 1099511628211u;
+    tag = (uint32_t)(hash ^ hash >> 32);
+    return tag ? tag : 1;
+}
+
+/* Whether an algorithm writes into every rank's output. */
+static bool writes_all(enum symm_algorithm algorithm)
+{
+    return algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+           algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT ||
+           algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+}
+
+/* Whether it reads every rank's input. */
+static bool reads_all(enum symm_kind kind, enum symm_algorithm algorithm)
+{
+    switch (algorithm) {
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+        return kind != SYMM_KIND_BROADCAST;
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        return kind == SYMM_KIND_ALL_REDUCE;
+    default:
+        return writes_all(algorithm);
+    }
+}
+
+static void fill_site(const symm_team *team, struct symm_cached *entry,
+                      const struct symm_request *rq, const symm_call *call)
+{
+    struct symm_args *args = &entry->args;
+    struct symm_site *site = &args->site;
+    bool pulls = entry->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
+                 entry->algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL;
+    bool broadcast = rq->kind == SYMM_KIND_BROADCAST;
+
+    site_offset(&site->count_high, &site->count_low, rq->count);
+    site->kind = (uint8_t)rq->kind;
+    site->op = (uint8_t)rq->op;
+    site->dtype = (uint8_t)rq->dtype;
+    site->algorithm = (uint8_t)entry->algorithm;
+    site->root = rq->root;
+    site_offset(&site->in_high, &site->in_low,
+                reads_all(rq->kind, entry->algorithm)
+                    ? args->in_offset - (size_t)team->rank * args->in_step
+                    : SIZE_MAX);
+    /* in_step: an in-place gather reads peers at other places than one that is not */
+    site_offset(&site->out_high, &site->out_low,
+                writes_all(entry->algorithm) || (pulls && (broadcast || args->in_step))
+                    ? args->out_offset
+                    : SIZE_MAX);
+    symm__site_name_set(site->name, call->site);
+    site->tag =
+        site_tag(team, site, call->site, entry->planned ? PLANNED | args->barriers : 0);
+}
+
+uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
+                           const symm_call *call, const struct symm_checked *checked)
+{
+    struct symm_site site = {.kind = (uint8_t)rq->kind,
+                             .op = (uint8_t)rq->op,
+                             .dtype = (uint8_t)rq->dtype,
+                             .root = rq->root};
+
+    site_offset(&site.count_high, &site.count_low, rq->count);
+    /* In place, all_gather's inputs and reduce_scatter's outputs differ by rank. */
+    if (rq->kind != SYMM_KIND_BROADCAST && rq->kind != SYMM_KIND_ALL_GATHER)
+        site_offset(&site.in_high, &site.in_low,
+                    checked->in_symmetric ? checked->in_offset : SIZE_MAX);
+    if (rq->kind != SYMM_KIND_REDUCE_SCATTER)
+        site_offset(&site.out_high, &site.out_low,
+                    checked->out_symmetric ? checked->out_offset : SIZE_MAX);
+    return site_tag(team, &site, call->site, 0);
+}
+
+/* The barrier at a put's site is the put's entry barrier, a collective is the site's op. */
+static symm_status find_planned(const symm_team *team, const struct symm_request *rq,
+                                const symm_call *call, struct symm_cached *entry)
+{
+    const struct symm_plan_site *planned = symm__plan_find(team, call->site);
+    symm_status status = SYMM_OK;
+
+    if (rq->kind == SYMM_KIND_BARRIER) {
+        entry->left_out = planned && planned->op->algorithm == SYMM_ALGORITHM_PUT &&
+                          !planned->op->entry_barrier;
+        return SYMM_OK;
+    }
+    if (!planned) {
+        status = symm__plan_refuse(team, symm__kind_name(rq->kind), call->site,
+                                   symm__request_reads(team, rq) ? rq->in : NULL);
+        return status == SYMM_OK ? symm__plan_refuse(team, symm__kind_name(rq->kind),
+                                                     call->site, rq->out)
+                                 : status;
+    }
+    if (planned->op->algorithm == SYMM_ALGORITHM_PUT)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "plan '%s' has a put at '%s', and the call is %s; give each "
+                          "call site a name of its own",
+                          planned->plan->path, call->site, symm__kind_name(rq->kind));
+    if (call->algorithm &&
+        strcmp(call->algorithm, symm_algorithm_name(planned->op->algorithm)) != 0)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s at '%s' forces %s, and plan '%s' relies on %s there; leave "
+            "the algorithm to the plan, or make it by symm-plan plan "
+            "--algorithm",
+            symm__kind_name(rq->kind), call->site, call->algorithm, planned->plan->path,
+            symm_algorithm_name(planned->op->algorithm));
+    entry->planned = planned;
+    return SYMM_OK;
+}
+
+/* A plan of sizes up to a bound: each rank sees for itself that the call is too large. */
+static symm_status check_bound(const symm_team *team, const struct symm_request *rq,
+                               const struct symm_plan_site *site)
+{
+    const size_t bytes = rq->count * symm_dtype_size(rq->dtype) *
+                         symm__request_in_blocks(rq, team->size);
+
+    return site->op->up_to > 0 && bytes > site->op->up_to
+               ? symm__plan_too_large(site, symm__kind_name(rq->kind), bytes)
+               : SYMM_OK;
+}
+
+/* Algorithm and barriers, by the plan or by choice. */
+static symm_status choose(const symm_team *team, const struct symm_request *rq,
+                          const symm_call *call, const struct symm_question *question,
+                          struct symm_cached *entry)
+{
+    struct symm_answer answer;
+    symm_status status = find_planned(team, rq, call, entry);
+
+    if (status != SYMM_OK)
+        return status;
+    if (entry->planned) {
+        const symm_plan_op *op = entry->planned->op;
+
+        entry->args.barriers = (op->entry_barrier ? SYMM_BARRIER_ENTRY : 0) |
+                               (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
+        status = check_bound(team, rq, entry->planned);
+        if (status == SYMM_OK)
+            status =
+                symm__choose_planned(question, op->algorithm, op->up_to > 0, &answer,
+                                     &entry->args.barriers, &entry->extra);
+    } else {
+        status = symm__choose(question, &answer);
+        if (status == SYMM_OK)
+            entry->estimate = symm__estimate(question, answer.algorithm);
+    }
+    if (status != SYMM_OK)
+        return status;
+    entry->algorithm = answer.algorithm;
+    entry->reason = entry->left_out
+                        ? "the plan orders the put of this site without it: nothing ran"
+                        : answer.reason;
+    return SYMM_OK;
+}
+
+static void take_host_kernel(const symm_team *team, const struct symm_request *rq,
+                             struct symm_cached *entry)
+{
+    struct symm_args *args = &entry->args;
+
+    args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
+    if (entry->algorithm == SYMM_ALGORITHM_ENGINE) {
+        entry->kernel = entry->planned ? symm__k_planned : symm__k_engine;
+        args->body = symm__k_engine;
+        return;
+    }
+    if (!entry->planned && !entry->left_out) {
+        entry->kernel = symm__host_kernel(rq->kind, entry->algorithm, args->bytes);
+        return;
+    }
+    entry->kernel = symm__k_planned;
+    args->body = entry->left_out
+                     ? NULL
+                     : symm__host_body(rq->kind, entry->algorithm, args->bytes);
+}
+
+/* What is launched for the entry; in front of an engine's operation a barrier with the
+ * call's own tag, by which ranks find out who else comes. */
+static symm_status take_launch(struct symm_lane *lane, const struct symm_cached *entry,
+                               size_t index, const struct symm_question *question)
+{
+    struct symm_question barrier = *question;
+    struct symm_cached announced = *entry;
+    struct symm_answer answer;
+    symm_status status;
+
+    if (entry->algorithm != SYMM_ALGORITHM_ENGINE)
+        return lane->team->calls->prepare(lane, entry, index, question);
+    barrier.kind = SYMM_KIND_BARRIER;
+    barrier.bytes = 0;
+    barrier.forced = NULL;
+    status = symm__choose(&barrier, &answer);
+    if (status != SYMM_OK)
+        return status;
+    announced.algorithm = answer.algorithm;
+    announced.args.count = announced.args.bytes = 0;
+    announced.args.in = announced.args.out = NULL;
+    return lane->team->calls->prepare(lane, &announced, index, &barrier);
+}
+
+symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request *rq,
+                               const symm_call *call,
+                               const struct symm_checked *checked, size_t index,
+                               struct symm_cached *entry)
+{
+    symm_team *team = lane->team;
+    struct symm_args *args = &entry->args;
+    struct symm_question question = {.kind = rq->kind,
+                                     .forced = call->algorithm,
+                                     .numerics = call->numerics,
+                                     .dtype = rq->dtype,
+                                     .op = rq->op,
+                                     .size = team->size,
+                                     .costs = team->ctx->costs};
+    struct symm_checked own;
+    symm_status status = SYMM_OK;
+
+    memset(entry, 0, sizeof(*entry));
+    if (!checked) {
+        status = symm__request_check(team, rq, &own);
+        checked = &own;
+    }
+    if (status != SYMM_OK)
+        return status;
+    question.bytes = checked->bytes;
+    question.overlap = checked->overlap;
+    question.in_symmetric = checked->in_symmetric;
+    question.out_symmetric = checked->out_symmetric;
+    args->in_offset = checked->in_offset;
+    args->out_offset = checked->out_offset;
+    if (team->calls)
+        team->calls->describe(lane, args, &question);
+    symm__engine_describe(team, rq->root, &question);
+    status = team->wide ? symm__wide_choose(team, &question, entry)
+                        : choose(team, rq, call, &question, entry);
+    if (status != SYMM_OK)
+        return status;
+    args->in = rq->in;
+    args->out = rq->out;
+    args->count = rq->count;
+    args->element = symm_dtype_size(rq->dtype);
+    args->bytes = question.bytes;
+    args->root = rq->root;
+    args->in_step =
+        rq->kind == SYMM_KIND_ALL_GATHER && question.overlap ? args->bytes : 0;
+    fill_site(team, entry, rq, call);
+    if (team->wide) {
+        entry->kernel = symm__k_wide;
+    } else if (team->calls) {
+        status = take_launch(lane, entry, index, &question);
+        if (status != SYMM_OK)
+            return status;
+    } else {
+        take_host_kernel(team, rq, entry);
+    }
+    entry->forced = call->algorithm != NULL;
+    entry->numerics = call->numerics;
+    /* A site's name longer than the entry's is compared by nobody: check anew each time. */
+    entry->generation = !call->site || strlen(call->site) < SYMM_SITE_NAME_BYTES
+                            ? __atomic_load_n(&team->ctx->generation, __ATOMIC_RELAXED)
+                            : 0;
+    return SYMM_OK;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * prepare.h - a call's entry in its channel's cache: algorithm, barriers, kernel, arguments,
+ * site. All of it is the same on all ranks that make the same call.
+ */
+#ifndef SYMM_CALL_PREPARE_H
+#define SYMM_CALL_PREPARE_H
+
+#include "call/request.h"
+
+/* By what a stream's first call is known on all members: site, shape, and where the arrays
+ * are if they are symmetric, but no algorithm, which may depend on the channel. */
+uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
+                           const symm_call *call, const struct symm_checked *checked);
+/* Checks a call for the first time, unless it was (checked; else NULL), and fills the entry
+ * that serves it from then on. */
+symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request *rq,
+                               const symm_call *call,
+                               const struct symm_checked *checked, size_t index,
+                               struct symm_cached *entry) SYMM_MUST_CHECK;
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * slow_wait.h - waits that are not met within their polls.
+ */
+#ifndef SYMM_CALL_SLOW_WAIT_H
+#define SYMM_CALL_SLOW_WAIT_H
+
+#include "core/team.h"
+
+symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *args,
+                             int peer);
+void symm__wait_rouse(struct symm_state *state, struct symm_slot *own);
+symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
+                              uint32_t tag, const char *site, double deadline);
+void symm__wait_wake(uint64_t *word); /* all that sleep on the word's low half */
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream.h - what calls and handles need of streams.
+ */
+#ifndef SYMM_CALL_STREAM_H
+#define SYMM_CALL_STREAM_H
+
+#include "core/context.h"
+
+/* Queues the task on the stream; runs it at once on the host's default stream. */
+symm_status symm__stream_push(symm_ctx *ctx, void *stream,
+                              struct symm_task *task) SYMM_MUST_CHECK;
+/*
+ * *span: the caller's time, else the default: that in which a queued call begins, and on CUDA
+ * also that in which it ends, since the host does not see its beginning. NaN is
+ * SYMM_ERR_INVALID.
+ */
+symm_status symm__take_seconds(const symm_ctx *ctx, const char *what, double seconds,
+                               double *span) SYMM_MUST_CHECK;
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* context.c - see context.h. */
+#include "core/context.h"
+
+#include <math.h>
+
+#include "util/status.h"
+
+symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
+{
+    if (!ctx)
+        return symm__fail(SYMM_ERR_INVALID, "%s: the context is NULL", function);
+    if (*ctx->own_process != 1)
+        return symm__fail(
+            SYMM_ERR_FORKED,
+            "%s: the context of rank %d belongs to the parent of this process; "
+            "call symm_init in the process that uses it",
+            function, ctx->rank);
+    return SYMM_OK;
+}
+
+double symm__queue_limit(const symm_ctx *ctx, double deadline)
+{
+    const double limit =
+        ctx->queue_timeout < 0 ? SYMM_QUEUE_DEADLINES * deadline : ctx->queue_timeout;
+
+    if (ctx->queue_timeout == 0)
+        return INFINITY;
+    return limit > deadline ? limit : deadline;
+}
+
+int symm__stream_index(const symm_ctx *ctx, const void *stream)
+{
+    for (int i = 0; i < SYMM_MAX_STREAMS; i++)
+        /* relaxed: only compared; what the caller knows of the stream orders its use */
+        if (stream && __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED) == stream)
+            return i;
+    return -1;
+}

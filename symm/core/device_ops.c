@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* device_ops.c - what is asked of a team and answered by its device. */
+#include "core/device_ops.h"
+
+#include "util/status.h"
+
+int symm__lane_find(symm_team *team, const void *stream)
+{
+    int found = SYMM_CHANNELS;
+
+    if (team->calls && !team->wide)
+        return team->calls->channel_of(team, stream);
+    if (!stream)
+        return 0;
+    for (int i = 1; i < SYMM_HOST_CHANNELS; i++)
+        if (team->lane[i].stream == stream)
+            found = i;
+    return found;
+}
+
+symm_status symm_team_device(symm_team *team, const void **device_team)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!device_team)
+        return symm__fail(SYMM_ERR_INVALID, "symm_team_device: device_team is NULL");
+    if (team->wide)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "symm_team_device: the team's ranks are on %d hosts, and device "
+            "code reaches those of one; split it by host",
+            team->wide->hosts);
+    if (team->calls)
+        return team->calls->team_device(team, device_team);
+    if (team->size > SYMM_DEVICE_RANKS)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "symm_team_device: the team has %d ranks; struct "
+                          "symm_device_team holds up to %d; split it",
+                          team->size, SYMM_DEVICE_RANKS);
+    pthread_mutex_lock(&team->ctx->lock); /* two threads may ask for the first time */
+    symm__team_describe(team);
+    pthread_mutex_unlock(&team->ctx->lock);
+    *device_team = &team->device;
+    return SYMM_OK;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * failure.h - how a failure of a team becomes known: on this rank, to its peers, to other hosts.
+ *
+ * The first failure is kept; it is written to this rank's control page, where peers on this
+ * host find it, and sent to the members on other hosts as a notice on their sockets
+ * (oob/exchange.h). The death of a rank on another host is seen by the hang-up of its socket; a
+ * rank that finalizes says so first and is not taken for dead. A team that has failed stays so.
+ */
+#ifndef SYMM_CORE_FAILURE_H
+#define SYMM_CORE_FAILURE_H
+
+#include "core/team.h"
+
+/* Marks the team failed for this rank and tells its members; returns status. */
+symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
+                            ...) __attribute__((format(printf, 3, 4)));
+/* The failure of a failed team, as this thread's error. */
+symm_status symm__team_failed(const symm_team *team);
+/* Has this member reported a failure of this team? Then it is this rank's too. */
+symm_status symm__team_record_of(symm_team *team, int member);
+/* Keeps a call site's name. A longer one than fits ends in "~" and 8 digits of its hash, so
+ * that long names that begin alike differ. NULL: none. */
+void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site);
+/* "site 'x'", "a site without a name". */
+const char *symm__site_name_text(const char *site, char *text, size_t bytes);
+/* "'name' (all_reduce sum of 8 float32, ll_push) step 3" */
+const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,
+                            size_t bytes);
+/* Copies a peer's site and makes its name printable. */
+void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
+/* Of a team over several hosts: has a rank of another host died, or told that the team has
+ * failed? Then it has, here. Looks at most once a millisecond. */
+symm_status symm__wide_look(symm_team *team);
+
+#endif

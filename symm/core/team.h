@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * team.h - a team: its members, its range of the heap with segments and buffers, its channels.
+ *
+ * A team's range holds its pad, on a device its kernels' scratch, then its heap. A channel is
+ * what the calls of one stream share: counters and words in every member's pad, and the calls
+ * that were checked before. A team over several hosts also has the team of its ranks on this
+ * host, and a communicator across hosts: struct symm_wide.
+ * `lanes` guards channels while calls are queued; ctx->lock guards all else but what is
+ * marked atomic.
+ */
+#ifndef SYMM_CORE_TEAM_H
+#define SYMM_CORE_TEAM_H
+
+#include "core/context.h"
+#include "core/heap.h"
+#include "kernels/launch.h"
+
+/* Committed memory of this rank, and its peers' beside it. */
+struct symm_segment {
+    size_t offset, bytes; /* in the heap */
+    int handle;           /* kept until all peers have it, then -1 */
+};
+
+/* A buffer: one for each alloc_id, or one for each anonymous allocation. */
+struct symm_buffer {
+    symm_team *team;
+    uint64_t alloc_id;
+    size_t offset, bytes;
+    bool held;                              /* the caller has it, */
+    bool exported;                          /* or its DLPack tensor */
+    bool shared;                            /* a rendezvous has covered it */
+    bool planned;                           /* its place is in the plan's arena */
+    struct symm_registration *registration; /* NULL: memory of the heap; owned */
+    symm_dtype dtype;
+    int ndim;
+    int64_t shape[16], stride[16];
+};
+
+/* A call that was checked once: the same arguments again take the short way. */
+struct symm_cached {
+    uint32_t generation; /* of the context; 0 = empty */
+    uint32_t numerics;
+    bool forced; /* the caller named the algorithm */
+    enum symm_algorithm algorithm;
+    const char *reason; /* of the choice */
+    struct symm_estimate estimate;
+    /* The op of a plan that the call is, and the barriers among args.barriers that its
+     * kernel does not have; NULL: none, and both barriers are made. */
+    const struct symm_plan_site *planned;
+    uint32_t extra;
+    bool left_out; /* the entry barrier of a put: the plan does without, nothing runs */
+    symm_kernel_fn kernel;
+    struct symm_args args;
+};
+
+/* A stream's own part of a team's pad. */
+struct symm_lane {
+    struct symm_state state;
+    symm_team *team;
+    int index;                  /* 0: the NULL stream's */
+    void *stream;               /* whose it is; NULL: nobody's yet */
+    double deadline;            /* seconds, of the call that runs */
+    double stalled;             /* when the first wait of that call stalled, */
+    bool has_stalled;           /* if one has */
+    struct symm_cached *cached; /* [SYMM_SITES]; owned */
+    const struct symm_cached *last;
+    /* Launches on a device: */
+    struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
+    /* Whose the channel is there (cuda/channel.c): */
+    uint64_t stream_id, key;   /* 0: no stream's */
+    uint64_t used;             /* the number of the team's call that used it last */
+    uint64_t capture;          /* id of the last graph that captured a call of it */
+    uint32_t sequence, blocks; /* launches so far, and the last one's blocks */
+    bool captured;             /* the call that runs is captured by a graph */
+    bool held;                 /* by a graph whose end nothing tells */
+    bool named;                /* by symm_call.channel */
+    uint32_t asked;            /* grants of blocks read so far (budget.h) */
+    uint32_t granted;          /* blocks of the last grant; 0: none yet */
+    uint32_t looked;           /* launches when the watcher last looked at the claim */
+    struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
+};
+
+struct symm_wide {
+    symm_team *node; /* the ranks on this host, in order; owned */
+    int hosts;
+    int host[SYMM_MAX_RANKS];   /* by team rank, numbered by their lowest rank */
+    int local[SYMM_MAX_RANKS];  /* by team rank: its rank in its host's part */
+    int sizes[SYMM_MAX_RANKS];  /* by host */
+    int leader[SYMM_MAX_RANKS]; /* by host: team rank of its first */
+    int at, here;               /* own host, own rank in its part */
+    bool equal;                 /* hosts have equally many ranks, */
+    bool regular;               /* and rank = host x size + place there */
+    int rail_count;
+    int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
+    double looked;            /* at the ranks of other hosts; with the context locked */
+    void *scratch[SYMM_HOST_CHANNELS]; /* of each lane; owned */
+    size_t scratch_bytes[SYMM_HOST_CHANNELS];
+    void **outgrown; /* device memory that kernels may still use; owned */
+    size_t outgrown_count;
+    uint64_t tickets, served; /* calls that were made, that have run */
+    pthread_mutex_t turn;
+    pthread_cond_t turns;
+};
+
+struct symm_team {
+    symm_ctx *ctx;
+    uint32_t uid;
+    int slot;        /* index of its records in control pages; 0: the world */
+    uint32_t number; /* for people; equal on all members; 0: not agreed on yet */
+    char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
+    int rank, size;
+    int *world_rank;    /* [size]; owned */
+    uint32_t sequence;  /* of exchanges */
+    uint64_t before;    /* tag of the exchange that the next one follows; 0: its own */
+    bool agreed;        /* all members are known to come to the next exchange */
+    bool again;         /* a member that has left the next exchange may come again */
+    uint32_t board;     /* where its agreement on survivors is (team_shrink.c) */
+    uint32_t shrinks;   /* attempts to shrink it that are over, */
+    uint64_t survivors; /* and by bits of team ranks who was left; 0: no attempt yet */
+    size_t begin, end;  /* its range: pad first, scratch, then the heap */
+    size_t scratch_bytes;
+    struct symm_heap heap;
+    size_t extent
+        [SYMM_MAX_RANKS]; /* by team rank: end of its memory that is mapped here */
+    size_t shared;        /* up to here every member's memory is mapped everywhere */
+    struct symm_segment *segments; /* in order of offset; owned */
+    size_t segment_count, segment_capacity;
+    symm_buffer **buffers; /* sorted by alloc_id, then offset; owned */
+    size_t buffer_count, buffer_capacity;
+    struct symm_registration *registrations; /* in order; owned */
+    uint64_t registered;                     /* ever */
+    struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
+    size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
+    struct symm_pad *pad[SYMM_MAX_RANKS]; /* by team rank; NULL: on another host */
+    struct symm_wide *wide; /* its ranks are on several hosts; NULL: on one; owned */
+    bool inner;             /* the part on this host of a wide team, which owns it */
+    struct symm_lane lane[SYMM_CHANNELS];
+    uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
+    int32_t failing;          /* atomic: somebody writes the record */
+    int32_t failed; /* symm_status, atomic; the record below is written before it */
+    pthread_mutex_t lanes; /* guards the lanes of streams while calls are queued */
+    uint64_t lane_uses;    /* CUDA: calls that took a lane */
+    char failure[SYMM_RECORD_BYTES];
+    uint64_t streams; /* host, atomic: by bits, those with calls that take no lane */
+    const char *last_path; /* what a one-sided call did; NULL: see lane */
+    int last_lane;
+    struct symm_team_engine *engine;     /* NULL: calls go to no engine; owned */
+    struct symm_cuda_team *cuda;         /* of the CUDA backend; NULL on the host's */
+    const struct symm_device_ops *calls; /* NULL: kernels run on the host */
+    struct symm_device_team device;      /* as device code sees the team */
+};
+
+symm_status symm__team_check_in(const symm_team *team,
+                                const char *function) SYMM_MUST_CHECK;
+#define symm__team_check(team) symm__team_check_in(team, __func__)
+
+/* Fills team->device with what both backends know, not state and record. At most
+ * SYMM_DEVICE_RANKS members. */
+void symm__team_describe(symm_team *team);
+/* One exchange of the team, counted. */
+symm_status symm__team_exchange(symm_team *team, const char *what, double deadline,
+                                symm_status mine, const void *bytes, size_t bytes_count,
+                                const int *fds, int fds_count,
+                                struct symm_parcel *parcels) SYMM_MUST_CHECK;
+/* Memory of this rank's heap lies in one buffer; what: the call, which: its argument. */
+symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char *which,
+                              const void *ptr, size_t bytes) SYMM_MUST_CHECK;
+/* Is [ptr, ptr + bytes) this rank's memory that all members of `team` have mapped? */
+bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
+                          size_t *offset);
+/* "world", "team 3 [0 2]", "team 'tp' (3) [0 2]"; cut if need be. */
+const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
+/* Has `big` every rank of `small`? */
+bool symm__team_contains(const symm_team *big, const symm_team *small);
+/* Memory for a channel's cache of calls, at its first use. */
+symm_status symm__lane_cache(struct symm_lane *lane) SYMM_MUST_CHECK;
+bool symm__team_spans(const symm_team *team); /* are its ranks on several hosts? */
+/* A one-sided call needs memory that is mapped here. */
+symm_status symm__team_reach(const char *what, const symm_team *team,
+                             int peer) SYMM_MUST_CHECK;
+
+#endif

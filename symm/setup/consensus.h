@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * consensus.h - the word by which the members of a team agree on its survivors
+ * (team_shrink.c), and the page on which each of them says what it proposes.
+ *
+ * The word is in the control page of the team's first member; the place is given when the
+ * team is made, and used for another team only when all others were used.
+ */
+#ifndef SYMM_SETUP_CONSENSUS_H
+#define SYMM_SETUP_CONSENSUS_H
+
+#include "core/team.h"
+
+enum symm_consensus_phase {
+    SYMM_CONSENSUS_GATHER,
+    SYMM_CONSENSUS_DECIDED,
+    SYMM_CONSENSUS_DONE,
+    SYMM_CONSENSUS_FAILED
+};
+
+/* The word of this step: the team's uid, the attempt, the proposer's team rank, the phases. */
+uint64_t symm__consensus_word(const symm_team *team, uint32_t attempt, int proposer,
+                              uint32_t phases);
+/* What a member on this host says of the team. */
+struct symm_agreement *symm__consensus_page(const symm_team *team, int member);
+/* Where a new team's word will be, before its start; only what its first member says
+ * counts. */
+uint64_t symm__shrink_prepare(symm_team *team);
+/* What that was: by team rank. */
+symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards) SYMM_MUST_CHECK;
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/* settings.c - see settings.h. */
+#include "setup/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "util/options.h"
+#include "util/status.h"
+
+/* Which job: the caller's word, else the launcher's. */
+symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
+{
+    struct symm_job *job = &ctx->job;
+
+    if (config->world_size == 0 && !config->group) {
+        if (config->rank != 0 || config->local_rank != 0 || config->local_size != 0)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "symm_config: rank %d, local_rank %d and local_size %d "
+                              "without world_size; set it, or leave all of them to the "
+                              "launcher's variables",
+                              config->rank, config->local_rank, config->local_size);
+        return symm__job_detect(job);
+    }
+    if (config->world_size < 1 || config->rank < 0 ||
+        config->rank >= config->world_size)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: rank %d of world_size %d; a rank is 0 to size - 1",
+            config->rank, config->world_size);
+    if (config->local_rank < 0 || config->local_size < 0 ||
+        config->local_size > config->world_size ||
+        config->local_rank >=
+            (config->local_size ? config->local_size : config->world_size))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_config: local_rank %d of local_size %d; a rank is 0 to "
+                          "size - 1, and local_size is at most world_size, %d",
+                          config->local_rank, config->local_size, config->world_size);
+    if (config->job_id && !*config->job_id)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_config: job_id is empty; it names the job's meeting, "
+                          "and is NULL if bootstrap or group do");
+    if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
+        !config->group)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: world_size %d needs job_id, bootstrap or group, by "
+            "which the ranks meet",
+            config->world_size);
+    job->rank = config->rank;
+    job->size = config->world_size;
+    job->local_rank = config->local_size > 0 ? config->local_rank : config->rank;
+    job->local_size = config->local_size > 0 ? config->local_size : config->world_size;
+    snprintf(job->source, sizeof(job->source), "config");
+    snprintf(job->key, sizeof(job->key), "config:%s",
+             config->job_id ? config->job_id : "");
+    return SYMM_OK;
+}
+
+symm_status symm__settings_check_job(const struct symm_job *job)
+{
+    if (job->size > SYMM_MAX_RANKS)
+        return symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
+                          job->size, SYMM_MAX_RANKS);
+    return SYMM_OK;
+}
+
+static symm_status take_sizes(symm_ctx *ctx, const symm_config *config)
+{
+    size_t granule = ctx->granularity;
+    symm_status status = SYMM_OK;
+
+    ctx->stride = config->heap_bytes;
+    if (ctx->stride == 0)
+        status = symm__option_bytes(SYMM_OPTION_HEAP_BYTES, &ctx->stride);
+    if (status != SYMM_OK)
+        return status;
+    ctx->team_bytes = config->team_bytes;
+    if (ctx->team_bytes == 0)
+        status = symm__option_bytes(SYMM_OPTION_TEAM_BYTES, &ctx->team_bytes);
+    if (status != SYMM_OK)
+        return status;
+    if (config->team_bytes == 0 && ctx->team_bytes > ctx->stride / 4)
+        /* the default's: a small heap still gets two teams */
+        ctx->team_bytes = ctx->stride / 4 / granule * granule;
+    if (ctx->stride % (2 * granule) != 0 || ctx->stride < 16 * granule ||
+        ctx->stride > ((size_t)1 << 44) || ctx->team_bytes % granule != 0 ||
+        ctx->team_bytes < 2 * granule || ctx->team_bytes > ctx->stride / 2)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "heap_bytes %zu and team_bytes %zu: the heap is a multiple of %zu, "
+            "at least %zu and at most 16 TiB, a team's part a multiple of %zu and "
+            "at most half of it",
+            ctx->stride, ctx->team_bytes, 2 * granule, 16 * granule, granule);
+    return SYMM_OK;
+}
+
+static symm_status take_isa(symm_ctx *ctx)
+{
+    const char *name = symm__option(SYMM_OPTION_ISA);
+
+    ctx->isa = symm__isa_best();
+    if (!name)
+        return SYMM_OK;
+    for (int isa = 0; isa < SYMM_ISA_COUNT; isa++)
+        if (strcmp(name, symm__isa_name((enum symm_isa)isa)) == 0 &&
+            symm__isa_usable((enum symm_isa)isa)) {
+            ctx->isa = (enum symm_isa)isa;
+            return SYMM_OK;
+        }
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "SYMM_ISA '%s' is not usable here; c always is, and this processor's "
+        "best is %s",
+        name, symm__isa_name(symm__isa_best()));
+}
+
+static symm_status take_queue_timeout(symm_ctx *ctx)
+{
+    ctx->queue_timeout = -1;
+    return symm__option(SYMM_OPTION_QUEUE_TIMEOUT)
+               ? symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &ctx->queue_timeout)
+               : SYMM_OK;
+}
+
+symm_status symm__settings_take(symm_ctx *ctx, const symm_config *config)
+{
+    int64_t spin, start = config->epoch_start;
+    symm_status status = SYMM_OK;
+
+    ctx->deadline = config->deadline;
+    if (!(config->deadline >= 0) || !(config->deadline <= SYMM_LONGEST_SECONDS))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_config: deadline is %g; it is a number of seconds up to %g, "
+            "0 for the default",
+            config->deadline, SYMM_LONGEST_SECONDS);
+    if (config->deadline == 0)
+        status = symm__option_seconds(SYMM_OPTION_DEADLINE, &ctx->deadline);
+    if (status == SYMM_OK)
+        status = take_queue_timeout(ctx);
+    if (status == SYMM_OK)
+        status = symm__option_integer(SYMM_OPTION_SPIN, 0, 1000000000, &spin);
+    if (status == SYMM_OK && start == 0)
+        status = symm__option_integer(SYMM_OPTION_EPOCH_START, 0, UINT32_MAX, &start);
+    if (status == SYMM_OK)
+        status = take_isa(ctx);
+    if (status == SYMM_OK)
+        status = take_sizes(ctx, config);
+    if (status != SYMM_OK)
+        return status;
+    ctx->spin = (uint32_t)spin;
+    ctx->epoch_start = (uint32_t)start;
+    return SYMM_OK;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * settings.h - what a rank is told before it meets the others: by symm_config, else by the
+ * environment, else by defaults.
+ */
+#ifndef SYMM_SETUP_SETTINGS_H
+#define SYMM_SETUP_SETTINGS_H
+
+#include "core/context.h"
+
+/* Which job: the caller's, else the launcher's. */
+symm_status symm__settings_job(symm_ctx *ctx,
+                               const symm_config *config) SYMM_MUST_CHECK;
+symm_status symm__settings_check_job(const struct symm_job *job) SYMM_MUST_CHECK;
+symm_status symm__settings_take(symm_ctx *ctx,
+                                const symm_config *config) SYMM_MUST_CHECK;
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * team_object.c - see team_object.h. A team over several hosts is made after its local team: the
+ * ranks on this host, which take a slot that is free on all of them.
+ */
+#include "setup/team_object.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "call/channel.h"
+#include "core/device_ops.h"
+#include "core/failure.h"
+#include "core/segments.h"
+#include "engine/runtime.h"
+#include "memory/interop.h"
+#include "memory/team_plan.h"
+#include "setup/consensus.h"
+#include "setup/thread_group.h"
+#include "util/clock.h"
+#include "util/status.h"
+
+#define WORLD_UID 0x776f726cu
+#define NODE_STEP 0x6e6f6465u /* tells the local team from splits */
+
+static void team_range(const symm_ctx *ctx, int slot, size_t *begin, size_t *end)
+{
+    size_t half = ctx->stride / 2;
+
+    if (slot == 0) {
+        *begin = ctx->granularity; /* offset 0 stays unused */
+        *end = half;
+    } else {
+        *begin = half + (size_t)(slot - 1) * ctx->team_bytes;
+        *end = *begin + ctx->team_bytes;
+    }
+}
+
+uint64_t symm__team_slots(const symm_ctx *ctx)
+{
+    uint64_t taken = 0;
+
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++) {
+        size_t begin, end;
+
+        team_range(ctx, s, &begin, &end);
+        if (ctx->teams[s] || end > ctx->stride)
+            taken |= (uint64_t)1 << s;
+    }
+    return taken | (ctx->group ? symm__group_held(ctx->group, ctx->rank) : 0);
+}
+
+symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
+{
+    symm_team *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        goto err_memory;
+    t->ctx = ctx;
+    pthread_mutex_init(&t->lanes, NULL);
+    t->world_rank = calloc((size_t)most, sizeof(*t->world_rank));
+    t->sent = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->sent));
+    t->awaited = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->awaited));
+    if (!t->world_rank || !t->sent || !t->awaited)
+        goto err_team;
+    for (int i = 0; i < SYMM_CHANNELS; i++) {
+        t->lane[i].team = t;
+        t->lane[i].index = i;
+    }
+    *team = t;
+    return SYMM_OK;
+
+err_team:
+    free(t->awaited);
+    free(t->sent);
+    free(t->world_rank);
+    pthread_mutex_destroy(&t->lanes);
+    free(t);
+err_memory:
+    return symm__fail(SYMM_ERR_NOMEM, "no memory for a team of up to %d ranks", most);
+}
+
+static void team_place(symm_team *team, uint32_t uid, int slot, int rank, int size)
+{
+    team->uid = uid;
+    team->slot = slot;
+    team->rank = rank;
+    team->size = size;
+    team_range(team->ctx, slot, &team->begin, &team->end);
+    for (int m = 0; m < SYMM_MAX_RANKS; m++)
+        team->extent[m] = team->begin;
+    team->shared = team->begin;
+}
+
+/* ---- Teams over several hosts -------------------------------------------------------- */
+
+static void find_hosts(const symm_team *team, struct symm_wide *wide)
+{
+    const symm_ctx *ctx = team->ctx;
+
+    for (int m = 0; m < team->size; m++) {
+        int h = 0;
+
+        while (h < wide->hosts && ctx->host_of[team->world_rank[wide->leader[h]]] !=
+                                      ctx->host_of[team->world_rank[m]])
+            h++;
+        if (h == wide->hosts)
+            wide->leader[wide->hosts++] = m;
+        wide->host[m] = h;
+        wide->local[m] = wide->sizes[h]++;
+    }
+    wide->at = wide->host[team->rank];
+    wide->here = wide->local[team->rank];
+    wide->equal = wide->regular = true;
+    for (int h = 0; h < wide->hosts; h++)
+        wide->equal = wide->equal && wide->sizes[h] == wide->sizes[0];
+    for (int m = 0; m < team->size; m++)
+        wide->regular = wide->regular && wide->equal &&
+                        m == wide->host[m] * wide->sizes[0] + wide->local[m];
+    for (int m = 0; m < team->size; m++)
+        if (m == team->rank ||
+            (wide->local[m] == wide->here && (wide->equal || wide->here == 0)))
+            wide->rail[wide->rail_count++] = m;
+}
+
+/* Address ranges that are taken on any of this host's members. */
+static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
+                             double deadline, int *slot)
+{
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    uint64_t mine = symm__team_slots(team->ctx), taken = 0, theirs;
+    symm_status status =
+        symm__team_exchange(team, "the parts of a team on several hosts", deadline,
+                            SYMM_OK, &mine, sizeof(mine), NULL, 0, parcels);
+
+    for (int m = 0; status == SYMM_OK && m < team->size; m++) {
+        if (parcels[m].bytes_count != sizeof(theirs)) {
+            status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed split",
+                                team->world_rank[m]);
+            break;
+        }
+        memcpy(&theirs, parcels[m].bytes, sizeof(theirs));
+        taken |= wide->host[m] == wide->at ? theirs : 0;
+    }
+    symm__parcels_finish(parcels, team->size);
+    for (*slot = 0; *slot < SYMM_MAX_TEAMS && (taken >> *slot & 1) != 0;)
+        ++*slot;
+    return status;
+}
+
+static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
+                             double deadline)
+{
+    symm_ctx *ctx = team->ctx;
+    int world_rank[SYMM_MAX_RANKS], count = 0;
+    symm_team *node;
+    symm_status status;
+
+    if (slot == SYMM_MAX_TEAMS) /* the same on all members of this host */
+        return symm__fail(
+            SYMM_ERR_NOMEM,
+            "no address range of %zu bytes is free on host %s for the part "
+            "of a team that is there; destroy teams, or lower "
+            "SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
+            ctx->team_bytes, ctx->host_name[ctx->host_of[ctx->rank]]);
+    for (int m = 0; m < team->size; m++)
+        if (wide->host[m] == wide->at)
+            world_rank[count++] = team->world_rank[m];
+    status = symm__team_create(ctx, count, &node);
+    if (status != SYMM_OK)
+        return status;
+    node->inner = true;
+    status =
+        symm__team_settle(node, symm__team_uid(team, NODE_STEP, (uint32_t)wide->at),
+                          slot, world_rank, count, deadline);
+    if (status == SYMM_OK)
+        wide->node = node;
+    else
+        symm__team_free(node);
+    return status;
+}
+
+static symm_status local_open(symm_team *team, double deadline)
+{
+    double until = symm__now() + deadline;
+    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_wide *wide;
+    int slot = 0;
+    symm_status status;
+
+    if (!symm__team_spans(team))
+        return SYMM_OK;
+    wide = calloc(1, sizeof(*wide));
+    if (!wide)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team over several hosts");
+    pthread_mutex_init(&wide->turn, NULL);
+    pthread_cond_init(&wide->turns, NULL);
+    team->wide = wide;
+    find_hosts(team, wide);
+    status = find_slot(team, wide, deadline, &slot);
+    if (status != SYMM_OK)
+        return status;
+    status = open_node(team, wide, slot, until - symm__now());
+    status =
+        symm__team_exchange(team, "the start of a team over several hosts",
+                            until - symm__now(), status, NULL, 0, NULL, 0, parcels);
+    symm__parcels_finish(parcels, team->size);
+    if (status == SYMM_OK && team->engine)
+        status = symm__engine_comm_among(team, wide->rail, wide->rail_count,
+                                         until - symm__now(), &team->engine->rail);
+    return status;
+}
+
+static void local_close(symm_team *team)
+{
+    struct symm_wide *wide = team->wide;
+    symm_ctx *ctx = team->ctx;
+
+    if (!wide)
+        return;
+    if (wide->node) {
+        ctx->teams[wide->node->slot] = NULL;
+        symm__team_free(wide->node);
+    }
+    for (int i = 0; i < SYMM_HOST_CHANNELS; i++)
+        ctx->ops->local_free(ctx->backend, wide->scratch[i]);
+    for (size_t i = 0; i < wide->outgrown_count; i++)
+        ctx->ops->local_free(ctx->backend, wide->outgrown[i]);
+    free(wide->outgrown);
+    pthread_cond_destroy(&wide->turns);
+    pthread_mutex_destroy(&wide->turn);
+    free(wide);
+    team->wide = NULL;
+}
+
+/* ---- A team ---------------------------------------------------------------------------- */
+
+void symm__team_free(symm_team *team)
+{
+    const struct symm_device_ops *device;
+
+    if (!team)
+        return;
+    device = team->ctx->calls;
+    symm__interop_forget(team);
+    for (size_t i = 0; i < team->buffer_count; i++)
+        free(team->buffers[i]);
+    free(team->buffers);
+    if (device)
+        device->team_close(team); /* its kernels have left when this returns */
+    symm__engine_team_close(team);
+    local_close(team);
+    symm__plan_close(team);
+    if (device)
+        device->register_close(team);
+    symm__memory_release(team);
+    if (team->ctx->group && team->slot != 0)
+        symm__group_hold(team, -1); /* a split may take the place from here on */
+    symm__heap_finish(&team->heap);
+    for (int i = 0; i < SYMM_CHANNELS; i++)
+        free(team->lane[i].cached);
+    free(team->awaited);
+    free(team->sent);
+    free(team->world_rank);
+    pthread_mutex_destroy(&team->lanes);
+    free(team);
+}
+
+/* Own memory of a new team: its pad, and what kernels on a device need beside it. */
+static symm_status team_memory(symm_team *team)
+{
+    const struct symm_device_ops *device = team->ctx->calls;
+    uint64_t begin = team->begin + SYMM_PAD_BYTES;
+    uint64_t end = device ? device->scratch_end(begin) : begin;
+    symm_status status;
+
+    if (end >= team->end)
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "a team's range of %zu bytes does not hold its pad and the "
+                          "%zu bytes that its kernels need; raise SYMM_TEAM_BYTES and "
+                          "SYMM_HEAP_BYTES",
+                          team->end - team->begin, (size_t)(end - begin));
+    status = symm__memory_grow(team, end);
+    if (status == SYMM_OK)
+        status = symm__heap_init(&team->heap, end, team->end);
+    if (status != SYMM_OK)
+        return status;
+    team->scratch_bytes = (size_t)(end - begin);
+    return device ? device->team_open(team) : SYMM_OK;
+}
+
+/*
+ * From what all members sent: the team's number, above those of all teams that any of them is
+ * or was in, and the place of its agreement on survivors.
+ */
+static symm_status team_adopt(symm_team *team, const uint64_t *sent)
+{
+    uint64_t boards[SYMM_MAX_RANKS];
+    uint32_t highest = 0;
+
+    for (int m = 0; m < team->size; m++) {
+        uint32_t theirs = (uint32_t)(sent[m] >> 32);
+
+        boards[m] = (uint32_t)sent[m];
+        highest = theirs > highest ? theirs : highest;
+    }
+    if (team->slot != 0) {
+        team->number = highest < UINT32_MAX ? highest + 1 : highest;
+        team->ctx->teams_numbered = team->number;
+    }
+    return symm__shrink_adopt(team, boards);
+}
+
+/* Memory, pads, heap: collective over the new team's members. */
+static symm_status team_open(symm_team *team, symm_status mine, double deadline)
+{
+    symm_ctx *ctx = team->ctx;
+    struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
+    uint64_t board;
+    symm_status status;
+
+    /* An earlier team's failure in this slot: nobody of this team has looked yet. */
+    __atomic_store_n(&record->state, SYMM_OK, __ATOMIC_RELAXED);
+    __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
+    board = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;
+    status = mine == SYMM_OK ? team_memory(team) : mine;
+    status = symm__memory_share(team, "the start of a team", deadline, status, board,
+                                team_adopt);
+    if (status != SYMM_OK)
+        return status;
+    for (int m = 0; m < team->size; m++)
+        team->pad[m] = symm__is_far(ctx, team->world_rank[m])
+                           ? NULL
+                           : (struct symm_pad *)(void *)(ctx->base +
+                                                         (size_t)team->world_rank[m] *
+                                                             ctx->stride +
+                                                         team->begin);
+    for (int i = 0; i < SYMM_HOST_CHANNELS; i++) /* the others run on devices */
+        symm__lane_init(&team->lane[i]);
+    return SYMM_OK;
+}
+
+static uint32_t mix(uint32_t hash, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        hash = (hash ^ (value >> (8 * i) & 0xff)) * 16777619u; /* FNV-1a */
+    return hash;
+}
+
+uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
+{
+    uint32_t uid = mix(mix(mix(2166136261u, parent->uid), step), part);
+
+    return uid ? uid : 1;
+}
+
+symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
+                              const int *world_rank, int size, double deadline)
+{
+    symm_ctx *ctx = made->ctx;
+    int rank = 0;
+    symm_status status;
+
+    while (world_rank[rank] != ctx->rank)
+        rank++;
+    team_place(made, uid, slot, rank, size);
+    memcpy(made->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
+    if (ctx->group)
+        symm__group_hold(made, 1);
+    status = team_open(made, SYMM_OK, deadline);
+    if (status != SYMM_OK)
+        return status;
+    ctx->teams[slot] = made;
+    __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
+    status = symm__engine_team_open(made, deadline);
+    if (status == SYMM_OK)
+        status = local_open(made, deadline);
+    if (status != SYMM_OK)
+        ctx->teams[slot] = NULL;
+    return status;
+}
+
+symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double deadline)
+{
+    symm_team *team;
+    symm_status status = symm__team_create(ctx, ctx->size, &team);
+
+    if (status != SYMM_OK)
+        return status;
+    team_place(team, WORLD_UID, 0, ctx->rank, ctx->size);
+    for (int r = 0; r < ctx->size; r++)
+        team->world_rank[r] = r;
+    team->before = SYMM_CONTROL_MAGIC;
+    status = team_open(team, mine, deadline);
+    if (status != SYMM_OK) {
+        symm__team_free(team);
+        return status;
+    }
+    ctx->teams[0] = team;
+    status = symm__engine_team_open(team, deadline);
+    if (status == SYMM_OK)
+        status = local_open(team, deadline);
+    if (status != SYMM_OK) {
+        ctx->teams[0] = NULL;
+        symm__team_free(team);
+    }
+    return status;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * team_object.h - makes a team and ends it: memory, pad, channels, what its backend and its
+ * engine need. The caller decides who its members are (team.c, team_shrink.c).
+ *
+ * The world's range is the first half of the heap. The second half is cut into ranges of
+ * team_bytes; a team's slot (the index of its records in control pages) names its range.
+ */
+#ifndef SYMM_SETUP_TEAM_OBJECT_H
+#define SYMM_SETUP_TEAM_OBJECT_H
+
+#include "core/team.h"
+
+/* An object for up to `most` ranks, without memory or a place in the heap. */
+symm_status symm__team_create(symm_ctx *ctx, int most,
+                              symm_team **team) SYMM_MUST_CHECK;
+/* Gives it members and place, and opens it with them. Collective; with the context locked.
+ * On error the caller frees it. */
+symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
+                              const int *world_rank, int size,
+                              double deadline) SYMM_MUST_CHECK;
+/* The name of a team that comes of `parent`: step and part tell it from the others. */
+uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part);
+uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here */
+
+void symm__team_free(symm_team *team);
+
+/* World team at init; pads of all ranks are mapped on return. `mine`: a failure of mine
+ * before this step, told to all. Collective. */
+symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine,
+                                    double deadline) SYMM_MUST_CHECK;
+
+#endif

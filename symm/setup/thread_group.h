@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * thread_group.h - ranks that are threads of one process.
+ */
+#ifndef SYMM_SETUP_THREAD_GROUP_H
+#define SYMM_SETUP_THREAD_GROUP_H
+
+#include "core/context.h"
+
+/* Gives the rank its sockets and the shared reservation. */
+symm_status symm__group_join(symm_group *group, symm_ctx *ctx,
+                             int *peer_fd) SYMM_MUST_CHECK;
+/* A member begins or ceases to use the memory of all members of its team. */
+void symm__group_hold(symm_team *team, int change);
+uint64_t symm__group_held(symm_group *group,
+                          int rank); /* bit s: somebody holds slot s */
+
+#endif
