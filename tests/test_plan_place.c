@@ -2,7 +2,7 @@
 /*
  * test_plan_place.c - placements: a check of every pair that shares no code with the
  * placer, the true optimum of small problems by trying all orders, the eleven hard
- * instances (tests/data/minimalloc), pins, alignments, large and odd inputs.
+ * instances (tests/data/minimalloc), large and odd inputs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "harness.h"
-#include "pack/pack.h"
 #include "symm/plan.h"
 
 #define MAX_SMALL 6
@@ -33,13 +32,12 @@ static int random_below(int limit)
     return (int)((random_state >> 33) % (uint64_t)limit);
 }
 
-static bool share_time(const struct symm_place_item *a, const struct symm_place_item *b)
+static bool share_time(const symm_pack_item *a, const symm_pack_item *b)
 {
-    return a->span.lower < b->span.upper && b->span.lower < a->span.upper;
+    return a->lower < b->upper && b->lower < a->upper;
 }
 
-static int64_t peak_of(const struct symm_place_item *items, int count,
-                       const int64_t *offsets)
+static int64_t peak_of(const symm_pack_item *items, int count, const int64_t *offsets)
 {
     int64_t peak = 0;
 
@@ -50,14 +48,12 @@ static int64_t peak_of(const struct symm_place_item *items, int count,
 }
 
 /* By comparing every pair. */
-static bool valid(const struct symm_place_item *items, int count,
-                  const int64_t *offsets)
+static bool valid(const symm_pack_item *items, int count, const int64_t *offsets)
 {
     for (int i = 0; i < count; i++) {
         if (items[i].size == 0)
             continue;
-        if (offsets[i] < 0 || offsets[i] % items[i].alignment != 0 ||
-            (items[i].pinned >= 0 && offsets[i] != items[i].pinned))
+        if (offsets[i] < 0)
             return false;
         for (int j = 0; j < i; j++)
             if (items[j].size > 0 && offsets[i] < offsets[j] + items[j].size &&
@@ -68,28 +64,33 @@ static bool valid(const struct symm_place_item *items, int count,
     return true;
 }
 
-static struct symm_place_result place(const struct symm_place_item *items, int count,
-                                      enum symm_place_mode mode, int64_t capacity,
-                                      int64_t *offsets)
-{
-    struct symm_place_options options = {.mode = mode, .capacity = capacity};
-    struct symm_place_result result;
+enum mode {
+    FAST,  /* milliseconds */
+    FIT,   /* any placement within the capacity */
+    SMALL, /* the lowest peak */
+};
 
-    assert_int_equal(symm__place(items, count, &options, offsets, &result), SYMM_OK);
+static symm_pack_result place(const symm_pack_item *items, int count, enum mode mode,
+                              int64_t capacity, int64_t *offsets)
+{
+    symm_pack_options options = {
+        .size = sizeof(options), .fast = mode == FAST, .capacity = capacity};
+    symm_pack_result result = {.size = sizeof(result)};
+
+    assert_int_equal(symm_pack(items, count, &options, offsets, &result), SYMM_OK);
     assert_true(valid(items, count, offsets));
     assert_int_equal(peak_of(items, count, offsets), result.peak);
     assert_int_equal(result.fits, capacity == 0 || result.peak <= capacity);
     return result;
 }
 
-static void refused(const struct symm_place_item *items, int count, symm_status status,
+static void refused(const symm_pack_item *items, int count, symm_status status,
                     const char *says)
 {
-    struct symm_place_options options = {.mode = SYMM_PLACE_SMALL};
-    struct symm_place_result result = {.peak = -7};
+    symm_pack_result result = {.size = sizeof(result), .peak = -7};
     int64_t offsets[4] = {-7, -7, -7, -7};
 
-    assert_int_equal(symm__place(items, count, &options, offsets, &result), status);
+    assert_int_equal(symm_pack(items, count, NULL, offsets, &result), status);
     assert_non_null(strstr(symm_last_error(), says));
     assert_int_equal(result.peak, -7);
     assert_int_equal(offsets[0], -7);
@@ -101,8 +102,8 @@ static void refused(const struct symm_place_item *items, int count, symm_status 
  * Each item at each offset below the best peak, one after the other: slow, and free of
  * any idea of what a good placement looks like.
  */
-static void try_all(const struct symm_place_item *items, int count, int next,
-                    int64_t *offsets, int64_t *best)
+static void try_all(const symm_pack_item *items, int count, int next, int64_t *offsets,
+                    int64_t *best)
 {
     if (next == count) {
         int64_t peak = peak_of(items, count, offsets);
@@ -110,8 +111,7 @@ static void try_all(const struct symm_place_item *items, int count, int next,
         return;
     }
     for (int64_t offset = 0; offset + items[next].size < *best; offset++) {
-        bool clear = offset % items[next].alignment == 0 &&
-                     (items[next].pinned < 0 || items[next].pinned == offset);
+        bool clear = true;
         for (int k = 0; k < next && clear; k++)
             clear = !share_time(&items[k], &items[next]) ||
                     offset >= offsets[k] + items[k].size ||
@@ -123,108 +123,62 @@ static void try_all(const struct symm_place_item *items, int count, int next,
     }
 }
 
-struct shape {
-    bool pins, alignments;
-};
-
-static void make_small(struct shape shape, struct symm_place_item *items, int count)
-{
-    for (int i = 0; i < count; i++) {
-        int a = random_below(8), b = a + 1 + random_below(4);
-        items[i] = (struct symm_place_item){
-            .size = 1 + random_below(4),
-            .alignment = shape.alignments ? 1 + random_below(3) : 1,
-            .pinned = -1,
-            .span = {a, b}};
-        if (shape.pins && random_below(3) == 0)
-            items[i].pinned = random_below(4) * items[i].alignment;
-    }
-}
-
-static bool pins_clash(const struct symm_place_item *items, int count)
-{
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < i; j++)
-            if (items[i].pinned >= 0 && items[j].pinned >= 0 &&
-                share_time(&items[i], &items[j]) &&
-                items[i].pinned < items[j].pinned + items[j].size &&
-                items[j].pinned < items[i].pinned + items[i].size)
-                return true;
-    return false;
-}
-
-static void check_small(struct shape shape, int problems)
-{
-    for (int p = 0; p < problems; p++) {
-        struct symm_place_item items[MAX_SMALL];
-        int64_t offsets[MAX_SMALL], best = 40;
-        struct symm_place_result small, fit;
-        int count = 1 + random_below(MAX_SMALL);
-
-        make_small(shape, items, count);
-        if (pins_clash(items, count)) {
-            refused(items, count, SYMM_ERR_INVALID, "pinned to the same bytes");
-            continue;
-        }
-        try_all(items, count, 0, offsets, &best);
-        small = place(items, count, SYMM_PLACE_SMALL, 0, offsets);
-        assert_true(small.proved);
-        assert_int_equal(small.peak, best);
-        fit = place(items, count, SYMM_PLACE_FIT, best, offsets);
-        assert_true(fit.fits && fit.proved);
-        if (best == 1)
-            continue;
-        fit = place(items, count, SYMM_PLACE_FIT, best - 1, offsets);
-        assert_true(!fit.fits && fit.proved);
-        assert_true(place(items, count, SYMM_PLACE_FAST, 0, offsets).peak >= best);
-    }
-}
-
 static void test_optimum(void **state)
 {
     (void)state;
     random_state = 1;
-    check_small((struct shape){0}, HARNESS_SLOW ? 60 : 300);
-    check_small((struct shape){.alignments = true}, HARNESS_SLOW ? 60 : 300);
-    check_small((struct shape){.pins = true}, HARNESS_SLOW ? 60 : 300);
-    check_small((struct shape){true, true}, HARNESS_SLOW ? 60 : 500);
+    for (int p = 0; p < (HARNESS_SLOW ? 150 : 900); p++) {
+        symm_pack_item items[MAX_SMALL];
+        int64_t offsets[MAX_SMALL], best = 40;
+        symm_pack_result small, fit;
+        int count = 1 + random_below(MAX_SMALL);
+
+        for (int i = 0; i < count; i++) {
+            int a = random_below(8), b = a + 1 + random_below(4);
+            items[i] = (symm_pack_item){a, b, 1 + random_below(4)};
+        }
+        try_all(items, count, 0, offsets, &best);
+        small = place(items, count, SMALL, 0, offsets);
+        assert_true(small.proved);
+        assert_int_equal(small.peak, best);
+        fit = place(items, count, FIT, best, offsets);
+        assert_true(fit.fits && fit.proved);
+        if (best == 1)
+            continue;
+        fit = place(items, count, FIT, best - 1, offsets);
+        assert_true(!fit.fits && fit.proved);
+        assert_true(place(items, count, FAST, 0, offsets).peak >= best);
+    }
 }
 
 /* ---- Larger random problems ------------------------------------------------------ */
 
-static void check_aligned(int count, bool pins)
+static void check_medium(int count)
 {
-    struct symm_place_item *items = calloc((size_t)count, sizeof(*items));
+    symm_pack_item *items = calloc((size_t)count, sizeof(*items));
     int64_t *offsets = calloc((size_t)count, sizeof(*offsets));
 
     assert_true(items && offsets);
     for (int i = 0; i < count; i++) {
         int a = random_below(1000);
-        items[i] = (struct symm_place_item){256 * (1 + random_below(64)),
-                                            1 << random_below(11),
-                                            -1,
-                                            {a, a + 1 + random_below(200)}};
-        if (pins && i % 40 == 0)
-            items[i].pinned = INT64_C(32768) * (i / 40);
+        items[i] = (symm_pack_item){a, a + 1 + random_below(200),
+                                    256 * (1 + random_below(64))};
     }
-    for (int mode = SYMM_PLACE_FAST; mode <= SYMM_PLACE_FIT; mode++) {
-        int64_t fast = place(items, count, SYMM_PLACE_FAST, 0, offsets).peak;
-        struct symm_place_result result =
-            place(items, count, (enum symm_place_mode)mode, fast, offsets);
+    for (int mode = FAST; mode <= FIT; mode++) {
+        int64_t fast = place(items, count, FAST, 0, offsets).peak;
+        symm_pack_result result = place(items, count, (enum mode)mode, fast, offsets);
         assert_true(result.peak <= fast && result.peak >= result.lower_bound);
     }
     free(items);
     free(offsets);
 }
 
-static void test_aligned(void **state)
+static void test_medium(void **state)
 {
     (void)state;
     random_state = 2;
-    for (int k = 0; k < 10; k++) {
-        check_aligned(120, false);
-        check_aligned(120, true);
-    }
+    for (int k = 0; k < 10; k++)
+        check_medium(120);
 }
 
 static void test_large(void **state)
@@ -261,7 +215,7 @@ static void test_large(void **state)
 /* ---- The hard instances ---------------------------------------------------------- */
 
 struct instance {
-    struct symm_place_item items[500];
+    symm_pack_item items[500];
     int64_t offsets[500];
     int count;
 };
@@ -281,7 +235,7 @@ static void load(char name, struct instance *in)
         assert_true(in->count < 500);
         assert_int_equal(
             sscanf(line, "%lld,%lld,%lld,%lld", &id, &lower, &upper, &size), 4);
-        in->items[in->count] = (struct symm_place_item){size, 1, -1, {lower, upper}};
+        in->items[in->count] = (symm_pack_item){lower, upper, size};
     }
     fclose(file);
 }
@@ -295,9 +249,9 @@ static void test_fit(void **state)
     (void)state;
     assert_non_null(in);
     for (const char *name = names; *name; name++) {
-        struct symm_place_result result;
+        symm_pack_result result;
         load(*name, in);
-        result = place(in->items, in->count, SYMM_PLACE_FIT, CAPACITY, in->offsets);
+        result = place(in->items, in->count, FIT, CAPACITY, in->offsets);
         assert_true(result.fits && result.proved);
     }
     free(in);
@@ -312,12 +266,12 @@ static void test_fast(void **state)
     (void)state;
     assert_non_null(in);
     for (char name = 'A'; name <= 'K'; name++) {
-        struct symm_place_result result;
+        symm_pack_result result;
         load(name, in);
-        result = place(in->items, in->count, SYMM_PLACE_FAST, 0, in->offsets);
+        result = place(in->items, in->count, FAST, 0, in->offsets);
         product *= (double)result.peak / (double)result.lower_bound;
         memcpy(first, in->offsets, sizeof(first));
-        place(in->items, in->count, SYMM_PLACE_FAST, 0, in->offsets);
+        place(in->items, in->count, FAST, 0, in->offsets);
         assert_memory_equal(first, in->offsets,
                             (size_t)in->count * sizeof(*first)); /* deterministic */
     }
@@ -328,16 +282,16 @@ static void test_fast(void **state)
 static void test_small(void **state)
 {
     struct instance *in = malloc(sizeof(*in));
-    struct symm_place_result result;
+    symm_pack_result result;
 
     (void)state;
     assert_non_null(in);
     load('C', in);
-    result = place(in->items, in->count, SYMM_PLACE_SMALL, 0, in->offsets);
+    result = place(in->items, in->count, SMALL, 0, in->offsets);
     assert_true(result.proved);
     assert_int_equal(result.peak, 1039360);
     /* No peak can be below the load, and that needs no search. */
-    result = place(in->items, in->count, SYMM_PLACE_FIT, 1039359, in->offsets);
+    result = place(in->items, in->count, FIT, 1039359, in->offsets);
     assert_true(!result.fits && result.proved);
     free(in);
 }
@@ -356,22 +310,22 @@ static bool stop(void *arg, double seconds, int64_t best_peak, int64_t lower_bou
 static void test_stop(void **state)
 {
     struct instance *in = malloc(sizeof(*in));
-    struct symm_place_options options = {.mode = SYMM_PLACE_FIT, .capacity = 986112};
-    struct symm_place_result result;
+    symm_pack_options options = {.size = sizeof(options), .capacity = 986112};
+    symm_pack_result result = {.size = sizeof(result)};
     int calls = 0;
 
     (void)state;
     assert_non_null(in);
     load('D', in); /* nobody knows whether it fits into its load */
     options.time_limit = 0.05;
-    assert_int_equal(symm__place(in->items, in->count, &options, in->offsets, &result),
+    assert_int_equal(symm_pack(in->items, in->count, &options, in->offsets, &result),
                      SYMM_OK);
     assert_true(!result.fits && !result.proved && result.seconds >= 0.05);
     assert_true(valid(in->items, in->count, in->offsets));
     options.time_limit = 0;
     options.progress = stop;
     options.arg = &calls;
-    assert_int_equal(symm__place(in->items, in->count, &options, in->offsets, &result),
+    assert_int_equal(symm_pack(in->items, in->count, &options, in->offsets, &result),
                      SYMM_OK);
     assert_int_equal(calls, 2);
     assert_true(!result.fits && valid(in->items, in->count, in->offsets));
@@ -382,67 +336,34 @@ static void test_stop(void **state)
 
 static void test_odd(void **state)
 {
-    const struct symm_span one = {0, 1}, two = {1, 2}, wide = {INT64_MIN, INT64_MAX};
     int64_t huge = INT64_C(1) << 62, offsets[3];
-    struct symm_place_item items[3] = {
-        {huge, 1, -1, one}, {huge, 1, -1, two}, {0, 1, -1, wide}};
+    symm_pack_item items[3] = {{0, 1, huge}, {1, 2, huge}, {INT64_MIN, INT64_MAX, 0}};
 
     (void)state;
-    assert_int_equal(place(items, 0, SYMM_PLACE_SMALL, 0, offsets).peak, 0);
-    assert_int_equal(place(items, 3, SYMM_PLACE_SMALL, 0, offsets).peak, huge);
-    items[2] = (struct symm_place_item){huge - 1, 1, -1, wide};
+    assert_int_equal(place(items, 0, SMALL, 0, offsets).peak, 0);
+    assert_int_equal(place(items, 3, SMALL, 0, offsets).peak, huge);
+    items[2].size = huge - 1;
     refused(items, 3, SYMM_ERR_OVERFLOW, "add up");
-    items[2] = (struct symm_place_item){1, 1, -1, wide};
-    items[1].size = 1;
-    assert_int_equal(place(items, 3, SYMM_PLACE_SMALL, 0, offsets).peak, huge + 1);
-    /* A pinned item in the middle: what fits goes below, the rest above. */
-    items[0] = (struct symm_place_item){10, 1, 5, one};
-    items[1] = (struct symm_place_item){5, 1, -1, one};
-    items[2] = (struct symm_place_item){6, 4, -1, one};
-    assert_int_equal(place(items, 3, SYMM_PLACE_SMALL, 0, offsets).peak, 22);
-    assert_int_equal(offsets[1], 0);
-    assert_int_equal(offsets[2], 16);
+    items[2].size = items[1].size = 1;
+    assert_int_equal(place(items, 3, SMALL, 0, offsets).peak, huge + 1);
 }
 
 static void test_refusals(void **state)
 {
-    const struct symm_span good = {0, 2}, empty = {3, 3}, turned = {3, 2};
-    struct symm_place_item item = {8, 1, -1, good}, pair[2];
-    struct symm_place_options options = {.mode = (enum symm_place_mode)7};
-    struct symm_place_result result;
-    int64_t offset;
+    const symm_pack_item negative = {0, 2, -1}, empty = {3, 3, 8}, turned = {3, 2, 8};
 
     (void)state;
-    item.size = -1;
-    refused(&item, 1, SYMM_ERR_INVALID, "item 0 has size -1");
-    item = (struct symm_place_item){8, 0, -1, good};
-    refused(&item, 1, SYMM_ERR_INVALID, "alignment 0");
-    item = (struct symm_place_item){8, 1, -2, good};
-    refused(&item, 1, SYMM_ERR_INVALID, "pinned -2");
-    item = (struct symm_place_item){8, 4, 2, good};
-    refused(&item, 1, SYMM_ERR_INVALID, "multiple of its alignment");
-    item = (struct symm_place_item){INT64_MAX, 1, 1, good};
-    refused(&item, 1, SYMM_ERR_OVERFLOW, "beyond 2^63");
-    item = (struct symm_place_item){8, 1, -1, empty};
-    refused(&item, 1, SYMM_ERR_INVALID, "[3, 3)");
-    item = (struct symm_place_item){8, 1, -1, turned};
-    refused(&item, 1, SYMM_ERR_INVALID, "item 0 is live in [3, 2)");
-    refused(&item, -1, SYMM_ERR_INVALID, "-1 items");
-    refused(&item, SYMM_PLACE_MAX + 1, SYMM_ERR_INVALID, "1000001 items");
-    pair[0] = (struct symm_place_item){8, 1, 0, good};
-    pair[1] = (struct symm_place_item){8, 1, 7, good};
-    refused(pair, 2, SYMM_ERR_INVALID, "items 0 and 1");
-    assert_int_equal(symm__place(pair, 1, &options, &offset, &result),
-                     SYMM_ERR_INVALID);
-    options = (struct symm_place_options){.mode = SYMM_PLACE_FIT, .time_limit = -1};
-    assert_int_equal(symm__place(pair, 1, &options, &offset, &result),
-                     SYMM_ERR_INVALID);
+    refused(&negative, 1, SYMM_ERR_INVALID, "item 0 has size -1");
+    refused(&empty, 1, SYMM_ERR_INVALID, "[3, 3)");
+    refused(&turned, 1, SYMM_ERR_INVALID, "item 0 is live in [3, 2)");
+    refused(&empty, -1, SYMM_ERR_INVALID, "-1 items");
+    refused(&empty, 1000001, SYMM_ERR_INVALID, "1000001 items");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimum), cmocka_unit_test(test_aligned),
+        cmocka_unit_test(test_optimum), cmocka_unit_test(test_medium),
         cmocka_unit_test(test_large),   cmocka_unit_test(test_fit),
         cmocka_unit_test(test_fast),    cmocka_unit_test(test_small),
         cmocka_unit_test(test_stop),    cmocka_unit_test(test_odd),

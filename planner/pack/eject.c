@@ -70,14 +70,13 @@ static uint64_t next_random(struct place_eject *e)
  */
 static struct spot cheapest_spot(struct place_eject *e, int item, int count)
 {
-    int64_t size = e->m->size[item], alignment = e->m->alignment[item];
-    int64_t high = (e->target - size) / alignment * alignment;
+    int64_t size = e->m->size[item], high = e->target - size;
     struct spot best = {0, UINT64_MAX};
     uint64_t price = 0, ties = 0;
     int in = 0, gone = 0;
 
     for (int k = -1; k < count; k++) {
-        int64_t x = k < 0 ? 0 : symm__place_align(e->ends[k].offset, alignment);
+        int64_t x = k < 0 ? 0 : e->ends[k].offset;
         x = x > high ? high : x;
         for (; in < count && e->blocks[in].offset < x + size; in++)
             price += e->price[e->blocks[in].item];
@@ -140,7 +139,7 @@ static int64_t slide_item(struct place_eject *e, struct place_state *state, int 
 {
     int count = symm__place_tree_find(&e->tree, item, e->blocks);
     int64_t offset = e->tree.offset[item], size = e->m->size[item];
-    int64_t alignment = e->m->alignment[item], low = 0, high = e->target;
+    int64_t low = 0, high = e->target;
 
     state->work += (uint64_t)count * SLIDE_COST + STEP_COST;
     for (int k = 0; k < count; k++) {
@@ -150,8 +149,7 @@ static int64_t slide_item(struct place_eject *e, struct place_state *state, int 
         if (block->offset >= offset + size && block->offset < high)
             high = block->offset;
     }
-    return up ? (high - size) / alignment * alignment
-              : symm__place_align(low, alignment);
+    return up ? high - size : low;
 }
 
 /* Moves all placed items down, the lowest first, or up. False: stopped on the way. */
@@ -184,7 +182,7 @@ static bool slide_all(struct place_eject *e, struct place_state *state, bool up)
 static bool squeeze_in(struct place_eject *e, int item)
 {
     int count = symm__place_tree_find(&e->tree, item, e->blocks);
-    int64_t alignment = e->m->alignment[item], end = 0, floor = 0, cut = 0, room = -1;
+    int64_t end = 0, floor = 0, cut = 0, room = -1;
 
     for (int k = 0; k < count; k++) {
         int other = e->blocks[k].item;
@@ -205,9 +203,9 @@ static bool squeeze_in(struct place_eject *e, int item)
             int64_t top = e->low[below] + e->m->size[below];
             end = top > end ? top : end;
         }
-        if (same || e->ends[k].offset - symm__place_align(end, alignment) <= room)
+        if (same || e->ends[k].offset - end <= room)
             continue;
-        floor = symm__place_align(end, alignment);
+        floor = end;
         room = e->ends[k].offset - floor;
         cut = k < count ? e->blocks[k].offset : INT64_MAX;
     }

@@ -10,7 +10,7 @@
 
 struct place_eject; /* keeps what it learned from one call to the next */
 
-/* For a model without pins. NULL: no memory; symm_last_error says so. */
+/* NULL: no memory; symm_last_error says so. */
 struct place_eject *symm__place_eject_open(const struct place_model *model);
 void symm__place_eject_close(struct place_eject *eject);
 

@@ -2,13 +2,11 @@
 /*
  * greedy.c - first fit and best fit in several orders.
  *
- * In the order of time an allocator's list of gaps is enough (sweep.c); pinned
- * items rule this out. In any other order the placed items that an item meets are looked
+ * In the order of time an allocator's list of gaps is enough (sweep.c). In any other order the placed items that an item meets are looked
  * up, sorted by offset, and the gaps between them tried.
  */
 #include "pack/greedy.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,9 +64,8 @@ static inline bool pass(const struct place_model *m, int item, bool best_fit,
 {
     int64_t size = m->size[item], room = offset - gap->low;
 
-    if (room >= size && (!best_fit || room < gap->room) &&
-        symm__place_align(gap->low, m->alignment[item]) <= offset - size) {
-        gap->found = symm__place_align(gap->low, m->alignment[item]);
+    if (room >= size && (!best_fit || room < gap->room)) {
+        gap->found = gap->low;
         gap->room = room;
         if (!best_fit)
             return true;
@@ -118,8 +115,7 @@ static int64_t find_gap(struct greedy *g, int count, int item, bool best_fit)
         pass_levels(g, count, item, best_fit, &gap);
     else
         pass_sorted(g, count, item, best_fit, &gap);
-    return gap.found >= 0 ? gap.found
-                          : symm__place_align(gap.low, g->m->alignment[item]);
+    return gap.found >= 0 ? gap.found : gap.low;
 }
 
 static void add_level(struct levels *l, const struct place_model *m, int item,
@@ -163,31 +159,6 @@ static void settle(struct greedy *g, int item, int64_t offset)
 
 /* ---- In any order ---------------------------------------------------------------- */
 
-static symm_status place_pins(struct greedy *g)
-{
-    const struct place_model *m = g->m;
-
-    for (int i = 0; i < m->count && m->pins > 0; i++) {
-        int64_t low = m->pin[i], high = low + m->size[i];
-        int count;
-        if (low < 0)
-            continue;
-        count = symm__place_tree_find(&g->tree, i, g->blocks);
-        for (int b = 0; b < count; b++)
-            if (g->blocks[b].offset < high && g->blocks[b].end > low)
-                return symm__fail(
-                    SYMM_ERR_INVALID,
-                    "placement: items %d and %d are live together and pinned to the "
-                    "same "
-                    "bytes, %" PRId64 " to %" PRId64 " and %" PRId64 " to %" PRId64,
-                    m->source[g->blocks[b].item], m->source[i],
-                    g->blocks[b].offset * m->unit, g->blocks[b].end * m->unit,
-                    low * m->unit, high * m->unit);
-        settle(g, i, low);
-    }
-    return SYMM_OK;
-}
-
 /*
  * Gives up when the peak would not fall, and, unless it `must` not, when the state is
  * stopped.
@@ -203,12 +174,9 @@ static symm_status place_in_order(struct greedy *g, const char *keys, bool best_
         return status;
     symm__place_tree_clear(&g->tree);
     clear_levels(g);
-    status = place_pins(g);
     for (int k = 0; k < m->count && status == SYMM_OK; k++) {
         int item = g->order[k], count;
         int64_t offset;
-        if (m->pin[item] >= 0)
-            continue;
         count = symm__place_tree_find(&g->tree, item, g->blocks);
         offset = find_gap(g, count, item, best_fit);
         if (offset + m->size[item] >= g->state->peak)
@@ -237,11 +205,11 @@ static symm_status sweep(struct greedy *g, const char *keys, bool best_fit)
 
 /* ---- All of them ----------------------------------------------------------------- */
 
-static uint64_t always_pairs(const struct symm_place_options *options)
+static uint64_t always_pairs(const symm_pack_options *options)
 {
-    return options->mode == SYMM_PLACE_FAST ? FAST_PAIRS
-           : options->time_limit > 0        ? UINT64_MAX
-                                            : MOST_PAIRS;
+    return options->fast             ? FAST_PAIRS
+           : options->time_limit > 0 ? UINT64_MAX
+                                     : MOST_PAIRS;
 }
 
 static void free_levels(struct levels *levels)
@@ -310,11 +278,11 @@ symm_status symm__place_greedy(struct place_state *state, uint64_t most)
     if (!g.order || !g.blocks)
         status =
             symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", g.m->count);
-    if (status == SYMM_OK && g.m->pins == 0)
+    if (status == SYMM_OK)
         status = sweep(&g, "BZ", false);
-    if (status == SYMM_OK && g.m->pins == 0 && symm__place_wanted(state))
+    if (status == SYMM_OK && symm__place_wanted(state))
         status = sweep(&g, "BW", true);
-    if (status == SYMM_OK && (g.m->pins > 0 || !symm__place_reached(state)))
+    if (status == SYMM_OK && !symm__place_reached(state))
         status = run_orders(&g, most);
     free(g.order);
     free(g.blocks);

@@ -14,7 +14,7 @@
  * whatever the clock says, and first fit by size and start up to a million pairs. That is
  * also made whatever `most` says, up to 300 million pairs in fast mode and 3,000 million
  * without a time limit.
- * SYMM_ERR_INVALID if two pinned items share bytes and a moment, SYMM_ERR_NOMEM.
+ * SYMM_ERR_NOMEM.
  */
 symm_status symm__place_greedy(struct place_state *state,
                                uint64_t most) SYMM_MUST_CHECK;

@@ -3,8 +3,7 @@
  * items.c - checks items and turns their lifetimes into sections.
  *
  * Guarantees: afterwards no sum of sizes that are live together overflows. Refuses
- * items that are malformed, naming the first; pins off their alignment, and two pinned
- * items that share bytes and a moment.
+ * items that are malformed, naming the first.
  */
 #include "pack/items.h"
 
@@ -19,30 +18,17 @@
 
 /* ---- Checks ---------------------------------------------------------------------- */
 
-static symm_status check_item(const struct symm_place_item *item, int index)
+static symm_status check_item(const symm_pack_item *item, int index)
 {
-    int64_t end;
-
-    if (item->size < 0 || item->alignment < 1 || item->pinned < -1)
+    if (item->size < 0)
         return symm__fail(SYMM_ERR_INVALID,
-                          "placement: item %d has size %" PRId64 ", alignment %" PRId64
-                          ", pinned %" PRId64 "; allowed are >= 0, >= 1, >= -1",
-                          index, item->size, item->alignment, item->pinned);
-    if (item->pinned > 0 && item->pinned % item->alignment != 0)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "placement: item %d is pinned at %" PRId64
-                          ", which is not a multiple of its alignment %" PRId64,
-                          index, item->pinned, item->alignment);
-    if (item->pinned >= 0 && __builtin_add_overflow(item->pinned, item->size, &end))
-        return symm__fail(SYMM_ERR_OVERFLOW,
-                          "placement: item %d, pinned at %" PRId64 " with size %" PRId64
-                          ", ends beyond 2^63",
-                          index, item->pinned, item->size);
-    if (item->span.lower >= item->span.upper)
+                          "placement: item %d has size %" PRId64 "; allowed are >= 0",
+                          index, item->size);
+    if (item->lower >= item->upper)
         return symm__fail(SYMM_ERR_INVALID,
                           "placement: item %d is live in [%" PRId64 ", %" PRId64
                           "), which is empty",
-                          index, item->span.lower, item->span.upper);
+                          index, item->lower, item->upper);
     return SYMM_OK;
 }
 
@@ -56,21 +42,13 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Offsets of a lowest placement are sums of sizes, pins and aligned values. */
-static int64_t common_unit(const struct symm_place_item *items, int count)
+/* Offsets of a lowest placement are sums of sizes. */
+static int64_t common_unit(const symm_pack_item *items, int count)
 {
     int64_t unit = 0;
 
-    for (int i = 0; i < count; i++) {
-        if (items[i].size == 0)
-            continue;
-        unit = gcd(unit, items[i].size);
-        if (items[i].pinned > 0)
-            unit = gcd(unit, items[i].pinned);
-    }
     for (int i = 0; i < count; i++)
-        if (items[i].size > 0 && unit % items[i].alignment != 0)
-            unit = gcd(unit, items[i].alignment);
+        unit = gcd(unit, items[i].size);
     return unit == 0 ? 1 : unit;
 }
 
@@ -113,8 +91,7 @@ static struct place_block edge_at(int64_t time, int item)
                                 .item = item};
 }
 
-static symm_status make_sections(struct place_model *m,
-                                 const struct symm_place_item *items)
+static symm_status make_sections(struct place_model *m, const symm_pack_item *items)
 {
     int filled = 0;
     size_t room = (size_t)m->count * 2 + 1;
@@ -129,9 +106,9 @@ static symm_status make_sections(struct place_model *m,
     }
     /* Ends before starts at one time, since spans are half-open: the sort is stable. */
     for (int i = 0; i < m->count; i++)
-        edges[filled++] = edge_at(items[m->source[i]].span.upper, ~i);
+        edges[filled++] = edge_at(items[m->source[i]].upper, ~i);
     for (int i = 0; i < m->count; i++)
-        edges[filled++] = edge_at(items[m->source[i]].span.lower, i);
+        edges[filled++] = edge_at(items[m->source[i]].lower, i);
     symm__place_sort_stable(edges, spare, filled);
     sweep(m, edges, filled);
     free(edges);
@@ -164,22 +141,8 @@ static symm_status add_loads(struct place_model *m)
 
 /* ---- The model ------------------------------------------------------------------- */
 
-/* In units; bounds every sum that the placers make. */
-static symm_status add_sum(struct place_model *m, int k, int64_t *sum)
-{
-    int64_t need;
-
-    if (__builtin_add_overflow(m->size[k], m->alignment[k] - 1, &need) ||
-        __builtin_add_overflow(*sum, need, sum) ||
-        (m->pin[k] > 0 && __builtin_add_overflow(*sum, m->pin[k], sum)))
-        return symm__fail(SYMM_ERR_OVERFLOW,
-                          "placement: the sizes of items 0 to %d add up to more than "
-                          "2^63 - 1 times %" PRId64,
-                          m->source[k], m->unit);
-    return SYMM_OK;
-}
-
-static symm_status fill_item(struct place_model *m, const struct symm_place_item *item,
+/* In units; the sum bounds every sum that the placers make. */
+static symm_status fill_item(struct place_model *m, const symm_pack_item *item,
                              int index, int64_t *sum)
 {
     int k = m->count;
@@ -188,20 +151,22 @@ static symm_status fill_item(struct place_model *m, const struct symm_place_item
         return SYMM_OK;
     m->source[k] = index;
     m->size[k] = item->size / m->unit;
-    m->alignment[k] = m->unit % item->alignment == 0 ? 1 : item->alignment / m->unit;
-    m->pin[k] = item->pinned < 0 ? -1 : item->pinned / m->unit;
-    m->pins += m->pin[k] >= 0;
-    m->width[k] = (double)item->span.upper - (double)item->span.lower;
+    m->width[k] = (double)item->upper - (double)item->lower;
     m->count++;
-    return add_sum(m, k, sum);
+    if (__builtin_add_overflow(*sum, m->size[k], sum))
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "placement: the sizes of items 0 to %d add up to more than "
+                          "2^63 - 1 times %" PRId64,
+                          index, m->unit);
+    return SYMM_OK;
 }
 
 /*
  * Many items are numbered by the start of their lives: whatever works in the order of
  * time then reads memory from front to back.
  */
-static symm_status fill_items(struct place_model *m,
-                              const struct symm_place_item *items, int count)
+static symm_status fill_items(struct place_model *m, const symm_pack_item *items,
+                              int count)
 {
     bool by_start = count > BY_START;
     size_t room = by_start ? (size_t)count : 0;
@@ -214,7 +179,7 @@ static symm_status fill_items(struct place_model *m,
     if (!order || !spare)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     for (int i = 0; status == SYMM_OK && by_start && i < count; i++)
-        order[i] = edge_at(items[i].span.lower, i);
+        order[i] = edge_at(items[i].lower, i);
     if (status == SYMM_OK && by_start)
         symm__place_sort_stable(order, spare, count);
     for (int k = 0; status == SYMM_OK && k < count; k++) {
@@ -226,27 +191,22 @@ static symm_status fill_items(struct place_model *m,
     return status;
 }
 
-symm_status symm__place_model_make(const struct symm_place_item *items, int count,
+symm_status symm__place_model_make(const symm_pack_item *items, int count,
                                    struct place_model *model)
 {
     struct place_model m = {0};
-    size_t n = (size_t)(count > 0 ? count : 0) + 1;
+    size_t n = (size_t)count + 1;
     symm_status status = SYMM_OK;
 
-    if (count < 0 || count > SYMM_PLACE_MAX)
-        return symm__fail(SYMM_ERR_INVALID, "placement: %d items; allowed are 0 to %d",
-                          count, SYMM_PLACE_MAX);
     for (int i = 0; i < count && status == SYMM_OK; i++)
         status = check_item(&items[i], i);
     if (status != SYMM_OK)
         return status;
     m.source = calloc(n, sizeof *m.source);
     m.size = calloc(n, sizeof *m.size);
-    m.alignment = calloc(n, sizeof *m.alignment);
-    m.pin = calloc(n, sizeof *m.pin);
     m.width = calloc(n, sizeof *m.width);
     m.range = calloc(n, sizeof *m.range);
-    if (!m.source || !m.size || !m.alignment || !m.pin || !m.width || !m.range)
+    if (!m.source || !m.size || !m.width || !m.range)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     if (status == SYMM_OK)
         status = fill_items(&m, items, count);
@@ -258,10 +218,6 @@ symm_status symm__place_model_make(const struct symm_place_item *items, int coun
         symm__place_model_free(&m);
         return status;
     }
-    m.lower_bound = m.max_load;
-    for (int i = 0; i < m.count; i++)
-        if (m.pin[i] >= 0 && m.pin[i] + m.size[i] > m.lower_bound)
-            m.lower_bound = m.pin[i] + m.size[i];
     *model = m;
     return SYMM_OK;
 }
@@ -270,8 +226,6 @@ void symm__place_model_free(struct place_model *model)
 {
     free(model->source);
     free(model->size);
-    free(model->alignment);
-    free(model->pin);
     free(model->width);
     free(model->range);
     free(model->load);

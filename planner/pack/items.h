@@ -2,15 +2,19 @@
 /*
  * items.h - the items of a placement in the form that the placers work on.
  *
- * Items of size 0 are left out. Sizes, pins and alignments are in units of their common
- * divisor. Time is cut into sections: the moments at which a maximal set of items is
+ * Items of size 0 are left out. Sizes are in units of their common divisor. Time is cut into sections: the moments at which a maximal set of items is
  * live, numbered in the order of time. Two items conflict exactly if they share a
  * section.
  */
 #ifndef SYMM_PLANNER_PACK_ITEMS_H
 #define SYMM_PLANNER_PACK_ITEMS_H
 
-#include "pack/pack.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "symm/plan.h"
+
+#define SYMM_PACK_MAX 1000000 /* items */
 
 struct place_range {
     int first, last; /* sections, half-open */
@@ -20,16 +24,14 @@ struct place_model {
     int count;
     int *source; /* the caller's index of each item */
     int64_t unit;
-    int64_t *size, *alignment, *pin; /* in units; pin -1: free */
-    double *width;                   /* how long each item is live, in units of time */
-    int pins;                        /* items that are pinned */
+    int64_t *size; /* in units */
+    double *width; /* how long each item is live, in units of time */
     int sections;
     struct place_range *range; /* [count] */
     int64_t *load;             /* [sections] total size of what is live */
-    int64_t max_load;
-    int64_t lower_bound; /* of the peak: max_load, or the top of a pinned item */
-    uint64_t pairs;      /* of items that are live together */
-    uint64_t members;    /* sum over the sections of what is live */
+    int64_t max_load;          /* the largest: no peak is lower */
+    uint64_t pairs;            /* of items that are live together */
+    uint64_t members;          /* sum over the sections of what is live */
 };
 
 /* Made by symm__place_net for the exact search only: quadratic in the worst case. */
@@ -38,23 +40,13 @@ struct place_net {
     int *neighbor_start, *neighbor; /* by item: the items it shares a section with */
 };
 
-/* Checks the items and makes the model; fails as symm__place does. */
-symm_status symm__place_model_make(const struct symm_place_item *items, int count,
+/* Checks the items and makes the model, of 0 to SYMM_PACK_MAX; fails as symm_pack does. */
+symm_status symm__place_model_make(const symm_pack_item *items, int count,
                                    struct place_model *model) SYMM_MUST_CHECK;
 void symm__place_model_free(struct place_model *model);
 
 symm_status symm__place_net_make(const struct place_model *model,
                                  struct place_net *net) SYMM_MUST_CHECK;
 void symm__place_net_free(struct place_net *net);
-
-/* The lowest aligned offset >= low, or INT64_MAX if that does not fit. */
-static inline int64_t symm__place_align(int64_t low, int64_t alignment)
-{
-    int64_t rest = alignment == 1 ? 0 : low % alignment, up;
-
-    if (rest == 0)
-        return low;
-    return __builtin_add_overflow(low, alignment - rest, &up) ? INT64_MAX : up;
-}
 
 #endif

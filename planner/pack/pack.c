@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pack.c - the placement: checks, the quick placement, then the exact search.
+ * pack.c - symm_pack: checks, the quick placement, then the exact search.
+ *
+ * Deterministic: work is counted in list entries, so the answer depends on the items and
+ * the options only, unless time_limit or progress ends the search.
  */
-#include "pack/pack.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "pack/eject.h"
 #include "pack/exact.h"
@@ -29,26 +31,40 @@
 /* Without an exact search and without a time limit nothing else would end. */
 #define LAST_WORK UINT64_C(30000000000)
 
-static symm_status check_options(const struct symm_place_options *options)
+static symm_status check(const symm_pack_item *items, int count,
+                         const symm_pack_options *options, const int64_t *offsets,
+                         const symm_pack_result *result)
 {
-    if (options->mode != SYMM_PLACE_FAST && options->mode != SYMM_PLACE_FIT &&
-        options->mode != SYMM_PLACE_SMALL)
+    if (count < 0 || count > SYMM_PACK_MAX || (count > 0 && (!items || !offsets)) ||
+        !result)
         return symm__fail(
             SYMM_ERR_INVALID,
-            "placement: mode %d; allowed are SYMM_PLACE_FAST, _FIT, _SMALL",
-            (int)options->mode);
+            "symm_pack: %d items; allowed are 0 to %d, with lists of them "
+            "and of offsets, and a result",
+            count, SYMM_PACK_MAX);
     if (options->capacity < 0 || !(options->time_limit >= 0))
         return symm__fail(SYMM_ERR_INVALID,
-                          "placement: capacity %" PRId64 ", time limit %g; allowed are "
-                          ">= 0",
-                          options->capacity, options->time_limit);
+                          "symm_pack_options: capacity %lld and time_limit %g; both "
+                          "are 0 or more",
+                          (long long)options->capacity, options->time_limit);
+    if (result->size < sizeof(size_t) || result->size % sizeof(size_t) != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_pack_result.size is %zu; set it to "
+                          "sizeof(symm_pack_result), %zu",
+                          result->size, sizeof(*result));
     return SYMM_OK;
+}
+
+/* Whether any placement within the capacity is wanted, found by all searches. */
+static bool must_fit(const symm_pack_options *options)
+{
+    return !options->fast && options->capacity > 0;
 }
 
 struct searches {
     struct place_state *state;
-    struct place_eject *eject; /* NULL: not for this model */
-    struct place_tile *tile;   /* NULL: not for this model */
+    struct place_eject *eject;
+    struct place_tile *tile; /* NULL: not for this model */
     struct place_net net;
     bool exact;              /* net is made, and exact searches are possible */
     struct place_team *team; /* for `capacity` */
@@ -91,11 +107,11 @@ static symm_status minimize(struct searches *s)
         status = run_tile(s, turn);
         if (status == SYMM_OK && s->exact && symm__place_wanted(state))
             status = run_team(s, state->lower_bound, turn);
-        if (s->eject && symm__place_wanted(state))
+        if (symm__place_wanted(state))
             symm__place_eject_lower(s->eject, state, state->lower_bound, turn);
         if (status == SYMM_OK && s->exact && symm__place_wanted(state))
             status = symm__place_exact_lower(state, &s->net, turn / 4);
-        if (!s->exact && (!s->eject || (!limited && state->work > LAST_WORK)))
+        if (!s->exact && !limited && state->work > LAST_WORK)
             break;
     }
     return status;
@@ -114,9 +130,9 @@ static symm_status fit(struct searches *s)
         status = run_tile(s, turn);
         if (status == SYMM_OK && s->exact && symm__place_wanted(state))
             status = run_team(s, state->goal, turn);
-        if (s->eject && symm__place_wanted(state))
+        if (symm__place_wanted(state))
             symm__place_eject_lower(s->eject, state, state->goal, turn / 4);
-        if (!s->exact && (!s->eject || (!limited && state->work > LAST_WORK)))
+        if (!s->exact && !limited && state->work > LAST_WORK)
             break;
     }
     return status;
@@ -125,37 +141,31 @@ static symm_status fit(struct searches *s)
 static symm_status search(struct place_state *state)
 {
     const struct place_model *m = state->model;
-    enum symm_place_mode mode = state->options->mode;
+    const symm_pack_options *options = state->options;
     struct searches s = {.state = state, .exact = symm__place_exact_possible(m)};
     symm_status status = SYMM_OK;
 
-    if (!symm__place_wanted(state) ||
-        (mode == SYMM_PLACE_FAST && m->count > FAST_ITEMS))
+    if (!symm__place_wanted(state) || (options->fast && m->count > FAST_ITEMS))
         return SYMM_OK;
     if (s.exact) {
         status = symm__place_net_make(m, &s.net);
         if (status != SYMM_OK)
             return status;
     }
-    if (m->pins == 0) {
-        s.eject = symm__place_eject_open(m);
-        if (!s.eject)
-            status = SYMM_ERR_NOMEM;
-    }
+    s.eject = symm__place_eject_open(m);
+    if (!s.eject)
+        status = SYMM_ERR_NOMEM;
     if (status == SYMM_OK && symm__place_tile_possible(m)) {
         s.tile = symm__place_tile_open(m);
         status = s.tile ? run_tile(&s, FAST_TILE) : SYMM_ERR_NOMEM;
     }
-    /* Also for FIT: if it fails, how close one can come is of interest. */
+    /* Also for a capacity: if it fails, how close one can come is of interest. */
     if (status == SYMM_OK && s.exact && symm__place_wanted(state))
         status = symm__place_exact_lower(state, &s.net, FAST_WORK);
-    if (status == SYMM_OK && s.eject && m->count <= FAST_ITEMS &&
-        symm__place_wanted(state))
+    if (status == SYMM_OK && m->count <= FAST_ITEMS && symm__place_wanted(state))
         symm__place_eject_lower(s.eject, state, state->lower_bound, FAST_EJECT);
-    if (status == SYMM_OK && mode == SYMM_PLACE_SMALL)
-        status = minimize(&s);
-    if (status == SYMM_OK && mode == SYMM_PLACE_FIT)
-        status = fit(&s);
+    if (status == SYMM_OK && !options->fast)
+        status = must_fit(options) ? fit(&s) : minimize(&s);
     symm__place_team_close(s.team);
     symm__place_eject_close(s.eject);
     symm__place_tile_close(s.tile);
@@ -165,11 +175,14 @@ static symm_status search(struct place_state *state)
 }
 
 static symm_status hand_over(const struct place_state *state, int count,
-                             int64_t *offsets, struct symm_place_result *result)
+                             int64_t *offsets, symm_pack_result *result)
 {
     const struct place_model *m = state->model;
-    const struct symm_place_options *options = state->options;
-    struct symm_place_result r = {.nodes = state->nodes, .cut_short = state->stopped};
+    const symm_pack_options *options = state->options;
+    symm_pack_result r = {.size = result->size,
+                          .lower_bound = m->max_load * m->unit,
+                          .proved = state->peak <= state->lower_bound,
+                          .nodes = state->nodes};
 
     if (__builtin_mul_overflow(state->peak, m->unit, &r.peak))
         return symm__fail(SYMM_ERR_OVERFLOW,
@@ -180,35 +193,36 @@ static symm_status hand_over(const struct place_state *state, int count,
         offsets[i] = 0;
     for (int i = 0; i < m->count; i++)
         offsets[m->source[i]] = state->offsets[i] * m->unit;
-    r.lower_bound = m->max_load * m->unit;
     r.fits = options->capacity == 0 || r.peak <= options->capacity;
-    if (options->mode == SYMM_PLACE_FIT)
+    if (must_fit(options))
         r.proved = r.fits || state->lower_bound > options->capacity / m->unit;
-    else
-        r.proved = state->peak <= state->lower_bound;
     r.seconds = symm__place_now() - state->start;
-    *result = r;
+    memcpy(result, &r, r.size < sizeof(r) ? r.size : sizeof(r));
     return SYMM_OK;
 }
 
-symm_status symm__place(const struct symm_place_item *items, int count,
-                        const struct symm_place_options *options, int64_t *offsets,
-                        struct symm_place_result *result)
+symm_status symm_pack(const symm_pack_item *items, int count,
+                      const symm_pack_options *options, int64_t *offsets,
+                      symm_pack_result *result)
 {
     double start = symm__place_now();
+    symm_pack_options o = {0};
     struct place_model model;
     struct place_state state = {
-        .model = &model, .options = options, .start = start, .told = start};
-    symm_status status = check_options(options);
+        .model = &model, .options = &o, .start = start, .told = start};
+    symm_status status = SYMM_OK;
 
+    if (options)
+        status = symm__struct_take("symm_pack_options", options, &o, sizeof(o));
+    if (status == SYMM_OK)
+        status = check(items, count, &o, offsets, result);
     if (status == SYMM_OK)
         status = symm__place_model_make(items, count, &model);
     if (status != SYMM_OK)
         return status;
-    state.lower_bound = model.lower_bound;
+    state.lower_bound = model.max_load;
     state.peak = model.count == 0 ? 0 : INT64_MAX;
-    state.goal = options->mode == SYMM_PLACE_FIT ? options->capacity / model.unit
-                                                 : model.lower_bound;
+    state.goal = must_fit(&o) ? o.capacity / model.unit : model.max_load;
     state.offsets = calloc((size_t)model.count + 1, sizeof *state.offsets);
     if (!state.offsets)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);

@@ -3,7 +3,7 @@
  * search.c - branch and bound over canonical placements.
  *
  * In a canonical placement no item can be lowered with the others where they are, so
- * each rests on the ground, on another item, or on a pinned one. Items are placed
+ * each rests on the ground or on another item. Items are placed
  * lowest offset first, as in MiniMalloc (Moffitt, "MiniMalloc: A Lightweight Memory
  * Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023): at a node the
  * item with the lowest possible offset is either placed there, or is not and so must
@@ -119,38 +119,9 @@ static void unmark(struct place_search *s)
     s->dirty_high = -1;
 }
 
-/* The lowest offset >= low at which the item is aligned and clear of pinned items. */
-static int64_t fit(const struct place_search *s, int item, int64_t low)
-{
-    const struct place_model *m = s->m;
-    const struct place_net *net = s->net;
-    int64_t before;
-
-    low = symm__place_align(low, m->alignment[item]);
-    if (m->pins == 0)
-        return low;
-    do {
-        before = low;
-        for (int e = net->neighbor_start[item]; e < net->neighbor_start[item + 1];
-             e++) {
-            int k = net->neighbor[e];
-            if (m->pin[k] < 0 || low >= m->pin[k] + m->size[k] ||
-                low + m->size[item] <= m->pin[k])
-                continue;
-            low = symm__place_align(m->pin[k] + m->size[k], m->alignment[item]);
-        }
-    } while (low != before);
-    return low;
-}
-
 /* A new lower bound; false: it leaves no room. */
 static bool raise_low(struct place_search *s, int item, int64_t low)
 {
-    if (s->m->pin[item] >= 0)
-        return true;
-    if (low > s->capacity - s->m->size[item])
-        return false;
-    low = fit(s, item, low);
     if (low > s->capacity - s->m->size[item])
         return false;
     remember(s, item, item);
@@ -254,7 +225,7 @@ static bool lift(struct place_search *s, int item)
     s->work += (uint64_t)(net->neighbor_start[item + 1] - net->neighbor_start[item]);
     for (int e = net->neighbor_start[item]; e < net->neighbor_start[item + 1]; e++) {
         k = net->neighbor[e];
-        if (s->low[k] == NEVER || s->low[k] + s->m->size[k] >= low || s->m->pin[k] >= 0)
+        if (s->low[k] == NEVER || s->low[k] + s->m->size[k] >= low)
             continue;
         low = s->low[k] + s->m->size[k];
         s->support[item] = k;
@@ -316,10 +287,10 @@ static bool put(struct place_search *s, int item)
     mark(s, item, s->capacity);
     for (int e = net->neighbor_start[item]; e < net->neighbor_start[item + 1]; e++) {
         int k = net->neighbor[e];
-        if (s->low[k] == NEVER || s->top[k] >= end || s->m->pin[k] >= 0)
+        if (s->low[k] == NEVER || s->top[k] >= end)
             continue;
         remember(s, k, k);
-        s->top[k] = fit(s, k, end);
+        s->top[k] = end;
         if (s->top[k] <= s->low[k])
             continue;
         s->low[k] = s->top[k];
@@ -369,7 +340,7 @@ static void split_part(struct place_search *s)
     s->split = false;
     for (int k = 0; k < part.count; k++) {
         int item = ((int *)s->pool.data)[part.first + k], *slot;
-        if (s->low[item] == NEVER || s->m->pin[item] >= 0)
+        if (s->low[item] == NEVER)
             continue;
         if (s->pool.count > begin && s->m->range[item].first >= reach) {
             push_part(s, begin, s->pool.count - begin, next);
@@ -562,12 +533,8 @@ static bool first_part(struct place_search *s)
 static void start_items(struct place_search *s)
 {
     for (int i = 0; i < s->m->count; i++) {
-        bool pinned = s->m->pin[i] >= 0;
-        s->low[i] = s->top[i] = pinned ? s->m->pin[i] : fit(s, i, 0);
-        s->offset[i] = s->low[i];
         s->support[i] = i; /* not below itself */
-        if (!pinned)
-            count_crossing(s, i, 1);
+        count_crossing(s, i, 1);
     }
     for (int t = 0; t < s->m->sections; t++) {
         s->open[t] = s->net->live_start[t + 1] - s->net->live_start[t];

@@ -17,7 +17,7 @@ double symm__place_now(void)
 
 bool symm__place_go_on(struct place_state *state)
 {
-    const struct symm_place_options *options = state->options;
+    const symm_pack_options *options = state->options;
     int64_t unit = state->model->unit;
     double now;
 

@@ -10,10 +10,10 @@
 /* Offsets and peaks are in units of the model. */
 struct place_state {
     const struct place_model *model;
-    const struct symm_place_options *options;
+    const symm_pack_options *options;
     int64_t *offsets;     /* [count] the best placement so far */
     int64_t peak;         /* INT64_MAX: there is none */
-    int64_t goal;         /* a peak that is low enough: the bound, or FIT's capacity */
+    int64_t goal;         /* a peak that is low enough: the bound, or the capacity */
     int64_t lower_bound;  /* of any placement's peak: raised by searches that end */
     double start, told;   /* seconds: of the call, of the last progress */
     uint64_t nodes, work; /* of all searches; work is counted in list entries */

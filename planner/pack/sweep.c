@@ -190,24 +190,6 @@ static int first_gap(const struct sweep *s, int64_t size)
 
 /* ---- Blocks ---------------------------------------------------------------------- */
 
-/* A gap of [offset, end) between two blocks; one of no bytes is not made. */
-static void add_gap(struct sweep *s, int previous, int next, int64_t offset,
-                    int64_t end)
-{
-    int gap;
-
-    if (offset == end)
-        return;
-    gap = s->free_blocks[--s->free_count];
-    s->blocks[gap] = (struct gap_block){
-        .offset = offset, .end = end, .previous = previous, .next = next};
-    if (previous != NONE)
-        s->blocks[previous].next = gap;
-    if (next != NONE)
-        s->blocks[next].previous = gap;
-    insert_gap(s, gap);
-}
-
 static void unlink_block(struct sweep *s, int block)
 {
     const struct gap_block *b = &s->blocks[block];
@@ -262,26 +244,16 @@ static int cut_front(struct sweep *s, int gap, int64_t size)
 
 static int64_t place_item(struct sweep *s, int item)
 {
-    int64_t size = s->m->size[item], alignment = s->m->alignment[item], offset, end;
+    int64_t size = s->m->size[item], offset;
     int gap = first_gap(s, size);
     struct gap_block *b = &s->blocks[gap];
 
-    /* A gap that is too small only once aligned is not worth a search of its own. */
-    if (symm__place_align(b->offset, alignment) > b->end - size) {
-        gap = first_gap(s, size + alignment - 1);
-        b = &s->blocks[gap];
-    }
-    offset = symm__place_align(b->offset, alignment);
-    if (offset == b->offset && b->end - size > offset) {
+    offset = b->offset;
+    if (b->end - size > offset) {
         s->block_of[item] = cut_front(s, gap, size);
         return offset;
     }
     remove_gap(s, gap);
-    end = b->end;
-    add_gap(s, b->previous, gap, b->offset, offset);
-    b->offset = offset;
-    b->end = offset + size;
-    add_gap(s, gap, b->next, b->end, end);
     s->block_of[item] = gap;
     return offset;
 }
@@ -291,9 +263,11 @@ static int64_t place_item(struct sweep *s, int item)
 static void run(struct sweep *s, struct place_state *state, const int *order)
 {
     const struct place_model *m = s->m;
-    int section = 0;
+    int section = 0, gap = s->free_blocks[--s->free_count];
 
-    add_gap(s, NONE, NONE, 0, INT64_MAX);
+    s->blocks[gap] =
+        (struct gap_block){.end = INT64_MAX, .previous = NONE, .next = NONE};
+    insert_gap(s, gap);
     for (int i = 0; i < m->count; i++) {
         int last = m->range[i].last;
         s->next_end[i] = s->ends[last];
@@ -315,7 +289,7 @@ symm_status symm__place_sweep(struct place_state *state, const int *order,
                               bool best_fit)
 {
     const struct place_model *m = state->model;
-    /* Each item splits a gap in at most three blocks. */
+    /* Each item adds a block at most, and each gap is beside an item. */
     size_t n = (size_t)m->count + 1, blocks = 2 * n + 2;
     struct sweep s = {.m = m, .best_fit = best_fit, .root = NONE};
     symm_status status = SYMM_OK;

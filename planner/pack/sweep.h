@@ -10,7 +10,7 @@
 /*
  * Places the items in `order`, which must be sorted by first section, as an allocator
  * would that learns of each item when its life begins: in the lowest gap, or with
- * best_fit in the smallest (of equals the lowest). The model must have no pins. Keeps the
+ * best_fit in the smallest (of equals the lowest). Keeps the
  * placement if it is the best so far; gives up when the state is stopped and has one. SYMM_ERR_NOMEM.
  */
 symm_status symm__place_sweep(struct place_state *state, const int *order,

@@ -377,13 +377,8 @@ symm_status symm__place_tile_run(struct place_tile *t, struct place_state *state
 
 bool symm__place_tile_possible(const struct place_model *m)
 {
-    if (m->pins > 0)
-        return false;
     for (int s = 0; s < m->sections; s++)
         if (m->load[s] != m->max_load)
-            return false;
-    for (int i = 0; i < m->count; i++)
-        if (m->alignment[i] != 1)
             return false;
     return true;
 }

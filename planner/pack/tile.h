@@ -7,7 +7,7 @@
 
 #include "pack/state.h"
 
-/* Whether a placement at the bound has no gap: all loads are equal, no pins, no alignment. */
+/* Whether a placement at the bound has no gap: all loads are equal. */
 bool symm__place_tile_possible(const struct place_model *model);
 
 struct place_tile; /* goes on where it stopped */
