@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_choose.c - cost tables: curves between, before and behind their points; the
- * choice by a table and without one; files that are damaged, for another machine, or not the
+ * choice by a table and without one, of calls and of plans; files that are damaged, for another machine, or not the
  * same on all ranks.
  */
 #include <setjmp.h>
@@ -218,21 +218,127 @@ static void test_thresholds(void **state)
     assert_true(symm__estimate(&q, SYMM_ALGORITHM_COPY_IN).us == 0); /* nobody chose */
 }
 
+static double by_model(const struct symm_cost_call *call, symm_algorithm algorithm)
+{
+    return symm__cost_alone(&symm__costs_built_in, call, algorithm, NULL);
+}
+
 /* What is faster by the model is so at the sizes where it was measured to be. */
 static void test_model(void **state)
 {
     struct symm_cost_call call = {.collective = SYMM_PROGRAM_ALL_REDUCE, .ranks = 8};
-    double one, two;
 
     (void)state;
     for (call.bytes = 1024; call.bytes <= 16 << 20; call.bytes *= 16) {
-        one = symm__cost_model(&call, SYMM_ALGORITHM_LAMPORT_PUSH, true);
-        two = symm__cost_model(&call, SYMM_ALGORITHM_TWO_SHOT_PUSH, true);
+        double one = by_model(&call, SYMM_ALGORITHM_LAMPORT_PUSH);
+        double two = by_model(&call, SYMM_ALGORITHM_TWO_SHOT_PUSH);
+
         assert_true((one < two) == (call.bytes < 64 << 10));
     }
     call.bytes = 16;
-    assert_true(symm__cost_model(&call, SYMM_ALGORITHM_LAMPORT_PUSH, true) < 1.5);
-    assert_true(symm__cost_model(&call, SYMM_ALGORITHM_ONE_SHOT_PULL, true) > 3);
+    assert_true(by_model(&call, SYMM_ALGORITHM_LAMPORT_PUSH) < 2.5);
+    assert_true(by_model(&call, SYMM_ALGORITHM_ONE_SHOT_PULL) > 4.5); /* 2 barriers */
+    call.bytes = 380e3;
+    assert_true(fabs(by_model(&call, SYMM_ALGORITHM_MULTIMEM_ONE_SHOT) - 6) < 1e-6);
+}
+
+/* Every algorithm has a line, so what was forced or replaced has an estimate, too. */
+static void test_lines(void **state)
+{
+    struct symm_question q = question(1 << 20, false);
+    struct symm_cost_call call = {.collective = SYMM_PROGRAM_ALL_GATHER, .ranks = 4};
+    double two;
+
+    (void)state;
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+        assert_true(symm__costs_built_in.lines[a].bytes_per_us > 0);
+    q.costs = NULL;
+    for (q.cuda = false;; q.cuda = true) {
+        struct symm_estimate estimate = symm__estimate(&q, SYMM_ALGORITHM_COPY_IN);
+
+        assert_false(estimate.measured);
+        assert_true(estimate.us > 0 && estimate.us < 100);
+        if (q.cuda)
+            break;
+    }
+    /* the bytes that a rank receives: docs/planner.md */
+    call.bytes = 1e6;
+    two = 2 * by_model(&call, SYMM_ALGORITHM_LL_PUSH);
+    assert_true(fabs(two - 2 * (2 + 2 * 3 * 1e6 / 330e3)) < 1e-6);
+    call.collective = SYMM_PROGRAM_BROADCAST;
+    assert_true(fabs(by_model(&call, SYMM_ALGORITHM_COPY_IN) - (2.5 + 1e6 / 150e3)) <
+                1e-6);
+    call.collective = SYMM_PROGRAM_ALL_REDUCE;
+    assert_true(fabs(by_model(&call, SYMM_ALGORITHM_TWO_SHOT_PUSH) -
+                     (4 + 2 * 1e6 * 3 / 4 / 300e3)) < 1e-6);
+}
+
+/* ---- Plans -------------------------------------------------------------------------- */
+
+/* The plan's algorithm for one all_reduce over two ranks. */
+static symm_algorithm planned(const symm_costs *costs, size_t bytes, bool in_place,
+                              symm_dtype dtype, double *microseconds)
+{
+    symm_plan_options options = {.size = sizeof(options), .costs = costs};
+    symm_program_op op = {.size = sizeof(op),
+                          .kind = SYMM_PROGRAM_ALL_REDUCE,
+                          .site = "sum",
+                          .out = in_place ? 0 : 1};
+    const int64_t count = (int64_t)(bytes / symm_dtype_size(dtype));
+    symm_program *program;
+    symm_plan *plan;
+    symm_algorithm algorithm;
+    int buffer;
+
+    assert_int_equal(symm_program_create("one", 2, false, &program), SYMM_OK);
+    for (int b = 0; b < 2; b++)
+        assert_int_equal(symm_program_add_buffer(program, b ? "out" : "in", dtype, 1,
+                                                 &count, NULL, &buffer),
+                         SYMM_OK);
+    assert_int_equal(symm_program_add_op(program, &op), SYMM_OK);
+    assert_int_equal(symm_plan_make(program, &options, &plan), SYMM_OK);
+    algorithm = plan->ops[0].algorithm;
+    if (microseconds)
+        *microseconds = plan->microseconds;
+    symm_plan_destroy(plan);
+    symm_program_destroy(program);
+    return algorithm;
+}
+
+/* Where barriers cost nothing a plan takes what the call would take outside of it. */
+static void test_plans(void **state)
+{
+    static const size_t sizes[] = {8, 64, 96, 200, 1000, 2000, 3000, 3900, 4000, 8000};
+    symm_costs costs = {.curves = curves, .curve_count = 4};
+    double us;
+
+    (void)state;
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++)
+        costs.lines[a] = (struct symm_cost_line){true, 1e-3, 1e9}; /* not looked at */
+    for (size_t i = 0; i < 2 * sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct symm_question q = question(sizes[i / 2], i % 2);
+        struct symm_answer answer;
+
+        q.costs = &costs;
+        assert_int_equal(symm__choose(&q, &answer), SYMM_OK);
+        assert_int_equal(planned(&costs, q.bytes, q.overlap, SYMM_FLOAT32, &us),
+                         answer.algorithm);
+        assert_true(fabs(us - symm__estimate(&q, answer.algorithm).us) < 1e-9);
+    }
+    /* a pull's exit barrier can be left out, so it is better off in a plan */
+    costs.barrier_us = 0.9;
+    assert_int_equal(planned(&costs, 8, false, SYMM_FLOAT32, &us),
+                     SYMM_ALGORITHM_COPY_IN);
+    costs.barrier_us = 1.4;
+    assert_int_equal(planned(&costs, 8, false, SYMM_FLOAT32, &us),
+                     SYMM_ALGORITHM_ONE_SHOT_PULL);
+    /* only what has a line is chosen, and by lines where there is no curve */
+    costs.lines[SYMM_ALGORITHM_ONE_SHOT_PULL].usable = false;
+    assert_int_equal(planned(&costs, 8, false, SYMM_FLOAT32, &us),
+                     SYMM_ALGORITHM_COPY_IN);
+    costs.lines[SYMM_ALGORITHM_LL_PUSH].latency_us = 1e-4;
+    assert_int_equal(planned(&costs, 8, false, SYMM_FLOAT16, &us),
+                     SYMM_ALGORITHM_LL_PUSH);
 }
 
 /* ---- Files -------------------------------------------------------------------------- */
@@ -542,7 +648,8 @@ int main(void)
         cmocka_unit_test(test_thresholds), cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_model),      cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_tables),     cmocka_unit_test(test_also),
-        cmocka_unit_test(test_built_in),
+        cmocka_unit_test(test_built_in),   cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_plans),
     };
 
     return cmocka_run_group_tests_name("host_choose", tests, NULL, NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cost.c - see cost.h. The built-in model stands for GPUs of one host with NVLink, where a
- * flag goes one way in 0.76 us and a rank receives up to 382 GB/s.
+ * cost.c - see cost.h.
  */
 #include "model/cost.h"
 
@@ -9,20 +8,6 @@
 
 #include "model/program_private.h"
 #include "util/status.h"
-
-const struct symm_costs symm__costs_built_in = {
-    .barrier_us = 1.5,
-    .memory_us_per_gib = 16,
-    .lines = {
-        [SYMM_ALGORITHM_LL_PUSH] = {true, 2.0, 330e3},
-        [SYMM_ALGORITHM_LAMPORT_PUSH] = {true, 2.1, 250e3},
-        [SYMM_ALGORITHM_TWO_SHOT_PUSH] = {true, 4.0, 300e3},
-        [SYMM_ALGORITHM_ONE_SHOT_PULL] = {true, 2.0, 350e3},
-        [SYMM_ALGORITHM_TWO_SHOT_PULL] = {true, 4.0, 350e3},
-        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = {true, 2.5, 370e3},
-        [SYMM_ALGORITHM_COPY_IN] = {true, 2.5, 150e3},
-        [SYMM_ALGORITHM_PUT] = {true, 1.5, 350e3},
-    }};
 
 void symm_costs_destroy(symm_costs *costs)
 {
@@ -64,74 +49,72 @@ uint64_t symm_costs_hash(const symm_costs *costs)
     return costs ? costs->hash : 0;
 }
 
-/* Bytes that a rank receives. */
-static double moved(const symm_program *program, const symm_program_op *op,
-                    symm_algorithm algorithm)
+static struct symm_cost_call as_cost_call(const symm_program *program,
+                                          const symm_program_op *op)
 {
-    const double size = program->groups[op->group].length;
-    const double bytes = (double)op->count * (double)symm_dtype_size(op->dtype);
-    const double twice =
-        algorithm == SYMM_ALGORITHM_LL_PUSH ? 2 : 1; /* a flag a word */
+    struct symm_cost_call call = {
+        .collective = op->kind,
+        .data = symm__cost_data(op->kind, op->dtype, op->reduce),
+        .in_place = op->out == op->in,
+        .ranks = program->groups[op->group].length,
+        .bytes = (double)op->count,
+    };
 
-    switch (op->kind) {
-    case SYMM_PROGRAM_PUT:
-        return (double)op->count;
-    case SYMM_PROGRAM_ALL_REDUCE:
-        if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PUSH ||
-            algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL ||
-            algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
-            algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT)
-            return 2 * bytes * (size - 1) / size;
-        if (algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT)
-            return bytes;
-        return twice * bytes * (size - 1);
-    case SYMM_PROGRAM_ALL_GATHER:
-        return twice * bytes * (size - 1);
-    case SYMM_PROGRAM_BROADCAST:
-        return twice * bytes;
-    default:
-        return twice * bytes * (size - 1) / size;
-    }
+    if (op->kind != SYMM_PROGRAM_PUT)
+        call.bytes *= (double)symm_dtype_size(op->dtype);
+    if (op->kind == SYMM_PROGRAM_REDUCE_SCATTER || op->kind == SYMM_PROGRAM_ALL_TO_ALL)
+        call.bytes /= call.ranks; /* of the input's blocks */
+    return call;
 }
 
 double symm__cost_op(const struct symm_costs *costs, const symm_program *program,
                      const symm_program_op *op, symm_algorithm algorithm)
 {
-    const struct symm_cost_line *line = &costs->lines[algorithm];
-    const struct symm_cost_line *known =
-        &symm__costs_built_in.lines[SYMM_ALGORITHM_COPY_IN];
+    const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
+    struct symm_cost_call call;
 
     if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
         return 0;
-    if (!line->usable) /* forced, or a put that the table leaves out */
-        line = known;
-    return line->latency_us + moved(program, op, algorithm) / line->bytes_per_us;
+    call = as_cost_call(program, op);
+    symm__cost_curves(costs, &call, curves);
+    return symm__cost_body(costs, &call, algorithm, curves[algorithm]);
+}
+
+/* Those that a collective needs at least: the data are there and, if peers write, have
+ * arrived. */
+static int least_barriers(const symm_program_op *op, symm_algorithm algorithm)
+{
+    if (!symm__op_traits(op, algorithm).entry)
+        return 0;
+    return algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+                   algorithm == SYMM_ALGORITHM_COPY_ENGINE ||
+                   algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT
+               ? 2
+               : 1;
 }
 
 symm_algorithm symm__cost_choose(const struct symm_costs *costs,
                                  const symm_program *program, const symm_program_op *op,
                                  bool local)
 {
+    const struct symm_cost_call call = as_cost_call(program, op);
+    const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
+    bool candidates[SYMM_ALGORITHM_COUNT] = {false};
     symm_algorithm best = SYMM_ALGORITHM_COUNT;
     double least = -1;
 
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++)
+        candidates[a] = costs->lines[a].usable &&
+                        !symm__algorithm_objection(op, (symm_algorithm)a) &&
+                        !(local && symm__op_traits(op, (symm_algorithm)a).entry);
+    symm__cost_curves(costs, &call, curves);
+    (void)symm__cost_keep_measured(curves, call.bytes, candidates);
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
-        symm_algorithm algorithm = (symm_algorithm)a;
-        struct traits traits = symm__op_traits(op, algorithm);
-        double time;
+        const symm_algorithm algorithm = (symm_algorithm)a;
+        double time = symm__cost_body(costs, &call, algorithm, curves[a]) +
+                      costs->barrier_us * least_barriers(op, algorithm);
 
-        if (!costs->lines[a].usable || symm__algorithm_objection(op, algorithm) ||
-            (local && traits.entry))
-            continue;
-        time = symm__cost_op(costs, program, op, algorithm);
-        if (traits.entry) /* the data are there, and if peers write: have arrived */
-            time += costs->barrier_us *
-                    (algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
-                             algorithm == SYMM_ALGORITHM_COPY_ENGINE ||
-                             algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT
-                         ? 2
-                         : 1);
-        if (least >= 0 && time >= least)
+        if (!candidates[a] || (least >= 0 && time >= least))
             continue;
         least = time;
         best = algorithm;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cost.h - what calls, barriers and memory cost: a measured table ("symm-costs/1") or the
- * built-in model, and the choice of an algorithm by it.
- *
- * A call takes latency_us + bytes moved / bytes_per_us: an affine model, one line for each
- * algorithm. docs/planner.md says how many bytes each algorithm moves. The curves that a
- * table may have beside are kept for who asks (symm_costs_curve_at).
+ * cost.h - what the ops of a program cost by a table ("symm-costs/1") or the built-in model,
+ * and the choice of an algorithm by it. select/cost.h has the table, its curves and the model,
+ * which are those of the runtime.
  */
 #ifndef SYMM_PLANNER_MODEL_COST_H
 #define SYMM_PLANNER_MODEL_COST_H
@@ -13,8 +10,7 @@
 #include "model/algorithm.h"
 #include "select/cost.h"
 
-extern const struct symm_costs symm__costs_built_in;
-
+/* Microseconds of an op without its barriers; 0: it is neither a collective nor a put. */
 double symm__cost_op(const struct symm_costs *costs, const symm_program *program,
                      const symm_program_op *op, symm_algorithm algorithm);
 /*

@@ -2,11 +2,13 @@
 /*
  * cost.c - curves and the model; see cost.h.
  *
- * The model's numbers are those of H200s with NVLink between all of them and of two cores of
- * one processor (docs/performance.md). It serves symm_explain where there is no table; the
- * choice is then made by thresholds, which were measured.
+ * The built-in lines stand for H200s with NVLink between all of them, and for two cores of one
+ * processor. Plans without a table are made by the former; symm_explain estimates by them where
+ * there is no table, and the choice of a call is then made by thresholds, which were measured.
  */
 #include "select/cost.h"
+
+#define LEAST_US 0.01 /* of a call without its barriers */
 
 symm_costs_data symm__cost_data(symm_program_kind collective, symm_dtype dtype,
                                 symm_op op)
@@ -114,23 +116,47 @@ bool symm__cost_keep_measured(
 
 /* ---- The model ------------------------------------------------------------------------ */
 
-struct machine {
-    double launch_us, hop_us; /* a hop: data that are their own flag */
-    double barrier_us;        /* flags of all to all, with release and acquire */
-    double bytes_per_us;      /* that a rank receives */
-};
+/* Algorithms that are not usable run only where something else has made sure that they can:
+ * the switch and the engine. The engine's line is NCCL's of engine.c. */
+const symm_costs symm__costs_built_in = {
+    .barrier_us = 1.5,
+    .memory_us_per_gib = 16,
+    .lines = {
+        [SYMM_ALGORITHM_LL_PUSH] = {true, 2.0, 330e3},
+        [SYMM_ALGORITHM_LAMPORT_PUSH] = {true, 2.1, 250e3},
+        [SYMM_ALGORITHM_TWO_SHOT_PUSH] = {true, 4.0, 300e3},
+        [SYMM_ALGORITHM_ONE_SHOT_PULL] = {true, 2.0, 350e3},
+        [SYMM_ALGORITHM_TWO_SHOT_PULL] = {true, 4.0, 350e3},
+        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = {true, 2.5, 370e3},
+        [SYMM_ALGORITHM_COPY_IN] = {true, 2.5, 150e3},
+        [SYMM_ALGORITHM_COPY_ENGINE] = {false, 2.5, 350e3},
+        [SYMM_ALGORITHM_MULTIMEM_ONE_SHOT] = {false, 2.0, 380e3},
+        [SYMM_ALGORITHM_MULTIMEM_TWO_SHOT] = {false, 2.5, 380e3},
+        [SYMM_ALGORITHM_ENGINE] = {false, 20, 298e3},
+        [SYMM_ALGORITHM_PUT] = {true, 1.5, 350e3},
+    }};
 
-static const struct machine h200 = {0.58, 0.76, 1.34, 382e3};
-static const struct machine cores = {0, 0.1, 0.1, 100e3};
+const symm_costs symm__costs_cores = {
+    .barrier_us = 0.1,
+    .lines = {
+        [SYMM_ALGORITHM_ONE_SHOT_PULL] = {true, 0, 100e3},
+        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = {true, 0, 100e3},
+        [SYMM_ALGORITHM_COPY_IN] = {true, 0.1, 50e3},
+        [SYMM_ALGORITHM_ENGINE] = {false, 0.2, 100e3},
+    }};
 
+/* Bytes that a rank receives. */
 static double received(const struct symm_cost_call *call, symm_algorithm algorithm)
 {
-    double bytes = call->bytes, peers = call->ranks - 1;
+    const double bytes = call->bytes, peers = call->ranks - 1;
+    const double twice =
+        algorithm == SYMM_ALGORITHM_LL_PUSH ? 2 : 1; /* a flag a word */
 
-    if (call->collective == SYMM_PROGRAM_BROADCAST)
-        return bytes;
+    if (call->collective == SYMM_PROGRAM_PUT ||
+        call->collective == SYMM_PROGRAM_BROADCAST)
+        return twice * bytes;
     if (call->collective != SYMM_PROGRAM_ALL_REDUCE)
-        return bytes * peers;
+        return twice * bytes * peers;
     switch (algorithm) {
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
@@ -140,38 +166,46 @@ static double received(const struct symm_cost_call *call, symm_algorithm algorit
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
         return bytes;
     default:
-        return bytes * peers;
+        return twice * bytes * peers;
     }
 }
 
-/* Hops and barriers on the way, and what else than the bytes themselves is moved. */
-double symm__cost_model(const struct symm_cost_call *call, symm_algorithm algorithm,
-                        bool cuda)
+/* The barriers that a call has when no plan leaves them out; symm-perf --tune counts the same. */
+static double own_barriers_us(const symm_costs *costs, symm_algorithm algorithm)
 {
-    const struct machine *machine = cuda ? &h200 : &cores;
-    double time = machine->launch_us, bytes = received(call, algorithm);
-
     switch (algorithm) {
-    case SYMM_ALGORITHM_LL_PUSH:
-        bytes *= 2; /* a flag beside each word */
-        time += machine->hop_us;
-        break;
-    case SYMM_ALGORITHM_LAMPORT_PUSH:
-        time += machine->hop_us;
-        break;
-    case SYMM_ALGORITHM_TWO_SHOT_PUSH:
-        time += 2 * machine->hop_us;
-        break;
-    case SYMM_ALGORITHM_TWO_SHOT_PULL:
-        time += 3 * machine->barrier_us;
-        break;
-    case SYMM_ALGORITHM_COPY_IN:
-        bytes += call->bytes; /* into the stage */
-        time += cuda ? 2 * machine->barrier_us : machine->barrier_us;
-        break;
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+    case SYMM_ALGORITHM_COPY_ENGINE:
+    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
+    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
+        return 2 * costs->barrier_us;
+    case SYMM_ALGORITHM_TWO_SHOT_PULL: /* the one in the middle is in its line */
+        return costs->barrier_us;
     default:
-        time += 2 * machine->barrier_us;
-        break;
+        return 0;
     }
-    return time + bytes / machine->bytes_per_us;
+}
+
+double symm__cost_body(const symm_costs *costs, const struct symm_cost_call *call,
+                       symm_algorithm algorithm, const symm_costs_curve *curve)
+{
+    const struct symm_cost_line *line = &costs->lines[algorithm];
+    double us;
+
+    if (curve) {
+        us = symm__cost_at(curve, call->bytes) - own_barriers_us(costs, algorithm);
+        return us > LEAST_US ? us : LEAST_US;
+    }
+    if (!(line->bytes_per_us > 0)) /* forced, or a put that the table leaves out */
+        line = &symm__costs_built_in.lines[algorithm];
+    return line->latency_us + received(call, algorithm) / line->bytes_per_us;
+}
+
+double symm__cost_alone(const symm_costs *costs, const struct symm_cost_call *call,
+                        symm_algorithm algorithm, const symm_costs_curve *curve)
+{
+    return curve ? symm__cost_at(curve, call->bytes)
+                 : symm__cost_body(costs, call, algorithm, NULL) +
+                       own_barriers_us(costs, algorithm);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cost.h - what a call costs by each algorithm: tables measured on a machine, and a model
- * for all others.
+ * cost.h - what a call costs by each algorithm, for the choice at run time and for plans:
+ * curves that were measured on a machine, and a model where there are none.
  *
  * A table has curves, each of one algorithm for one collective, kind of data, place and
  * number of ranks: microseconds by bytes. Between two points a curve is a straight line in
  * bytes, since a call takes a latency and bytes over a bandwidth; before the first point it
  * is flat, after the last it goes on as its last piece. Where one curve ends and another goes
- * on, the first was given up as hopeless, and is no candidate from there on. All are pure
- * functions of their arguments.
+ * on, the first was given up as hopeless, and is no candidate from there on.
+ *
+ * The model has a line for each algorithm: latency_us + bytes received / bytes_per_us, and
+ * barrier_us for each of its barriers. All are pure functions of their arguments.
  */
 #ifndef SYMM_SELECT_COST_H
 #define SYMM_SELECT_COST_H
@@ -18,7 +20,7 @@
 #define SYMM_COST_MACHINES 8 /* of one table, at most */
 
 struct symm_cost_line {
-    bool usable;
+    bool usable; /* plans may choose the algorithm */
     double latency_us, bytes_per_us;
 };
 
@@ -33,6 +35,8 @@ struct symm_costs {
     void *memory; /* of curves and their points, owned, as machines are; NULL: static */
 };
 
+/* The model of GPUs of one host with NVLink, and that of a processor's cores. */
+extern const symm_costs symm__costs_built_in, symm__costs_cores;
 /* costs_tables.c, which the build makes (costs_source.c); ends with NULL. */
 extern const symm_costs *const symm__costs_tables[];
 
@@ -58,8 +62,14 @@ void symm__cost_curves(const symm_costs *costs, const struct symm_cost_call *cal
 bool symm__cost_keep_measured(
     const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT], double bytes,
     bool candidates[SYMM_ALGORITHM_COUNT]);
-/* The model: a launch, hops or barriers, and bytes received over a bandwidth. */
-double symm__cost_model(const struct symm_cost_call *call, symm_algorithm algorithm,
-                        bool cuda);
+/*
+ * Microseconds of a call by an algorithm, by its curve or, where that is NULL, by the model;
+ * where the costs have no line for it, by that of symm__costs_built_in. _alone: with the
+ * algorithm's own barriers, as outside of a plan. _body: without them, for plans.
+ */
+double symm__cost_alone(const symm_costs *costs, const struct symm_cost_call *call,
+                        symm_algorithm algorithm, const symm_costs_curve *curve);
+double symm__cost_body(const symm_costs *costs, const struct symm_cost_call *call,
+                       symm_algorithm algorithm, const symm_costs_curve *curve);
 
 #endif

@@ -153,17 +153,18 @@ static bool cheapest(const struct symm_question *q,
     return found;
 }
 
-/* The least by the model but for `but`. */
-static void least_by_model(const struct symm_question *q, enum symm_algorithm but,
-                           struct symm_estimate *estimate)
+/* The least by the model but for the algorithm that was chosen. */
+static void least_by_model(const struct symm_question *q, const symm_costs *costs,
+                           enum symm_algorithm chosen, struct symm_estimate *estimate)
 {
     const struct symm_cost_call call = as_cost_call(q);
 
+    estimate->us = symm__cost_alone(costs, &call, chosen, NULL);
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         enum symm_algorithm algorithm = (enum symm_algorithm)a;
-        double us = symm__cost_model(&call, algorithm, q->cuda);
+        double us = symm__cost_alone(costs, &call, algorithm, NULL);
 
-        if (algorithm == but || (estimate->next_us > 0 && us >= estimate->next_us) ||
+        if (algorithm == chosen || (estimate->next_us > 0 && us >= estimate->next_us) ||
             objection(q, algorithm))
             continue;
         estimate->next = algorithm;
@@ -174,6 +175,7 @@ static void least_by_model(const struct symm_question *q, enum symm_algorithm bu
 struct symm_estimate symm__estimate(const struct symm_question *q,
                                     enum symm_algorithm chosen)
 {
+    const symm_costs *model = q->cuda ? &symm__costs_built_in : &symm__costs_cores;
     const struct symm_cost_call call = as_cost_call(q);
     const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
     struct symm_estimate estimate = {.measured = false};
@@ -181,13 +183,12 @@ struct symm_estimate symm__estimate(const struct symm_question *q,
     if (q->forced || q->kind == SYMM_KIND_BARRIER || q->size < 2)
         return estimate;
     symm__cost_curves(q->costs, &call, curves);
-    if (curves[chosen]) {
-        estimate.measured = true;
+    estimate.measured = curves[chosen] != NULL;
+    if (estimate.measured) {
         estimate.us = symm__cost_at(curves[chosen], call.bytes);
         (void)cheapest(q, curves, (int)chosen, &estimate.next, &estimate.next_us);
     } else {
-        estimate.us = symm__cost_model(&call, chosen, q->cuda);
-        least_by_model(q, chosen, &estimate);
+        least_by_model(q, q->costs ? q->costs : model, chosen, &estimate);
     }
     return estimate;
 }
