@@ -642,12 +642,15 @@ static void test_substitutes(void **state)
     for (int where = 0; where < 8; where++)
         for (int planned = 0; planned < SYMM_ALGORITHM_COUNT; planned++) {
             struct symm_question q = question(SYMM_KIND_ALL_REDUCE, 100000, 4);
+            uint32_t barriers = 0, extra = 0;
             struct symm_answer answer;
 
             q.in_symmetric = where & 1;
             q.out_symmetric = where & 2;
             q.overlap = where & 4;
-            answer = symm__cuda_substitute(&q, (enum symm_algorithm)planned);
+            assert_int_equal(symm__choose_planned(&q, (enum symm_algorithm)planned,
+                                                  false, &answer, &barriers, &extra),
+                             SYMM_OK);
             assert_null(symm__cuda_objection(&q, answer.algorithm));
             assert_int_equal(touches[answer.algorithm] & ~touches[planned], 0);
             if (!symm__cuda_objection(&q, (enum symm_algorithm)planned))

@@ -341,6 +341,44 @@ static void test_plans(void **state)
                      SYMM_ALGORITHM_LL_PUSH);
 }
 
+/* What stands in for a plan's algorithm on the host can do the call and touches no more. */
+static void test_substitutes(void **state)
+{
+    static const unsigned touches[SYMM_ALGORITHM_COUNT] = {
+        [SYMM_ALGORITHM_ONE_SHOT_PULL] = 1, /* peers' inputs; 2: their outputs */
+        [SYMM_ALGORITHM_TWO_SHOT_PULL] = 1,
+        [SYMM_ALGORITHM_MULTIMEM_ONE_SHOT] = 1,
+        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = 3,
+        [SYMM_ALGORITHM_MULTIMEM_TWO_SHOT] = 3};
+
+    (void)state;
+    for (int where = 0; where < 8; where++)
+        for (int planned = 0; planned < SYMM_ALGORITHM_PUT; planned++) {
+            struct symm_question q = question(100000, where & 4);
+            uint32_t barriers = 0, extra = 1;
+            struct symm_answer answer, forced;
+
+            q.in_symmetric = where & 1;
+            q.out_symmetric = where & 2;
+            assert_int_equal(symm__choose_planned(&q, (symm_algorithm)planned, false,
+                                                  &answer, &barriers, &extra),
+                             SYMM_OK);
+            assert_int_equal(touches[answer.algorithm] & ~touches[planned], 0);
+            assert_int_equal(extra, 0);
+            /* the barrier that two_shot_pull would have had in the middle */
+            assert_int_equal(barriers,
+                             planned == SYMM_ALGORITHM_TWO_SHOT_PULL &&
+                                     answer.algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL
+                                 ? SYMM_BARRIER_EXIT
+                                 : 0);
+            q.forced = symm_algorithm_name(answer.algorithm);
+            assert_int_equal(symm__choose(&q, &forced), SYMM_OK);
+            q.forced = symm_algorithm_name((symm_algorithm)planned);
+            if (symm__choose(&q, &forced) == SYMM_OK)
+                assert_int_equal(answer.algorithm, planned);
+        }
+}
+
 /* ---- Files -------------------------------------------------------------------------- */
 
 #define TABLE(rest)                                                                    \
@@ -649,7 +687,7 @@ int main(void)
         cmocka_unit_test(test_model),      cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_tables),     cmocka_unit_test(test_also),
         cmocka_unit_test(test_built_in),   cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_plans),      cmocka_unit_test(test_substitutes),
     };
 
     return cmocka_run_group_tests_name("host_choose", tests, NULL, NULL);

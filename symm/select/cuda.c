@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda.c - the choice on CUDA, and what replaces an algorithm of a plan.
+ * cuda.c - the choice on CUDA, and which barriers its kernels have.
  *
  * The thresholds for 2 and 4 ranks are measured on H200 (docs/performance.md), the others
  * follow from two costs of a machine with a switch between its GPUs: a hop takes 0.75 us
@@ -56,36 +56,6 @@ static bool has_kernel(const struct symm_question *q, enum symm_algorithm algori
     return symm__cuda_kernel_find(&ask, &kernel, &shape);
 }
 
-/* What a pull cannot do. */
-static const char *pull_objection(const struct symm_question *q)
-{
-    bool reads_in = q->kind != SYMM_KIND_BROADCAST;
-
-    if (q->kind == SYMM_KIND_BARRIER)
-        return NULL;
-    if (reads_in && !q->in_symmetric)
-        return "it reads every peer's input, and this input is not symmetric memory";
-    if (!reads_in && !q->out_symmetric)
-        return "it reads the root's output, and this output is not symmetric memory";
-    if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
-        return symm__in_place_objection(q->kind);
-    return NULL;
-}
-
-/* What stores into peers' outputs cannot do; sums also read their inputs. */
-static const char *inplace_objection(const struct symm_question *q)
-{
-    if (q->kind == SYMM_KIND_ALL_REDUCE && (!q->in_symmetric || !q->out_symmetric))
-        return "it uses every peer's input and output, and input or output is not "
-               "symmetric memory";
-    if (!q->out_symmetric)
-        return "it stores into every peer's output, and this output is not symmetric "
-               "memory";
-    if (q->kind == SYMM_KIND_ALL_TO_ALL && q->overlap)
-        return "in place a peer could overwrite what is still to be sent; copy_in can";
-    return NULL;
-}
-
 /* What the switch cannot do: all_reduce in one shot or two, all_gather in one. */
 static const char *multimem_objection(const struct symm_question *q, bool two_shot)
 {
@@ -108,26 +78,11 @@ static const char *multimem_objection(const struct symm_question *q, bool two_sh
 const char *symm__cuda_objection(const struct symm_question *q,
                                  enum symm_algorithm algorithm)
 {
-    const char *why = NULL;
+    const bool two_shot = algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+    const char *why = two_shot || algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT
+                          ? multimem_objection(q, two_shot)
+                          : symm__memory_objection(q, algorithm);
 
-    switch (algorithm) {
-    case SYMM_ALGORITHM_ONE_SHOT_PULL:
-        why = pull_objection(q);
-        break;
-    case SYMM_ALGORITHM_TWO_SHOT_PULL:
-        if (!q->in_symmetric)
-            why = "it reads every peer's input, and this input is not symmetric memory";
-        break;
-    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-        why = inplace_objection(q);
-        break;
-    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
-    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
-        why = multimem_objection(q, algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT);
-        break;
-    default:
-        break;
-    }
     if (why)
         return why;
     if (!has_kernel(q, algorithm))
@@ -259,36 +214,6 @@ struct symm_answer symm__cuda_choose(const struct symm_question *q)
         return choose_reduce_scatter(q);
     default:
         return choose_move(q);
-    }
-}
-
-struct symm_answer symm__cuda_substitute(const struct symm_question *q,
-                                         enum symm_algorithm planned)
-{
-    static const char less[] = "the plan's algorithm cannot do this call here; this "
-                               "one touches no more memory";
-    const struct candidate push_two = {SYMM_ALGORITHM_TWO_SHOT_PUSH, less},
-                           push_ll = {SYMM_ALGORITHM_LL_PUSH, less},
-                           copy = {SYMM_ALGORITHM_COPY_IN, less},
-                           pull_one = {SYMM_ALGORITHM_ONE_SHOT_PULL, less},
-                           pull_two = {SYMM_ALGORITHM_TWO_SHOT_PULL, less},
-                           in_place = {SYMM_ALGORITHM_TWO_SHOT_INPLACE, less};
-
-    /* A gather by multicast writes into peers, which the plan does not know of. */
-    if (!symm__cuda_objection(q, planned) &&
-        !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
-          q->kind == SYMM_KIND_ALL_GATHER))
-        return (struct symm_answer){planned, "the plan names it"};
-    switch (planned) {
-    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT: /* peers' inputs read, their outputs written */
-    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-        return FIRST_OF(q, in_place, pull_two, push_two, push_ll, copy);
-    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT: /* peers' inputs read */
-    case SYMM_ALGORITHM_TWO_SHOT_PULL:
-    case SYMM_ALGORITHM_ONE_SHOT_PULL:
-        return FIRST_OF(q, pull_two, pull_one, push_two, push_ll, copy);
-    default: /* own input and output, and scratch */
-        return FIRST_OF(q, push_two, push_ll, copy);
     }
 }
 

@@ -13,46 +13,67 @@
 #define TWO_SHOT_BYTES 512  /* in place, from here on */
 #define PULL_BYTES     4096 /* out of place or moving data only, from here on */
 
-const char *symm__in_place_objection(enum symm_kind kind)
+static const char *pull_objection(const struct symm_question *q)
 {
-    return kind == SYMM_KIND_ALL_REDUCE
+    bool reads_in = q->kind != SYMM_KIND_BROADCAST;
+
+    if (q->kind == SYMM_KIND_BARRIER)
+        return NULL;
+    if (reads_in && !q->in_symmetric)
+        return "it reads every peer's input, and this input is not symmetric memory";
+    if (!reads_in && !q->out_symmetric)
+        return "it reads the root's output, and this output is not symmetric memory";
+    /* reduce_scatter: rank 0 cannot tell its own block from the whole input */
+    if (!reads_in || !q->overlap || q->kind == SYMM_KIND_ALL_GATHER)
+        return NULL;
+    return q->kind == SYMM_KIND_ALL_REDUCE
                ? "in place a peer could still read what is overwritten; "
                  "two_shot_inplace or copy_in can"
                : "in place a peer could still read what is overwritten; copy_in can";
+}
+
+/* What stores into peers' outputs cannot do; sums also read their inputs. */
+static const char *inplace_objection(const struct symm_question *q)
+{
+    if (q->kind == SYMM_KIND_ALL_REDUCE && (!q->in_symmetric || !q->out_symmetric))
+        return "it uses every peer's input and output, and input or output is not "
+               "symmetric memory";
+    if (!q->out_symmetric)
+        return "it stores into every peer's output, and this output is not symmetric "
+               "memory";
+    if (q->kind == SYMM_KIND_ALL_TO_ALL && q->overlap)
+        return "in place a peer could overwrite what is still to be sent; copy_in can";
+    return NULL;
+}
+
+const char *symm__memory_objection(const struct symm_question *q,
+                                   enum symm_algorithm algorithm)
+{
+    switch (algorithm) {
+    case SYMM_ALGORITHM_ONE_SHOT_PULL:
+        return pull_objection(q);
+    case SYMM_ALGORITHM_TWO_SHOT_PULL:
+        return q->in_symmetric ? NULL
+                               : "it reads every peer's input, and this input is not "
+                                 "symmetric memory";
+    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
+        return inplace_objection(q);
+    default:
+        return NULL;
+    }
 }
 
 /* Why this algorithm cannot do this call right; NULL: it can. */
 static const char *objection(const struct symm_question *q,
                              enum symm_algorithm algorithm)
 {
-    bool reads_in = q->kind != SYMM_KIND_BROADCAST;
-
     if (algorithm == SYMM_ALGORITHM_ENGINE)
         return symm__engine_objection(q);
     if (q->cuda)
         return symm__cuda_objection(q, algorithm);
     if (!symm__host_kernel(q->kind, algorithm, q->bytes))
         return "the host backend has no such kernel for this collective";
-    switch (algorithm) {
-    case SYMM_ALGORITHM_ONE_SHOT_PULL:
-        if (reads_in && !q->in_symmetric)
-            return "it reads every peer's input, and this input is not symmetric "
-                   "memory";
-        if (!reads_in && !q->out_symmetric)
-            return "it reads the root's output, and this output is not symmetric "
-                   "memory";
-        /* reduce_scatter: rank 0 cannot tell its own block from the whole input */
-        if (reads_in && q->overlap && q->kind != SYMM_KIND_ALL_GATHER)
-            return symm__in_place_objection(q->kind);
-        return NULL;
-    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-        if (!q->in_symmetric || !q->out_symmetric)
-            return "it writes into every peer's output, and input or output is not "
-                   "symmetric memory";
-        return NULL;
-    default:
-        return NULL;
-    }
+    return symm__memory_objection(q, algorithm);
 }
 
 static symm_status choose_forced(const struct symm_question *q,
@@ -216,46 +237,57 @@ symm_status symm__choose(const struct symm_question *q, struct symm_answer *answ
 
 /* ---- Calls of a plan ------------------------------------------------------------------ */
 
-static struct symm_answer host_substitute(const struct symm_question *q,
-                                          enum symm_algorithm planned)
-{
-    static const char less[] =
-        "the plan's algorithm cannot do this call here; this one "
-        "touches no more memory";
-    enum symm_algorithm other = SYMM_ALGORITHM_COPY_IN;
-
-    if (!objection(q, planned))
-        return (struct symm_answer){planned, "the plan names it"};
-    if (planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT)
-        other = SYMM_ALGORITHM_ONE_SHOT_PULL;
-    else if (planned == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT)
-        other = SYMM_ALGORITHM_TWO_SHOT_INPLACE;
-    return (struct symm_answer){objection(q, other) ? SYMM_ALGORITHM_COPY_IN : other,
-                                less};
-}
-
 /*
  * Does `other` touch no more of the ranks' memory than `planned`, and does it make the order
- * that the plan took for granted? The same pairs as where one stands in for the other.
+ * that the plan took for granted? The plan may have left out barriers that others would miss.
  */
 static bool may_replace(enum symm_algorithm planned, enum symm_algorithm other)
 {
+    const bool reads_peers = planned == SYMM_ALGORITHM_ONE_SHOT_PULL ||
+                             planned == SYMM_ALGORITHM_TWO_SHOT_PULL ||
+                             planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT;
+    const bool writes_peers = planned == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+                              planned == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+
     switch (other) {
     case SYMM_ALGORITHM_COPY_IN:
     case SYMM_ALGORITHM_LL_PUSH:
     case SYMM_ALGORITHM_TWO_SHOT_PUSH:
         return true; /* own input and output, and scratch */
     case SYMM_ALGORITHM_ONE_SHOT_PULL:
+        return reads_peers;
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
-        return planned == SYMM_ALGORITHM_ONE_SHOT_PULL ||
-               planned == SYMM_ALGORITHM_TWO_SHOT_PULL ||
-               planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT;
+        return reads_peers || writes_peers;
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-        return planned == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
-               planned == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
+        return writes_peers;
     default:
         return other == planned;
     }
+}
+
+/* The plan's algorithm or, where this backend or this call cannot have it (no multicast, no
+ * such kernel, too little scratch, private memory), the first that may replace it. */
+static struct symm_answer substitute(const struct symm_question *q,
+                                     enum symm_algorithm planned)
+{
+    static const enum symm_algorithm others[] = {
+        SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_ALGORITHM_TWO_SHOT_PULL,
+        SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_ALGORITHM_TWO_SHOT_PUSH,
+        SYMM_ALGORITHM_LL_PUSH};
+    struct symm_answer answer = {SYMM_ALGORITHM_COPY_IN,
+                                 "the plan's algorithm cannot do this call here; this "
+                                 "one touches no more memory"};
+
+    /* A gather by multicast writes into peers, which the plan does not know of. */
+    if (!objection(q, planned) && !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
+                                    q->kind == SYMM_KIND_ALL_GATHER))
+        return (struct symm_answer){planned, "the plan names it"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (may_replace(planned, others[i]) && !objection(q, others[i])) {
+            answer.algorithm = others[i];
+            break;
+        }
+    return answer;
 }
 
 /* The library's own choice for the size, where the plan is right with it; else the plan's. */
@@ -284,12 +316,7 @@ symm_status symm__choose_planned(const struct symm_question *q,
     if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
         return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
                           q->numerics);
-    if (algorithm == SYMM_ALGORITHM_ENGINE && !symm__engine_objection(q))
-        *answer = (struct symm_answer){algorithm, "the plan names it"};
-    else if (q->cuda)
-        *answer = symm__cuda_substitute(q, algorithm);
-    else
-        *answer = host_substitute(q, algorithm);
+    *answer = substitute(q, algorithm);
     if (by_size && !q->forced) {
         symm_status status = answer_by_size(q, algorithm, answer);
 

@@ -79,21 +79,15 @@ const char *symm__engine_objection(const struct symm_question *question);
 struct symm_answer symm__engine_or(const struct symm_question *question,
                                    struct symm_answer answer);
 
-/* Why a pull that reads peers' inputs cannot be in place, on either backend. */
-const char *symm__in_place_objection(enum symm_kind kind);
+/* Why this memory is not for this algorithm, on either backend; NULL: it is. */
+const char *symm__memory_objection(const struct symm_question *question,
+                                   enum symm_algorithm algorithm);
 
 /* cuda.c */
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
 const char *symm__cuda_objection(const struct symm_question *question,
                                  enum symm_algorithm algorithm);
 struct symm_answer symm__cuda_choose(const struct symm_question *question);
-/*
- * What runs where a plan names an algorithm that this call cannot have (no multicast, no
- * such kernel, too little scratch): one that touches no more of the ranks' memory, so that
- * barriers the plan has left out are not missed. The plan's own, if it can.
- */
-struct symm_answer symm__cuda_substitute(const struct symm_question *question,
-                                         enum symm_algorithm planned);
 /* The barriers that a kernel has, of those that a plan can leave out: what else a plan
  * keeps is a call of its own. */
 uint32_t symm__cuda_barriers(enum symm_kind kind, int size,
