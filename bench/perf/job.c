@@ -12,8 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "perf/stats.h"
-
 static void bind_self(struct perf_job *job, const struct perf_place *place)
 {
     cpu_set_t allowed;
@@ -40,6 +38,12 @@ int perf_job_failed(const struct perf_job *job, symm_status status, const char *
     fprintf(stderr, "symm-perf: rank %d: %s: %s\n", job->rank, what, symm_last_error());
     return status == SYMM_ERR_UNSUPPORTED || status == SYMM_ERR_INVALID ? PERF_REFUSED
                                                                         : PERF_FAILED;
+}
+
+int perf_job_no_memory(const struct perf_job *job)
+{
+    fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
+    return PERF_FAILED;
 }
 
 /* What was asked for needs GPUs. */
@@ -151,6 +155,51 @@ symm_status perf_job_gather(const struct perf_job *job, const double *mine, size
                             double *all)
 {
     return perf_job_gather_bytes(job, mine, n * sizeof(*mine), all);
+}
+
+int perf_job_buffers(const struct perf_job *job, size_t bytes, int count,
+                     symm_buffer **buffers)
+{
+    const int64_t shape = (int64_t)bytes, stride = 1;
+    symm_status status = SYMM_OK;
+
+    if (bytes > INT64_MAX)
+        return perf_job_no_memory(job);
+    for (int i = 0; i < count && status == SYMM_OK; i++)
+        status = symm_empty_strided_p2p(job->world, 1, &shape, &stride, SYMM_UINT8,
+                                        (uint64_t)(1 + i), &buffers[i]);
+    if (status == SYMM_OK)
+        status = symm_rendezvous(job->world);
+    if (status != SYMM_OK)
+        return perf_job_failed(job, status, "allocating the buffers");
+    for (int i = 0; i < count; i++)
+        if (perf_job_fill(job, symm_buffer_ptr(buffers[i]), 0, bytes))
+            return PERF_FAILED;
+    return PERF_RIGHT;
+}
+
+symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stats,
+                             int count, double *sums, int n)
+{
+    const size_t times = (size_t)count * PERF_STATS_FIELDS, each = times + (size_t)n;
+    double *all = calloc(each * ((size_t)job->size + 1), sizeof(*all)), *theirs = all;
+    symm_status status;
+
+    if (!all)
+        return SYMM_ERR_NOMEM;
+    memcpy(all, stats, times * sizeof(*all));
+    memcpy(all + times, sums, (size_t)n * sizeof(*all));
+    status = perf_job_gather(job, all, each, all + each);
+    memset(sums, 0, (size_t)n * sizeof(*all));
+    for (int r = 0; r < job->size && status == SYMM_OK; r++) {
+        theirs += each;
+        for (int i = 0; i < count; i++)
+            perf_stats_slower(&stats[i], (const struct perf_stats *)theirs + i);
+        for (int i = 0; i < n; i++)
+            sums[i] += theirs[times + (size_t)i];
+    }
+    free(all);
+    return status;
 }
 
 /* ---- Ranks by fork --------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 
 #include "perf/gpu.h"
 #include "perf/options.h"
+#include "perf/stats.h"
 #include "symm/symm.h"
 
 enum perf_exit { PERF_RIGHT = 0, PERF_WRONG = 1, PERF_REFUSED = 2, PERF_FAILED = 3 };
@@ -39,6 +40,11 @@ void perf_job_close(struct perf_job *job);
 
 /* Exit status for a failed call; prints its sentence. */
 int perf_job_failed(const struct perf_job *job, symm_status status, const char *what);
+int perf_job_no_memory(const struct perf_job *job);
+/* Collective: `count` symmetric buffers (alloc_id 1 and up), zeroed, so that their pages are
+ * there before anything is timed. An exit status; what was made is in buffers. */
+int perf_job_buffers(const struct perf_job *job, size_t bytes, int count,
+                     symm_buffer **buffers);
 /* Copies from or to a buffer of either backend; filled with a byte. An exit status. */
 int perf_job_copy(const struct perf_job *job, void *dst, const void *src, size_t bytes);
 int perf_job_fill(const struct perf_job *job, void *dst, int byte, size_t bytes);
@@ -48,6 +54,11 @@ symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
 /* Every rank's n doubles in rank order. A status of the library. */
 symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
                             double *all) SYMM_MUST_CHECK;
+
+/* On every rank: of each of `count` statistics the slowest rank's, and of each of `n` figures
+ * the sum over all ranks. A status of the library. */
+symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stats,
+                             int count, double *sums, int n) SYMM_MUST_CHECK;
 
 /* Starts `ranks` processes that run body and waits for them; returns the exit status
  * of the first that failed, 128 + signal if by a signal. The others get 5 s to end

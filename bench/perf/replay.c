@@ -8,22 +8,16 @@
 
 #include "perf/stage.h"
 
-/* What ranks tell each other at the end. */
-struct replay_record {
-    struct perf_stats calls, wall;
-    double results, wrong, committed;
-};
-
-#define REPLAY_DOUBLES (sizeof(struct replay_record) / sizeof(double))
-
 struct replay {
     const struct perf_job *job;
     const struct perf_options *options;
     const symm_program *program;
     struct perf_stage stage;
-    double *calls, *wall;     /* of the timed periods */
-    struct replay_record sum; /* the slowest rank's times; sums of the counts */
-    uint64_t plan_hash;       /* rank 0 with --plan: what will be printed */
+    double *calls, *wall;       /* of the timed periods */
+    struct perf_stats times[2]; /* the slowest rank's: of calls and wall */
+    double results, wrong;      /* over all ranks */
+    double committed;           /* bytes, on this rank */
+    uint64_t plan_hash;         /* rank 0 with --plan: what will be printed */
     size_t arena_bytes;
 };
 
@@ -75,10 +69,8 @@ static int load_plan(struct replay *replay)
     if (!replay->options->plan)
         return PERF_RIGHT;
     all = calloc((size_t)job->size, sizeof *all);
-    if (!all) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
-        return PERF_FAILED;
-    }
+    if (!all)
+        return perf_job_no_memory(job);
     if (job->rank == 0)
         result = read_plan(replay);
     if (result == PERF_RIGHT) {
@@ -113,33 +105,19 @@ static int combine(struct replay *replay)
 {
     const struct perf_job *job = replay->job;
     size_t periods = (size_t)replay->options->iterations;
-    struct replay_record *all = calloc((size_t)job->size, sizeof *all);
-    struct replay_record mine = {.results = (double)replay->stage.results,
-                                 .wrong = (double)replay->stage.wrong};
+    double sums[] = {(double)replay->stage.results, (double)replay->stage.wrong};
     symm_info info = {.size = sizeof info};
     symm_status status = symm_ctx_info(job->ctx, &info);
 
-    mine.committed = (double)info.committed_bytes;
-    perf_stats_make(&mine.calls, replay->calls, periods);
-    perf_stats_make(&mine.wall, replay->wall, periods);
-    if (!all) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
-        return PERF_FAILED;
-    }
+    perf_stats_make(&replay->times[0], replay->calls, periods);
+    perf_stats_make(&replay->times[1], replay->wall, periods);
     if (status == SYMM_OK)
-        status = perf_job_gather(job, &mine.calls.min, REPLAY_DOUBLES, (double *)all);
-    if (status != SYMM_OK) {
-        free(all);
+        status = perf_job_slowest(job, replay->times, 2, sums, 2);
+    if (status != SYMM_OK)
         return perf_job_failed(job, status, "gathering the ranks' times");
-    }
-    replay->sum = all[0];
-    for (int r = 1; r < job->size; r++) {
-        perf_stats_slower(&replay->sum.calls, &all[r].calls);
-        perf_stats_slower(&replay->sum.wall, &all[r].wall);
-        replay->sum.results += all[r].results;
-        replay->sum.wrong += all[r].wrong;
-    }
-    free(all);
+    replay->committed = (double)info.committed_bytes;
+    replay->results = sums[0];
+    replay->wrong = sums[1];
     return PERF_RIGHT;
 }
 
@@ -152,10 +130,10 @@ static size_t buffer_bytes(const symm_program *program)
     return bytes;
 }
 
-static void print(const struct replay *replay)
+static void print(const struct replay *replay, const struct perf_report *report)
 {
     const symm_program *program = replay->program;
-    const struct replay_record *sum = &replay->sum;
+    const struct perf_stats *calls = &replay->times[0], *wall = &replay->times[1];
     int periods = replay->options->iterations;
 
     printf("#\n");
@@ -164,21 +142,20 @@ static void print(const struct replay *replay)
            program->stream_count, program->stream_count > 1 ? "s" : "",
            program->group_count, program->group_count > 1 ? "s" : "");
     printf("# %-20s : %zu in %d buffers; heap committed %.0f a rank\n", "Bytes",
-           buffer_bytes(program), program->buffer_count, sum->committed);
+           buffer_bytes(program), program->buffer_count, replay->committed);
     if (replay->options->plan)
         printf("# %-20s : %016" PRIx64 ", arena of %zu bytes\n", "Plan",
                replay->plan_hash, replay->arena_bytes);
     printf(
         "# %-20s : %d checked in full, %d timed (3 elements of each result checked)\n",
         "Periods", periods, periods);
-    printf("# %-20s : %.0f\n", "Results checked", sum->results);
+    printf("# %-20s : %.0f\n", "Results checked", replay->results);
     printf("# %-20s : %.2f us (median of the slowest rank; p99 %.2f, least %.2f), "
            "calls alone\n",
-           "Time a period", sum->calls.p50, sum->calls.p99, sum->calls.min);
+           "Time a period", calls->p50, calls->p99, calls->min);
     printf("# %-20s : %.2f us, with the program's own writes and the checks\n",
-           "Wall time a period", sum->wall.p50);
-    printf("# %-20s : %.0f %s\n", "Out of bounds values", sum->wrong,
-           sum->wrong > 0 ? "FAILED" : "OK");
+           "Wall time a period", wall->p50);
+    perf_report_wrong(report);
     printf("#\n");
     fflush(stdout);
 }
@@ -186,7 +163,6 @@ static void print(const struct replay *replay)
 static json_t *describe(const struct replay *replay)
 {
     const symm_program *program = replay->program;
-    const struct replay_record *sum = &replay->sum;
     char hash[24];
 
     snprintf(hash, sizeof hash, "%016" PRIx64, replay->plan_hash);
@@ -200,10 +176,10 @@ static json_t *describe(const struct replay *replay)
         "buffers", program->buffer_count, "streams", program->stream_count,
         "periods_checked", replay->options->iterations, "periods_timed",
         replay->options->iterations, "buffer_bytes", (json_int_t)buffer_bytes(program),
-        "committed_bytes", (json_int_t)sum->committed, "results_checked",
-        (json_int_t)sum->results, "nwrong", (json_int_t)sum->wrong, "calls_per_period",
-        perf_report_stats(&sum->calls), "wall_per_period",
-        perf_report_stats(&sum->wall), "plan", plan);
+        "committed_bytes", (json_int_t)replay->committed, "results_checked",
+        (json_int_t)replay->results, "nwrong", (json_int_t)replay->wrong,
+        "calls_per_period", perf_report_stats(&replay->times[0]), "wall_per_period",
+        perf_report_stats(&replay->times[1]), "plan", plan);
 }
 
 static int run(struct replay *replay)
@@ -213,10 +189,8 @@ static int run(struct replay *replay)
 
     replay->calls = calloc(periods, sizeof *replay->calls);
     replay->wall = calloc(periods, sizeof *replay->wall);
-    if (!replay->calls || !replay->wall) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", replay->job->rank);
-        return PERF_FAILED;
-    }
+    if (!replay->calls || !replay->wall)
+        return perf_job_no_memory(replay->job);
     result = load_plan(replay);
     if (result != PERF_RIGHT)
         return result;
@@ -241,10 +215,10 @@ int perf_replay(const struct perf_job *job, const struct perf_options *options,
     free(replay.wall);
     if (result != PERF_RIGHT)
         return result;
-    report->wrong = replay.sum.wrong;
+    report->wrong = replay.wrong;
     if (report->prints)
-        print(&replay);
+        print(&replay, report);
     if (report->prints && options->json)
         *extra = describe(&replay);
-    return replay.sum.wrong > 0 ? PERF_WRONG : PERF_RIGHT;
+    return replay.wrong > 0 ? PERF_WRONG : PERF_RIGHT;
 }

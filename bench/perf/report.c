@@ -79,10 +79,8 @@ int perf_report_open(struct perf_report *report, const struct perf_job *job,
     int result = PERF_RIGHT;
 
     *report = (struct perf_report){.options = options, .prints = job->rank == 0};
-    if (!all) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
-        return PERF_FAILED;
-    }
+    if (!all)
+        return perf_job_no_memory(job);
     strftime(report->start_time, sizeof report->start_time, "%Y-%m-%d %H:%M:%S",
              localtime_r(&now, &local));
     if (options->json) {
@@ -295,12 +293,18 @@ static double average_bus(const struct perf_report *report)
     return report->bus_cells ? report->bus_sum / report->bus_cells : 0;
 }
 
+void perf_report_wrong(const struct perf_report *report)
+{
+    if (report->prints)
+        printf("# %-20s : %.0f %s\n", "Out of bounds values", report->wrong,
+               report->wrong > 0 ? "FAILED" : "OK");
+}
+
 void perf_report_foot(const struct perf_report *report)
 {
+    perf_report_wrong(report);
     if (!report->prints)
         return;
-    printf("# %-20s : %.0f %s\n", "Out of bounds values", report->wrong,
-           report->wrong > 0 ? "FAILED" : "OK");
     printf("# %-20s : %g \n", "Avg bus bandwidth", average_bus(report));
     printf("#\n");
 }

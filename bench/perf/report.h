@@ -58,6 +58,7 @@ int perf_report_open(struct perf_report *report, const struct perf_job *job,
 /* On every rank; rank 0 prints. */
 void perf_report_table(const struct perf_report *report);
 void perf_report_row(struct perf_report *report, const struct perf_row *row);
+void perf_report_wrong(const struct perf_report *report); /* the line of the sum */
 void perf_report_foot(const struct perf_report *report);
 /* Writes the JSON file, if one was asked for. Takes `extra`, an object merged into the
  * whole; may be NULL. An exit status. */

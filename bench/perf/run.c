@@ -2,16 +2,12 @@
 /* run.c - see run.h. */
 #include "perf/run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "perf/case.h"
 #include "perf/nccl.h"
-
-#define SEND_ID    1 /* alloc_ids of the two buffers */
-#define RECEIVE_ID 2
 
 struct runner {
     const struct perf_job *job;
@@ -21,18 +17,9 @@ struct runner {
     symm_call call;
     symm_buffer *buffers[2];
     double *times;                         /* of one cell, on this rank */
-    double *gathered;                      /* every rank's CELL_DOUBLES */
     void *stream;                          /* -G: what is captured */
     struct perf_nccl *others[PERF_OTHERS]; /* --compare; NULL: not asked for */
 };
-
-/* What ranks tell each other of a cell. */
-struct cell_record {
-    struct perf_stats stats;
-    double wrong;
-};
-
-#define CELL_DOUBLES (sizeof(struct cell_record) / sizeof(double))
 
 /* ---- One cell -------------------------------------------------------------------- */
 
@@ -216,47 +203,34 @@ static symm_status run_graph(struct runner *runner, bool in_place, int warmup,
     return status;
 }
 
-/* The slowest rank's statistics, and the sum of wrong elements, on every rank. */
-static symm_status combine(struct runner *runner, const struct cell_record *mine,
-                           struct perf_cell *cell)
+/* What all ranks make of the cell's times, and of the wrong elements of each. */
+static symm_status combine(struct runner *runner, struct perf_cell *cell)
 {
-    const struct cell_record *all = (const void *)runner->gathered;
-    symm_status status =
-        perf_job_gather(runner->job, &mine->stats.min, CELL_DOUBLES, runner->gathered);
-
-    if (status != SYMM_OK)
-        return status;
-    cell->stats = all[0].stats;
-    cell->wrong = all[0].wrong;
-    for (int r = 1; r < runner->job->size; r++) {
-        perf_stats_slower(&cell->stats, &all[r].stats);
-        cell->wrong += all[r].wrong;
-    }
-    return SYMM_OK;
+    perf_stats_make(&cell->stats, runner->times, (size_t)cell->iterations);
+    return perf_job_slowest(runner->job, &cell->stats, 1, &cell->wrong, 1);
 }
 
 static symm_status run_cell(struct runner *runner, bool in_place,
                             struct perf_cell *cell)
 {
     const struct perf_case *test = &runner->test;
-    struct cell_record mine = {.wrong = 0};
     symm_status status;
 
+    cell->wrong = 0;
     cell->iterations = perf_options_iterations(runner->options, test->size);
     cell->warmup = perf_options_warmup(runner->options, test->size);
-    status = run_checks(runner, in_place, &mine.wrong);
+    status = run_checks(runner, in_place, &cell->wrong);
     if (status == SYMM_OK && runner->options->graph)
         status =
-            run_graph(runner, in_place, cell->warmup, cell->iterations, &mine.wrong);
+            run_graph(runner, in_place, cell->warmup, cell->iterations, &cell->wrong);
     else if (status == SYMM_OK)
         status =
-            run_timed(runner, in_place, cell->warmup, cell->iterations, &mine.wrong);
+            run_timed(runner, in_place, cell->warmup, cell->iterations, &cell->wrong);
     if (status != SYMM_OK)
         return status;
     const char *explain = symm_explain(runner->job->world);
     snprintf(cell->explain, sizeof cell->explain, "%s", explain ? explain : "");
-    perf_stats_make(&mine.stats, runner->times, (size_t)cell->iterations);
-    status = combine(runner, &mine, cell);
+    status = combine(runner, cell);
     if (status != SYMM_OK)
         return status;
     if (runner->options->checks == 0 || !perf_kind_has_size(test->kind))
@@ -274,7 +248,6 @@ static symm_status run_other(struct runner *runner, int other, struct perf_cell 
 {
     const struct perf_case *test = &runner->test;
     const struct subject subject = {.runner = runner, .nccl = runner->others[other]};
-    struct cell_record mine = {.wrong = 0};
     symm_status status = SYMM_OK;
     void *input = perf_nccl_input(subject.nccl);
 
@@ -296,8 +269,7 @@ static symm_status run_other(struct runner *runner, int other, struct perf_cell 
     }
     if (status != SYMM_OK)
         return status;
-    perf_stats_make(&mine.stats, runner->times, (size_t)cell->iterations);
-    status = combine(runner, &mine, cell);
+    status = combine(runner, cell);
     cell->wrong = -1;
     cell->alg_bw = (double)test->size / cell->stats.p50 * 1e-3;
     cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
@@ -361,11 +333,8 @@ static int run_kinds_of_data(struct runner *runner)
         for (int o = 0; o < ops; o++) {
             runner->test.dtype = options->dtypes[d];
             runner->test.op = options->ops[o];
-            if (perf_case_prepare(&runner->test)) {
-                fprintf(stderr, "symm-perf: rank %d: out of memory\n",
-                        runner->job->rank);
-                return PERF_FAILED;
-            }
+            if (perf_case_prepare(&runner->test))
+                return perf_job_no_memory(runner->job);
             int result = run_sizes(runner);
             perf_case_finish(&runner->test);
             if (result != PERF_RIGHT)
@@ -388,10 +357,8 @@ static int prepare_gpu(struct runner *runner, size_t capacity)
     runner->call.stream = runner->stream;
     runner->test.call = &runner->call;
     runner->test.staging = calloc(1, capacity);
-    if (!runner->test.staging) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
-        return PERF_FAILED;
-    }
+    if (!runner->test.staging)
+        return perf_job_no_memory(job);
     for (int i = 0; i < PERF_OTHERS; i++) {
         if (!perf_other_wanted(runner->options, i))
             continue;
@@ -408,30 +375,16 @@ static int allocate(struct runner *runner)
     const struct perf_job *job = runner->job;
     /* Blocks are parts of a size, so that nothing exceeds the largest. */
     size_t capacity = runner->options->end < 4096 ? 4096 : runner->options->end;
-    const int64_t shape = (int64_t)capacity, stride = 1;
-    int most = perf_options_iterations(runner->options, 0);
-    symm_status status = SYMM_OK;
+    int most = perf_options_iterations(runner->options, 0), result;
 
     runner->times = calloc((size_t)most, sizeof *runner->times);
-    runner->gathered = calloc((size_t)job->size, sizeof(struct cell_record));
-    if (!runner->times || !runner->gathered) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
-        return PERF_FAILED;
-    }
-    for (int i = 0; i < 2 && status == SYMM_OK; i++)
-        status =
-            symm_empty_strided_p2p(job->world, 1, &shape, &stride, SYMM_UINT8,
-                                   i == 0 ? SEND_ID : RECEIVE_ID, &runner->buffers[i]);
-    if (status == SYMM_OK)
-        status = symm_rendezvous(job->world);
-    if (status != SYMM_OK)
-        return perf_job_failed(job, status, "allocating the buffers");
+    if (!runner->times)
+        return perf_job_no_memory(job);
+    result = perf_job_buffers(job, capacity, 2, runner->buffers);
+    if (result != PERF_RIGHT)
+        return result;
     runner->test.send = symm_buffer_ptr(runner->buffers[0]);
     runner->test.receive = symm_buffer_ptr(runner->buffers[1]);
-    /* Pages are touched now, not in the first timed call. */
-    if (perf_job_fill(job, runner->test.send, 0, capacity) ||
-        perf_job_fill(job, runner->test.receive, 0, capacity))
-        return PERF_FAILED;
     return job->gpu ? prepare_gpu(runner, capacity) : PERF_RIGHT;
 }
 
@@ -444,7 +397,6 @@ static void release(struct runner *runner)
     symm_buffer_release(runner->buffers[0]);
     symm_buffer_release(runner->buffers[1]);
     free(runner->times);
-    free(runner->gathered);
 }
 
 int perf_run(const struct perf_job *job, const struct perf_options *options,

@@ -9,12 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(const struct perf_stage *stage)
-{
-    fprintf(stderr, "symm-perf: rank %d: out of memory\n", stage->job->rank);
-    return PERF_FAILED;
-}
-
 static bool allocate_arrays(struct perf_stage *stage)
 {
     const symm_program *program = stage->program;
@@ -134,7 +128,7 @@ static int make_staging(struct perf_stage *stage)
         if (program->ops[i].result > most)
             most = program->ops[i].result;
     stage->staging = malloc(most);
-    return stage->staging ? PERF_RIGHT : no_memory(stage);
+    return stage->staging ? PERF_RIGHT : perf_job_no_memory(stage->job);
 }
 
 /*
@@ -180,7 +174,7 @@ int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
     pthread_mutex_init(&stage->lock, NULL);
     pthread_cond_init(&stage->changed, NULL);
     if (!allocate_arrays(stage) || !allocate_private_out(stage)) {
-        result = no_memory(stage);
+        result = perf_job_no_memory(stage->job);
         goto err_close;
     }
     for (int i = 0; i < program->op_count; i++) {

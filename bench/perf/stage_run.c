@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "perf/stage.h"
-#include "perf/stats.h"
 
 #define MOST_COMPLAINTS 4 /* wrong results that one rank describes */
 
@@ -399,9 +398,5 @@ int perf_stage_run(struct perf_stage *stage, uint64_t period, bool glance, doubl
     *calls = *wall - stage->local;
     if (!stage->no_memory && perf_expect_end(stage->expect))
         stage->no_memory = true;
-    if (stage->no_memory) {
-        fprintf(stderr, "symm-perf: rank %d: out of memory\n", stage->job->rank);
-        return PERF_FAILED;
-    }
-    return result;
+    return stage->no_memory ? perf_job_no_memory(stage->job) : result;
 }

@@ -7,11 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf/stats.h"
 #include "perf/table.h"
 
-#define SEND_ID       1 /* alloc_ids of the two buffers */
-#define RECEIVE_ID    2
 #define GRAPH         50 /* calls, where -G says nothing */
 #define SWEEPS        3 /* over everything, while the budget lasts: the least time counts */
 #define PASSES        3   /* finer and finer */
@@ -60,7 +57,7 @@ struct tuner {
     const struct perf_job *job;
     const struct perf_options *options;
     symm_buffer *buffers[2];
-    char *memory[2], *staging;
+    char *staging;
     void *stream;
     struct tune_team teams[PERF_MAX_RANKS];
     int team_count;
@@ -71,12 +68,6 @@ struct tuner {
 };
 
 /* ---- Set-up --------------------------------------------------------------------------- */
-
-static int nomem(const struct perf_job *job)
-{
-    fprintf(stderr, "symm-perf: rank %d: out of memory\n", job->rank);
-    return PERF_FAILED;
-}
 
 static bool is_power(int number)
 {
@@ -98,26 +89,16 @@ static void list_teams(struct tuner *tuner)
 static int allocate(struct tuner *tuner)
 {
     const struct perf_job *job = tuner->job;
-    const int64_t shape = (int64_t)tuner->options->end, stride = 1;
-    symm_status status = SYMM_OK;
+    const size_t bytes = tuner->options->end;
+    int result = perf_job_buffers(job, bytes, 2, tuner->buffers);
 
-    for (int i = 0; i < 2 && status == SYMM_OK; i++)
-        status =
-            symm_empty_strided_p2p(job->world, 1, &shape, &stride, SYMM_UINT8,
-                                   i == 0 ? SEND_ID : RECEIVE_ID, &tuner->buffers[i]);
-    if (status == SYMM_OK)
-        status = symm_rendezvous(job->world);
-    if (status == SYMM_OK && job->gpu)
-        status = symm_stream_create(job->ctx, &tuner->stream);
+    if (result != PERF_RIGHT || !job->gpu)
+        return result;
+    symm_status status = symm_stream_create(job->ctx, &tuner->stream);
     if (status != SYMM_OK)
-        return perf_job_failed(job, status, "allocating the buffers");
-    for (int i = 0; i < 2; i++) {
-        tuner->memory[i] = symm_buffer_ptr(tuner->buffers[i]);
-        if (perf_job_fill(job, tuner->memory[i], 0, (size_t)shape))
-            return PERF_FAILED;
-    }
-    tuner->staging = job->gpu ? calloc(1, (size_t)shape) : NULL;
-    return job->gpu && !tuner->staging ? nomem(job) : PERF_RIGHT;
+        return perf_job_failed(job, status, "making the stream");
+    tuner->staging = calloc(1, bytes);
+    return tuner->staging ? PERF_RIGHT : perf_job_no_memory(job);
 }
 
 /* Buffers of the world are symmetric in its parts as well. */
@@ -137,9 +118,11 @@ static int open_team(struct tuner *tuner, struct tune_team *team)
         return perf_job_failed(job, status, "symm_team_split");
     if (!team->team)
         return PERF_RIGHT;
-    status = perf_variants_open(&team->variants, job, team->team, tuner->memory,
+    char *const memory[] = {symm_buffer_ptr(tuner->buffers[0]),
+                            symm_buffer_ptr(tuner->buffers[1])};
+    status = perf_variants_open(&team->variants, job, team->team, memory,
                                 tuner->staging, tuner->stream, graph);
-    return status == SYMM_OK ? PERF_RIGHT : nomem(job);
+    return status == SYMM_OK ? PERF_RIGHT : perf_job_no_memory(job);
 }
 
 static int tuner_open(struct tuner *tuner, const struct perf_job *job,
@@ -219,7 +202,7 @@ static int list_sets(struct tuner *tuner)
 
     table->sets = calloc((size_t)tuner->team_count * GOALS, sizeof *table->sets);
     if (!table->sets)
-        return nomem(tuner->job);
+        return perf_job_no_memory(tuner->job);
     for (int t = 0; t < tuner->team_count; t++)
         for (int g = 0; g < GOALS; g++) {
             struct table_set *set = &table->sets[table->set_count];
