@@ -94,9 +94,16 @@ static char *input_of(const struct perf_case *test, bool in_place)
                                          : test->receive;
 }
 
-static int neighbour(const struct perf_case *test, int step)
+int perf_case_target(const struct perf_case *test)
 {
-    return (test->job->rank + step + test->job->size) % test->job->size;
+    return (test->job->rank + test->step) % test->job->size;
+}
+
+int perf_case_sender(const struct perf_case *test)
+{
+    const int size = test->job->size;
+
+    return (test->job->rank + size - test->step % size) % size;
 }
 
 void perf_case_fill(const struct perf_case *test, bool in_place, int phase)
@@ -133,22 +140,22 @@ static const char *output_at(const struct perf_case *test, size_t at, size_t byt
 static symm_status signal_round(const struct perf_case *test)
 {
     symm_status status =
-        symm_signal(test->job->world, neighbour(test, 1), 0, test->call);
+        symm_signal(test->job->world, perf_case_target(test), 0, test->call);
 
     if (status != SYMM_OK)
         return status;
-    return symm_signal_wait(test->job->world, neighbour(test, -1), 0, test->call);
+    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call);
 }
 
 static symm_status put_signal_round(const struct perf_case *test)
 {
     symm_status status =
         symm_put_signal(test->job->world, test->receive, test->send, test->in_bytes,
-                        neighbour(test, 1), 0, test->call, NULL);
+                        perf_case_target(test), 0, test->call, NULL);
 
     if (status != SYMM_OK)
         return status;
-    return symm_signal_wait(test->job->world, neighbour(test, -1), 0, test->call);
+    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call);
 }
 
 symm_status perf_case_call(const struct perf_case *test, bool in_place)
@@ -174,11 +181,11 @@ symm_status perf_case_call(const struct perf_case *test, bool in_place)
         return symm_all_to_all(team, in, out, test->count, test->dtype, test->call,
                                NULL);
     case PERF_PUT:
-        return symm_put(team, out, in, test->in_bytes, neighbour(test, 1), test->call,
-                        NULL);
+        return symm_put(team, out, in, test->in_bytes, perf_case_target(test),
+                        test->call, NULL);
     case PERF_GET:
-        return symm_get(team, out, in, test->in_bytes, neighbour(test, 1), test->call,
-                        NULL);
+        return symm_get(team, out, in, test->in_bytes, perf_case_target(test),
+                        test->call, NULL);
     case PERF_PUT_SIGNAL:
         return put_signal_round(test);
     case PERF_SIGNAL:
@@ -211,9 +218,9 @@ static const struct perf_pattern *expected(const struct perf_case *test, int pha
     case PERF_BROADCAST:
         return &inputs[test->root];
     case PERF_GET:
-        return &inputs[neighbour(test, 1)];
+        return &inputs[perf_case_target(test)];
     default:
-        return &inputs[neighbour(test, -1)];
+        return &inputs[perf_case_sender(test)];
     }
 }
 

@@ -19,6 +19,7 @@ struct perf_case {
     symm_dtype dtype;
     symm_op op;
     int root;
+    int step;       /* one-sided: to the rank this much further, modulo the ranks */
     size_t element; /* bytes */
     size_t count;   /* as the call counts */
     size_t size;    /* bytes in the table: the larger of input and output */
@@ -30,6 +31,10 @@ struct perf_case {
     /* What each rank writes in each phase, and the sum of it: [phase * size + rank]. */
     struct perf_pattern *inputs, *sums;
 };
+
+/* The rank that a one-sided call goes to, and the one that it comes from. */
+int perf_case_target(const struct perf_case *test);
+int perf_case_sender(const struct perf_case *test);
 
 /* Which rows the operation has. */
 bool perf_kind_reduces(enum perf_kind kind);

@@ -15,7 +15,7 @@
 #ifndef PERF_CHAIN_H
 #define PERF_CHAIN_H
 
-#include "perf/report.h"
+#include "perf/series.h"
 
 /* Collective. An exit status; *extra (returns new; only with -J) goes into the JSON. */
 int perf_chain(const struct perf_job *job, const struct perf_options *options,

@@ -234,6 +234,20 @@ static int all_to_all(struct perf_nccl *nccl, const struct perf_case *test,
     return result ? result : nccl->group_end();
 }
 
+static int exchange(struct perf_nccl *nccl, const struct perf_case *test,
+                    const char *in, char *out, void *stream)
+{
+    int type = type_of(test->dtype), result = nccl->group_start();
+
+    if (result == 0)
+        result = nccl->send(in, test->count, type, perf_case_target(test), nccl->comm,
+                            stream);
+    if (result == 0)
+        result = nccl->receive(out, test->count, type, perf_case_sender(test),
+                               nccl->comm, stream);
+    return result ? result : nccl->group_end();
+}
+
 int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *stream)
 {
     char *in = nccl->buffers[0] ? nccl->buffers[0] : test->send;
@@ -255,30 +269,12 @@ int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *s
         result =
             nccl->broadcast(in, out, test->count, type, test->root, nccl->comm, stream);
         break;
+    case PERF_PUT:
+        result = exchange(nccl, test, in, out, stream);
+        break;
     default:
         result = all_to_all(nccl, test, in, out, stream);
         break;
     }
     return failed(nccl, result, "a call of NCCL");
-}
-
-int perf_nccl_sum(struct perf_nccl *nccl, const void *in, void *out, size_t count,
-                  void *stream)
-{
-    return failed(nccl,
-                  nccl->all_reduce(in, out, count, type_of(SYMM_FLOAT32),
-                                   op_of(SYMM_SUM), nccl->comm, stream),
-                  "ncclAllReduce");
-}
-
-int perf_nccl_exchange(struct perf_nccl *nccl, const void *out, int to, void *in,
-                       int from, size_t bytes, void *stream)
-{
-    int type = type_of(SYMM_UINT8), result = nccl->group_start();
-
-    if (result == 0)
-        result = nccl->send(out, bytes, type, to, nccl->comm, stream);
-    if (result == 0)
-        result = nccl->receive(in, bytes, type, from, nccl->comm, stream);
-    return failed(nccl, result ? result : nccl->group_end(), "a send and a receive");
 }

@@ -20,12 +20,8 @@ void perf_nccl_close(struct perf_nccl *nccl);        /* NULL is allowed */
 int perf_nccl_version(const struct perf_nccl *nccl); /* 22809 */
 /* Where the calls read; NULL: where libsymm's do. */
 void *perf_nccl_input(const struct perf_nccl *nccl);
-/* One call, out of place, on the stream; 0, or -1 after a message. */
+/* One call, out of place, on the stream; a put: a send and a receive in one group. 0, or -1
+ * after a message. */
 int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *stream);
-/* A sum of float32; one group of a send and a receive; likewise. */
-int perf_nccl_sum(struct perf_nccl *nccl, const void *in, void *out, size_t count,
-                  void *stream);
-int perf_nccl_exchange(struct perf_nccl *nccl, const void *out, int to, void *in,
-                       int from, size_t bytes, void *stream);
 
 #endif

@@ -15,7 +15,7 @@
 #ifndef PERF_OVERLAP_H
 #define PERF_OVERLAP_H
 
-#include "perf/report.h"
+#include "perf/series.h"
 
 /* Collective. An exit status; rows go to stdout and to the report's JSON. */
 int perf_overlap(const struct perf_job *job, const struct perf_options *options,

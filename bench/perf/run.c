@@ -408,6 +408,7 @@ int perf_run(const struct perf_job *job, const struct perf_options *options,
     runner.test.job = job;
     runner.test.kind = options->kind;
     runner.test.root = options->root;
+    runner.test.step = 1;
     runner.call =
         (symm_call){.size = sizeof runner.call, .algorithm = options->algorithm};
     runner.test.call = options->algorithm ? &runner.call : NULL;

@@ -21,7 +21,7 @@ symm_status perf_variants_open(struct perf_variants *variants,
     variants->job.size = symm_team_size(team);
     variants->call = (symm_call){.size = sizeof variants->call, .stream = stream};
     variants->test = (struct perf_case){
-        .send = buffers[0], .receive = buffers[1], .staging = staging};
+        .step = 1, .send = buffers[0], .receive = buffers[1], .staging = staging};
     variants->times =
         calloc((size_t)PERF_ALGORITHMS * ROUNDS * MOST_CALLS, sizeof(double));
     variants->gathered =

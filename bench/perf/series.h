@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * series.h - the loop that overlap and chain share: for each size a row, or two, of several
+ * times of each iteration.
+ *
+ * A kind has callbacks for what is its own. Theirs are the times of a row on this rank; the
+ * loop makes the slowest rank's statistics of them, prints and records the row.
+ */
+#ifndef PERF_SERIES_H
+#define PERF_SERIES_H
+
+#include "perf/report.h"
+
+#define PERF_SERIES_TIMES 6
+
+struct perf_series;
+
+struct perf_series_kind {
+    const char *names[2]; /* of the first row of a size, and the second; in errors */
+    const char *times[PERF_SERIES_TIMES]; /* names in JSON; NULL behind the last */
+    size_t element;                       /* sizes are rounded down to a multiple */
+    int (*prepare)(struct perf_series *series); /* collective; an exit status */
+    void (*head)(const struct perf_series *series);
+    /* Collective: fills times, and counts[t] where it is not `iterations`; adds to wrong. */
+    symm_status (*measure)(struct perf_series *series);
+    void (*print)(const struct perf_series *series);       /* between size and #wrong */
+    json_t *(*describe)(const struct perf_series *series); /* of the row; returns new */
+    int (*finish)(struct perf_series *series);   /* collective; an exit status */
+    void (*release)(struct perf_series *series); /* also of what was half prepared */
+};
+
+struct perf_series {
+    const struct perf_series_kind *kind;
+    const struct perf_job *job;
+    const struct perf_options *options;
+    struct perf_report *report;
+    int rows; /* of a size; prepare may make it 2 */
+    int row, iterations;
+    size_t bytes;
+    double *times[PERF_SERIES_TIMES]; /* of the row, on this rank */
+    int counts[PERF_SERIES_TIMES];
+    double wrong; /* elements of the row: on this rank, then over all */
+    struct perf_stats stats[PERF_SERIES_TIMES]; /* of the row, of the slowest rank */
+};
+
+/* Collective. An exit status; rows go to stdout and to the report's JSON. */
+int perf_series_run(struct perf_series *series);
+
+#endif
