@@ -183,7 +183,7 @@ done
 "$plan" check -- "$odd" -x >"$work/out" 2>&1
 [ $? = 2 ] && says out "symm-plan check: -x: cannot be opened" "a file behind --"
 "$plan" check --nonsense "$odd" "$work/odd.plan" >"$work/out" 2>&1
-[ $? = 2 ] && says out "found option '--nonsense'" "check --nonsense"
+[ $? = 2 ] && says out "symm-plan check: unrecognized option '--nonsense'" "check --nonsense"
 refused 2 "$work/none.json" "$work/none.json" "$work/odd.plan" --lang c -o "$work/no.h"
 refused 2 "none.plan" "$odd" "$work/none.plan" --lang c -o "$work/no.h"
 refused 2 "program_hash: found " "$programs/ring-pipeline-4.json" "$work/odd.plan" --lang c \

@@ -89,7 +89,7 @@ grep -qF "symm-plan plan: $work/no/plan: cannot be created" "$work/err" ||
 if [ -w /dev/full ]; then
     "$plan" plan "$odd" >/dev/full 2>"$work/err"
     [ $? = 2 ] || fail "a full standard output: not exit status 2"
-    grep -q '^symm-plan plan: standard output cannot be written: ' "$work/err" ||
+    grep -q '^symm-plan: standard output cannot be written: ' "$work/err" ||
         fail "a full standard output: not told"
 fi
 

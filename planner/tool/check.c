@@ -5,9 +5,9 @@
  * Exit status 0 and the count of proved pairs; 1 and what is not proved, on standard
  * output; 2 if a file cannot be read or the check cannot be made.
  */
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tool/symm_plan.h"
 
@@ -21,68 +21,45 @@ static const char usage[] =
     "Exit status: 0 proved, 1 not proved, 2 wrong usage or a file that cannot be "
     "read.\n";
 
-static int cannot(void)
-{
-    fprintf(stderr, "symm-plan check: %s\n", symm_last_error());
-    return PLAN_TOOL_WRONG;
-}
-
 static int check_files(const char *program_path, const char *plan_path)
 {
     symm_plan_report report = {.size = sizeof(report)};
-    symm_program *program;
-    symm_plan *plan;
-    int status;
+    symm_program *program = NULL;
+    symm_plan *plan = NULL;
+    int status = PLAN_TOOL_WRONG;
+    const bool read = symm_plan_one_input("check", program_path, plan_path) &&
+                      symm_plan_get_program("check", program_path, &program) &&
+                      symm_plan_get_plan("check", plan_path, &plan);
 
-    if (!symm_plan_one_input("check", program_path, plan_path) ||
-        !symm_plan_get_program("check", program_path, &program))
-        return PLAN_TOOL_WRONG;
-    if (!symm_plan_get_plan("check", plan_path, &plan)) {
-        symm_program_destroy(program);
-        return PLAN_TOOL_WRONG;
-    }
-    if (symm_plan_check(program, plan, &report) != SYMM_OK) {
-        status = cannot();
-    } else if (report.safe) {
+    if (read && symm_plan_check(program, plan, &report) != SYMM_OK) {
+        fprintf(stderr, "symm-plan check: %s\n", symm_last_error());
+    } else if (read && report.safe) {
         printf("%s: safe; %" PRIu64 " pairs of accesses proved\n", plan_path,
                report.proved);
         status = PLAN_TOOL_DONE;
-    } else {
+    } else if (read) {
         printf("%s: not proved: %s\n", plan_path, report.first);
         status = PLAN_TOOL_NO;
     }
     symm_plan_destroy(plan);
     symm_program_destroy(program);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "symm-plan check: standard output cannot be written\n");
-        return PLAN_TOOL_WRONG;
-    }
     return status;
 }
 
 int symm_plan_do_check(int argc, char **argv)
 {
-    bool options = true;
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    const int option = getopt_long(argc, argv, "h", options, NULL);
 
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (option == 'h')
         fputs(usage, stdout);
-        return PLAN_TOOL_DONE;
-    }
-    if (argc > 1 && strcmp(argv[1], "--") == 0) { /* no options come behind it */
-        argc--;
-        argv++;
-        options = false;
-    }
-    for (int i = 1; options && i < argc; i++)
-        if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            fprintf(stderr, "symm-plan check: found option '%s', allowed: --help\n",
-                    argv[i]);
-            return PLAN_TOOL_WRONG;
-        }
-    if (argc != 3) {
-        fprintf(stderr, "symm-plan check: found %d files, allowed: 2\n%s", argc - 1,
-                usage);
+    if (option != -1)
+        return option == 'h' ? PLAN_TOOL_DONE : PLAN_TOOL_WRONG;
+    if (argc - optind != 2) {
+        fprintf(stderr, "symm-plan check: found %d files, allowed: 2\n%s",
+                argc - optind, usage);
         return PLAN_TOOL_WRONG;
     }
-    return check_files(argv[1], argv[2]);
+    return check_files(argv[optind], argv[optind + 1]);
 }

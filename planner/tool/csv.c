@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/svg.h"
+#include "tool/symm_plan.h"
 
 #define MAX_ID      255
 #define MAX_COLUMNS 64
@@ -286,23 +286,15 @@ bool symm_plan_csv_read(const char *path, struct lifetimes *lifetimes)
 bool symm_plan_csv_write(const char *path, const struct lifetimes *l,
                          const int64_t *offsets)
 {
-    FILE *file = path ? fopen(path, "we") : stdout;
-    bool good;
+    FILE *file = symm_plan_open_output(path);
 
     if (!file)
-        return complain(path, "cannot be created", errno);
+        return false;
     fputs("id,lower,upper,size,offset\n", file);
     for (int i = 0; i < l->count; i++)
         fprintf(file, "%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", l->ids[i],
                 l->items[i].lower, l->items[i].upper, l->items[i].size, offsets[i]);
-    good = !ferror(file);
-    good = (path ? fclose(file) : fflush(file)) == 0 && good;
-    if (good)
-        return true;
-    complain(path ? path : "stdout", "cannot be written", errno);
-    if (path)
-        symm_plan_discard(path);
-    return false;
+    return symm_plan_close_output(path, file);
 }
 
 void symm_plan_csv_free(struct lifetimes *l)

@@ -379,7 +379,7 @@ static int emit_header(const char *output, const symm_program *program,
     if (fclose(emit.file) != 0 || !good)
         wrong(NULL, "memory is exhausted");
     else
-        good = symm_plan_put_text("emit", output, text, length);
+        good = symm_plan_put_text(output, text, length);
     free(text);
     return good ? PLAN_TOOL_DONE : PLAN_TOOL_WRONG;
 }

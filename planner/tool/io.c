@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "tool/svg.h"
 #include "tool/symm_plan.h"
 
 static const char input_name[] = "standard input";
@@ -114,24 +115,80 @@ bool symm_plan_get_costs(const char *command, const char *path, symm_costs **cos
     return good;
 }
 
-bool symm_plan_put_text(const char *command, const char *path, const char *text,
-                        size_t length)
-{
-    FILE *file = path ? fopen(path, "we") : stdout;
-    bool good;
+/* ---- Output ---------------------------------------------------------------------- */
 
-    if (!file) {
-        fprintf(stderr, "symm-plan %s: %s: cannot be created: %s\n", command, path,
+static bool is_output(const char *path)
+{
+    return !path || symm_plan_is_dash(path);
+}
+
+FILE *symm_plan_open_output(const char *path)
+{
+    FILE *file = is_output(path) ? stdout : fopen(path, "we");
+
+    if (!file)
+        fprintf(stderr, "symm-plan: %s: cannot be created: %s\n", path,
                 strerror(errno));
-        return false;
-    }
-    good = fwrite(text, 1, length, file) == length;
-    good = (path ? fclose(file) : fflush(file)) == 0 && good;
+    return file;
+}
+
+bool symm_plan_close_output(const char *path, FILE *file)
+{
+    bool good = !ferror(file);
+
+    good = (is_output(path) ? fflush(file) : fclose(file)) == 0 && good;
     if (good)
         return true;
-    fprintf(stderr, "symm-plan %s: %s cannot be written: %s\n", command,
-            path ? path : "standard output", strerror(errno));
+    fprintf(stderr, "symm-plan: %s cannot be written: %s\n",
+            is_output(path) ? "standard output" : path, strerror(errno));
     if (path)
         symm_plan_discard(path);
     return false;
+}
+
+bool symm_plan_put_text(const char *path, const char *text, size_t length)
+{
+    FILE *file = symm_plan_open_output(path);
+
+    if (!file)
+        return false;
+    fwrite(text, 1, length, file);
+    return symm_plan_close_output(path, file);
+}
+
+void symm_plan_discard(const char *path)
+{
+    struct stat stat;
+
+    if (strcmp(path, "-") != 0 && lstat(path, &stat) == 0 && S_ISREG(stat.st_mode))
+        unlink(path);
+}
+
+/* The folder that a path is in; false: there is none, or it cannot be looked at. */
+static bool stat_folder(const char *path, struct stat *is)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    const bool good = folder && stat(folder, is) == 0;
+
+    free(folder);
+    return good;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+bool symm_plan_same_file(const char *one, const char *other)
+{
+    struct stat a, b;
+
+    if (stat(one, &a) == 0) /* two results may go to one device or pipe */
+        return S_ISREG(a.st_mode) && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+               a.st_ino == b.st_ino;
+    return strcmp(name_of(one), name_of(other)) == 0 && stat_folder(one, &a) &&
+           stat_folder(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }

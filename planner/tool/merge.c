@@ -142,7 +142,7 @@ static bool write_program(const struct request *request, const symm_program *pro
         return complain("the program", symm_last_error());
     if (request->output)
         return true;
-    good = symm_plan_put_text("merge", NULL, text, length);
+    good = symm_plan_put_text(NULL, text, length);
     free(text);
     return good;
 }

@@ -4,12 +4,11 @@
  */
 #include "tool/svg.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "tool/symm_plan.h"
 
 #define LEFT      86.0
 #define RIGHT     150.0 /* room for the labels of horizontal lines */
@@ -283,61 +282,12 @@ static void draw(struct drawing *d)
     fputs("</svg>\n", d->file);
 }
 
-void symm_plan_discard(const char *path)
-{
-    struct stat stat;
-
-    if (strcmp(path, "-") != 0 && lstat(path, &stat) == 0 && S_ISREG(stat.st_mode))
-        unlink(path);
-}
-
-/* The folder that a path is in; false: there is none, or it cannot be looked at. */
-static bool stat_folder(const char *path, struct stat *is)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    const bool good = folder && stat(folder, is) == 0;
-
-    free(folder);
-    return good;
-}
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
-bool symm_plan_same_file(const char *one, const char *other)
-{
-    struct stat a, b;
-
-    if (stat(one, &a) == 0) /* two results may go to one device or pipe */
-        return S_ISREG(a.st_mode) && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
-               a.st_ino == b.st_ino;
-    return strcmp(name_of(one), name_of(other)) == 0 && stat_folder(one, &a) &&
-           stat_folder(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 bool symm_plan_svg_write(const char *path, const struct svg_chart *chart)
 {
-    const bool output = strcmp(path, "-") == 0;
-    struct drawing d = {.file = output ? stdout : fopen(path, "we"), .chart = chart};
-    bool good;
+    struct drawing d = {.file = symm_plan_open_output(path), .chart = chart};
 
-    if (!d.file) {
-        fprintf(stderr, "symm-plan: %s: cannot be created: %s\n", path,
-                strerror(errno));
+    if (!d.file)
         return false;
-    }
     draw(&d);
-    good = !ferror(d.file);
-    good = (output ? fflush(stdout) : fclose(d.file)) == 0 && good;
-    if (!good) {
-        fprintf(stderr, "symm-plan: %s: cannot be written: %s\n", path,
-                strerror(errno));
-        symm_plan_discard(path);
-    }
-    return good;
+    return symm_plan_close_output(path, d.file);
 }

@@ -46,10 +46,4 @@ struct svg_chart {
 /* False: a line on stderr says why, and no file is left. */
 bool symm_plan_svg_write(const char *path, const struct svg_chart *chart);
 
-/* Removes what was written so far, if it is a file and not a device. */
-void symm_plan_discard(const char *path);
-
-/* Would what is written to one path replace what is written to the other? */
-bool symm_plan_same_file(const char *one, const char *other);
-
 #endif

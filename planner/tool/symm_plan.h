@@ -9,6 +9,8 @@
 #ifndef SYMM_PLANNER_TOOL_SYMM_PLAN_H
 #define SYMM_PLANNER_TOOL_SYMM_PLAN_H
 
+#include <stdio.h>
+
 #include "symm/plan.h"
 
 enum {
@@ -33,8 +35,13 @@ bool symm_plan_get_program(const char *command, const char *path,
                            symm_program **program);
 bool symm_plan_get_plan(const char *command, const char *path, symm_plan **plan);
 bool symm_plan_get_costs(const char *command, const char *path, symm_costs **costs);
-/* path NULL: to standard output. After a failure no file is left. */
-bool symm_plan_put_text(const char *command, const char *path, const char *text,
-                        size_t length);
+/* path NULL or `-`: standard output. NULL, or false, after a complaint; no file is left. */
+FILE *symm_plan_open_output(const char *path);
+bool symm_plan_close_output(const char *path, FILE *file);
+bool symm_plan_put_text(const char *path, const char *text, size_t length);
+/* Removes what was written so far, if it is a file and not a device. */
+void symm_plan_discard(const char *path);
+/* Would what is written to one path replace what is written to the other? */
+bool symm_plan_same_file(const char *one, const char *other);
 
 #endif
