@@ -82,7 +82,7 @@ static const struct wrong wrongs[] = {
     {GROUPS("{\"g\": [[0], [2]]}"), "groups.g[1][0]", "2", "an integer from 0 to 1"},
     {GROUPS("{\"g\": [[0], [-1]]}"), "groups.g[1][0]", "-1", "an integer from 0 to 1"},
     /* Buffers. */
-    {HEAD "\"ops\": []}", "buffers", "nothing", "a list of buffers"},
+    {HEAD "\"ops\": []}", "buffers", "nothing", "a list of at most "},
     {BUFFER("7"), "buffers[0]", "7", "an object"},
     {BUFFER("{\"bytes\": 8}"), "buffers[0].name", "nothing", "a string"},
     {BUFFER("{\"name\": \"a\", \"bytes\": 8}, {\"name\": \"a\", \"bytes\": 8}"),
@@ -116,7 +116,7 @@ static const struct wrong wrongs[] = {
     {BUFFER("{\"name\": \"a\", \"dtype\": \"int8\", \"bytes\": 8, \"shape\": [8]}"),
      "buffers[0].bytes", "8", "shape or bytes, not both"},
     /* Ops. */
-    {HEAD "\"buffers\": []}", "ops", "nothing", "a list of ops"},
+    {HEAD "\"buffers\": []}", "ops", "nothing", "a list of at most "},
     {OPS("\"write\""), "ops[0]", "\"write\"", "an object"},
     {OPS("{}"), "ops[0].op", "nothing", "write read all_reduce"},
     {OPS("{\"op\": \"all_reduced\"}"), "ops[0].op", "\"all_reduced\"", "write read"},

@@ -10,419 +10,251 @@
 #include <string.h>
 
 #include "make/plan_private.h"
-#include "model/json_read.h"
+#include "model/json_member.h"
 #include "util/status.h"
 
-/* The object in hand: element `index` of the root's list `list`; list NULL: the root. */
-struct reading {
-    struct json_reader json;
-    struct plan_private *plan;
-    const json_t *object;
-    const char *list;
-    size_t index;
-};
-
-static symm_status nomem(const struct reading *at)
+static void take_hash(struct json_members *at, const char *name, uint64_t *hash)
 {
-    return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", at->json.file);
-}
-
-/* ---- Members of the object in hand --------------------------------------------------- */
-
-/* The value for a complaint, with its path: that is worked out only where one is due. */
-static const json_t *point_at(struct reading *at, const char *name)
-{
-    if (!at->list)
-        return symm__json_at(&at->json, at->object, "%s", name);
-    return symm__json_at(&at->json, at->object, "%s[%zu].%s", at->list, at->index,
-                         name);
-}
-
-static symm_status take_integer(struct reading *at, const char *name, int64_t least,
-                                int64_t most, int64_t *number)
-{
-    const json_t *value = json_object_get(at->object, name);
-
-    *number = json_integer_value(value);
-    if (json_is_integer(value) && *number >= least && *number <= most)
-        return SYMM_OK;
-    return symm__json_integer(&at->json, point_at(at, name), least, most, number);
-}
-
-static symm_status take_int(struct reading *at, const char *name, int least, int most,
-                            int *number)
-{
-    int64_t wide = 0;
-    symm_status status = take_integer(at, name, least, most, &wide);
-
-    *number = (int)wide;
-    return status;
-}
-
-static symm_status take_size(struct reading *at, const char *name, size_t *size)
-{
-    int64_t number = 0;
-    symm_status status = take_integer(at, name, 0, INT64_MAX, &number);
-
-    *size = (size_t)number;
-    return status;
-}
-
-static symm_status take_id(struct reading *at, const char *name, uint64_t *id)
-{
-    const json_t *value = json_object_get(at->object, name);
-
-    *id = (uint64_t)json_integer_value(value);
-    if (json_is_integer(value) && json_integer_value(value) > 0)
-        return SYMM_OK;
-    return symm__json_id(&at->json, point_at(at, name), id);
-}
-
-static symm_status take_flag(struct reading *at, const char *name, bool *flag)
-{
-    const json_t *value = json_object_get(at->object, name);
-
-    *flag = json_is_true(value);
-    if (!value || json_is_boolean(value))
-        return SYMM_OK;
-    return symm__json_flag(&at->json, point_at(at, name), flag);
-}
-
-static symm_status take_name(struct reading *at, const char *name, const char **copy)
-{
-    const json_t *value = json_object_get(at->object, name);
-    const char *text;
-
-    if (!json_is_string(value) || json_string_length(value) == 0)
-        return symm__json_name(&at->json, point_at(at, name), &text);
-    *copy = symm__pool_copy(&at->plan->pool, json_string_value(value));
-    return *copy ? SYMM_OK : nomem(at);
-}
-
-static symm_status take_hash(struct reading *at, const char *name, uint64_t *hash)
-{
-    const json_t *value = point_at(at, name);
+    const json_t *value = symm__member(at, name);
     const char *text = json_string_value(value);
 
     if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return symm__json_refuse(&at->json, value, "16 lower-case hexadecimal digits");
-    *hash = strtoull(text, NULL, 16);
-    return SYMM_OK;
+        symm__member_refuse(at, value, "16 lower-case hexadecimal digits");
+    else
+        *hash = strtoull(text, NULL, 16);
 }
 
 /* Indices of buffers; absent: none, if `optional`. */
-static symm_status take_indices(struct reading *at, const char *name, bool optional,
-                                const int **indices, int *count)
+static void take_indices(struct json_members *at, const symm_plan *plan,
+                         const char *name, bool optional, const int **indices,
+                         int *count)
 {
     const json_t *list = json_object_get(at->object, name);
     const size_t length = json_array_size(list);
     int *made;
 
     if (!list && optional)
-        return SYMM_OK;
-    if (!json_is_array(list) || length > (size_t)at->plan->plan.buffer_count)
-        return symm__json_refuse(&at->json, point_at(at, name),
-                                 "a list of indices of buffers");
-    if (length == 0)
-        return SYMM_OK;
-    made = symm__pool_alloc(&at->plan->pool, length, sizeof(*made));
-    if (!made)
-        return nomem(at);
-    for (size_t i = 0; i < length; i++) {
+        return;
+    if (!json_is_array(list) || length > (size_t)plan->buffer_count)
+        symm__member_refuse(at, symm__member(at, name), "a list of indices of buffers");
+    made = length ? symm__take_room(at, length, sizeof(*made)) : NULL;
+    for (size_t i = 0; made && i < length && at->status == SYMM_OK; i++) {
         const json_t *value = json_array_get(list, i);
         const json_int_t index = json_integer_value(value);
-        if (!json_is_integer(value) || index < 0 ||
-            index >= at->plan->plan.buffer_count) {
-            point_at(at, name);
-            return symm__json_refuse(&at->json, value, "indices of the plan's buffers");
-        }
+
         made[i] = (int)index;
+        if (json_is_integer(value) && index >= 0 && index < plan->buffer_count)
+            continue;
+        symm__member(at, name);
+        symm__member_refuse(at, value, "indices of the plan's buffers");
     }
     *indices = made;
     *count = (int)length;
-    return SYMM_OK;
 }
 
 /* ---- Lists of objects ------------------------------------------------------------------ */
 
-typedef symm_status (*read_fn)(struct reading *at, size_t i);
-
-/* The root's list; its length. */
-static symm_status find_list(struct reading *at, const json_t *root, const char *name,
-                             const json_t **list, size_t *count)
+static void read_buffer(struct json_members *at, void *arg)
 {
-    *list = symm__json_at(&at->json, root, "%s", name);
-    *count = json_array_size(*list);
-    if (!json_is_array(*list) || *count > INT32_MAX)
-        return symm__json_refuse(&at->json, *list, "a list");
-    return SYMM_OK;
+    const symm_plan *plan = arg;
+    symm_plan_buffer *buffer = &plan->buffers[at->index];
+
+    symm__take_name(at, "name", &buffer->name);
+    symm__take_id(at, "alloc_id", &buffer->alloc_id);
+    symm__take_size(at, "offset", INT64_MAX, &buffer->offset);
+    symm__take_size(at, "bytes", INT64_MAX, &buffer->bytes);
+    symm__take_int(at, "turn", -1, plan->buffer_count - 1, &buffer->turn);
+    take_indices(at, plan, "after", false, &buffer->after, &buffer->after_count);
 }
 
-static symm_status read_each(struct reading *at, const json_t *list, const char *name,
-                             read_fn read)
-{
-    const size_t count = json_array_size(list);
-    symm_status status = SYMM_OK;
-
-    at->list = name;
-    for (size_t i = 0; i < count && status == SYMM_OK; i++) {
-        at->object = json_array_get(list, i);
-        at->index = i;
-        if (!json_is_object(at->object))
-            return symm__json_refuse(&at->json,
-                                     symm__json_at(&at->json, list, "%s[%zu]", name, i),
-                                     "an object");
-        status = read(at, i);
-    }
-    return status;
-}
-
-static symm_status read_buffer(struct reading *at, size_t i)
-{
-    symm_plan_buffer *buffer = &at->plan->plan.buffers[i];
-    symm_status status = take_name(at, "name", &buffer->name);
-
-    if (status == SYMM_OK)
-        status = take_id(at, "alloc_id", &buffer->alloc_id);
-    if (status == SYMM_OK)
-        status = take_size(at, "offset", &buffer->offset);
-    if (status == SYMM_OK)
-        status = take_size(at, "bytes", &buffer->bytes);
-    if (status == SYMM_OK)
-        status =
-            take_int(at, "turn", -1, at->plan->plan.buffer_count - 1, &buffer->turn);
-    if (status == SYMM_OK)
-        status = take_indices(at, "after", false, &buffer->after, &buffer->after_count);
-    return status;
-}
-
-static symm_status read_algorithm(struct reading *at, symm_algorithm *algorithm)
+static void read_algorithm(struct json_members *at, symm_algorithm *algorithm)
 {
     const char *name = json_string_value(json_object_get(at->object, "algorithm"));
 
     for (int a = 0; name && a < SYMM_ALGORITHM_COUNT; a++) {
         *algorithm = (symm_algorithm)a;
         if (strcmp(name, symm_algorithm_name(*algorithm)) == 0)
-            return SYMM_OK;
+            return;
     }
-    return symm__json_refuse(&at->json, point_at(at, "algorithm"),
 #define WORD(id, value, name) name " "
-                             SYMM_ALGORITHM_MAP(WORD) "put");
+    symm__member_refuse(at, symm__member(at, "algorithm"),
+                        SYMM_ALGORITHM_MAP(WORD) "put");
 #undef WORD
 }
 
-static symm_status read_op(struct reading *at, size_t i)
+static void read_op(struct json_members *at, void *arg)
 {
-    symm_plan_op *op = &at->plan->plan.ops[i];
-    symm_status status = take_name(at, "site", &op->site);
+    const symm_plan *plan = arg;
+    symm_plan_op *op = &plan->ops[at->index];
 
-    if (status == SYMM_OK)
-        status = read_algorithm(at, &op->algorithm);
-    if (status == SYMM_OK)
-        status = take_int(at, "channel", 0, INT32_MAX, &op->channel);
-    if (status == SYMM_OK)
-        status = take_flag(at, "entry_barrier", &op->entry_barrier);
-    if (status == SYMM_OK)
-        status = take_flag(at, "exit_barrier", &op->exit_barrier);
-    if (status == SYMM_OK)
-        status = take_indices(at, "frees", true, &op->frees, &op->free_count);
-    if (status == SYMM_OK && json_object_get(at->object, "up_to"))
-        status = take_size(at, "up_to", &op->up_to);
-    return status;
+    symm__take_name(at, "site", &op->site);
+    read_algorithm(at, &op->algorithm);
+    symm__take_int(at, "channel", 0, INT32_MAX, &op->channel);
+    symm__take_flag(at, "entry_barrier", &op->entry_barrier);
+    symm__take_flag(at, "exit_barrier", &op->exit_barrier);
+    take_indices(at, plan, "frees", true, &op->frees, &op->free_count);
+    if (json_object_get(at->object, "up_to"))
+        symm__take_size(at, "up_to", INT64_MAX, &op->up_to);
 }
 
-static symm_status read_chain(struct reading *at, size_t i)
+static void read_chain(struct json_members *at, void *arg)
 {
-    symm_plan_chain *chain = &at->plan->plan.chains[i];
-    symm_status status = take_name(at, "by", &chain->by);
+    symm_plan_chain *chain = &((symm_plan *)arg)->chains[at->index];
 
-    if (status == SYMM_OK)
-        status = take_name(at, "stream", &chain->stream);
-    if (status == SYMM_OK && json_object_get(at->object, "group"))
-        status = take_name(at, "group", &chain->group);
-    if (status == SYMM_OK)
-        status = take_int(at, "half", 0, 1, &chain->half);
-    if (status == SYMM_OK && json_object_get(at->object, "root"))
-        status = take_int(at, "root", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->root);
-    if (status == SYMM_OK && json_object_get(at->object, "shift"))
-        status = take_int(at, "shift", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->shift);
-    return status;
+    symm__take_name(at, "by", &chain->by);
+    symm__take_name(at, "stream", &chain->stream);
+    if (json_object_get(at->object, "group"))
+        symm__take_name(at, "group", &chain->group);
+    symm__take_int(at, "half", 0, 1, &chain->half);
+    if (json_object_get(at->object, "root"))
+        symm__take_int(at, "root", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->root);
+    if (json_object_get(at->object, "shift"))
+        symm__take_int(at, "shift", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->shift);
 }
 
-static symm_status read_witness(struct reading *at, symm_plan_entry *entry)
+static void read_witness(struct json_members *at, const symm_plan *plan,
+                         symm_plan_entry *entry)
 {
     const json_t *list = json_object_get(at->object, "witness");
     const size_t count = json_array_size(list);
     symm_plan_witness *made;
 
-    if (!json_is_array(list) || count > (size_t)at->plan->plan.chain_count)
-        return symm__json_refuse(&at->json, point_at(at, "witness"),
-                                 "a list of [chain, moment], at most one for a chain");
-    made = symm__pool_alloc(&at->plan->pool, count + 1, sizeof(*made));
-    if (!made)
-        return nomem(at);
-    for (size_t i = 0; i < count; i++) {
+    if (!json_is_array(list) || count > (size_t)plan->chain_count)
+        symm__member_refuse(at, symm__member(at, "witness"),
+                            "a list of [chain, moment], at most one for a chain");
+    made = symm__take_room(at, count, sizeof(*made));
+    for (size_t i = 0; made && i < count && at->status == SYMM_OK; i++) {
         const json_t *pair = json_array_get(list, i);
         const json_t *chain = json_array_get(pair, 0),
                      *moment = json_array_get(pair, 1);
-        if (json_array_size(pair) != 2 || !json_is_integer(chain) ||
-            !json_is_integer(moment) || json_integer_value(chain) < 0 ||
-            json_integer_value(chain) >= at->plan->plan.chain_count ||
-            json_integer_value(moment) < 0) {
-            point_at(at, "witness");
-            return symm__json_refuse(&at->json, pair,
-                                     "the index of a chain and a moment");
-        }
+
         made[i] = (symm_plan_witness){(int)json_integer_value(chain),
                                       json_integer_value(moment)};
+        if (json_array_size(pair) == 2 && json_is_integer(chain) &&
+            json_is_integer(moment) && json_integer_value(chain) >= 0 &&
+            json_integer_value(chain) < plan->chain_count &&
+            json_integer_value(moment) >= 0)
+            continue;
+        symm__member(at, "witness");
+        symm__member_refuse(at, pair, "the index of a chain and a moment");
     }
     entry->witness = made;
     entry->witness_count = (int)count;
-    return SYMM_OK;
 }
 
-static symm_status read_entry(struct reading *at, size_t i)
+static void read_entry(struct json_members *at, void *arg)
 {
-    const int most = at->plan->plan.buffer_count - 1;
-    symm_plan_entry *entry = &at->plan->plan.certificate[i];
-    symm_status status = take_int(at, "before", 0, most, &entry->before);
+    const symm_plan *plan = arg;
+    symm_plan_entry *entry = &plan->certificate[at->index];
 
-    if (status == SYMM_OK)
-        status = take_int(at, "after", 0, most, &entry->after);
-    if (status == SYMM_OK)
-        status = take_flag(at, "next_period", &entry->next_period);
-    return status == SYMM_OK ? read_witness(at, entry) : status;
+    symm__take_int(at, "before", 0, plan->buffer_count - 1, &entry->before);
+    symm__take_int(at, "after", 0, plan->buffer_count - 1, &entry->after);
+    symm__take_flag(at, "next_period", &entry->next_period);
+    read_witness(at, plan, entry);
 }
 
 /* ---- The document ----------------------------------------------------------------------- */
 
-static symm_status read_run(struct reading *at, const json_t *root)
+static void read_run(struct json_members *at, const json_t *root, symm_plan *plan)
 {
-    symm_plan *plan = &at->plan->plan;
-    const json_t *buffers, *ops = NULL;
-    size_t buffer_count, op_count = 0;
-    symm_status status = find_list(at, root, "buffers", &buffers, &buffer_count);
+    size_t count;
+    const json_t *list = symm__take_list(at, root, "buffers", INT32_MAX, &count);
 
-    if (status != SYMM_OK)
-        return status;
-    plan->buffers =
-        symm__pool_alloc(&at->plan->pool, buffer_count + 1, sizeof(*plan->buffers));
-    if (!plan->buffers)
-        return nomem(at);
-    plan->buffer_count = (int)buffer_count;
-    status = read_each(at, buffers, "buffers", read_buffer);
-    if (status == SYMM_OK)
-        status = find_list(at, root, "ops", &ops, &op_count);
-    if (status != SYMM_OK)
-        return status;
-    plan->ops = symm__pool_alloc(&at->plan->pool, op_count + 1, sizeof(*plan->ops));
-    if (!plan->ops)
-        return nomem(at);
-    plan->op_count = (int)op_count;
-    return read_each(at, ops, "ops", read_op);
+    plan->buffers = symm__take_room(at, count, sizeof(*plan->buffers));
+    plan->buffer_count = plan->buffers ? (int)count : 0;
+    symm__take_each(at, list, "buffers", read_buffer, plan);
+    list = symm__take_list(at, root, "ops", INT32_MAX, &count);
+    plan->ops = symm__take_room(at, count, sizeof(*plan->ops));
+    plan->op_count = plan->ops ? (int)count : 0;
+    symm__take_each(at, list, "ops", read_op, plan);
 }
 
-static symm_status read_proof(struct reading *at, const json_t *root)
+static void read_proof(struct json_members *at, const json_t *root, symm_plan *plan)
 {
-    symm_plan *plan = &at->plan->plan;
-    const json_t *chains, *entries = NULL;
-    size_t chain_count, entry_count = 0;
-    symm_status status = find_list(at, root, "chains", &chains, &chain_count);
+    size_t count;
+    const json_t *list = symm__take_list(at, root, "chains", INT32_MAX, &count);
 
-    if (status != SYMM_OK)
-        return status;
-    plan->chains =
-        symm__pool_alloc(&at->plan->pool, chain_count + 1, sizeof(*plan->chains));
-    if (!plan->chains)
-        return nomem(at);
-    plan->chain_count = (int)chain_count;
-    status = read_each(at, chains, "chains", read_chain);
+    plan->chains = symm__take_room(at, count, sizeof(*plan->chains));
+    plan->chain_count = plan->chains ? (int)count : 0;
+    symm__take_each(at, list, "chains", read_chain, plan);
     at->object = root;
     at->list = NULL;
-    if (status == SYMM_OK)
-        status = take_indices(at, "antichain", false, &plan->antichain,
-                              &plan->antichain_count);
-    if (status == SYMM_OK)
-        status = find_list(at, root, "certificate", &entries, &entry_count);
-    if (status != SYMM_OK)
-        return status;
-    plan->certificate = calloc(entry_count + 1, sizeof(*plan->certificate));
-    if (!plan->certificate)
-        return nomem(at);
-    plan->certificate_count = entry_count;
+    take_indices(at, plan, "antichain", false, &plan->antichain,
+                 &plan->antichain_count);
+    list = symm__take_list(at, root, "certificate", INT32_MAX, &count);
+    if (at->status != SYMM_OK)
+        return;
+    plan->certificate = calloc(count + 1, sizeof(*plan->certificate));
+    if (!plan->certificate) {
+        at->status =
+            symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", at->json.file);
+        return;
+    }
+    plan->certificate_count = count;
     plan->has_proof = true;
-    return read_each(at, entries, "certificate", read_entry);
+    symm__take_each(at, list, "certificate", read_entry, plan);
 }
 
-static symm_status read_format(struct reading *at)
+static void read_format(struct json_members *at)
 {
-    const json_t *value = point_at(at, "format");
+    const json_t *value = symm__member(at, "format");
     const char *text = json_string_value(value);
 
-    if (text && strcmp(text, "symm-plan/2") == 0)
-        return SYMM_OK;
     if (text && strcmp(text, "symm-plan/1") == 0)
-        return symm__json_refuse(
-            &at->json, value,
+        symm__member_refuse(
+            at, value,
             "\"symm-plan/2\"; plans of version 1 have another certificate: make it "
             "again by symm-plan plan");
-    return symm__json_refuse(&at->json, value, "\"symm-plan/2\"");
+    else if (!text || strcmp(text, "symm-plan/2") != 0)
+        symm__member_refuse(at, value, "\"symm-plan/2\"");
 }
 
-static symm_status read_head(struct reading *at, const json_t *root)
+static void read_head(struct json_members *at, symm_plan *plan)
 {
-    symm_plan *plan = &at->plan->plan;
-    symm_status status;
-
-    at->object = root;
-    at->list = NULL;
-    if (!json_is_object(root)) {
-        symm__json_at(&at->json, root, "$");
-        return symm__json_refuse(&at->json, root, "an object");
+    if (!json_is_object(at->object)) {
+        symm__member(at, "$");
+        symm__member_refuse(at, at->object, "an object");
+        return;
     }
-    status = read_format(at);
-    if (status == SYMM_OK)
-        status = take_name(at, "program", &plan->program);
-    if (status == SYMM_OK)
-        status = take_hash(at, "program_hash", &plan->program_hash);
-    plan->has_run_hash = json_object_get(root, "run_hash") != NULL;
-    if (status == SYMM_OK && plan->has_run_hash)
-        status = take_hash(at, "run_hash", &plan->run_hash);
-    plan->has_plan_hash = json_object_get(root, "plan_hash") != NULL;
-    if (status == SYMM_OK && plan->has_plan_hash)
-        status = take_hash(at, "plan_hash", &plan->plan_hash);
-    if (status == SYMM_OK)
-        status = take_int(at, "world", 1, SYMM_PROGRAM_MAX_WORLD, &plan->world);
-    if (status == SYMM_OK)
-        status = take_flag(at, "loop", &plan->loop);
-    if (status == SYMM_OK)
-        status = take_size(at, "arena_bytes", &plan->arena_bytes);
-    if (status == SYMM_OK)
-        status = take_size(at, "lower_bound_bytes", &plan->lower_bound_bytes);
-    if (status == SYMM_OK)
-        status = take_flag(at, "lower_bound_proved", &plan->lower_bound_proved);
-    if (status == SYMM_OK)
-        status = take_size(at, "dedicated_bytes", &plan->dedicated_bytes);
-    return status;
+    read_format(at);
+    symm__take_name(at, "program", &plan->program);
+    take_hash(at, "program_hash", &plan->program_hash);
+    plan->has_run_hash = json_object_get(at->object, "run_hash") != NULL;
+    if (plan->has_run_hash)
+        take_hash(at, "run_hash", &plan->run_hash);
+    plan->has_plan_hash = json_object_get(at->object, "plan_hash") != NULL;
+    if (plan->has_plan_hash)
+        take_hash(at, "plan_hash", &plan->plan_hash);
+    symm__take_int(at, "world", 1, SYMM_PROGRAM_MAX_WORLD, &plan->world);
+    symm__take_flag(at, "loop", &plan->loop);
+    symm__take_size(at, "arena_bytes", INT64_MAX, &plan->arena_bytes);
+    symm__take_size(at, "lower_bound_bytes", INT64_MAX, &plan->lower_bound_bytes);
+    symm__take_flag(at, "lower_bound_proved", &plan->lower_bound_proved);
+    symm__take_size(at, "dedicated_bytes", INT64_MAX, &plan->dedicated_bytes);
 }
 
+/* Takes root. */
 static symm_status make_plan(json_t *root, const char *name, bool proof,
                              symm_plan **plan)
 {
-    struct reading at = {.json = {.file = name}, .plan = symm__plan_new()};
-    symm_status status = at.plan ? read_head(&at, root) : nomem(&at);
+    struct plan_private *made = symm__plan_new();
+    struct json_members at = {.json = {.file = name}, .object = root};
 
-    if (status == SYMM_OK)
-        status = read_run(&at, root);
-    if (status == SYMM_OK && proof)
-        status = read_proof(&at, root);
-    json_decref(root);
-    if (status != SYMM_OK) {
-        symm_plan_destroy(at.plan ? &at.plan->plan : NULL);
-        return status;
+    if (!made) {
+        json_decref(root);
+        return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", name);
     }
-    *plan = &at.plan->plan;
-    return SYMM_OK;
+    at.pool = &made->pool;
+    read_head(&at, &made->plan);
+    read_run(&at, root, &made->plan);
+    if (proof)
+        read_proof(&at, root, &made->plan);
+    json_decref(root);
+    if (at.status == SYMM_OK)
+        *plan = &made->plan;
+    else
+        symm_plan_destroy(&made->plan);
+    return at.status;
 }
 
 symm_status symm_plan_read(const char *path, symm_plan **plan)
