@@ -20,26 +20,12 @@ struct narrow {
     double largest;
 };
 
-static const struct narrow narrow_float16 = {5, 10, false, true, 65504.0};
-static const struct narrow narrow_bfloat16 = {8, 7, false, true, 0x1.fep127};
-static const struct narrow narrow_e4m3 = {4, 3, true, false, 448.0};
-static const struct narrow narrow_e5m2 = {5, 2, true, true, 57344.0};
-
-static const struct narrow *narrow_of(symm_dtype dtype)
-{
-    switch (dtype) {
-    case SYMM_FLOAT16:
-        return &narrow_float16;
-    case SYMM_BFLOAT16:
-        return &narrow_bfloat16;
-    case SYMM_FLOAT8_E4M3:
-        return &narrow_e4m3;
-    case SYMM_FLOAT8_E5M2:
-        return &narrow_e5m2;
-    default:
-        return NULL;
-    }
-}
+static const struct narrow narrows[] = {
+    [SYMM_FLOAT16] = {5, 10, false, true, 65504.0},
+    [SYMM_BFLOAT16] = {8, 7, false, true, 0x1.fep127},
+    [SYMM_FLOAT8_E4M3] = {4, 3, true, false, 448.0},
+    [SYMM_FLOAT8_E5M2] = {5, 2, true, true, 57344.0},
+};
 
 static double narrow_decode(const struct narrow *f, unsigned bits)
 {
@@ -90,44 +76,6 @@ static unsigned narrow_encode(const struct narrow *f, double value)
 
 /* ---- One value ------------------------------------------------------------------- */
 
-static int64_t load_signed(symm_dtype dtype, const void *src)
-{
-    int32_t i32;
-    int64_t i64;
-    int8_t i8;
-
-    switch (dtype) {
-    case SYMM_INT8:
-        memcpy(&i8, src, 1);
-        return i8;
-    case SYMM_INT32:
-        memcpy(&i32, src, 4);
-        return i32;
-    default:
-        memcpy(&i64, src, 8);
-        return i64;
-    }
-}
-
-static uint64_t load_unsigned(symm_dtype dtype, const void *src)
-{
-    uint32_t u32;
-    uint64_t u64;
-    uint8_t u8;
-
-    switch (dtype) {
-    case SYMM_UINT8:
-        memcpy(&u8, src, 1);
-        return u8;
-    case SYMM_UINT32:
-        memcpy(&u32, src, 4);
-        return u32;
-    default:
-        memcpy(&u64, src, 8);
-        return u64;
-    }
-}
-
 static bool is_integer(symm_dtype dtype)
 {
     return dtype >= SYMM_INT64;
@@ -138,56 +86,57 @@ static bool is_unsigned(symm_dtype dtype)
     return dtype >= SYMM_UINT64;
 }
 
-/* Keeps the low bytes: integers wrap. */
-static void store_integer(symm_dtype dtype, uint64_t value, void *dst)
+/* The low `size` bytes of 64 bits, from and to memory. */
+static uint64_t load_bits(const void *src, size_t size)
 {
-    uint32_t u32 = (uint32_t)value;
-    uint8_t u8 = (uint8_t)value;
+    const bool last = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
+    uint64_t bits = 0;
 
-    switch (symm_dtype_size(dtype)) {
-    case 1:
-        memcpy(dst, &u8, 1);
-        break;
-    case 4:
-        memcpy(dst, &u32, 4);
-        break;
-    default:
-        memcpy(dst, &value, 8);
-        break;
-    }
+    memcpy((char *)&bits + (last ? sizeof(bits) - size : 0), src, size);
+    return bits;
+}
+
+static void store_bits(uint64_t bits, void *dst, size_t size)
+{
+    const bool last = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
+
+    memcpy(dst, (const char *)&bits + (last ? sizeof(bits) - size : 0), size);
+}
+
+/* Sign-extended to 64 bits, so that one wrapping arithmetic serves all widths. */
+static uint64_t load_integer(symm_dtype dtype, const void *src)
+{
+    const size_t size = symm_dtype_size(dtype), unused = 64 - 8 * size;
+    const uint64_t bits = load_bits(src, size);
+
+    return is_unsigned(dtype) ? bits : (uint64_t)((int64_t)(bits << unused) >> unused);
 }
 
 void perf_encode(symm_dtype dtype, double value, void *dst)
 {
+    const size_t size = symm_dtype_size(dtype);
     float f32 = (float)value;
-    uint16_t u16;
-    uint8_t u8;
 
-    if (is_integer(dtype)) {
-        store_integer(dtype, (uint64_t)(int64_t)value, dst);
-    } else if (dtype == SYMM_FLOAT64) {
+    if (is_integer(dtype)) /* integers wrap */
+        store_bits((uint64_t)(int64_t)value, dst, size);
+    else if (dtype == SYMM_FLOAT64)
         memcpy(dst, &value, 8);
-    } else if (dtype == SYMM_FLOAT32) {
+    else if (dtype == SYMM_FLOAT32)
         memcpy(dst, &f32, 4);
-    } else if (symm_dtype_size(dtype) == 2) {
-        u16 = (uint16_t)narrow_encode(narrow_of(dtype), value);
-        memcpy(dst, &u16, 2);
-    } else {
-        u8 = (uint8_t)narrow_encode(narrow_of(dtype), value);
-        memcpy(dst, &u8, 1);
-    }
+    else
+        store_bits(narrow_encode(&narrows[dtype], value), dst, size);
 }
 
 double perf_decode(symm_dtype dtype, const void *src)
 {
+    const size_t size = symm_dtype_size(dtype);
     double f64;
     float f32;
-    uint16_t u16;
-    uint8_t u8;
 
-    if (is_integer(dtype))
-        return is_unsigned(dtype) ? (double)load_unsigned(dtype, src)
-                                  : (double)load_signed(dtype, src);
+    if (is_integer(dtype)) {
+        const uint64_t number = load_integer(dtype, src);
+        return is_unsigned(dtype) ? (double)number : (double)(int64_t)number;
+    }
     if (dtype == SYMM_FLOAT64) {
         memcpy(&f64, src, 8);
         return f64;
@@ -197,17 +146,11 @@ double perf_decode(symm_dtype dtype, const void *src)
         return (double)f32;
     }
     if (dtype == SYMM_BFLOAT16) { /* the upper half of a float32 */
-        memcpy(&u16, src, 2);
-        uint32_t u32 = (uint32_t)u16 << 16;
+        uint32_t u32 = (uint32_t)load_bits(src, 2) << 16;
         memcpy(&f32, &u32, 4);
         return (double)f32;
     }
-    if (symm_dtype_size(dtype) == 2) {
-        memcpy(&u16, src, 2);
-        return narrow_decode(narrow_of(dtype), u16);
-    }
-    memcpy(&u8, src, 1);
-    return narrow_decode(narrow_of(dtype), u8);
+    return narrow_decode(&narrows[dtype], (unsigned)load_bits(src, size));
 }
 
 /* ---- Reductions ------------------------------------------------------------------ */
@@ -242,13 +185,6 @@ static uint64_t combine_integer(symm_op op, bool without_sign, uint64_t a, uint6
     }
 }
 
-/* Sign-extended to 64 bits, so that one wrapping arithmetic serves all widths. */
-static uint64_t load_integer(symm_dtype dtype, const void *src)
-{
-    return is_unsigned(dtype) ? load_unsigned(dtype, src)
-                              : (uint64_t)load_signed(dtype, src);
-}
-
 static void reduce_integer(symm_dtype dtype, symm_op op, const void *const *src, int n,
                            size_t at, void *dst)
 {
@@ -259,7 +195,7 @@ static void reduce_integer(symm_dtype dtype, symm_op op, const void *const *src,
                               load_integer(dtype, (const char *)src[r] + at));
     if (op == SYMM_AVG)
         sum = is_unsigned(dtype) ? sum / (uint64_t)n : (uint64_t)((int64_t)sum / n);
-    store_integer(dtype, sum, dst);
+    store_bits(sum, dst, symm_dtype_size(dtype));
 }
 
 static void reduce_float(symm_dtype dtype, symm_op op, const void *const *src, int n,
