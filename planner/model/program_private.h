@@ -31,7 +31,7 @@ symm_status symm__program_nomem(const symm_program *program) SYMM_MUST_CHECK;
 /* Has each buffer an alloc_id of its own? */
 symm_status symm__program_check_ids(const symm_program *program) SYMM_MUST_CHECK;
 
-/* plan_write.c: a file that appears whole or not at all; a device or pipe is written to. */
+/* file_write.c: a file that appears whole or not at all; a device or pipe is written to. */
 symm_status symm__file_write(const char *path, const char *text,
                              size_t length) SYMM_MUST_CHECK;
 

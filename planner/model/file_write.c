@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * file_write.c - files of programs and plans. A file is written beside its place and renamed,
+ * so it is whole or not there.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/program_private.h"
+#include "util/status.h"
+
+#define BESIDE_ROOM   16   /* for ".new" and a number behind a path */
+#define BESIDE_NUMBER 1000 /* so many files may lie there that are not ours */
+
+/* Opens a file that was not there, under a name that starts with the path. -1: errno. */
+static int open_beside(const char *path, char *beside)
+{
+    const size_t room = strlen(path) + BESIDE_ROOM;
+    int fd = -1;
+
+    snprintf(beside, room, "%s.new", path);
+    for (int i = 1; i <= BESIDE_NUMBER; i++) {
+        fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            break;
+        snprintf(beside, room, "%s.new%d", path, i);
+    }
+    return fd;
+}
+
+/* A device or a pipe is written to; only a file is replaced. */
+static symm_status write_beside(const char *path, char *beside, const char *text,
+                                size_t length)
+{
+    struct stat is;
+    bool special = stat(path, &is) == 0 && !S_ISREG(is.st_mode), good;
+    int fd = special ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(path, beside);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (!file) {
+        int error = errno;
+
+        if (fd >= 0) {
+            close(fd);
+            if (!special)
+                unlink(beside);
+        }
+        return symm__fail_errno(SYMM_ERR_SYSTEM, error, "%s: cannot be created", path);
+    }
+    good = fwrite(text, 1, length, file) == length;
+    good = fclose(file) == 0 && good;
+    if (!good || (!special && rename(beside, path) != 0)) {
+        int error = errno;
+
+        if (!special)
+            unlink(beside);
+        return symm__fail_errno(SYMM_ERR_SYSTEM, error, "%s: cannot be written", path);
+    }
+    return SYMM_OK;
+}
+
+symm_status symm__file_write(const char *path, const char *text, size_t length)
+{
+    char *beside = malloc(strlen(path) + BESIDE_ROOM);
+    symm_status status;
+
+    if (!beside)
+        return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
+    status = write_beside(path, beside, text, length);
+    free(beside);
+    return status;
+}
