@@ -68,9 +68,9 @@ static void write_tampered(void)
     length = fread(text, 1, sizeof(text) - 1, in);
     fclose(in);
     text[length] = '\0';
-    flag = strstr(text, "\"channel\": 0");
+    flag = strstr(text, "\"channel\":0");
     assert_non_null(flag);
-    flag[11] = '1';
+    flag[10] = '1';
     write_text("tampered", text);
 }
 

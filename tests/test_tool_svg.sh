@@ -62,8 +62,8 @@ names=$(grep -cE 'class="(m )?name"' "$work/family.svg")
 [ "$names" = 1600 ] || fail "family.svg: $names of 1600 names"
 
 draw streams "$programs/tp2-dp2-two-streams.json"
-entries=$(grep -o '"entry_barrier": true' "$work/streams.plan" | wc -l)
-exits=$(grep -o '"exit_barrier": true' "$work/streams.plan" | wc -l)
+entries=$(grep -o '"entry_barrier": *true' "$work/streams.plan" | wc -l)
+exits=$(grep -o '"exit_barrier": *true' "$work/streams.plan" | wc -l)
 [ "$entries" -gt 0 ] && [ "$exits" -gt 0 ] || fail "the program has no barriers to draw"
 counts streams 'class="entry"' "$entries"
 counts streams 'class="exit"' "$exits"

@@ -115,3 +115,12 @@ void symm__json_id_put(struct json_out *out, uint64_t id)
     symm__json_unsigned(out, id);
     symm__json_put(out, quote);
 }
+
+void symm__json_line(struct json_out *out, const char *text, const char *indent)
+{
+    symm__json_put(out, text);
+    if (out->hashing)
+        return;
+    symm__json_put(out, "\n");
+    symm__json_put(out, indent);
+}

@@ -32,6 +32,8 @@ void symm__json_string(struct json_out *out, const char *text); /* quoted */
 void symm__json_number(struct json_out *out, int64_t number);
 void symm__json_unsigned(struct json_out *out, uint64_t number);
 void symm__json_bool(struct json_out *out, bool value);
+/* As it is; in a text the end of a line and `indent` follow. */
+void symm__json_line(struct json_out *out, const char *text, const char *indent);
 /* An alloc_id: quoted if it is more than JSON's readers hold. */
 void symm__json_id_put(struct json_out *out, uint64_t id);
 

@@ -145,36 +145,26 @@ static void put_op(struct json_out *out, const symm_program *program,
     symm__json_put(out, "}");
 }
 
-/* In a text the elements of a list and what follows it have lines of their own. */
-static void line(struct json_out *out, const char *text, const char *indent)
-{
-    symm__json_put(out, text);
-    if (out->hashing)
-        return;
-    symm__json_put(out, "\n");
-    symm__json_put(out, indent);
-}
-
 static void put_program(struct json_out *out, const symm_program *program)
 {
     symm__json_put(out, "{\"buffers\":[");
     for (int i = 0; i < program->buffer_count; i++) {
-        line(out, i ? "," : "", "  ");
+        symm__json_line(out, i ? "," : "", "  ");
         put_buffer(out, program, i);
     }
-    line(out, "],", " ");
+    symm__json_line(out, "],", " ");
     symm__json_put(out, "\"format\":\"symm-program/1\",");
     put_groups(out, program);
     symm__json_put(out, ",\"loop\":");
     symm__json_bool(out, program->loop);
     put_name(out, ",\"name\":", program->name);
-    line(out, ",", " ");
+    symm__json_line(out, ",", " ");
     symm__json_put(out, "\"ops\":[");
     for (int i = 0; i < program->op_count; i++) {
-        line(out, i ? "," : "", "  ");
+        symm__json_line(out, i ? "," : "", "  ");
         put_op(out, program, &program->ops[i]);
     }
-    line(out, "],", " ");
+    symm__json_line(out, "],", " ");
     symm__json_put(out, "\"streams\":[");
     for (int i = 0; i < program->stream_count; i++)
         put_name(out, i ? "," : "", program->streams[i]);
