@@ -127,7 +127,7 @@ def through_triton(symm, bitcode):
             "symm_device", "", [team, peer, number, tag],
             {
                 (core.dtype("int64"), core.dtype("int32"), core.dtype("int32"),
-                 core.dtype("int32")): ("symm_dev_block_signal", core.dtype("int32")),
+                 core.dtype("int32")): ("symm_device_bc_block_signal", core.dtype("int32")),
             },
             is_pure=False, _semantic=_semantic,
         )
@@ -138,7 +138,7 @@ def through_triton(symm, bitcode):
             "symm_device", "", [team, peer, number, tag],
             {
                 (core.dtype("int64"), core.dtype("int32"), core.dtype("int32"),
-                 core.dtype("int32")): ("symm_dev_block_signal_wait", core.dtype("int32")),
+                 core.dtype("int32")): ("symm_device_bc_block_signal_wait", core.dtype("int32")),
             },
             is_pure=False, _semantic=_semantic,
         )

@@ -61,10 +61,11 @@ static void run_member(struct heaps *heaps, int m, struct play *play)
         const double now = (harness_now() - begin) / play->deadline;
 
         if (now >= member->begins)
-            __atomic_store_n(&pad->call[1][m], symm_word(1, 1), __ATOMIC_RELEASE);
+            __atomic_store_n(&pad->call[1][m], symm_device_word(1, 1),
+                             __ATOMIC_RELEASE);
         for (uint32_t r = 1; r <= 2; r++)
             if (now >= member->arrives[r - 1])
-                __atomic_store_n(&pad->round[0][r & 1][m], symm_word(1, r),
+                __atomic_store_n(&pad->round[0][r & 1][m], symm_device_word(1, r),
                                  __ATOMIC_RELEASE);
         harness_sleep(0.001);
     }

@@ -667,7 +667,7 @@ static void test_mismatch(void **unused)
             assert_int_equal(rig.ranks[r].record->missing & ~(r == 1 ? 5u : 2u), 0);
             assert_int_equal(rig.ranks[r].result, -SYMM_ERR_MISMATCH);
         }
-        assert_int_equal(rig.ranks[0].record->seen[1], symm_word(41, 1));
+        assert_int_equal(rig.ranks[0].record->seen[1], symm_device_word(41, 1));
         rig_close(&rig);
     }
 }

@@ -127,7 +127,7 @@ static void test_ring(void **unused)
                     heaps->team[r].state->sent[p][s] = LAST;
                     heaps->team[r].state->awaited[p][s] = LAST;
                     symm_device_pad(&heaps->team[r], r)->signals[p][s] =
-                        symm_word(9, LAST);
+                        symm_device_word(9, LAST);
                 }
         heaps_run(heaps, ring, &job);
         heaps_check(heaps, 1);
@@ -190,7 +190,7 @@ static void test_timeout(void **unused)
         if (heaps->team[1].record->counter == 4)
             break;
     }
-    check_failed(heaps, &job, -SYMM_ERR_TIMEOUT, 4, symm_word(5, 3));
+    check_failed(heaps, &job, -SYMM_ERR_TIMEOUT, 4, symm_device_word(5, 3));
     /* The channel has failed: a put behind it does nothing, and says why. */
     struct symm_cuda_args args = heaps_args(heaps, 1, 2);
     args.in = heaps_at(heaps, 1, heaps->buffers);
@@ -216,7 +216,7 @@ static void test_mismatch_and_abort(void **unused)
     symm_device_signal(&heaps->team[0], 1, 4, 5);
     job.silent = true;
     heaps_run(heaps, ahead, &job);
-    check_failed(heaps, &job, -SYMM_ERR_MISMATCH, 1, symm_word(5, 1));
+    check_failed(heaps, &job, -SYMM_ERR_MISMATCH, 1, symm_device_word(5, 1));
     heaps_destroy(heaps);
 
     heaps = open_heaps(2, 0);

@@ -530,8 +530,8 @@ static void leave(struct heaps *heaps, uint32_t tag)
 
     for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
         for (uint32_t e = 1; e <= 2; e++)
-            channel->round[b][e & 1][0] = symm_word(tag, e);
-    channel->call[1][0] = symm_word(0, 1);
+            channel->round[b][e & 1][0] = symm_device_word(tag, e);
+    channel->call[1][0] = symm_device_word(0, 1);
 }
 
 static void test_left(void **unused)
@@ -566,7 +566,8 @@ static void *cut_short(void *arg)
         const uint64_t *word = &channel_of(cut->heaps, 1)->call[1][r];
         double begin = harness_now();
 
-        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != symm_word(cut->tag, 1) &&
+        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) !=
+                   symm_device_word(cut->tag, 1) &&
                harness_now() - begin < HARNESS_SOON)
             harness_sleep(0.001);
     }
@@ -594,7 +595,7 @@ static void test_cut_short(void **unused)
         for (int r = 0; r < 3; r += 2) { /* one may have seen the other's end first */
             assert_true(job.result[r] == (uint32_t)-SYMM_ERR_ABORTED ||
                         job.result[r] == (uint32_t)-SYMM_ERR_TIMEOUT);
-            assert_int_equal(channel_of(heaps, 1)->call[1][r], symm_word(0, 1));
+            assert_int_equal(channel_of(heaps, 1)->call[1][r], symm_device_word(0, 1));
         }
         heaps_destroy(heaps);
     }

@@ -33,14 +33,14 @@ static int follow(symm_team *team, struct job *job)
 
     for (int polls = 0; !atomic_load(&job->done) && polls < 200000; polls++) {
         const uint32_t next = epoch + 1;
-        const uint64_t seen = symm_word_load(&state->slots[0][next & 1].word);
+        const uint64_t seen = symm_device_word_load(&state->slots[0][next & 1].word);
 
         if ((uint32_t)seen != next || seen >> 32 == 0) {
             harness_sleep(0.0005);
             continue;
         }
         harness_sleep(job->lag * job->deadline);
-        symm_word_store(&state->slots[1][next & 1].word, seen);
+        symm_device_word_store(&state->slots[1][next & 1].word, seen);
         epoch = next;
     }
     state->epoch = epoch;

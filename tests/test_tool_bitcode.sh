@@ -46,7 +46,7 @@ if ! "$clang" $flags -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-protot
 fi
 
 # The names the source documents, each declared at the start of a line.
-sed -n 's/^[a-z].* \**\(symm_dev_[a-z_]*\)(.*/\1/p' "$root/kernels/cuda/device_bc.c" |
+sed -n 's/^[a-z].* \**\(symm_device_bc_[a-z_]*\)(.*/\1/p' "$root/kernels/cuda/device_bc.c" |
     sort -u >"$dir/wanted"
 [ "$(wc -l <"$dir/wanted")" -ge 7 ] || complain "fewer than 7 functions are declared"
 

@@ -9,7 +9,7 @@
  * belong to the pad's owner and are read by all; signals[s] belongs to sender s. A word is
  * epoch in the low half and the call-site tag in the high half, written by one 8-byte store.
  *
- * Round e of a channel: write what slot[e & 1] carries, then symm_word_store its word with
+ * Round e of a channel: write what slot[e & 1] carries, then symm_device_word_store its word with
  * epoch e (release); wait until every member's slot[e & 1] holds exactly that word (acquire).
  * Two slots suffice: a rank writes round e only after it has seen every peer's e - 1, and a
  * peer stores e - 1 after it has finished reading round e - 2. The full argument, also for
@@ -78,8 +78,8 @@ struct symm_channel {
 /*
  * CUDA backend: peers write into a rank's pad, the rank polls its own memory. [m] is the
  * word of team member m, its one writer.
- *  call[c & 1][m]      member m has begun call c of the channel: symm_word(tag, c)
- *  round[b][r & 1][m]  block b of member m has arrived at round r: symm_word(tag, r)
+ *  call[c & 1][m]      member m has begun call c of the channel: symm_device_word(tag, c)
+ *  round[b][r & 1][m]  block b of member m has arrived at round r: symm_device_word(tag, r)
  */
 struct symm_device_channel {
     uint64_t call[2][SYMM_DEVICE_RANKS];
@@ -171,13 +171,13 @@ SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_pads) <=
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_pad) <= SYMM_PAD_BYTES);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_record) == 128);
 
-SYMM_DEVICE_FN uint64_t symm_word(uint32_t tag, uint32_t epoch)
+SYMM_DEVICE_FN uint64_t symm_device_word(uint32_t tag, uint32_t epoch)
 {
     return (uint64_t)tag << 32 | epoch;
 }
 
 /* Release: everything this thread did before is visible to who acquires the word. */
-SYMM_DEVICE_FN void symm_word_store(uint64_t *word, uint64_t value)
+SYMM_DEVICE_FN void symm_device_word_store(uint64_t *word, uint64_t value)
 {
 #if SYMM_DEVICE_PTX
     __asm__ __volatile__("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value)
@@ -187,8 +187,8 @@ SYMM_DEVICE_FN void symm_word_store(uint64_t *word, uint64_t value)
 #endif
 }
 
-/* Acquire: pairs with symm_word_store of the word's one writer. */
-SYMM_DEVICE_FN uint64_t symm_word_load(const uint64_t *word)
+/* Acquire: pairs with symm_device_word_store of the word's one writer. */
+SYMM_DEVICE_FN uint64_t symm_device_word_load(const uint64_t *word)
 {
 #if SYMM_DEVICE_PTX
     uint64_t value;
@@ -204,21 +204,21 @@ SYMM_DEVICE_FN uint64_t symm_word_load(const uint64_t *word)
 }
 
 /* Has `epoch` reached `wanted`? Epochs wrap: valid while they are less than 2^31 apart. */
-SYMM_DEVICE_FN int symm_epoch_reached(uint32_t epoch, uint32_t wanted)
+SYMM_DEVICE_FN int symm_device_epoch_reached(uint32_t epoch, uint32_t wanted)
 {
     return (int32_t)(epoch - wanted) >= 0;
 }
 
 /* The same address in a peer's heap: ranks are the world's, stride is symm_info.heap_bytes. */
-SYMM_DEVICE_FN void *symm_peer_address(const void *local, int rank, int peer,
-                                       uint64_t stride)
+SYMM_DEVICE_FN void *symm_device_peer_address(const void *local, int rank, int peer,
+                                              uint64_t stride)
 {
     return (void *)((uintptr_t)local +
                     (uintptr_t)((int64_t)(peer - rank) * (int64_t)stride));
 }
 
 /* Asks for a line that will be written: a hint, so that the store finds it exclusive. */
-SYMM_DEVICE_FN void symm_prefetch_write(const void *line)
+SYMM_DEVICE_FN void symm_device_prefetch_write(const void *line)
 {
 #if SYMM_DEVICE_PTX
     __asm__ __volatile__("prefetch.global.L2 [%0];" ::"l"(line));
@@ -230,7 +230,7 @@ SYMM_DEVICE_FN void symm_prefetch_write(const void *line)
 }
 
 /* Tells the processor that this is a polling loop; an emulator of kernels may want to know. */
-SYMM_DEVICE_FN void symm_pause(void)
+SYMM_DEVICE_FN void symm_device_pause(void)
 {
 #if defined(SYMM_DEVICE_PAUSE)
     SYMM_DEVICE_PAUSE();
@@ -372,8 +372,8 @@ SYMM_DEVICE_FN uint32_t symm__device_look(const struct symm_device_team *team,
 SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count)
 {
-    symm_word_store(&symm_device_pad(team, peer)->signals[team->rank][signal],
-                    symm_word(tag, count));
+    symm_device_word_store(&symm_device_pad(team, peer)->signals[team->rank][signal],
+                           symm_device_word(tag, count));
 }
 
 /*
@@ -449,13 +449,14 @@ SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int p
     uint32_t polls = 0, why = 0, theirs;
     uint64_t begin = 0;
 
-    while (!symm_epoch_reached((uint32_t)seen, count) && why == 0) {
-        symm_pause();
+    while (!symm_device_epoch_reached((uint32_t)seen, count) && why == 0) {
+        symm_device_pause();
         if (++polls % SYMM_DEVICE_POLLS == 0)
             why = symm__device_look(team, &begin);
-        seen = symm_word_load(symm__device_word(team, peer, signal));
+        seen = symm_device_word_load(symm__device_word(team, peer, signal));
     }
-    if (symm_epoch_reached((uint32_t)seen, count)) /* it may have come after the look */
+    if (symm_device_epoch_reached((uint32_t)seen,
+                                  count)) /* it may have come after the look */
         why = 0;
     theirs = (uint32_t)(seen >> 32);
     /* a later signal has overwritten the awaited one's tag: then there is none to compare */
@@ -475,9 +476,9 @@ SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int p
 SYMM_DEVICE_FN int symm_device_signal_wait(const struct symm_device_team *team,
                                            int peer, int signal, uint32_t tag)
 {
-    return symm__device_await(team, peer, signal, tag,
-                              team->state->awaited[peer][signal] + 1,
-                              symm_word_load(symm__device_word(team, peer, signal)));
+    return symm__device_await(
+        team, peer, signal, tag, team->state->awaited[peer][signal] + 1,
+        symm_device_word_load(symm__device_word(team, peer, signal)));
 }
 
 /* One poll over all members: which have not arrived at `word`; *why: 0, or what is wrong. */
@@ -488,7 +489,8 @@ SYMM_DEVICE_FN uint32_t symm__device_missing(const struct symm_device_team *team
     uint32_t missing = 0;
 
     for (int m = 0; m < team->size; m++) {
-        uint64_t seen = symm_word_load(&words[m]); /* pairs with the member's store */
+        uint64_t seen =
+            symm_device_word_load(&words[m]); /* pairs with the member's store */
 
         if (seen == word)
             continue;
@@ -519,9 +521,9 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     if (why != 0)
         return (int)why;
     round = round == SYMM_ROUND_LIMIT ? 0 : round;
-    word = symm_word(tag, round);
+    word = symm_device_word(tag, round);
     for (int m = 0; m < team->size; m++) /* release: pairs with symm__device_missing */
-        symm_word_store(
+        symm_device_word_store(
             &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]
                                                                     [team->rank],
             word);
@@ -529,7 +531,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
                 ->device.channel[channel]
                 .round[block][round & 1];
     while ((missing = symm__device_missing(team, words, word, &why)) != 0 && why == 0) {
-        symm_pause();
+        symm_device_pause();
         if (++polls % SYMM_DEVICE_POLLS == 0 &&
             (why = symm__device_failed(team, channel)) == 0)
             why = symm__device_look(team, &begin);
@@ -542,17 +544,17 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     }
     /* The arrival is taken back; after a mismatch peers shall see it for themselves. */
     for (int m = 0; m < team->size && why != SYMM_DEVICE_MISMATCH; m++)
-        symm_word_store(
+        symm_device_word_store(
             &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]
                                                                     [team->rank],
-            symm_word(0, round));
+            symm_device_word(0, round));
     if (symm__device_swap(&record->claimed, 1) == 0) {
         record->channel = channel;
         record->tag = tag;
         record->counter = round;
         record->missing = missing;
         for (int m = 0; m < team->size; m++)
-            record->seen[m] = symm_word_load(&words[m]);
+            record->seen[m] = symm_device_word_load(&words[m]);
         symm__device_store(&record->state, why);
     }
     symm__device_store(failed, why);

@@ -154,7 +154,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
     told = symm_port_load32_relaxed(told_of(args));
     count = symm_port_load32_relaxed(counter);
-    seen = symm_word_load(symm__device_word(&args.team, args.peer, args.signal));
+    seen = symm_device_word_load(symm__device_word(&args.team, args.peer, args.signal));
     why = why != 0 ? why : told;
     if ((args.flags & SYMM_CUDA_BEFORE) && why == 0)
         why = before(args);

@@ -149,9 +149,9 @@ SYMM_DEVICE void symm_round_withdraw(const struct symm_cuda_args &args, uint32_t
         struct symm_device_channel *pad = symm_channel_of(args, (uint32_t)m);
 
         symm_port_store64_relaxed(&pad->call[call & 1][args.team.rank],
-                                  symm_word(0, call));
+                                  symm_device_word(0, call));
         symm_port_store64_relaxed(&pad->call[~call & 1][args.team.rank],
-                                  symm_word(0, call + 1));
+                                  symm_device_word(0, call + 1));
     }
 }
 
@@ -253,7 +253,7 @@ SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t c
             gone |= 1u << m;
         else if ((uint32_t)word != call || word == 0)
             absent |= 1u << m;
-        else if (word != symm_word(args.tag, call))
+        else if (word != symm_device_word(args.tag, call))
             other |= 1u << m;
     }
     if (other != 0)
@@ -363,7 +363,7 @@ SYMM_DEVICE void symm_round_say(const struct symm_cuda_args &args,
 {
     symm_port_store64_relaxed(
         &symm_channel_of(args, m)->call[round.call & 1][args.team.rank],
-        symm_word(args.tag, round.call));
+        symm_device_word(args.tag, round.call));
 }
 
 /* Tells all members, by `size` threads of block 0, from `thread` 0 on. */
@@ -403,7 +403,7 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
         return;
     word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
     while (m < (uint32_t)args.team.size && round->ok &&
-           symm_port_load64_relaxed(word) != symm_word(args.tag, round->call))
+           symm_port_load64_relaxed(word) != symm_device_word(args.tag, round->call))
         round->ok = symm_wait_more(args, round->call, &wait, 1u << m);
     __syncwarp();
     symm_round_trigger(args);
@@ -477,7 +477,7 @@ SYMM_DEVICE void symm_round_mark(const struct symm_cuda_args &args,
                                  const struct symm_round &round, uint32_t m)
 {
     symm_port_store64_relaxed(&symm_round_words(args, m, round.round)[args.team.rank],
-                              symm_word(args.tag, round.round));
+                              symm_device_word(args.tag, round.round));
 }
 
 /*
@@ -495,7 +495,7 @@ SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
     symm_round_agree(round); /* who arrives does so for the block */
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
         symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
-                                  symm_word(args.tag, e));
+                                  symm_device_word(args.tag, e));
 }
 
 SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
@@ -513,7 +513,8 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
                 &symm_channel_of(args, (uint32_t)args.team.rank)
                      ->call[round->call & 1][m]);
         word = &symm_round_words(args, (uint32_t)args.team.rank, e)[m];
-        while ((seen = symm_port_load64_acquire(word)) != symm_word(args.tag, e)) {
+        while ((seen = symm_port_load64_acquire(word)) !=
+               symm_device_word(args.tag, e)) {
             bool other = (uint32_t)seen == e && seen >> 32 != 0;
 
             if (other)

@@ -24,7 +24,7 @@ static void claim_peers(const struct symm_state *state, void *const *slices,
         return;
     for (int r = 0; r < state->size; r++)
         for (size_t at = 0; r != state->rank && at < bytes; at += LINE_BYTES)
-            symm_prefetch_write((const char *)slices[r] + at);
+            symm_device_prefetch_write((const char *)slices[r] + at);
 }
 
 /* A rank's slice of every input and output. */

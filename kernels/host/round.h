@@ -45,7 +45,7 @@ static inline void round_arrive(struct symm_state *state, const struct symm_args
         state->shown[epoch & 1] = args->site.tag;
     }
     /* release: pairs with the acquire in round_await of every peer */
-    symm_word_store(&own->word, symm_word(args->site.tag, epoch));
+    symm_device_word_store(&own->word, symm_device_word(args->site.tag, epoch));
     if (__builtin_expect(__atomic_load_n(state->sleepers, __ATOMIC_RELAXED) != 0, 0))
         state->rouse(state, own);
 }
@@ -54,14 +54,14 @@ static inline symm_status round_await(struct symm_state *state,
                                       const struct symm_args *args, int peer)
 {
     const uint64_t *word = &round_peer_slot(state, peer)->word;
-    const uint64_t expected = symm_word(args->site.tag, state->epoch);
+    const uint64_t expected = symm_device_word(args->site.tag, state->epoch);
 
     for (uint32_t polls = 0; polls < state->spin; polls++) {
         /* acquire: pairs with the release in round_arrive of that peer */
-        if (symm_word_load(word) == expected)
+        if (symm_device_word_load(word) == expected)
             return SYMM_OK;
         if (polls >= SYMM_HOT_POLLS)
-            symm_pause();
+            symm_device_pause();
     }
     return state->stall(state, args, peer);
 }
@@ -84,7 +84,7 @@ static inline void round_claim(struct symm_state *state, size_t bytes)
     const char *slot = (const char *)round_slot(state);
 
     for (size_t at = 0; at < bytes; at += 64)
-        symm_prefetch_write(slot + at);
+        symm_device_prefetch_write(slot + at);
 }
 
 static inline symm_status round_await_all(struct symm_state *state,

@@ -56,7 +56,7 @@ static void raise_signal(symm_team *team, const struct transfer *t)
     uint64_t *word = &pad->signals[team->rank][t->signal];
 
     /* release: pairs with the acquire in symm__wait_signal of the receiver */
-    symm_word_store(word, symm_word(t->tag, t->count));
+    symm_device_word_store(word, symm_device_word(t->tag, t->count));
     if (__atomic_load_n(&pad->wake[SYMM_HOST_CHANNELS].sleepers, __ATOMIC_RELAXED) != 0)
         symm__wait_wake(word);
 }

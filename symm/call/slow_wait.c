@@ -68,7 +68,7 @@ static void sleep_on(const struct stall *stall, uint64_t seen, double seconds)
     struct timespec span = symm__timespec(seconds);
 
     __atomic_fetch_add(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
-    if (symm_word_load(stall->word) == seen)
+    if (symm_device_word_load(stall->word) == seen)
         syscall(SYS_futex, epoch_half(stall->word), FUTEX_WAIT, (uint32_t)seen, &span,
                 NULL, 0);
     __atomic_fetch_sub(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
@@ -122,8 +122,8 @@ static bool has_arrived(const struct stall *stall, int member, uint64_t *value)
 {
     const struct symm_state *state = stall->state;
 
-    *value = symm_word_load(&state->slots[member][state->epoch & 1].word);
-    return *value == symm_word(stall->args->site.tag, state->epoch);
+    *value = symm_device_word_load(&state->slots[member][state->epoch & 1].word);
+    return *value == symm_device_word(stall->args->site.tag, state->epoch);
 }
 
 /*
@@ -178,7 +178,8 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)
         if (ctx->teams[s] && ctx->teams[s]->uid == (uint32_t)(theirs >> 32))
             other = ctx->teams[s];
-    if (!other || symm_epoch_reached(other->lane[0].state.epoch, (uint32_t)theirs)) {
+    if (!other ||
+        symm_device_epoch_reached(other->lane[0].state.epoch, (uint32_t)theirs)) {
         pthread_mutex_unlock(&ctx->lock);
         return SYMM_OK;
     }
@@ -254,7 +255,7 @@ static symm_status report_timeout(const struct stall *stall)
 
     if (list_missing(stall, missing, sizeof(missing), &one) == 0)
         return SYMM_OK; /* it came in the last moment */
-    value = symm_word_load(&state->slots[one][before & 1].word);
+    value = symm_device_word_load(&state->slots[one][before & 1].word);
     if ((uint32_t)value == before && value >> 32 != 0)
         symm__site_copy(&state->slots[one][before & 1].site, &site);
     else
@@ -332,14 +333,14 @@ static void withdraw(struct symm_state *state)
     struct symm_slot *own = &state->slots[state->rank][state->epoch & 1];
 
     /* release: the record is visible to who sees that the arrival is gone */
-    symm_word_store(&own->word, symm_word(0, state->epoch));
+    symm_device_word_store(&own->word, symm_device_word(0, state->epoch));
 }
 
 symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *args,
                              int peer)
 {
     struct symm_lane *lane = state->owner;
-    const uint64_t expected = symm_word(args->site.tag, state->epoch);
+    const uint64_t expected = symm_device_word(args->site.tag, state->epoch);
     struct stall stall = {.team = lane->team,
                           .args = args,
                           .state = state,
@@ -351,7 +352,7 @@ symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *a
     double elapsed = 0;
     uint64_t seen;
 
-    while ((seen = symm_word_load(stall.word)) != expected) {
+    while ((seen = symm_device_word_load(stall.word)) != expected) {
         if (!back_off(&stall, seen, &elapsed))
             continue;
         if (elapsed >= CROSSED_SECONDS)
@@ -387,7 +388,7 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
         status = symm__process_check(&team->ctx->process[rank],
                                      &team->ctx->control[rank]->live, &why);
     if (status == SYMM_OK ||
-        symm_epoch_reached((uint32_t)symm_word_load(stall->word), count))
+        symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->word), count))
         return SYMM_OK;
     /* It may have told why it leaves before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
@@ -425,20 +426,22 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
 
     /* acquire: pairs with the release in the sender's signal: what it put is visible */
     for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
-        seen = symm_word_load(stall.word);
-        if (symm_epoch_reached((uint32_t)seen, count))
+        seen = symm_device_word_load(stall.word);
+        if (symm_device_epoch_reached((uint32_t)seen, count))
             return signal_check(team, peer, signal, seen, count, tag, site);
-        symm_pause();
+        symm_device_pause();
     }
     stall.begin = symm__now();
-    while (!symm_epoch_reached((uint32_t)(seen = symm_word_load(stall.word)), count)) {
+    while (!symm_device_epoch_reached(
+        (uint32_t)(seen = symm_device_word_load(stall.word)), count)) {
         symm_status status;
 
         if (!back_off(&stall, seen, &elapsed))
             continue;
         status = signal_look(&stall, peer, count);
         if (status == SYMM_OK && elapsed >= deadline &&
-            !symm_epoch_reached((uint32_t)symm_word_load(stall.word), count))
+            !symm_device_epoch_reached((uint32_t)symm_device_word_load(stall.word),
+                                       count))
             status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                      "rank %d did not raise signal %d for the %u-th "
                                      "time within %g s (it has "

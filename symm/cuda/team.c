@@ -46,10 +46,10 @@ static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 
     if (!pads)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's pad");
-    calls[call & 1] = symm_word(0, call);
-    calls[~call & 1] = symm_word(0, call - 1);
-    rounds[round & 1] = symm_word(0, round);
-    rounds[~round & 1] = symm_word(0, round_before(round));
+    calls[call & 1] = symm_device_word(0, call);
+    calls[~call & 1] = symm_device_word(0, call - 1);
+    rounds[round & 1] = symm_device_word(0, round);
+    rounds[~round & 1] = symm_device_word(0, round_before(round));
     for (int c = 0; c < SYMM_CHANNELS; c++)
         for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
             for (int s = 0; s < 2; s++) {
@@ -292,7 +292,7 @@ static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
             continue;
         for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
             uint32_t next = calls[c] + 1;
-            uint64_t word = symm_word(0, next);
+            uint64_t word = symm_device_word(0, next);
 
             status = symm__cuda_copy(
                 team->ctx, &team->pad[m]->device.channel[c].call[next & 1][team->rank],
