@@ -95,13 +95,13 @@ static void apply(const char *const *settings, bool set)
 }
 
 int engine_run(harness_body body, int ranks, enum harness_mode mode, void *arg,
-               const char *const *settings, double deadline)
+               const char *const *settings, double timeout)
 {
     struct harness h = {.ranks = ranks,
                         .mode = mode,
                         .body = body,
                         .arg = arg,
-                        .deadline = deadline,
+                        .timeout = timeout,
                         .team_bytes = (size_t)128 << 20};
     int result;
 

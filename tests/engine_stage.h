@@ -34,6 +34,6 @@ int engine_windows(void);
  * does nothing in a mode that is not `pass`. */
 extern enum harness_mode engine_pass;
 int engine_run(harness_body body, int ranks, enum harness_mode mode, void *arg,
-               const char *const *settings, double deadline);
+               const char *const *settings, double timeout);
 
 #endif

@@ -37,7 +37,7 @@ class Call(ctypes.Structure):
         ("stream", POINTER),
         ("algorithm", ctypes.c_char_p),
         ("numerics", ctypes.c_uint32),
-        ("deadline", ctypes.c_double),
+        ("timeout", ctypes.c_double),
         ("channel", ctypes.c_int),
     ]
 

@@ -64,7 +64,7 @@ class Symm:
                 ("stream", ctypes.c_void_p),
                 ("algorithm", ctypes.c_char_p),
                 ("numerics", ctypes.c_uint32),
-                ("deadline", ctypes.c_double),
+                ("timeout", ctypes.c_double),
             ]
 
         call = Call(ctypes.sizeof(Call), b"torch", torch.cuda.current_stream().cuda_stream)

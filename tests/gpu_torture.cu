@@ -50,7 +50,7 @@ struct options {
     unsigned delay = 2000;
     int graphs = 24;
     const char *algorithm = nullptr;
-    double deadline = 20;
+    double timeout = 20;
     bool expect_wrong = false, stores = false, unordered = false;
 };
 
@@ -281,7 +281,7 @@ template <typename T> static void issue(const options &o, rank &r, const plan &p
     call.site = "torture";
     call.stream = r.stream;
     call.algorithm = p.algorithm;
-    call.deadline = o.deadline;
+    call.timeout = o.timeout;
     r.captured++;
     write_input<T><<<blocks, 256, 0, r.stream>>>(in, p.count, me, o.delay, r.counter);
     symm_status status =
@@ -365,7 +365,7 @@ static void issue_collective(const options &o, rank &r, uint64_t *random)
     call.size = sizeof(call);
     call.site = "behind stores";
     call.stream = r.stream;
-    call.deadline = o.deadline;
+    call.timeout = o.timeout;
     if (which < 5) {
         call.algorithm = o.algorithm ? o.algorithm : algorithms[which];
         status = symm_all_reduce(r.team, r.symmetric[2], r.symmetric[3], count,
@@ -546,7 +546,7 @@ static options parse(int argc, char **argv)
         else if (text && strcmp(flag, "--graphs") == 0)
             o.graphs = atoi(text);
         else if (text && strcmp(flag, "--deadline") == 0)
-            o.deadline = atof(text);
+            o.timeout = atof(text);
         else if (text && strcmp(flag, "--algorithm") == 0)
             o.algorithm = text;
         else

@@ -345,8 +345,8 @@ symm_config harness_config(void)
     config.team_bytes = h->team_bytes != 0
                             ? h->team_bytes
                             : (size_t)(getenv("SYMM_BACKEND") ? 128 : 64) << 20;
-    config.deadline = h->deadline > 0 ? h->deadline : HARNESS_AMPLE;
-    config.init_deadline = HARNESS_AMPLE;
+    config.timeout = h->timeout > 0 ? h->timeout : HARNESS_AMPLE;
+    config.init_timeout = HARNESS_AMPLE;
     config.epoch_start = h->epoch_start;
     /* Suites are for the host backend unless they or the caller ask for another. */
     config.backend = getenv("SYMM_BACKEND") != NULL ? NULL : "host";

@@ -70,7 +70,7 @@ struct harness {
     enum harness_mode mode; /* processes */
     harness_body body; /* what each rank does between symm_init and symm_finalize */
     void *arg;         /* borrowed; shared between processes only if it was mapped so */
-    double deadline;   /* of every call: HARNESS_AMPLE */
+    double timeout;    /* of every call: HARNESS_AMPLE */
     double limit;      /* of the whole run: 400 s */
     size_t heap_bytes; /* 1 GiB */
     size_t team_bytes; /* 64 MiB, 128 on another backend than the host */

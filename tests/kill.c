@@ -147,9 +147,9 @@ static void configure(symm_config *config, int rank, void *arg)
     (void)arg;
     if (!state->phase)
         return;
-    config->deadline = CALL_SECONDS;
+    config->timeout = CALL_SECONDS;
     if (state->phase->when == KILL_INIT)
-        config->init_deadline = MEET_SECONDS + 2 * seconds[engine].init;
+        config->init_timeout = MEET_SECONDS + 2 * seconds[engine].init;
 }
 
 /* ---- One kill ------------------------------------------------------------------------ */

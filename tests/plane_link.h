@@ -27,7 +27,7 @@ struct job {
     int size;
     int *pairs;       /* of symm__meet_pairs; each rank takes its row */
     int kind;         /* of the test's variants */
-    double deadline;  /* where the test sets one */
+    double timeout;   /* where the test sets one */
     atomic_int *step; /* shared with processes */
 };
 
@@ -97,7 +97,7 @@ static inline struct symm_exchange exchange_of(int count, uint64_t tag,
         .sequence = sequence,
         .members = everybody,
         .count = count,
-        .deadline = HARNESS_AMPLE,
+        .timeout = HARNESS_AMPLE,
     };
     return exchange;
 }

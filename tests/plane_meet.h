@@ -27,7 +27,7 @@ struct job {
     int size;
     const uint8_t *secret;
     const char *key;
-    double deadline;
+    double timeout;
     int kind;         /* of the test's variants */
     atomic_int *step; /* shared */
     char dir[64];     /* SYMM_RUNTIME_DIR */
@@ -40,7 +40,7 @@ static inline void job_open(struct job *job, int size)
     job->size = size;
     job->secret = good_secret;
     job->key = "the test's job";
-    job->deadline = HARNESS_AMPLE;
+    job->timeout = HARNESS_AMPLE;
     job->step = plane_shared(sizeof(*job->step));
     snprintf(job->dir, sizeof(job->dir), "/tmp/symm-meet-XXXXXX");
     assert_non_null(mkdtemp(job->dir));
@@ -65,7 +65,7 @@ static inline struct symm_meeting meeting_of(const struct job *job, int rank)
         .size = job->size,
         .key = job->key,
         .secret = job->secret,
-        .deadline = job->deadline,
+        .timeout = job->timeout,
     };
     return meeting;
 }

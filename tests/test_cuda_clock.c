@@ -38,11 +38,11 @@ enum scene {
 
 struct job {
     enum scene scene;
-    bool graph;      /* both replay a captured call */
-    double deadline; /* seconds, of each call; what follows in deadlines: */
-    double limit;    /* SYMM_QUEUE_TIMEOUT */
-    double least;    /* that rank 0's call takes */
-    double lasts;    /* rank 1's kernel, where it LASTS */
+    bool graph;     /* both replay a captured call */
+    double timeout; /* seconds, of each call; what follows in deadlines: */
+    double limit;   /* SYMM_QUEUE_TIMEOUT */
+    double least;   /* that rank 0's call takes */
+    double lasts;   /* rank 1's kernel, where it LASTS */
     struct harness_sync sync;
     _Atomic int queued; /* ranks that have queued the call */
     _Atomic int failed; /* rank 0's call has */
@@ -65,7 +65,7 @@ static symm_status reduce(struct stage *s, int k, symm_work **work)
     const symm_call call = {.size = sizeof(call),
                             .site = "layer",
                             .stream = s->stream,
-                            .deadline = s->job->deadline};
+                            .timeout = s->job->timeout};
 
     return symm_all_reduce(s->team, s->in.device,
                            s->out.device + (size_t)k * COUNT * sizeof(float), COUNT,
@@ -91,7 +91,7 @@ static int stage_open(struct stage *s, symm_ctx *ctx, struct job *job)
     CHECK_OK(symm_barrier(s->team,
                           &(symm_call){.size = sizeof(symm_call),
                                        .stream = s->stream,
-                                       .deadline = HARNESS_AMPLE},
+                                       .timeout = HARNESS_AMPLE},
                           NULL)); /* the stream has its channel */
     CHECK_OK(symm_stream_synchronize(ctx, s->stream, HARNESS_AMPLE));
     if (job->graph) {
@@ -138,7 +138,7 @@ static int hold_up(struct stage *s)
     CHECK_OK(symm_stream_call(s->ctx, s->stream, until_queued, job));
     if (s->rank == 1 && job->scene == LASTS)
         CHECK_ZERO(user_kernels_last(&s->kernels, s->stream, 1, 32,
-                                     job->lasts * job->deadline));
+                                     job->lasts * job->timeout));
     if (s->rank == 1 && (job->scene == STUCK || job->scene == KILLED))
         CHECK_OK(symm_stream_call(s->ctx, s->stream, until_failed, job));
     return 0;
@@ -206,7 +206,7 @@ static int waits(struct stage *s)
     status = outcome(s);
     begin = harness_now() - begin;
     atomic_store(&job->failed, 1);
-    CHECK_MESSAGE(begin >= job->least * job->deadline, "%s after %g s: %s",
+    CHECK_MESSAGE(begin >= job->least * job->timeout, "%s after %g s: %s",
                   symm_status_name(status), begin, symm_last_error());
     CHECK_MESSAGE(begin < HARNESS_SOON, "%s only after %g s: %s",
                   symm_status_name(status), begin, symm_last_error());
@@ -229,7 +229,7 @@ static int body(symm_ctx *ctx, void *arg)
     atomic_fetch_add(&job->queued, 1);
     if (s.rank == 1 && job->scene == KILLED) {
         (void)harness_until(&job->queued, 2);
-        harness_sleep(3 * job->deadline);
+        harness_sleep(3 * job->timeout);
         raise(SIGKILL);
     }
     if (s.rank == 0)
@@ -254,7 +254,7 @@ static int attempt(const struct job *job)
     int failed;
 
     *shared = *job;
-    snprintf(limit, sizeof(limit), "%g", job->limit * job->deadline);
+    snprintf(limit, sizeof(limit), "%g", job->limit * job->timeout);
     if (job->limit >= 0)
         setenv("SYMM_QUEUE_TIMEOUT", limit, 1);
     failed = harness_run(&h);
@@ -270,8 +270,8 @@ static void run(struct job job)
 
     if (device_ranks(2) < 2)
         skip();
-    job.deadline = device_real() ? 2 : 0.25;
-    for (int turn = 0; turn < 3 && failed; turn++, job.deadline *= 3)
+    job.timeout = device_real() ? 2 : 0.25;
+    for (int turn = 0; turn < 3 && failed; turn++, job.timeout *= 3)
         failed = attempt(&job);
     assert_int_equal(failed, 0);
 }

@@ -74,13 +74,13 @@ static void rank_close(struct rank *r, symm_ctx *ctx)
 }
 
 static symm_status reduce(const struct rank *r, symm_team *team, const char *site,
-                          size_t count, symm_op op, double deadline, symm_work **work)
+                          size_t count, symm_op op, double timeout, symm_work **work)
 {
     const symm_call call = {.size = sizeof(call),
                             .site = site,
                             .stream = r->stream,
                             .algorithm = r->shared->algorithm,
-                            .deadline = deadline};
+                            .timeout = timeout};
 
     return symm_all_reduce(team, r->in.device, r->out.device, count, SYMM_FLOAT32, op,
                            &call, work);

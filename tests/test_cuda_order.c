@@ -68,7 +68,7 @@ struct run {
     bool nccl;
     bool same;           /* the same order of the streams on all ranks */
     bool may_fail;       /* not promised: an error that names the cause will do */
-    double deadline;     /* of each call, seconds */
+    double timeout;      /* of each call, seconds */
     struct planned *one; /* NULL: by the seed; else each call is this one */
     struct harness_sync *sync;
 };
@@ -169,7 +169,7 @@ static symm_status call_with(const struct setting *s, int stream, int k,
                       .site = sites[stream],
                       .stream = s->stream[stream],
                       .algorithm = algorithm,
-                      .deadline = s->run->deadline};
+                      .timeout = s->run->timeout};
 
     switch (p->kind) {
     case ALL_REDUCE:
@@ -216,7 +216,7 @@ static int queue_nccl(const struct setting *s)
 
     CHECK(peer != NULL);
     return user_kernels_meet(&s->kernels, s->stream[STREAMS], 1, 640, own, peer,
-                             (uint32_t)s->round + 1, own + 64, 2 * s->run->deadline);
+                             (uint32_t)s->round + 1, own + 64, 2 * s->run->timeout);
 }
 
 /* How far a rank has come with the streams' lists; the last is the other library's. */
@@ -438,13 +438,13 @@ static void tell_state(const struct setting *s)
 /* Every stream comes to its end within the deadlines of what it holds. */
 static int finish(struct setting *s, bool *failed)
 {
-    const double most = 12 * s->run->deadline + HARNESS_SOON;
+    const double most = 12 * s->run->timeout + HARNESS_SOON;
     char text[1024] = "";
 
     if (queue_all(s) != SYMM_OK)
         snprintf(text, sizeof(text), "%s", symm_last_error());
     for (int i = 0; i < s->run->streams && harness_env("SYMM_TEST_STATE", 0) == 1; i++)
-        if (symm_stream_synchronize(s->ctx, s->stream[i], s->run->deadline / 2) !=
+        if (symm_stream_synchronize(s->ctx, s->stream[i], s->run->timeout / 2) !=
             SYMM_OK) {
             tell_state(s);
             break;
@@ -530,7 +530,7 @@ static int runs(struct run run)
     setenv("SYMM_QUEUE_TIMEOUT", "0.001", 1); /* a deadlock ends at the deadline */
     run.ranks = device_ranks(run.ranks);
     run.sync = harness_shared(sizeof(*run.sync));
-    HARNESS_PATIENCE(run.deadline, 3.0)
+    HARNESS_PATIENCE(run.timeout, 3.0)
     {
         memset(run.sync, 0, sizeof(*run.sync));
         failed = harness_run(&(struct harness){.ranks = run.ranks,

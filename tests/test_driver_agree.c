@@ -391,7 +391,7 @@ static void test_unpaired(void **state)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
     const struct harness h = {
-        .ranks = 2, .body = unpaired, .arg = shared, .deadline = 1};
+        .ranks = 2, .body = unpaired, .arg = shared, .timeout = 1};
 
     (void)state;
     assert_int_equal(harness_run(&h), 0);

@@ -444,7 +444,7 @@ static int check_explained(struct stage *s, const void *in, void *out)
                             .site = "explained",
                             .stream = s->stream,
                             .channel = 7,
-                            .deadline = 2.5};
+                            .timeout = 2.5};
     const char *text;
     char place[64];
 

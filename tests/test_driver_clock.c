@@ -40,7 +40,7 @@ struct scene {
 
 struct play {
     const struct scene *scene;
-    double deadline;
+    double timeout;
     _Atomic int done;
     uint32_t result, told[SYMM_DEVICE_BLOCKS];
     double took;
@@ -58,7 +58,7 @@ static void run_member(struct heaps *heaps, int m, struct play *play)
     struct symm_device_channel *pad = pad_of(heaps);
 
     while (!atomic_load(&play->done)) {
-        const double now = (harness_now() - begin) / play->deadline;
+        const double now = (harness_now() - begin) / play->timeout;
 
         if (now >= member->begins)
             __atomic_store_n(&pad->call[1][m], symm_device_word(1, 1),
@@ -93,19 +93,19 @@ static void run_rank(struct heaps *heaps, int rank, void *arg)
     args.result = &play->result;
     args.sequence = play->scene->sequence;
     args.done = play->told;
-    args.limit = (uint64_t)(play->scene->limit * play->deadline * 1e9);
+    args.limit = (uint64_t)(play->scene->limit * play->timeout * 1e9);
     begin = harness_now();
     heaps_launch(heaps_find("symm_all_gather_one_shot_pull_any"), &args, 1, 64);
-    play->took = (harness_now() - begin) / play->deadline;
+    play->took = (harness_now() - begin) / play->timeout;
     atomic_store(&play->done, 1);
 }
 
 /* Did the call end as it should, when it should? On a busy machine it may take more than one
  * try, with a longer deadline. */
-static bool perform(const struct scene *scene, double deadline)
+static bool perform(const struct scene *scene, double timeout)
 {
     const struct heaps_options options = {.size = scene->size,
-                                          .timeout = deadline,
+                                          .timeout = timeout,
                                           .ll = 4096,
                                           .lamport = 4096,
                                           .stage = 4096,
@@ -113,7 +113,7 @@ static bool perform(const struct scene *scene, double deadline)
     struct heaps *heaps = heaps_create(&options);
     const struct symm_cuda_record *record =
         (const struct symm_cuda_record *)(const void *)heaps->team[0].record;
-    struct play play = {.scene = scene, .deadline = deadline};
+    struct play play = {.scene = scene, .timeout = timeout};
     bool as_said;
 
     heaps_run(heaps, run_rank, &play);
@@ -123,7 +123,7 @@ static bool perform(const struct scene *scene, double deadline)
               record->device.missing == scene->missing &&
               record->held_up == scene->held_up;
     printf("%s: status %d after %.2f deadlines of %g s, missing %x, held up %x%s\n",
-           scene->name, -(int)play.result, play.took, deadline, record->device.missing,
+           scene->name, -(int)play.result, play.took, timeout, record->device.missing,
            record->held_up, as_said ? "" : ": not as it should be");
     heaps_destroy(heaps);
     return as_said;
@@ -203,14 +203,14 @@ static void test_scenes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
-        double deadline;
+        double timeout;
 
-        HARNESS_PATIENCE(deadline, 0.25)
+        HARNESS_PATIENCE(timeout, 0.25)
         {
-            if (perform(&scenes[i], deadline))
+            if (perform(&scenes[i], timeout))
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
     }
 }
 

@@ -166,14 +166,14 @@ static int scenario(symm_ctx *ctx, void *arg)
         CHECK_ZERO(misbehave(&s, scene));
     } else {
         begin = harness_now();
-        s.call.deadline = scene->change == NEVER ? scene->never : DEADLINE;
+        s.call.timeout = scene->change == NEVER ? scene->never : DEADLINE;
         CHECK_OK(reduce(&s, s.team, COUNT, SYMM_FLOAT32, SYMM_SUM, &work));
         atomic_fetch_add(&scene->waiting, 1);
         status = symm_work_synchronize(work, DEADLINE);
         CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "it took %g s",
                       harness_now() - begin);
         symm_work_release(work);
-        s.call.deadline = 0;
+        s.call.timeout = 0;
         CHECK_ZERO(check_failure(&s, scene, status));
         CHECK_ZERO(go_on(&s, scene, spare));
     }

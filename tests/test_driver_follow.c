@@ -86,7 +86,7 @@ static symm_status fail_first(struct stage *s, enum first first)
                             .site = "vain",
                             .stream = s->stream,
                             .algorithm = first == TOKEN ? "copy_engine" : NULL,
-                            .deadline = SHORT};
+                            .timeout = SHORT};
 
     return first == COLLECTIVE ? reduce(s, 0, &call, NULL)
                                : symm_signal_wait(s->team[0], 1, 7, &call);
@@ -99,7 +99,7 @@ static symm_status queue_next(struct stage *s, int team, enum next next,
                             .site = "after",
                             .stream = s->stream,
                             .algorithm = next == COPY_ENGINE ? "copy_engine" : NULL,
-                            .deadline = SECONDS};
+                            .timeout = SECONDS};
     void *there = s->heap[team].device;
 
     switch (next) {
@@ -148,7 +148,7 @@ static int queue_all(struct stage *s, const struct scene *scene, symm_work **wor
 static int follow(symm_ctx *ctx, void *arg)
 {
     const struct scene *scene = arg;
-    const symm_call other = {.size = sizeof(other), .deadline = SECONDS};
+    const symm_call other = {.size = sizeof(other), .timeout = SECONDS};
     symm_work *work[2] = {NULL, NULL};
     void *graph = NULL;
     struct stage s;
@@ -199,7 +199,7 @@ static void run(const struct scene *scene)
                                                    .mode = HARNESS_PROCESSES,
                                                    .body = follow,
                                                    .arg = shared,
-                                                   .deadline = HARNESS_AMPLE}),
+                                                   .timeout = HARNESS_AMPLE}),
                      0);
     harness_shared_free(shared, sizeof(*shared));
 }

@@ -202,7 +202,7 @@ static int alone(symm_ctx *ctx, void *arg)
 
     CHECK_ZERO(stage_open(&s, ctx));
     if (s.rank == 0) {
-        ctx->deadline = 0.5; /* of what follows, not of the start */
+        ctx->timeout = 0.5; /* of what follows, not of the start */
         call.stream = s.streams[0];
         CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
         CHECK_OK(symm_signal_wait(s.team, 1, 1, &call));

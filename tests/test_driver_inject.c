@@ -109,8 +109,8 @@ static symm_status step_join(struct rank *r)
                           .job_id = r->group ? NULL : r->job->key,
                           .heap_bytes = (size_t)1 << 30,
                           .team_bytes = 128 * MIB,
-                          .deadline = HARNESS_AMPLE,
-                          .init_deadline =
+                          .timeout = HARNESS_AMPLE,
+                          .init_timeout =
                               setup->ranks > 1 ? r->job->early : HARNESS_AMPLE};
     STEP(symm_init(&config, &r->ctx));
     r->seen->joined = true;

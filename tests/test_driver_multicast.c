@@ -476,7 +476,7 @@ static int failing_driver(symm_ctx *ctx, void *arg)
     double start;
     int fds;
 
-    config.deadline = config.init_deadline = HARNESS_AMPLE;
+    config.timeout = config.init_timeout = HARNESS_AMPLE;
     CHECK_ZERO(arm(job, &driver));
     fds = count_fds();
     start = harness_now();

@@ -205,7 +205,7 @@ static void put_barrier_left_out(void **state)
 static int body_late(symm_ctx *ctx, void *arg)
 {
     struct bench *b = calloc(1, sizeof(*b));
-    const symm_call call = {.size = sizeof(call), .site = "s0", .deadline = 0.3};
+    const symm_call call = {.size = sizeof(call), .site = "s0", .timeout = 0.3};
     _Atomic int *over = arg;
     symm_work *work;
     bool done;

@@ -23,7 +23,7 @@ struct shared {
     struct harness_sync sync;
     int victim;
     bool late;        /* it does not die, but comes when the others have gone on */
-    double deadline;  /* of everything, if late */
+    double timeout;   /* of everything, if late */
     _Atomic int good; /* ranks whose new team has all but the victim */
 };
 
@@ -121,7 +121,7 @@ static void configure(symm_config *config, int rank, void *arg)
     const struct shared *s = arg;
     (void)rank;
     if (s->late)
-        config->deadline = s->deadline;
+        config->timeout = s->timeout;
 }
 
 static struct harness job(struct shared *s, int victim, bool late)
@@ -151,17 +151,17 @@ static void late_ranks(void **state)
 {
     struct shared *s = *state;
     for (int mode = HARNESS_PROCESSES; mode <= HARNESS_THREADS; mode++) {
-        double deadline;
-        HARNESS_PATIENCE(deadline, 2.0)
+        double timeout;
+        HARNESS_PATIENCE(timeout, 2.0)
         {
             struct harness h = job(s, mode, true);
-            s->deadline = deadline;
+            s->timeout = timeout;
             h.mode = (enum harness_mode)mode;
             assert_int_equal(harness_run(&h), 0);
             if (s->good == h.ranks - 1)
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
     }
 }
 

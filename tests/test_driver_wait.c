@@ -114,7 +114,7 @@ static int wait_in_vain(struct stage *s, bool room)
                             .site = "vain",
                             .stream = s->streams[0],
                             .algorithm = "copy_engine",
-                            .deadline = SHORT};
+                            .timeout = SHORT};
 
     if (!room) {
         CHECK_OK(symm_signal_wait(s->team, 1, 7, &call));
@@ -130,7 +130,7 @@ static int behind(symm_ctx *ctx, void *arg)
 {
     const struct scene *scene = arg;
     struct stage s;
-    symm_call call = {.size = sizeof(call), .site = "behind", .deadline = SECONDS};
+    symm_call call = {.size = sizeof(call), .site = "behind", .timeout = SECONDS};
     symm_work *work = NULL, *beside = NULL;
     symm_status status;
 
@@ -173,7 +173,7 @@ static int behind(symm_ctx *ctx, void *arg)
 static int replayed(symm_ctx *ctx, void *arg)
 {
     struct stage s;
-    symm_call call = {.size = sizeof(call), .site = "replayed", .deadline = SECONDS};
+    symm_call call = {.size = sizeof(call), .site = "replayed", .timeout = SECONDS};
     symm_work *work = NULL;
     void *graph = NULL;
 
@@ -183,7 +183,7 @@ static int replayed(symm_ctx *ctx, void *arg)
     CHECK_OK(call_of(&s, REDUCE, &call, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
     if (s.rank == 0) {
-        ctx->deadline = SHORT; /* of what follows */
+        ctx->timeout = SHORT; /* of what follows */
         CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
         call.algorithm = "copy_engine";
         CHECK_OK(symm_signal_wait(s.team, 1, 7, &call));
@@ -216,9 +216,9 @@ static int crowd(symm_ctx *ctx, void *arg)
 
     CHECK_ZERO(stage_open(&s, ctx, scene->streams));
     CHECK_OK(symm_team_split(s.team, 0, s.rank, &team));
-    call.deadline = scene->end == DEADLINE ? SHORT : SECONDS;
+    call.timeout = scene->end == DEADLINE ? SHORT : SECONDS;
     if (scene->end == TEAM || scene->end == FINALIZE)
-        call.deadline = 4 * SHORT; /* what is given up then must end */
+        call.timeout = 4 * SHORT; /* what is given up then must end */
     for (int i = 0; i < scene->streams && s.rank == 0; i++) {
         call.stream = s.streams[i];
         CHECK_OK(symm_signal_wait(team, 1, i, &call));

@@ -172,7 +172,7 @@ struct late {
 static int body_late(symm_ctx *ctx, void *arg)
 {
     struct engine_stage s;
-    const symm_call call = {.size = sizeof(call), .site = "late", .deadline = 0.5};
+    const symm_call call = {.size = sizeof(call), .site = "late", .timeout = 0.5};
     struct late *late = arg;
     symm_status status;
     symm_work *work;

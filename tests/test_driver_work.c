@@ -382,7 +382,7 @@ static int one_sided(symm_ctx *ctx, void *arg)
 static int unmet(symm_ctx *ctx, void *arg)
 {
     struct stage s;
-    symm_call call = {.size = sizeof(call), .site = "unmet", .deadline = 0.2};
+    symm_call call = {.size = sizeof(call), .site = "unmet", .timeout = 0.2};
     symm_status status = SYMM_OK;
     double begin = harness_now();
 
@@ -422,8 +422,8 @@ static symm_status reduce_ints(struct stage *s, const symm_call *call, symm_work
 static int doomed(symm_ctx *ctx, void *arg)
 {
     struct stage s;
-    const symm_call patient = {.size = sizeof(patient), .deadline = HARNESS_AMPLE};
-    const symm_call wait = {.size = sizeof(wait), .deadline = 0.3};
+    const symm_call patient = {.size = sizeof(patient), .timeout = HARNESS_AMPLE};
+    const symm_call wait = {.size = sizeof(wait), .timeout = 0.3};
     symm_work *beside, *behind;
     symm_call call = wait;
 
@@ -451,7 +451,7 @@ static int doomed(symm_ctx *ctx, void *arg)
 static int third(symm_ctx *ctx, void *arg)
 {
     struct stage s;
-    const symm_call call = {.size = sizeof(call), .site = "third", .deadline = 0.2};
+    const symm_call call = {.size = sizeof(call), .site = "third", .timeout = 0.2};
     double begin = harness_now();
 
     (void)arg;
@@ -476,7 +476,7 @@ static int third(symm_ctx *ctx, void *arg)
 static int endless(symm_ctx *ctx, void *arg)
 {
     struct stage s;
-    symm_call call = {.size = sizeof(call), .deadline = INFINITY};
+    symm_call call = {.size = sizeof(call), .timeout = INFINITY};
     symm_work *work;
 
     (void)arg;
@@ -488,7 +488,7 @@ static int endless(symm_ctx *ctx, void *arg)
     symm_work_release(work);
     if (s.rank == 1)
         harness_sleep(1);
-    call.deadline = 1e12;
+    call.timeout = 1e12;
     CHECK_OK(s.rank == 1 ? symm_signal(s.team, 0, 3, &call)
                          : symm_signal_wait(s.team, 1, 3, &call));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));

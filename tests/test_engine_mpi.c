@@ -373,7 +373,7 @@ static int rank_late(void)
             free(data); /* late packets must not find it */
             CHECK(harness_now() - start >= (k == 0 ? SHORT : k == 2 ? 0.09 : 0));
             CHECK(harness_now() - start < HARNESS_SOON);
-            CHECK_SAYS(k == 0 ? "SYMM_DEADLINE" : k == 1 ? "died" : "aborted");
+            CHECK_SAYS(k == 0 ? "SYMM_TIMEOUT" : k == 1 ? "died" : "aborted");
             if (k == 2)
                 pthread_join(thread, NULL);
             CHECK_STATUS(ops->run(comm, &request, 1, NULL, &wait), SYMM_ERR_ABORTED);

@@ -111,7 +111,7 @@ static int rank_library(bool hosts)
     symm_team *world, *half = NULL;
     symm_ctx *ctx = NULL;
     char id[32];
-    config.deadline = config.init_deadline = HARNESS_AMPLE;
+    config.timeout = config.init_timeout = HARNESS_AMPLE;
     config.heap_bytes = (size_t)2 << 30;
     config.team_bytes = (size_t)64 << 20;
     int rank = (int)harness_env("OMPI_COMM_WORLD_RANK", harness_env("PMI_RANK", -1));

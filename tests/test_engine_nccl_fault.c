@@ -121,7 +121,7 @@ static int hangs(symm_ctx *ctx, void *arg)
     symm_call call = {.size = sizeof(call),
                       .site = "hung",
                       .algorithm = "engine",
-                      .deadline = p->seconds};
+                      .timeout = p->seconds};
     symm_work *work = NULL;
     bool done = false;
     symm_status status;
@@ -161,7 +161,7 @@ static int unmet(symm_ctx *ctx, void *arg)
 {
     struct patience *p = arg;
     struct engine_stage s;
-    symm_call call = {.size = sizeof(call), .site = "unmet", .deadline = p->seconds};
+    symm_call call = {.size = sizeof(call), .site = "unmet", .timeout = p->seconds};
     symm_work *work = NULL;
     symm_status status;
 
@@ -200,7 +200,7 @@ static void test_unmet(void **state)
 static int overtaken(symm_ctx *ctx, void *arg)
 {
     struct engine_stage s;
-    symm_call call = {.size = sizeof(call), .site = "early", .deadline = 0.2};
+    symm_call call = {.size = sizeof(call), .site = "early", .timeout = 0.2};
 
     (void)arg;
     CHECK_ZERO(engine_open(&s, ctx));

@@ -19,7 +19,7 @@
 struct ranks {
     const char *const *settings[4];
     const char *words; /* wanted in the error, or in what symm_recv says */
-    double init_deadline;
+    double init_timeout;
 };
 
 static void apply(const char *const *settings)
@@ -68,8 +68,8 @@ static int not_at_all(symm_ctx *none, void *arg)
     double begin = harness_now();
 
     (void)none;
-    if (ranks->init_deadline > 0)
-        config.init_deadline = ranks->init_deadline;
+    if (ranks->init_timeout > 0)
+        config.init_timeout = ranks->init_timeout;
     apply(ranks->settings[harness_rank()]);
     CHECK(symm_init(&config, &ctx) != SYMM_OK);
     CHECK_ERROR(ranks->words);

@@ -133,16 +133,16 @@ static void all_come_again(void **state)
 
     for (int kind = 0; kind < KINDS; kind++) {
         for (size_t j = 0; j < sizeof(jobs) / sizeof(jobs[0]); j++) {
-            double deadline;
+            double timeout;
 
-            HARNESS_PATIENCE(deadline, 0.15)
+            HARNESS_PATIENCE(timeout, 0.15)
             {
                 struct harness job = {.ranks = jobs[j].ranks,
                                       .mode =
                                           j % 2 ? HARNESS_THREADS : HARNESS_PROCESSES,
                                       .body = body,
                                       .arg = s,
-                                      .deadline = deadline};
+                                      .timeout = timeout};
 
                 memset(s, 0, sizeof(*s));
                 s->kind = (enum kind)kind;
@@ -151,7 +151,7 @@ static void all_come_again(void **state)
                 if (atomic_load(&s->bad) == 0)
                     break;
             }
-            assert_true(deadline <= HARNESS_SOON);
+            assert_true(timeout <= HARNESS_SOON);
         }
     }
 }

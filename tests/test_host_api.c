@@ -99,10 +99,10 @@ static void names_and_tables(void **state)
 static void option_table(void **state)
 {
     symm_option_info info;
-    bool deadline = false;
+    bool timeout = false;
     int index;
     (void)state;
-    setenv("SYMM_DEADLINE", "12.5", 1);
+    setenv("SYMM_TIMEOUT", "12.5", 1);
     for (index = 0; index < 1000; index++) {
         memset(&info, 0, sizeof(info));
         info.size = sizeof(info);
@@ -117,14 +117,14 @@ static void option_table(void **state)
             strcmp(info.kind, "string") == 0 || strcmp(info.kind, "bytes") == 0 ||
             strcmp(info.kind, "seconds") == 0 || strcmp(info.kind, "integer") == 0 ||
             strcmp(info.kind, "flag") == 0);
-        if (strcmp(info.name, "SYMM_DEADLINE") == 0) {
-            deadline = true;
+        if (strcmp(info.name, "SYMM_TIMEOUT") == 0) {
+            timeout = true;
             assert_string_equal(info.value, "12.5");
             assert_string_equal(info.kind, "seconds");
         }
     }
-    unsetenv("SYMM_DEADLINE");
-    assert_true(deadline && index > 5 && index < 1000);
+    unsetenv("SYMM_TIMEOUT");
+    assert_true(timeout && index > 5 && index < 1000);
     info.size = sizeof(info);
     assert_int_equal(symm_option_at(-1, &info), SYMM_ERR_NOT_FOUND);
     assert_int_equal(symm_option_at(0, NULL), SYMM_ERR_INVALID);
@@ -363,10 +363,10 @@ static int body_bad_calls(symm_ctx *ctx, void *arg)
     c.numerics = 99;
     REFUSE(CALL, SYMM_ERR_INVALID, "99");
     c = good;
-    c.deadline = -1.5;
+    c.timeout = -1.5;
     REFUSE(CALL, SYMM_ERR_INVALID, "-1.5");
     c = good;
-    c.deadline = NAN;
+    c.timeout = NAN;
     REFUSE(CALL, SYMM_ERR_INVALID, "nan");
 #undef CALL
     c = good; /* a peer may still read what this rank overwrites */

@@ -17,8 +17,8 @@
 #define COUNT ((size_t)200000) /* floats: by copy_in seven rounds */
 
 struct job {
-    double deadline, lag; /* seconds; lag: of each round, in deadlines */
-    int calls;            /* that rank 0 makes */
+    double timeout, lag; /* seconds; lag: of each round, in deadlines */
+    int calls;           /* that rank 0 makes */
     struct harness_sync sync;
     _Atomic int done; /* rank 0 has its result */
     double took;
@@ -39,7 +39,7 @@ static int follow(symm_team *team, struct job *job)
             harness_sleep(0.0005);
             continue;
         }
-        harness_sleep(job->lag * job->deadline);
+        harness_sleep(job->lag * job->timeout);
         symm_device_word_store(&state->slots[1][next & 1].word, seen);
         epoch = next;
     }
@@ -50,7 +50,7 @@ static int follow(symm_team *team, struct job *job)
 static int lead(symm_team *team, struct job *job)
 {
     const symm_call call = {
-        .size = sizeof(call), .algorithm = "copy_in", .deadline = job->deadline};
+        .size = sizeof(call), .algorithm = "copy_in", .timeout = job->timeout};
     float *data = calloc(COUNT, sizeof(*data));
     double begin;
 
@@ -59,7 +59,7 @@ static int lead(symm_team *team, struct job *job)
         begin = harness_now();
         job->status = symm_all_reduce(team, data, data, COUNT, SYMM_FLOAT32, SYMM_SUM,
                                       &call, NULL);
-        job->took = (harness_now() - begin) / job->deadline;
+        job->took = (harness_now() - begin) / job->timeout;
     }
     atomic_store(&job->done, 1);
     free(data);
@@ -87,18 +87,18 @@ static double play(struct job *job)
     *job = *shared;
     harness_shared_free(shared, sizeof(*shared));
     printf("lag %g: %s after %.2f deadlines of %g s\n", job->lag,
-           symm_status_name(job->status), job->took, job->deadline);
+           symm_status_name(job->status), job->took, job->timeout);
     return failed ? -1 : job->took;
 }
 
 static void test_rounds(void **state)
 {
-    double deadline;
+    double timeout;
 
     (void)state;
-    HARNESS_PATIENCE(deadline, 0.3)
+    HARNESS_PATIENCE(timeout, 0.3)
     {
-        struct job job = {.deadline = deadline, .lag = 0.7, .calls = 1};
+        struct job job = {.timeout = timeout, .lag = 0.7, .calls = 1};
         const double took = play(&job);
 
         assert_true(took >= 1);
@@ -106,24 +106,24 @@ static void test_rounds(void **state)
         if (took < 1.35)
             break;
     }
-    assert_true(deadline <= HARNESS_SOON);
+    assert_true(timeout <= HARNESS_SOON);
 }
 
 /* Each call takes most of its deadline. */
 static void test_calls(void **state)
 {
-    double deadline;
+    double timeout;
 
     (void)state;
-    HARNESS_PATIENCE(deadline, 0.5)
+    HARNESS_PATIENCE(timeout, 0.5)
     {
-        struct job job = {.deadline = deadline, .lag = 0.08, .calls = 3};
+        struct job job = {.timeout = timeout, .lag = 0.08, .calls = 3};
 
         assert_true(play(&job) > 0);
         if (job.status == SYMM_OK)
             break;
     }
-    assert_true(deadline <= HARNESS_SOON);
+    assert_true(timeout <= HARNESS_SOON);
 }
 
 int main(void)

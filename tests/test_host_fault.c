@@ -39,7 +39,7 @@ struct shared {
     size_t touched;       /* bytes the victim has touched */
     int victim, sig;      /* whom the director signals, with what */
     double delay;         /* seconds after all are ready */
-    double deadline;      /* of calls, where it is to expire; 0: the context's */
+    double timeout;       /* of calls, where it is to expire; 0: the context's */
     bool idle;            /* the victim makes no calls */
     _Atomic int ready;    /* ranks in their loops */
     _Atomic int begun;    /* ranks about to call symm_init */
@@ -59,7 +59,7 @@ struct shared {
 static symm_status act(const struct shared *s, symm_team *team, enum action action,
                        long step, float *data)
 {
-    const symm_call call = {.size = sizeof(call), .deadline = s->deadline};
+    const symm_call call = {.size = sizeof(call), .timeout = s->timeout};
     int me = symm_team_rank(team), n = symm_team_size(team);
     symm_status status;
     switch (action) {
@@ -404,7 +404,7 @@ static int body_meeting(symm_ctx *ctx, void *arg)
     symm_config config = harness_config();
     int me = harness_rank();
     /* All are killed, or one is, whom another may not have met before. */
-    config.init_deadline = s->victim < 0 ? ASLEEP : s->deadline;
+    config.init_timeout = s->victim < 0 ? ASLEEP : s->timeout;
     if (me == config.world_size - 1) {
         if (s->victim < 0)
             harness_sleep(ASLEEP);
@@ -465,11 +465,11 @@ static void killed_in_the_meeting(void **state)
 }
 
 /* Rank k dies while rank 1 - k waits as well. */
-static bool kill_one(struct shared *s, int k, double deadline)
+static bool kill_one(struct shared *s, int k, double timeout)
 {
     struct harness h = faulty(s, 3);
     s->delay = 0.05;
-    s->deadline = deadline;
+    s->timeout = timeout;
     s->victim = k;
     h.body = body_meeting;
     h.without_ctx = true;
@@ -482,7 +482,7 @@ static bool kill_one(struct shared *s, int k, double deadline)
             1 - k, symm_status_name(status), took * 1e3);
     return failed == 0 &&
            (status == SYMM_ERR_PEER_DEAD || status == SYMM_ERR_TIMEOUT) &&
-           took <= deadline * (HARNESS_SLOW ? 5.0 : 1.5);
+           took <= timeout * (HARNESS_SLOW ? 5.0 : 1.5);
 }
 
 /* One dies while the others wait for the last: they must not wait for ever. */
@@ -490,13 +490,13 @@ static void one_killed_in_the_meeting(void **state)
 {
     struct shared *s = *state;
     for (int k = 0; k < 2; k++) {
-        double deadline;
-        HARNESS_PATIENCE(deadline, 1.0)
+        double timeout;
+        HARNESS_PATIENCE(timeout, 1.0)
         {
-            if (kill_one(s, k, deadline))
+            if (kill_one(s, k, timeout))
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
         assert_true(next_job(s, 3, NULL) >= 0 && leftovers(s) == 0);
     }
 }
@@ -504,7 +504,7 @@ static void one_killed_in_the_meeting(void **state)
 /* ---- Stops ----------------------------------------------------------------------- */
 
 /* The survivors' calls ended by the deadline, which was long enough for those who run. */
-static bool stop_one(struct shared *s, int k, double deadline)
+static bool stop_one(struct shared *s, int k, double timeout)
 {
     int ranks = 2 + k % 2, failed;
     struct harness h = faulty(s, ranks);
@@ -513,9 +513,9 @@ static bool stop_one(struct shared *s, int k, double deadline)
     s->victim = k % ranks;
     s->sig = SIGSTOP;
     s->delay = 0.003 * k;
-    s->deadline = deadline;
+    s->timeout = timeout;
     if (k >= RENDEZVOUS) /* has no deadline of its own */
-        h.deadline = deadline;
+        h.timeout = timeout;
     failed = harness_run(&h);
     for (int r = 0; r < ranks; r++) {
         double took = s->ended[r] - s->began[r];
@@ -531,23 +531,23 @@ static bool stop_one(struct shared *s, int k, double deadline)
     fprintf(stderr,
             "time-outs of %.0f ms with %d ranks: after %.1f to %.1f ms; the "
             "stopped rank then got %s\n",
-            deadline * 1e3, ranks, shortest * 1e3, longest * 1e3,
+            timeout * 1e3, ranks, shortest * 1e3, longest * 1e3,
             symm_status_name(s->status[s->victim]));
     /* A rank that began last may hear of the first one's time-out a little early. */
-    return failed == 0 && longest >= deadline && shortest >= deadline * 0.8 &&
-           longest <= deadline * (harness_strict() ? 1.1 : 1.5);
+    return failed == 0 && longest >= timeout && shortest >= timeout * 0.8 &&
+           longest <= timeout * (harness_strict() ? 1.1 : 1.5);
 }
 
 static void stopped_ranks_time_out(void **state)
 {
     for (int k = 0; k < 5; k++) {
-        double deadline;
-        HARNESS_PATIENCE(deadline, 0.4)
+        double timeout;
+        HARNESS_PATIENCE(timeout, 0.4)
         {
-            if (stop_one(*state, k, deadline))
+            if (stop_one(*state, k, timeout))
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
         assert_int_equal(leftovers(*state), 0);
     }
 }

@@ -68,8 +68,8 @@ static void rank_main(int rank, enum when when)
                           .local_size = 1,
                           .bootstrap = &bootstrap,
                           .heap_bytes = (size_t)64 << 20,
-                          .init_deadline = HARNESS_AMPLE,
-                          .deadline = DEADLINE};
+                          .init_timeout = HARNESS_AMPLE,
+                          .timeout = DEADLINE};
     symm_ctx *ctx = NULL;
     double start;
 

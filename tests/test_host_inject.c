@@ -193,8 +193,8 @@ static symm_status step_join(struct rank *r)
     config.bootstrap = setup->carried ? &bootstrap : NULL;
     config.heap_bytes = (size_t)1 << 30;
     config.team_bytes = (size_t)64 << 20;
-    config.deadline = HARNESS_AMPLE;
-    config.init_deadline = is_early(r->job) ? r->job->early : HARNESS_AMPLE;
+    config.timeout = HARNESS_AMPLE;
+    config.init_timeout = is_early(r->job) ? r->job->early : HARNESS_AMPLE;
     STEP(symm_init(&config, &r->ctx));
     r->seen->joined = true;
     r->world = symm_team_world(r->ctx);

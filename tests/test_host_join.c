@@ -26,7 +26,7 @@
 
 struct shared {
     struct harness_sync sync;
-    double deadline; /* of symm_init, where it is to expire */
+    double timeout; /* of symm_init, where it is to expire */
     symm_status status[HARNESS_MAX_RANKS];
     double took[HARNESS_MAX_RANKS];
     char exchange[HARNESS_MAX_RANKS][65536];
@@ -62,7 +62,7 @@ static symm_config alone(void)
     config.world_size = 1;
     config.job_id = "alone";
     config.heap_bytes = (size_t)1 << 30;
-    config.init_deadline = HARNESS_AMPLE;
+    config.init_timeout = HARNESS_AMPLE;
     return config;
 }
 
@@ -96,10 +96,10 @@ static void bad_configurations(void **state)
     REFUSED(config.rank = 1, SYMM_ERR_INVALID, "1");
     REFUSED(config.rank = -3, SYMM_ERR_INVALID, "-3");
     REFUSED(config.backend = "abacus", SYMM_ERR_INVALID, "abacus");
-    REFUSED(config.deadline = -2.5, SYMM_ERR_INVALID, "-2.5");
-    REFUSED(config.deadline = NAN, SYMM_ERR_INVALID, "nan");
-    REFUSED(config.init_deadline = -7, SYMM_ERR_INVALID, "-7");
-    REFUSED(config.deadline = INFINITY, SYMM_ERR_INVALID, "inf");
+    REFUSED(config.timeout = -2.5, SYMM_ERR_INVALID, "-2.5");
+    REFUSED(config.timeout = NAN, SYMM_ERR_INVALID, "nan");
+    REFUSED(config.init_timeout = -7, SYMM_ERR_INVALID, "-7");
+    REFUSED(config.timeout = INFINITY, SYMM_ERR_INVALID, "inf");
     REFUSED(config.heap_bytes = SIZE_MAX, SYMM_ERR_INVALID, "18446744073709551615");
     REFUSED(config.team_bytes = SIZE_MAX, SYMM_ERR_INVALID, "18446744073709551615");
     REFUSED(config.heap_bytes = 1, SYMM_ERR_INVALID, "1");
@@ -170,7 +170,7 @@ static int body_absent(symm_ctx *ctx, void *arg)
     symm_config config = harness_config();
     int me = config.rank;
     char name[32];
-    config.init_deadline = s->deadline;
+    config.init_timeout = s->timeout;
     if (me < config.world_size - 1) {
         double start = harness_now();
         s->status[me] = symm_init(&config, &ctx);
@@ -178,7 +178,7 @@ static int body_absent(symm_ctx *ctx, void *arg)
         CHECK_STATUS(s->status[me], SYMM_ERR_TIMEOUT);
         snprintf(name, sizeof(name), "rank %d", config.world_size - 1);
         CHECK_ERROR(name);
-        CHECK_MESSAGE(s->took[me] < 2 * s->deadline, "%.2g s took %.2f s", s->deadline,
+        CHECK_MESSAGE(s->took[me] < 2 * s->timeout, "%.2g s took %.2f s", s->timeout,
                       s->took[me]);
         CHECK(ctx == NULL);
     }
@@ -190,17 +190,17 @@ static void missing_ranks_are_named(void **state)
 {
     for (int i = 0; i < 4; i++) {
         struct shared *s = *state;
-        double deadline;
-        HARNESS_PATIENCE(deadline, 0.5)
+        double timeout;
+        HARNESS_PATIENCE(timeout, 0.5)
         {
             struct harness h = simple(state, body_absent, 2 + i / 2);
             h.mode = i % 2 == 0 ? HARNESS_PROCESSES : HARNESS_THREADS;
             h.without_ctx = true;
-            s->deadline = deadline;
+            s->timeout = timeout;
             if (harness_run(&h) == 0)
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
     }
 }
 
@@ -211,7 +211,7 @@ static int body_twice(symm_ctx *ctx, void *arg)
     symm_config config = harness_config();
     int me = config.rank;
     config.rank = me == 2 ? 1 : me;
-    config.init_deadline = 0.5;
+    config.init_timeout = 0.5;
     s->status[me] = symm_init(&config, &ctx);
     CHECK(s->status[me] != SYMM_OK && ctx == NULL);
     CHECK_ERROR("rank ");
@@ -225,7 +225,7 @@ static int body_two_leaders(symm_ctx *ctx, void *arg)
     symm_config config = harness_config();
     (void)arg;
     config.rank = 0;
-    config.init_deadline = 0.5;
+    config.init_timeout = 0.5;
     CHECK(symm_init(&config, &ctx) != SYMM_OK && ctx == NULL);
     CHECK(symm_last_error()[0] != '\0');
     return 0;

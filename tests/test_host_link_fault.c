@@ -233,7 +233,7 @@ static int body_late(int rank, struct plane_result *result, void *arg)
     void *data = pattern(rank, 5 * MIB);
     exchange.bytes = data;
     exchange.bytes_count = job->kind == 0 ? 10 : 5 * MIB;
-    exchange.deadline = job->deadline;
+    exchange.timeout = job->timeout;
     atomic_fetch_add(job->step, !late);
     /* All punctual ones come, have gone. */
     PLANE_CHECK(harness_until(job->step, late ? 6 : 3));
@@ -252,21 +252,21 @@ static int body_late(int rank, struct plane_result *result, void *arg)
 }
 
 /* Whether the deadline was long enough for those who are punctual. */
-static bool late_are_named(int kind, double deadline)
+static bool late_are_named(int kind, double timeout)
 {
     struct job job;
     struct plane plane;
     bool all = true;
     job_open(&job, &plane, 5);
     job.kind = kind;
-    job.deadline = deadline;
+    job.timeout = timeout;
     job_start(&job, &plane, body_late);
     assert_int_equal(plane_wait(&plane), 0);
     for (int r = 0; r < 5; r++) {
         const struct plane_result *result = &plane.results[r];
         bool late = r == 2 || r == 4;
         assert_int_equal(result->status, SYMM_ERR_TIMEOUT);
-        assert_true(late || result->seconds < deadline + HARNESS_SOON);
+        assert_true(late || result->seconds < timeout + HARNESS_SOON);
         /* With small parts nothing was in the way of the others' last words. */
         if (!late || kind == 0)
             all &= strstr(result->error, "rank 2 and rank 4 have not come to "
@@ -280,13 +280,13 @@ static void test_late(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
-        double deadline;
-        HARNESS_PATIENCE(deadline, 0.2)
+        double timeout;
+        HARNESS_PATIENCE(timeout, 0.2)
         {
-            if (late_are_named(kind, deadline))
+            if (late_are_named(kind, timeout))
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
     }
 }
 

@@ -93,7 +93,7 @@ static void test_crowd(void **state)
 /* ---- Who is missing -------------------------------------------------------------- */
 
 /* Whether the deadline was long enough for those who come. */
-static bool missing_are_named(int kind, double deadline)
+static bool missing_are_named(int kind, double timeout)
 {
     struct job job;
     bool all = true;
@@ -101,15 +101,15 @@ static bool missing_are_named(int kind, double deadline)
     for (int r = 0; r < 6; r++) {
         if (r != 5 && r != 2) {
             /* 1: joiners are less patient than the hub; 2: the hub is the least. */
-            job.deadline =
-                (kind == 1) == (r == 0) && kind != 0 ? HARNESS_AMPLE : deadline;
+            job.timeout =
+                (kind == 1) == (r == 0) && kind != 0 ? HARNESS_AMPLE : timeout;
             plane_start(&job.plane, body_meet, r, &job);
         }
     }
     assert_int_equal(plane_wait(&job.plane), 0);
     for (int i = 0; i < 4; i++) {
         assert_result(&job, i, SYMM_ERR_TIMEOUT, "");
-        assert_true(job.plane.results[i].seconds < deadline + HARNESS_SOON);
+        assert_true(job.plane.results[i].seconds < timeout + HARNESS_SOON);
         all &= strstr(job.plane.results[i].error,
                       "rank 2 and rank 5 have not joined") != NULL;
     }
@@ -121,13 +121,13 @@ static void test_missing(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 3; kind++) {
-        double deadline;
-        HARNESS_PATIENCE(deadline, 0.3)
+        double timeout;
+        HARNESS_PATIENCE(timeout, 0.3)
         {
-            if (missing_are_named(kind, deadline))
+            if (missing_are_named(kind, timeout))
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
     }
 }
 
@@ -136,7 +136,7 @@ static void test_no_hub(void **state)
     struct job job;
     (void)state;
     job_open(&job, 3);
-    job.deadline = 0.2;
+    job.timeout = 0.2;
     plane_start(&job.plane, body_meet, 1, &job);
     plane_start(&job.plane, body_meet, 2, &job);
     assert_int_equal(plane_wait(&job.plane), 0);
@@ -272,12 +272,12 @@ static void test_refused(void **state)
 }
 
 /* Rank 0's error tells why it has refused the rank that is missing. */
-static bool refusal_is_told(double deadline)
+static bool refusal_is_told(double timeout)
 {
     struct job job;
     bool told;
     job_open(&job, 2);
-    job.deadline = deadline;
+    job.timeout = timeout;
     plane_start(&job.plane, body_meet, 0, &job);
     plane_start(&job.plane, body_wrong, WRONG_SIZE, &job);
     assert_int_equal(plane_wait(&job.plane), 0);
@@ -290,14 +290,14 @@ static bool refusal_is_told(double deadline)
 
 static void test_refusal_told(void **state)
 {
-    double deadline;
+    double timeout;
     (void)state;
-    HARNESS_PATIENCE(deadline, 0.3)
+    HARNESS_PATIENCE(timeout, 0.3)
     {
-        if (refusal_is_told(deadline))
+        if (refusal_is_told(timeout))
             break;
     }
-    assert_true(deadline <= HARNESS_SOON);
+    assert_true(timeout <= HARNESS_SOON);
 }
 
 /* Silent, talkative, short-lived and crowding connections beside a real group. */
@@ -372,13 +372,13 @@ static void test_same_key(void **state)
     job_open(&job, 2);
     plane_start(&job.plane, body_meet, 0, &job);
     wait_for_socket(&job);
-    job.deadline = 0.2;
+    job.timeout = 0.2;
     plane_start(&job.plane, body_meet, 0, &job); /* has too little patience */
     for (double until = symm__now() + HARNESS_AMPLE; !has_ended(&job.plane, 1);) {
         assert_true(symm__now() < until);
         symm__sleep(0.001);
     }
-    job.deadline = HARNESS_AMPLE;
+    job.timeout = HARNESS_AMPLE;
     plane_start(&job.plane, body_meet, 0, &job);
     plane_start(&job.plane, body_meet, 1, &job);
     plane_start(&job.plane, body_meet, 1, &job);
@@ -477,7 +477,7 @@ static void test_arguments(void **state)
     (void)state;
     for (int i = 0; i < 5; i++) {
         struct symm_meeting meeting = {
-            .rank = bad[i][0], .size = bad[i][1], .key = "k", .deadline = 1};
+            .rank = bad[i][0], .size = bad[i][1], .key = "k", .timeout = 1};
         assert_int_equal(symm__meet_local(&meeting, fds), SYMM_ERR_INVALID);
     }
 }

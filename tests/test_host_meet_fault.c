@@ -170,12 +170,12 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
 }
 
 /* ... or dies before it: one name may stay, and the next job removes it at once. */
-static bool killed_at(int victim, int k, double deadline, int *stayed)
+static bool killed_at(int victim, int k, double timeout, int *stayed)
 {
     struct job job;
     char dir[100];
     job_open(&job, 3);
-    job.deadline = deadline;
+    job.timeout = timeout;
     job.kind = 2 * k + victim;
     meeting_dir(&job, dir, sizeof(dir));
     fault_kills = true;
@@ -185,7 +185,7 @@ static bool killed_at(int victim, int k, double deadline, int *stayed)
     int names = entries(dir);
     assert_true(names <= 1);
     *stayed += names;
-    job.deadline = HARNESS_AMPLE;
+    job.timeout = HARNESS_AMPLE;
     job.key = k % 2 == 0 ? job.key : "the next job";
     assert_int_equal(plane_run(&job.plane, 3, body_meet, &job), 0);
     assert_met(&job, 3);
@@ -197,11 +197,11 @@ static bool killed_at(int victim, int k, double deadline, int *stayed)
  * All k. Whoever waits for the victim does so until a deadline, which is short; on a busy
  * machine it may be too short for a meeting to get as far as it must.
  */
-static bool killed_anywhere(double deadline)
+static bool killed_anywhere(double timeout)
 {
     int runs[2] = {0, 0}, stayed = 0;
     for (int victim = 0; victim < 2; victim++) {
-        for (int k = 1; k < 100 && killed_at(victim, k, deadline, &stayed); k++)
+        for (int k = 1; k < 100 && killed_at(victim, k, timeout, &stayed); k++)
             runs[victim]++;
     }
     printf("killed before %d and %d calls of rank 0 and rank 1; %d names stayed\n",
@@ -210,7 +210,7 @@ static bool killed_anywhere(double deadline)
     return runs[0] > 20 && runs[1] > 12 && stayed >= 2;
 }
 
-static bool failed_anywhere(double deadline)
+static bool failed_anywhere(double timeout)
 {
     int runs[2] = {0, 0}, failures = 0;
     for (int victim = 0; victim < 2; victim++) {
@@ -218,7 +218,7 @@ static bool failed_anywhere(double deadline)
         for (int k = 1; k < 100 && failed; k++) {
             struct job job;
             job_open(&job, 3);
-            job.deadline = deadline;
+            job.timeout = timeout;
             job.kind = 2 * k + victim;
             assert_int_equal(plane_run(&job.plane, 3, body_fault, &job), 0);
             failed = job.plane.results[victim].extra;
@@ -232,15 +232,15 @@ static bool failed_anywhere(double deadline)
     return runs[0] > 20 && runs[1] > 12 && failures > 25;
 }
 
-static void test_anywhere(bool (*all)(double deadline))
+static void test_anywhere(bool (*all)(double timeout))
 {
-    double deadline;
-    HARNESS_PATIENCE(deadline, 0.1)
+    double timeout;
+    HARNESS_PATIENCE(timeout, 0.1)
     {
-        if (all(deadline))
+        if (all(timeout))
             break;
     }
-    assert_true(deadline <= HARNESS_SOON);
+    assert_true(timeout <= HARNESS_SOON);
 }
 
 static void test_killed_anywhere(void **state)

@@ -532,7 +532,7 @@ static int greet(const struct greeting *g, const symm_config *config)
     CHECK(peer_fd != NULL);
     snprintf(key, sizeof(key), "config:%s", config->job_id);
     struct symm_meeting meeting = {
-        .rank = 1, .size = 2, .key = key, .deadline = HARNESS_AMPLE};
+        .rank = 1, .size = 2, .key = key, .timeout = HARNESS_AMPLE};
     CHECK_OK(symm__meet_local(&meeting, peer_fd));
     symm__link_init(&link, 1, 2, peer_fd);
     int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_HOST_BYTES, SEALS)
@@ -543,7 +543,7 @@ static int greet(const struct greeting *g, const symm_config *config)
                                      .tag = SYMM_CONTROL_MAGIC,
                                      .members = members,
                                      .count = 2,
-                                     .deadline = HARNESS_AMPLE,
+                                     .timeout = HARNESS_AMPLE,
                                      .bytes = &hello,
                                      .bytes_count = sizeof(hello),
                                      .fds = fds,

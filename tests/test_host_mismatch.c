@@ -248,7 +248,7 @@ static int body(symm_ctx *ctx, void *arg)
     if (s->change == ALGORITHM)
         a.call.algorithm = "one_shot_pull";
     if (s->change >= TEAM)
-        a.call.deadline = 0.3;
+        a.call.timeout = 0.3;
     if (s->change == OFFSET && culprit) /* what the right result needs */
         memmove(sym[0] + 16, sym[0], 50000 * sizeof(int));
     for (int i = 0; i < 3; i++)

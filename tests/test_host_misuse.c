@@ -31,7 +31,7 @@ static int open_world(void **state)
                           .world_size = 1,
                           .heap_bytes = (size_t)1 << 30,
                           .team_bytes = (size_t)64 << 20,
-                          .deadline = 0.2};
+                          .timeout = 0.2};
 
     if (symm_init(&config, &w.ctx) != SYMM_OK)
         return 1;
@@ -97,8 +97,8 @@ static void test_init(void **state)
         INVALID("symm_config.size", INIT(.size = bad_sizes[i], .world_size = 1));
     INVALID("symm_config", symm_init(&newer.config, &ctx));
     for (size_t i = 0; i < 4; i++) {
-        INVALID("deadline", INIT(.world_size = 1, .deadline = bad_times[i]));
-        INVALID("init_deadline", INIT(.world_size = 1, .init_deadline = bad_times[i]));
+        INVALID("timeout", INIT(.world_size = 1, .timeout = bad_times[i]));
+        INVALID("init_timeout", INIT(.world_size = 1, .init_timeout = bad_times[i]));
     }
     INVALID("rank", INIT(.world_size = 1, .rank = 1));
     INVALID("rank", INIT(.world_size = 2, .rank = -1, .job_id = "x"));
@@ -396,9 +396,9 @@ static void test_call_structs(void **state)
     }
     refuse_all(w, &newer.call, "symm_call");
     for (size_t i = 0; i < 3; i++) {
-        symm_call call = {.size = sizeof(call), .deadline = times[i]};
+        symm_call call = {.size = sizeof(call), .timeout = times[i]};
 
-        refuse_all(w, &call, "deadline");
+        refuse_all(w, &call, "timeout");
         call = (symm_call){.size = sizeof(call), .algorithm = algorithms[i]};
         refuse_all(w, &call, algorithms[i]);
     }

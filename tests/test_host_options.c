@@ -69,9 +69,9 @@ static void test_table(void **state)
     info.size = 8;
     assert_int_equal(symm_option_at(0, &info), SYMM_ERR_INVALID);
     info.size = sizeof(info);
-    setenv("SYMM_DEADLINE", "7", 1);
-    assert_int_equal(symm_option_at(SYMM_OPTION_DEADLINE, &info), SYMM_OK);
-    assert_string_equal(info.name, "SYMM_DEADLINE");
+    setenv("SYMM_TIMEOUT", "7", 1);
+    assert_int_equal(symm_option_at(SYMM_OPTION_TIMEOUT, &info), SYMM_OK);
+    assert_string_equal(info.name, "SYMM_TIMEOUT");
     assert_string_equal(info.kind, "seconds");
     assert_string_equal(info.fallback, "30");
     assert_string_equal(info.value, "7");
@@ -196,14 +196,14 @@ static void test_seconds(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        setenv("SYMM_DEADLINE", good[i].text, 1);
-        assert_int_equal(symm__option_seconds(SYMM_OPTION_DEADLINE, &seconds), SYMM_OK);
+        setenv("SYMM_TIMEOUT", good[i].text, 1);
+        assert_int_equal(symm__option_seconds(SYMM_OPTION_TIMEOUT, &seconds), SYMM_OK);
         assert_true(fabs(seconds - good[i].seconds) <= 1e-12 * good[i].seconds);
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        setenv("SYMM_DEADLINE", bad[i], 1);
+        setenv("SYMM_TIMEOUT", bad[i], 1);
         seconds = 5;
-        refused(symm__option_seconds(SYMM_OPTION_DEADLINE, &seconds), "SYMM_DEADLINE",
+        refused(symm__option_seconds(SYMM_OPTION_TIMEOUT, &seconds), "SYMM_TIMEOUT",
                 bad[i]);
         assert_true(seconds >= 5 && seconds <= 5);
     }

@@ -192,7 +192,7 @@ static int body_exact(symm_ctx *ctx, void *arg)
     memset(&call, 0, sizeof(call));
     call.size = sizeof(call);
     call.site = "one.too.many";
-    call.deadline = 0.2;
+    call.timeout = 0.2;
     if (s.rank == 1) {
         for (int k = 0; k < count; k++)
             CHECK_OK(symm_signal(s.team, 0, 200, NULL));
@@ -377,7 +377,7 @@ static int body_own(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_signal(world, me, 3, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, call.stream, HARNESS_AMPLE));
     CHECK_OK(symm_barrier(world, NULL, NULL)); /* has not failed */
-    call = (symm_call){.size = sizeof(call), .deadline = 0.01};
+    call = (symm_call){.size = sizeof(call), .timeout = 0.01};
     CHECK_STATUS(symm_signal_wait(world, me, 3, &call), SYMM_ERR_TIMEOUT);
     return 0;
 }
@@ -396,7 +396,7 @@ static int body_behind(symm_ctx *ctx, void *arg)
     for (int i = 1; i <= 5; i++) {
         CHECK_OK(symm_team_split(world, 0, 0, &team));
         if (symm_team_rank(world) == 0) {
-            symm_call soon = {.size = sizeof(soon), .deadline = 1e-3};
+            symm_call soon = {.size = sizeof(soon), .timeout = 1e-3};
             CHECK(harness_until(&s->sent, i));
             harness_sleep(0.005); /* for it to sleep */
             kill(s->receiver, SIGSTOP);

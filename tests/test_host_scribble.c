@@ -194,7 +194,7 @@ static symm_status reduce(struct work *w, float *in, float *out, size_t count,
     const symm_call call = {.size = sizeof(call),
                             .site = "scribbled",
                             .algorithm = algorithm,
-                            .deadline = CALL_SECONDS};
+                            .timeout = CALL_SECONDS};
     for (size_t i = 0; i < count; i++)
         in[i] = (float)(w->me + 1 + (int)i % 3);
     symm_status status =
@@ -207,7 +207,7 @@ static symm_status reduce(struct work *w, float *in, float *out, size_t count,
 static symm_status act(struct work *w, long step, bool *right)
 {
     const symm_call call = {
-        .size = sizeof(call), .site = "signalled", .deadline = CALL_SECONDS};
+        .size = sizeof(call), .site = "signalled", .timeout = CALL_SECONDS};
     int to = (w->me + 1) % w->n, from = (w->me + w->n - 1) % w->n;
     symm_status status;
     switch (step % 7) {

@@ -282,7 +282,7 @@ static void configure_soon(symm_config *config, int rank, void *arg)
 {
     (void)rank;
     (void)arg;
-    config->deadline = HARNESS_SOON; /* of those to whose call nobody comes */
+    config->timeout = HARNESS_SOON; /* of those to whose call nobody comes */
 }
 
 static void shrinks_follow_each_other(void **state)
@@ -326,7 +326,7 @@ static int body_late(symm_ctx *ctx, void *arg)
     symm_team *world = symm_team_world(ctx), *team = NULL;
     int me = symm_team_rank(world), n = symm_team_size(world);
     if (me != s->victim) {
-        symm_call call = {.size = sizeof(call), .deadline = SHORT};
+        symm_call call = {.size = sizeof(call), .timeout = SHORT};
         double start = harness_now();
         if (s->second >= 0) /* the team has not failed before */
             CHECK_STATUS(symm_barrier(world, &call, NULL), SYMM_ERR_TIMEOUT);
@@ -351,12 +351,12 @@ static int body_late(symm_ctx *ctx, void *arg)
 }
 
 /* Were all that came in one team, after the deadline? */
-static bool came_together(const struct shared *s, int ranks, double deadline)
+static bool came_together(const struct shared *s, int ranks, double timeout)
 {
     uint64_t wanted = (UINT64_C(1) << ranks) - 1 - (UINT64_C(1) << s->victim);
     for (int r = 0; r < ranks; r++)
         if (r != s->victim && (s->status[r] != SYMM_OK || s->members[r] != wanted ||
-                               s->seconds[r] < deadline * 0.9))
+                               s->seconds[r] < timeout * 0.9))
             return false;
     return true;
 }
@@ -364,27 +364,27 @@ static bool came_together(const struct shared *s, int ranks, double deadline)
 static void configure_late(symm_config *config, int rank, void *arg)
 {
     (void)rank;
-    config->deadline = ((struct shared *)arg)->delay;
+    config->timeout = ((struct shared *)arg)->delay;
 }
 
 static void late_ranks_are_told(void **state)
 {
     struct shared *s = *state;
     for (int k = 0; k < 8; k++) {
-        double deadline;
-        HARNESS_PATIENCE(deadline, SHORT) /* the others must come within it */
+        double timeout;
+        HARNESS_PATIENCE(timeout, SHORT) /* the others must come within it */
         {
             struct harness h = job(s, 3, body_late);
             s->victim = k % 3;
             s->second = k % 2 == 0 ? 0 : -1;
-            s->delay = deadline;
+            s->delay = timeout;
             h.mode = k < 4 ? HARNESS_PROCESSES : HARNESS_THREADS;
             h.configure = configure_late;
             assert_int_equal(harness_run(&h), 0);
-            if (came_together(s, 3, deadline))
+            if (came_together(s, 3, timeout))
                 break;
         }
-        assert_true(deadline <= HARNESS_SOON);
+        assert_true(timeout <= HARNESS_SOON);
     }
 }
 

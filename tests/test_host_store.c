@@ -134,7 +134,7 @@ static void make_ranks(struct rank *ranks, const struct server *server, size_t b
                                                          .in = ranks[i].in,
                                                          .bytes = bytes,
                                                          .out = ranks[i].out,
-                                                         .deadline = HARNESS_AMPLE};
+                                                         .timeout = HARNESS_AMPLE};
     }
 }
 
@@ -183,27 +183,27 @@ static void test_exchanges(void **state)
 }
 
 /* Both hear of it by the deadline of rank 0, unless that was too short for rank 2 to come. */
-static bool both_hear_of_it(const struct server *server, double deadline)
+static bool both_hear_of_it(const struct server *server, double timeout)
 {
     make_ranks(ranks, server, 8);
-    ranks[0].exchange.deadline = deadline;
-    ranks[2].exchange.deadline = deadline + 10;
+    ranks[0].exchange.timeout = timeout;
+    ranks[2].exchange.timeout = timeout + 10;
     run_ranks(ranks, 0x5);
-    return ranks[0].took < deadline + 5 && ranks[2].took < deadline + 5 &&
+    return ranks[0].took < timeout + 5 && ranks[2].took < timeout + 5 &&
            strstr(ranks[0].error, "rank 1 and rank 3 did") != NULL &&
            strstr(ranks[2].error, "rank 1 and rank 3 did") != NULL;
 }
 
 static void test_missing(void **state)
 {
-    double deadline;
+    double timeout;
 
-    HARNESS_PATIENCE(deadline, 0.5)
+    HARNESS_PATIENCE(timeout, 0.5)
     {
-        if (both_hear_of_it(*state, deadline))
+        if (both_hear_of_it(*state, timeout))
             break;
     }
-    assert_true(deadline <= HARNESS_SOON);
+    assert_true(timeout <= HARNESS_SOON);
     for (int i = 0; i < RANKS; i += 2) {
         says(&ranks[i], SYMM_ERR_TIMEOUT, "rank 1 and rank 3 did not come");
         assert_null(strstr(ranks[i].error, "rank 0"));
@@ -219,7 +219,7 @@ static void test_refused(void **state)
 {
     static const uint8_t other[SYMMRUN_SECRET_BYTES] = {1, 2, 3, 4, 5, 6,
                                                         7, 8, 9, 0, 1};
-    double deadline;
+    double timeout;
 
     make_ranks(ranks, *state, 8);
     ranks[1].exchange.secret = other;
@@ -241,11 +241,11 @@ static void test_refused(void **state)
     says(&ranks[1], SYMM_ERR_OVERFLOW, "4097 bytes");
 
     /* Two processes that are both rank 0: the first stays. */
-    HARNESS_PATIENCE(deadline, 1)
+    HARNESS_PATIENCE(timeout, 1)
     {
         make_ranks(ranks, *state, 8);
         ranks[1].exchange.rank = 0;
-        ranks[0].exchange.deadline = ranks[1].exchange.deadline = deadline;
+        ranks[0].exchange.timeout = ranks[1].exchange.timeout = timeout;
         run_ranks(ranks, 0x3);
         /* A busy machine may start the second when the first has given up. */
         int first = ranks[0].status == SYMM_ERR_REFUSED ? 1 : 0;
@@ -365,7 +365,7 @@ static void test_liars(void **state)
         assert_int_equal(pthread_join(thread, NULL), 0);
     }
     /* One that takes connections and never answers. */
-    ranks[0].exchange.deadline = 0.3;
+    ranks[0].exchange.timeout = 0.3;
     run_ranks(ranks, 0x1);
     says(&ranks[0], SYMM_ERR_TIMEOUT, "did not answer within 0.3 s");
     assert_true(ranks[0].took >= 0.29 && ranks[0].took < HARNESS_SOON);
@@ -400,7 +400,7 @@ static void test_comes_again(void **state)
         struct symm_store_request request = {.rank = htonl(2),
                                              .size = htonl(RANKS),
                                              .bytes = htonl(8),
-                                             .deadline_ms = htonl(60000)};
+                                             .timeout_ms = htonl(60000)};
         unsigned char message[sizeof(request) + 8] = {0};
         int fd = connect_raw(server);
 

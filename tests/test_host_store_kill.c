@@ -33,9 +33,9 @@ enum fate { KILLED, KILLED_ANY_TIME, STOPPED };
 
 struct shared {
     enum fate fate;
-    double deadline; /* of symm_init */
-    int blocks;      /* KILLED_ANY_TIME: the store ends itself when it has so many, */
-    double delay; /* or (0) is killed so many seconds after the first rank is there */
+    double timeout; /* of symm_init */
+    int blocks;     /* KILLED_ANY_TIME: the store ends itself when it has so many, */
+    double delay;   /* or (0) is killed so many seconds after the first rank is there */
     _Atomic int port; /* the store listens */
     _Atomic int came; /* ranks whose blocks the store has */
     _Atomic int ready, gone;
@@ -132,8 +132,8 @@ static int body(symm_ctx *ctx, void *arg)
                           .backend = "host",
                           .heap_bytes = (size_t)1 << 30,
                           .team_bytes = (size_t)64 << 20,
-                          .deadline = HARNESS_AMPLE,
-                          .init_deadline = s->deadline};
+                          .timeout = HARNESS_AMPLE,
+                          .init_timeout = s->timeout};
     double begin;
 
     set_environment(s, me);
@@ -170,7 +170,7 @@ static void direct(const pid_t *ranks, int count, void *arg)
     store_kill(s);
 }
 
-static void run(struct shared *s, enum fate fate, double deadline, int blocks,
+static void run(struct shared *s, enum fate fate, double timeout, int blocks,
                 double delay)
 {
     struct harness h = {
@@ -182,7 +182,7 @@ static void run(struct shared *s, enum fate fate, double deadline, int blocks,
     memset(s, 0, sizeof(*s));
     memcpy(s->directory, directory, sizeof(directory));
     s->fate = fate;
-    s->deadline = deadline;
+    s->timeout = timeout;
     s->blocks = blocks;
     s->delay = delay;
     store_start(s);

@@ -414,7 +414,7 @@ static int body_error(symm_ctx *ctx, void *arg)
     }
     CHECK_OK(symm_stream_create(ctx, &stream));
     symm_call call = on_stream(stream, "lonely");
-    call.deadline = 0.1;
+    call.timeout = 0.1;
     CHECK_OK(symm_barrier(team, &call, &work));
     CHECK_OK(symm_work_then(work, stream, continue_with, &never, &next));
     CHECK_STATUS(symm_work_synchronize(work, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);

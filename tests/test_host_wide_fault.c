@@ -23,7 +23,7 @@
 
 struct shared {
     int kind;
-    double deadline;
+    double timeout;
     struct harness_sync sync;
     _Atomic int reached, told;
     char entries[RANKS][ENTRY_BYTES];
@@ -58,8 +58,8 @@ static void configure(symm_config *config, int rank, void *arg)
     bootstrap.arg = arg;
     config->bootstrap = &bootstrap;
     config->job_id = NULL;
-    if (shared->deadline > 0)
-        config->deadline = shared->deadline;
+    if (shared->timeout > 0)
+        config->timeout = shared->timeout;
 }
 
 static int run(struct shared *shared, harness_body body, unsigned killed)
@@ -168,7 +168,7 @@ static void test_late(void **state)
     (void)state;
     HARNESS_PATIENCE(seconds, 0.5)
     {
-        shared->deadline = seconds;
+        shared->timeout = seconds;
         if (run(shared, body_late, 0) == 0)
             break;
     }
@@ -182,7 +182,7 @@ static void test_late(void **state)
 static int body_outside(symm_ctx *ctx, void *arg)
 {
     struct shared *shared = arg;
-    const symm_call soon = {.size = sizeof(soon), .deadline = 0.2};
+    const symm_call soon = {.size = sizeof(soon), .timeout = 0.2};
     symm_team *world = symm_team_world(ctx);
 
     CHECK_OK(some_call(world, 0));
@@ -201,7 +201,7 @@ static int body_outside(symm_ctx *ctx, void *arg)
 static int body_turn(symm_ctx *ctx, void *arg)
 {
     static float data[8];
-    symm_call on_stream = {.size = sizeof(on_stream), .deadline = 0.5};
+    symm_call on_stream = {.size = sizeof(on_stream), .timeout = 0.5};
     symm_team *world = symm_team_world(ctx);
     symm_status status;
 
@@ -209,7 +209,7 @@ static int body_turn(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_stream_create(ctx, &on_stream.stream));
     if (symm_team_rank(world) == 0)
         CHECK_OK(symm_signal_wait(world, 1, 3, &on_stream));
-    on_stream.deadline = HARNESS_AMPLE;
+    on_stream.timeout = HARNESS_AMPLE;
     status =
         symm_all_reduce(world, data, data, 8, SYMM_FLOAT32, SYMM_SUM, &on_stream, NULL);
     CHECK(status == SYMM_OK || status == SYMM_ERR_TIMEOUT); /* if this rank is slow */
@@ -223,7 +223,7 @@ static void test_outside(void **state)
     struct shared *shared = harness_shared(sizeof(*shared));
 
     (void)state;
-    shared->deadline = HARNESS_SOON;
+    shared->timeout = HARNESS_SOON;
     assert_int_equal(run(shared, body_outside, 0), 0);
     assert_int_equal(run(shared, body_turn, 0), 0);
     harness_shared_free(shared, sizeof(*shared));
@@ -329,7 +329,7 @@ static int body_start(symm_ctx *none, void *arg)
 
     (void)none;
     config.bootstrap = &bootstrap;
-    config.init_deadline = 3; /* ranks that miss a connection name it then */
+    config.init_timeout = 3; /* ranks that miss a connection name it then */
     status = symm_init(&config, &ctx);
     CHECK_MESSAGE(status == SYMM_ERR_PEER_DEAD || status == SYMM_ERR_TIMEOUT, "%s: %s",
                   symm_status_name(status), symm_last_error());

@@ -184,11 +184,11 @@ static void test_damage(void **state)
 struct meeting {
     int size, listeners[4];
     struct symm_host_place places[4];
-    int odd;         /* the rank whose key differs; -1: none */
-    double deadline; /* of all */
-    int strangers;   /* processes that connect to rank 0 meanwhile */
-    int kind;        /* what they do: see strangers_come */
-    int lost;        /* rank 1's connection ends before this message of it; 0: none */
+    int odd;        /* the rank whose key differs; -1: none */
+    double timeout; /* of all */
+    int strangers;  /* processes that connect to rank 0 meanwhile */
+    int kind;       /* what they do: see strangers_come */
+    int lost;       /* rank 1's connection ends before this message of it; 0: none */
 };
 
 enum { MIXED, SILENT, NOISE, GREETINGS, PARTS, KINDS };
@@ -252,7 +252,7 @@ static int body_connect(int rank, struct plane_result *result, void *arg)
     status = symm__hosts_connect(rank, meeting->size, meeting->places,
                                  meeting->listeners[rank],
                                  rank == meeting->odd ? bad_key : good_key,
-                                 symm__now() + meeting->deadline, fds, tcp);
+                                 symm__now() + meeting->timeout, fds, tcp);
     plane_note(result, status);
     for (int r = 0; r < meeting->size && status == SYMM_OK; r++) {
         bool far = meeting->places[r].host.id != meeting->places[rank].host.id;
@@ -296,7 +296,7 @@ static void test_connect(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         struct meeting meeting = {
-            .odd = -1, .deadline = HARNESS_AMPLE, .strangers = 2 * (i > 1)};
+            .odd = -1, .timeout = HARNESS_AMPLE, .strangers = 2 * (i > 1)};
         struct plane plane;
 
         meeting_run(&meeting, &plane, hosts[i]);
@@ -312,7 +312,7 @@ static void test_strangers(void **state)
     (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
         struct meeting meeting = {
-            .odd = -1, .deadline = HARNESS_AMPLE, .strangers = 3, .kind = kind};
+            .odd = -1, .timeout = HARNESS_AMPLE, .strangers = 3, .kind = kind};
         struct plane plane;
 
         meeting_run(&meeting, &plane, "aabb");
@@ -326,7 +326,7 @@ static void test_strangers(void **state)
 static void test_lost_connections(void **state)
 {
     for (int message = 1; message <= 3; message++) {
-        struct meeting meeting = {.odd = -1, .deadline = HARNESS_AMPLE};
+        struct meeting meeting = {.odd = -1, .timeout = HARNESS_AMPLE};
         struct plane plane;
 
         (void)state;
@@ -340,7 +340,7 @@ static void test_lost_connections(void **state)
 
 static void test_wrong_secret(void **state)
 {
-    struct meeting meeting = {.odd = 1, .deadline = 1};
+    struct meeting meeting = {.odd = 1, .timeout = 1};
     struct plane plane;
 
     (void)state;

@@ -21,7 +21,7 @@ for name in $(compgen -e | grep -E '^(OMPI_|PMIX_|PMI_|SLURM_|MPI_|HYDI_|TORCH|S
     unset "$name"
 done
 export SYMM_RUNTIME_DIR=$work/runtime SYMM_HEAP_BYTES=1G SYMM_TEAM_BYTES=64M
-export SYMM_INIT_DEADLINE=100 SYMM_DEADLINE=100
+export SYMM_INIT_TIMEOUT=100 SYMM_TIMEOUT=100
 export SYMM_ENGINE=$lib/libfake_engine.so SYMM_FAKE_ENGINE_DIR=$work/engine
 secret=00112233445566778899aabbccddeeff
 

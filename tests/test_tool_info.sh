@@ -72,10 +72,10 @@ has "libsymm " "built with" "backend      host (no CUDA: " "this processor has:"
     "launcher     single" "rank         0 of 1" "options" "SYMM_RUNTIME_DIR" "$folder" \
     "limits" "open files" "locked memory" "overcommit" "memfd_create  works" "machine" \
     "Machine, " "PU 0" "CUDA" "not usable   "
-lacks "SYMM_DEADLINE"
+lacks "SYMM_TIMEOUT"
 
-expect 0 SYMM_DEADLINE=5 SYMM_SECRET=00112233445566778899aabbccddeeff "$tool" --options
-has "SYMM_DEADLINE          5  [default 30]" "SYMM_HEAP_BYTES        (not set)" \
+expect 0 SYMM_TIMEOUT=5 SYMM_SECRET=00112233445566778899aabbccddeeff "$tool" --options
+has "SYMM_TIMEOUT           5  [default 30]" "SYMM_HEAP_BYTES        (not set)" \
     "(set, not shown)"
 lacks "machine"
 lacks "00112233"

@@ -19,7 +19,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 unset SYMM_RECORD SYMM_PLAN SYMM_CHECK
-export SYMM_BACKEND=host SYMM_DEADLINE=60
+export SYMM_BACKEND=host SYMM_TIMEOUT=60
 
 [ -x "$planner" ] && [ -x "$program" ] || { echo "symm-plan was not built: skipped"; exit 77; }
 "$planner" plan "$source_dir/bench/programs/odd-cycle-3.json" 2>&1 >/dev/null |

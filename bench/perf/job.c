@@ -67,7 +67,7 @@ int perf_job_open(struct perf_job *job, const struct perf_place *place,
 {
     symm_config config = {.size = sizeof config,
                           .backend = options->backend,
-                          .deadline = options->deadline};
+                          .timeout = options->timeout};
 
     *job = (struct perf_job){
         .rank = place->rank, .size = place->size, .local_rank = place->local_rank};

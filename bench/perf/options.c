@@ -313,7 +313,7 @@ static int take_flag(struct parser *parser, int flag, const char *text)
         options->json = text;
         return 0;
     case 'T':
-        return parse_seconds(parser, "-T", text, 1e9, &options->deadline);
+        return parse_seconds(parser, "-T", text, 1e9, &options->timeout);
     default:
         return take_long_flag(parser, flag, text);
     }
@@ -378,8 +378,8 @@ static int check_tune(struct parser *parser)
         return 2;
     if (options->budget <= 0)
         options->budget = 60;
-    if (options->deadline <= 0) /* who is not in a team waits for those who are */
-        options->deadline = options->tune ? 60 + 2 * options->budget : 600;
+    if (options->timeout <= 0) /* who is not in a team waits for those who are */
+        options->timeout = options->tune ? 60 + 2 * options->budget : 600;
     if (options->tune && !options->table)
         options->table = "symm-costs.json";
     return 0;

@@ -44,7 +44,7 @@ struct perf_options {
     int checks;             /* calls checked in full a row; 0: no checking */
     int root;
     const char *json; /* -J; borrows */
-    double deadline;  /* -T, seconds; 0: the library's */
+    double timeout;   /* -T, seconds; 0: the library's */
     const char *algorithm, *backend;
     int ranks; /* --ranks: started here; 0: the launcher's job */
     bool pin;

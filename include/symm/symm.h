@@ -13,8 +13,8 @@
  *  - Counts are in elements, sizes named `bytes` are in bytes, times are in seconds.
  *  - `rank` and `peer` are ranks of the team named in the call; error sentences name ranks
  *    of the world.
- *  - Every wait is bounded: by symm_call.deadline, else symm_config.deadline, else
- *    SYMM_DEADLINE (30 s). A dead peer ends a wait at once. CUDA: the time in which a peer
+ *  - Every wait is bounded: by symm_call.timeout, else symm_config.timeout, else
+ *    SYMM_TIMEOUT (30 s). A dead peer ends a wait at once. CUDA: the time in which a peer
  *    has queued the call, but its stream has not reached it, does not count, up to
  *    SYMM_QUEUE_TIMEOUT (ten deadlines).
  *  - After an error that concerns a peer (SYMM_ERR_PEER_DEAD, _TIMEOUT, _MISMATCH, _DAMAGED)
@@ -171,8 +171,8 @@ typedef struct symm_config {
     symm_group *group;    /* ranks are threads: shares, until symm_finalize */
     size_t heap_bytes;    /* address space a rank reserves (256 GiB) */
     size_t team_bytes;    /* address space of a team made by split (4 GiB) */
-    double deadline;      /* seconds a call waits for its peers (30); up to a week */
-    double init_deadline; /* seconds symm_init waits for all ranks (60); up to a week */
+    double timeout;       /* seconds a call waits for its peers (30); up to a week */
+    double init_timeout;  /* seconds symm_init waits for all ranks (60); up to a week */
     uint32_t epoch_start; /* first epoch of every channel (tests of the wrap) */
 } symm_config;
 
@@ -352,7 +352,7 @@ typedef struct symm_call {
     const char *algorithm; /* forces one, by its name in SYMM_ALGORITHM_MAP; NULL: the
                               library chooses */
     uint32_t numerics;     /* SYMM_NUMERICS_...: a demand on the choice */
-    double deadline;       /* seconds; 0: the context's; more than a week: a week */
+    double timeout;        /* seconds; 0: the context's; more than a week: a week */
     /* CUDA: 1 to 32 name the team's channel that a stream without one takes, alike on every
      * rank; 0: the library finds one by the stream's first call. Host: not used. */
     int channel;
@@ -576,7 +576,7 @@ SYMM_API symm_status symm_heap_dump(symm_ctx *ctx, const char *format,
 
 typedef struct symm_option_info {
     size_t size;
-    const char *name;     /* "SYMM_DEADLINE" */
+    const char *name;     /* "SYMM_TIMEOUT" */
     const char *kind;     /* "string", "bytes", "seconds", "integer" */
     const char *fallback; /* the default, as text; "" if there is none */
     const char *help;     /* one sentence */

@@ -43,7 +43,7 @@ static symm_status meet_check(const struct symm_meeting *meeting)
 symm_status symm__meet_local(const struct symm_meeting *meeting, int *peer_fd)
 {
     struct symm_meet_place place;
-    double until = symm__now() + meeting->deadline;
+    double until = symm__now() + meeting->timeout;
     symm_status status = meet_check(meeting);
     if (status != SYMM_OK)
         return status;
@@ -197,7 +197,7 @@ static symm_status entries_meet(const struct gathering *gathering,
                    gathering->prefix, high, low, entry->place.host.id);
     fresh.key = key;
     fresh.secret = secret;
-    fresh.deadline = gathering->until - symm__now();
+    fresh.timeout = gathering->until - symm__now();
     symm_status status = symm__meet_local(&fresh, local_fd);
     if (status != SYMM_OK && fresh.size < meeting->size) {
         /* It counts the ranks of this host only. */
@@ -279,7 +279,7 @@ static symm_status gather_store(const struct gathering *gathering,
         .in = mine,
         .bytes = sizeof(*mine),
         .out = gathering->entries,
-        .deadline = gathering->until - symm__now(),
+        .timeout = gathering->until - symm__now(),
     };
     return symm__store_allgather(&exchange);
 }
@@ -291,7 +291,7 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
     const struct symm_meeting *meeting = gathering->meeting;
     struct meet_entry mine;
     char sentence[SYMM_ERROR_BYTES] = "";
-    gathering->until = symm__now() + meeting->deadline;
+    gathering->until = symm__now() + meeting->timeout;
     gathering->listener = -1;
     gathering->entries = calloc((size_t)meeting->size, sizeof(*gathering->entries));
     if (gathering->entries == NULL)

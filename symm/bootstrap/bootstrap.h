@@ -14,7 +14,7 @@
  * those of the other hosts (hosts.h), whose addresses go through the allgather: with
  * `meeting->tcp` set, by allgather or store only.
  *
- * Guarantees: bounded by `deadline`; a late or missing rank is named on every rank that
+ * Guarantees: bounded by `timeout`; a late or missing rank is named on every rank that
  * did come; nothing is left in the file system on success, error or a kill after the meeting.
  * Refuses: other users, wrong secret, rank or size, duplicate ranks, damaged messages.
  */

@@ -15,7 +15,7 @@ struct symm_meeting {
     int rank, size;        /* size >= 1 */
     const char *key;       /* the job's key: borrows */
     const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
-    double deadline;       /* seconds from the call */
+    double timeout;        /* seconds from the call */
     struct symm_tcp *
         *tcp; /* [size]: gets the connections to other hosts; NULL: the ranks
                               are on one host */

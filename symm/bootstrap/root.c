@@ -271,7 +271,7 @@ static symm_status hub_hear_joined(struct hub *hub, int rank, bool *done)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
             "rank %d's deadline passed when all ranks had come but the meeting "
-            "was not over: give more time by SYMM_INIT_DEADLINE",
+            "was not over: give more time by SYMM_INIT_TIMEOUT",
             rank);
     if (message.kind == SYMM_MEET_DONE && message.status != SYMM_OK)
         return symm__fail(symm__peer_status(message.status),

@@ -93,7 +93,7 @@ static symm_status no_answer(const struct symm_store_exchange *exchange,
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "rank %d: the store at %s did not %s within %g s; is symmrun stopped?",
-        exchange->rank, exchange->address, step, exchange->deadline);
+        exchange->rank, exchange->address, step, exchange->timeout);
 }
 
 static enum outcome connect_store(const struct symm_store_exchange *exchange,
@@ -188,7 +188,7 @@ static symm_status missing_ranks(const struct symm_store_exchange *exchange,
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "%s did not come to the exchange over the store at %s within %g s", text,
-        exchange->address, exchange->deadline);
+        exchange->address, exchange->timeout);
 }
 
 static symm_status refused(const struct symm_store_exchange *exchange, uint32_t why)
@@ -259,7 +259,7 @@ static enum outcome send_request(const struct symm_store_exchange *exchange, int
         .rank = htonl((uint32_t)exchange->rank),
         .size = htonl((uint32_t)exchange->size),
         .bytes = htonl((uint32_t)exchange->bytes),
-        .deadline_ms = htonl(store_milliseconds(until - symm__now())),
+        .timeout_ms = htonl(store_milliseconds(until - symm__now())),
     };
 
     request.proof =
@@ -371,7 +371,7 @@ static symm_status check_arguments(const struct symm_store_exchange *exchange)
 
 symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
 {
-    double until = symm__now() + exchange->deadline;
+    double until = symm__now() + exchange->timeout;
     double pause = FIRST_PAUSE;
     enum outcome outcome = HUNG_UP;
     struct addrinfo *to;

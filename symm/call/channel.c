@@ -191,12 +191,12 @@ void symm__lane_forget(symm_ctx *ctx, const void *stream)
     }
 }
 
-symm_status symm__deadline_check(double seconds)
+symm_status symm__timeout_check(double seconds)
 {
     if (seconds >= 0) /* a NaN is not */
         return SYMM_OK;
     return symm__fail(SYMM_ERR_INVALID,
-                      "symm_call.deadline is %g; it is a number of seconds, 0 for the "
+                      "symm_call.timeout is %g; it is a number of seconds, 0 for the "
                       "context's",
                       seconds);
 }
@@ -209,7 +209,7 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_call.channel is %d; it is a channel from 1 to %d, or 0",
                           call->channel, SYMM_CHANNELS);
-    return status == SYMM_OK ? symm__deadline_check(call->deadline) : status;
+    return status == SYMM_OK ? symm__timeout_check(call->timeout) : status;
 }
 
 void symm__lane_init(struct symm_lane *lane)

@@ -32,7 +32,7 @@ struct queued {
     symm_work *work;
     symm_kernel_fn kernel;
     const struct symm_plan_site *planned; /* NULL: none */
-    double deadline;
+    double timeout;
     struct symm_args args;
 };
 
@@ -78,8 +78,8 @@ static void run_queued(struct symm_task *task)
     struct symm_lane *lane = queued->lane;
     symm_status status = symm__team_failed(lane->team);
 
-    symm__work_begin(queued->work, queued->deadline);
-    lane->deadline = queued->deadline;
+    symm__work_begin(queued->work, queued->timeout);
+    lane->timeout = queued->timeout;
     lane->has_stalled = false;
     if (status == SYMM_OK)
         status = queued->kernel(&lane->state, &queued->args);
@@ -90,7 +90,7 @@ static void run_queued(struct symm_task *task)
 }
 
 static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *entry,
-                           double deadline, symm_work **work)
+                           double timeout, symm_work **work)
 {
     symm_ctx *ctx = lane->team->ctx;
     struct queued *queued = malloc(sizeof(*queued));
@@ -101,7 +101,7 @@ static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *ent
                               .lane = lane,
                               .kernel = entry->kernel,
                               .planned = entry->planned,
-                              .deadline = deadline,
+                              .timeout = timeout,
                               .args = entry->args};
     if (work) {
         symm_status status = symm__work_create(ctx, true, &queued->work);
@@ -121,11 +121,11 @@ static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *ent
 
 /* On the caller's thread; the default stream is held by the caller. */
 static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *entry,
-                              double deadline)
+                              double timeout)
 {
     symm_status status;
 
-    lane->deadline = deadline;
+    lane->timeout = timeout;
     lane->has_stalled = false;
     status = entry->kernel(&lane->state, &entry->args);
     if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
@@ -155,7 +155,7 @@ find_entry(struct symm_lane *lane, const struct symm_request *rq, const symm_cal
 
 /* A barrier that the plan keeps and the kernel does not have: a call of its own, on the
  * same lane. It may take the place of any entry in the lane's cache. */
-static symm_status launch_barrier(struct symm_lane *lane, double deadline)
+static symm_status launch_barrier(struct symm_lane *lane, double timeout)
 {
     const struct symm_request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
                                     SYMM_UINT8,        SYMM_SUM, 0};
@@ -164,11 +164,11 @@ static symm_status launch_barrier(struct symm_lane *lane, double deadline)
 
     if (status != SYMM_OK)
         return status;
-    return lane->team->calls->launch(lane, entry, deadline, NULL);
+    return lane->team->calls->launch(lane, entry, timeout, NULL);
 }
 
 static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached *entry,
-                                double deadline, symm_work **work)
+                                double timeout, symm_work **work)
 {
     symm_team *team = lane->team;
     struct symm_engine_request request;
@@ -176,10 +176,10 @@ static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached
     symm_status status;
 
     if (__builtin_expect(team->wide != NULL, 0))
-        return symm__wide_launch(lane, entry, deadline, work);
+        return symm__wide_launch(lane, entry, timeout, work);
     if (__builtin_expect(entry->algorithm != SYMM_ALGORITHM_ENGINE, 1))
-        return team->calls->launch(lane, entry, deadline, work);
-    status = team->calls->launch(lane, entry, deadline, NULL); /* announces it */
+        return team->calls->launch(lane, entry, timeout, work);
+    status = team->calls->launch(lane, entry, timeout, NULL); /* announces it */
     if (status != SYMM_OK)
         return status;
     request = symm__engine_request(&entry->args);
@@ -187,7 +187,7 @@ static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached
                                      .comm = team->engine->comm,
                                      .requests = &request,
                                      .count = 1,
-                                     .deadline = deadline,
+                                     .timeout = timeout,
                                      .what = symm__kind_name(request.kind),
                                      .site = entry->args.site.name};
     return team->calls->engine(&call, lane->stream, work);
@@ -196,7 +196,7 @@ static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached
 /* A call around which the plan has more to do; the handle is for the end of it all. */
 static symm_status launch_around(struct symm_lane *lane, const struct symm_request *rq,
                                  const symm_call *call, struct symm_cached *entry,
-                                 double deadline, symm_work **work)
+                                 double timeout, symm_work **work)
 {
     const struct symm_device_ops *calls = lane->team->calls;
     const struct symm_plan_site *planned = entry->planned;
@@ -206,15 +206,15 @@ static symm_status launch_around(struct symm_lane *lane, const struct symm_reque
     void *at;
 
     if (extra & SYMM_BARRIER_ENTRY) {
-        status = launch_barrier(lane, deadline);
+        status = launch_barrier(lane, timeout);
         if (status == SYMM_OK)
             status = find_entry(lane, rq, call, NULL, &entry);
     }
     lane->last = entry;
     if (status == SYMM_OK && !entry->left_out)
-        status = launch_entry(lane, entry, deadline, NULL);
+        status = launch_entry(lane, entry, timeout, NULL);
     if (status == SYMM_OK && extra & SYMM_BARRIER_EXIT)
-        status = launch_barrier(lane, deadline);
+        status = launch_barrier(lane, timeout);
     for (int i = 0;
          status == SYMM_OK && planned && symm__plan_freed(planned, i, &at, &bytes); i++)
         status = calls->fill(lane->team->ctx, lane->stream, at, SYMM_PLAN_FREED, bytes);
@@ -223,15 +223,15 @@ static symm_status launch_around(struct symm_lane *lane, const struct symm_reque
 
 static symm_status launch_device(struct symm_lane *lane, const struct symm_request *rq,
                                  const symm_call *call, struct symm_cached *entry,
-                                 double deadline, symm_work **work)
+                                 double timeout, symm_work **work)
 {
     size_t bytes;
     void *at;
 
     if (entry->extra || entry->left_out ||
         (entry->planned && symm__plan_freed(entry->planned, 0, &at, &bytes)))
-        return launch_around(lane, rq, call, entry, deadline, work);
-    return launch_entry(lane, entry, deadline, work);
+        return launch_around(lane, rq, call, entry, timeout, work);
+    return launch_entry(lane, entry, timeout, work);
 }
 
 static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
@@ -240,7 +240,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
 {
     symm_team *team = lane->team;
     struct symm_cached *entry;
-    double deadline = call->deadline > 0 ? call->deadline : team->ctx->deadline;
+    double timeout = call->timeout > 0 ? call->timeout : team->ctx->timeout;
     symm_work *inline_work = NULL;
     symm_status status = find_entry(lane, rq, call, checked, &entry);
 
@@ -256,15 +256,15 @@ static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
         symm__plan_advance(entry->planned);
     }
     if (team->calls)
-        return launch_device(lane, rq, call, entry, deadline, work);
+        return launch_device(lane, rq, call, entry, timeout, work);
     if (lane->index != 0)
-        return enqueue(lane, entry, deadline, work);
+        return enqueue(lane, entry, timeout, work);
     if (work) { /* before the call: afterwards it could no longer be refused */
         status = symm__work_create(team->ctx, true, &inline_work);
         if (status != SYMM_OK)
             return status;
     }
-    status = run_inline(lane, entry, deadline);
+    status = run_inline(lane, entry, timeout);
     symm__work_complete(inline_work, status);
     if (status != SYMM_OK)
         symm_work_release(inline_work);
@@ -275,7 +275,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
 
 symm_status symm__collective_run(struct symm_lane *lane,
                                  const struct symm_engine_request *step,
-                                 const char *site, double deadline)
+                                 const char *site, double timeout)
 {
     const struct symm_request rq = {step->kind,  step->in, step->out, step->count,
                                     step->dtype, step->op, step->root};
@@ -289,8 +289,8 @@ symm_status symm__collective_run(struct symm_lane *lane,
         status = find_entry(lane, &rq, &call, NULL, &entry);
     if (status != SYMM_OK)
         return status;
-    return lane->team->calls ? lane->team->calls->launch(lane, entry, deadline, NULL)
-                             : run_inline(lane, entry, deadline);
+    return lane->team->calls ? lane->team->calls->launch(lane, entry, timeout, NULL)
+                             : run_inline(lane, entry, timeout);
 }
 
 /* ---- Channels of streams on a device -------------------------------------------------- */
@@ -377,7 +377,7 @@ static symm_status collective(symm_team *team, const struct symm_request *rq,
 
     if (__builtin_expect(status != SYMM_OK, 0)) /* once more, to be named */
         return symm__team_check_in(team, symm__kind_name(rq->kind));
-    if (__builtin_expect(call->size != sizeof(*call) || !(call->deadline >= 0) ||
+    if (__builtin_expect(call->size != sizeof(*call) || !(call->timeout >= 0) ||
                              (unsigned)call->channel > SYMM_CHANNELS,
                          0)) {
         status = symm__call_copy(given, &copy);

@@ -181,13 +181,13 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
         .comm = comm,
         .requests = request,
         .count = 1,
-        .deadline = run->until - symm__now(),
+        .timeout = run->until - symm__now(),
         .what = symm__kind_name((enum symm_kind)run->args->site.kind),
         .site = site_of(run)};
 
     if (team->calls)
         return team->calls->engine(&call, run->lane->stream, NULL);
-    return symm__engine_run_host(team, comm, request, 1, call.deadline, call.what,
+    return symm__engine_run_host(team, comm, request, 1, call.timeout, call.what,
                                  call.site);
 }
 
@@ -289,7 +289,7 @@ static symm_status source(struct run *run, const void **in)
                                   .bytes = bytes,
                                   .peer = run->wide->here,
                                   .signal = -1,
-                                  .deadline = run->until - symm__now()};
+                                  .timeout = run->until - symm__now()};
     *in = at;
     return run->team->calls->transfer(&copy, run->lane->stream, NULL, &path);
 }
@@ -517,7 +517,7 @@ static void pass_turn(symm_team *team, uint64_t ticket)
 }
 
 static symm_status run_steps(struct symm_lane *lane, const struct symm_args *args,
-                             uint64_t ticket, double deadline)
+                             uint64_t ticket, double timeout)
 {
     symm_team *team = lane->team;
     symm_status status = await_turn(team, ticket);
@@ -527,7 +527,7 @@ static symm_status run_steps(struct symm_lane *lane, const struct symm_args *arg
                       .lane = lane,
                       .args = args,
                       .element = symm_dtype_size((symm_dtype)args->site.dtype),
-                      .until = symm__now() + deadline};
+                      .until = symm__now() + timeout};
 
     if (status == SYMM_OK)
         status = steps(&run);
@@ -544,14 +544,14 @@ symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args)
     /* A queued call has taken its ticket when it was made. */
     return run_steps(
         lane, args, args->out_offset ? args->out_offset : symm__wide_ticket(lane->team),
-        lane->deadline);
+        lane->timeout);
 }
 
 symm_status symm__wide_launch(struct symm_lane *lane, const struct symm_cached *entry,
-                              double deadline, symm_work **work)
+                              double timeout, symm_work **work)
 {
     symm_status status =
-        run_steps(lane, &entry->args, symm__wide_ticket(lane->team), deadline);
+        run_steps(lane, &entry->args, symm__wide_ticket(lane->team), timeout);
 
     return status == SYMM_OK && work ? lane->team->calls->handle(lane, work) : status;
 }

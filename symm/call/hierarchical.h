@@ -35,11 +35,11 @@ uint64_t symm__wide_ticket(symm_team *team);
 symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args);
 /* On a device: queues all steps on the lane's stream. */
 symm_status symm__wide_launch(struct symm_lane *lane, const struct symm_cached *entry,
-                              double deadline, symm_work **work) SYMM_MUST_CHECK;
+                              double timeout, symm_work **work) SYMM_MUST_CHECK;
 
 /* collective.c: one collective of the node's part, on the lane of the same number. */
 symm_status symm__collective_run(struct symm_lane *lane,
                                  const struct symm_engine_request *request,
-                                 const char *site, double deadline) SYMM_MUST_CHECK;
+                                 const char *site, double timeout) SYMM_MUST_CHECK;
 
 #endif

@@ -31,7 +31,7 @@ struct transfer {
     int peer, signal; /* signal -1: none */
     bool waits;
     uint32_t count, tag;
-    double deadline;
+    double timeout;
     const char *algorithm;                /* the caller's; NULL: none named */
     const char *path;                     /* for symm_explain */
     const struct symm_plan_site *planned; /* NULL: none */
@@ -69,7 +69,7 @@ static symm_status perform(struct transfer *t)
         return status;
     if (t->waits)
         return symm__wait_signal(t->team, t->peer, t->signal, t->count, t->tag, t->site,
-                                 t->deadline);
+                                 t->timeout);
     if (t->bytes > 0)
         memmove(t->dst, t->src, t->bytes); /* to oneself they may overlap */
     /* Before the signal: who has seen it may already write to what the put has freed. */
@@ -84,7 +84,7 @@ static void run_queued(struct symm_task *task)
 {
     struct transfer *t = (struct transfer *)task;
 
-    symm__work_begin(t->work, t->deadline);
+    symm__work_begin(t->work, t->timeout);
     symm__work_complete(t->work, perform(t));
     free(t);
 }
@@ -124,7 +124,7 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
                                      .signal = t->signal,
                                      .waits = t->waits,
                                      .tag = t->tag,
-                                     .deadline = t->deadline,
+                                     .timeout = t->timeout,
                                      .algorithm = t->algorithm};
 
     memcpy(transfer.site, t->site, sizeof(transfer.site));
@@ -240,7 +240,7 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
     status = check_algorithm(what, t);
     if (status != SYMM_OK)
         return status;
-    t->deadline = call.deadline > 0 ? call.deadline : t->team->ctx->deadline;
+    t->timeout = call.timeout > 0 ? call.timeout : t->team->ctx->timeout;
     t->tag = name_tag(call.site);
     t->name = call.site;
     symm__site_name_set(t->site, call.site);

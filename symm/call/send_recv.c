@@ -31,7 +31,7 @@ struct batch {
     struct symm_task task;
     symm_team *team;
     symm_work *work;
-    double deadline;
+    double timeout;
     const char *what;
     char site[SYMM_SITE_NAME_BYTES];
     int count;
@@ -190,7 +190,7 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
                                     .comm = comm,
                                     .requests = first,
                                     .count = count,
-                                    .deadline = batch->deadline,
+                                    .timeout = batch->timeout,
                                     .what = what,
                                     .site = batch->site};
 
@@ -201,7 +201,7 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
         pthread_mutex_unlock(&team->lanes);
         return status;
     }
-    return symm__engine_run_host(team, comm, first, count, batch->deadline, what,
+    return symm__engine_run_host(team, comm, first, count, batch->timeout, what,
                                  batch->site);
 }
 
@@ -210,7 +210,7 @@ static symm_status run(struct batch *batch, void *stream, symm_work **work)
 {
     symm_team *team = batch->team;
     struct symm_engine_comm *comm = team->engine->comm;
-    double until = symm__now() + batch->deadline;
+    double until = symm__now() + batch->timeout;
     symm_status status = SYMM_OK;
 
     if (!team->ctx->engine->pairs)
@@ -241,7 +241,7 @@ static void run_queued(struct symm_task *task)
 {
     struct batch *batch = (struct batch *)task;
 
-    symm__work_begin(batch->work, batch->deadline);
+    symm__work_begin(batch->work, batch->timeout);
     symm__work_complete(batch->work, run(batch, NULL, NULL));
     free(batch);
 }
@@ -373,7 +373,7 @@ static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *
         status = make(what, team, ops, count, call.site, &batch);
     if (status != SYMM_OK)
         return status;
-    batch->deadline = call.deadline > 0 ? call.deadline : team->ctx->deadline;
+    batch->timeout = call.timeout > 0 ? call.timeout : team->ctx->timeout;
     symm__site_name_set(batch->site, call.site);
     status = enter(team, &call.stream);
     if (status != SYMM_OK) {

@@ -39,7 +39,7 @@ struct stall {
     struct symm_state *state;     /* NULL: a one-sided signal */
     uint64_t *word;               /* awaited */
     struct symm_wake *wake;       /* where sleepers on that word count */
-    double begin, deadline;       /* seconds */
+    double begin, timeout;        /* seconds */
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
     unsigned turns;
@@ -264,9 +264,9 @@ static symm_status report_timeout(const struct stall *stall)
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
         "slow, "
-        "raise the deadline (SYMM_DEADLINE)",
+        "raise the timeout (SYMM_TIMEOUT)",
         missing, symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)),
-        stall->deadline, team->world_rank[one],
+        stall->timeout, team->world_rank[one],
         site.tag ? symm__site_text(&site, before, last, sizeof(last))
                  : "no site of this channel");
 }
@@ -304,7 +304,7 @@ static bool back_off(struct stall *stall, uint64_t seen, double *elapsed)
     }
     *elapsed = symm__now() - stall->begin;
     if (*elapsed >= YIELD_SECONDS) {
-        double left = stall->deadline - *elapsed;
+        double left = stall->timeout - *elapsed;
 
         if (left > 0)
             sleep_on(stall, seen, left < SLICE_SECONDS ? left : SLICE_SECONDS);
@@ -347,7 +347,7 @@ symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *a
                           .word = &state->slots[peer][state->epoch & 1].word,
                           .wake = &lane->team->pad[peer]->wake[lane->index],
                           .begin = stall_begin(lane),
-                          .deadline = lane->deadline};
+                          .timeout = lane->timeout};
     symm_status status = SYMM_OK;
     double elapsed = 0;
     uint64_t seen;
@@ -358,7 +358,7 @@ symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *a
         if (elapsed >= CROSSED_SECONDS)
             show(&stall);
         status = look_at_all(&stall);
-        if (status == SYMM_OK && elapsed >= stall.deadline)
+        if (status == SYMM_OK && elapsed >= stall.timeout)
             status = report_timeout(&stall);
         if (status != SYMM_OK)
             break;
@@ -411,7 +411,7 @@ static symm_status signal_check(symm_team *team, int peer, int signal, uint64_t 
 }
 
 symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
-                              uint32_t tag, const char *site, double deadline)
+                              uint32_t tag, const char *site, double timeout)
 {
     struct symm_pad *pad = team->pad[team->rank];
     struct stall stall = {.team = team,
@@ -419,7 +419,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
                           .wake = &pad->wake[SYMM_HOST_CHANNELS],
                           .signal = signal,
                           .site = site,
-                          .deadline = deadline};
+                          .timeout = timeout};
     double elapsed = 0;
     uint64_t seen = 0;
     char where[SYMM_SITE_NAME_BYTES + 24];
@@ -439,14 +439,14 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         if (!back_off(&stall, seen, &elapsed))
             continue;
         status = signal_look(&stall, peer, count);
-        if (status == SYMM_OK && elapsed >= deadline &&
+        if (status == SYMM_OK && elapsed >= timeout &&
             !symm_device_epoch_reached((uint32_t)symm_device_word_load(stall.word),
                                        count))
             status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                      "rank %d did not raise signal %d for the %u-th "
                                      "time within %g s (it has "
                                      "raised it %u times); rank %d waits at %s",
-                                     team->world_rank[peer], signal, count, deadline,
+                                     team->world_rank[peer], signal, count, timeout,
                                      (uint32_t)seen, team->ctx->rank,
                                      symm__site_name_text(site, where, sizeof(where)));
         if (status != SYMM_OK)

@@ -20,9 +20,9 @@ struct call {
  * does not see its beginning. */
 static double default_seconds(const symm_ctx *ctx)
 {
-    const double begins = SYMM_QUEUE_DEADLINES * ctx->deadline;
+    const double begins = SYMM_QUEUE_TIMEOUTS * ctx->timeout;
 
-    return ctx->calls ? begins + symm__queue_limit(ctx, ctx->deadline) + ctx->deadline
+    return ctx->calls ? begins + symm__queue_limit(ctx, ctx->timeout) + ctx->timeout
                       : begins;
 }
 

@@ -29,7 +29,7 @@ struct host_work {
     pthread_mutex_t lock;
     pthread_cond_t completed;
     bool begun, done;
-    double deadline; /* seconds of the call's own, once it has begun */
+    double timeout; /* seconds of the call's own, once it has begun */
     symm_status status;
     char error[SYMM_ERROR_BYTES]; /* "" while there is none */
 };
@@ -92,7 +92,7 @@ void symm_work_release(symm_work *work)
         work_drop(host_work(work));
 }
 
-void symm__work_begin(symm_work *handle, double deadline)
+void symm__work_begin(symm_work *handle, double timeout)
 {
     struct host_work *work = host_work(handle);
 
@@ -100,7 +100,7 @@ void symm__work_begin(symm_work *handle, double deadline)
         return;
     pthread_mutex_lock(&work->lock);
     work->begun = true;
-    work->deadline = deadline;
+    work->timeout = timeout;
     pthread_mutex_unlock(&work->lock);
 }
 
@@ -157,7 +157,7 @@ static symm_status give_up(const struct host_work *work, double seconds)
                           "symm_work_synchronize: the call of rank %d has begun and is "
                           "not complete after %g s; its own deadline of %g s will tell "
                           "for whom it waits",
-                          rank, seconds, work->deadline);
+                          rank, seconds, work->timeout);
     return symm__fail(SYMM_ERR_TIMEOUT,
                       "symm_work_synchronize: the call of rank %d has not begun after "
                       "%g s; look at what its stream was given before it, or give more "

@@ -12,7 +12,7 @@
 symm_status symm__work_create(symm_ctx *ctx, bool running,
                               symm_work **work) SYMM_MUST_CHECK;
 /* The call runs now: it ends by itself, within its deadline or so. NULL is allowed. */
-void symm__work_begin(symm_work *work, double deadline);
+void symm__work_begin(symm_work *work, double timeout);
 /* Ends the call: the status, and the thread's last error if it is one. NULL is allowed. */
 void symm__work_complete(symm_work *work, symm_status status);
 

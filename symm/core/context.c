@@ -19,14 +19,14 @@ symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
     return SYMM_OK;
 }
 
-double symm__queue_limit(const symm_ctx *ctx, double deadline)
+double symm__queue_limit(const symm_ctx *ctx, double timeout)
 {
     const double limit =
-        ctx->queue_timeout < 0 ? SYMM_QUEUE_DEADLINES * deadline : ctx->queue_timeout;
+        ctx->queue_timeout < 0 ? SYMM_QUEUE_TIMEOUTS * timeout : ctx->queue_timeout;
 
     if (ctx->queue_timeout == 0)
         return INFINITY;
-    return limit > deadline ? limit : deadline;
+    return limit > timeout ? limit : timeout;
 }
 
 int symm__stream_index(const symm_ctx *ctx, const void *stream)

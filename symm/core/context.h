@@ -47,10 +47,10 @@ struct symm_group {
 
 /* Deadlines that a queued call may take to begin, and that its peers wait for that, unless the
  * caller or SYMM_QUEUE_TIMEOUT says. */
-#define SYMM_QUEUE_DEADLINES 10
+#define SYMM_QUEUE_TIMEOUTS 10
 /* CUDA: seconds that a call with this deadline waits for peers that have queued it, no less
  * than the deadline; may be infinite. */
-double symm__queue_limit(const symm_ctx *ctx, double deadline);
+double symm__queue_limit(const symm_ctx *ctx, double timeout);
 
 struct symm_hook {
     int id;
@@ -67,7 +67,7 @@ struct symm_ctx {
     int rank, size;
     uint32_t spin;
     enum symm_isa isa;
-    double deadline;
+    double timeout;
     double queue_timeout; /* seconds; 0: none; less: ten deadlines of the call */
     uint32_t epoch_start;
     struct symm_job job;

@@ -27,7 +27,7 @@ struct symm_transfer {
     int peer, signal; /* signal -1: none */
     bool waits;
     uint32_t tag; /* of the site's name; 0: not compared */
-    double deadline;
+    double timeout;
     const char *algorithm; /* the caller's, NULL: the library chooses */
     char site[SYMM_SITE_NAME_BYTES];
 };
@@ -38,7 +38,7 @@ struct symm_engine_call {
     struct symm_engine_comm *comm;
     const struct symm_engine_request *requests;
     int count;
-    double deadline;
+    double timeout;
     const char *what, *site; /* for sentences */
 };
 
@@ -68,7 +68,7 @@ struct symm_device_ops {
     /* The members have mapped each other's new memory: what the device needs of them
      * beside that. A member that cannot have it makes all go on without; an error is an
      * exchange's. Collective. */
-    symm_status (*memory_shared)(symm_team *team, double deadline);
+    symm_status (*memory_shared)(symm_team *team, double timeout);
     /* The address that reaches [offset, offset + bytes) of all members' heaps; NULL: there is
      * none, or that is memory of another team. Without a lock. */
     void *(*multicast_at)(const symm_team *team, size_t offset, size_t bytes);
@@ -144,7 +144,7 @@ struct symm_device_ops {
     symm_status (*prepare)(struct symm_lane *lane, const struct symm_cached *entry,
                            size_t index, const struct symm_question *question);
     symm_status (*launch)(struct symm_lane *lane, const struct symm_cached *entry,
-                          double deadline, symm_work **work);
+                          double timeout, symm_work **work);
     /* For symm_explain, behind a sentence: where the lane's last call runs, and with what. */
     void (*explain)(const struct symm_lane *lane, char *text, size_t bytes);
     /* A handle for all that the lane's stream has got so far. */

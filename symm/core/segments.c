@@ -337,7 +337,7 @@ static void shared_done(symm_team *team)
 }
 
 /* The second step: all ranks could map everything, or all go back. */
-static symm_status import_agreed(symm_team *team, const char *what, double deadline,
+static symm_status import_agreed(symm_team *team, const char *what, double timeout,
                                  struct symm_parcel *parcels)
 {
     const struct symm_device_ops *device = team->ctx->calls;
@@ -351,7 +351,7 @@ static symm_status import_agreed(symm_team *team, const char *what, double deadl
         status = check_extents(team);
     if (status == SYMM_OK && device)
         status = device->register_check(team);
-    status = symm__team_exchange(team, what, deadline, status, NULL, 0, NULL, 0, acks);
+    status = symm__team_exchange(team, what, timeout, status, NULL, 0, NULL, 0, acks);
     symm__parcels_finish(acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);
@@ -361,7 +361,7 @@ static symm_status import_agreed(symm_team *team, const char *what, double deadl
     return status;
 }
 
-symm_status symm__memory_share(symm_team *team, const char *what, double deadline,
+symm_status symm__memory_share(symm_team *team, const char *what, double timeout,
                                symm_status mine, uint64_t digest, symm_agree_fn agree)
 {
     const struct symm_device_ops *device = team->ctx->calls;
@@ -374,9 +374,8 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
 
     if (mine == SYMM_OK)
         mine = pack(team, digest, &message);
-    status =
-        symm__team_exchange(team, what, deadline, mine, message.head, message.bytes,
-                            message.fds, message.fds_count, parcels);
+    status = symm__team_exchange(team, what, timeout, mine, message.head, message.bytes,
+                                 message.fds, message.fds_count, parcels);
     free(message.head);
     free(message.fds);
     for (int m = 0; status == SYMM_OK && m < team->size; m++) {
@@ -388,14 +387,14 @@ symm_status symm__memory_share(symm_team *team, const char *what, double deadlin
         status = agree(team, digests);
     /* A rank that is short of memory without new segments is told to all likewise. */
     if (status == SYMM_OK && (fresh > 0 || is_short(team)))
-        status = import_agreed(team, what, deadline, parcels);
+        status = import_agreed(team, what, timeout, parcels);
     if (status == SYMM_OK) {
         shared_done(team);
         if (device)
             device->register_done(team);
     }
     symm__parcels_finish(parcels, team->size);
-    return status == SYMM_OK && device ? device->memory_shared(team, deadline) : status;
+    return status == SYMM_OK && device ? device->memory_shared(team, timeout) : status;
 }
 
 void symm__memory_release(symm_team *team)

@@ -15,7 +15,7 @@ symm_status symm__memory_grow(symm_team *team, size_t end) SYMM_MUST_CHECK;
  * agree returns SYMM_OK. `mine`: a failure of mine before this step, told to all. Collective.
  */
 typedef symm_status (*symm_agree_fn)(symm_team *team, const uint64_t *digests);
-symm_status symm__memory_share(symm_team *team, const char *what, double deadline,
+symm_status symm__memory_share(symm_team *team, const char *what, double timeout,
                                symm_status mine, uint64_t digest,
                                symm_agree_fn agree) SYMM_MUST_CHECK;
 void symm__memory_release(

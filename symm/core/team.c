@@ -50,13 +50,13 @@ void symm__team_describe(symm_team *team)
     device->layout = SYMM_DEVICE_LAYOUT;
     device->rank = team->rank;
     device->size = team->size;
-    device->timeout = (uint64_t)(ctx->deadline * 1e9);
+    device->timeout = (uint64_t)(ctx->timeout * 1e9);
     device->pad = team->begin;
     for (int m = 0; m < team->size; m++)
         device->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
 }
 
-symm_status symm__team_exchange(symm_team *team, const char *what, double deadline,
+symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,
                                 const int *fds, int fds_count,
                                 struct symm_parcel *parcels)
@@ -72,7 +72,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double deadli
         .before = team->before,
         .members = team->world_rank,
         .count = team->size,
-        .deadline = deadline,
+        .timeout = timeout,
         .status = mine,
         .bytes = mine == SYMM_OK ? bytes : NULL,
         .bytes_count = mine == SYMM_OK ? bytes_count : 0,

@@ -60,7 +60,7 @@ struct symm_lane {
     symm_team *team;
     int index;                  /* 0: the NULL stream's */
     void *stream;               /* whose it is; NULL: nobody's yet */
-    double deadline;            /* seconds, of the call that runs */
+    double timeout;             /* seconds, of the call that runs */
     double stalled;             /* when the first wait of that call stalled, */
     bool has_stalled;           /* if one has */
     struct symm_cached *cached; /* [SYMM_SITES]; owned */
@@ -159,7 +159,7 @@ symm_status symm__team_check_in(const symm_team *team,
  * SYMM_DEVICE_RANKS members. */
 void symm__team_describe(symm_team *team);
 /* One exchange of the team, counted. */
-symm_status symm__team_exchange(symm_team *team, const char *what, double deadline,
+symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,
                                 const int *fds, int fds_count,
                                 struct symm_parcel *parcels) SYMM_MUST_CHECK;

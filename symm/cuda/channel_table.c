@@ -44,7 +44,7 @@ void symm__channel_lock_break(const symm_ctx *ctx, uint32_t *lock, uint32_t hold
 symm_status symm__channel_table_lock(symm_team *team)
 {
     struct symm_channel_table *table = table_of(team);
-    double end = symm__now() + team->ctx->deadline;
+    double end = symm__now() + team->ctx->timeout;
     uint32_t mine = (uint32_t)team->ctx->rank + 1, seen = 0;
 
     for (int turn = 1; !__atomic_compare_exchange_n(&table->lock, &seen, mine, false,
@@ -58,7 +58,7 @@ symm_status symm__channel_table_lock(symm_team *team)
                 return symm__fail(SYMM_ERR_TIMEOUT,
                                   "rank %d has held the table of channels for %g s; "
                                   "rank %d wants a channel for a stream",
-                                  (int)seen - 1, team->ctx->deadline, team->ctx->rank);
+                                  (int)seen - 1, team->ctx->timeout, team->ctx->rank);
         }
         seen = 0;
     }

@@ -65,7 +65,7 @@ static symm_status watch_begin(struct symm_cuda_calls *calls, CUstream stream,
     if (!wait)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", call->what);
     wait->team = call->team;
-    wait->deadline = call->deadline;
+    wait->timeout = call->timeout;
     wait->comm = call->comm;
     wait->peer = wait->signal = -1;
     snprintf(wait->what, sizeof(wait->what), "%s", call->what);
@@ -104,7 +104,7 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
 {
     symm_team *team = call->team;
     struct symm_cuda_calls *calls = team->ctx->launcher;
-    const struct symm_engine_wait bound = {.until = symm__now() + call->deadline,
+    const struct symm_engine_wait bound = {.until = symm__now() + call->timeout,
                                            .stop = symm__engine_stop,
                                            .stop_arg = team};
     struct symm_cuda_wait *wait = NULL;
@@ -171,9 +171,9 @@ symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
     return symm__team_fail(wait->team, SYMM_ERR_TIMEOUT,
                            "%s%s%s%s was begun on rank %d and is not complete "
                            "within %g s in %s; its communicator was aborted; if it is "
-                           "only slow, raise the deadline (SYMM_DEADLINE)",
+                           "only slow, raise the timeout (SYMM_TIMEOUT)",
                            wait->what, *wait->site ? " at site '" : "", wait->site,
-                           *wait->site ? "'" : "", ctx->rank, wait->deadline,
+                           *wait->site ? "'" : "", ctx->rank, wait->timeout,
                            ctx->engine->version);
 }
 

@@ -33,7 +33,7 @@ struct facts {
         before; /* 1 + the number of the team whose failed call was before it; 0: none */
     uint32_t queued; /* bit m: missing member m's host had queued the call */
     uint64_t seen[SYMM_DEVICE_RANKS];
-    double deadline; /* seconds, of the team */
+    double timeout; /* seconds, of the team */
 };
 
 static bool is_signal(const struct facts *facts)
@@ -83,9 +83,8 @@ static void facts_read(const symm_team *team, struct facts *facts)
         if (facts->channel == SYMM_CHANNELS ||
             (m != team->rank && has_withdrawn(facts, m)))
             facts->queued = 0;
-    facts->deadline =
-        1e-9 *
-        (double)__atomic_load_n(&team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
+    facts->timeout = 1e-9 * (double)__atomic_load_n(
+                                &team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
 }
 
 /* "site 'x' (all_reduce sum of 8 float32, ll_push) step 3" of the rank's tag. */
@@ -409,7 +408,7 @@ static symm_status report_queued(symm_team *team, const struct facts *facts)
         "call, or raise SYMM_QUEUE_TIMEOUT%s",
         missing,
         tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-        symm__queue_limit(team->ctx, facts->deadline),
+        symm__queue_limit(team->ctx, facts->timeout),
         queued_text(team, facts, queued, sizeof(queued)),
         queue_text(team, queues, sizeof(queues)));
 }
@@ -476,7 +475,7 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
             team, SYMM_ERR_TIMEOUT,
             "rank %d did not raise signal %u for the %u-th time within %g s (it has "
             "raised it %u times); rank %d waits at %s",
-            team->world_rank[one], facts->signal, facts->counter, facts->deadline,
+            team->world_rank[one], facts->signal, facts->counter, facts->timeout,
             (uint32_t)before, team->ctx->rank,
             symm__site_name_text(signal_site(team, facts->tag, &site), mine,
                                  sizeof(mine)));
@@ -484,22 +483,22 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "%s came to %s but did not finish it within %g s; rank %d waits for its "
-            "data; if it is only slow, raise the deadline (SYMM_DEADLINE)%s",
+            "data; if it is only slow, raise the timeout (SYMM_TIMEOUT)%s",
             missing,
             tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-            facts->deadline, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
+            facts->timeout, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
     if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
             tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-            facts->deadline, unpaired);
+            facts->timeout, unpaired);
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "
-        "slow, raise the deadline (SYMM_DEADLINE)%s",
+        "slow, raise the timeout (SYMM_TIMEOUT)%s",
         missing,
         tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-        facts->deadline, queued_text(team, facts, queued, sizeof(queued)),
+        facts->timeout, queued_text(team, facts, queued, sizeof(queued)),
         team->world_rank[one],
         tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
                  sizeof(last)),

@@ -357,9 +357,9 @@ symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
                             name, shape.blocks, shape.threads, (void *)stream);
 }
 
-static uint64_t limit_of(const symm_ctx *ctx, double deadline)
+static uint64_t limit_of(const symm_ctx *ctx, double timeout)
 {
-    const double limit = symm__queue_limit(ctx, deadline);
+    const double limit = symm__queue_limit(ctx, timeout);
 
     return isinf(limit) ? UINT64_MAX / 4 : symm__nanoseconds(limit);
 }
@@ -414,13 +414,13 @@ static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *
 }
 
 symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
-                              double deadline, symm_work **handle)
+                              double timeout, symm_work **handle)
 {
     struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
     symm_status status = take_blocks(lane, cached, entry);
 
-    entry->args.team.timeout = symm__nanoseconds(deadline);
-    entry->args.limit = limit_of(lane->team->ctx, deadline);
+    entry->args.team.timeout = symm__nanoseconds(timeout);
+    entry->args.limit = limit_of(lane->team->ctx, timeout);
     if (status == SYMM_OK)
         status =
             launch_entry(lane, entry, (enum symm_kind)cached->args.site.kind, handle);

@@ -126,7 +126,7 @@ struct symm_cuda_calls {
 
 /* team.c (see device_ops.h) */
 uint64_t symm__cuda_scratch_end(uint64_t begin);
-symm_status symm__cuda_memory_shared(symm_team *team, double deadline);
+symm_status symm__cuda_memory_shared(symm_team *team, double timeout);
 symm_status symm__cuda_team_open(symm_team *team);
 void symm__cuda_team_close(symm_team *team);
 
@@ -146,7 +146,7 @@ void symm__cuda_call_describe(const struct symm_lane *lane,
 symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
                                size_t index, const struct symm_question *question);
 symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
-                              double deadline, symm_work **work);
+                              double timeout, symm_work **work);
 void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes);
 symm_status symm__cuda_handle(struct symm_lane *lane, symm_work **made);
 symm_status symm__cuda_team_device(symm_team *team, const void **device_team);
@@ -177,7 +177,7 @@ struct symm_cuda_wait {
     symm_team *team;
     CUevent before, after;
     uint32_t *word;
-    double began, deadline; /* seconds; began 0: not yet */
+    double began, timeout; /* seconds; began 0: not yet */
     int peer, signal;
     bool receives, ended;
     char site[SYMM_SITE_NAME_BYTES];
@@ -249,14 +249,13 @@ symm_status symm__cuda_multicast_ask(struct symm_backend *backend,
  * Where all members have multicast, makes the team's memory that all share reachable by it.
  * A member that cannot makes all go on without; an error is an exchange's. Collective.
  */
-symm_status symm__cuda_multicast_share(symm_team *team,
-                                       double deadline) SYMM_MUST_CHECK;
+symm_status symm__cuda_multicast_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
 void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes);
 
 /* tokens.c */
 /* At a team's first exchange, the words of copy-engine calls are shared. An error is an
  * exchange's; a member that cannot share them makes all go on without. Collective. */
-symm_status symm__cuda_tokens_share(symm_team *team, double deadline) SYMM_MUST_CHECK;
+symm_status symm__cuda_tokens_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
 /* A member's words as host and device have them; with a sentence where there are none. */
 symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
                                    struct symm_cuda_words **host,

@@ -125,7 +125,7 @@ static bool all_did(struct opening *o, uint32_t step, const struct symm_parcel *
 
 /* Tells how my part of a step went. On success *agreed: did everybody's go well? Passes
  * member 0's descriptor on, where it has one. */
-static symm_status tell(struct opening *o, uint32_t step, double deadline,
+static symm_status tell(struct opening *o, uint32_t step, double timeout,
                         symm_status mine, const char *consequence, bool *agreed)
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
@@ -135,9 +135,9 @@ static symm_status tell(struct opening *o, uint32_t step, double deadline,
 
     if (mine != SYMM_OK)
         snprintf(wire.why, sizeof(wire.why), "%s", symm_last_error());
-    status = symm__team_exchange(o->team, "multicast", deadline, SYMM_OK, &wire,
-                                 sizeof(wire), fds_count ? &o->fd : NULL, fds_count,
-                                 parcels);
+    status =
+        symm__team_exchange(o->team, "multicast", timeout, SYMM_OK, &wire, sizeof(wire),
+                            fds_count ? &o->fd : NULL, fds_count, parcels);
     if (o->fd >= 0)
         close(o->fd);
     o->fd = -1;
@@ -240,7 +240,7 @@ static symm_status verify(struct opening *o)
     return symm__cuda_multicast_verify(o->team);
 }
 
-static symm_status open_object(symm_team *team, double deadline)
+static symm_status open_object(symm_team *team, double timeout)
 {
     static symm_status (*const steps[])(struct opening *) = {
         measure, create, add, bind_first, reduce, verify};
@@ -252,7 +252,7 @@ static symm_status open_object(symm_team *team, double deadline)
     for (uint32_t i = 0; i < sizeof(steps) / sizeof(*steps) && agreed; i++) {
         symm_status mine = steps[i](&o);
 
-        status = tell(&o, i, deadline, mine, "no multicast", &agreed);
+        status = tell(&o, i, timeout, mine, "no multicast", &agreed);
         if (status != SYMM_OK)
             break;
     }
@@ -269,14 +269,14 @@ static symm_status open_object(symm_team *team, double deadline)
 }
 
 /* What a rendezvous has added. */
-static symm_status extend(symm_team *team, size_t end, double deadline)
+static symm_status extend(symm_team *team, size_t end, double timeout)
 {
     struct symm_cuda_multicast *mc = &team->cuda->multicast;
     struct opening o = {.team = team, .bytes = mc->bytes, .fd = -1};
     size_t before = mc->count;
     bool agreed = false;
     symm_status mine = bind_segments(team, end);
-    symm_status status = tell(&o, 0, deadline, mine, "no more multicast", &agreed);
+    symm_status status = tell(&o, 0, timeout, mine, "no more multicast", &agreed);
 
     if (status != SYMM_OK || !agreed) {
         symm__cuda_multicast_unbind(mc, before);
@@ -287,7 +287,7 @@ static symm_status extend(symm_team *team, size_t end, double deadline)
     return SYMM_OK;
 }
 
-symm_status symm__cuda_multicast_share(symm_team *team, double deadline)
+symm_status symm__cuda_multicast_share(symm_team *team, double timeout)
 {
     struct symm_cuda_multicast *mc;
     size_t end;
@@ -301,9 +301,9 @@ symm_status symm__cuda_multicast_share(symm_team *team, double deadline)
         if (symm__is_far(team->ctx, team->world_rank[m]))
             return SYMM_OK;
     if (!mc->exists)
-        return open_object(team, deadline);
+        return open_object(team, timeout);
     end = team->shared - mc->begin < mc->bytes ? team->shared : mc->begin + mc->bytes;
-    return end > mc->bound ? extend(team, end, deadline) : SYMM_OK;
+    return end > mc->bound ? extend(team, end, timeout) : SYMM_OK;
 }
 
 /* ---- Use ------------------------------------------------------------------------- */

@@ -82,7 +82,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;
-    args.team.timeout = symm__nanoseconds(t->deadline);
+    args.team.timeout = symm__nanoseconds(t->timeout);
     __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
                      __ATOMIC_RELAXED);
     status = symm__cuda_follow_begin(
@@ -146,7 +146,7 @@ static symm_status watched_create(struct symm_cuda_calls *calls,
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's wait");
     w->team = t->team;
     w->word = word;
-    w->deadline = t->deadline;
+    w->timeout = t->timeout;
     w->peer = t->peer;
     w->signal = t->signal;
     w->receives = t->waits;

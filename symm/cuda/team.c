@@ -194,11 +194,11 @@ uint64_t symm__cuda_scratch_end(uint64_t begin)
     return symm__cuda_scratch_layout(begin, scratch);
 }
 
-symm_status symm__cuda_memory_shared(symm_team *team, double deadline)
+symm_status symm__cuda_memory_shared(symm_team *team, double timeout)
 {
-    symm_status status = symm__cuda_tokens_share(team, deadline);
+    symm_status status = symm__cuda_tokens_share(team, timeout);
 
-    return status == SYMM_OK ? symm__cuda_multicast_share(team, deadline) : status;
+    return status == SYMM_OK ? symm__cuda_multicast_share(team, timeout) : status;
 }
 
 symm_status symm__cuda_team_open(symm_team *team)

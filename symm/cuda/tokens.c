@@ -246,7 +246,7 @@ static void agree(symm_team *team, const struct symm_parcel *acks)
     }
 }
 
-symm_status symm__cuda_tokens_share(symm_team *team, double deadline)
+symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
 {
     static const char what[] = "sharing the words of copy-engine calls";
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0}, acks[SYMM_MAX_RANKS] = {0};
@@ -261,8 +261,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double deadline)
     mine = own_create(team, &fd);
     wire.there = mine == SYMM_OK;
     wire.object = team->ctx->group ? (uintptr_t)cuda->tokens[team->rank] : 0;
-    status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire, sizeof(wire),
-                                 &fd, mine == SYMM_OK && !team->ctx->group, parcels);
+    status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire), &fd,
+                                 mine == SYMM_OK && !team->ctx->group, parcels);
     if (fd >= 0)
         close(fd);
     if (status == SYMM_OK) {
@@ -272,7 +272,7 @@ symm_status symm__cuda_tokens_share(symm_team *team, double deadline)
             symm__log(SYMM_LOG_INFO,
                       "rank %d: signals by copy engine are not possible: %s",
                       team->ctx->rank, symm_last_error());
-        status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire, sizeof(wire),
+        status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire),
                                      NULL, 0, acks);
     }
     if (status == SYMM_OK)

@@ -142,12 +142,12 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
         return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                "rank %d did not raise signal %d by copy engine within "
                                "%g s; rank %d waits at %s",
-                               peer, wait->signal, wait->deadline, team->ctx->rank,
+                               peer, wait->signal, wait->timeout, team->ctx->rank,
                                symm__site_name_text(wait->site, where, sizeof(where)));
     return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                            "rank %d did not take signal %d by copy engine within %g s, "
                            "so rank %d cannot raise it again at %s",
-                           peer, wait->signal, wait->deadline, team->ctx->rank,
+                           peer, wait->signal, wait->timeout, team->ctx->rank,
                            symm__site_name_text(wait->site, where, sizeof(where)));
 }
 
@@ -166,7 +166,7 @@ static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait
     if (wait->began == 0) {
         if (driver->cuEventQuery(wait->before) == CUDA_SUCCESS)
             wait->began = now;
-    } else if (now - wait->began >= wait->deadline) {
+    } else if (now - wait->began >= wait->timeout) {
         symm__cuda_abort(wait->team, wait_timeout(wait));
         wait_end(calls, wait, now);
     } else if (wait->comm) {
@@ -264,13 +264,13 @@ static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cud
 
     if (!cuda->words)
         return;
-    if (calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->deadline)
+    if (calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->timeout)
         symm__cuda_abort(
             team, symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                   "a graph of rank %d may wait for a signal by copy "
                                   "engine that does not come: the end of a stream or "
                                   "a team was held up for %g s",
-                                  calls->ctx->rank, calls->ctx->deadline));
+                                  calls->ctx->rank, calls->ctx->timeout));
     if (symm__team_failed(team) == SYMM_OK ||
         symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
         return;

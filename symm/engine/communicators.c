@@ -167,13 +167,13 @@ static void comm_drop(const symm_team *team, struct symm_engine_comm *comm)
 }
 
 /* The step that all members take part in; `id`: the leader's, to all of its group. */
-static symm_status tell(struct making *making, const char *what, double deadline,
+static symm_status tell(struct making *making, const char *what, double timeout,
                         symm_status mine, bool with_id, bool *told)
 {
     symm_team *team = making->team;
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
     const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL);
-    symm_status status = symm__team_exchange(team, what, deadline, SYMM_OK, &wire,
+    symm_status status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire,
                                              sizeof(wire), NULL, 0, parcels);
 
     *told = status == SYMM_OK;
@@ -190,7 +190,7 @@ static symm_status tell(struct making *making, const char *what, double deadline
 
 /* *told: an error is one of making it, which all members know; else one of the team. */
 static symm_status make_among(symm_team *team, const int *members, int count,
-                              double deadline, struct symm_engine_comm **comm,
+                              double timeout, struct symm_engine_comm **comm,
                               bool *told)
 {
     symm_ctx *ctx = team->ctx;
@@ -198,7 +198,7 @@ static symm_status make_among(symm_team *team, const int *members, int count,
     struct making making = {.team = team,
                             .members = members,
                             .count = count,
-                            .until = begin + CREATE_PART * deadline};
+                            .until = begin + CREATE_PART * timeout};
     symm_status status = SYMM_OK;
 
     while (making.index < count && members[making.index] != team->rank)
@@ -208,13 +208,13 @@ static symm_status make_among(symm_team *team, const int *members, int count,
         if (status != SYMM_OK)
             status = symm__engine_said(ctx, status, "no id for a communicator");
     }
-    status = tell(&making, "a communicator's id", deadline, status, true, told);
+    status = tell(&making, "a communicator's id", timeout, status, true, told);
     if (status != SYMM_OK)
         return status;
     status = symm__engine_within(ctx, false, create_comm, &making);
     if (status != SYMM_OK)
         status = symm__engine_said(ctx, status, "no communicator");
-    status = tell(&making, "a communicator", begin + deadline - symm__now(), status,
+    status = tell(&making, "a communicator", begin + timeout - symm__now(), status,
                   false, told);
     if (status != SYMM_OK) {
         comm_drop(team, making.comm);
@@ -225,11 +225,11 @@ static symm_status make_among(symm_team *team, const int *members, int count,
 }
 
 symm_status symm__engine_comm_among(symm_team *team, const int *members, int count,
-                                    double deadline, struct symm_engine_comm **comm)
+                                    double timeout, struct symm_engine_comm **comm)
 {
     bool told;
 
-    return make_among(team, members, count, deadline, comm, &told);
+    return make_among(team, members, count, timeout, comm, &told);
 }
 
 /* ---- A team's own ---------------------------------------------------------------- */
@@ -261,20 +261,20 @@ static void team_engine_destroy(struct symm_team_engine *te)
 }
 
 static symm_status open_comm(symm_team *team, struct symm_team_engine *te,
-                             double deadline, bool *told)
+                             double timeout, bool *told)
 {
     int members[SYMM_MAX_RANKS];
     symm_status status;
 
     for (int m = 0; m < team->size; m++)
         members[m] = m;
-    status = make_among(team, members, team->size, deadline, &te->comm, told);
+    status = make_among(team, members, team->size, timeout, &te->comm, told);
     if (status == SYMM_OK)
         symm__engine_memory_open(te);
     return status;
 }
 
-symm_status symm__engine_team_open(symm_team *team, double deadline)
+symm_status symm__engine_team_open(symm_team *team, double timeout)
 {
     const struct symm_engine_use *use = team->ctx->engine;
     struct symm_team_engine *te = NULL;
@@ -287,7 +287,7 @@ symm_status symm__engine_team_open(symm_team *team, double deadline)
     status = team_engine_create(team, &te);
     if (status != SYMM_OK)
         return status;
-    status = open_comm(team, te, deadline, &told);
+    status = open_comm(team, te, timeout, &told);
     if (status == SYMM_OK) {
         team->engine = te;
         return SYMM_OK;
@@ -361,7 +361,7 @@ static uint64_t pair_tag(const symm_team *team, int peer)
 }
 
 /* The id goes from the lower rank to the higher, over their own socket. */
-static symm_status pair_id(struct making *making, double deadline)
+static symm_status pair_id(struct making *making, double timeout)
 {
     symm_team *team = making->team;
     struct symm_parcel parcels[2] = {0};
@@ -384,7 +384,7 @@ static symm_status pair_id(struct making *making, double deadline)
         .tag = pair_tag(team, making->members[1 - making->index]),
         .members = world,
         .count = 2,
-        .deadline = deadline,
+        .timeout = timeout,
         .status = mine,
         .bytes = &wire,
         .bytes_count = sizeof(wire)};

@@ -23,7 +23,7 @@
 
 #define YIELD_SECONDS 0.002 /* of a wait, before it sleeps between two looks */
 #define NAP_SECONDS   2e-5
-#define START_SECONDS 60.0 /* of the bootstrap, unless SYMM_INIT_DEADLINE says */
+#define START_SECONDS 60.0 /* of the bootstrap, unless SYMM_INIT_TIMEOUT says */
 #define LEFT_SECONDS  2.0  /* for MPI_Finalize, if an operation was left */
 #define SENTENCE      512
 
@@ -124,7 +124,7 @@ symm_status symm__mpi_pause(const struct symm_mpi_wait *wait)
         return symm__mpi_fail(
             SYMM_ERR_TIMEOUT,
             "%s was not complete after %.3g s: %s did not take part in "
-            "it before the deadline (SYMM_DEADLINE)",
+            "it within the timeout (SYMM_TIMEOUT)",
             wait->what, now - wait->began, whom);
     if (now - wait->began < YIELD_SECONDS)
         sched_yield();
@@ -541,7 +541,7 @@ static symm_status keep_going(void *arg)
 
 static double start_seconds(void)
 {
-    const char *text = getenv("SYMM_INIT_DEADLINE");
+    const char *text = getenv("SYMM_INIT_TIMEOUT");
     double seconds = text ? strtod(text, NULL) : 0;
 
     return isfinite(seconds) && seconds > 0 ? seconds : START_SECONDS;

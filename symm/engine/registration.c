@@ -190,7 +190,7 @@ static uint64_t digest(const symm_team *team, size_t first)
 static symm_status compare(symm_team *team, const char *what, uint64_t mine, bool *same)
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
-    symm_status status = symm__team_exchange(team, what, team->ctx->deadline, SYMM_OK,
+    symm_status status = symm__team_exchange(team, what, team->ctx->timeout, SYMM_OK,
                                              &mine, sizeof(mine), NULL, 0, parcels);
 
     *same = true;

@@ -87,10 +87,10 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
 
 symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm,
                                   const struct symm_engine_request *requests, int count,
-                                  double deadline, const char *what, const char *site)
+                                  double timeout, const char *what, const char *site)
 {
     const struct symm_engine_wait wait = {
-        .until = symm__now() + deadline, .stop = symm__engine_stop, .stop_arg = team};
+        .until = symm__now() + timeout, .stop = symm__engine_stop, .stop_arg = team};
     symm_status status = symm__team_failed(team);
 
     if (status == SYMM_OK) {
@@ -113,6 +113,6 @@ symm_status symm__k_engine(struct symm_state *state, const struct symm_args *arg
     if (status != SYMM_OK)
         return status;
     return symm__engine_run_host(lane->team, lane->team->engine->comm, &request, 1,
-                                 lane->deadline, symm__kind_name(request.kind),
+                                 lane->timeout, symm__kind_name(request.kind),
                                  args->site.name);
 }

@@ -81,7 +81,7 @@ symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void
 
 /* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
  * team goes on without. */
-symm_status symm__engine_team_open(symm_team *team, double deadline) SYMM_MUST_CHECK;
+symm_status symm__engine_team_open(symm_team *team, double timeout) SYMM_MUST_CHECK;
 /* Not collective. Behind the team's last operation, before its memory goes. */
 void symm__engine_team_close(symm_team *team);
 /* Ends all that the team's communicators have begun; they are of no use then. */
@@ -92,7 +92,7 @@ void symm__engine_team_abort(symm_team *team);
  * all do. The caller destroys it (ops->comm_destroy) before the team goes.
  */
 symm_status symm__engine_comm_among(symm_team *team, const int *members, int count,
-                                    double deadline,
+                                    double timeout,
                                     struct symm_engine_comm **comm) SYMM_MUST_CHECK;
 /* The communicator of this rank and `peer` alone, made at its first use by both; `until` as
  * symm__now() counts. */
@@ -122,7 +122,7 @@ struct symm_engine_request symm__engine_request(const struct symm_args *args);
 /* Runs on memory of the host, now. `what`: "symm_send", for sentences. */
 symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm,
                                   const struct symm_engine_request *requests, int count,
-                                  double deadline, const char *what, const char *site);
+                                  double timeout, const char *what, const char *site);
 /* An operation has failed here: the team has, and its communicators are aborted. */
 symm_status symm__engine_failed(symm_team *team, symm_status status, const char *what,
                                 const char *site);

@@ -271,7 +271,7 @@ static symm_status explain_mismatch(symm_team *team, const struct manifest *mani
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
     symm_status status = symm__team_exchange(
-        team, "rendezvous: comparing manifests", team->ctx->deadline, SYMM_OK,
+        team, "rendezvous: comparing manifests", team->ctx->timeout, SYMM_OK,
         manifest->entries, manifest->count * sizeof(*manifest->entries), NULL, 0,
         parcels);
 
@@ -292,7 +292,7 @@ static symm_status rendezvous(symm_team *team)
     if (status != SYMM_OK)
         return status;
     status = manifest_make(team, &manifest);
-    status = symm__memory_share(team, "rendezvous", team->ctx->deadline, status,
+    status = symm__memory_share(team, "rendezvous", team->ctx->timeout, status,
                                 manifest.digest, digests_agree);
     if (status == DIFFERENT)
         status = explain_mismatch(team, &manifest);

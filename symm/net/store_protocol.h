@@ -42,8 +42,8 @@ struct symm_store_welcome { /* the server's */
 
 struct symm_store_request { /* then `bytes` bytes: the rank's block */
     uint32_t rank, size;
-    uint32_t bytes;       /* the same on all ranks; at most SYMM_STORE_BLOCK_MAX */
-    uint32_t deadline_ms; /* the server answers by then */
+    uint32_t bytes;      /* the same on all ranks; at most SYMM_STORE_BLOCK_MAX */
+    uint32_t timeout_ms; /* the server answers by then */
     uint64_t proof; /* symm__store_hash of 'q', this with a proof of 0, and the block */
 };
 
@@ -107,8 +107,8 @@ struct symm_store_exchange {
     int rank, size;
     const void *in; /* `bytes` bytes, at most SYMM_STORE_BLOCK_MAX: borrows */
     size_t bytes;
-    void *out;       /* size x bytes, in rank order; written only on success */
-    double deadline; /* seconds from the call */
+    void *out;      /* size x bytes, in rank order; written only on success */
+    double timeout; /* seconds from the call */
 };
 
 /*

@@ -197,7 +197,7 @@ static symm_status exchange_late(const struct symm_link_run *run)
     symm__ranks_text(late, count, names, sizeof(names));
     return symm__fail(SYMM_ERR_TIMEOUT,
                       "%s %s not %s %s within %.3g s: stopped, busy elsewhere, or in "
-                      "need of a longer deadline (SYMM_DEADLINE)?",
+                      "need of a longer timeout (SYMM_TIMEOUT)?",
                       names, count == 1 ? "has" : "have",
                       parts ? "come to" : "finished", run->exchange->what,
                       symm__now() - run->start);
@@ -345,7 +345,7 @@ symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *e
     memset(parcels, 0, (size_t)exchange->count * sizeof(*parcels));
     run.sequence = exchange->sequence;
     run.start = symm__now();
-    run.until = run.start + exchange->deadline;
+    run.until = run.start + exchange->timeout;
     symm_status status = exchange_check(link, exchange, &run.self);
     if (status != SYMM_OK)
         return status;

@@ -74,7 +74,7 @@ struct symm_exchange {
                            and 1, or more if other members had left some in vain */
     const int *members; /* world ranks, the own one too; borrows */
     int count;          /* of members */
-    double deadline;    /* seconds from the call */
+    double timeout;     /* seconds from the call */
     uint64_t before;    /* != 0: tag of the exchange that led to this one: who failed
                            there, and so cannot come, is a failure here */
     bool

@@ -168,7 +168,7 @@ static symm_status meet_any(symm_ctx *ctx, const symm_config *config,
 }
 
 /* Sockets to all peers; link.peer_fd is set on success. */
-static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadline)
+static symm_status meet(symm_ctx *ctx, const symm_config *config, double timeout)
 {
     struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
     struct symm_meeting meeting = {
@@ -176,7 +176,7 @@ static symm_status meet(symm_ctx *ctx, const symm_config *config, double deadlin
         .size = ctx->size,
         .key = ctx->job.key,
         .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
-        .deadline = deadline,
+        .timeout = timeout,
     };
     int *peer_fd = malloc((size_t)ctx->size * sizeof(*peer_fd));
     symm_status status;
@@ -333,7 +333,7 @@ static bool link_finished(void *arg, int rank)
  * The first exchange of all ranks. `mine`: how the local steps before it went. *adopted: how
  * mapping the peers' pages went here, which the next exchange tells.
  */
-static symm_status greet(symm_ctx *ctx, symm_status mine, double deadline,
+static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
                          symm_status *adopted)
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
@@ -344,7 +344,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double deadline,
         .tag = SYMM_CONTROL_MAGIC,
         .members = members,
         .count = ctx->size,
-        .deadline = deadline,
+        .timeout = timeout,
         .bytes = &hello,
         .bytes_count = sizeof(hello),
         .fds = fds,
@@ -469,7 +469,7 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
     symm_bootstrap bootstrap;
     symm_ctx *c = NULL;
     char before[SYMM_ERROR_BYTES];
-    double deadline;
+    double timeout;
     symm_status status = SYMM_OK;
 
     if (!ctx)
@@ -484,20 +484,20 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
     }
     if (status != SYMM_OK)
         return status;
-    deadline = config.init_deadline;
-    if (!(deadline >= 0) || !(deadline <= SYMM_LONGEST_SECONDS))
+    timeout = config.init_timeout;
+    if (!(timeout >= 0) || !(timeout <= SYMM_LONGEST_SECONDS))
         return symm__fail(
             SYMM_ERR_INVALID,
-            "symm_config: init_deadline is %g; it is a number of seconds up to "
+            "symm_config: init_timeout is %g; it is a number of seconds up to "
             "%g, 0 for the default",
-            deadline, SYMM_LONGEST_SECONDS);
-    if (deadline == 0)
-        status = symm__option_seconds(SYMM_OPTION_INIT_DEADLINE, &deadline);
+            timeout, SYMM_LONGEST_SECONDS);
+    if (timeout == 0)
+        status = symm__option_seconds(SYMM_OPTION_INIT_TIMEOUT, &timeout);
     if (status == SYMM_OK)
         status = ctx_create(&config, &c);
     if (status != SYMM_OK)
         return status;
-    status = open_all(c, &config, symm__now() + deadline);
+    status = open_all(c, &config, symm__now() + timeout);
     if (status != SYMM_OK) {
         symm_finalize(c);
         return status;

@@ -128,15 +128,15 @@ symm_status symm__settings_take(symm_ctx *ctx, const symm_config *config)
     int64_t spin, start = config->epoch_start;
     symm_status status = SYMM_OK;
 
-    ctx->deadline = config->deadline;
-    if (!(config->deadline >= 0) || !(config->deadline <= SYMM_LONGEST_SECONDS))
+    ctx->timeout = config->timeout;
+    if (!(config->timeout >= 0) || !(config->timeout <= SYMM_LONGEST_SECONDS))
         return symm__fail(
             SYMM_ERR_INVALID,
-            "symm_config: deadline is %g; it is a number of seconds up to %g, "
+            "symm_config: timeout is %g; it is a number of seconds up to %g, "
             "0 for the default",
-            config->deadline, SYMM_LONGEST_SECONDS);
-    if (config->deadline == 0)
-        status = symm__option_seconds(SYMM_OPTION_DEADLINE, &ctx->deadline);
+            config->timeout, SYMM_LONGEST_SECONDS);
+    if (config->timeout == 0)
+        status = symm__option_seconds(SYMM_OPTION_TIMEOUT, &ctx->timeout);
     if (status == SYMM_OK)
         status = take_queue_timeout(ctx);
     if (status == SYMM_OK)

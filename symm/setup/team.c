@@ -82,7 +82,7 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
     for (int m = 0; m < size; m++)
         world_rank[m] = parent->world_rank[places[m].parent_rank];
     made->before = parent->uid;
-    return symm__team_settle(made, uid, slot, world_rank, size, ctx->deadline);
+    return symm__team_settle(made, uid, slot, world_rank, size, ctx->timeout);
 }
 
 /* With the context locked. *team: the new one, or NULL for color < 0. */
@@ -100,7 +100,7 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
     symm_status status = symm__team_create(parent->ctx, parent->size, &made);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
-    status = symm__team_exchange(parent, "split", parent->ctx->deadline, status, &wire,
+    status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
                                  sizeof(wire), NULL, 0, parcels);
     if (status == SYMM_OK) {
         status = split_members(parent, parcels, wire.color, places, &size, &taken);

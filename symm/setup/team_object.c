@@ -125,12 +125,12 @@ static void find_hosts(const symm_team *team, struct symm_wide *wide)
 
 /* Address ranges that are taken on any of this host's members. */
 static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
-                             double deadline, int *slot)
+                             double timeout, int *slot)
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
     uint64_t mine = symm__team_slots(team->ctx), taken = 0, theirs;
     symm_status status =
-        symm__team_exchange(team, "the parts of a team on several hosts", deadline,
+        symm__team_exchange(team, "the parts of a team on several hosts", timeout,
                             SYMM_OK, &mine, sizeof(mine), NULL, 0, parcels);
 
     for (int m = 0; status == SYMM_OK && m < team->size; m++) {
@@ -149,7 +149,7 @@ static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
 }
 
 static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
-                             double deadline)
+                             double timeout)
 {
     symm_ctx *ctx = team->ctx;
     int world_rank[SYMM_MAX_RANKS], count = 0;
@@ -172,7 +172,7 @@ static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
     node->inner = true;
     status =
         symm__team_settle(node, symm__team_uid(team, NODE_STEP, (uint32_t)wide->at),
-                          slot, world_rank, count, deadline);
+                          slot, world_rank, count, timeout);
     if (status == SYMM_OK)
         wide->node = node;
     else
@@ -180,9 +180,9 @@ static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
     return status;
 }
 
-static symm_status local_open(symm_team *team, double deadline)
+static symm_status local_open(symm_team *team, double timeout)
 {
-    double until = symm__now() + deadline;
+    double until = symm__now() + timeout;
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
     struct symm_wide *wide;
     int slot = 0;
@@ -197,7 +197,7 @@ static symm_status local_open(symm_team *team, double deadline)
     pthread_cond_init(&wide->turns, NULL);
     team->wide = wide;
     find_hosts(team, wide);
-    status = find_slot(team, wide, deadline, &slot);
+    status = find_slot(team, wide, timeout, &slot);
     if (status != SYMM_OK)
         return status;
     status = open_node(team, wide, slot, until - symm__now());
@@ -312,7 +312,7 @@ static symm_status team_adopt(symm_team *team, const uint64_t *sent)
 }
 
 /* Memory, pads, heap: collective over the new team's members. */
-static symm_status team_open(symm_team *team, symm_status mine, double deadline)
+static symm_status team_open(symm_team *team, symm_status mine, double timeout)
 {
     symm_ctx *ctx = team->ctx;
     struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
@@ -324,7 +324,7 @@ static symm_status team_open(symm_team *team, symm_status mine, double deadline)
     __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
     board = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;
     status = mine == SYMM_OK ? team_memory(team) : mine;
-    status = symm__memory_share(team, "the start of a team", deadline, status, board,
+    status = symm__memory_share(team, "the start of a team", timeout, status, board,
                                 team_adopt);
     if (status != SYMM_OK)
         return status;
@@ -355,7 +355,7 @@ uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
 }
 
 symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
-                              const int *world_rank, int size, double deadline)
+                              const int *world_rank, int size, double timeout)
 {
     symm_ctx *ctx = made->ctx;
     int rank = 0;
@@ -367,20 +367,20 @@ symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
     memcpy(made->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
     if (ctx->group)
         symm__group_hold(made, 1);
-    status = team_open(made, SYMM_OK, deadline);
+    status = team_open(made, SYMM_OK, timeout);
     if (status != SYMM_OK)
         return status;
     ctx->teams[slot] = made;
     __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
-    status = symm__engine_team_open(made, deadline);
+    status = symm__engine_team_open(made, timeout);
     if (status == SYMM_OK)
-        status = local_open(made, deadline);
+        status = local_open(made, timeout);
     if (status != SYMM_OK)
         ctx->teams[slot] = NULL;
     return status;
 }
 
-symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double deadline)
+symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double timeout)
 {
     symm_team *team;
     symm_status status = symm__team_create(ctx, ctx->size, &team);
@@ -391,15 +391,15 @@ symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double dead
     for (int r = 0; r < ctx->size; r++)
         team->world_rank[r] = r;
     team->before = SYMM_CONTROL_MAGIC;
-    status = team_open(team, mine, deadline);
+    status = team_open(team, mine, timeout);
     if (status != SYMM_OK) {
         symm__team_free(team);
         return status;
     }
     ctx->teams[0] = team;
-    status = symm__engine_team_open(team, deadline);
+    status = symm__engine_team_open(team, timeout);
     if (status == SYMM_OK)
-        status = local_open(team, deadline);
+        status = local_open(team, timeout);
     if (status != SYMM_OK) {
         ctx->teams[0] = NULL;
         symm__team_free(team);

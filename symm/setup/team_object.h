@@ -18,7 +18,7 @@ symm_status symm__team_create(symm_ctx *ctx, int most,
  * On error the caller frees it. */
 symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
                               const int *world_rank, int size,
-                              double deadline) SYMM_MUST_CHECK;
+                              double timeout) SYMM_MUST_CHECK;
 /* The name of a team that comes of `parent`: step and part tell it from the others. */
 uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part);
 uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here */
@@ -28,6 +28,6 @@ void symm__team_free(symm_team *team);
 /* World team at init; pads of all ranks are mapped on return. `mine`: a failure of mine
  * before this step, told to all. Collective. */
 symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine,
-                                    double deadline) SYMM_MUST_CHECK;
+                                    double timeout) SYMM_MUST_CHECK;
 
 #endif

@@ -86,7 +86,7 @@ static symm_status left_out(const struct shrink *s)
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "rank %d came too late to symm_team_shrink of %s: the other ranks "
-        "have gone on without it; raise SYMM_DEADLINE if it is only slow",
+        "have gone on without it; raise SYMM_TIMEOUT if it is only slow",
         team->ctx->rank, name);
 }
 
@@ -325,10 +325,10 @@ static symm_status gather(struct shrink *s)
 
         if (joined != s->attempt) {
             announce(s);
-            until = symm__now() + s->team->ctx->deadline;
+            until = symm__now() + s->team->ctx->timeout;
             joined = s->attempt;
         }
-        if (status == SYMM_OK && symm__now() >= until + s->team->ctx->deadline)
+        if (status == SYMM_OK && symm__now() >= until + s->team->ctx->timeout)
             status = damaged(s, at.word); /* it changes, but never to what it may be */
         if (status != SYMM_OK)
             return status;
@@ -351,7 +351,7 @@ static symm_status gather(struct shrink *s)
 /* Opens the attempt, unless somebody has. */
 static symm_status begin(struct shrink *s)
 {
-    double until = symm__now() + s->team->ctx->deadline;
+    double until = symm__now() + s->team->ctx->timeout;
 
     for (;;) {
         struct step at;
@@ -392,7 +392,7 @@ static symm_status make(struct shrink *s)
             world_rank[size++] = s->team->world_rank[m];
     s->made->agreed = true;
     return symm__team_settle(s->made, symm__team_uid(s->team, s->attempt, SPLIT_NEVER),
-                             s->slot, world_rank, size, ctx->deadline);
+                             s->slot, world_rank, size, ctx->timeout);
 }
 
 static void unmake(struct shrink *s)
@@ -428,7 +428,7 @@ static enum symm_consensus_phase verdict(const struct shrink *s, bool opened, bo
 static symm_status conclude(struct shrink *s, bool opened,
                             enum symm_consensus_phase *end)
 {
-    double until = symm__now() + s->team->ctx->deadline;
+    double until = symm__now() + s->team->ctx->timeout;
 
     if (opened) /* release: pairs with the acquire in has_opened */
         __atomic_store_n(&s->own->opened, mark_of(s), __ATOMIC_RELEASE);
@@ -439,7 +439,7 @@ static symm_status conclude(struct shrink *s, bool opened,
 
         if (status != SYMM_OK)
             return status;
-        if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->deadline)
+        if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->timeout)
             return damaged(s, at.word);
         if (at.attempt > s->attempt + 3)
             return left_out(s); /* too long ago to tell how mine ended */

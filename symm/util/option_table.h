@@ -47,8 +47,8 @@
     X(RUNTIME_DIR, STRING, "",                                                         \
       "where the meeting's socket lies; default "                                      \
       "XDG_RUNTIME_DIR, else /tmp")                                                    \
-    X(INIT_DEADLINE, SECONDS, "60", "how long symm_init waits for all ranks")          \
-    X(DEADLINE, SECONDS, "30", "how long a call waits for its peers")                  \
+    X(INIT_TIMEOUT, SECONDS, "60", "how long symm_init waits for all ranks")           \
+    X(TIMEOUT, SECONDS, "30", "how long a call waits for its peers")                   \
     X(QUEUE_TIMEOUT, SECONDS, "",                                                      \
       "CUDA: how long a call waits for a peer that has queued it; default ten "        \
       "deadlines, 0: for ever")                                                        \
@@ -77,7 +77,7 @@ enum symm_option {
 };
 
 struct symm_option_row {
-    const char *name; /* "SYMM_DEADLINE" */
+    const char *name; /* "SYMM_TIMEOUT" */
     const char *kind; /* "string", "bytes", "seconds" or "integer" */
     const char *fallback;
     const char *help;

@@ -25,7 +25,7 @@
 #include "tools/symm-info/info.h"
 
 #define RANKS         2
-#define CALL_DEADLINE 5.0
+#define CALL_TIMEOUT  5.0
 #define LIMIT_SECONDS 40.0
 #define WORDS         8192  /* of the buffer */
 #define PATTERN       1024  /* words of a pattern */
@@ -123,8 +123,8 @@ static bool prove_meeting(struct self *self)
         .job_id = self->job,
         .heap_bytes = (size_t)1 << 30,
         .team_bytes = (size_t)128 << 20,
-        .deadline = CALL_DEADLINE,
-        .init_deadline = CALL_DEADLINE,
+        .timeout = CALL_TIMEOUT,
+        .init_timeout = CALL_TIMEOUT,
     };
     const int64_t shape = WORDS, stride = 1;
     int64_t begin = now();

@@ -334,7 +334,7 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
     }
     connection->rank = place;
     connection->stage = WAITING;
-    connection->until = symmrun_now() + 1e-3 * request->deadline_ms;
+    connection->until = symmrun_now() + 1e-3 * request->timeout_ms;
     store->round[place] = connection;
     store->came++;
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
@@ -415,7 +415,7 @@ static void take_request(struct symmrun_store *store, struct connection *connect
     request->rank = ntohl(request->rank);
     request->size = ntohl(request->size);
     request->bytes = ntohl(request->bytes);
-    request->deadline_ms = ntohl(request->deadline_ms);
+    request->timeout_ms = ntohl(request->timeout_ms);
     if (request->size != store->world)
         refuse(store, connection, SYMM_STORE_REPLY_SIZE);
     else if (request->rank < store->first ||
