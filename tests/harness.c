@@ -30,7 +30,7 @@
 
 struct rank_state {
     const struct harness *h;
-    symm_group *group;
+    symm_thread_group *group;
     const char *job_id;
     int rank;
     int result;
@@ -339,7 +339,7 @@ symm_config harness_config(void)
     config.backend = "host";
     config.world_size = h->ranks;
     config.rank = state->rank;
-    config.group = state->group;
+    config.thread_group = state->group;
     config.job_id = state->group == NULL ? state->job_id : NULL;
     config.heap_bytes = h->heap_bytes != 0 ? h->heap_bytes : (size_t)1 << 30;
     config.team_bytes = h->team_bytes != 0
@@ -407,10 +407,10 @@ static int run_threads(const struct harness *h)
 {
     struct rank_state states[HARNESS_MAX_RANKS];
     pthread_t threads[HARNESS_MAX_RANKS];
-    symm_group *group = NULL;
+    symm_thread_group *group = NULL;
     int failed = 0;
 
-    CHECK_OK(symm_group_create(h->ranks, &group));
+    CHECK_OK(symm_thread_group_create(h->ranks, &group));
     set_alarm(run_limit(h));
     for (int r = 0; r < h->ranks; r++) {
         states[r] = (struct rank_state){h, group, NULL, r, 1};
@@ -424,7 +424,7 @@ static int run_threads(const struct harness *h)
         failed |= states[r].result;
     }
     alarm(0);
-    symm_group_destroy(group);
+    symm_thread_group_destroy(group);
     return failed;
 }
 

@@ -259,15 +259,17 @@ static int run_rank(struct rank *r)
 
 struct thread {
     const struct options *o;
-    symm_group *group;
+    symm_thread_group *group;
     int rank, status;
 };
 
 static void *run_thread(void *arg)
 {
     struct thread *t = arg;
-    const symm_config config = {
-        .size = sizeof(config), .world_size = 2, .rank = t->rank, .group = t->group};
+    const symm_config config = {.size = sizeof(config),
+                                .world_size = 2,
+                                .rank = t->rank,
+                                .thread_group = t->group};
     struct rank rank = {.o = t->o};
 
     t->status = 1;
@@ -282,9 +284,9 @@ static int run_threads(const struct options *o)
 {
     struct thread threads[2];
     pthread_t ids[2];
-    symm_group *group;
+    symm_thread_group *group;
 
-    TRY(symm_group_create(2, &group));
+    TRY(symm_thread_group_create(2, &group));
     for (int r = 0; r < 2; r++) {
         threads[r] = (struct thread){.o = o, .group = group, .rank = r};
         if (pthread_create(&ids[r], NULL, run_thread, &threads[r]))
@@ -292,7 +294,7 @@ static int run_threads(const struct options *o)
     }
     for (int r = 0; r < 2; r++)
         pthread_join(ids[r], NULL);
-    symm_group_destroy(group);
+    symm_thread_group_destroy(group);
     return threads[0].status ? threads[0].status : threads[1].status;
 }
 

@@ -380,10 +380,10 @@ static int leave_late(symm_ctx *ctx, void *arg)
         symm_team_destroy(team);
         CHECK(harness_until(&leaving, 1));
         harness_sleep(0.02); /* for it to be in the call */
-        CHECK(symm__group_held(ctx->group, s.rank) & place);
+        CHECK(symm__thread_group_held(ctx->thread_group, s.rank) & place);
         CHECK_OK(symm_signal(s.team, 0, 3, NULL));
         CHECK(harness_until(&leaving, 2));
-        CHECK((symm__group_held(ctx->group, s.rank) & place) == 0);
+        CHECK((symm__thread_group_held(ctx->thread_group, s.rank) & place) == 0);
     }
     stage_close(&s);
     return 0;

@@ -64,7 +64,7 @@ struct rank {
     struct job *job;
     struct seen *seen;
     int me;
-    symm_group *group;
+    symm_thread_group *group;
     symm_ctx *ctx;
     symm_team *half;
     symm_buffer *small, *large, *passing, *registered;
@@ -105,7 +105,7 @@ static symm_status step_join(struct rank *r)
                           .backend = "cuda",
                           .world_size = setup->ranks,
                           .rank = r->me,
-                          .group = r->group,
+                          .thread_group = r->group,
                           .job_id = r->group ? NULL : r->job->key,
                           .heap_bytes = (size_t)1 << 30,
                           .team_bytes = 128 * MIB,
@@ -167,7 +167,7 @@ static symm_status run_steps(struct rank *r)
     return status;
 }
 
-static void run_rank(struct job *job, int me, symm_group *group,
+static void run_rank(struct job *job, int me, symm_thread_group *group,
                      const struct driver *driver)
 {
     struct rank r = {.job = job, .seen = &job->seen[me], .me = me, .group = group};
@@ -207,7 +207,7 @@ static void ignore(void *arg, int level, const char *line)
 struct thread {
     struct job *job;
     int me;
-    symm_group *group;
+    symm_thread_group *group;
     const struct driver *driver;
 };
 
@@ -222,8 +222,8 @@ static void run_threads(struct job *job, const struct driver *driver)
 {
     struct thread threads[MAX_RANKS];
     pthread_t ids[MAX_RANKS];
-    symm_group *group;
-    if (symm_group_create(job->setup->ranks, &group) != SYMM_OK)
+    symm_thread_group *group;
+    if (symm_thread_group_create(job->setup->ranks, &group) != SYMM_OK)
         _exit(3);
     for (int i = 0; i < job->setup->ranks; i++) {
         threads[i] = (struct thread){job, i, group, driver};
@@ -232,7 +232,7 @@ static void run_threads(struct job *job, const struct driver *driver)
     }
     for (int i = 0; i < job->setup->ranks; i++)
         pthread_join(ids[i], NULL);
-    symm_group_destroy(group);
+    symm_thread_group_destroy(group);
 }
 
 /* Objects that are alive. */

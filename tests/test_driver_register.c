@@ -238,7 +238,7 @@ static int body_vmm(symm_ctx *ctx, void *arg)
     CHECK_ZERO(vmm_free(ctx, 3, base));
     uint32_t word = 0;
     int peer = (symm_team_rank(team) + 1) % symm_team_size(team);
-    if (harness_rank() == 0 && ctx->group == NULL) {
+    if (harness_rank() == 0 && ctx->thread_group == NULL) {
         CHECK_OK(symm__cuda_copy(ctx, &word, symm_buffer_peer_ptr(late, peer), 4));
         CHECK(word == (uint32_t)peer * 100 + 7);
     }

@@ -89,7 +89,7 @@ struct rank {
     struct job *job;
     struct seen *seen;
     int me;
-    symm_group *group;
+    symm_thread_group *group;
     symm_ctx *ctx;
     symm_team *world, *half;
     symm_buffer *small, *large;
@@ -188,7 +188,7 @@ static symm_status step_join(struct rank *r)
     config.backend = "host";
     config.world_size = setup->ranks;
     config.rank = r->me;
-    config.group = r->group;
+    config.thread_group = r->group;
     config.job_id = r->group == NULL ? r->job->key : NULL;
     config.bootstrap = setup->carried ? &bootstrap : NULL;
     config.heap_bytes = (size_t)1 << 30;
@@ -321,7 +321,7 @@ static symm_status step_alone(struct rank *r)
 {
     struct symm_topology topology = {0};
     symm_job_info info = {.size = sizeof(info)};
-    symm_group *group = NULL;
+    symm_thread_group *group = NULL;
     int first = 0, second = 0;
     STEP(symm_trace_attach(r->ctx, trace, NULL, &first));
     STEP(symm_trace_attach(r->ctx, trace, NULL, &second));
@@ -331,8 +331,8 @@ static symm_status step_alone(struct rank *r)
     STEP(symm__topology_read_sys(&topology, "/sys"));
     symm__topology_finish(&topology);
     STEP(symm_job_detect(&info));
-    STEP(symm_group_create(4, &group));
-    symm_group_destroy(group);
+    STEP(symm_thread_group_create(4, &group));
+    symm_thread_group_destroy(group);
     return SYMM_OK;
 }
 
@@ -389,7 +389,7 @@ static void linger(const struct rank *r)
     }
 }
 
-static void run_rank(struct job *job, int me, symm_group *group)
+static void run_rank(struct job *job, int me, symm_thread_group *group)
 {
     const struct setup *setup = job->setup;
     struct rank r = {.job = job, .seen = &job->seen[me], .me = me, .group = group};
@@ -420,7 +420,7 @@ static void run_rank(struct job *job, int me, symm_group *group)
 struct thread {
     struct job *job;
     int me;
-    symm_group *group;
+    symm_thread_group *group;
 };
 
 static void *run_thread(void *arg)
@@ -434,8 +434,8 @@ static void run_threads(struct job *job)
 {
     struct thread threads[MAX_RANKS];
     pthread_t ids[MAX_RANKS];
-    symm_group *group = NULL;
-    if (symm_group_create(job->setup->ranks, &group) != SYMM_OK)
+    symm_thread_group *group = NULL;
+    if (symm_thread_group_create(job->setup->ranks, &group) != SYMM_OK)
         _exit(3);
     for (int i = 0; i < job->setup->ranks; i++) {
         threads[i] = (struct thread){job, i, group};
@@ -444,7 +444,7 @@ static void run_threads(struct job *job)
     }
     for (int i = 0; i < job->setup->ranks; i++)
         pthread_join(ids[i], NULL);
-    symm_group_destroy(group);
+    symm_thread_group_destroy(group);
 }
 
 static void ignore(void *arg, int level, const char *line)

@@ -291,18 +291,18 @@ static void own_bootstrap(void **state)
 
 static void groups(void **state)
 {
-    symm_group *group = POISON;
+    symm_thread_group *group = POISON;
     symm_ctx *ctx = NULL;
     symm_config config = alone();
     (void)state;
-    assert_int_equal(symm_group_create(0, &group), SYMM_ERR_INVALID);
+    assert_int_equal(symm_thread_group_create(0, &group), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "0"));
-    assert_int_equal(symm_group_create(-7, &group), SYMM_ERR_INVALID);
+    assert_int_equal(symm_thread_group_create(-7, &group), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "-7"));
     assert_ptr_equal(group, POISON);
-    assert_int_equal(symm_group_create(2, NULL), SYMM_ERR_INVALID);
-    assert_int_equal(symm_group_create(1, &group), SYMM_OK);
-    config.group = group;
+    assert_int_equal(symm_thread_group_create(2, NULL), SYMM_ERR_INVALID);
+    assert_int_equal(symm_thread_group_create(1, &group), SYMM_OK);
+    config.thread_group = group;
     config.rank = 1;
     assert_int_equal(symm_init(&config, &ctx), SYMM_ERR_INVALID);
     config.rank = 0;
@@ -316,8 +316,8 @@ static void groups(void **state)
     assert_null(again);
     assert_int_equal(symm_barrier(symm_team_world(ctx), NULL, NULL), SYMM_OK);
     symm_finalize(ctx);
-    symm_group_destroy(group);
-    symm_group_destroy(NULL);
+    symm_thread_group_destroy(group);
+    symm_thread_group_destroy(NULL);
 }
 
 struct log_lines {

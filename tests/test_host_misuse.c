@@ -89,7 +89,7 @@ static void test_init(void **state)
         uint64_t more;
     } newer = {{.size = sizeof(newer)}, 1};
     symm_ctx *ctx;
-    symm_group *group;
+    symm_thread_group *group;
 
     (void)state;
     INVALID("ctx", symm_init(NULL, NULL));
@@ -125,11 +125,11 @@ static void test_init(void **state)
     GOOD(INIT(.world_size = 1, .bootstrap = &one));
     GOOD(INIT(.world_size = 1, .job_id = "misuse"));
     GOOD(INIT(.size = offsetof(symm_config, heap_bytes), .world_size = 1));
-    INVALID("symm_group_create", symm_group_create(0, &group));
-    INVALID("symm_group_create", symm_group_create(-1, &group));
-    INVALID("symm_group_create", symm_group_create(100000, &group));
-    INVALID("symm_group_create", symm_group_create(1, NULL));
-    symm_group_destroy(NULL);
+    INVALID("symm_thread_group_create", symm_thread_group_create(0, &group));
+    INVALID("symm_thread_group_create", symm_thread_group_create(-1, &group));
+    INVALID("symm_thread_group_create", symm_thread_group_create(100000, &group));
+    INVALID("symm_thread_group_create", symm_thread_group_create(1, NULL));
+    symm_thread_group_destroy(NULL);
     symm_finalize(NULL);
 }
 

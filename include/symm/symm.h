@@ -145,7 +145,8 @@ typedef struct symm_ctx symm_ctx;   /* everything one rank has: the root of all 
 typedef struct symm_team symm_team; /* some ranks of the job, in an order */
 typedef struct symm_buffer symm_buffer; /* a hold on symmetric memory */
 typedef struct symm_work symm_work;     /* what became of one call */
-typedef struct symm_group symm_group;   /* ranks that are threads of one process */
+typedef struct symm_thread_group
+    symm_thread_group; /* ranks that are threads of one process */
 
 /*
  * The caller's own exchange (MPI_Allgather, torch's all_gather_object, ...): every rank gives
@@ -168,7 +169,8 @@ typedef struct symm_config {
         local_size;     /* with world_size; default: all ranks are on this host */
     const char *job_id; /* names the job's meeting; equal on all ranks, unique */
     const symm_bootstrap *bootstrap; /* instead of job_id; borrowed during symm_init */
-    symm_group *group;    /* ranks are threads: shares, until symm_finalize */
+    symm_thread_group
+        *thread_group;    /* ranks are threads: shares, until symm_finalize */
     size_t heap_bytes;    /* address space a rank reserves (256 GiB) */
     size_t team_bytes;    /* address space of a team made by split (4 GiB) */
     double timeout;       /* seconds a call waits for its peers (30); up to a week */
@@ -185,9 +187,10 @@ SYMM_API symm_status symm_init(const symm_config *config,
 SYMM_API void symm_finalize(symm_ctx *ctx);
 
 /* Ranks as threads: one group of n; each thread passes it to symm_init with its own rank. */
-SYMM_API symm_status symm_group_create(int n, symm_group **group) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_thread_group_create(int n, symm_thread_group **group)
+    SYMM_MUST_CHECK;
 /* After every rank's symm_finalize. NULL is allowed. */
-SYMM_API void symm_group_destroy(symm_group *group);
+SYMM_API void symm_thread_group_destroy(symm_thread_group *group);
 
 typedef struct symm_info {
     size_t size;

@@ -30,7 +30,7 @@
 #define SYMM_SITES       256 /* cached calls of a channel; a power of two */
 
 /* Ranks that are threads of one process; the memory goes when the group does. */
-struct symm_group {
+struct symm_thread_group {
     int size;
     pthread_mutex_t lock;
     int *peer_fd; /* [size * size]: rank i's socket to j; -1 once taken */
@@ -77,7 +77,7 @@ struct symm_ctx {
     int hosts; /* that the ranks are on, numbered by their lowest rank */
     uint8_t host_of[SYMM_MAX_RANKS];                /* by rank */
     char host_name[SYMM_MAX_RANKS][SYMM_HOST_NAME]; /* by host; printable */
-    symm_group *group;                              /* NULL: ranks are processes */
+    symm_thread_group *thread_group;                /* NULL: ranks are processes */
     char *base;
     char *control_base; /* rank r's page is at r * SYMM_CONTROL_BYTES */
     size_t stride, team_bytes, granularity;

@@ -118,7 +118,7 @@ static size_t first_new(const symm_team *team)
 static symm_status pack(const symm_team *team, uint64_t digest, struct message *message)
 {
     size_t first = first_new(team), fresh = team->segment_count - first, registered = 0;
-    int *more = NULL, more_count = 0, sent = team->ctx->group ? 0 : (int)fresh;
+    int *more = NULL, more_count = 0, sent = team->ctx->thread_group ? 0 : (int)fresh;
     void *tail = NULL;
     struct wire_segment *wire;
     symm_status status = SYMM_OK;
@@ -174,7 +174,7 @@ static symm_status unpack(const symm_team *team, int member,
         if (head->segments <= SYMM_EXCHANGE_MAX_FDS &&
             head->registered <= SYMM_EXCHANGE_MAX_BYTES &&
             parcel->bytes_count == sizeof(*head) + segments + head->registered &&
-            (team->ctx->group || member == team->rank ||
+            (team->ctx->thread_group || member == team->rank ||
              symm__is_far(team->ctx, team->world_rank[member]) ||
              (head->registered > 0 ? (uint64_t)parcel->fds_count >= head->segments
                                    : (uint64_t)parcel->fds_count == head->segments)))
@@ -218,9 +218,9 @@ static symm_status import_one(symm_team *team, int member, struct symm_parcel *p
     if (member != team->rank && !symm__is_far(ctx, team->world_rank[member])) {
         char *at = own_address(team, member, wire.offset);
 
-        status = ctx->group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
-                            : ctx->ops->import(ctx->backend, parcel->fds[index], at,
-                                               wire.bytes);
+        status = ctx->thread_group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
+                                   : ctx->ops->import(ctx->backend, parcel->fds[index],
+                                                      at, wire.bytes);
         if (status != SYMM_OK)
             return import_failed(team, member, wire.offset, status);
     }
@@ -233,7 +233,7 @@ static symm_status map_registered(symm_team *team, int member,
                                   const struct symm_parcel *parcel,
                                   const struct wire_head *head)
 {
-    bool fds = !team->ctx->group && member != team->rank;
+    bool fds = !team->ctx->thread_group && member != team->rank;
     size_t at = sizeof(*head) + head->segments * sizeof(struct wire_segment);
 
     if (!team->ctx->calls)
@@ -312,7 +312,7 @@ static void import_undo(symm_team *team, const size_t *before)
     symm_ctx *ctx = team->ctx;
 
     for (int m = 0; m < team->size; m++) {
-        if (!ctx->group && m != team->rank && team->extent[m] > before[m] &&
+        if (!ctx->thread_group && m != team->rank && team->extent[m] > before[m] &&
             !symm__is_far(ctx, team->world_rank[m]))
             ctx->ops->unmap(ctx->backend, own_address(team, m, before[m]),
                             team->extent[m] - before[m]);
@@ -411,7 +411,7 @@ void symm__memory_release(symm_team *team)
             close(segment->handle);
     }
     /* Threads share one mapping that a peer may still read: it goes with the group. */
-    for (int m = 0; !ctx->group && m < team->size; m++) {
+    for (int m = 0; !ctx->thread_group && m < team->size; m++) {
         if (symm__is_far(ctx, team->world_rank[m]))
             continue;
         size_t end = m == team->rank ? symm__memory_committed(team) : team->extent[m];

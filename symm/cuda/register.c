@@ -258,7 +258,7 @@ symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
     made->bytes = bytes;
     status = symm__cuda_enter(ctx->backend, &scope);
     if (status == SYMM_OK) {
-        status = take_memory(ctx->backend, made, ctx->group != NULL);
+        status = take_memory(ctx->backend, made, ctx->thread_group != NULL);
         if (status != SYMM_OK)
             give_memory(ctx->backend, made);
         symm__cuda_leave(&scope);
@@ -399,7 +399,7 @@ symm_status symm__register_pack(const symm_team *team, void **bytes, size_t *cou
                                            .kind = r->run.kind,
                                            .run = r->run,
                                            .ipc = r->ipc};
-        if (team->ctx->group)
+        if (team->ctx->thread_group)
             wire->kind = THREAD;
         else if (is_known(team, r))
             wire->kind = KNOWN;

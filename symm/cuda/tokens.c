@@ -50,7 +50,7 @@ struct wire_tokens {
 
 static struct symm_backend *backend_of(const symm_ctx *ctx)
 {
-    return ctx->group ? ctx->group->owner : ctx->backend;
+    return ctx->thread_group ? ctx->thread_group->owner : ctx->backend;
 }
 
 /* ---- One member's ---------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static symm_status peer_adopt(symm_team *team, int member, struct symm_parcel *p
     if (!wire.there)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d has none",
                           team->world_rank[member]);
-    if (team->ctx->group) {
+    if (team->ctx->thread_group) {
         theirs = (struct symm_cuda_tokens *)(uintptr_t)wire.object;
         __atomic_add_fetch(&theirs->references, 1, __ATOMIC_RELAXED);
         team->cuda->tokens[member] = theirs;
@@ -260,9 +260,9 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     cuda->tokens_asked = true;
     mine = own_create(team, &fd);
     wire.there = mine == SYMM_OK;
-    wire.object = team->ctx->group ? (uintptr_t)cuda->tokens[team->rank] : 0;
+    wire.object = team->ctx->thread_group ? (uintptr_t)cuda->tokens[team->rank] : 0;
     status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire), &fd,
-                                 mine == SYMM_OK && !team->ctx->group, parcels);
+                                 mine == SYMM_OK && !team->ctx->thread_group, parcels);
     if (fd >= 0)
         close(fd);
     if (status == SYMM_OK) {

@@ -126,7 +126,7 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_hello *hellos)
                     "of its own, by its local rank or CUDA_VISIBLE_DEVICES, or use "
                     "SYMM_BACKEND=host%s",
                     other, r, hellos[r].bus,
-                    ctx->group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
+                    ctx->thread_group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
         }
     }
     if (ctx->shared && ctx->rank == 0)
@@ -190,7 +190,8 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
     bool alike = true;
 
     for (int r = 0; r < ctx->size; r++) {
-        bool none = ctx->group || r == ctx->rank || (ctx->link.far >> r & 1) != 0;
+        bool none =
+            ctx->thread_group || r == ctx->rank || (ctx->link.far >> r & 1) != 0;
         int fds = none ? 0 : 2;
 
         if (parcels[r].bytes_count != sizeof(*hellos) || parcels[r].fds_count != fds)

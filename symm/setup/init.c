@@ -113,7 +113,7 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     if (status != SYMM_OK)
         return status;
     ctx->exclusive = exclusive != 0;
-    ctx->oversubscribe = oversubscribe != 0 && !config->group;
+    ctx->oversubscribe = oversubscribe != 0 && !config->thread_group;
     if (!name)
         return best_backend(ctx);
     if (strcmp(name, "host") == 0)
@@ -153,8 +153,8 @@ static symm_status meet_any(symm_ctx *ctx, const symm_config *config,
 {
     const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
 
-    if (config->group)
-        return symm__group_join(config->group, ctx, peer_fd);
+    if (config->thread_group)
+        return symm__thread_group_join(config->thread_group, ctx, peer_fd);
     if (config->bootstrap)
         return symm__meet_bootstrap(meeting, config->bootstrap, peer_fd);
     if (how && strcmp(how, "store") == 0)
@@ -221,7 +221,7 @@ static symm_status open_space(symm_ctx *ctx)
     void *base;
     symm_status status;
 
-    if (ctx->group)
+    if (ctx->thread_group)
         return SYMM_OK; /* has it */
     status = symm__shared_reserve((size_t)ctx->size * SYMM_CONTROL_BYTES, &base);
     if (status != SYMM_OK)
@@ -273,7 +273,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
     char sentence[SYMM_ERROR_BYTES];
     symm_status status;
 
-    if (!ctx->group) {
+    if (!ctx->thread_group) {
         status = symm__shared_map(parcel->fds[0], control, symm__control_bytes(ctx));
         if (status != SYMM_OK) {
             snprintf(sentence, sizeof(sentence),
@@ -353,7 +353,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
 
     for (int r = 0; r < ctx->size; r++)
         members[r] = r;
-    if (mine == SYMM_OK && !ctx->group) {
+    if (mine == SYMM_OK && !ctx->thread_group) {
         fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0);
         if (fds[1] < 0)
             mine = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
@@ -556,9 +556,9 @@ void symm_finalize(symm_ctx *ctx)
     for (int r = 0; r < SYMM_MAX_RANKS; r++)
         if (ctx->process[r].pidfd >= 0)
             close(ctx->process[r].pidfd);
-    if (ctx->base && !ctx->group)
+    if (ctx->base && !ctx->thread_group)
         ctx->ops->release(ctx->backend, ctx->base, (size_t)ctx->size * ctx->stride);
-    if (ctx->control_base && !ctx->group)
+    if (ctx->control_base && !ctx->thread_group)
         symm__shared_release(ctx->control_base, (size_t)ctx->size * SYMM_CONTROL_BYTES);
     if (ctx->ops)
         ctx->ops->close(ctx->backend);

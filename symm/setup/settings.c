@@ -13,7 +13,7 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
 {
     struct symm_job *job = &ctx->job;
 
-    if (config->world_size == 0 && !config->group) {
+    if (config->world_size == 0 && !config->thread_group) {
         if (config->rank != 0 || config->local_rank != 0 || config->local_size != 0)
             return symm__fail(SYMM_ERR_INVALID,
                               "symm_config: rank %d, local_rank %d and local_size %d "
@@ -41,7 +41,7 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
                           "symm_config: job_id is empty; it names the job's meeting, "
                           "and is NULL if bootstrap or group do");
     if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
-        !config->group)
+        !config->thread_group)
         return symm__fail(
             SYMM_ERR_INVALID,
             "symm_config: world_size %d needs job_id, bootstrap or group, by "

@@ -47,7 +47,9 @@ uint64_t symm__team_slots(const symm_ctx *ctx)
         if (ctx->teams[s] || end > ctx->stride)
             taken |= (uint64_t)1 << s;
     }
-    return taken | (ctx->group ? symm__group_held(ctx->group, ctx->rank) : 0);
+    return taken |
+           (ctx->thread_group ? symm__thread_group_held(ctx->thread_group, ctx->rank)
+                              : 0);
 }
 
 symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
@@ -254,8 +256,8 @@ void symm__team_free(symm_team *team)
     if (device)
         device->register_close(team);
     symm__memory_release(team);
-    if (team->ctx->group && team->slot != 0)
-        symm__group_hold(team, -1); /* a split may take the place from here on */
+    if (team->ctx->thread_group && team->slot != 0)
+        symm__thread_group_hold(team, -1); /* a split may take the place from here on */
     symm__heap_finish(&team->heap);
     for (int i = 0; i < SYMM_CHANNELS; i++)
         free(team->lane[i].cached);
@@ -365,8 +367,8 @@ symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
         rank++;
     team_place(made, uid, slot, rank, size);
     memcpy(made->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
-    if (ctx->group)
-        symm__group_hold(made, 1);
+    if (ctx->thread_group)
+        symm__thread_group_hold(made, 1);
     status = team_open(made, SYMM_OK, timeout);
     if (status != SYMM_OK)
         return status;

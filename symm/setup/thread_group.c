@@ -13,14 +13,14 @@
 #include "setup/thread_group.h"
 #include "util/status.h"
 
-symm_status symm_group_create(int n, symm_group **group)
+symm_status symm_thread_group_create(int n, symm_thread_group **group)
 {
-    symm_group *g;
+    symm_thread_group *g;
     symm_status status = SYMM_ERR_NOMEM;
 
     if (!group || n < 1 || n > SYMM_MAX_RANKS)
         return symm__fail(SYMM_ERR_INVALID,
-                          "symm_group_create: %d ranks; 1 to %d are possible", n,
+                          "symm_thread_group_create: %d ranks; 1 to %d are possible", n,
                           SYMM_MAX_RANKS);
     g = calloc(1, sizeof(*g));
     if (!g)
@@ -45,7 +45,7 @@ err_group:
     return status;
 }
 
-void symm_group_destroy(symm_group *group)
+void symm_thread_group_destroy(symm_thread_group *group)
 {
     if (!group)
         return;
@@ -63,7 +63,7 @@ void symm_group_destroy(symm_group *group)
 }
 
 /* The first rank's: address space for all. */
-static symm_status open_space(symm_group *group, const symm_ctx *ctx)
+static symm_status open_space(symm_thread_group *group, const symm_ctx *ctx)
 {
     size_t pages = (size_t)group->size * SYMM_CONTROL_BYTES;
     size_t bytes = (size_t)group->size * ctx->stride;
@@ -95,7 +95,7 @@ err_pages:
 }
 
 /* With the group locked. */
-static symm_status join(symm_group *group, symm_ctx *ctx, int *peer_fd)
+static symm_status join(symm_thread_group *group, symm_ctx *ctx, int *peer_fd)
 {
     symm_status status;
 
@@ -132,13 +132,14 @@ static symm_status join(symm_group *group, symm_ctx *ctx, int *peer_fd)
         peer_fd[r] = *mine;
         *mine = -1;
     }
-    ctx->group = group;
+    ctx->thread_group = group;
     ctx->base = group->base;
     ctx->control_base = group->control_base;
     return SYMM_OK;
 }
 
-symm_status symm__group_join(symm_group *group, symm_ctx *ctx, int *peer_fd)
+symm_status symm__thread_group_join(symm_thread_group *group, symm_ctx *ctx,
+                                    int *peer_fd)
 {
     symm_status status;
 
@@ -148,9 +149,9 @@ symm_status symm__group_join(symm_group *group, symm_ctx *ctx, int *peer_fd)
     return status;
 }
 
-void symm__group_hold(symm_team *team, int change)
+void symm__thread_group_hold(symm_team *team, int change)
 {
-    symm_group *group = team->ctx->group;
+    symm_thread_group *group = team->ctx->thread_group;
 
     pthread_mutex_lock(&group->lock);
     for (int m = 0; m < team->size; m++) {
@@ -161,7 +162,7 @@ void symm__group_hold(symm_team *team, int change)
     pthread_mutex_unlock(&group->lock);
 }
 
-uint64_t symm__group_held(symm_group *group, int rank)
+uint64_t symm__thread_group_held(symm_thread_group *group, int rank)
 {
     uint64_t held = 0;
 

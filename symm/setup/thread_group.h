@@ -8,11 +8,11 @@
 #include "core/context.h"
 
 /* Gives the rank its sockets and the shared reservation. */
-symm_status symm__group_join(symm_group *group, symm_ctx *ctx,
-                             int *peer_fd) SYMM_MUST_CHECK;
+symm_status symm__thread_group_join(symm_thread_group *group, symm_ctx *ctx,
+                                    int *peer_fd) SYMM_MUST_CHECK;
 /* A member begins or ceases to use the memory of all members of its team. */
-void symm__group_hold(symm_team *team, int change);
-uint64_t symm__group_held(symm_group *group,
-                          int rank); /* bit s: somebody holds slot s */
+void symm__thread_group_hold(symm_team *team, int change);
+uint64_t symm__thread_group_held(symm_thread_group *group,
+                                 int rank); /* bit s: somebody holds slot s */
 
 #endif
