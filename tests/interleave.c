@@ -107,13 +107,13 @@ unsafe(const struct world *w, const char *format, ...)
 static const int *list_of(const struct world *w, const symm_program_op *op, int rank,
                           int *place)
 {
-    const symm_program_group *group = &w->program->groups[op->group];
+    const symm_program_partition *partition = &w->program->partitions[op->partition];
     int k = 0;
 
-    while (group->ranks[k] != rank)
+    while (partition->ranks[k] != rank)
         k++;
-    *place = k % group->length;
-    return group->ranks + (k - *place);
+    *place = k % partition->length;
+    return partition->ranks + (k - *place);
 }
 
 /* Whether all members (of the places in `places`) are at the phase or beyond. */
@@ -124,7 +124,7 @@ static bool all_at(const struct world *w, unsigned char *state, int item, int ra
     int place;
     const int *list = list_of(w, op, rank, &place);
 
-    for (int k = 0; k < w->program->groups[op->group].length; k++)
+    for (int k = 0; k < w->program->partitions[op->partition].length; k++)
         if (places >> k & 1 && phase_of(w, state, list[k], item) < phase)
             return false;
     return true;
@@ -137,7 +137,7 @@ enum touchers { OWN, ALL, ROOTS, FROM_ROOT, BY_ROOT, TO_NEXT };
 static unsigned owners_of(const struct world *w, const symm_program_op *op,
                           enum touchers who, int rank)
 {
-    const int length = w->program->groups[op->group].length;
+    const int length = w->program->partitions[op->partition].length;
     int place;
     const int *list = list_of(w, op, rank, &place);
     unsigned all = 0;
@@ -192,7 +192,7 @@ static bool add_collective(struct world *w, struct action *a)
     const symm_program_op *op = a->op;
     const symm_program_kind kind = op->kind;
     const bool broadcast = kind == SYMM_PROGRAM_BROADCAST;
-    const unsigned all = (1U << w->program->groups[op->group].length) - 1;
+    const unsigned all = (1U << w->program->partitions[op->partition].length) - 1;
     enum touchers in = OWN, out = OWN;
 
     a->in_place = true;

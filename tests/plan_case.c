@@ -52,20 +52,22 @@ struct maker {
     char site[16];
 };
 
-static void add_groups(struct maker *m)
+static void add_partitions(struct maker *m)
 {
     const int world = m->program->world;
-    int ranks[INT8_MAX], group;
+    int ranks[INT8_MAX], partition;
 
     for (int r = 0; r < world; r++)
         ranks[r] = r;
-    must_work(symm_program_add_group(m->program, "one", world, 1, ranks, &group));
+    must_work(
+        symm_program_add_partition(m->program, "one", world, 1, ranks, &partition));
     for (int r = 0; r < world; r++)
         ranks[r] = (r + 1) % world;
-    must_work(symm_program_add_group(m->program, "turned", 1, world, ranks, &group));
+    must_work(
+        symm_program_add_partition(m->program, "turned", 1, world, ranks, &partition));
     if (world % 2 == 0 && world > 2)
-        must_work(
-            symm_program_add_group(m->program, "pairs", world / 2, 2, ranks, &group));
+        must_work(symm_program_add_partition(m->program, "pairs", world / 2, 2, ranks,
+                                             &partition));
 }
 
 static void add_op(struct maker *m, symm_program_op op)
@@ -95,9 +97,9 @@ static void add_collective(struct maker *m, symm_program_op op)
     op.out = below(m->random, 3) == 0 ? op.in
              : below(m->random, 3)    ? below(m->random, p->buffer_count)
                                       : -1;
-    op.group = below(m->random, 3) ? 0 : below(m->random, p->group_count);
+    op.partition = below(m->random, 3) ? 0 : below(m->random, p->partition_count);
     if (op.kind == SYMM_PROGRAM_BROADCAST)
-        op.root = below(m->random, p->groups[op.group].length);
+        op.root = below(m->random, p->partitions[op.partition].length);
     if (below(m->random, 5) == 0)
         op.count = UNIT / 2;
     if (op.kind == SYMM_PROGRAM_ALL_GATHER)
@@ -116,7 +118,8 @@ static void add_put(struct maker *m, symm_program_op op)
     if (op.in == op.out && below(m->random, 8))
         op.out = (op.in + 1) % m->program->buffer_count;
     op.shift = below(m->random, 4) ? 1 : below(m->random, 4);
-    op.group = below(m->random, 3) ? 0 : below(m->random, m->program->group_count);
+    op.partition =
+        below(m->random, 3) ? 0 : below(m->random, m->program->partition_count);
     add_op(m, op);
     if (m->site[0] == '\0' || below(m->random, 8) == 0)
         return;
@@ -165,7 +168,8 @@ static void add_slots(struct maker *m)
         add_op(m, op);
         op =
             (symm_program_op){.kind = SYMM_PROGRAM_ALL_REDUCE, .in = buffer, .out = -1};
-        op.group = below(m->random, 4) ? 0 : below(m->random, m->program->group_count);
+        op.partition =
+            below(m->random, 4) ? 0 : below(m->random, m->program->partition_count);
         add_op(m, op);
     }
 }
@@ -185,7 +189,7 @@ symm_program *plan_case_program(uint64_t *random, const struct plan_case_limits 
         snprintf(name, sizeof(name), "stream%d", s);
         must_work(symm_program_add_stream(m.program, name, &index));
     }
-    add_groups(&m);
+    add_partitions(&m);
     for (int b = 0; b < buffers; b++) {
         snprintf(name, sizeof(name), "b%d", b);
         must_work(symm_program_add_bytes(
@@ -231,10 +235,10 @@ symm_program *plan_case_edit(const symm_program *p, const struct plan_case_edit 
         p->name, p->world, edit->new_loop < 0 ? p->loop : edit->new_loop, &copy));
     for (int s = 0; s < p->stream_count; s++)
         must_work(symm_program_add_stream(copy, p->streams[s], &index));
-    for (int g = 1; g < p->group_count; g++)
-        must_work(symm_program_add_group(copy, p->groups[g].name, p->groups[g].lists,
-                                         p->groups[g].length, p->groups[g].ranks,
-                                         &index));
+    for (int g = 1; g < p->partition_count; g++)
+        must_work(symm_program_add_partition(
+            copy, p->partitions[g].name, p->partitions[g].lists,
+            p->partitions[g].length, p->partitions[g].ranks, &index));
     for (int b = 0; b < p->buffer_count; b++)
         must_work(symm_program_add_bytes(
             copy, p->buffers[b].name, p->buffers[b].bytes * (b == edit->grow ? 2 : 1),
@@ -250,7 +254,7 @@ symm_program *plan_case_edit(const symm_program *p, const struct plan_case_edit 
         if (i == edit->early)
             op.early_start = !op.early_start;
         if (i == edit->shrink) {
-            op.group = edit->group;
+            op.partition = edit->partition;
             op.root = 0;
         }
         if (symm_program_add_op(copy, &op) != SYMM_OK)
@@ -491,7 +495,7 @@ void plan_case_print(const symm_program *program, const symm_plan *plan)
         if (op->site && op->kind != SYMM_PROGRAM_WAIT) {
             fprintf(stderr,
                     " group %s in b%d out b%d count %zu root %d shift %d: %s%s%s",
-                    program->groups[op->group].name, op->in, op->out, op->count,
+                    program->partitions[op->partition].name, op->in, op->out, op->count,
                     op->root, op->shift, symm_algorithm_name(planned->algorithm),
                     planned->entry_barrier ? " entry" : "",
                     planned->exit_barrier ? " exit" : "");

@@ -29,8 +29,8 @@ symm_program *plan_case_program(uint64_t *random,
 /* What to change in a copy of a program; plan_case_no_edit changes nothing. */
 struct plan_case_edit {
     int drop;   /* op left out; -1: none */
-    int shrink; /* op whose group becomes `group` */
-    int group;
+    int shrink; /* op whose group becomes `partition` */
+    int partition;
     int early;    /* op whose early_start is turned over */
     int new_loop; /* 0 or 1; -1: as it was */
     int move;     /* op that goes to `stream`; -1: none */

@@ -32,10 +32,10 @@ static symm_program *program(int world, bool loop, int buffers, int streams)
         snprintf(name, sizeof(name), "s%d", s);
         assert_int_equal(symm_program_add_stream(p, name, &index), SYMM_OK);
     }
-    assert_int_equal(symm_program_add_group(p, "one", world, 1, halves, &index),
+    assert_int_equal(symm_program_add_partition(p, "one", world, 1, halves, &index),
                      SYMM_OK);
     if (world == 4)
-        assert_int_equal(symm_program_add_group(p, "pairs", 2, 2, halves, &index),
+        assert_int_equal(symm_program_add_partition(p, "pairs", 2, 2, halves, &index),
                          SYMM_OK);
     for (int b = 0; b < buffers; b++) {
         snprintf(name, sizeof(name), "b%d", b);
@@ -57,11 +57,11 @@ static void local(symm_program *p, symm_program_kind kind, int stream, int buffe
                .kind = kind, .stream = stream, .buffers = &buffer, .buffer_count = 1});
 }
 
-static void reduce(symm_program *p, const char *site, int group, int in, int out)
+static void reduce(symm_program *p, const char *site, int partition, int in, int out)
 {
     add(p, (symm_program_op){.kind = SYMM_PROGRAM_ALL_REDUCE,
                              .site = site,
-                             .group = group,
+                             .partition = partition,
                              .in = in,
                              .out = out});
 }
@@ -147,7 +147,7 @@ static void done(struct plan_case *c, symm_program *p)
 
 /* One character for each call: its slot, its group, whether an exit barrier follows. */
 struct cycle {
-    const char *slots, *groups, *exits;
+    const char *slots, *partitions, *exits;
     bool early, loop;
     bool safe;
 };
@@ -186,13 +186,13 @@ static void judge_cycle(const struct cycle *cycle, int world)
                                  .buffer_count = 1,
                                  .early_start = cycle->early});
         snprintf(site, sizeof(site), "c%d", i);
-        reduce(p, site, cycle->groups[i] == 's', slot, -1);
+        reduce(p, site, cycle->partitions[i] == 's', slot, -1);
     }
     struct plan_case *c = plan_of(p);
     for (int i = 0; i < calls; i++)
         c->plan.ops[i].exit_barrier = cycle->exits[i] == 'x';
     snprintf(name, sizeof(name), "slots %s, groups %s, exits %s, %d ranks",
-             cycle->slots, cycle->groups, cycle->exits, world);
+             cycle->slots, cycle->partitions, cycle->exits, world);
     judge(name, c, cycle->safe);
     done(c, p);
 }

@@ -45,13 +45,13 @@ static void add_local(symm_program *program, symm_program_kind kind, int buffer,
     assert_int_equal(symm_program_add_op(program, &op), SYMM_OK);
 }
 
-static void add_reduce(symm_program *program, const char *site, int group, int in,
+static void add_reduce(symm_program *program, const char *site, int partition, int in,
                        int out, int stream)
 {
     const symm_program_op op = {.size = sizeof(op),
                                 .kind = SYMM_PROGRAM_ALL_REDUCE,
                                 .site = site,
-                                .group = group,
+                                .partition = partition,
                                 .in = in,
                                 .out = out,
                                 .stream = stream};
@@ -335,19 +335,19 @@ static bool protects(bool wide_first)
     static const int ranks[] = {0, 1, 2, 3};
     symm_program *program;
     symm_plan *plan;
-    int group;
+    int partition;
     bool shared;
 
     assert_int_equal(symm_program_create("groups", 4, false, &program), SYMM_OK);
-    assert_int_equal(symm_program_add_group(program, "half", 2, 2, ranks, &group),
-                     SYMM_OK);
+    assert_int_equal(
+        symm_program_add_partition(program, "half", 2, 2, ranks, &partition), SYMM_OK);
     add_buffer(program, "a", SLOT);
     add_buffer(program, "b", SLOT);
     add_buffer(program, "c", SLOT);
     for (int i = 0; i < 3; i++) {
         static const char *const sites[] = {"sa", "sb", "sc"};
         add_local(program, SYMM_PROGRAM_WRITE, i, 0, false);
-        add_reduce(program, sites[i], (i == 0) == wide_first ? 0 : group, i, -1, 0);
+        add_reduce(program, sites[i], (i == 0) == wide_first ? 0 : partition, i, -1, 0);
     }
     plan = make(program, "one_shot_pull");
     shared = shares(plan, 0, 2);
@@ -385,7 +385,7 @@ static void test_certificate(void **state)
     }
     assert_string_equal(plan->chains[0].by, "owner");
     assert_string_equal(plan->chains[1].by, "group");
-    assert_string_equal(plan->chains[1].group, "world");
+    assert_string_equal(plan->chains[1].partition, "world");
     assert_string_equal(plan->chains[1].stream, "main");
     finish(program, plan);
 }

@@ -40,13 +40,13 @@ static void test_programs(void **state)
     INVALID("symm_program_add_stream", symm_program_add_stream(p, "s", NULL));
     INVALID("streams", symm_program_add_stream(p, NULL, &index));
     INVALID("streams", symm_program_add_stream(p, "", &index));
-    INVALID("symm_program_add_group",
-            symm_program_add_group(NULL, "g", 1, 2, ranks, &index));
-    INVALID("ranks", symm_program_add_group(p, "g", 1, 2, NULL, &index));
-    INVALID("group", symm_program_add_group(p, "g", 1, 2, ranks, NULL));
-    INVALID("groups", symm_program_add_group(p, NULL, 1, 2, ranks, &index));
-    INVALID("groups", symm_program_add_group(p, "g", -1, -2, ranks, &index));
-    INVALID("groups", symm_program_add_group(p, "g", INT32_MAX, 2, ranks, &index));
+    INVALID("symm_program_add_partition",
+            symm_program_add_partition(NULL, "g", 1, 2, ranks, &index));
+    INVALID("ranks", symm_program_add_partition(p, "g", 1, 2, NULL, &index));
+    INVALID("group", symm_program_add_partition(p, "g", 1, 2, ranks, NULL));
+    INVALID("groups", symm_program_add_partition(p, NULL, 1, 2, ranks, &index));
+    INVALID("groups", symm_program_add_partition(p, "g", -1, -2, ranks, &index));
+    INVALID("groups", symm_program_add_partition(p, "g", INT32_MAX, 2, ranks, &index));
     INVALID("symm_program_add_buffer",
             symm_program_add_buffer(NULL, "x", SYMM_INT8, 1, &one, NULL, &index));
     INVALID("shape", symm_program_add_buffer(p, "x", SYMM_INT8, 1, NULL, NULL, &index));
@@ -67,7 +67,7 @@ static void test_programs(void **state)
     for (int kind = -1; kind <= SYMM_PROGRAM_KINDS; kind++) {
         op = (symm_program_op){.size = sizeof(op), .kind = (symm_program_kind)kind};
         op.buffer_count = 1; /* of no list */
-        op.in = op.out = op.group = op.stream = op.on = 99;
+        op.in = op.out = op.partition = op.stream = op.on = 99;
         INVALID("ops", symm_program_add_op(p, &op));
         op.stream = 0;
         INVALID("ops", symm_program_add_op(p, &op));

@@ -28,7 +28,7 @@ enum mutation {
     BARRIER_DROPPED,
     OFFSETS_EXCHANGED, /* of two buffers: parity swapped */
     OFFSET_MOVED,      /* onto another buffer's, or by 256 bytes */
-    GROUP_SHRUNK,
+    PARTITION_SHRUNK,
     LOOP_MADE_ODD, /* one collective left out, or a program replayed that was not */
     DEPENDENCY_CUT,
     STARTED_EARLY,
@@ -242,10 +242,11 @@ static void edit_program(struct run *run, const symm_program *program,
         if (collective) {
             edit = plan_case_no_edit;
             edit.shrink = i;
-            for (edit.group = 1; edit.group < program->group_count; edit.group++)
-                if (program->groups[edit.group].length <
-                    program->groups[op->group].length)
-                    try_edit(run, GROUP_SHRUNK, program, plan, &edit);
+            for (edit.partition = 1; edit.partition < program->partition_count;
+                 edit.partition++)
+                if (program->partitions[edit.partition].length <
+                    program->partitions[op->partition].length)
+                    try_edit(run, PARTITION_SHRUNK, program, plan, &edit);
         }
         edit = plan_case_no_edit;
         edit.drop = i;

@@ -25,7 +25,8 @@
     "{\"name\": \"r\", \"bytes\": 9}], "
 #define OPS(ops)       HEAD BUFFERS "\"ops\": [" ops "]}"
 #define BUFFER(buffer) HEAD "\"buffers\": [" buffer "], \"ops\": []}"
-#define GROUPS(groups) HEAD "\"groups\": " groups ", \"buffers\": [], \"ops\": []}"
+#define GROUPS(partitions)                                                             \
+    HEAD "\"groups\": " partitions ", \"buffers\": [], \"ops\": []}"
 #define PUT                                                                            \
     "{\"op\": \"put\", \"site\": \"p\", \"src\": \"b\", \"dst\": \"a\", \"shift\": 1}"
 #define WAIT         "{\"op\": \"wait\", \"site\": \"p\"}"
@@ -246,12 +247,12 @@ static symm_program *build(void)
     static const int64_t shape[] = {2, 3};
     const int written[] = {0, 1};
     symm_program *program;
-    int stream, group, buffer;
+    int stream, partition, buffer;
     symm_program_op op = {.size = sizeof(op)};
 
     assert_int_equal(symm_program_create("t", 4, true, &program), SYMM_OK);
     assert_int_equal(symm_program_add_stream(program, "main", &stream), SYMM_OK);
-    assert_int_equal(symm_program_add_group(program, "g", 2, 2, ranks, &group),
+    assert_int_equal(symm_program_add_partition(program, "g", 2, 2, ranks, &partition),
                      SYMM_OK);
     assert_int_equal(
         symm_program_add_buffer(program, "a", SYMM_BFLOAT16, 2, shape, NULL, &buffer),
@@ -264,7 +265,7 @@ static symm_program *build(void)
     op = (symm_program_op){.size = sizeof(op),
                            .kind = SYMM_PROGRAM_ALL_REDUCE,
                            .site = "s",
-                           .group = group,
+                           .partition = partition,
                            .out = -1};
     assert_int_equal(symm_program_add_op(program, &op), SYMM_OK);
     op = (symm_program_op){.size = sizeof(op),
@@ -302,15 +303,15 @@ static void test_build(void **state)
     assert_int_equal(program->ops[1].count, 6);
     assert_int_equal(program->ops[2].shift, 3);
     assert_int_equal(program->ops[3].put, 2);
-    assert_int_equal(program->ops[3].group, 0);
+    assert_int_equal(program->ops[3].partition, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(program->order[i], i);
     assert_int_equal(program->buffers[1].dims, 1);
     assert_int_equal(program->buffers[1].shape[0], 500);
     assert_int_equal(program->buffers[1].stride[0], 1);
-    assert_int_equal(symm_program_group_find(&program->groups[1], 2), 1);
-    assert_int_equal(symm_program_group_find(&program->groups[1], 1), 2);
-    assert_int_equal(symm_program_group_find(&program->groups[1], 4), -1);
+    assert_int_equal(symm_program_group_find(&program->partitions[1], 2), 1);
+    assert_int_equal(symm_program_group_find(&program->partitions[1], 1), 2);
+    assert_int_equal(symm_program_group_find(&program->partitions[1], 4), -1);
     assert_int_equal(symm_program_group_find(NULL, 0), -1);
     symm_program_destroy(program);
     symm_program_destroy(NULL);
@@ -475,10 +476,10 @@ static void test_builder_refuses(void **state)
     assert_int_equal(symm_program_create("", 2, false, &none), SYMM_ERR_INVALID);
     assert_int_equal(symm_program_create("x", 0, false, &none), SYMM_ERR_INVALID);
     assert_null(none);
-    assert_int_equal(symm_program_add_group(program, "h", 2, 2, twice, &index),
+    assert_int_equal(symm_program_add_partition(program, "h", 2, 2, twice, &index),
                      SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "groups.h[1][0]: found 1"));
-    assert_int_equal(symm_program_add_group(program, "g", 2, 2, twice, &index),
+    assert_int_equal(symm_program_add_partition(program, "g", 2, 2, twice, &index),
                      SYMM_ERR_INVALID);
     assert_int_equal(
         symm_program_add_buffer(program, "c", SYMM_INT8, 1, negative, NULL, &index),
@@ -491,7 +492,7 @@ static void test_builder_refuses(void **state)
     op.size = 3;
     assert_int_equal(symm_program_add_op(program, &op), SYMM_ERR_INVALID);
     assert_int_equal(program->op_count, 4);
-    assert_int_equal(program->group_count, 2);
+    assert_int_equal(program->partition_count, 2);
     assert_int_equal(program->buffer_count, 2);
     assert_int_equal(symm_program_finish(program), SYMM_OK);
     symm_program_destroy(program);

@@ -26,7 +26,8 @@
     "{\"name\": \"r\", \"bytes\": 9}], "
 #define OPS(ops)       HEAD BUFFERS "\"ops\": [" ops "]}"
 #define BUFFER(buffer) HEAD "\"buffers\": [" buffer "], \"ops\": []}"
-#define GROUPS(groups) HEAD "\"groups\": " groups ", \"buffers\": [], \"ops\": []}"
+#define GROUPS(partitions)                                                             \
+    HEAD "\"groups\": " partitions ", \"buffers\": [], \"ops\": []}"
 #define PUT                                                                            \
     "{\"op\": \"put\", \"site\": \"p\", \"src\": \"b\", \"dst\": \"a\", \"shift\": 1}"
 #define WAIT         "{\"op\": \"wait\", \"site\": \"p\"}"

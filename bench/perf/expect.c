@@ -15,10 +15,10 @@
 #define BLOCK   8192 /* bytes computed at a time; a multiple of every element */
 #define NOWHERE (-1)
 
-static const symm_program_group *group_of(const struct perf_expect *expect,
-                                          const symm_program_op *op)
+static const symm_program_partition *partition_of(const struct perf_expect *expect,
+                                                  const symm_program_op *op)
 {
-    return &expect->program->groups[op->group];
+    return &expect->program->partitions[op->partition];
 }
 
 /* ---- Which op wrote last --------------------------------------------------------- */
@@ -67,19 +67,19 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
                            struct perf_pattern *pattern)
 {
     const symm_program_op *op = &expect->program->ops[index];
-    const symm_program_group *group = group_of(expect, op);
-    struct perf_pattern *inputs = calloc((size_t)group->length, sizeof *inputs);
-    const void **tables = calloc((size_t)group->length, sizeof *tables);
+    const symm_program_partition *partition = partition_of(expect, op);
+    struct perf_pattern *inputs = calloc((size_t)partition->length, sizeof *inputs);
+    const void **tables = calloc((size_t)partition->length, sizeof *tables);
     int result = inputs && tables ? 1 : -1;
 
-    for (int i = 0; i < group->length && result == 1; i++) {
-        int rank = group->ranks[list * group->length + i];
+    for (int i = 0; i < partition->length && result == 1; i++) {
+        int rank = partition->ranks[list * partition->length + i];
         if (!written_pattern(expect, op->in, rank, expect->place[index], &inputs[i]))
             result = 0;
         tables[i] = inputs[i].table;
     }
     if (result == 1)
-        perf_pattern_reduce(pattern, op->dtype, op->reduce, tables, group->length);
+        perf_pattern_reduce(pattern, op->dtype, op->reduce, tables, partition->length);
     free(inputs);
     free(tables);
     return result;
@@ -90,20 +90,20 @@ static int reduce_block(const struct perf_expect *expect, int index, int list,
                         struct perf_range range, unsigned char *to)
 {
     const symm_program_op *op = &expect->program->ops[index];
-    const symm_program_group *group = group_of(expect, op);
-    unsigned char *scratch = malloc((size_t)group->length * range.bytes);
-    const void **sources = calloc((size_t)group->length, sizeof *sources);
+    const symm_program_partition *partition = partition_of(expect, op);
+    unsigned char *scratch = malloc((size_t)partition->length * range.bytes);
+    const void **sources = calloc((size_t)partition->length, sizeof *sources);
     int result = scratch && sources ? 0 : -1;
 
-    for (int i = 0; i < group->length && result == 0; i++) {
+    for (int i = 0; i < partition->length && result == 0; i++) {
         unsigned char *source = scratch + (size_t)i * range.bytes;
-        result =
-            perf_expect__content(expect, op->in, group->ranks[list * group->length + i],
-                                 expect->place[index], range, source);
+        result = perf_expect__content(expect, op->in,
+                                      partition->ranks[list * partition->length + i],
+                                      expect->place[index], range, source);
         sources[i] = source;
     }
     if (result == 0)
-        perf_reduce(op->dtype, op->reduce, sources, group->length,
+        perf_reduce(op->dtype, op->reduce, sources, partition->length,
                     range.bytes / symm_dtype_size(op->dtype), to);
     free(scratch);
     free(sources);
@@ -150,14 +150,14 @@ static int gathered_range(const struct perf_expect *expect, int index, int list,
                           int place, struct perf_range range, unsigned char *to)
 {
     const symm_program_op *op = &expect->program->ops[index];
-    const symm_program_group *group = group_of(expect, op);
-    size_t block = op->result / (size_t)group->length;
+    const symm_program_partition *partition = partition_of(expect, op);
+    size_t block = op->result / (size_t)partition->length;
     size_t skip = op->kind == SYMM_PROGRAM_ALL_TO_ALL ? (size_t)place * block : 0;
 
     while (range.bytes > 0) {
         size_t from = range.from / block, inside = range.from % block;
         size_t part = range.bytes < block - inside ? range.bytes : block - inside;
-        int rank = group->ranks[(size_t)(list * group->length) + from];
+        int rank = partition->ranks[(size_t)(list * partition->length) + from];
         if (perf_expect__content(expect, op->in, rank, expect->place[index],
                                  (struct perf_range){skip + inside, part}, to))
             return -1;
@@ -172,7 +172,7 @@ int perf_expect__result(const struct perf_expect *expect, int index, int rank,
                         struct perf_range range, unsigned char *to)
 {
     const symm_program_op *op = &expect->program->ops[index];
-    const symm_program_group *group = group_of(expect, op);
+    const symm_program_partition *partition = partition_of(expect, op);
     const struct perf_copies *kept = &expect->results[index];
     int at, list, place, sender;
 
@@ -180,9 +180,9 @@ int perf_expect__result(const struct perf_expect *expect, int index, int rank,
         memcpy(to, kept->bytes + (size_t)rank * kept->size + range.from, range.bytes);
         return 0;
     }
-    at = symm_program_group_find(group, rank);
-    list = at / group->length;
-    place = at % group->length;
+    at = symm_program_group_find(partition, rank);
+    list = at / partition->length;
+    place = at % partition->length;
     switch (op->kind) {
     case SYMM_PROGRAM_ALL_REDUCE:
         return reduce_range(expect, index, list, range, to);
@@ -193,13 +193,13 @@ int perf_expect__result(const struct perf_expect *expect, int index, int rank,
         sender = op->root;
         break;
     case SYMM_PROGRAM_PUT:
-        sender = (place - op->shift + group->length) % group->length;
+        sender = (place - op->shift + partition->length) % partition->length;
         break;
     default:
         return gathered_range(expect, index, list, place, range, to);
     }
     return perf_expect__content(expect, op->in,
-                                group->ranks[list * group->length + sender],
+                                partition->ranks[list * partition->length + sender],
                                 expect->place[index], range, to);
 }
 
@@ -265,7 +265,7 @@ static int expected_pattern(const struct perf_expect *expect, int index, int buf
                             int rank, struct perf_pattern *pattern, size_t *first)
 {
     const symm_program_op *op = &expect->program->ops[index];
-    const symm_program_group *group = group_of(expect, op);
+    const symm_program_partition *partition = partition_of(expect, op);
     int at;
 
     *first = 0;
@@ -273,10 +273,10 @@ static int expected_pattern(const struct perf_expect *expect, int index, int buf
         return written_pattern(expect, buffer, rank, expect->place[index], pattern);
     if (op->kind != SYMM_PROGRAM_ALL_REDUCE && op->kind != SYMM_PROGRAM_REDUCE_SCATTER)
         return 0;
-    at = symm_program_group_find(group, rank);
+    at = symm_program_group_find(partition, rank);
     if (op->kind == SYMM_PROGRAM_REDUCE_SCATTER)
-        *first = (size_t)(at % group->length) * op->result;
-    return reduced_pattern(expect, index, at / group->length, pattern);
+        *first = (size_t)(at % partition->length) * op->result;
+    return reduced_pattern(expect, index, at / partition->length, pattern);
 }
 
 static int64_t differ_in_blocks(const struct perf_expect *expect, int index, int buffer,

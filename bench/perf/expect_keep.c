@@ -90,8 +90,8 @@ static int find_dear_results(struct perf_expect *expect)
             continue;
         bool reduces = op->kind == SYMM_PROGRAM_ALL_REDUCE ||
                        op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
-        int steps =
-            (cost[op->in] + 1) * (reduces ? program->groups[op->group].length : 1);
+        int steps = (cost[op->in] + 1) *
+                    (reduces ? program->partitions[op->partition].length : 1);
         if (steps > KEEP_COST) {
             result = make_copies(program, &expect->results[index], op->result);
             steps = 1;

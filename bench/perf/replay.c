@@ -140,7 +140,7 @@ static void print(const struct replay *replay, const struct perf_report *report)
     printf("# %-20s : %s\n", "Program", program->name);
     printf("# %-20s : %d ops on %d stream%s, %d group%s\n", "Ops", program->op_count,
            program->stream_count, program->stream_count > 1 ? "s" : "",
-           program->group_count, program->group_count > 1 ? "s" : "");
+           program->partition_count, program->partition_count > 1 ? "s" : "");
     printf("# %-20s : %zu in %d buffers; heap committed %.0f a rank\n", "Bytes",
            buffer_bytes(program), program->buffer_count, replay->committed);
     if (replay->options->plan)

@@ -12,12 +12,13 @@
 static bool allocate_arrays(struct perf_stage *stage)
 {
     const symm_program *program = stage->program;
-    size_t groups = (size_t)program->group_count, ops = (size_t)program->op_count + 1;
+    size_t partitions = (size_t)program->partition_count,
+           ops = (size_t)program->op_count + 1;
     size_t streams = (size_t)program->stream_count;
 
     stage->expect = perf_expect_create(program);
-    stage->teams = calloc(groups, sizeof *stage->teams);
-    stage->place = calloc(groups, sizeof *stage->place);
+    stage->teams = calloc(partitions, sizeof *stage->teams);
+    stage->place = calloc(partitions, sizeof *stage->place);
     stage->streams = calloc(streams, sizeof *stage->streams);
     stage->private_out = calloc(streams, sizeof *stage->private_out);
     stage->buffers = calloc((size_t)program->buffer_count + 1, sizeof *stage->buffers);
@@ -53,16 +54,16 @@ static int make_teams(struct perf_stage *stage)
 
     stage->teams[0] = stage->job->world;
     stage->place[0] = stage->job->rank;
-    for (int g = 1; g < program->group_count; g++) {
-        const symm_program_group *group = &program->groups[g];
-        int at = symm_program_group_find(group, stage->job->rank);
+    for (int g = 1; g < program->partition_count; g++) {
+        const symm_program_partition *partition = &program->partitions[g];
+        int at = symm_program_group_find(partition, stage->job->rank);
         symm_status status;
 
-        stage->place[g] = at % group->length;
-        status = symm_team_split(stage->job->world, at / group->length, stage->place[g],
-                                 &stage->teams[g]);
+        stage->place[g] = at % partition->length;
+        status = symm_team_split(stage->job->world, at / partition->length,
+                                 stage->place[g], &stage->teams[g]);
         if (status != SYMM_OK)
-            return perf_job_failed(stage->job, status, program->groups[g].name);
+            return perf_job_failed(stage->job, status, program->partitions[g].name);
     }
     return PERF_RIGHT;
 }
@@ -209,7 +210,7 @@ void perf_stage_close(struct perf_stage *stage)
             symm_stream_destroy(stage->job->ctx, stage->streams[s]);
     for (int b = 0; stage->buffers && b < program->buffer_count; b++)
         symm_buffer_release(stage->buffers[b]);
-    for (int g = program->group_count - 1; stage->teams && g > 0; g--)
+    for (int g = program->partition_count - 1; stage->teams && g > 0; g--)
         if (stage->teams[g])
             symm_team_destroy(stage->teams[g]);
     for (int s = 0; stage->private_out && s < program->stream_count; s++)

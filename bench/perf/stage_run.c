@@ -221,8 +221,9 @@ static symm_status keep_work(struct perf_stage *stage, symm_work **work,
 static symm_status call_collective(struct perf_stage *stage, const symm_program_op *op,
                                    const symm_call *call, symm_work **work)
 {
-    symm_team *team = stage->teams[op->group];
-    size_t count = op->count, length = (size_t)stage->program->groups[op->group].length;
+    symm_team *team = stage->teams[op->partition];
+    size_t count = op->count,
+           length = (size_t)stage->program->partitions[op->partition].length;
     const void *in = symm_buffer_ptr(stage->buffers[op->in]);
     void *out = op->out < 0 ? stage->private_out[op->stream]
                             : symm_buffer_ptr(stage->buffers[op->out]);
@@ -261,8 +262,8 @@ static symm_status run_put(struct perf_step *step)
     const symm_program_op *op = op_of(step);
     const symm_call call = {
         .size = sizeof call, .site = op->site, .stream = stage->streams[op->stream]};
-    symm_team *team = stage->teams[op->group];
-    int peer = (stage->place[op->group] + op->shift) % symm_team_size(team);
+    symm_team *team = stage->teams[op->partition];
+    int peer = (stage->place[op->partition] + op->shift) % symm_team_size(team);
     symm_work **work = work_for(stage, op);
     symm_status status = keep_work(stage, work, symm_barrier(team, &call, work));
 
@@ -281,9 +282,9 @@ static symm_status run_wait(struct perf_step *step)
     const symm_program_op *op = op_of(step), *put = &stage->program->ops[op->put];
     const symm_call call = {
         .size = sizeof call, .site = put->site, .stream = stage->streams[op->stream]};
-    symm_team *team = stage->teams[put->group];
+    symm_team *team = stage->teams[put->partition];
     int size = symm_team_size(team);
-    int peer = (stage->place[put->group] - put->shift + size) % size;
+    int peer = (stage->place[put->partition] - put->shift + size) % size;
     symm_status status = symm_signal_wait(team, peer, put->signal, &call);
 
     return status == SYMM_OK && step->looks ? run_local(step, check_put) : status;

@@ -48,15 +48,15 @@ typedef enum symm_program_kind {
 SYMM_API const char *symm_program_kind_name(symm_program_kind kind); /* or NULL */
 
 /* A partition of the ranks: list l is ranks[l * length .. (l + 1) * length). */
-typedef struct symm_program_group {
+typedef struct symm_program_partition {
     const char *name;
     int lists, length; /* lists x length == world */
     const int *ranks;
-} symm_program_group;
+} symm_program_partition;
 
 /* Where the rank stands in group->ranks: index / length is its list, index % length its
  * place there, as for symm_team_split(team, list, place). -1: nowhere. */
-SYMM_API int symm_program_group_find(const symm_program_group *group, int rank);
+SYMM_API int symm_program_group_find(const symm_program_partition *partition, int rank);
 
 typedef struct symm_program_buffer {
     const char *name;
@@ -78,7 +78,7 @@ typedef struct symm_program_op {
     const char *site;   /* collectives and puts: unique; wait: the put's; else NULL */
     const int *buffers; /* write, read */
     int buffer_count;
-    int group;      /* collectives, put (and wait: its put's); 0 = world */
+    int partition;  /* collectives, put (and wait: its put's); 0 = world */
     int in, out;    /* buffers; out -1: private. put: src, dst */
     size_t count;   /* elements of `in` that take part; 0 = all. put: bytes, derived */
     symm_op reduce; /* all_reduce, reduce_scatter */
@@ -99,8 +99,8 @@ typedef struct symm_program {
     bool loop; /* replayed for ever: time is a circle */
     const char **streams;
     int stream_count;
-    symm_program_group *groups; /* [0] is "world" */
-    int group_count;
+    symm_program_partition *partitions; /* [0] is "world" */
+    int partition_count;
     symm_program_buffer *buffers;
     int buffer_count;
     symm_program_op *ops;
@@ -121,9 +121,9 @@ SYMM_API symm_status symm_program_create(const char *name, int world, bool loop,
 SYMM_API symm_status symm_program_add_stream(symm_program *program, const char *name,
                                              int *stream) SYMM_MUST_CHECK;
 /* ranks: lists x length ranks, each of the world exactly once. */
-SYMM_API symm_status symm_program_add_group(symm_program *program, const char *name,
-                                            int lists, int length, const int *ranks,
-                                            int *group) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_program_add_partition(symm_program *program, const char *name,
+                                                int lists, int length, const int *ranks,
+                                                int *partition) SYMM_MUST_CHECK;
 /* shape and stride in elements, strides >= 0; stride NULL: contiguous, last one fastest. */
 SYMM_API symm_status symm_program_add_buffer(symm_program *program, const char *name,
                                              symm_dtype dtype, int dims,
@@ -285,7 +285,7 @@ typedef struct symm_plan_op {
  */
 typedef struct symm_plan_chain {
     const char *by, *stream;
-    const char *group;     /* NULL for "owner" */
+    const char *partition; /* NULL for "owner" */
     int half, root, shift; /* 0 where it does not apply */
 } symm_plan_chain;
 

@@ -145,10 +145,10 @@ static bool is_chain(const struct check *c, const symm_plan_chain *named,
     const int parameter = chain->who == CHECK_SENDER ? named->shift : named->root;
 
     return strcmp(named->by, words[chain->who]) == 0 &&
-           (self
-                ? named->group == NULL
-                : named->group && strcmp(named->group,
-                                         c->program->groups[chain->group].name) == 0) &&
+           (self ? named->partition == NULL
+                 : named->partition &&
+                       strcmp(named->partition,
+                              c->program->partitions[chain->partition].name) == 0) &&
            parameter == chain->parameter &&
            (chain->who == CHECK_SENDER ? named->root : named->shift) == 0 &&
            named->half == chain->lane % c->halves &&
@@ -169,8 +169,8 @@ static bool fit_chains(struct shares *all)
         if (k == c->chain_count || all->seen[k])
             return symm__check_refuse(
                 c, "chain %d (%s%s%s on stream %s) %s", i, plan->chains[i].by,
-                plan->chains[i].group ? " " : "",
-                plan->chains[i].group ? plan->chains[i].group : "",
+                plan->chains[i].partition ? " " : "",
+                plan->chains[i].partition ? plan->chains[i].partition : "",
                 plan->chains[i].stream,
                 k == c->chain_count ? "is none that a buffer is touched on"
                                     : "is listed twice");

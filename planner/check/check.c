@@ -70,20 +70,20 @@ const char *symm__check_name(const struct check_op *op, char *text, size_t bytes
 
 /* ---- Ranks and moments ------------------------------------------------------------- */
 
-struct check_ranks symm__check_list(const struct check *c, int group, int rank)
+struct check_ranks symm__check_list(const struct check *c, int partition, int rank)
 {
-    const symm_program_group *lists = &c->program->groups[group];
-    const int place = c->places[group * c->program->world + rank];
+    const symm_program_partition *lists = &c->program->partitions[partition];
+    const int place = c->places[partition * c->program->world + rank];
 
     return (struct check_ranks){lists->ranks + (place - place % lists->length),
                                 lists->length};
 }
 
 struct check_ranks symm__check_related(const struct check *c, enum check_who who,
-                                       int group, int parameter, int owner)
+                                       int partition, int parameter, int owner)
 {
-    const struct check_ranks list = symm__check_list(c, group, owner);
-    const int place = c->places[group * c->program->world + owner] % list.count;
+    const struct check_ranks list = symm__check_list(c, partition, owner);
+    const int place = c->places[partition * c->program->world + owner] % list.count;
 
     switch (who) {
     case CHECK_EVERY:
@@ -105,7 +105,7 @@ struct check_ranks symm__check_accessors(const struct check *c,
 {
     const symm_program_op *op = c->ops[access->op].op;
 
-    return symm__check_related(c, access->who, op->group,
+    return symm__check_related(c, access->who, op->partition,
                                access->who == CHECK_SENDER ? op->shift : op->root,
                                owner);
 }

@@ -54,7 +54,7 @@ struct check_op {
 /* The ops of a lane on the ranks that stand in a relation to an owner. */
 struct check_chain {
     enum check_who who;
-    int group, parameter; /* the parameter: a root or a shift, else 0 */
+    int partition, parameter; /* the parameter: a root or a shift, else 0 */
     int lane;
     bool touched; /* some access lies on it */
 };
@@ -111,10 +111,10 @@ struct check_ranks {
 };
 
 /* The list of the op's group that the rank is in. */
-struct check_ranks symm__check_list(const struct check *c, int group, int rank);
+struct check_ranks symm__check_list(const struct check *c, int partition, int rank);
 /* `parameter` as in struct check_chain. */
 struct check_ranks symm__check_related(const struct check *c, enum check_who who,
-                                       int group, int parameter, int owner);
+                                       int partition, int parameter, int owner);
 struct check_ranks symm__check_accessors(const struct check *c,
                                          const struct check_access *access, int owner);
 uint32_t symm__check_moment(const struct check *c, int position, int period,

@@ -208,7 +208,7 @@ static bool touch_collective(struct check *c, struct check_op *op)
 /* Whether `in` may be `out`: peers never read what the same op overwrites. */
 static bool may_be_in_place(const struct check *c, const struct check_op *op)
 {
-    if (c->program->groups[op->op->group].length == 1)
+    if (c->program->partitions[op->op->partition].length == 1)
         return true;
     if (op->op->kind == SYMM_PROGRAM_PUT)
         return op->op->shift == 0;
@@ -332,8 +332,8 @@ static int compare_channels(const void *left, const void *right)
     const struct check_op *a = *(const struct check_op *const *)left;
     const struct check_op *b = *(const struct check_op *const *)right;
 
-    if (a->op->group != b->op->group)
-        return a->op->group < b->op->group ? -1 : 1;
+    if (a->op->partition != b->op->partition)
+        return a->op->partition < b->op->partition ? -1 : 1;
     if (a->planned->channel != b->planned->channel)
         return a->planned->channel < b->planned->channel ? -1 : 1;
     return a < b ? -1 : a > b;
@@ -359,7 +359,7 @@ static bool fit_channels(struct check *c)
         if (op->planned->channel < 0)
             good = symm__check_refuse(c, "%s is on channel %d", name,
                                       op->planned->channel);
-        else if (before->op->group == op->op->group &&
+        else if (before->op->partition == op->op->partition &&
                  before->planned->channel == op->planned->channel &&
                  before->op->stream != op->op->stream)
             good = symm__check_refuse(
@@ -422,15 +422,15 @@ bool symm__check_fit(struct check *c)
         accesses += (size_t)program->ops[i].buffer_count + 2;
     c->ops = calloc((size_t)c->op_count + 1, sizeof(*c->ops));
     c->accesses = calloc(accesses, sizeof(*c->accesses));
-    c->places = calloc((size_t)program->group_count * (size_t)program->world,
+    c->places = calloc((size_t)program->partition_count * (size_t)program->world,
                        sizeof(*c->places));
     positions = calloc((size_t)c->op_count + 1, sizeof(*positions));
     good = c->ops && c->accesses && c->places && positions;
     if (!good)
         symm__check_nomem(c);
-    for (int g = 0; good && g < program->group_count; g++)
+    for (int g = 0; good && g < program->partition_count; g++)
         for (int k = 0; k < program->world; k++)
-            c->places[g * program->world + program->groups[g].ranks[k]] = k;
+            c->places[g * program->world + program->partitions[g].ranks[k]] = k;
     good = good && fit_ops(c, positions);
     free(positions);
     return good;

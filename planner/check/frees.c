@@ -48,8 +48,8 @@ static bool is_over(const struct check *c, const struct check_life *life, int ow
 {
     for (int i = 0; i < life->last_count; i++) {
         const struct check_chain *chain = &c->chains[life->last[i].chain];
-        const struct check_ranks from =
-            symm__check_related(c, chain->who, chain->group, chain->parameter, owner);
+        const struct check_ranks from = symm__check_related(
+            c, chain->who, chain->partition, chain->parameter, owner);
 
         for (int k = 0; k < from.count; k++)
             if (clock[from.ranks[k] * c->lanes + chain->lane] < life->last[i].at)

@@ -99,7 +99,8 @@ static struct check_chain chain_of(const struct check *c,
     const bool rooted = access->who == CHECK_READERS || access->who == CHECK_ROOT;
 
     return (struct check_chain){.who = access->who,
-                                .group = access->who == CHECK_SELF ? 0 : op->group,
+                                .partition =
+                                    access->who == CHECK_SELF ? 0 : op->partition,
                                 .parameter = access->who == CHECK_SENDER ? op->shift
                                              : rooted                    ? op->root
                                                                          : 0,
@@ -113,7 +114,7 @@ static int find_chain(struct check *c, struct check_chain wanted, int hint)
     for (int i = 0; i < c->chain_count; i++) {
         const int k = (hint + i) % c->chain_count;
         const struct check_chain *chain = &c->chains[k];
-        if (chain->who == wanted.who && chain->group == wanted.group &&
+        if (chain->who == wanted.who && chain->partition == wanted.partition &&
             chain->parameter == wanted.parameter && chain->lane == wanted.lane)
             return k;
     }

@@ -63,10 +63,10 @@ static void come_to(struct play *play, int position, enum check_point point)
 }
 
 /* Everybody learns what anybody in his list knows; or all learn what their root knows. */
-static void meet(struct play *play, int group, int root)
+static void meet(struct play *play, int partition, int root)
 {
     for (int r = 0; r < play->world; r++) {
-        const struct check_ranks list = symm__check_list(play->c, group, r);
+        const struct check_ranks list = symm__check_list(play->c, partition, r);
         if (list.ranks[0] != r)
             continue; /* each list once */
         if (root < 0)
@@ -114,7 +114,7 @@ static bool check_pair(const struct play *play, const struct check_access *a,
     const uint32_t over = symm__check_moment(c, a->op, period, a->to);
     const int lane = symm__check_lane(c, a->op, period);
     const bool same = a->who == CHECK_EVERY && b->who == CHECK_EVERY &&
-                      c->ops[a->op].op->group == c->ops[b->op].op->group;
+                      c->ops[a->op].op->partition == c->ops[b->op].op->partition;
 
     for (int owner = 0; owner < play->world; owner++) {
         const struct check_ranks from = symm__check_accessors(c, a, owner);
@@ -175,9 +175,10 @@ static void begin_life(const struct play *play, const struct check_access *acces
         for (int owner = 0; owner < play->world; owner++) {
             const struct check_ranks to = symm__check_accessors(c, access, owner);
             const struct check_ranks from = symm__check_related(
-                c, chain->who, chain->group, chain->parameter, owner);
+                c, chain->who, chain->partition, chain->parameter, owner);
             if (access->who == CHECK_EVERY && chain->who == CHECK_EVERY &&
-                chain->group == c->ops[access->op].op->group && from.ranks[0] != owner)
+                chain->partition == c->ops[access->op].op->partition &&
+                from.ranks[0] != owner)
                 continue;
             for (int i = 0; i < to.count; i++) {
                 const uint32_t *clock = clock_at(play, play->now, 0, to.ranks[i]);
@@ -242,25 +243,26 @@ static bool find_seats(const struct check *c, struct seats *seats)
 static bool play_collective(struct play *play, const struct seats *seats, int position)
 {
     const struct check_op *op = &play->c->ops[position];
-    const int group = op->op->group;
+    const int partition = op->op->partition;
 
     if (op->entry)
-        meet(play, group, -1);
+        meet(play, partition, -1);
     come_to(play, position, CHECK_PASS);
     if (!begin_accesses(play, seats, position, CHECK_PASS))
         return false;
     if (op->pushed)
-        meet(play, group, op->op->kind == SYMM_PROGRAM_BROADCAST ? op->op->root : -1);
+        meet(play, partition,
+             op->op->kind == SYMM_PROGRAM_BROADCAST ? op->op->root : -1);
     if (op->inside) {
         come_to(play, position, CHECK_READ);
-        meet(play, group, -1);
+        meet(play, partition, -1);
         come_to(play, position, CHECK_MIDDLE);
         if (!begin_accesses(play, seats, position, CHECK_MIDDLE))
             return false;
     }
     come_to(play, position, CHECK_BODY);
     if (op->exit)
-        meet(play, group, -1);
+        meet(play, partition, -1);
     return true;
 }
 
@@ -270,7 +272,7 @@ static void play_wait(struct play *play, const struct check_op *op)
 
     for (int r = 0; r < play->world; r++) {
         const struct check_ranks sender = symm__check_related(
-            play->c, CHECK_SENDER, put->op->group, put->op->shift, r);
+            play->c, CHECK_SENDER, put->op->partition, put->op->shift, r);
         raise(clock_at(play, play->now, 0, r),
               clock_at(play, play->sent[op->put], 0, sender.ranks[0]), play->row);
     }

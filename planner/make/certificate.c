@@ -19,8 +19,8 @@ struct certifier {
 };
 
 static const char *const words[] = {[ACTOR_OWNER] = "owner",
-                                    [ACTOR_GROUP] = "group",
-                                    [ACTOR_ROOT_GROUP] = "readers",
+                                    [ACTOR_PARTITION] = "group",
+                                    [ACTOR_ROOT_PARTITION] = "readers",
                                     [ACTOR_ROOT] = "root",
                                     [ACTOR_SENDER] = "sender"};
 
@@ -46,8 +46,8 @@ static int name_chain(struct certifier *certifier, int index)
         .stream = symm__pool_copy(&certifier->plan->pool, program->streams[stream]),
         .half = chain->lane % order->halves};
     if (relation->who != ACTOR_OWNER)
-        made->group = symm__pool_copy(&certifier->plan->pool,
-                                      program->groups[relation->group].name);
+        made->partition = symm__pool_copy(
+            &certifier->plan->pool, program->partitions[relation->partition].name);
     if (relation->who == ACTOR_SENDER)
         made->shift = relation->parameter;
     else

@@ -104,7 +104,7 @@ static void read_chain(struct json_members *at, void *arg)
     symm__take_name(at, "by", &chain->by);
     symm__take_name(at, "stream", &chain->stream);
     if (json_object_get(at->object, "group"))
-        symm__take_name(at, "group", &chain->group);
+        symm__take_name(at, "group", &chain->partition);
     symm__take_int(at, "half", 0, 1, &chain->half);
     if (json_object_get(at->object, "root"))
         symm__take_int(at, "root", 0, SYMM_PROGRAM_MAX_WORLD - 1, &chain->root);

@@ -143,8 +143,8 @@ static void put_chain(struct json_out *out, const symm_plan_chain *chain)
         strcmp(chain->by, "root") == 0 || strcmp(chain->by, "readers") == 0;
 
     put_name(out, "{\"by\":", chain->by);
-    if (chain->group)
-        put_name(out, ",\"group\":", chain->group);
+    if (chain->partition)
+        put_name(out, ",\"group\":", chain->partition);
     symm__json_put(out, ",\"half\":");
     symm__json_number(out, chain->half);
     if (shifts || roots) {

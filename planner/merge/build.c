@@ -23,11 +23,11 @@ struct build {
     struct merge *merge;
     const struct merge_record *first; /* rank 0's */
     symm_program *program;
-    int *buffers; /* by buffer of the record: the program's; -1: not there */
-    bool *raw;    /* by buffer: as bytes, since calls take it for another dtype */
-    int *groups;  /* by team of rank 0: the program's; -1: none */
-    bool *inside; /* by site: an access that does not begin where the buffer does */
-    int *last;    /* by buffer that is alone: the stream of its ops; -1: none */
+    int *buffers;    /* by buffer of the record: the program's; -1: not there */
+    bool *raw;       /* by buffer: as bytes, since calls take it for another dtype */
+    int *partitions; /* by team of rank 0: the program's; -1: none */
+    bool *inside;    /* by site: an access that does not begin where the buffer does */
+    int *last;       /* by buffer that is alone: the stream of its ops; -1: none */
     int at[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the gap in hand */
     bool flushed[SYMM_PROGRAM_MAX_STREAMS];
     bool begun[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: more than depends came so far */
@@ -76,19 +76,19 @@ bool symm__merge_partition(const struct merge *merge, const char *name, int *ran
     return count == merge->world;
 }
 
-static symm_status add_group(struct build *build, int team)
+static symm_status add_partition(struct build *build, int team)
 {
     const struct merge *merge = build->merge;
     int ranks[SYMM_PROGRAM_MAX_WORLD], lists, length;
 
-    if (build->groups[team] >= 0)
+    if (build->partitions[team] >= 0)
         return SYMM_OK;
     if (!symm__merge_partition(merge, build->first->teams[team].name, ranks, &lists,
                                &length))
         return symm__fail(SYMM_ERR_INVALID, "merge: team '%s' is no partition",
                           build->first->teams[team].name);
-    return symm_program_add_group(build->program, build->first->teams[team].name, lists,
-                                  length, ranks, &build->groups[team]);
+    return symm_program_add_partition(build->program, build->first->teams[team].name,
+                                      lists, length, ranks, &build->partitions[team]);
 }
 
 /* ---- Buffers ----------------------------------------------------------------------- */
@@ -305,8 +305,8 @@ static symm_status add_call(struct build *build, const struct merge_event *event
         return symm_program_add_op(build->program, &op);
     if (!put)
         op.count = elements_of(build, event, in);
-    status = add_group(build, event->team);
-    op.group = build->groups[event->team];
+    status = add_partition(build, event->team);
+    op.partition = build->partitions[event->team];
     if (status == SYMM_OK)
         status = add_whole(build, event, in);
     if (status == SYMM_OK)
@@ -394,7 +394,7 @@ static symm_status add_tables(struct build *build)
         status = add_buffer(build, b);
     }
     for (int t = 1; t < first->team_count; t++)
-        build->groups[t] = -1;
+        build->partitions[t] = -1;
     return status;
 }
 
@@ -471,7 +471,7 @@ symm_status symm__merge_build(struct merge *merge, symm_program **program)
         .buffers = symm__pool_alloc(&merge->pool, buffers, sizeof(int)),
         .raw = symm__pool_alloc(&merge->pool, buffers, sizeof(bool)),
         .last = symm__pool_alloc(&merge->pool, buffers, sizeof(int)),
-        .groups =
+        .partitions =
             symm__pool_alloc(&merge->pool, (size_t)first->team_count + 1, sizeof(int)),
         .late = symm__pool_alloc(&merge->pool, (size_t)first->body.count + 1,
                                  sizeof(struct merge_event *)),
@@ -479,8 +479,8 @@ symm_status symm__merge_build(struct merge *merge, symm_program **program)
                                    sizeof(bool))};
     symm_status status;
 
-    if (!build.buffers || !build.raw || !build.last || !build.groups || !build.inside ||
-        !build.late)
+    if (!build.buffers || !build.raw || !build.last || !build.partitions ||
+        !build.inside || !build.late)
         return symm__merge_nomem();
     status = build_all(&build);
     if (status != SYMM_OK) {

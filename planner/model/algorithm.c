@@ -101,20 +101,20 @@ static void pair_accesses(const symm_program_op *op, symm_algorithm algorithm,
     switch (algorithm) {
     case SYMM_ALGORITHM_ONE_SHOT_PULL:
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
-        in->who = rooted ? ACTOR_ROOT_GROUP : ACTOR_GROUP;
-        out->who = rooted ? ACTOR_ROOT_GROUP : ACTOR_OWNER;
+        in->who = rooted ? ACTOR_ROOT_PARTITION : ACTOR_PARTITION;
+        out->who = rooted ? ACTOR_ROOT_PARTITION : ACTOR_OWNER;
         break;
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
-        in->who = ACTOR_GROUP;
+        in->who = ACTOR_PARTITION;
         in->to = POINT_READ;
         out->from = POINT_MIDDLE;
         break;
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
-        in->who = out->who = ACTOR_GROUP;
+        in->who = out->who = ACTOR_PARTITION;
         break;
     case SYMM_ALGORITHM_COPY_ENGINE:
-        out->who = rooted ? ACTOR_ROOT : ACTOR_GROUP;
+        out->who = rooted ? ACTOR_ROOT : ACTOR_PARTITION;
         break;
     default: /* push, copy_in, engine: both locally, in until every peer has it */
         in->to = out->to = POINT_END;

@@ -24,10 +24,10 @@ enum point {
 /* Which ranks touch the copy of a buffer that a rank owns. */
 enum actor {
     ACTOR_OWNER,
-    ACTOR_GROUP,      /* every rank of the owner's list */
-    ACTOR_ROOT_GROUP, /* every rank of the list if the owner is its root; else the owner */
-    ACTOR_ROOT,       /* the root of the owner's list */
-    ACTOR_SENDER      /* the rank whose put goes to the owner */
+    ACTOR_PARTITION, /* every rank of the owner's list */
+    ACTOR_ROOT_PARTITION, /* every rank of the list if the owner is its root; else the owner */
+    ACTOR_ROOT,           /* the root of the owner's list */
+    ACTOR_SENDER          /* the rank whose put goes to the owner */
 };
 
 struct access {

@@ -56,7 +56,7 @@ static struct symm_cost_call as_cost_call(const symm_program *program,
         .collective = op->kind,
         .data = symm__cost_data(op->kind, op->dtype, op->reduce),
         .in_place = op->out == op->in,
-        .ranks = program->groups[op->group].length,
+        .ranks = program->partitions[op->partition].length,
         .bytes = (double)op->count,
     };
 

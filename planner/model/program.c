@@ -94,10 +94,10 @@ int symm__program_stream(const symm_program *program, const char *name)
     return -1;
 }
 
-int symm__program_group(const symm_program *program, const char *name)
+int symm__program_partition(const symm_program *program, const char *name)
 {
-    for (int i = 0; i < program->group_count; i++)
-        if (strcmp(program->groups[i].name, name) == 0)
+    for (int i = 0; i < program->partition_count; i++)
+        if (strcmp(program->partitions[i].name, name) == 0)
             return i;
     return -1;
 }
@@ -108,10 +108,10 @@ int symm__program_buffer(const symm_program *program, const char *name)
                             name);
 }
 
-int symm_program_group_find(const symm_program_group *group, int rank)
+int symm_program_group_find(const symm_program_partition *partition, int rank)
 {
-    for (int i = 0; group && i < group->lists * group->length; i++)
-        if (group->ranks[i] == rank)
+    for (int i = 0; partition && i < partition->lists * partition->length; i++)
+        if (partition->ranks[i] == rank)
             return i;
     return -1;
 }
@@ -132,22 +132,22 @@ static symm_status check_name(const symm_program *program, const char *path,
 
 /* ---- The head, streams, groups ----------------------------------------------------- */
 
-static symm_status add_group(symm_program *program, const char *name, int lists,
-                             int length, const int *ranks, int *group)
+static symm_status add_partition(symm_program *program, const char *name, int lists,
+                                 int length, const int *ranks, int *partition)
 {
     struct program_private *private = inside(program);
     int *copy = symm__pool_alloc(&private->pool, (size_t)program->world, sizeof(*copy));
     char *text = symm__pool_copy(&private->pool, name);
 
     if (!copy || !text ||
-        !symm__grow((void **)&program->groups, program->group_count,
-                    &private->group_room, sizeof(*program->groups)))
+        !symm__grow((void **)&program->partitions, program->partition_count,
+                    &private->partition_room, sizeof(*program->partitions)))
         return symm__program_nomem(program);
     for (int i = 0; i < program->world; i++)
         copy[i] = ranks ? ranks[i] : i;
-    program->groups[program->group_count] = (symm_program_group){
+    program->partitions[program->partition_count] = (symm_program_partition){
         .name = text, .lists = lists, .length = length, .ranks = copy};
-    *group = program->group_count++;
+    *partition = program->partition_count++;
     private->hashed = false;
     return SYMM_OK;
 }
@@ -157,7 +157,7 @@ symm_status symm_program_create(const char *name, int world, bool loop,
 {
     struct program_private *private;
     symm_status status = SYMM_ERR_NOMEM;
-    int group;
+    int partition;
 
     if (!program)
         return symm__fail_null("symm_program_create", "program");
@@ -177,7 +177,7 @@ symm_status symm_program_create(const char *name, int world, bool loop,
         (symm_program){.size = sizeof(symm_program), .world = world, .loop = loop};
     private->program.name = symm__pool_copy(&private->pool, name);
     if (private->source && private->program.name)
-        status = add_group(&private->program, "world", 1, world, NULL, &group);
+        status = add_partition(&private->program, "world", 1, world, NULL, &partition);
     if (status != SYMM_OK) {
         symm_program_destroy(&private->program);
         return symm__fail(SYMM_ERR_NOMEM, "program %s: memory is exhausted", name);
@@ -195,7 +195,7 @@ void symm_program_destroy(symm_program *program)
     symm__names_free(&inside(program)->waits);
     symm__pool_free(&inside(program)->pool);
     free(program->streams);
-    free(program->groups);
+    free(program->partitions);
     free(program->buffers);
     free(program->ops);
     free(program);
@@ -230,20 +230,21 @@ symm_status symm_program_add_stream(symm_program *program, const char *name,
     return SYMM_OK;
 }
 
-symm_status symm_program_add_group(symm_program *program, const char *name, int lists,
-                                   int length, const int *ranks, int *group)
+symm_status symm_program_add_partition(symm_program *program, const char *name,
+                                       int lists, int length, const int *ranks,
+                                       int *partition)
 {
     bool seen[SYMM_PROGRAM_MAX_WORLD] = {false};
     char path[120], found[40];
     symm_status status;
 
-    if (!program || !ranks || !group)
-        return symm__fail_null("symm_program_add_group", !program ? "program"
-                                                         : !ranks ? "ranks"
-                                                                  : "group");
+    if (!program || !ranks || !partition)
+        return symm__fail_null("symm_program_add_partition", !program ? "program"
+                                                             : !ranks ? "ranks"
+                                                                      : "group");
     snprintf(path, sizeof(path), "groups.%.60s", name ? name : "");
-    status =
-        check_name(program, path, name, name ? symm__program_group(program, name) : -1);
+    status = check_name(program, path, name,
+                        name ? symm__program_partition(program, name) : -1);
     if (status != SYMM_OK)
         return status;
     snprintf(found, sizeof(found), "%d lists of %d ranks", lists, length);
@@ -262,7 +263,7 @@ symm_status symm_program_add_group(symm_program *program, const char *name, int 
                                         program->world - 1);
         seen[ranks[i]] = true;
     }
-    return add_group(program, name, lists, length, ranks, group);
+    return add_partition(program, name, lists, length, ranks, partition);
 }
 
 /* ---- Buffers --------------------------------------------------------------------- */

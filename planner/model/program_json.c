@@ -69,11 +69,12 @@ static symm_status read_lists(struct reading *at, const char *name, const json_t
     return SYMM_OK;
 }
 
-static symm_status read_group(struct reading *at, const char *name, const json_t *lists)
+static symm_status read_partition(struct reading *at, const char *name,
+                                  const json_t *lists)
 {
     const size_t count = json_array_size(lists);
     const size_t length = json_array_size(json_array_get(lists, 0));
-    int ranks[SYMM_PROGRAM_MAX_WORLD], group;
+    int ranks[SYMM_PROGRAM_MAX_WORLD], partition;
     symm_status status;
 
     snprintf(at->members.json.path, sizeof(at->members.json.path), "groups.%.40s",
@@ -90,8 +91,8 @@ static symm_status read_group(struct reading *at, const char *name, const json_t
     status = read_lists(at, name, lists, ranks);
     if (status != SYMM_OK)
         return status;
-    return symm_program_add_group(at->program, name, (int)count, (int)length, ranks,
-                                  &group);
+    return symm_program_add_partition(at->program, name, (int)count, (int)length, ranks,
+                                      &partition);
 }
 
 static int by_name(const void *a, const void *b)
@@ -100,27 +101,27 @@ static int by_name(const void *a, const void *b)
 }
 
 /* In the order of their names, so that the order of members in the file means nothing. */
-static symm_status read_groups(struct reading *at, const json_t *root)
+static symm_status read_partitions(struct reading *at, const json_t *root)
 {
-    const json_t *groups = symm__json_at(&at->members.json, root, "groups");
+    const json_t *partitions = symm__json_at(&at->members.json, root, "groups");
     const char **names;
     size_t count = 0;
     symm_status status = SYMM_OK;
 
-    if (!groups)
+    if (!partitions)
         return SYMM_OK;
-    if (!json_is_object(groups))
-        return symm__json_refuse(&at->members.json, groups,
+    if (!json_is_object(partitions))
+        return symm__json_refuse(&at->members.json, partitions,
                                  "an object of names and lists");
-    names = calloc(json_object_size(groups) + 1, sizeof(*names));
+    names = calloc(json_object_size(partitions) + 1, sizeof(*names));
     if (!names)
         return symm__program_nomem(at->program);
-    for (void *i = json_object_iter((json_t *)(uintptr_t)groups); i;
-         i = json_object_iter_next((json_t *)(uintptr_t)groups, i))
+    for (void *i = json_object_iter((json_t *)(uintptr_t)partitions); i;
+         i = json_object_iter_next((json_t *)(uintptr_t)partitions, i))
         names[count++] = json_object_iter_key(i);
     qsort(names, count, sizeof(*names), by_name);
     for (size_t i = 0; i < count && status == SYMM_OK; i++)
-        status = read_group(at, names[i], json_object_get(groups, names[i]));
+        status = read_partition(at, names[i], json_object_get(partitions, names[i]));
     free(names);
     return status;
 }
@@ -279,7 +280,8 @@ static void read_collective(struct reading *reading)
     op->out = named(reading, "out", "buffer", symm__program_buffer, -1);
     read_reduce(at, op);
     if (op->kind == SYMM_PROGRAM_BROADCAST && json_object_get(at->object, "root"))
-        symm__take_int(at, "root", 0, reading->program->groups[op->group].length - 1,
+        symm__take_int(at, "root", 0,
+                       reading->program->partitions[op->partition].length - 1,
                        &op->root);
     if (json_object_get(at->object, "count")) {
         int64_t count;
@@ -330,7 +332,7 @@ static void read_op(struct json_members *at, void *arg)
         symm__take_text(at, "site", &op->site);
     if (op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind)) {
         symm__take_flag(at, "up_to", &op->up_to);
-        op->group = named(reading, "group", "group", symm__program_group, 0);
+        op->partition = named(reading, "group", "group", symm__program_partition, 0);
         if (op->kind == SYMM_PROGRAM_PUT)
             read_put(reading);
         else
@@ -374,7 +376,7 @@ static symm_status read_lists_in(struct reading *reading, const json_t *root)
 
     at->status = read_streams(reading, root);
     if (at->status == SYMM_OK)
-        at->status = read_groups(reading, root);
+        at->status = read_partitions(reading, root);
     list = symm__take_list(at, root, "buffers", INT32_MAX, &count);
     symm__take_each(at, list, "buffers", read_buffer, reading);
     list = symm__take_list(at, root, "ops", SYMM_PROGRAM_MAX_OPS, &count);

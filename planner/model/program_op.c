@@ -92,7 +92,7 @@ static symm_status take_local(struct adding *at)
 static symm_status take_count(struct adding *at)
 {
     const size_t elements = at->program->buffers[at->op.in].elements;
-    const size_t length = (size_t)at->program->groups[at->op.group].length;
+    const size_t length = (size_t)at->program->partitions[at->op.partition].length;
     const bool split = at->op.kind == SYMM_PROGRAM_REDUCE_SCATTER ||
                        at->op.kind == SYMM_PROGRAM_ALL_TO_ALL;
 
@@ -112,7 +112,7 @@ static symm_status take_out(struct adding *at)
 {
     const symm_program_buffer *in = &at->program->buffers[at->op.in], *out;
     size_t elements = at->op.count;
-    const size_t length = (size_t)at->program->groups[at->op.group].length;
+    const size_t length = (size_t)at->program->partitions[at->op.partition].length;
     bool fits = true;
 
     if (at->op.kind == SYMM_PROGRAM_REDUCE_SCATTER)
@@ -155,7 +155,8 @@ static symm_status take_collective(struct adding *at)
     symm_status status = take_site(at);
 
     if (status == SYMM_OK)
-        status = check_index(at, "group", at->op.group, program->group_count, "group");
+        status = check_index(at, "group", at->op.partition, program->partition_count,
+                             "group");
     if (status == SYMM_OK)
         status = check_index(at, "in", at->op.in, program->buffer_count, "buffer");
     if (status != SYMM_OK)
@@ -170,10 +171,11 @@ static symm_status take_collective(struct adding *at)
                                     "sum avg prod min max");
     if (at->op.kind != SYMM_PROGRAM_BROADCAST)
         at->op.root = 0;
-    if (at->op.root < 0 || at->op.root >= program->groups[at->op.group].length)
-        return symm__program_refuse(
-            program, field(at, "root"), found_number(at, at->op.root),
-            "an integer from 0 to %d", program->groups[at->op.group].length - 1);
+    if (at->op.root < 0 || at->op.root >= program->partitions[at->op.partition].length)
+        return symm__program_refuse(program, field(at, "root"),
+                                    found_number(at, at->op.root),
+                                    "an integer from 0 to %d",
+                                    program->partitions[at->op.partition].length - 1);
     status = take_count(at);
     return status == SYMM_OK ? take_out(at) : status;
 }
@@ -185,7 +187,8 @@ static symm_status take_put(struct adding *at)
     symm_status status = take_site(at);
 
     if (status == SYMM_OK)
-        status = check_index(at, "group", at->op.group, program->group_count, "group");
+        status = check_index(at, "group", at->op.partition, program->partition_count,
+                             "group");
     if (status == SYMM_OK)
         status = check_index(at, "src", at->op.in, program->buffer_count, "buffer");
     if (status == SYMM_OK)
@@ -205,7 +208,7 @@ static symm_status take_put(struct adding *at)
                                     found_number(at, at->op.shift),
                                     "an integer from -%d to %d", SYMM_PROGRAM_MAX_WORLD,
                                     SYMM_PROGRAM_MAX_WORLD);
-    int length = program->groups[at->op.group].length;
+    int length = program->partitions[at->op.partition].length;
     at->op.shift = (at->op.shift % length + length) % length;
     at->op.count = at->op.result = src->bytes;
     at->op.dtype = src->dtype;
@@ -252,7 +255,7 @@ static symm_program_op neutral(const symm_program_op *given)
         op.site = given->site;
     } else {
         op.site = given->site;
-        op.group = given->group;
+        op.partition = given->partition;
         op.in = given->in;
         op.out = given->out;
         op.count = given->count;
@@ -326,7 +329,7 @@ static symm_status find_put(symm_program *program, int index)
     snprintf(found, sizeof(found), "\"%.100s\"", op->site);
     if (op->put < 0)
         return symm__program_refuse(program, path, found, "the site of a put");
-    op->group = program->ops[op->put].group;
+    op->partition = program->ops[op->put].partition;
     op->signal = program->ops[op->put].signal;
     return SYMM_OK;
 }

@@ -16,7 +16,7 @@ struct program_private {
     struct pool pool;     /* names, lists, the order */
     const char *source;   /* in complaints: the file, or "program NAME" */
     struct names buffer_names, sites, waits; /* sites: of collectives and puts */
-    int stream_room, group_room, buffer_room, op_room;
+    int stream_room, partition_room, buffer_room, op_room;
     int puts;    /* added so far */
     bool hashed; /* `hash` is that of the text it was read from */
     uint64_t hash;
@@ -37,7 +37,7 @@ symm_status symm__file_write(const char *path, const char *text,
 
 /* By name, or -1. */
 int symm__program_stream(const symm_program *program, const char *name);
-int symm__program_group(const symm_program *program, const char *name);
+int symm__program_partition(const symm_program *program, const char *name);
 int symm__program_buffer(const symm_program *program, const char *name);
 
 /* Room for one more element of `bytes` bytes in *list; false: memory is exhausted. */

@@ -52,36 +52,36 @@ static void put_buffer(struct json_out *out, const symm_program *program, int in
     symm__json_put(out, "}");
 }
 
-static void put_group(struct json_out *out, const symm_program_group *group)
+static void put_partition(struct json_out *out, const symm_program_partition *partition)
 {
-    symm__json_string(out, group->name);
+    symm__json_string(out, partition->name);
     symm__json_put(out, ":[");
-    for (int i = 0; i < group->lists * group->length; i++) {
-        if (i % group->length == 0)
+    for (int i = 0; i < partition->lists * partition->length; i++) {
+        if (i % partition->length == 0)
             symm__json_put(out, i ? "],[" : "[");
         else
             symm__json_put(out, ",");
-        symm__json_number(out, group->ranks[i]);
+        symm__json_number(out, partition->ranks[i]);
     }
     symm__json_put(out, "]]");
 }
 
 /* World is there anyhow; the others by name, whatever order they were added in. */
-static void put_groups(struct json_out *out, const symm_program *program)
+static void put_partitions(struct json_out *out, const symm_program *program)
 {
-    const symm_program_group *last = NULL;
+    const symm_program_partition *last = NULL;
 
     symm__json_put(out, "\"groups\":{");
-    for (int n = 1; n < program->group_count; n++) {
-        const symm_program_group *next = NULL;
-        for (int i = 1; i < program->group_count; i++) {
-            const symm_program_group *group = &program->groups[i];
-            if ((!last || strcmp(group->name, last->name) > 0) &&
-                (!next || strcmp(group->name, next->name) < 0))
-                next = group;
+    for (int n = 1; n < program->partition_count; n++) {
+        const symm_program_partition *next = NULL;
+        for (int i = 1; i < program->partition_count; i++) {
+            const symm_program_partition *partition = &program->partitions[i];
+            if ((!last || strcmp(partition->name, last->name) > 0) &&
+                (!next || strcmp(partition->name, next->name) < 0))
+                next = partition;
         }
         symm__json_put(out, last ? "," : "");
-        put_group(out, next);
+        put_partition(out, next);
         last = next;
     }
     symm__json_put(out, "}");
@@ -117,7 +117,7 @@ static void put_op(struct json_out *out, const symm_program *program,
     symm__json_put(out, put ? ",\"early_start\":" : "\"early_start\":");
     symm__json_bool(out, op->early_start);
     if (put || collective)
-        put_name(out, ",\"group\":", program->groups[op->group].name);
+        put_name(out, ",\"group\":", program->partitions[op->partition].name);
     if (collective)
         put_name(out, ",\"in\":", program->buffers[op->in].name);
     if (op->kind == SYMM_PROGRAM_DEPEND)
@@ -154,7 +154,7 @@ static void put_program(struct json_out *out, const symm_program *program)
     }
     symm__json_line(out, "],", " ");
     symm__json_put(out, "\"format\":\"symm-program/1\",");
-    put_groups(out, program);
+    put_partitions(out, program);
     symm__json_put(out, ",\"loop\":");
     symm__json_bool(out, program->loop);
     put_name(out, ",\"name\":", program->name);

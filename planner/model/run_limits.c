@@ -14,20 +14,20 @@
 #define TEAM_STREAMS (SYMM_HOST_CHANNELS - 1) /* of a team, beside the first one */
 
 /* Calls on the first stream, the default one, need no channel of their own; nor do waits. */
-static symm_status check_streams(const symm_program *program, int group)
+static symm_status check_streams(const symm_program *program, int partition)
 {
     uint64_t used = 0; /* a bit for each stream */
     char path[80], found[80];
 
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
-        if (op->site && op->kind != SYMM_PROGRAM_WAIT && op->group == group)
+        if (op->site && op->kind != SYMM_PROGRAM_WAIT && op->partition == partition)
             used |= (uint64_t)1 << op->stream;
     }
     const int others = __builtin_popcountll(used & ~(uint64_t)1);
     if (others <= TEAM_STREAMS)
         return SYMM_OK;
-    snprintf(path, sizeof(path), "groups.%.60s", program->groups[group].name);
+    snprintf(path, sizeof(path), "groups.%.60s", program->partitions[partition].name);
     snprintf(found, sizeof(found), "%d streams beside the first that communicate in it",
              others);
     return symm__program_refuse(program, path, found,
@@ -83,7 +83,7 @@ symm_status symm_program_check_run(const symm_program *program)
                                program ? "program->order" : "program");
     for (int s = 0; s < SYMM_SIGNALS; s++)
         last[s] = -1;
-    for (int g = 0; g < program->group_count && status == SYMM_OK; g++)
+    for (int g = 0; g < program->partition_count && status == SYMM_OK; g++)
         status = check_streams(program, g);
     for (int i = 0; i < program->op_count && status == SYMM_OK; i++) {
         if (program->ops[i].kind != SYMM_PROGRAM_PUT)

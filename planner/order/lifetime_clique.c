@@ -21,8 +21,8 @@
 
 struct clique {
     struct lifetimes *lives;
-    int groups;   /* tracks, and one for the buffers that nothing comes before */
-    int **chosen; /* by group: buffers */
+    int partitions; /* tracks, and one for the buffers that nothing comes before */
+    int **chosen;   /* by group: buffers */
     int *chosen_count;
     int64_t *chosen_bytes;
     int64_t *change; /* by seat: what begins there less what is over */
@@ -32,25 +32,25 @@ struct clique {
     int64_t best_bytes;
 };
 
-static int group_count(const struct clique *clique, int group)
+static int partition_count(const struct clique *clique, int partition)
 {
     const struct lifetimes *lives = clique->lives;
 
-    if (group == lives->tracks)
+    if (partition == lives->tracks)
         return lives->count - lives->track_start[lives->tracks];
-    return lives->track_start[group + 1] - lives->track_start[group];
+    return lives->track_start[partition + 1] - lives->track_start[partition];
 }
 
 /* The buffers of a track by seat; behind the tracks, what has none. */
-static const int *group_buffers(const struct clique *clique, int group)
+static const int *group_buffers(const struct clique *clique, int partition)
 {
-    return clique->lives->on_track + clique->lives->track_start[group];
+    return clique->lives->on_track + clique->lives->track_start[partition];
 }
 
-static bool fits_others(const struct clique *clique, int buffer, int group)
+static bool fits_others(const struct clique *clique, int buffer, int partition)
 {
-    for (int g = 0; g < clique->groups; g++)
-        for (int i = 0; g != group && i < clique->chosen_count[g]; i++)
+    for (int g = 0; g < clique->partitions; g++)
+        for (int i = 0; g != partition && i < clique->chosen_count[g]; i++)
             if (!symm__conflict(clique->lives, buffer, clique->chosen[g][i]))
                 return false;
     return true;
@@ -75,7 +75,7 @@ static bool lives_at(const struct lifetimes *lives, int buffer, int track, int s
 static int find_peak(struct clique *clique, int track)
 {
     const struct lifetimes *lives = clique->lives;
-    const int count = group_count(clique, track);
+    const int count = partition_count(clique, track);
     const int *buffers = group_buffers(clique, track);
     int64_t live = 0, most = -1;
     int best = 0;
@@ -104,25 +104,25 @@ static int find_peak(struct clique *clique, int track)
     return best;
 }
 
-static void choose_group(struct clique *clique, int group)
+static void choose_partition(struct clique *clique, int partition)
 {
     const struct lifetimes *lives = clique->lives;
-    const int count = group_count(clique, group);
-    const int *buffers = group_buffers(clique, group);
+    const int count = partition_count(clique, partition);
+    const int *buffers = group_buffers(clique, partition);
     int peak = 0;
 
-    clique->chosen_count[group] = 0;
-    clique->chosen_bytes[group] = 0;
+    clique->chosen_count[partition] = 0;
+    clique->chosen_bytes[partition] = 0;
     for (int i = 0; i < count; i++)
-        clique->fits[i] = fits_others(clique, buffers[i], group);
-    if (group < lives->tracks)
-        peak = find_peak(clique, group);
+        clique->fits[i] = fits_others(clique, buffers[i], partition);
+    if (partition < lives->tracks)
+        peak = find_peak(clique, partition);
     for (int i = 0; i < count; i++) {
-        if (!clique->fits[i] ||
-            (group < lives->tracks && !lives_at(lives, buffers[i], group, peak)))
+        if (!clique->fits[i] || (partition < lives->tracks &&
+                                 !lives_at(lives, buffers[i], partition, peak)))
             continue;
-        clique->chosen[group][clique->chosen_count[group]++] = buffers[i];
-        clique->chosen_bytes[group] += lives->sizes[buffers[i]];
+        clique->chosen[partition][clique->chosen_count[partition]++] = buffers[i];
+        clique->chosen_bytes[partition] += lives->sizes[buffers[i]];
     }
 }
 
@@ -130,13 +130,13 @@ static void keep_best(struct clique *clique)
 {
     int64_t bytes = 0;
 
-    for (int g = 0; g < clique->groups; g++)
+    for (int g = 0; g < clique->partitions; g++)
         bytes += clique->chosen_bytes[g];
     if (bytes <= clique->best_bytes)
         return;
     clique->best_bytes = bytes;
     clique->best_count = 0;
-    for (int g = 0; g < clique->groups; g++)
+    for (int g = 0; g < clique->partitions; g++)
         for (int i = 0; i < clique->chosen_count[g]; i++)
             clique->best[clique->best_count++] = clique->chosen[g][i];
 }
@@ -145,12 +145,12 @@ static void climb(struct clique *clique, int start)
 {
     int64_t before;
 
-    memset(clique->chosen_count, 0, (size_t)clique->groups * sizeof(int));
-    memset(clique->chosen_bytes, 0, (size_t)clique->groups * sizeof(int64_t));
+    memset(clique->chosen_count, 0, (size_t)clique->partitions * sizeof(int));
+    memset(clique->chosen_bytes, 0, (size_t)clique->partitions * sizeof(int64_t));
     for (int sweep = 0; sweep < MAX_SWEEPS; sweep++) {
         before = clique->best_bytes;
-        for (int g = 0; g < clique->groups; g++) {
-            choose_group(clique, (start + g) % clique->groups);
+        for (int g = 0; g < clique->partitions; g++) {
+            choose_partition(clique, (start + g) % clique->partitions);
             keep_best(clique);
         }
         if (clique->best_bytes == before && sweep > 0)
@@ -298,18 +298,18 @@ static bool prepare(struct clique *clique)
     for (int b = 0; b < lives->count; b++)
         if (lives->track[b] < 0)
             lives->on_track[at++] = b;
-    clique->groups = lives->tracks + 1;
-    clique->chosen = calloc((size_t)clique->groups, sizeof(*clique->chosen));
-    clique->chosen_count = calloc((size_t)clique->groups, sizeof(int));
-    clique->chosen_bytes = calloc((size_t)clique->groups, sizeof(int64_t));
+    clique->partitions = lives->tracks + 1;
+    clique->chosen = calloc((size_t)clique->partitions, sizeof(*clique->chosen));
+    clique->chosen_count = calloc((size_t)clique->partitions, sizeof(int));
+    clique->chosen_bytes = calloc((size_t)clique->partitions, sizeof(int64_t));
     clique->change = calloc(count + 1, sizeof(int64_t));
     clique->fits = calloc(count, sizeof(bool));
     clique->best = symm__pool_alloc(&lives->pool, count, sizeof(int));
     if (!clique->chosen || !clique->chosen_count || !clique->chosen_bytes ||
         !clique->change || !clique->fits || !clique->best)
         return false;
-    for (int g = 0; g < clique->groups; g++) {
-        clique->chosen[g] = calloc((size_t)group_count(clique, g) + 1, sizeof(int));
+    for (int g = 0; g < clique->partitions; g++) {
+        clique->chosen[g] = calloc((size_t)partition_count(clique, g) + 1, sizeof(int));
         if (!clique->chosen[g])
             return false;
     }
@@ -321,12 +321,12 @@ symm_status symm__lifetimes_clique(struct lifetimes *lives)
     struct clique clique = {.lives = lives};
     bool good = prepare(&clique);
 
-    for (int s = 0; good && s < clique.groups && s < MAX_STARTS; s++)
+    for (int s = 0; good && s < clique.partitions && s < MAX_STARTS; s++)
         climb(&clique, s);
     good = good && augment(&clique);
     if (good && lives->count <= EXACT_COUNT)
         good = try_all_sets(&clique);
-    for (int g = 0; clique.chosen && g < clique.groups; g++)
+    for (int g = 0; clique.chosen && g < clique.partitions; g++)
         free(clique.chosen[g]);
     free(clique.chosen);
     free(clique.chosen_count);

@@ -138,7 +138,7 @@ static int relation_of(const struct order *order, const struct access *access)
 {
     const symm_program_op *op = &order->program->ops[access->op];
 
-    return symm__pairs_relation(&order->pairs, access->who, op->group,
+    return symm__pairs_relation(&order->pairs, access->who, op->partition,
                                 access->who == ACTOR_SENDER ? op->shift : op->root);
 }
 

@@ -16,53 +16,55 @@ static const int *members(const struct pairs *pairs, const struct relation *rela
                           int owner, int *count)
 {
     const symm_program *program = pairs->program;
-    const symm_program_group *group = &program->groups[relation->group];
-    const int at = relation->group * program->world + owner;
+    const symm_program_partition *partition = &program->partitions[relation->partition];
+    const int at = relation->partition * program->world + owner;
     const int place = pairs->place_of[at];
-    const int *list = group->ranks + pairs->list_of[at] * group->length;
+    const int *list = partition->ranks + pairs->list_of[at] * partition->length;
 
     *count = 1;
     switch (relation->who) {
-    case ACTOR_ROOT_GROUP:
+    case ACTOR_ROOT_PARTITION:
         if (place != relation->parameter)
             return list + place;
-        *count = group->length;
+        *count = partition->length;
         return list;
-    case ACTOR_GROUP:
-        *count = group->length;
+    case ACTOR_PARTITION:
+        *count = partition->length;
         return list;
     case ACTOR_ROOT:
         return list + relation->parameter;
     case ACTOR_SENDER:
-        return list + (place - relation->parameter + group->length) % group->length;
+        return list +
+               (place - relation->parameter + partition->length) % partition->length;
     default:
         return list + place;
     }
 }
 
-int symm__pairs_relation(const struct pairs *pairs, enum actor who, int group,
+int symm__pairs_relation(const struct pairs *pairs, enum actor who, int partition,
                          int parameter)
 {
     for (int i = 0; i < pairs->relation_count; i++) {
         const struct relation *relation = &pairs->relations[i];
-        if (relation->who == who && (who == ACTOR_OWNER || relation->group == group) &&
-            (who == ACTOR_OWNER || who == ACTOR_GROUP ||
+        if (relation->who == who &&
+            (who == ACTOR_OWNER || relation->partition == partition) &&
+            (who == ACTOR_OWNER || who == ACTOR_PARTITION ||
              relation->parameter == parameter))
             return i;
     }
     return -1;
 }
 
-static bool add_relation(struct pairs *pairs, int *room, enum actor who, int group,
+static bool add_relation(struct pairs *pairs, int *room, enum actor who, int partition,
                          int parameter)
 {
-    if (symm__pairs_relation(pairs, who, group, parameter) >= 0)
+    if (symm__pairs_relation(pairs, who, partition, parameter) >= 0)
         return true;
     if (!symm__grow((void **)&pairs->relations, pairs->relation_count, room,
                     sizeof(*pairs->relations)))
         return false;
     pairs->relations[pairs->relation_count++] =
-        (struct relation){who, group, who == ACTOR_GROUP ? 0 : parameter};
+        (struct relation){who, partition, who == ACTOR_PARTITION ? 0 : parameter};
     return true;
 }
 
@@ -76,12 +78,13 @@ static bool list_relations(struct pairs *pairs)
         const symm_program_op *op = &program->ops[i];
         if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
             continue;
-        good = add_relation(pairs, &room, ACTOR_GROUP, op->group, 0);
+        good = add_relation(pairs, &room, ACTOR_PARTITION, op->partition, 0);
         if (good && op->kind == SYMM_PROGRAM_PUT)
-            good = add_relation(pairs, &room, ACTOR_SENDER, op->group, op->shift);
+            good = add_relation(pairs, &room, ACTOR_SENDER, op->partition, op->shift);
         if (good && op->kind == SYMM_PROGRAM_BROADCAST)
-            good = add_relation(pairs, &room, ACTOR_ROOT, op->group, op->root) &&
-                   add_relation(pairs, &room, ACTOR_ROOT_GROUP, op->group, op->root);
+            good = add_relation(pairs, &room, ACTOR_ROOT, op->partition, op->root) &&
+                   add_relation(pairs, &room, ACTOR_ROOT_PARTITION, op->partition,
+                                op->root);
     }
     return good;
 }
@@ -89,18 +92,18 @@ static bool list_relations(struct pairs *pairs)
 static bool find_places(struct pairs *pairs)
 {
     const symm_program *program = pairs->program;
-    const size_t places = (size_t)program->group_count * (size_t)program->world;
+    const size_t places = (size_t)program->partition_count * (size_t)program->world;
 
     pairs->list_of = symm__pool_alloc(&pairs->pool, places, sizeof(int));
     pairs->place_of = symm__pool_alloc(&pairs->pool, places, sizeof(int));
     if (!pairs->list_of || !pairs->place_of)
         return false;
-    for (int g = 0; g < program->group_count; g++) {
-        const symm_program_group *group = &program->groups[g];
+    for (int g = 0; g < program->partition_count; g++) {
+        const symm_program_partition *partition = &program->partitions[g];
         for (int i = 0; i < program->world; i++) {
-            int at = g * program->world + group->ranks[i];
-            pairs->list_of[at] = i / group->length;
-            pairs->place_of[at] = i % group->length;
+            int at = g * program->world + partition->ranks[i];
+            pairs->list_of[at] = i / partition->length;
+            pairs->place_of[at] = i % partition->length;
         }
     }
     return true;
@@ -143,13 +146,13 @@ static void sign_relation(const struct pairs *pairs, int index, struct signature
         const int *list = members(pairs, relation, r, &count);
         for (int s = 0; s < world; s++) {
             uint64_t sum = 0;
-            if (relation->who == ACTOR_GROUP && r != list[0])
+            if (relation->who == ACTOR_PARTITION && r != list[0])
                 continue;
             for (int i = 0; i < count; i++)
                 sum += mix((uint64_t)pairs->class_of[list[i] * world + s]);
             sum = mix(sum + (uint64_t)index);
-            for (int i = 0; i < (relation->who == ACTOR_GROUP ? count : 1); i++) {
-                int at = relation->who == ACTOR_GROUP ? list[i] : r;
+            for (int i = 0; i < (relation->who == ACTOR_PARTITION ? count : 1); i++) {
+                int at = relation->who == ACTOR_PARTITION ? list[i] : r;
                 signs[at * world + s].hash = mix(signs[at * world + s].hash ^ sum);
             }
         }
@@ -166,7 +169,7 @@ static int refine(struct pairs *pairs, struct signature *signs, int *renamed)
         signs[p] = (struct signature){mix((uint64_t)pairs->class_of[p]), p};
     for (int i = 0; i < pairs->relation_count; i++)
         if (pairs->relations[i].who != ACTOR_OWNER &&
-            pairs->relations[i].who != ACTOR_ROOT_GROUP)
+            pairs->relations[i].who != ACTOR_ROOT_PARTITION)
             sign_relation(pairs, i, signs);
     qsort(signs, (size_t)total, sizeof(*signs), compare_signatures);
     for (int i = 0; i < total; i++) {
@@ -243,7 +246,7 @@ static bool list_steps(struct pairs *pairs, bool *set, int *first)
     for (int p = world * world - 1; p >= 0; p--)
         first[pairs->class_of[p]] = p;
     for (int i = 0; i < pairs->relation_count && good; i++) {
-        if (pairs->relations[i].who == ACTOR_ROOT_GROUP)
+        if (pairs->relations[i].who == ACTOR_ROOT_PARTITION)
             continue; /* nothing is learnt along it */
         for (int c = 0; c < pairs->count && good; c++) {
             int count, r = first[c] / world, s = first[c] % world;
@@ -262,7 +265,8 @@ static bool list_steps(struct pairs *pairs, bool *set, int *first)
 static bool list_meet(struct pairs *pairs, bool *set, int actors, int known)
 {
     const int world = pairs->program->world;
-    const bool again = pairs->relations[actors].who == ACTOR_GROUP && actors == known;
+    const bool again =
+        pairs->relations[actors].who == ACTOR_PARTITION && actors == known;
 
     for (int o = 0; o < world; o++) {
         int count, others;

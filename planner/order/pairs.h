@@ -17,7 +17,7 @@
 /* For a rank that owns a copy of a buffer: the ranks that touch this copy. */
 struct relation {
     enum actor who;
-    int group;     /* 0 for ACTOR_OWNER */
+    int partition; /* 0 for ACTOR_OWNER */
     int parameter; /* the root, or the shift of a put; else 0 */
 };
 
@@ -47,7 +47,7 @@ symm_status symm__pairs_init(struct pairs *pairs,
 void symm__pairs_finish(struct pairs *pairs);
 
 /* The index of a relation, which is one that an op of the program can have; or -1. */
-int symm__pairs_relation(const struct pairs *pairs, enum actor who, int group,
+int symm__pairs_relation(const struct pairs *pairs, enum actor who, int partition,
                          int parameter);
 
 #endif

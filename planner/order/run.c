@@ -77,11 +77,11 @@ static void learn(struct run *run, const uint32_t *from, int relation)
 /* A barrier over the lists of the op's group. */
 static void meet(struct run *run, int op)
 {
-    const int group = run->program->ops[op].group;
+    const int partition = run->program->ops[op].partition;
 
     copy(run, run->old, run->now);
     learn(run, run->old,
-          symm__pairs_relation(&run->order->pairs, ACTOR_GROUP, group, 0));
+          symm__pairs_relation(&run->order->pairs, ACTOR_PARTITION, partition, 0));
 }
 
 /* ---- Checks ---------------------------------------------------------------------- */
@@ -289,9 +289,9 @@ static void play_wait(struct run *run, int op)
     const int from = run->program->ops[op].put;
     const symm_program_op *put = &run->program->ops[from];
 
-    learn(
-        run, run->sent[from],
-        symm__pairs_relation(&run->order->pairs, ACTOR_SENDER, put->group, put->shift));
+    learn(run, run->sent[from],
+          symm__pairs_relation(&run->order->pairs, ACTOR_SENDER, put->partition,
+                               put->shift));
 }
 
 /* All later ops wait, also one that starts before the last op of its stream is over. */
@@ -320,7 +320,7 @@ static void push_data(struct run *run, int op)
     }
     copy(run, run->old, run->now);
     learn(run, run->old,
-          symm__pairs_relation(&run->order->pairs, ACTOR_ROOT, the_op->group,
+          symm__pairs_relation(&run->order->pairs, ACTOR_ROOT, the_op->partition,
                                the_op->root));
 }
 

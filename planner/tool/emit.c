@@ -121,7 +121,7 @@ static void put_constants(struct emit *emit)
     put(emit, "#define @_PLAN_HASH UINT64_C(0x%016" PRIx64 ")\n", emit->plan_hash);
     put(emit, "#define @_WORLD %d\n", plan->world);
     put(emit, "#define @_LOOP %d\n", plan->loop);
-    put(emit, "#define @_GROUPS %d\n", emit->program->group_count);
+    put(emit, "#define @_GROUPS %d\n", emit->program->partition_count);
     put(emit, "#define @_BUFFERS %d\n", plan->buffer_count);
     put(emit, "#define @_OPS %d\n", plan->op_count);
     put(emit, "#define @_ARENA_BYTES ((size_t)%zu)\n\n", plan->arena_bytes);
@@ -142,8 +142,8 @@ static void put_index(struct emit *emit, const char *start, const char *name, in
 static void put_indices(struct emit *emit)
 {
     put(emit, "\n/* Indices. */\nenum {\n");
-    for (int g = 0; g < emit->program->group_count; g++)
-        put_index(emit, "    $_group_", emit->program->groups[g].name, g);
+    for (int g = 0; g < emit->program->partition_count; g++)
+        put_index(emit, "    $_group_", emit->program->partitions[g].name, g);
     for (int s = 0; s < emit->program->stream_count; s++)
         put_index(emit, "    $_stream_", emit->program->streams[s], s);
     for (int b = 0; b < emit->plan->buffer_count; b++)
@@ -261,13 +261,13 @@ static void put_places(struct emit *emit)
     const symm_program *program = emit->program;
 
     put(emit, "\nstatic const int $_places[@_GROUPS][@_WORLD][2] = {\n");
-    for (int g = 0; g < program->group_count; g++) {
-        const symm_program_group *group = &program->groups[g];
+    for (int g = 0; g < program->partition_count; g++) {
+        const symm_program_partition *partition = &program->partitions[g];
 
         for (int r = 0; r < program->world; r++) {
-            const int at = symm_program_group_find(group, r);
-            put(emit, "%s{%d, %d}", r ? ", " : "    {", at / group->length,
-                at % group->length);
+            const int at = symm_program_group_find(partition, r);
+            put(emit, "%s{%d, %d}", r ? ", " : "    {", at / partition->length,
+                at % partition->length);
         }
         put(emit, "},\n");
     }

@@ -37,7 +37,7 @@ static void check_constants(const symm_program *program, const symm_plan *plan)
     expect(plan->world == CONSTANT(_WORLD), "WORLD", 0);
     expect(plan->loop == CONSTANT(_LOOP), "LOOP", 0);
     expect(plan->arena_bytes == CONSTANT(_ARENA_BYTES), "ARENA_BYTES", 0);
-    expect(program->group_count == CONSTANT(_GROUPS), "GROUPS", 0);
+    expect(program->partition_count == CONSTANT(_GROUPS), "GROUPS", 0);
     expect(plan->buffer_count == CONSTANT(_BUFFERS), "BUFFERS", 0);
     expect(plan->op_count == CONSTANT(_OPS), "OPS", 0);
 }
@@ -73,12 +73,12 @@ static void check_buffers(const symm_program *program, const symm_plan *plan,
 
 static void check_teams(const symm_program *program, const struct PLAN *made, int rank)
 {
-    for (int g = 0; g < program->group_count; g++) {
-        const symm_program_group *group = &program->groups[g];
+    for (int g = 0; g < program->partition_count; g++) {
+        const symm_program_partition *partition = &program->partitions[g];
 
-        expect(symm_team_size(made->teams[g]) == group->length, "team size", g);
+        expect(symm_team_size(made->teams[g]) == partition->length, "team size", g);
         expect(symm_team_rank(made->teams[g]) ==
-                   symm_program_group_find(group, rank) % group->length,
+                   symm_program_group_find(partition, rank) % partition->length,
                "team rank", g);
     }
 }
