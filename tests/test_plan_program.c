@@ -306,7 +306,7 @@ static void test_build(void **state)
     assert_int_equal(program->ops[3].partition, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(program->order[i], i);
-    assert_int_equal(program->buffers[1].dims, 1);
+    assert_int_equal(program->buffers[1].ndim, 1);
     assert_int_equal(program->buffers[1].shape[0], 500);
     assert_int_equal(program->buffers[1].stride[0], 1);
     assert_int_equal(symm_program_group_find(&program->partitions[1], 2), 1);

@@ -89,7 +89,7 @@ static int make_buffers(struct perf_stage *stage)
     for (int b = 0; b < program->buffer_count; b++) {
         const symm_program_buffer *buffer = &program->buffers[b];
         status =
-            symm_empty_strided_p2p(world, buffer->dims, buffer->shape, buffer->stride,
+            symm_empty_strided_p2p(world, buffer->ndim, buffer->shape, buffer->stride,
                                    buffer->dtype, buffer->alloc_id, &stage->buffers[b]);
         if (status != SYMM_OK) {
             int result = perf_job_failed(stage->job, status, buffer->name);

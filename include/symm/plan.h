@@ -23,7 +23,7 @@ extern "C" {
 
 #define SYMM_PROGRAM_MAX_WORLD   256
 #define SYMM_PROGRAM_MAX_STREAMS 64
-#define SYMM_PROGRAM_MAX_DIMS    16
+#define SYMM_PROGRAM_MAX_NDIM    16
 #define SYMM_PROGRAM_MAX_OPS     1000000
 #define SYMM_PLAN_ALIGNMENT      256 /* of offsets, bytes */
 
@@ -62,8 +62,8 @@ typedef struct symm_program_buffer {
     const char *name;
     symm_dtype dtype; /* uint8 if raw */
     bool raw;         /* only `bytes` was given: fits any dtype */
-    int dims;         /* raw: 1, its bytes */
-    int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS]; /* elements */
+    int ndim;         /* raw: 1, its bytes */
+    int64_t shape[SYMM_PROGRAM_MAX_NDIM], stride[SYMM_PROGRAM_MAX_NDIM]; /* elements */
     size_t bytes;      /* of the extent */
     size_t elements;   /* of the extent */
     uint64_t alloc_id; /* by which the program asks for it; default: 1 + its index */
@@ -126,7 +126,7 @@ SYMM_API symm_status symm_program_add_partition(symm_program *program, const cha
                                                 int *partition) SYMM_MUST_CHECK;
 /* shape and stride in elements, strides >= 0; stride NULL: contiguous, last one fastest. */
 SYMM_API symm_status symm_program_add_buffer(symm_program *program, const char *name,
-                                             symm_dtype dtype, int dims,
+                                             symm_dtype dtype, int ndim,
                                              const int64_t *shape,
                                              const int64_t *stride,
                                              int *buffer) SYMM_MUST_CHECK;

@@ -108,7 +108,7 @@ static symm_status add_buffer(struct build *build, int index)
         status = symm_program_add_bytes(build->program, name, buffer->bytes, &made);
     else
         status =
-            symm_program_add_buffer(build->program, name, buffer->dtype, buffer->dims,
+            symm_program_add_buffer(build->program, name, buffer->dtype, buffer->ndim,
                                     buffer->shape, buffer->stride, &made);
     if (status == SYMM_OK)
         status = symm_program_set_alloc_id(build->program, made, buffer->alloc_id);

@@ -98,7 +98,7 @@ static symm_status read_all(struct merge *merge, const char *const *paths, int c
 
 static bool buffers_equal(const struct merge_buffer *a, const struct merge_buffer *b)
 {
-    return a->alloc_id == b->alloc_id && a->dtype == b->dtype && a->dims == b->dims &&
+    return a->alloc_id == b->alloc_id && a->dtype == b->dtype && a->ndim == b->ndim &&
            a->bytes == b->bytes && a->varies == b->varies &&
            memcmp(a->shape, b->shape, sizeof(a->shape)) == 0 &&
            memcmp(a->stride, b->stride, sizeof(a->stride)) == 0;

@@ -36,8 +36,8 @@ struct merge_events {
 struct merge_buffer {
     uint64_t alloc_id;
     symm_dtype dtype;
-    int team, dims;
-    int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS];
+    int team, ndim;
+    int64_t shape[SYMM_PROGRAM_MAX_NDIM], stride[SYMM_PROGRAM_MAX_NDIM];
     size_t bytes;
     bool described, varies, reached;
 };

@@ -74,12 +74,12 @@ static void read_buffer(struct json_members *at, void *arg)
     symm__take_flag(at, "described", &buffer->described);
     symm__take_flag(at, "varies", &buffer->varies);
     symm__take_flag(at, "reached", &buffer->reached);
-    buffer->dims = (int)json_array_size(shape);
-    if (buffer->dims > SYMM_PROGRAM_MAX_DIMS ||
-        json_array_size(stride) != (size_t)buffer->dims)
+    buffer->ndim = (int)json_array_size(shape);
+    if (buffer->ndim > SYMM_PROGRAM_MAX_NDIM ||
+        json_array_size(stride) != (size_t)buffer->ndim)
         symm__member_refuse(at, symm__member(at, "shape"),
                             "as many sizes as strides, at most 16");
-    for (int d = 0; d < buffer->dims && at->status == SYMM_OK; d++) {
+    for (int d = 0; d < buffer->ndim && at->status == SYMM_OK; d++) {
         buffer->shape[d] = element(at, shape, "shape", d, 0, INT64_MAX);
         buffer->stride[d] = element(at, stride, "stride", d, 0, INT64_MAX);
     }

@@ -273,7 +273,7 @@ static bool compute_extent(symm_program_buffer *buffer)
 {
     int64_t last = 0, span;
 
-    for (int i = 0; i < buffer->dims; i++) {
+    for (int i = 0; i < buffer->ndim; i++) {
         if (__builtin_mul_overflow(buffer->shape[i] - 1, buffer->stride[i], &span) ||
             __builtin_add_overflow(last, span, &last))
             return false;
@@ -290,7 +290,7 @@ static bool fill_strides(symm_program_buffer *buffer, const int64_t *stride)
 {
     int64_t dense = 1;
 
-    for (int i = buffer->dims - 1; i >= 0; i--) {
+    for (int i = buffer->ndim - 1; i >= 0; i--) {
         buffer->stride[i] = stride ? stride[i] : dense;
         if (!stride && __builtin_mul_overflow(dense, buffer->shape[i], &dense))
             return false;
@@ -330,13 +330,13 @@ static symm_status append_buffer(symm_program *program, const char *name,
 }
 
 symm_status symm_program_add_buffer(symm_program *program, const char *name,
-                                    symm_dtype dtype, int dims, const int64_t *shape,
+                                    symm_dtype dtype, int ndim, const int64_t *shape,
                                     const int64_t *stride, int *buffer)
 {
-    symm_program_buffer made = {.dtype = dtype, .dims = dims};
+    symm_program_buffer made = {.dtype = dtype, .ndim = ndim};
     char path[60], found[40];
 
-    if (!program || !buffer || (dims > 0 && !shape))
+    if (!program || !buffer || (ndim > 0 && !shape))
         return symm__fail_null("symm_program_add_buffer", !program  ? "program"
                                                           : !buffer ? "buffer"
                                                                     : "shape");
@@ -344,11 +344,11 @@ symm_status symm_program_add_buffer(symm_program *program, const char *name,
     snprintf(found, sizeof(found), "%d", (int)dtype);
     if (symm_dtype_size(dtype) == 0)
         return symm__program_refuse(program, path, found, "a dtype of symm.h");
-    snprintf(found, sizeof(found), "%d sizes", dims);
-    if (dims < 0 || dims > SYMM_PROGRAM_MAX_DIMS)
+    snprintf(found, sizeof(found), "%d sizes", ndim);
+    if (ndim < 0 || ndim > SYMM_PROGRAM_MAX_NDIM)
         return symm__program_refuse(program, path, found, "0 to %d",
-                                    SYMM_PROGRAM_MAX_DIMS);
-    for (int i = 0; i < dims; i++) {
+                                    SYMM_PROGRAM_MAX_NDIM);
+    for (int i = 0; i < ndim; i++) {
         snprintf(path, sizeof(path), "buffers[%d].shape[%d]", program->buffer_count, i);
         snprintf(found, sizeof(found), "%lld", (long long)shape[i]);
         if (shape[i] < 1)
@@ -373,7 +373,7 @@ symm_status symm_program_add_bytes(symm_program *program, const char *name,
 {
     symm_program_buffer made = {.dtype = SYMM_UINT8,
                                 .raw = true,
-                                .dims = 1,
+                                .ndim = 1,
                                 .shape = {(int64_t)bytes},
                                 .stride = {1},
                                 .bytes = bytes,

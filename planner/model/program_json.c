@@ -141,25 +141,25 @@ static void read_dims(struct json_members *at, const char *name, const json_t *l
 static void read_shape(struct reading *reading, const char *name, symm_dtype dtype)
 {
     struct json_members *at = &reading->members;
-    int64_t shape[SYMM_PROGRAM_MAX_DIMS], stride[SYMM_PROGRAM_MAX_DIMS];
+    int64_t shape[SYMM_PROGRAM_MAX_NDIM], stride[SYMM_PROGRAM_MAX_NDIM];
     const json_t *sizes = symm__member(at, "shape"), *steps;
-    const size_t dims = json_array_size(sizes);
+    const size_t ndim = json_array_size(sizes);
     int buffer;
 
     if (at->status == SYMM_OK &&
-        (!json_is_array(sizes) || dims > SYMM_PROGRAM_MAX_DIMS))
+        (!json_is_array(sizes) || ndim > SYMM_PROGRAM_MAX_NDIM))
         at->status =
             symm__json_refuse(&at->json, sizes, "a list of 0 to %d sizes, or \"bytes\"",
-                              SYMM_PROGRAM_MAX_DIMS);
+                              SYMM_PROGRAM_MAX_NDIM);
     read_dims(at, "shape", sizes, 1, shape);
     steps = symm__member(at, "stride");
     if (at->status == SYMM_OK && steps &&
-        (!json_is_array(steps) || json_array_size(steps) != dims))
+        (!json_is_array(steps) || json_array_size(steps) != ndim))
         at->status = symm__json_refuse(&at->json, steps,
-                                       "a list as long as the shape, %zu", dims);
+                                       "a list as long as the shape, %zu", ndim);
     read_dims(at, "stride", steps, 0, stride);
     if (at->status == SYMM_OK)
-        at->status = symm_program_add_buffer(reading->program, name, dtype, (int)dims,
+        at->status = symm_program_add_buffer(reading->program, name, dtype, (int)ndim,
                                              shape, steps ? stride : NULL, &buffer);
 }
 

@@ -46,8 +46,8 @@ static void put_buffer(struct json_out *out, const symm_program *program, int in
     } else {
         put_name(out, "\"dtype\":", symm_dtype_name(buffer->dtype));
         put_name(out, ",\"name\":", buffer->name);
-        put_dims(out, ",\"shape\":", buffer->shape, buffer->dims);
-        put_dims(out, ",\"stride\":", buffer->stride, buffer->dims);
+        put_dims(out, ",\"shape\":", buffer->shape, buffer->ndim);
+        put_dims(out, ",\"stride\":", buffer->stride, buffer->ndim);
     }
     symm__json_put(out, "}");
 }

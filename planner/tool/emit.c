@@ -238,8 +238,8 @@ static void put_layouts(struct emit *emit)
     int most = 1;
 
     for (int b = 0; b < program->buffer_count; b++)
-        if (program->buffers[b].dims > most)
-            most = program->buffers[b].dims;
+        if (program->buffers[b].ndim > most)
+            most = program->buffers[b].ndim;
     put(emit,
         "\nstatic const struct {\n    symm_dtype dtype;\n    int ndim;\n"
         "    int64_t shape[%d], stride[%d];\n} $_layouts[] = {\n",
@@ -247,9 +247,9 @@ static void put_layouts(struct emit *emit)
     for (int b = 0; b < program->buffer_count; b++) {
         const symm_program_buffer *buffer = &program->buffers[b];
 
-        put(emit, "    {%s, %d", dtypes[buffer->dtype], buffer->dims);
-        put_dims(emit, buffer->shape, buffer->dims);
-        put_dims(emit, buffer->stride, buffer->dims);
+        put(emit, "    {%s, %d", dtypes[buffer->dtype], buffer->ndim);
+        put_dims(emit, buffer->shape, buffer->ndim);
+        put_dims(emit, buffer->stride, buffer->ndim);
         put(emit, "},\n");
     }
     put(emit, "    {SYMM_UINT8, 0, {0}, {0}}};\n");
