@@ -70,9 +70,9 @@ static int check_ring(symm_team *team)
     int next = (me + 1) % n, last = (me + n - 1) % n;
     const size_t count = 300001;
     int *data = calloc(2 * count, sizeof(*data));
-    symm_p2p ops[2] = {
-        {.size = sizeof(symm_p2p), .ptr = data, .count = count, .dtype = SYMM_INT32},
-        {.size = sizeof(symm_p2p), .ptr = data + count, .count = count}};
+    symm_p2p_op ops[2] = {
+        {.size = sizeof(symm_p2p_op), .ptr = data, .count = count, .dtype = SYMM_INT32},
+        {.size = sizeof(symm_p2p_op), .ptr = data + count, .count = count}};
     CHECK(data != NULL);
     for (int k = 0; k < 4 && n > 1; k++) {
         int send = k % 2;

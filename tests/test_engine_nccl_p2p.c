@@ -66,21 +66,21 @@ static int chain(struct engine_stage *s, symm_call *call)
 /* Two messages each way between all pairs, the own rank too, shuffled on each rank. */
 static int shuffled(struct engine_stage *s, symm_call *call, uint64_t seed)
 {
-    symm_p2p ops[4 * HARNESS_MAX_RANKS];
+    symm_p2p_op ops[4 * HARNESS_MAX_RANKS];
     int count = 0, turn[2][HARNESS_MAX_RANKS] = {{0}};
     symm_work *work = NULL;
     uint64_t state = seed * 77 + (uint64_t)s->rank;
 
     for (int p = 0; p < s->n; p++)
         for (int k = 0; k < 4; k++)
-            ops[count++] = (symm_p2p){.size = sizeof(ops[0]),
-                                      .receives = k & 1,
-                                      .count = BLOCK,
-                                      .dtype = SYMM_INT32,
-                                      .peer = p};
+            ops[count++] = (symm_p2p_op){.size = sizeof(ops[0]),
+                                         .receives = k & 1,
+                                         .count = BLOCK,
+                                         .dtype = SYMM_INT32,
+                                         .peer = p};
     for (int i = count - 1; i > 0; i--) {
         int j = (int)(harness_random(&state) % (uint64_t)(i + 1));
-        symm_p2p other = ops[i];
+        symm_p2p_op other = ops[i];
 
         ops[i] = ops[j];
         ops[j] = other;
@@ -107,15 +107,15 @@ static int shuffled(struct engine_stage *s, symm_call *call, uint64_t seed)
 /* Two sends of one batch meet two receives in their order. */
 static int batch_and_calls(struct engine_stage *s, const symm_call *call)
 {
-    symm_p2p ops[2];
+    symm_p2p_op ops[2];
 
     for (int b = 0; b < 2; b++) {
         fill(s, b, 1, b);
-        ops[b] = (symm_p2p){.size = sizeof(ops[b]),
-                            .ptr = s->in.device + (size_t)b * BLOCK * sizeof(int),
-                            .count = BLOCK,
-                            .dtype = SYMM_INT32,
-                            .peer = 1};
+        ops[b] = (symm_p2p_op){.size = sizeof(ops[b]),
+                               .ptr = s->in.device + (size_t)b * BLOCK * sizeof(int),
+                               .count = BLOCK,
+                               .dtype = SYMM_INT32,
+                               .peer = 1};
     }
     CHECK_ZERO(device_put(&s->in, 0, 2 * BLOCK * sizeof(int)));
     if (s->rank == 0)
@@ -183,15 +183,15 @@ static int refused(symm_ctx *ctx, void *arg)
 {
     struct engine_stage s;
     symm_call call = {.size = sizeof(call), .algorithm = "copy_in"};
-    symm_p2p op[2];
+    symm_p2p_op op[2];
 
     (void)arg;
     CHECK_ZERO(engine_open(&s, ctx));
-    op[0] = op[1] = (symm_p2p){.size = sizeof(op[0]),
-                               .ptr = s.in.device,
-                               .count = 4,
-                               .dtype = SYMM_INT32,
-                               .peer = 0};
+    op[0] = op[1] = (symm_p2p_op){.size = sizeof(op[0]),
+                                  .ptr = s.in.device,
+                                  .count = 4,
+                                  .dtype = SYMM_INT32,
+                                  .peer = 0};
     CHECK_STATUS(symm_p2p_batch(s.team, op, 1, &call, NULL), SYMM_ERR_INVALID);
     CHECK_ERROR("copy_in");
     CHECK_STATUS(symm_p2p_batch(s.team, op, 0, NULL, NULL), SYMM_ERR_INVALID);

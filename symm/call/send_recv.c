@@ -41,13 +41,13 @@ struct batch {
 
 /* ---- The argument ---------------------------------------------------------------- */
 
-static const symm_p2p *operation(const symm_p2p *ops, int index)
+static const symm_p2p_op *operation(const symm_p2p_op *ops, int index)
 {
-    return (const symm_p2p *)(const void *)((const char *)ops +
-                                            (size_t)index * ops->size);
+    return (const symm_p2p_op *)(const void *)((const char *)ops +
+                                               (size_t)index * ops->size);
 }
 
-static symm_status check_one(const char *what, symm_team *team, const symm_p2p *op,
+static symm_status check_one(const char *what, symm_team *team, const symm_p2p_op *op,
                              int index)
 {
     size_t element = symm_dtype_size(op->dtype), bytes;
@@ -73,19 +73,20 @@ static symm_status check_one(const char *what, symm_team *team, const symm_p2p *
 }
 
 static symm_status check_list(const char *what, const symm_team *team,
-                              const symm_p2p *ops, int count)
+                              const symm_p2p_op *ops, int count)
 {
     if (count < 1 || count > MOST_OPERATIONS || !ops)
         return symm__fail(SYMM_ERR_INVALID,
                           "%s: %d operations at %p; a batch has 1 to %d", what, count,
                           (const void *)ops, MOST_OPERATIONS);
     if (ops->size < sizeof(*ops) || ops->size > 4096 ||
-        ops->size % _Alignof(symm_p2p) != 0)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "%s: symm_p2p.size is %zu; set it to sizeof(symm_p2p), %zu",
-                          what, ops->size, sizeof(*ops));
+        ops->size % _Alignof(symm_p2p_op) != 0)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "%s: symm_p2p_op.size is %zu; set it to sizeof(symm_p2p_op), %zu", what,
+            ops->size, sizeof(*ops));
     for (int i = 0; i < count; i++) {
-        const symm_p2p *op = operation(ops, i);
+        const symm_p2p_op *op = operation(ops, i);
 
         if (op->size != ops->size)
             return symm__fail(SYMM_ERR_INVALID,
@@ -99,7 +100,7 @@ static symm_status check_list(const char *what, const symm_team *team,
     return SYMM_OK;
 }
 
-static struct symm_engine_request request_of(const symm_p2p *op)
+static struct symm_engine_request request_of(const symm_p2p_op *op)
 {
     return (struct symm_engine_request){.what = op->receives ? SYMM_ENGINE_RECV
                                                              : SYMM_ENGINE_SEND,
@@ -123,7 +124,7 @@ static void sort_by_peer(struct symm_engine_request *requests, int count)
     }
 }
 
-static symm_status make(const char *what, symm_team *team, const symm_p2p *ops,
+static symm_status make(const char *what, symm_team *team, const symm_p2p_op *ops,
                         int count, const char *site, struct batch **made)
 {
     const struct symm_engine_use *use = team->ctx->engine;
@@ -336,7 +337,7 @@ static symm_status check_engine(const char *what, const symm_team *team)
     return SYMM_OK;
 }
 
-static void record(const symm_team *team, const symm_p2p *ops, int count,
+static void record(const symm_team *team, const symm_p2p_op *ops, int count,
                    const symm_call *call)
 {
     for (int i = 0; i < count; i++) {
@@ -357,7 +358,7 @@ static void record(const symm_team *team, const symm_p2p *ops, int count,
     }
 }
 
-static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *ops,
+static symm_status run_batch(const char *what, symm_team *team, const symm_p2p_op *ops,
                              int count, const symm_call *given, symm_work **work)
 {
     struct batch *batch = NULL;
@@ -392,7 +393,7 @@ static symm_status run_batch(const char *what, symm_team *team, const symm_p2p *
     return status;
 }
 
-symm_status symm_p2p_batch(symm_team *team, const symm_p2p *ops, int count,
+symm_status symm_p2p_batch(symm_team *team, const symm_p2p_op *ops, int count,
                            const symm_call *call, symm_work **work)
 {
     return run_batch("symm_p2p_batch", team, ops, count, call, work);
@@ -401,11 +402,11 @@ symm_status symm_p2p_batch(symm_team *team, const symm_p2p *ops, int count,
 symm_status symm_send(symm_team *team, const void *ptr, size_t count, symm_dtype dtype,
                       int peer, const symm_call *call, symm_work **work)
 {
-    const symm_p2p op = {.size = sizeof(op),
-                         .ptr = (void *)(uintptr_t)ptr,
-                         .count = count,
-                         .dtype = dtype,
-                         .peer = peer};
+    const symm_p2p_op op = {.size = sizeof(op),
+                            .ptr = (void *)(uintptr_t)ptr,
+                            .count = count,
+                            .dtype = dtype,
+                            .peer = peer};
 
     return run_batch("symm_send", team, &op, 1, call, work);
 }
@@ -413,12 +414,12 @@ symm_status symm_send(symm_team *team, const void *ptr, size_t count, symm_dtype
 symm_status symm_recv(symm_team *team, void *ptr, size_t count, symm_dtype dtype,
                       int peer, const symm_call *call, symm_work **work)
 {
-    const symm_p2p op = {.size = sizeof(op),
-                         .receives = true,
-                         .ptr = ptr,
-                         .count = count,
-                         .dtype = dtype,
-                         .peer = peer};
+    const symm_p2p_op op = {.size = sizeof(op),
+                            .receives = true,
+                            .ptr = ptr,
+                            .count = count,
+                            .dtype = dtype,
+                            .peer = peer};
 
     return run_batch("symm_recv", team, &op, 1, call, work);
 }
