@@ -135,7 +135,7 @@ static symm_status step_register(struct rank *r)
     if (r->group)
         return SYMM_OK; /* not for memory of cuMemAlloc */
     STEP(symm__cuda_local_alloc(r->ctx->backend, MIB, &r->own));
-    STEP(symm_register(world, r->own, MIB, &r->registered));
+    STEP(symm_buffer_register(world, r->own, MIB, &r->registered));
     STEP(symm_rendezvous(world));
     symm_buffer_release(r->registered);
     STEP(symm_rendezvous(world));

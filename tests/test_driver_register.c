@@ -122,14 +122,14 @@ static int body_legacy(symm_ctx *ctx, void *arg)
     void *memory, *more;
     (void)arg;
     CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB + 12345, &memory));
-    CHECK_OK(symm_register(team, (char *)memory + 256, 4096, &one));
+    CHECK_OK(symm_buffer_register(team, (char *)memory + 256, 4096, &one));
     CHECK(symm_buffer_ptr(one) == (char *)memory + 256);
     CHECK(symm_buffer_bytes(one) == 4096 && symm_buffer_offset(one) == SIZE_MAX);
     CHECK(symm_buffer_peer_ptr(one, (symm_team_rank(team) + 1) % 2) == NULL);
     CHECK_ZERO(check_seen(ctx, one, 1));
     CHECK(count_opened(ctx) == peers);
     /* The same allocation again: not opened twice. */
-    CHECK_OK(symm_register(team, (char *)memory + 8192, 1234, &two));
+    CHECK_OK(symm_buffer_register(team, (char *)memory + 8192, 1234, &two));
     CHECK_ZERO(check_seen(ctx, two, 2));
     CHECK(count_opened(ctx) == peers);
     symm_buffer_release(one);
@@ -142,7 +142,7 @@ static int body_legacy(symm_ctx *ctx, void *arg)
     /* New memory, perhaps at the old address, is another allocation. */
     symm__cuda_local_free(ctx->backend, memory);
     CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB + 12345, &more));
-    CHECK_OK(symm_register(team, more, MIB, &other));
+    CHECK_OK(symm_buffer_register(team, more, MIB, &other));
     CHECK_ZERO(check_seen(ctx, other, 4));
     symm_buffer_release(other);
     CHECK_OK(symm_rendezvous(team));
@@ -172,7 +172,7 @@ static int body_in_flight(symm_ctx *ctx, void *arg)
     CHECK_OK(symm__cuda_local_alloc(ctx->backend, 4096, &from));
     CHECK_OK(symm__cuda_copy(ctx, from, &word, sizeof(word)));
     CHECK_OK(symm_stream_create(ctx, &call.stream));
-    CHECK_OK(symm_register(team, memory, MIB, &buffer));
+    CHECK_OK(symm_buffer_register(team, memory, MIB, &buffer));
     CHECK_OK(symm_rendezvous(team));
     CHECK_OK(symm_stream_call(ctx, call.stream, nap, NULL));
     for (size_t i = 0; i < 2; i++) {
@@ -227,12 +227,13 @@ static int body_vmm(symm_ctx *ctx, void *arg)
     (void)arg;
     CHECK_ZERO(vmm_alloc(ctx, 3, &base));
     char *memory = (char *)(uintptr_t)base;
-    CHECK_OK(symm_register(team, memory + 4096, 8192, &inner));
-    CHECK_OK(symm_register(team, memory + MIB, 4 * MIB, &across)); /* all three */
+    CHECK_OK(symm_buffer_register(team, memory + 4096, 8192, &inner));
+    CHECK_OK(
+        symm_buffer_register(team, memory + MIB, 4 * MIB, &across)); /* all three */
     CHECK_ZERO(check_seen(ctx, inner, 5));
     CHECK_ZERO(check_seen(ctx, across, 6));
     symm_buffer_release(inner);
-    CHECK_OK(symm_register(team, memory, CHUNK, &late));
+    CHECK_OK(symm_buffer_register(team, memory, CHUNK, &late));
     CHECK_ZERO(check_seen(ctx, late, 7));
     /* The memory lives as long as it is registered. */
     CHECK_ZERO(vmm_free(ctx, 3, base));
@@ -267,22 +268,24 @@ static int body_refused(symm_ctx *ctx, void *arg)
     CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB, &memory));
     CHECK_OK(symm__cuda_host_alloc(ctx, MIB, &host));
     CHECK_OK(symm_empty_strided_p2p(team, 1, &shape, &stride, SYMM_UINT8, 1, &heap));
-    CHECK_STATUS(symm_register(team, symm_buffer_ptr(heap), 64, &buffer),
+    CHECK_STATUS(symm_buffer_register(team, symm_buffer_ptr(heap), 64, &buffer),
                  SYMM_ERR_INVALID);
     CHECK_ERROR("symmetric memory already");
-    CHECK_STATUS(symm_register(team, host, 64, &buffer), SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_buffer_register(team, host, 64, &buffer), SYMM_ERR_INVALID);
     CHECK_ERROR("not of this rank's device");
-    CHECK_STATUS(symm_register(team, memory, MIB + 1, &buffer), SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_buffer_register(team, memory, MIB + 1, &buffer),
+                 SYMM_ERR_INVALID);
     CHECK_ERROR("leave their allocation");
-    CHECK(symm_register(team, &buffer, 8, &buffer) != SYMM_OK);
+    CHECK(symm_buffer_register(team, &buffer, 8, &buffer) != SYMM_OK);
     CHECK_ERROR("no memory that CUDA knows");
     /* Ranks that differ are told, and may correct it. */
-    CHECK_OK(symm_register(team, memory, harness_rank() == 1 ? 128 : 64, &buffer));
+    CHECK_OK(
+        symm_buffer_register(team, memory, harness_rank() == 1 ? 128 : 64, &buffer));
     CHECK_STATUS(symm_rendezvous(team), SYMM_ERR_MISMATCH);
     CHECK_ERROR("registration 0 of 128 bytes");
     CHECK_ERROR("registration 0 of 64 bytes");
     symm_buffer_release(buffer);
-    CHECK_OK(symm_register(team, memory, 64, &buffer));
+    CHECK_OK(symm_buffer_register(team, memory, 64, &buffer));
     CHECK_ZERO(check_seen(ctx, buffer, 8));
     symm__cuda_host_free(ctx, host);
     return 0;
@@ -307,7 +310,7 @@ static int body_threads(symm_ctx *ctx, void *arg)
     void *memory;
     (void)arg;
     CHECK_OK(symm__cuda_local_alloc(ctx->backend, MIB, &memory));
-    CHECK_STATUS(symm_register(symm_team_world(ctx), memory, 64, &buffer),
+    CHECK_STATUS(symm_buffer_register(symm_team_world(ctx), memory, 64, &buffer),
                  SYMM_ERR_UNSUPPORTED);
     CHECK_ERROR("ranks that are threads");
     symm__cuda_local_free(ctx->backend, memory);

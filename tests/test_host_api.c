@@ -180,7 +180,7 @@ static int body_bad_buffers(symm_ctx *ctx, void *arg)
         CHECK(symm_buffer_bytes(buffer) == 0);
         symm_buffer_release(buffer);
     }
-    CHECK_STATUS(symm_register(team, &buffer, 8, &buffer), SYMM_ERR_UNSUPPORTED);
+    CHECK_STATUS(symm_buffer_register(team, &buffer, 8, &buffer), SYMM_ERR_UNSUPPORTED);
     CHECK(symm_plan_load(team, "/no/such/plan.json") != SYMM_OK);
     CHECK_STATUS(symm_plan_load(team, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_plan_load(NULL, "/no/such/plan.json"), SYMM_ERR_INVALID);

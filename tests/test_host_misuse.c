@@ -272,11 +272,11 @@ static void test_memory(void **state)
         symm_empty_strided_p2p(w->team, 1, one, one, SYMM_INT8, 1, &b));
     assert_null(b);
     GOOD(place(w->team, 0, 1, 1, SYMM_INT8));
-    INVALID("symm_register", symm_register(NULL, &b, 8, &b));
-    INVALID("symm_register", symm_register(w->team, NULL, 8, &b));
-    INVALID("symm_register", symm_register(w->team, &b, 0, &b));
-    INVALID("symm_register", symm_register(w->team, &b, 8, NULL));
-    BAD(SYMM_ERR_UNSUPPORTED, "host", symm_register(w->team, &b, 8, &b));
+    INVALID("symm_buffer_register", symm_buffer_register(NULL, &b, 8, &b));
+    INVALID("symm_buffer_register", symm_buffer_register(w->team, NULL, 8, &b));
+    INVALID("symm_buffer_register", symm_buffer_register(w->team, &b, 0, &b));
+    INVALID("symm_buffer_register", symm_buffer_register(w->team, &b, 8, NULL));
+    BAD(SYMM_ERR_UNSUPPORTED, "host", symm_buffer_register(w->team, &b, 8, &b));
     INVALID("symm_alloc_id_free", symm_alloc_id_free(NULL, 1));
     INVALID("symm_alloc_id_free", symm_alloc_id_free(w->team, 0));
     BAD(SYMM_ERR_NOT_FOUND, "77", symm_alloc_id_free(w->team, 77));
@@ -584,7 +584,7 @@ static void misuse_in_child(const struct world *w)
     FORKED("symm_empty_strided_p2p", hold(t, &b));
     FORKED("symm_rendezvous", symm_rendezvous(t));
     FORKED("symm_alloc_id_free", symm_alloc_id_free(t, 1));
-    FORKED("symm_register", symm_register(t, &b, 8, &b));
+    FORKED("symm_buffer_register", symm_buffer_register(t, &b, 8, &b));
     FORKED("barrier", symm_barrier(t, NULL, NULL));
     FORKED("all_reduce",
            symm_all_reduce(t, m, m, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));

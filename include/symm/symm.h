@@ -282,8 +282,8 @@ SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
  * then read and write the memory as before. The owner frees the memory behind that
  * rendezvous, not before.
  */
-SYMM_API symm_status symm_register(symm_team *team, void *ptr, size_t bytes,
-                                   symm_buffer **buffer) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
+                                          symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
  * The one collective step: compares what the ranks have allocated and freed since the last
  * one, exchanges all new segments in one batch, maps them. SYMM_ERR_MISMATCH on every rank

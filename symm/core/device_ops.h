@@ -133,7 +133,7 @@ struct symm_device_ops {
     /* Can this rank's device reach [ptr, ptr + bytes)? */
     symm_status (*reach)(symm_team *team, const char *what, const char *which,
                          const void *ptr, size_t bytes);
-    /* Is that memory which symm_register has made symmetric? Then the peer's address. */
+    /* Is that memory which symm_buffer_register has made symmetric? Then the peer's address. */
     bool (*registered)(symm_team *team, const void *ptr, size_t bytes, int peer,
                        void **theirs);
     /* What select.c may look at beyond the call itself: equal on all ranks. */

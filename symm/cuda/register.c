@@ -83,24 +83,26 @@ static symm_status check_place(struct symm_backend *b, CUdeviceptr ptr)
 {
     unsigned type = 0;
     int ordinal = -1;
-    symm_status status = SYMM_CUDA_CALL(
-        b->driver, cuPointerGetAttribute,
-        (&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr),
-        "symm_register: %#llx is no memory that CUDA knows", (unsigned long long)ptr);
+    symm_status status =
+        SYMM_CUDA_CALL(b->driver, cuPointerGetAttribute,
+                       (&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr),
+                       "symm_buffer_register: %#llx is no memory that CUDA knows",
+                       (unsigned long long)ptr);
 
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(b->driver, cuPointerGetAttribute,
                                 (&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr),
-                                "symm_register: the device of %#llx",
+                                "symm_buffer_register: the device of %#llx",
                                 (unsigned long long)ptr);
     if (status == SYMM_OK &&
         (type != CU_MEMORYTYPE_DEVICE || ordinal != b->device.ordinal))
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "symm_register: %#llx is memory of %s %d, not of this rank's device %d",
-            (unsigned long long)ptr,
-            type == CU_MEMORYTYPE_DEVICE ? "device" : "the host near device", ordinal,
-            b->device.ordinal);
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_buffer_register: %#llx is memory of %s %d, not of this "
+                          "rank's device %d",
+                          (unsigned long long)ptr,
+                          type == CU_MEMORYTYPE_DEVICE ? "device"
+                                                       : "the host near device",
+                          ordinal, b->device.ordinal);
     return status;
 }
 
@@ -112,17 +114,17 @@ static symm_status take_chunk(struct symm_backend *b, struct symm_registration *
     int fd = -1;
     symm_status status = SYMM_CUDA_CALL(
         b->driver, cuMemRetainAllocationHandle, (&handle, (void *)(uintptr_t)at),
-        "symm_register: the handle of %zu bytes at %#llx", bytes,
+        "symm_buffer_register: the handle of %zu bytes at %#llx", bytes,
         (unsigned long long)at);
 
     if (status != SYMM_OK)
         return status;
-    status = SYMM_CUDA_CALL(
-        b->driver, cuMemExportToShareableHandle,
-        (&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        "symm_register: a descriptor of %zu bytes at %#llx; it must be allocated with "
-        "handles of this type",
-        bytes, (unsigned long long)at);
+    status = SYMM_CUDA_CALL(b->driver, cuMemExportToShareableHandle,
+                            (&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                            "symm_buffer_register: a descriptor of %zu bytes at %#llx; "
+                            "it must be allocated with "
+                            "handles of this type",
+                            bytes, (unsigned long long)at);
     if (status != SYMM_OK) {
         (void)b->driver->cuMemRelease(handle);
         return status;
@@ -142,14 +144,15 @@ static symm_status look_up(struct symm_backend *b, CUdeviceptr at, CUdeviceptr *
     unsigned long long found = 0;
     symm_status status = SYMM_CUDA_CALL(
         b->driver, cuMemGetAddressRange, (base, bytes, at),
-        "symm_register: the allocation at %#llx", (unsigned long long)at);
+        "symm_buffer_register: the allocation at %#llx", (unsigned long long)at);
 
     if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(b->driver, cuPointerGetAttribute,
-                                (&found, CU_POINTER_ATTRIBUTE_BUFFER_ID, at),
-                                "symm_register: the identifier of the allocation at "
-                                "%#llx",
-                                (unsigned long long)at);
+        status =
+            SYMM_CUDA_CALL(b->driver, cuPointerGetAttribute,
+                           (&found, CU_POINTER_ATTRIBUTE_BUFFER_ID, at),
+                           "symm_buffer_register: the identifier of the allocation at "
+                           "%#llx",
+                           (unsigned long long)at);
     *id = found;
     return status;
 }
@@ -161,23 +164,24 @@ static symm_status take_legacy(struct symm_backend *b, struct symm_registration 
     symm_status status;
 
     if (end > r->run.base + r->run.bytes)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_register: %zu bytes at %#llx leave their allocation of "
-                          "%llu bytes",
-                          r->bytes, (unsigned long long)r->ptr,
-                          (unsigned long long)r->run.bytes);
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_buffer_register: %zu bytes at %#llx leave their allocation of "
+            "%llu bytes",
+            r->bytes, (unsigned long long)r->ptr, (unsigned long long)r->run.bytes);
     if (threads)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "symm_register: %zu bytes at %#llx were not made by "
+                          "symm_buffer_register: %zu bytes at %#llx were not made by "
                           "cuMemCreate, which ranks that are threads need",
                           r->bytes, (unsigned long long)r->ptr);
     r->run.kind = LEGACY;
     r->run.chunks = 1;
     r->run.chunk[0] = r->run.bytes;
-    status = SYMM_CUDA_CALL(b->driver, cuIpcGetMemHandle, (&r->ipc, r->run.base),
-                            "symm_register: %zu bytes at %#llx have no handle that "
-                            "peers could open (memory pools have none)",
-                            r->bytes, (unsigned long long)r->ptr);
+    status =
+        SYMM_CUDA_CALL(b->driver, cuIpcGetMemHandle, (&r->ipc, r->run.base),
+                       "symm_buffer_register: %zu bytes at %#llx have no handle that "
+                       "peers could open (memory pools have none)",
+                       r->bytes, (unsigned long long)r->ptr);
     return status;
 }
 
@@ -208,14 +212,15 @@ static symm_status take_memory(struct symm_backend *b, struct symm_registration 
         if (status != SYMM_OK || at >= end)
             return status;
         if (r->run.chunks == CHUNKS)
-            return symm__fail(SYMM_ERR_UNSUPPORTED,
-                              "symm_register: %zu bytes at %#llx lie in more than %d "
-                              "allocations",
-                              r->bytes, (unsigned long long)r->ptr, CHUNKS);
+            return symm__fail(
+                SYMM_ERR_UNSUPPORTED,
+                "symm_buffer_register: %zu bytes at %#llx lie in more than %d "
+                "allocations",
+                r->bytes, (unsigned long long)r->ptr, CHUNKS);
         status = look_up(b, at, &base, &bytes, &id);
         if (status == SYMM_OK && base != at)
             status = symm__fail(SYMM_ERR_INVALID,
-                                "symm_register: %zu bytes at %#llx leave their "
+                                "symm_buffer_register: %zu bytes at %#llx leave their "
                                 "allocation",
                                 r->bytes, (unsigned long long)r->ptr);
         if (status != SYMM_OK)
@@ -247,10 +252,10 @@ symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
 
     if ((uintptr_t)ptr - heaps < (size_t)ctx->size * ctx->stride)
         return symm__fail(SYMM_ERR_INVALID,
-                          "symm_register: %p is symmetric memory already", ptr);
+                          "symm_buffer_register: %p is symmetric memory already", ptr);
     if ((uintptr_t)ptr + bytes < (uintptr_t)ptr)
-        return symm__fail(SYMM_ERR_OVERFLOW, "symm_register: %zu bytes at %p", bytes,
-                          ptr);
+        return symm__fail(SYMM_ERR_OVERFLOW, "symm_buffer_register: %zu bytes at %p",
+                          bytes, ptr);
     made = calloc(1, sizeof(*made));
     if (!made)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a registration");

@@ -283,16 +283,17 @@ static symm_status add(symm_team *team, void *ptr, size_t bytes, symm_buffer **b
     return SYMM_OK;
 }
 
-symm_status symm_register(symm_team *team, void *ptr, size_t bytes,
-                          symm_buffer **buffer)
+symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
+                                 symm_buffer **buffer)
 {
     symm_status status = symm__team_check(team);
 
     if (status != SYMM_OK)
         return status;
     if (!ptr || bytes == 0 || !buffer)
-        return symm__fail(SYMM_ERR_INVALID, "symm_register: %zu bytes at %p into %p",
-                          bytes, ptr, (void *)buffer);
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_buffer_register: %zu bytes at %p into %p", bytes, ptr,
+                          (void *)buffer);
     if (!team->ctx->calls)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
