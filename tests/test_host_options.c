@@ -209,6 +209,41 @@ static void test_seconds(void **state)
     }
 }
 
+/* An alias counts where the variable is not set; an error names the one that was set. */
+static void test_alias(void **state)
+{
+    static const struct {
+        enum symm_option option;
+        const char *name, *alias;
+    } pairs[] = {
+        {SYMM_OPTION_TIMEOUT, "SYMM_TIMEOUT", "SYMM_DEADLINE" /* alias */},
+        {SYMM_OPTION_INIT_TIMEOUT, "SYMM_INIT_TIMEOUT",
+         "SYMM_INIT_DEADLINE" /* alias */},
+    };
+    symm_option_info info = {.size = sizeof(info)};
+    double seconds = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        unsetenv(pairs[i].name);
+        setenv(pairs[i].alias, "7", 1);
+        assert_int_equal(symm__option_seconds(pairs[i].option, &seconds), SYMM_OK);
+        assert_true(seconds >= 7 && seconds <= 7);
+        assert_int_equal(symm_option_at((int)pairs[i].option, &info), SYMM_OK);
+        assert_string_equal(info.name, pairs[i].name);
+        assert_string_equal(info.value, "7");
+        setenv(pairs[i].name, "", 1); /* empty is unset */
+        assert_string_equal(symm__option(pairs[i].option), "7");
+        setenv(pairs[i].alias, "x", 1);
+        refused(symm__option_seconds(pairs[i].option, &seconds), pairs[i].alias, "x");
+        setenv(pairs[i].name, "8", 1);
+        assert_int_equal(symm__option_seconds(pairs[i].option, &seconds), SYMM_OK);
+        assert_true(seconds >= 8 && seconds <= 8);
+        unsetenv(pairs[i].alias);
+        unsetenv(pairs[i].name);
+    }
+}
+
 /* As seconds, and 0. */
 static void test_limit(void **state)
 {
@@ -583,6 +618,7 @@ int main(void)
         cmocka_unit_test_setup(test_fallbacks, setup),
         cmocka_unit_test_setup(test_bytes, setup),
         cmocka_unit_test_setup(test_seconds, setup),
+        cmocka_unit_test_setup(test_alias, setup),
         cmocka_unit_test_setup(test_limit, setup),
         cmocka_unit_test_setup(test_integer, setup),
         cmocka_unit_test_setup(test_man_page, setup),

@@ -542,8 +542,11 @@ static symm_status keep_going(void *arg)
 static double start_seconds(void)
 {
     const char *text = getenv("SYMM_INIT_TIMEOUT");
-    double seconds = text ? strtod(text, NULL) : 0;
+    const char *alias = getenv("SYMM_INIT_DEADLINE");
+    double seconds;
 
+    text = text && *text ? text : alias;
+    seconds = text ? strtod(text, NULL) : 0;
     return isfinite(seconds) && seconds > 0 ? seconds : START_SECONDS;
 }
 

@@ -20,11 +20,34 @@ const struct symm_option_row symm__options[SYMM_OPTION_COUNT] = {
 #undef SYMM_OPTION_ROW
 };
 
-const char *symm__option_set(enum symm_option option)
+static const char *read_variable(const char *name)
 {
-    const char *value = secure_getenv(symm__options[option].name);
+    const char *value = secure_getenv(name);
 
     return value && *value ? value : NULL;
+}
+
+const char *symm__option_name(enum symm_option option)
+{
+    static const struct alias {
+        enum symm_option option;
+        const char *name;
+    } aliases[] = {
+#define SYMM_OPTION_ALIAS(id, older) {SYMM_OPTION_##id, "SYMM_" #older},
+        SYMM_OPTION_ALIAS_MAP(SYMM_OPTION_ALIAS)
+#undef SYMM_OPTION_ALIAS
+    };
+
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+        if (aliases[i].option == option && !read_variable(symm__options[option].name) &&
+            read_variable(aliases[i].name))
+            return aliases[i].name;
+    return symm__options[option].name;
+}
+
+const char *symm__option_set(enum symm_option option)
+{
+    return read_variable(symm__option_name(option));
 }
 
 const char *symm__option(enum symm_option option)

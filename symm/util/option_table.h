@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * option_table.h - every SYMM_* variable in one table: name, kind, default, help.
+ * option_table.h - every SYMM_* variable in one table: name, kind, default, help; and the
+ * older names that some have, which are read where the new one is not set.
  *
  * symm_option_at and symm_env(7) show this table; a test compares them. The look-up cannot
  * fail and reports nothing, so the log can use it; options.h parses values.
@@ -51,7 +52,7 @@
     X(TIMEOUT, SECONDS, "30", "how long a call waits for its peers")                   \
     X(QUEUE_TIMEOUT, SECONDS, "",                                                      \
       "CUDA: how long a call waits for a peer that has queued it; default ten "        \
-      "deadlines, 0: for ever")                                                        \
+      "timeouts, 0: for ever")                                                         \
     X(HEAP_BYTES, BYTES, "256G", "address space that each rank reserves")              \
     X(TEAM_BYTES, BYTES, "4G", "address space of a team made by split")                \
     X(CHECK, STRING, "",                                                               \
@@ -69,6 +70,11 @@
     X(LOG, STRING, "warn", "lines to log: error, warn, info or debug")                 \
     X(LOG_FILE, STRING, "", "file for log lines; %r is the rank, %p the process")
 
+/* X(id, older): SYMM_<older> is an alias of SYMM_<id>. */
+#define SYMM_OPTION_ALIAS_MAP(X)                                                       \
+    X(TIMEOUT, DEADLINE)                                                               \
+    X(INIT_TIMEOUT, INIT_DEADLINE)
+
 enum symm_option {
 #define SYMM_OPTION_ENUM(id, kind, fallback, help) SYMM_OPTION_##id,
     SYMM_OPTION_MAP(SYMM_OPTION_ENUM)
@@ -85,6 +91,8 @@ struct symm_option_row {
 
 extern const struct symm_option_row symm__options[SYMM_OPTION_COUNT];
 
+/* The variable that gives the option's value: its alias if that alone is set. */
+const char *symm__option_name(enum symm_option option);
 /* The value in the environment; NULL if the variable is unset or empty. */
 const char *symm__option_set(enum symm_option option);
 /* The environment's value, else the default; NULL if there is neither (empty = unset). */

@@ -34,8 +34,8 @@ symm_status symm_option_at(int index, symm_option_info *info)
 static symm_status refuse(enum symm_option option, const char *value, const char *form)
 {
     return symm__fail(SYMM_ERR_INVALID, "%s='%.40s%s': must be %s",
-                      symm__options[option].name, value,
-                      strlen(value) > 40 ? "..." : "", form);
+                      symm__option_name(option), value, strlen(value) > 40 ? "..." : "",
+                      form);
 }
 
 static symm_status unset(enum symm_option option)

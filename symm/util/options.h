@@ -8,11 +8,12 @@
 #include "symm/symm.h"
 #include "util/option_table.h"
 
-/* The longest deadline of a context, by symm_config or an option: a week. Longer ones are
+/* The longest timeout of a context, by symm_config or an option: a week. Longer ones are
  * taken for a mistake. */
 #define SYMM_LONGEST_SECONDS 604800.0
 
-/* Parsed values. A malformed one is SYMM_ERR_INVALID naming variable, value and form. */
+/* Parsed values. A malformed one is SYMM_ERR_INVALID naming the variable that has it, value
+ * and form. */
 symm_status symm__option_integer(enum symm_option option, int64_t low, int64_t high,
                                  int64_t *value) SYMM_MUST_CHECK;
 symm_status symm__option_bytes(enum symm_option option, size_t *value) SYMM_MUST_CHECK;
