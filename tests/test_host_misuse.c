@@ -437,8 +437,10 @@ static void test_streams(void **state)
     GOOD(symm_stream_create(w->ctx, &stream));
     INVALID("symm_stream_synchronize", symm_stream_synchronize(NULL, stream, 1));
     INVALID("stream", symm_stream_synchronize(w->ctx, w, 1));
-    INVALID("symm_stream_synchronize",
+    INVALID("symm_stream_synchronize: timeout",
             symm_stream_synchronize(w->ctx, stream, QUIET_NAN));
+    INVALID("symm_stream_synchronize: timeout",
+            symm_stream_synchronize(w->ctx, stream, -1e-9));
     INVALID("symm_stream_call", symm_stream_call(NULL, stream, nothing, NULL));
     INVALID("symm_stream_call", symm_stream_call(w->ctx, stream, NULL, NULL));
     INVALID("stream", symm_stream_call(w->ctx, w, nothing, NULL));
@@ -455,17 +457,18 @@ static void test_streams(void **state)
     call.stream = stream;
     GOOD(symm_barrier(w->team, &call, &work));
     INVALID("symm_work_query", symm_work_query(work, NULL));
-    INVALID("symm_work_synchronize", symm_work_synchronize(work, QUIET_NAN));
+    INVALID("symm_work_synchronize: timeout", symm_work_synchronize(work, QUIET_NAN));
+    INVALID("symm_work_synchronize: timeout", symm_work_synchronize(work, -1));
     INVALID("symm_work_then", symm_work_then(work, stream, NULL, NULL, NULL));
     INVALID("stream", symm_work_wait(work, w));
     INVALID("stream", symm_work_then(work, w, fails, NULL, &next));
     assert_null(next);
-    GOOD(symm_work_synchronize(work, -1));
+    GOOD(symm_work_synchronize(work, 0));
     GOOD(symm_work_then(work, stream, fails, NULL, &next));
     BAD(SYMM_ERR_NOMEM, "callback", symm_work_synchronize(next, 0));
     symm_work_release(next);
     symm_work_release(work);
-    GOOD(symm_stream_synchronize(w->ctx, stream, -1));
+    GOOD(symm_stream_synchronize(w->ctx, stream, 0));
     symm_stream_destroy(w->ctx, stream);
 }
 

@@ -9,7 +9,7 @@
 #define VALUES    251 /* bytes that the input takes in turn: a prime */
 #define BURST     32  /* iterations at a time */
 #define BURSTS    20
-#define LONG_WAIT 600.0 /* seconds; every call is bounded by its own deadline */
+#define LONG_WAIT 600.0 /* seconds; every call is bounded by its own timeout */
 
 /* The times of a row. The first four are the host's, of each iteration. */
 enum timed { CALL, COMPUTE, THEN, ITERATION, BURST_CALL, DEVICE };

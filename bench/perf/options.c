@@ -25,7 +25,7 @@ const char perf_usage[] =
     "timing     -n N       timed calls (20), auto  -w N      calls before them (5), "
     "auto\n"
     "           -G K       on GPUs: K calls in a graph, -n replays of it\n"
-    "           -T SECONDS deadline of a call\n"
+    "           -T SECONDS timeout of a call\n"
     "output     -J FILE    JSON too\n"
     "ranks      --ranks N  start N ranks here      --no-pin  leave them unbound\n"
     "choices    --backend host|cuda  --algorithm NAME  --compare nccl,nccl-window\n"

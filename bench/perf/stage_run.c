@@ -328,7 +328,7 @@ static void abort_waits(struct perf_stage *stage)
 /* All streams empty, all their calls' statuses asked for. */
 static int drain(struct perf_stage *stage)
 {
-    const double long_time = 3600; /* each call in a stream has a deadline of its own */
+    const double long_time = 3600; /* each call in a stream has a timeout of its own */
     int result = PERF_RIGHT;
 
     for (int s = stage->job->gpu ? 0 : 1; s < stage->program->stream_count; s++) {

@@ -13,10 +13,11 @@
  *  - Counts are in elements, sizes named `bytes` are in bytes, times are in seconds.
  *  - `rank` and `peer` are ranks of the team named in the call; error sentences name ranks
  *    of the world.
- *  - Every wait is bounded: by symm_call.timeout, else symm_config.timeout, else
- *    SYMM_TIMEOUT (30 s). A dead peer ends a wait at once. CUDA: the time in which a peer
+ *  - A timeout is a number of seconds; 0 means the context's, negative or NaN is
+ *    SYMM_ERR_INVALID. Every wait is bounded: by symm_call.timeout, else symm_config.timeout,
+ *    else SYMM_TIMEOUT (30 s). A dead peer ends a wait at once. CUDA: the time in which a peer
  *    has queued the call, but its stream has not reached it, does not count, up to
- *    SYMM_QUEUE_TIMEOUT (ten deadlines).
+ *    SYMM_QUEUE_TIMEOUT (ten timeouts).
  *  - After an error that concerns a peer (SYMM_ERR_PEER_DEAD, _TIMEOUT, _MISMATCH, _DAMAGED)
  *    the team has failed: later calls on it return the same status and sentence at once, and
  *    what outputs hold is undefined. Other teams that do not contain the culprit go on. A
@@ -182,7 +183,7 @@ SYMM_API symm_status symm_init(const symm_config *config,
                                symm_ctx **ctx) SYMM_MUST_CHECK;
 /*
  * Not collective. Frees what the caller left; NULL is allowed. What streams have queued runs
- * first, each call bounded by its own deadline; apart from that it waits for nobody.
+ * first, each call bounded by its own timeout; apart from that it waits for nobody.
  */
 SYMM_API void symm_finalize(symm_ctx *ctx);
 
@@ -218,7 +219,7 @@ SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as
  * Collective over the parent. Ranks of one colour form a team, ordered by key, then by rank
  * in the parent; color < 0: no team for me, and *team = NULL. The new team has an address
  * range of its own in the heap; it may use the parent's buffers too. A split that some ranks
- * did not come to within the deadline does not count: all may make it again.
+ * did not come to within the timeout does not count: all may make it again.
  */
 SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
                                      symm_team **team) SYMM_MUST_CHECK;
@@ -226,7 +227,7 @@ SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
  * The ranks of a failed team that are alive make a new one, in the order of their ranks;
  * nobody says before who they are. Collective over those that can: every rank that has seen
  * the team fail calls it (a healthy team can be shrunk, too). Who is dead or has finalized is
- * left out at once, who is alive but does not come, after one deadline; making the team may
+ * left out at once, who is alive but does not come, after one timeout; making the team may
  * take one more. All ranks that return SYMM_OK have the same team. If one dies meanwhile, it
  * is left out as well, or it is a member and the new team's first call names it. A rank that
  * comes when the others have gone on gets SYMM_ERR_TIMEOUT, and is left out for good.
@@ -399,7 +400,7 @@ SYMM_API symm_status symm_barrier(symm_team *team, const symm_call *call,
  * Two-sided, any memory, by an engine (NCCL, MPI; SYMM_ENGINE); without one
  * SYMM_ERR_UNSUPPORTED. The k-th send from one rank to another meets the k-th receive there,
  * which has the same count and dtype. Two ranks that both send first may wait for each other
- * until the deadline: give such calls to symm_p2p_batch.
+ * until the timeout: give such calls to symm_p2p_batch.
  */
 SYMM_API symm_status symm_send(symm_team *team, const void *ptr, size_t count,
                                symm_dtype dtype, int peer, const symm_call *call,
@@ -462,11 +463,13 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
  * an idle channel may go to another stream: SYMM_ERR_BUSY if all are in use.
  */
 SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
-/* All that was queued before has run; how each call ended, its work handle and later calls
- * on its team tell. SYMM_ERR_TIMEOUT after `seconds` (<= 0: ten times the context's
- * deadline; CUDA: and beside that one deadline and SYMM_QUEUE_TIMEOUT). */
+/*
+ * Blocks until all that was queued before has run; the calls' own work handles and later calls
+ * on their teams tell how each ended. SYMM_ERR_TIMEOUT after `timeout` (0: ten times the
+ * context's; CUDA: and beside that the context's and SYMM_QUEUE_TIMEOUT).
+ */
 SYMM_API symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream,
-                                             double seconds) SYMM_MUST_CHECK;
+                                             double timeout) SYMM_MUST_CHECK;
 /* Runs what is queued first. Ignored from within the stream's own callbacks. */
 SYMM_API void symm_stream_destroy(symm_ctx *ctx, void *stream);
 /* Runs fn(arg) in the stream's order; NULL stream: at once. */
@@ -479,13 +482,13 @@ SYMM_API symm_status symm_work_query(symm_work *work, bool *done) SYMM_MUST_CHEC
 /* Orders the stream after it; the host goes on. */
 SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHECK;
 /*
- * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `seconds`: the call goes
- * on. seconds <= 0: until the call ends, which its own deadline sees to once it has begun; it
- * has ten times the context's deadline to begin (CUDA: to begin and end, and beside that one
- * deadline and SYMM_QUEUE_TIMEOUT).
+ * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `timeout`: the call goes
+ * on. timeout 0: until the call ends, by its own timeout once it has begun. It has ten times
+ * the context's timeout to begin (CUDA: to begin and end, and beside that the context's
+ * timeout and SYMM_QUEUE_TIMEOUT).
  */
 SYMM_API symm_status symm_work_synchronize(symm_work *work,
-                                           double seconds) SYMM_MUST_CHECK;
+                                           double timeout) SYMM_MUST_CHECK;
 /* Host: fn runs on `stream` once work is complete and got no error. CUDA: fn is called at
  * once, on the caller's thread, with `stream` ordered behind work; what it queues there is
  * what runs later. An error goes to *next. */

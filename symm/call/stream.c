@@ -2,7 +2,6 @@
 /* stream.c - the public streams. */
 #include "call/stream.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "call/channel.h"
@@ -26,15 +25,15 @@ static double default_seconds(const symm_ctx *ctx)
                       : begins;
 }
 
-/* *span: the caller's, else the default. */
-symm_status symm__take_seconds(const symm_ctx *ctx, const char *what, double seconds,
-                               double *span)
+symm_status symm__take_timeout(const symm_ctx *ctx, const char *what, double timeout,
+                               double *seconds)
 {
-    if (isnan(seconds))
+    if (!(timeout >= 0))
         return symm__fail(SYMM_ERR_INVALID,
-                          "%s: seconds is %g; it is a number, 0 for the default", what,
-                          seconds);
-    *span = seconds > 0 ? seconds : default_seconds(ctx);
+                          "%s: timeout is %g; it is a number of seconds, 0 for the "
+                          "context's",
+                          what, timeout);
+    *seconds = timeout > 0 ? timeout : default_seconds(ctx);
     return SYMM_OK;
 }
 
@@ -80,12 +79,13 @@ symm_status symm_stream_create(symm_ctx *ctx, void **stream)
     return status;
 }
 
-symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream, double seconds)
+symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream, double timeout)
 {
     symm_status status = symm__ctx_check(ctx);
+    double seconds = 0;
 
     if (status == SYMM_OK)
-        status = symm__take_seconds(ctx, "symm_stream_synchronize", seconds, &seconds);
+        status = symm__take_timeout(ctx, "symm_stream_synchronize", timeout, &seconds);
     if (status != SYMM_OK)
         return status;
     if (ctx->calls)

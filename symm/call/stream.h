@@ -11,11 +11,11 @@
 symm_status symm__stream_push(symm_ctx *ctx, void *stream,
                               struct symm_task *task) SYMM_MUST_CHECK;
 /*
- * *span: the caller's time, else the default: that in which a queued call begins, and on CUDA
- * also that in which it ends, since the host does not see its beginning. NaN is
+ * *seconds: the caller's timeout; for 0 the time in which a queued call begins, and on CUDA also
+ * that in which it ends, since the host does not see its beginning. Negative and NaN are
  * SYMM_ERR_INVALID.
  */
-symm_status symm__take_seconds(const symm_ctx *ctx, const char *what, double seconds,
-                               double *span) SYMM_MUST_CHECK;
+symm_status symm__take_timeout(const symm_ctx *ctx, const char *what, double timeout,
+                               double *seconds) SYMM_MUST_CHECK;
 
 #endif

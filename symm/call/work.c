@@ -6,7 +6,7 @@
  * A handle has a reference for the caller and one for whoever still has to complete it, so
  * it may be released at any time. On the host backend "wait on a stream" is a task that
  * blocks that stream's worker until the handle is complete; the caller goes on. Every call
- * that a handle stands for is bounded by its own deadline, and so is that wait.
+ * that a handle stands for is bounded by its own timeout, and so is that wait.
  */
 #include "call/work.h"
 
@@ -155,21 +155,23 @@ static symm_status give_up(const struct host_work *work, double seconds)
     if (work->begun)
         return symm__fail(SYMM_ERR_TIMEOUT,
                           "symm_work_synchronize: the call of rank %d has begun and is "
-                          "not complete after %g s; its own deadline of %g s will tell "
+                          "not complete after %g s; its own timeout of %g s will tell "
                           "for whom it waits",
                           rank, seconds, work->timeout);
-    return symm__fail(SYMM_ERR_TIMEOUT,
-                      "symm_work_synchronize: the call of rank %d has not begun after "
-                      "%g s; look at what its stream was given before it, or give more "
-                      "seconds",
-                      rank, seconds);
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "symm_work_synchronize: the call of rank %d has not begun after "
+        "%g s; look at what its stream was given before it, or give a longer "
+        "timeout",
+        rank, seconds);
 }
 
-symm_status symm_work_synchronize(symm_work *handle, double seconds)
+symm_status symm_work_synchronize(symm_work *handle, double timeout)
 {
     struct host_work *work = host_work(handle);
     struct timespec until;
-    bool by_default = !(seconds > 0), late = false;
+    bool by_default = !(timeout > 0), late = false;
+    double seconds = 0;
     symm_status status;
 
     if (!handle)
@@ -177,7 +179,7 @@ symm_status symm_work_synchronize(symm_work *handle, double seconds)
     status = symm__ctx_check(handle->ctx);
     if (status == SYMM_OK)
         status =
-            symm__take_seconds(handle->ctx, "symm_work_synchronize", seconds, &seconds);
+            symm__take_timeout(handle->ctx, "symm_work_synchronize", timeout, &seconds);
     if (status != SYMM_OK)
         return status;
     if (handle->calls)
@@ -185,7 +187,7 @@ symm_status symm_work_synchronize(symm_work *handle, double seconds)
     until = symm__until(seconds);
     pthread_mutex_lock(&work->lock);
     while (!work->done && !late) {
-        if (by_default && work->begun) /* its own deadline ends it */
+        if (by_default && work->begun) /* its own timeout ends it */
             pthread_cond_wait(&work->completed, &work->lock);
         else
             late = pthread_cond_timedwait(&work->completed, &work->lock, &until) ==
@@ -312,5 +314,3 @@ symm_status symm_work_wait(symm_work *work, void *stream)
     }
     return status;
 }
-
-/* ---- Streams ------------------------------------------------------------------------ */

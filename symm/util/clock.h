@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * clock.h - monotonic time as seconds in a double, for deadlines.
+ * clock.h - monotonic time as seconds in a double, for timeouts.
  *
- * A deadline given by a caller is a span; inside, it becomes a point in time ("until")
+ * A timeout given by a caller is a span. It becomes a deadline, a point in time ("until"),
  * once, so that several waits in a row share it. Times of different processes of one
  * host compare.
  */
