@@ -236,7 +236,7 @@ static void communicate(struct program *p, const struct call *call, void *stream
         TRY(symm_put_signal(p->world, out, in, COUNT * 4, (p->me + 1) % p->size,
                             (int)(call - p->calls), &how, NULL));
         TRY(symm_signal_wait(p->world, (p->me + p->size - 1) % p->size,
-                             (int)(call - p->calls), &how));
+                             (int)(call - p->calls), &how, NULL));
     }
     expect_all(p, call);
 }

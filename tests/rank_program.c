@@ -58,7 +58,7 @@ static int check_ring(symm_team *team, float *data)
                                              right, 17, NULL, NULL);
         if (status != SYMM_OK)
             return fail("put_signal", status);
-        status = symm_signal_wait(team, left, 17, NULL);
+        status = symm_signal_wait(team, left, 17, NULL, NULL);
         if (status != SYMM_OK)
             return fail("signal_wait", status);
         if (data[step] != (float)(step * 1000 + left))

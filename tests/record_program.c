@@ -156,7 +156,7 @@ static int pass_on(struct rank *r)
     TRY(symm_barrier(r->world, &call, NULL));
     TRY(symm_put_signal(r->world, r->x[5], r->x[4], COUNT * sizeof(float), next, 7,
                         &call, NULL));
-    TRY(symm_signal_wait(r->world, before, 7, &call));
+    TRY(symm_signal_wait(r->world, before, 7, &call, NULL));
     TRY(read_it(r, 5, NULL));
     look(r, 5, value_of(before, 4, r->step));
     return 0;

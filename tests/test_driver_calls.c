@@ -370,7 +370,7 @@ static int leave_late(symm_ctx *ctx, void *arg)
     if (s.rank == 0) {
         const symm_call call = {.size = sizeof(call), .stream = s.stream};
 
-        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call, NULL));
         atomic_store(&leaving, 1);
         symm_team_destroy(team);
         atomic_store(&leaving, 2);
@@ -381,7 +381,7 @@ static int leave_late(symm_ctx *ctx, void *arg)
         CHECK(harness_until(&leaving, 1));
         harness_sleep(0.02); /* for it to be in the call */
         CHECK(symm__thread_group_held(ctx->thread_group, s.rank) & place);
-        CHECK_OK(symm_signal(s.team, 0, 3, NULL));
+        CHECK_OK(symm_signal(s.team, 0, 3, NULL, NULL));
         CHECK(harness_until(&leaving, 2));
         CHECK((symm__thread_group_held(ctx->thread_group, s.rank) & place) == 0);
     }

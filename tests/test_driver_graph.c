@@ -173,7 +173,7 @@ static int ring(symm_ctx *ctx, void *arg)
     CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
     CHECK_OK(
         symm_put_signal(s.team, s.heap.device, s.in.device, 64, right, 1, &call, NULL));
-    CHECK_OK(symm_signal_wait(s.team, left, 1, &call));
+    CHECK_OK(symm_signal_wait(s.team, left, 1, &call, NULL));
     CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
     for (int round = 0; round < 5; round++) {
         CHECK_ZERO(fill(&s, (float)round));
@@ -205,8 +205,8 @@ static int alone(symm_ctx *ctx, void *arg)
         ctx->timeout = 0.5; /* of what follows, not of the start */
         call.stream = s.streams[0];
         CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
-        CHECK_OK(symm_signal_wait(s.team, 1, 1, &call));
-        CHECK_OK(symm_signal_wait(s.team, 1, 2, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 1, &call, NULL));
+        CHECK_OK(symm_signal_wait(s.team, 1, 2, &call, NULL));
         CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
         CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.streams[0]));
         CHECK_STATUS(symm_stream_synchronize(ctx, s.streams[0], 0.1), SYMM_ERR_TIMEOUT);

@@ -153,7 +153,7 @@ static symm_status put_once(void *arg, int step)
                                          100000, right, signal, &call, NULL);
 
     if (status == SYMM_OK)
-        status = symm_signal_wait(s->team, left, signal, &call);
+        status = symm_signal_wait(s->team, left, signal, &call, NULL);
     if (status == SYMM_OK)
         status = symm_stream_synchronize(s->ctx, s->stream, SECONDS);
     return status;
@@ -193,7 +193,7 @@ static int hold(void *arg)
 {
     struct stage *s = arg;
 
-    CHECK_OK(symm_signal(s->team, (s->rank + 1) % s->n, 7, NULL));
+    CHECK_OK(symm_signal(s->team, (s->rank + 1) % s->n, 7, NULL, NULL));
     CHECK_OK(symm_stream_call(s->ctx, NULL, nap, NULL));
     return 0;
 }

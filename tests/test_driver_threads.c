@@ -68,7 +68,7 @@ static int take(const struct stage *s, int index)
     const symm_call call = call_of(s);
     const int from = (s->rank + s->n - 1) % s->n;
 
-    CHECK_OK(symm_signal_wait(s->team, from, index, &call));
+    CHECK_OK(symm_signal_wait(s->team, from, index, &call, NULL));
     CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, SECONDS));
     return 0;
 }
@@ -80,10 +80,10 @@ static int others(const struct stage *s, int index)
     const size_t at = (size_t)index * BYTES;
     const int to = (s->rank + 1) % s->n;
 
-    CHECK_OK(symm_signal(s->team, to, THREADS + index, &call));
+    CHECK_OK(symm_signal(s->team, to, THREADS + index, &call, NULL));
     CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n * s->threads));
-    CHECK_OK(
-        symm_signal_wait(s->team, (s->rank + s->n - 1) % s->n, THREADS + index, &call));
+    CHECK_OK(symm_signal_wait(s->team, (s->rank + s->n - 1) % s->n, THREADS + index,
+                              &call, NULL));
     call.algorithm = NULL;
     CHECK_OK(symm_put(s->team, s->in.device + at, s->out.device + at, BYTES, to, &call,
                       NULL));

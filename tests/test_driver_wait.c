@@ -117,7 +117,7 @@ static int wait_in_vain(struct stage *s, bool room)
                             .timeout = SHORT};
 
     if (!room) {
-        CHECK_OK(symm_signal_wait(s->team, 1, 7, &call));
+        CHECK_OK(symm_signal_wait(s->team, 1, 7, &call, NULL));
         return 0;
     }
     for (int i = 0; i < 2; i++) /* the second one waits until the first was taken */
@@ -186,7 +186,7 @@ static int replayed(symm_ctx *ctx, void *arg)
         ctx->timeout = SHORT; /* of what follows */
         CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
         call.algorithm = "copy_engine";
-        CHECK_OK(symm_signal_wait(s.team, 1, 7, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 7, &call, NULL));
         call.algorithm = NULL;
         CHECK_OK(call_of(&s, REDUCE, &call, NULL));
         CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
@@ -221,7 +221,7 @@ static int crowd(symm_ctx *ctx, void *arg)
         call.timeout = 4 * SHORT; /* what is given up then must end */
     for (int i = 0; i < scene->streams && s.rank == 0; i++) {
         call.stream = s.streams[i];
-        CHECK_OK(symm_signal_wait(team, 1, i, &call));
+        CHECK_OK(symm_signal_wait(team, 1, i, &call, NULL));
         CHECK_OK(symm_put_signal(team, s.heap.device, s.in.device, 64, 1, 100 + i,
                                  &call, NULL));
     }
@@ -253,7 +253,7 @@ static int crowd(symm_ctx *ctx, void *arg)
         CHECK_ERROR("rank 1");
     }
     while (s.rank == 1 && scene->end != TEAM && scene->end != FINALIZE &&
-           symm_signal(team, 0, 200, NULL) == SYMM_OK)
+           symm_signal(team, 0, 200, NULL, NULL) == SYMM_OK)
         harness_sleep(0.01);
     if (s.rank == 1)
         harness_sleep(SHORT); /* nor does its own end raise a signal */
@@ -283,7 +283,7 @@ static int many(symm_ctx *ctx, void *arg)
             call.stream = s.streams[i];
             CHECK_OK(symm_put_signal(s.team, s.heap.device + at, s.in.device + at, 1024,
                                      right, i, &call, NULL));
-            CHECK_OK(symm_signal_wait(s.team, left, i, &call));
+            CHECK_OK(symm_signal_wait(s.team, left, i, &call, NULL));
         }
     for (int i = 0; i < scene->streams; i++)
         CHECK_OK(symm_stream_synchronize(ctx, s.streams[i], SECONDS));

@@ -339,12 +339,13 @@ static int ring(struct stage *s, const char *algorithm)
         CHECK_ZERO(device_put(&s->in, 0, sizeof(int)));
         CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device, sizeof(int),
                                  right, 7, &call, NULL));
-        CHECK_OK(symm_signal_wait(s->team, left, 7, &call));
+        CHECK_OK(symm_signal_wait(s->team, left, 7, &call, NULL));
         CHECK_OK(symm_stream_synchronize(s->ctx, s->streams[0], SECONDS));
         CHECK_ZERO(device_get(&s->heap, 0, sizeof(int)));
         CHECK_MESSAGE(got[0] == 100 * round + left, "%d in round %d", got[0], round);
-        CHECK_OK(symm_signal(s->team, left, 9, &call)); /* read: it may come again */
-        CHECK_OK(symm_signal_wait(s->team, right, 9, &call));
+        CHECK_OK(
+            symm_signal(s->team, left, 9, &call, NULL)); /* read: it may come again */
+        CHECK_OK(symm_signal_wait(s->team, right, 9, &call, NULL));
     }
     CHECK_OK(symm_stream_synchronize(s->ctx, s->streams[0], SECONDS));
     CHECK(strstr(symm_explain(s->team), algorithm ? "copy engine" : "kernel") != NULL);
@@ -383,6 +384,7 @@ static int unmet(symm_ctx *ctx, void *arg)
 {
     struct stage s;
     symm_call call = {.size = sizeof(call), .site = "unmet", .timeout = 0.2};
+    symm_work *wait;
     symm_status status = SYMM_OK;
     double begin = harness_now();
 
@@ -390,14 +392,16 @@ static int unmet(symm_ctx *ctx, void *arg)
     call.algorithm = *(const bool *)arg ? "copy_engine" : NULL;
     call.stream = s.streams[0];
     if (s.rank == 0) {
-        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call, &wait));
         CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
         CHECK(harness_now() - begin < HARNESS_SOON);
+        CHECK_STATUS(symm_work_synchronize(wait, SECONDS), SYMM_ERR_TIMEOUT);
+        symm_work_release(wait);
         while (status == SYMM_OK && harness_now() - begin < SECONDS)
-            status = symm_signal(s.team, 1, 4, &call);
+            status = symm_signal(s.team, 1, 4, &call, NULL);
     } else {
         while (status == SYMM_OK && harness_now() - begin < SECONDS) {
-            status = symm_signal(s.team, 0, 4, NULL);
+            status = symm_signal(s.team, 0, 4, NULL, NULL);
             harness_sleep(0.01);
         }
     }
@@ -432,7 +436,7 @@ static int doomed(symm_ctx *ctx, void *arg)
     if (s.rank == 0) {
         call.stream = s.streams[0];
         CHECK_OK(reduce_ints(&s, &patient, &beside));
-        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call, NULL));
         CHECK_OK(reduce_ints(&s, &call, &behind));
         CHECK_STATUS(symm_work_synchronize(beside, SECONDS), SYMM_ERR_TIMEOUT);
         CHECK_STATUS(symm_work_synchronize(behind, SECONDS), SYMM_ERR_TIMEOUT);
@@ -440,7 +444,7 @@ static int doomed(symm_ctx *ctx, void *arg)
         symm_work_release(beside);
         symm_work_release(behind);
     }
-    while (symm_signal(s.team, 1 - s.rank, 4, NULL) ==
+    while (symm_signal(s.team, 1 - s.rank, 4, NULL, NULL) ==
            SYMM_OK) /* until it has failed */
         harness_sleep(0.01);
     stage_close(&s);
@@ -461,12 +465,12 @@ static int third(symm_ctx *ctx, void *arg)
                    SYMM_LIVE_FINISHED &&
                harness_now() - begin < SECONDS)
             harness_sleep(0.001);
-        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call, NULL));
         CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
-        CHECK_STATUS(symm_signal(s.team, 1, 4, NULL), SYMM_ERR_TIMEOUT);
+        CHECK_STATUS(symm_signal(s.team, 1, 4, NULL, NULL), SYMM_ERR_TIMEOUT);
         CHECK_ERROR("rank 1 did not raise signal 3");
     }
-    while (s.rank == 1 && symm_signal(s.team, 0, 4, NULL) == SYMM_OK)
+    while (s.rank == 1 && symm_signal(s.team, 0, 4, NULL, NULL) == SYMM_OK)
         harness_sleep(0.01);
     stage_close(&s);
     return 0;
@@ -489,8 +493,8 @@ static int endless(symm_ctx *ctx, void *arg)
     if (s.rank == 1)
         harness_sleep(1);
     call.timeout = 1e12;
-    CHECK_OK(s.rank == 1 ? symm_signal(s.team, 0, 3, &call)
-                         : symm_signal_wait(s.team, 1, 3, &call));
+    CHECK_OK(s.rank == 1 ? symm_signal(s.team, 0, 3, &call, NULL)
+                         : symm_signal_wait(s.team, 1, 3, &call, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
     stage_close(&s);
     return 0;

@@ -31,7 +31,7 @@ static symm_status failure(struct engine_stage *s)
     symm_status status = SYMM_OK;
 
     while (status == SYMM_OK && harness_now() - begin < HARNESS_SOON) {
-        status = symm_signal(s->team, s->rank, 200, NULL);
+        status = symm_signal(s->team, s->rank, 200, NULL, NULL);
         harness_sleep(0.005);
     }
     return status;
@@ -206,7 +206,7 @@ static int overtaken(symm_ctx *ctx, void *arg)
     CHECK_ZERO(engine_open(&s, ctx));
     call.stream = s.stream;
     if (s.rank == 0)
-        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call));
+        CHECK_OK(symm_signal_wait(s.team, 1, 3, &call, NULL));
     call = (symm_call){.size = sizeof(call), .site = "pair"};
     CHECK_STATUS(
         symm_recv(s.team, s.out.device, 8, SYMM_INT32, 1 - s.rank, &call, NULL),

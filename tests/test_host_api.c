@@ -424,11 +424,11 @@ static int body_bad_puts(symm_ctx *ctx, void *arg)
     REFUSE(symm_put_signal(t, m.sym, p, 8, 1, 256, NULL, NULL), SYMM_ERR_INVALID,
            "256");
     REFUSE(symm_put_signal(t, m.sym, p, 8, 1, -1, NULL, NULL), SYMM_ERR_INVALID, "-1");
-    REFUSE(symm_signal(t, 1, 300, NULL), SYMM_ERR_INVALID, "300");
-    REFUSE(symm_signal(t, 9, 0, NULL), SYMM_ERR_INVALID, "9");
-    REFUSE(symm_signal_wait(t, 0, -5, NULL), SYMM_ERR_INVALID, "-5");
-    REFUSE(symm_signal_wait(t, -2, 0, NULL), SYMM_ERR_INVALID, "-2");
-    REFUSE(symm_signal_wait(NULL, 0, 0, NULL), SYMM_ERR_INVALID, "team");
+    REFUSE(symm_signal(t, 1, 300, NULL, NULL), SYMM_ERR_INVALID, "300");
+    REFUSE(symm_signal(t, 9, 0, NULL, NULL), SYMM_ERR_INVALID, "9");
+    REFUSE(symm_signal_wait(t, 0, -5, NULL, NULL), SYMM_ERR_INVALID, "-5");
+    REFUSE(symm_signal_wait(t, -2, 0, NULL, NULL), SYMM_ERR_INVALID, "-2");
+    REFUSE(symm_signal_wait(NULL, 0, 0, NULL, NULL), SYMM_ERR_INVALID, "team");
     CHECK_OK(symm_put(t, m.sym, p, 0, 1, NULL, NULL)); /* nothing to move */
     CHECK_OK(symm_put(t, m.sym + 4088, p, 8, 1, NULL, NULL));
     REFUSE(symm_put(t, m.sym + 4089, p, 8, 1, NULL, NULL), SYMM_ERR_INVALID, "`dst`");

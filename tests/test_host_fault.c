@@ -69,9 +69,10 @@ static symm_status act(const struct shared *s, symm_team *team, enum action acti
     case BARRIER:
         return symm_barrier(team, &call, NULL);
     case SIGNAL_WAIT:
-        status = symm_signal(team, (me + 1) % n, 1, &call);
-        return status != SYMM_OK ? status
-                                 : symm_signal_wait(team, (me + n - 1) % n, 1, &call);
+        status = symm_signal(team, (me + 1) % n, 1, &call, NULL);
+        return status != SYMM_OK
+                   ? status
+                   : symm_signal_wait(team, (me + n - 1) % n, 1, &call, NULL);
     case RENDEZVOUS:
         return symm_rendezvous(team);
     default:
@@ -563,8 +564,8 @@ static int body_pulses(symm_ctx *ctx, void *arg)
         CHECK_OK(symm_all_reduce(team, in, out, 3, SYMM_INT32, SYMM_MAX, NULL, NULL));
         CHECK(out[1] == step && out[2] == -step);
         stop = out[0];
-        CHECK_OK(symm_signal(team, (harness_rank() + 1) % n, 7, NULL));
-        CHECK_OK(symm_signal_wait(team, (harness_rank() + n - 1) % n, 7, NULL));
+        CHECK_OK(symm_signal(team, (harness_rank() + 1) % n, 7, NULL, NULL));
+        CHECK_OK(symm_signal_wait(team, (harness_rank() + n - 1) % n, 7, NULL, NULL));
     }
     return 0;
 }

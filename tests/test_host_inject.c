@@ -243,7 +243,7 @@ static symm_status step_signal(struct rank *r)
     storage[r->me][0][0] = (float)r->me;
     STEP(symm_put_signal(r->world, block, storage[r->me][0], sizeof(float), to, 3, NULL,
                          NULL));
-    STEP(symm_signal_wait(r->world, from, 3, NULL));
+    STEP(symm_signal_wait(r->world, from, 3, NULL, NULL));
     if (*block != (float)from)
         r->seen->wrong = true;
     return SYMM_OK;
@@ -277,7 +277,7 @@ static symm_status step_stream(struct rank *r)
                          &r->work));
     STEP(symm_put_signal(r->world, (float *)symm_buffer_ptr(r->large) + 1, &r->mark,
                          sizeof(r->mark), (r->me + 1) % n, 4, &call, &r->put));
-    STEP(symm_signal_wait(r->world, (r->me + n - 1) % n, 4, &call));
+    STEP(symm_signal_wait(r->world, (r->me + n - 1) % n, 4, &call, NULL));
     STEP(symm_work_then(r->work, r->stream, callback, r, &r->next));
     STEP(symm_work_wait(r->next, r->stream));
     STEP(symm_work_synchronize(r->next, HARNESS_AMPLE));

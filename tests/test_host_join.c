@@ -363,7 +363,7 @@ static int child_calls(symm_ctx *ctx, symm_team *team)
     CHECK_STATUS(symm_rendezvous(team), SYMM_ERR_FORKED);
     CHECK_STATUS(symm_empty_strided_p2p(team, 1, &one, &one, SYMM_INT8, 4, &buffer),
                  SYMM_ERR_FORKED);
-    CHECK_STATUS(symm_signal(team, 0, 0, NULL), SYMM_ERR_FORKED);
+    CHECK_STATUS(symm_signal(team, 0, 0, NULL, NULL), SYMM_ERR_FORKED);
     symm_finalize(ctx);
     return 0;
 }

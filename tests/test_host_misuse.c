@@ -335,8 +335,8 @@ static void test_calls(void **state)
     INVALID("symm_put", symm_put(NULL, m, m, 4, 0, NULL, NULL));
     INVALID("symm_get", symm_get(NULL, m, m, 4, 0, NULL, NULL));
     INVALID("symm_put_signal", symm_put_signal(NULL, m, m, 4, 0, 0, NULL, NULL));
-    INVALID("symm_signal", symm_signal(NULL, 0, 0, NULL));
-    INVALID("symm_signal_wait", symm_signal_wait(NULL, 0, 0, NULL));
+    INVALID("symm_signal", symm_signal(NULL, 0, 0, NULL, NULL));
+    INVALID("symm_signal_wait", symm_signal_wait(NULL, 0, 0, NULL, NULL));
     INVALID("peer", symm_put(t, m, other, 4, 1, NULL, NULL));
     INVALID("peer", symm_get(t, other, m, 4, -1, NULL, NULL));
     INVALID("dst", symm_put(t, NULL, other, 4, 0, NULL, NULL));
@@ -344,8 +344,8 @@ static void test_calls(void **state)
     INVALID("symm_put", symm_put(t, other, m, 4, 0, NULL, NULL));
     INVALID("symm_put", symm_put(t, m, other, SIZE_MAX, 0, NULL, NULL));
     INVALID("signal", symm_put_signal(t, m, other, 4, 0, 256, NULL, NULL));
-    INVALID("signal", symm_signal(t, 0, -1, NULL));
-    INVALID("signal", symm_signal_wait(t, 0, INT32_MAX, NULL));
+    INVALID("signal", symm_signal(t, 0, -1, NULL, NULL));
+    INVALID("signal", symm_signal_wait(t, 0, INT32_MAX, NULL, NULL));
 }
 
 /* Every one-sided or collective call, with this symm_call. */
@@ -363,8 +363,8 @@ static void refuse_call(const struct world *w, const symm_call *c, const char *n
     INVALID(name, symm_put(t, m, other, 4, 0, c, NULL));
     INVALID(name, symm_get(t, other, m, 4, 0, c, NULL));
     INVALID(name, symm_put_signal(t, m, other, 4, 0, 0, c, NULL));
-    INVALID(name, symm_signal(t, 0, 0, c));
-    INVALID(name, symm_signal_wait(t, 0, 0, c));
+    INVALID(name, symm_signal(t, 0, 0, c, NULL));
+    INVALID(name, symm_signal_wait(t, 0, 0, c, NULL));
 }
 
 /* Of two-sided calls the engine is asked for before the stream: here is none. */
@@ -592,7 +592,7 @@ static void misuse_in_child(const struct world *w)
     FORKED("all_reduce",
            symm_all_reduce(t, m, m, 1, SYMM_FLOAT32, SYMM_SUM, NULL, NULL));
     FORKED("symm_put", symm_put(t, m, &info, 4, 0, NULL, NULL));
-    FORKED("symm_signal_wait", symm_signal_wait(t, 0, 0, NULL));
+    FORKED("symm_signal_wait", symm_signal_wait(t, 0, 0, NULL, NULL));
     FORKED("symm_send", symm_send(t, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
     FORKED("symm_stream_create", symm_stream_create(w->ctx, &p));
     FORKED("symm_buffer_dlpack", symm_buffer_dlpack(w->buffer, &p));

@@ -120,11 +120,11 @@ static int body_put_symmetric(symm_ctx *ctx, void *arg)
             s.memory[i] = pattern(s.rank, right, step, i);
         CHECK_OK(symm_put_signal(s.team, s.memory + half, s.memory, bytes, right, 3,
                                  NULL, NULL));
-        CHECK_OK(symm_signal_wait(s.team, left, 3, NULL));
+        CHECK_OK(symm_signal_wait(s.team, left, 3, NULL, NULL));
         for (size_t i = 0; i < bytes; i++)
             CHECK(s.memory[half + i] == pattern(left, s.rank, step, i));
-        CHECK_OK(symm_signal(s.team, left, 4, NULL)); /* you may overwrite it */
-        CHECK_OK(symm_signal_wait(s.team, right, 4, NULL));
+        CHECK_OK(symm_signal(s.team, left, 4, NULL, NULL)); /* you may overwrite it */
+        CHECK_OK(symm_signal_wait(s.team, right, 4, NULL, NULL));
     }
     symm_buffer_release(s.buffer);
     return 0;
@@ -166,7 +166,7 @@ static int body_ahead(symm_ctx *ctx, void *arg)
     }
     for (uint64_t k = 0; k < ahead; k++) {
         for (int p = 0; p < s.n; p++) {
-            CHECK_OK(symm_signal_wait(s.team, p, 9, NULL));
+            CHECK_OK(symm_signal_wait(s.team, p, 9, NULL, NULL));
             CHECK_MESSAGE(words[(uint64_t)p * ahead + k] == k + 1,
                           "wait %d of rank %d's signals came before its data", (int)k,
                           p);
@@ -195,15 +195,15 @@ static int body_exact(symm_ctx *ctx, void *arg)
     call.timeout = 0.2;
     if (s.rank == 1) {
         for (int k = 0; k < count; k++)
-            CHECK_OK(symm_signal(s.team, 0, 200, NULL));
-        CHECK_OK(symm_signal(s.team, 0, 201, NULL)); /* another number */
+            CHECK_OK(symm_signal(s.team, 0, 200, NULL, NULL));
+        CHECK_OK(symm_signal(s.team, 0, 201, NULL, NULL)); /* another number */
     } else if (s.rank == 2) {
-        CHECK_OK(symm_signal(s.team, 0, 200, NULL)); /* another sender */
+        CHECK_OK(symm_signal(s.team, 0, 200, NULL, NULL)); /* another sender */
     } else {
         for (int k = 0; k < count; k++)
-            CHECK_OK(symm_signal_wait(s.team, 1, 200, NULL));
+            CHECK_OK(symm_signal_wait(s.team, 1, 200, NULL, NULL));
         double start = harness_now();
-        CHECK_STATUS(symm_signal_wait(s.team, 1, 200, &call), SYMM_ERR_TIMEOUT);
+        CHECK_STATUS(symm_signal_wait(s.team, 1, 200, &call, NULL), SYMM_ERR_TIMEOUT);
         double took = harness_now() - start;
         CHECK_MESSAGE(took >= 0.2 && took < HARNESS_SOON,
                       "the time-out of 0.2 s came after %.3f s", took);
@@ -230,9 +230,9 @@ static int body_late(symm_ctx *ctx, void *arg)
             0.15); /* long enough for every phase of a wait: spin, yield, sleep */
         atomic_store(&s.shared->sent, 1);
         for (int p = 1; p < s.n; p++)
-            CHECK_OK(symm_signal(s.team, p, 0, NULL));
+            CHECK_OK(symm_signal(s.team, p, 0, NULL, NULL));
     } else {
-        CHECK_OK(symm_signal_wait(s.team, 0, 0, NULL));
+        CHECK_OK(symm_signal_wait(s.team, 0, 0, NULL, NULL));
         CHECK(atomic_load(&s.shared->sent) == 1);
     }
     symm_buffer_release(s.buffer);
@@ -265,7 +265,7 @@ static int body_all_numbers(symm_ctx *ctx, void *arg)
             for (int p = 0; p < s.n; p++) {
                 uint64_t value =
                     (uint64_t)round << 32 | (uint64_t)p << 16 | (uint64_t)number;
-                CHECK_OK(symm_signal_wait(s.team, p, number, NULL));
+                CHECK_OK(symm_signal_wait(s.team, p, number, NULL, NULL));
                 CHECK(words[p * SIGNALS + number] == value);
             }
         }
@@ -293,8 +293,8 @@ static int body_put_then(symm_ctx *ctx, void *arg)
         int value = i * 64 + s.rank, sum = 0;
         CHECK_OK(symm_put(s.team, &ints[1], &value, sizeof(value), right, NULL, NULL));
         CHECK_OK(symm_put(s.team, &ints[2], &value, sizeof(value), right, NULL, NULL));
-        CHECK_OK(symm_signal(s.team, right, 1, NULL));
-        CHECK_OK(symm_signal_wait(s.team, left, 1, NULL));
+        CHECK_OK(symm_signal(s.team, right, 1, NULL, NULL));
+        CHECK_OK(symm_signal_wait(s.team, left, 1, NULL, NULL));
         CHECK(ints[1] == i * 64 + left && ints[2] == i * 64 + left);
         CHECK_OK(symm_put(s.team, &ints[3], &value, sizeof(value), right, NULL, NULL));
         CHECK_OK(
@@ -345,7 +345,7 @@ static int body_beside(symm_ctx *ctx, void *arg)
             CHECK(pthread_join(thread, &status) == 0);
             CHECK_OK((symm_status)(intptr_t)status);
         } else {
-            CHECK_OK(symm_signal_wait(s.team, 0, 5, NULL));
+            CHECK_OK(symm_signal_wait(s.team, 0, 5, NULL, NULL));
             CHECK(*(int *)symm_buffer_ptr(fresh) == i);
             CHECK_OK(symm_rendezvous(half));
         }
@@ -369,16 +369,28 @@ static int body_own(symm_ctx *ctx, void *arg)
 {
     symm_team *world = symm_team_world(ctx);
     symm_call call = {.size = sizeof(call)};
+    symm_work *wait, *raise;
     int me = symm_team_rank(world);
+    bool done = true;
     (void)arg;
     CHECK_OK(symm_stream_create(ctx, &call.stream));
-    CHECK_OK(symm_signal_wait(world, me, 3, &call));
+    CHECK_OK(symm_signal_wait(world, me, 3, &call, &wait));
     harness_sleep(0.02); /* for the wait to look at who is to raise it */
-    CHECK_OK(symm_signal(world, me, 3, NULL));
+    CHECK_OK(symm_work_query(wait, &done));
+    CHECK(!done);
+    CHECK_OK(symm_signal(world, me, 3, NULL, &raise));
+    CHECK_OK(symm_work_query(raise, &done));
+    CHECK(done); /* without a stream it is complete on return */
+    CHECK_OK(symm_work_synchronize(wait, HARNESS_AMPLE));
+    symm_work_release(wait);
+    symm_work_release(raise);
     CHECK_OK(symm_stream_synchronize(ctx, call.stream, HARNESS_AMPLE));
     CHECK_OK(symm_barrier(world, NULL, NULL)); /* has not failed */
-    call = (symm_call){.size = sizeof(call), .timeout = 0.01};
-    CHECK_STATUS(symm_signal_wait(world, me, 3, &call), SYMM_ERR_TIMEOUT);
+    call.timeout = 0.01;
+    CHECK_OK(symm_signal_wait(world, me, 3, &call, &wait));
+    CHECK_STATUS(symm_work_synchronize(wait, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
+    CHECK(strstr(symm_work_error(wait), "signal 3") != NULL);
+    symm_work_release(wait);
     return 0;
 }
 
@@ -400,7 +412,7 @@ static int body_behind(symm_ctx *ctx, void *arg)
             CHECK(harness_until(&s->sent, i));
             harness_sleep(0.005); /* for it to sleep */
             kill(s->receiver, SIGSTOP);
-            symm_status status = symm_signal(team, 1, 1, NULL);
+            symm_status status = symm_signal(team, 1, 1, NULL, NULL);
             if (status == SYMM_OK)
                 status = symm_barrier(team, &soon, NULL);
             kill(s->receiver, SIGCONT);
@@ -408,7 +420,7 @@ static int body_behind(symm_ctx *ctx, void *arg)
         } else {
             s->receiver = getpid();
             atomic_store(&s->sent, i);
-            CHECK_OK(symm_signal_wait(team, 0, 1, NULL));
+            CHECK_OK(symm_signal_wait(team, 0, 1, NULL, NULL));
         }
         symm_team_destroy(team);
     }

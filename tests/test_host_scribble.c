@@ -223,8 +223,9 @@ static symm_status act(struct work *w, long step, bool *right)
     case 4:
         return symm_barrier(w->team, &call, NULL);
     case 5:
-        status = symm_signal(w->team, to, 2, &call);
-        return status != SYMM_OK ? status : symm_signal_wait(w->team, from, 2, &call);
+        status = symm_signal(w->team, to, 2, &call, NULL);
+        return status != SYMM_OK ? status
+                                 : symm_signal_wait(w->team, from, 2, &call, NULL);
     default:
         return symm_rendezvous(w->team);
     }

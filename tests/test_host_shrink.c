@@ -209,7 +209,7 @@ static int body_elsewhere(symm_ctx *ctx, void *arg)
         atomic_store(&s->made, 1);
         CHECK_STATUS(symm_rendezvous(world), SYMM_ERR_PEER_DEAD);
     } else {
-        CHECK_STATUS(symm_signal_wait(world, 2, 3, NULL), SYMM_ERR_PEER_DEAD);
+        CHECK_STATUS(symm_signal_wait(world, 2, 3, NULL, NULL), SYMM_ERR_PEER_DEAD);
     }
     CHECK_OK(symm_team_shrink(world, &team));
     CHECK(symm_team_size(team) == 2);

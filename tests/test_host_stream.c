@@ -150,12 +150,12 @@ static int body_one_sided(symm_ctx *ctx, void *arg)
         symm_call one = on_stream(NULL, "one"), other = on_stream(NULL, "other");
         symm_call gone = on_stream(NULL, "gone");
         CHECK_OK(symm_stream_create(ctx, &gone.stream));
-        CHECK_OK(symm_signal(team, 1, 9, &gone));
+        CHECK_OK(symm_signal(team, 1, 9, &gone, NULL));
         symm_stream_destroy(ctx, gone.stream);
         CHECK_OK(symm_stream_create(ctx, &other.stream)); /* where that one was */
         CHECK_OK(symm_stream_create(ctx, &one.stream));
-        CHECK_OK(symm_signal_wait(team, 1, 7, &one));
-        CHECK_OK(symm_signal_wait(world, 1, 7, &other));
+        CHECK_OK(symm_signal_wait(team, 1, 7, &one, NULL));
+        CHECK_OK(symm_signal_wait(world, 1, 7, &other, NULL));
         atomic_store(&s->flag, 1);
         symm_team_destroy(team);
         CHECK(atomic_load(&s->flag) == 2);
@@ -166,9 +166,9 @@ static int body_one_sided(symm_ctx *ctx, void *arg)
         CHECK(harness_until(&s->flag, 1));
         harness_sleep(0.02); /* for one that does not wait to come back */
         atomic_store(&s->flag, 2);
-        CHECK_OK(symm_signal(team, 0, 7, NULL));
+        CHECK_OK(symm_signal(team, 0, 7, NULL, NULL));
         CHECK(harness_until(&s->flag, 3));
-        CHECK_OK(symm_signal(world, 0, 7, NULL));
+        CHECK_OK(symm_signal(world, 0, 7, NULL, NULL));
         symm_team_destroy(team);
     }
     CHECK_OK(symm_barrier(world, NULL, NULL)); /* has not failed */

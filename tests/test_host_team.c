@@ -223,12 +223,12 @@ static int body_one_sided(symm_ctx *ctx, void *arg)
         int *cell = &cells[step % 2][step % 64];
         CHECK_OK(
             symm_put_signal(team, cell, &value, sizeof(value), right, 5, NULL, NULL));
-        CHECK_OK(symm_signal_wait(team, left, 5, NULL));
+        CHECK_OK(symm_signal_wait(team, left, 5, NULL, NULL));
         CHECK_MESSAGE(*cell == step * 100 + from, "%d came, not %d", *cell,
                       step * 100 + from);
         /* The same number in the world is another counter. */
-        CHECK_OK(symm_signal(world, (me + 1) % n, 5, NULL));
-        CHECK_OK(symm_signal_wait(world, (me + n - 1) % n, 5, NULL));
+        CHECK_OK(symm_signal(world, (me + 1) % n, 5, NULL, NULL));
+        CHECK_OK(symm_signal_wait(world, (me + n - 1) % n, 5, NULL, NULL));
         CHECK_OK(symm_barrier(team, NULL, NULL));
     }
     for (int p = 0; p < size; p++) {

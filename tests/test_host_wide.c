@@ -301,8 +301,8 @@ static int body_memory(symm_ctx *ctx, void *arg)
         CHECK_STATUS(symm_put(world, own, &value, sizeof(value), p, NULL, NULL),
                      SYMM_ERR_UNSUPPORTED);
         CHECK_ERROR("is on host");
-        CHECK_STATUS(symm_signal(world, p, 3, NULL), SYMM_ERR_UNSUPPORTED);
-        CHECK_STATUS(symm_signal_wait(world, p, 3, NULL), SYMM_ERR_UNSUPPORTED);
+        CHECK_STATUS(symm_signal(world, p, 3, NULL, NULL), SYMM_ERR_UNSUPPORTED);
+        CHECK_STATUS(symm_signal_wait(world, p, 3, NULL, NULL), SYMM_ERR_UNSUPPORTED);
     }
     CHECK_OK(symm_all_reduce(world, own, own, 1000, SYMM_INT32, SYMM_SUM, NULL, NULL));
     CHECK(own[1] == n * (n - 1) / 2 * 1000 + n);

@@ -187,7 +187,7 @@ static int body_outside(symm_ctx *ctx, void *arg)
 
     CHECK_OK(some_call(world, 0));
     if (symm_team_rank(world) == 0) {
-        CHECK_STATUS(symm_signal_wait(world, 1, 3, &soon), SYMM_ERR_TIMEOUT);
+        CHECK_STATUS(symm_signal_wait(world, 1, 3, &soon, NULL), SYMM_ERR_TIMEOUT);
         CHECK(harness_until(&shared->told, 3)); /* no call that would tell them */
         return 0;
     }
@@ -208,7 +208,7 @@ static int body_turn(symm_ctx *ctx, void *arg)
     (void)arg;
     CHECK_OK(symm_stream_create(ctx, &on_stream.stream));
     if (symm_team_rank(world) == 0)
-        CHECK_OK(symm_signal_wait(world, 1, 3, &on_stream));
+        CHECK_OK(symm_signal_wait(world, 1, 3, &on_stream, NULL));
     on_stream.timeout = HARNESS_AMPLE;
     status =
         symm_all_reduce(world, data, data, 8, SYMM_FLOAT32, SYMM_SUM, &on_stream, NULL);

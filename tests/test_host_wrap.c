@@ -118,7 +118,7 @@ static int other_calls(const struct setting *s, long step)
     uint32_t mine = value(step, me, 7);
     CHECK_OK(symm_put_signal(s->team, &s->out[MOST + step % 7], &mine, sizeof(mine),
                              right, (int)(step % 3), NULL, NULL));
-    CHECK_OK(symm_signal_wait(s->team, left, (int)(step % 3), NULL));
+    CHECK_OK(symm_signal_wait(s->team, left, (int)(step % 3), NULL, NULL));
     CHECK(s->out[MOST + step % 7] == value(step, left, 7));
     return 0;
 }

@@ -252,7 +252,7 @@ static int hop(symm_team *team, symm_buffer **pair, const char *site, int signal
     CHECK_OK(symm_barrier(team, &call, NULL));
     CHECK_OK(symm_put_signal(team, symm_buffer_ptr(pair[1]), symm_buffer_ptr(pair[0]),
                              PLAN_RUN_BYTES, next, signal, &call, NULL));
-    CHECK_OK(symm_signal_wait(team, last, signal, &call));
+    CHECK_OK(symm_signal_wait(team, last, signal, &call, NULL));
     CHECK(plan_run_wrong(symm_buffer_ptr(pair[1]), plan_run_value(last, signal, k)) ==
           0);
     return 0;

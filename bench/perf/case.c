@@ -140,11 +140,12 @@ static const char *output_at(const struct perf_case *test, size_t at, size_t byt
 static symm_status signal_round(const struct perf_case *test)
 {
     symm_status status =
-        symm_signal(test->job->world, perf_case_target(test), 0, test->call);
+        symm_signal(test->job->world, perf_case_target(test), 0, test->call, NULL);
 
     if (status != SYMM_OK)
         return status;
-    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call);
+    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call,
+                            NULL);
 }
 
 static symm_status put_signal_round(const struct perf_case *test)
@@ -155,7 +156,8 @@ static symm_status put_signal_round(const struct perf_case *test)
 
     if (status != SYMM_OK)
         return status;
-    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call);
+    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call,
+                            NULL);
 }
 
 symm_status perf_case_call(const struct perf_case *test, bool in_place)

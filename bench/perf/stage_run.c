@@ -285,7 +285,7 @@ static symm_status run_wait(struct perf_step *step)
     symm_team *team = stage->teams[put->partition];
     int size = symm_team_size(team);
     int peer = (stage->place[put->partition] - put->shift + size) % size;
-    symm_status status = symm_signal_wait(team, peer, put->signal, &call);
+    symm_status status = symm_signal_wait(team, peer, put->signal, &call, NULL);
 
     return status == SYMM_OK && step->looks ? run_local(step, check_put) : status;
 }

@@ -446,9 +446,11 @@ SYMM_API symm_status symm_put_signal(symm_team *team, void *dst, const void *src
                                      const symm_call *call,
                                      symm_work **work) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_signal(symm_team *team, int peer, int signal,
-                                 const symm_call *call) SYMM_MUST_CHECK;
+                                 const symm_call *call,
+                                 symm_work **work) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
-                                      const symm_call *call) SYMM_MUST_CHECK;
+                                      const symm_call *call,
+                                      symm_work **work) SYMM_MUST_CHECK;
 
 /* ---- Streams and work ------------------------------------------------------------ */
 

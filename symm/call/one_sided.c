@@ -387,7 +387,7 @@ symm_status symm_get(symm_team *team, void *dst, const void *src, size_t bytes,
 }
 
 static symm_status signal_call(const char *what, struct transfer *t,
-                               const symm_call *call)
+                               const symm_call *call, symm_work **work)
 {
     void *stream;
     symm_status status;
@@ -398,26 +398,27 @@ static symm_status signal_call(const char *what, struct transfer *t,
     status = begin(what, t, call, &stream);
     if (status != SYMM_OK)
         return status;
-    status = launch(t, what, stream, NULL);
+    status = launch(t, what, stream, work);
     if (symm__is_recorded(t->team->ctx) && status == SYMM_OK)
         record(t->waits ? SYMM_RECORD_WAIT : SYMM_RECORD_SIGNAL, t, NULL, NULL, stream,
-               NULL);
+               work ? *work : NULL);
     note_path(t, "a signal is one store into the peer's pad");
     finish(t, stream);
     return status;
 }
 
-symm_status symm_signal(symm_team *team, int peer, int signal, const symm_call *call)
+symm_status symm_signal(symm_team *team, int peer, int signal, const symm_call *call,
+                        symm_work **work)
 {
     struct transfer t = {.team = team, .peer = peer, .signal = signal};
 
-    return signal_call("symm_signal", &t, call);
+    return signal_call("symm_signal", &t, call, work);
 }
 
 symm_status symm_signal_wait(symm_team *team, int peer, int signal,
-                             const symm_call *call)
+                             const symm_call *call, symm_work **work)
 {
     struct transfer t = {.team = team, .peer = peer, .signal = signal, .waits = true};
 
-    return signal_call("symm_signal_wait", &t, call);
+    return signal_call("symm_signal_wait", &t, call, work);
 }

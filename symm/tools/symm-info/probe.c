@@ -216,7 +216,7 @@ static bool prove_put_signal(struct self *self)
     if (symm_put_signal(self->team, area, data, sizeof(data), self->peer, SIGNAL, NULL,
                         NULL) != SYMM_OK)
         return call_failed(self, "symm_put_signal");
-    if (symm_signal_wait(self->team, self->peer, SIGNAL, NULL) != SYMM_OK)
+    if (symm_signal_wait(self->team, self->peer, SIGNAL, NULL, NULL) != SYMM_OK)
         return call_failed(self, "symm_signal_wait");
     for (size_t i = 0; i < PATTERN; i++) {
         if (area[i] != pattern(self->peer, 2, i))
@@ -230,7 +230,7 @@ static bool prove_put_signal(struct self *self)
 static bool prove_dead_peer(struct self *self)
 {
     atomic_store(&self->board->waiting, 1);
-    symm_status status = symm_signal_wait(self->team, self->peer, SIGNAL, NULL);
+    symm_status status = symm_signal_wait(self->team, self->peer, SIGNAL, NULL, NULL);
     int64_t end = now(), begin = atomic_load(&self->board->killed_at);
     if (begin == 0)
         return wrong(self, "the wait ended with %s before rank %d was killed: %s",

@@ -91,7 +91,7 @@ static symm_status hop(void)
     TRY(symm_put_signal(world, buffer(plan_emit_run_buffer_inbox),
                         buffer(plan_emit_run_buffer_message), COUNT * sizeof(int32_t),
                         1 - rank, 0, &call, NULL));
-    TRY(symm_signal_wait(world, 1 - rank, 0, &call));
+    TRY(symm_signal_wait(world, 1 - rank, 0, &call, NULL));
     for (int i = 0; i < COUNT; i++)
         check("inbox", i, buffer(plan_emit_run_buffer_inbox)[i], known(1 - rank, 2, i));
     return SYMM_OK;
