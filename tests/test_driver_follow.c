@@ -89,7 +89,7 @@ static symm_status fail_first(struct stage *s, enum first first)
                             .timeout = SHORT};
 
     return first == COLLECTIVE ? reduce(s, 0, &call, NULL)
-                               : symm_signal_wait(s->team[0], 1, 7, &call);
+                               : symm_signal_wait(s->team[0], 1, 7, &call, NULL);
 }
 
 static symm_status queue_next(struct stage *s, int team, enum next next,
@@ -108,7 +108,7 @@ static symm_status queue_next(struct stage *s, int team, enum next next,
     case BARRIER:
         return symm_barrier(s->team[team], &call, work);
     case WAIT: /* the signal was raised before: only the mark can end it badly */
-        return symm_signal_wait(s->team[team], 1, 5, &call);
+        return symm_signal_wait(s->team[team], 1, 5, &call, work);
     default:
         return symm_put_signal(s->team[team], there, s->in.device, 64, 1, 3, &call,
                                work);
@@ -123,7 +123,7 @@ static int await_failure(struct stage *s, int team)
 
     while (status == SYMM_OK && harness_now() - begin < SECONDS) {
         harness_sleep(0.01);
-        status = symm_signal(s->team[team], 1 - s->rank, 9, NULL);
+        status = symm_signal(s->team[team], 1 - s->rank, 9, NULL, NULL);
     }
     CHECK_MESSAGE(status == SYMM_ERR_ABORTED, "rank %d, team %d: %s, %s", s->rank, team,
                   symm_status_name(status), symm_last_error());
@@ -134,8 +134,7 @@ static int await_failure(struct stage *s, int team)
 
 static int queue_all(struct stage *s, const struct scene *scene, symm_work **work)
 {
-    symm_work **handle =
-        scene->capture || scene->next == WAIT ? NULL : &work[0]; /* a wait has none */
+    symm_work **handle = scene->capture ? NULL : &work[0];
 
     if (s->rank == 0)
         CHECK_OK(fail_first(s, scene->first));
@@ -157,7 +156,7 @@ static int follow(symm_ctx *ctx, void *arg)
     for (int team = 0; team < TEAMS; team++) /* functions are loaded, signal 5 raised */
         CHECK_OK(reduce(&s, team, &other, NULL));
     if (scene->next == WAIT && s.rank == 1)
-        CHECK_OK(symm_signal(s.team[1], 0, 5, &other));
+        CHECK_OK(symm_signal(s.team[1], 0, 5, &other, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
     CHECK_OK(symm_barrier(s.world, NULL, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
@@ -179,7 +178,7 @@ static int follow(symm_ctx *ctx, void *arg)
     CHECK_ZERO(await_failure(&s, 1));
     CHECK_ZERO(await_failure(&s, 2));
     if (s.rank == 0)
-        CHECK_STATUS(symm_signal(s.team[0], 1, 9, NULL), SYMM_ERR_TIMEOUT);
+        CHECK_STATUS(symm_signal(s.team[0], 1, 9, NULL, NULL), SYMM_ERR_TIMEOUT);
     /* Now the caller knows: the stream is good for other teams. */
     CHECK_OK(queue_next(&s, 3, REDUCE, &work[0]));
     CHECK_OK(symm_work_synchronize(work[0], SECONDS));

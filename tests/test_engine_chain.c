@@ -61,14 +61,21 @@ static void compute(void *arg)
         c->in[i] = c->step + i;
 }
 
-static symm_status look(void *arg, void *stream)
+static void look(void *arg)
 {
     struct chain *c = arg;
 
     c->followed++;
     for (int i = 0; i < COUNT; i++)
         c->wrong += c->out[i] != symm_team_size(c->team) * (c->followed + i);
-    return stream == c->side ? SYMM_OK : SYMM_ERR_INVALID;
+}
+
+static symm_status look_later(void *arg, void *stream)
+{
+    struct chain *c = arg;
+
+    return stream == c->side ? symm_stream_call(c->ctx, stream, look, c)
+                             : SYMM_ERR_INVALID;
 }
 
 static symm_status refuse(void *arg, void *stream)
@@ -86,7 +93,7 @@ static int link_once(struct chain *c, symm_work **last)
     CHECK_OK(symm_stream_call(c->ctx, c->main, compute, c));
     CHECK_OK(symm_all_reduce(c->team, c->in, c->out, COUNT, SYMM_INT32, SYMM_SUM, &call,
                              &work));
-    CHECK_OK(symm_work_then(work, c->side, look, c, &next));
+    CHECK_OK(symm_work_then(work, c->side, look_later, c, &next));
     CHECK_OK(symm_work_wait(next, c->main)); /* what follows overwrites the arrays */
     symm_work_release(work);
     symm_work_release(*last);

@@ -334,20 +334,31 @@ static void streams_wait_for_work(void **state)
 }
 
 struct continuation {
-    _Atomic int calls;
+    symm_ctx *ctx;
+    int calls;
+    pthread_t caller;
     void *stream;
     symm_status result;
     const int *sum;
+    _Atomic int looks; /* of what it has queued */
     int seen;
 };
+
+static void look_at_sum(void *arg)
+{
+    struct continuation *c = arg;
+    c->seen = *c->sum;
+    atomic_fetch_add(&c->looks, 1);
+}
 
 static symm_status continue_with(void *arg, void *stream)
 {
     struct continuation *c = arg;
+    c->caller = pthread_self();
     c->stream = stream;
-    c->seen = *c->sum;
-    atomic_fetch_add(&c->calls, 1);
-    return c->result;
+    c->calls++;
+    symm_status status = symm_stream_call(c->ctx, stream, look_at_sum, c);
+    return status == SYMM_OK ? c->result : status;
 }
 
 static int body_then(symm_ctx *ctx, void *arg)
@@ -355,9 +366,9 @@ static int body_then(symm_ctx *ctx, void *arg)
     symm_team *team = symm_team_world(ctx);
     int n = symm_team_size(team), one = 1, sum = 0;
     struct gate gate = {0, 0};
-    struct continuation good = {.result = SYMM_OK, .sum = &sum};
-    struct continuation bad = {.result = SYMM_ERR_NOT_FOUND, .sum = &sum};
-    struct continuation never = {.result = SYMM_OK, .sum = &sum};
+    struct continuation good = {.ctx = ctx, .sum = &sum};
+    struct continuation bad = {.ctx = ctx, .result = SYMM_ERR_NOT_FOUND, .sum = &sum};
+    struct continuation never = {.ctx = ctx, .sum = &sum};
     void *streams[2] = {NULL, NULL};
     symm_work *work = NULL, *second = NULL, *third = NULL, *fourth = NULL;
     bool done = true;
@@ -368,20 +379,25 @@ static int body_then(symm_ctx *ctx, void *arg)
     symm_call call = on_stream(streams[0], "then");
     CHECK_OK(symm_all_reduce(team, &one, &sum, 1, SYMM_INT32, SYMM_SUM, &call, &work));
     CHECK_OK(symm_work_then(work, streams[1], continue_with, &good, &second));
+    CHECK(good.calls == 1 && good.stream == streams[1]); /* at once, on this thread */
+    CHECK(pthread_equal(good.caller, pthread_self()));
     CHECK_OK(symm_work_then(second, streams[1], continue_with, &bad, &third));
+    CHECK(bad.calls == 1);
     CHECK_OK(symm_work_then(third, streams[0], continue_with, &never, &fourth));
+    CHECK_STATUS(symm_work_query(third, &done), SYMM_ERR_NOT_FOUND);
+    CHECK(done);
+    done = false;
+    CHECK_STATUS(symm_work_query(fourth, &done), SYMM_ERR_NOT_FOUND); /* passed on */
+    CHECK(done);
     harness_sleep(0.02);
-    CHECK(atomic_load(&good.calls) == 0);
+    CHECK_OK(symm_work_query(second, &done));
+    CHECK(!done && atomic_load(&good.looks) == 0); /* what it has queued waits */
     atomic_store(&gate.open, 1);
     CHECK_OK(symm_work_synchronize(second, HARNESS_AMPLE));
-    CHECK(atomic_load(&good.calls) == 1 && good.seen == n && good.stream == streams[1]);
-    CHECK_STATUS(symm_work_synchronize(third, HARNESS_AMPLE), SYMM_ERR_NOT_FOUND);
-    CHECK(atomic_load(&bad.calls) == 1);
-    CHECK_STATUS(symm_work_synchronize(fourth, HARNESS_AMPLE),
-                 SYMM_ERR_NOT_FOUND); /* passed on */
-    CHECK(atomic_load(&never.calls) == 0);
-    CHECK_STATUS(symm_work_query(fourth, &done), SYMM_ERR_NOT_FOUND);
-    CHECK(done);
+    CHECK(atomic_load(&good.looks) == 1 && good.seen == n);
+    CHECK_OK(symm_stream_synchronize(ctx, streams[1], HARNESS_AMPLE));
+    CHECK(atomic_load(&bad.looks) == 1 && bad.seen == n);
+    CHECK(never.calls == 0);
     symm_work_release(work);
     symm_work_release(second);
     symm_work_release(third);
@@ -404,8 +420,9 @@ static int body_error(symm_ctx *ctx, void *arg)
     struct shared *s = arg;
     symm_team *team = symm_team_world(ctx);
     int zero = 0;
-    struct continuation never = {.result = SYMM_OK, .sum = &zero};
-    symm_work *work = NULL, *next = NULL;
+    struct continuation early = {.ctx = ctx, .sum = &zero};
+    struct continuation never = {.ctx = ctx, .sum = &zero};
+    symm_work *work = NULL, *next = NULL, *late = NULL;
     void *stream = NULL;
     bool done = false;
     if (symm_team_rank(team) == 1) { /* does not come */
@@ -416,17 +433,21 @@ static int body_error(symm_ctx *ctx, void *arg)
     symm_call call = on_stream(stream, "lonely");
     call.timeout = 0.1;
     CHECK_OK(symm_barrier(team, &call, &work));
-    CHECK_OK(symm_work_then(work, stream, continue_with, &never, &next));
+    CHECK_OK(symm_work_then(work, stream, continue_with, &early, &next));
+    CHECK(early.calls == 1); /* nobody knows yet that the barrier fails */
     CHECK_STATUS(symm_work_synchronize(work, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
     CHECK(strstr(symm_work_error(work), "rank 1") != NULL);
     CHECK(strstr(symm_work_error(work), "lonely") != NULL);
     CHECK_STATUS(symm_work_synchronize(next, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
-    CHECK(atomic_load(&never.calls) == 0);
+    CHECK_OK(symm_work_then(work, NULL, continue_with, &never, &late));
+    CHECK_STATUS(symm_work_synchronize(late, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
+    CHECK(never.calls == 0);
     CHECK_STATUS(symm_work_query(work, &done), SYMM_ERR_TIMEOUT);
     CHECK(done);
     CHECK(symm_work_error(next)[0] != '\0');
     symm_work_release(work);
     symm_work_release(next);
+    symm_work_release(late);
     symm_stream_destroy(ctx, stream);
     CHECK_ZERO(harness_sync_wait(&s->sync, 2));
     return 0;

@@ -21,8 +21,8 @@ struct chain {
     uint32_t *kept;   /* an element of each result, where the streams can write it */
     uint32_t *looked; /* the same for the host */
     void *main, *side;
-    symm_work *last;       /* the newest callback's */
-    int written, followed; /* iterations, by those who do it, in their order */
+    symm_work *last;               /* the newest callback's */
+    int written, followed, copied; /* iterations, by those who do it, in their order */
     json_t **extra;
 };
 
@@ -67,17 +67,23 @@ static symm_status compute(struct chain *c)
                : SYMM_OK;
 }
 
-/* The callback: on GPUs it queues a copy, on the host it runs in its stream's order. */
+static void copy_kept(void *arg)
+{
+    struct chain *c = arg;
+    int i = c->copied++;
+
+    memcpy(&c->kept[i], c->out + kept_at(c, i) * sizeof(uint32_t), sizeof(uint32_t));
+}
+
+/* The callback: it queues a copy. */
 static symm_status keep(void *arg, void *stream)
 {
     struct chain *c = arg;
     int i = c->followed++;
     const char *from = c->out + kept_at(c, i) * sizeof(uint32_t);
 
-    if (!c->series.job->gpu) {
-        memcpy(&c->kept[i], from, sizeof(uint32_t));
-        return SYMM_OK;
-    }
+    if (!c->series.job->gpu)
+        return symm_stream_call(c->series.job->ctx, stream, copy_kept, c);
     return perf_gpu_copy_later(c->series.job->gpu, &c->kept[i], from, sizeof(uint32_t),
                                stream)
                ? SYMM_ERR_SYSTEM
@@ -140,7 +146,7 @@ static symm_status finish(struct chain *c)
 
 static void start(struct chain *c)
 {
-    c->written = c->followed = 0;
+    c->written = c->followed = c->copied = 0;
 }
 
 /* Wrong results of `n` iterations: the kept elements, and all of the last result. */

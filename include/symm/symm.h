@@ -481,7 +481,8 @@ SYMM_API symm_status symm_stream_call(symm_ctx *ctx, void *stream,
 /* *done = whether later work can be ordered after it; returns the call's own status. A call
  * that was captured into a graph has none: SYMM_ERR_UNSUPPORTED, also of synchronize. */
 SYMM_API symm_status symm_work_query(symm_work *work, bool *done) SYMM_MUST_CHECK;
-/* Orders the stream after it; the host goes on. */
+/* Orders the stream after it; the host goes on. NULL stream: on the host backend waits, and
+ * returns the call's own status. */
 SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHECK;
 /*
  * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `timeout`: the call goes
@@ -491,9 +492,12 @@ SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHE
  */
 SYMM_API symm_status symm_work_synchronize(symm_work *work,
                                            double timeout) SYMM_MUST_CHECK;
-/* Host: fn runs on `stream` once work is complete and got no error. CUDA: fn is called at
- * once, on the caller's thread, with `stream` ordered behind work; what it queues there is
- * what runs later. An error goes to *next. */
+/*
+ * Orders `stream` after work, then calls fn(arg, stream) at once, on the caller's thread: what
+ * fn queues on `stream` runs after work. A function that must itself run later goes there by
+ * symm_stream_call. fn is not called if work has failed already. *next (next may be NULL) is
+ * complete when work and what fn has queued are; it has the error of work, or of fn.
+ */
 SYMM_API symm_status symm_work_then(symm_work *work, void *stream,
                                     symm_status (*fn)(void *arg, void *stream),
                                     void *arg, symm_work **next) SYMM_MUST_CHECK;

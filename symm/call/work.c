@@ -34,13 +34,11 @@ struct host_work {
     char error[SYMM_ERROR_BYTES]; /* "" while there is none */
 };
 
-/* A callback, or just the wait (fn NULL), on its way through a stream's queue. */
+/* A wait on its way through a stream's queue. */
 struct follow {
     struct symm_task task;
     struct host_work *after; /* a reference */
     symm_work *next;         /* to complete; NULL if nobody asked */
-    symm_status (*fn)(void *arg, void *stream);
-    void *arg, *stream;
 };
 
 static struct host_work *host_work(symm_work *work)
@@ -224,28 +222,113 @@ static symm_status settle(struct host_work *work)
     return outcome(work);
 }
 
+static void follow_free(struct follow *follow)
+{
+    if (!follow)
+        return;
+    work_drop(follow->after);
+    free(follow);
+}
+
 static void run_follow(struct symm_task *task)
 {
     struct follow *follow = (struct follow *)task;
-    symm_status status = settle(follow->after);
 
-    if (status == SYMM_OK && follow->fn) {
-        status = follow->fn(follow->arg, follow->stream);
-        if (status != SYMM_OK)
-            symm__fail(status, "a callback returned %s", symm_status_name(status));
+    symm__work_complete(follow->next, settle(follow->after));
+    follow_free(follow);
+}
+
+/* Completes `next` (NULL: nothing) with the outcome of `after`, once a stream comes to it. */
+static struct follow *follow_create(struct host_work *after, symm_work *next)
+{
+    struct follow *follow = calloc(1, sizeof(*follow));
+
+    if (!follow) {
+        symm__fail(SYMM_ERR_NOMEM, "no memory to wait on a stream");
+        return NULL;
     }
-    symm__work_complete(follow->next, status);
-    work_drop(follow->after);
-    free(follow);
+    *follow = (struct follow){
+        .task.run = run_follow, .after = work_hold(after), .next = next};
+    return follow;
+}
+
+/* Orders the stream after the work. */
+static symm_status order(struct host_work *work, void *stream)
+{
+    struct follow *wait = follow_create(work, NULL);
+    symm_status status;
+
+    if (!wait)
+        return SYMM_ERR_NOMEM;
+    status = symm__stream_push(work->head.ctx, stream, &wait->task);
+    if (status != SYMM_OK)
+        follow_free(wait);
+    return status;
+}
+
+static bool is_done(struct host_work *work)
+{
+    bool done;
+
+    pthread_mutex_lock(&work->lock);
+    done = work->done;
+    pthread_mutex_unlock(&work->lock);
+    return done;
+}
+
+/* From here on an error is that of the next handle, which `end` completes on the stream. */
+static symm_status call_then(struct host_work *work, void *stream,
+                             symm_status (*fn)(void *arg, void *stream), void *arg,
+                             struct follow *end)
+{
+    symm_status status = !stream || is_done(work) ? settle(work) : SYMM_OK;
+
+    if (status != SYMM_OK)
+        return status;
+    status = fn(arg, stream);
+    if (status != SYMM_OK)
+        return symm__fail(status, "a callback returned %s", symm_status_name(status));
+    return end ? symm__stream_push(work->head.ctx, stream, &end->task) : SYMM_OK;
+}
+
+static symm_status then(struct host_work *work, void *stream,
+                        symm_status (*fn)(void *arg, void *stream), void *arg,
+                        symm_work **next)
+{
+    char sentence[SYMM_ERROR_BYTES];
+    struct follow *end = NULL;
+    symm_work *result = NULL;
+    symm_status status = SYMM_OK;
+
+    if (next)
+        status = symm__work_create(work->head.ctx, true, &result);
+    if (status == SYMM_OK && next && stream && !(end = follow_create(work, result)))
+        status = SYMM_ERR_NOMEM;
+    if (status == SYMM_OK && stream)
+        status = order(work, stream);
+    if (status != SYMM_OK) {
+        follow_free(end);
+        symm__work_complete(result, status);
+        symm_work_release(result);
+        return status;
+    }
+    symm__error_save(sentence);
+    status = call_then(work, stream, fn, arg, end);
+    if (status != SYMM_OK || !end) { /* else the stream completes it */
+        follow_free(end);
+        symm__work_complete(result, status);
+        symm__error_restore(sentence);
+    }
+    if (next)
+        *next = result;
+    return SYMM_OK;
 }
 
 symm_status symm_work_then(symm_work *work, void *stream,
                            symm_status (*fn)(void *arg, void *stream), void *arg,
                            symm_work **next)
 {
-    struct follow *follow;
-    symm_work *result = NULL;
-    symm_status status = SYMM_OK;
+    symm_status status;
 
     if (!work || !fn)
         return symm__fail(SYMM_ERR_INVALID, "symm_work_then: %s is NULL",
@@ -255,40 +338,12 @@ symm_status symm_work_then(symm_work *work, void *stream,
         return status;
     if (symm__is_recorded(work->ctx)) /* before fn makes calls of its own */
         symm__record_wait(work, stream);
-    if (work->calls)
-        return work->calls->work_then(work, stream, fn, arg, next);
-    follow = calloc(1, sizeof(*follow));
-    if (!follow)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a callback");
-    if (next)
-        status = symm__work_create(work->ctx, true, &result);
-    if (status != SYMM_OK)
-        goto err_follow;
-    *follow = (struct follow){.task.run = run_follow,
-                              .after = work_hold(host_work(work)),
-                              .next = result,
-                              .fn = fn,
-                              .arg = arg,
-                              .stream = stream};
-    status = symm__stream_push(work->ctx, stream, &follow->task);
-    if (status != SYMM_OK)
-        goto err_hold;
-    if (next)
-        *next = result;
-    return SYMM_OK;
-
-err_hold:
-    work_drop(host_work(work));
-    symm__work_complete(result, status);
-    symm_work_release(result);
-err_follow:
-    free(follow);
-    return status;
+    return work->calls ? work->calls->work_then(work, stream, fn, arg, next)
+                       : then(host_work(work), stream, fn, arg, next);
 }
 
 symm_status symm_work_wait(symm_work *work, void *stream)
 {
-    struct follow *follow;
     symm_status status;
 
     if (!work)
@@ -300,17 +355,5 @@ symm_status symm_work_wait(symm_work *work, void *stream)
         symm__record_wait(work, stream);
     if (work->calls)
         return work->calls->work_wait(work, stream);
-    if (!stream)
-        return settle(host_work(work));
-    follow = calloc(1, sizeof(*follow));
-    if (!follow)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory to wait on a stream");
-    *follow = (struct follow){
-        .task.run = run_follow, .after = work_hold(host_work(work)), .stream = stream};
-    status = symm__stream_push(work->ctx, stream, &follow->task);
-    if (status != SYMM_OK) {
-        work_drop(host_work(work));
-        free(follow);
-    }
-    return status;
+    return stream ? order(host_work(work), stream) : settle(host_work(work));
 }

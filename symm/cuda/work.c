@@ -580,8 +580,11 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
                                  symm_work **next)
 {
     struct symm_cuda_work *work = cuda_work(handle);
-    symm_status status = symm__cuda_work_wait(handle, stream);
+    char sentence[SYMM_ERROR_BYTES];
+    symm_status status;
 
+    symm__error_save(sentence);
+    status = symm__cuda_work_wait(handle, stream);
     if (status != SYMM_OK && !(is_done(work) && work->status == status))
         return status; /* the order could not be made */
     if (status == SYMM_OK) {
@@ -590,10 +593,14 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
             symm__fail(status, "a callback returned %s", symm_status_name(status));
     }
     if (!next)
-        return SYMM_OK;
-    if (status != SYMM_OK || !work->calls)
-        return concluded(handle->ctx, status, next);
-    return follow(work, stream, next);
+        status = SYMM_OK;
+    else if (status != SYMM_OK || !work->calls)
+        status = concluded(handle->ctx, status, next);
+    else
+        status = follow(work, stream, next);
+    if (status == SYMM_OK)
+        symm__error_restore(sentence);
+    return status;
 }
 
 /* ---- The team's end -------------------------------------------------------------- */
