@@ -292,7 +292,8 @@ static int body_not_persistent(symm_ctx *ctx, void *arg)
     symm_buffer *a = NULL, *b = NULL;
     (void)arg;
     CHECK_OK(place(team, 100, SYMM_INT8, 0, &a));
-    CHECK_OK(place(team, 100, SYMM_INT8, 0, &b));
+    CHECK_OK(symm_buffer_alloc(team, 100, &b)); /* the same, of bytes */
+    CHECK(symm_buffer_bytes(b) == 100);
     CHECK(disjoint(a, b));
     CHECK_OK(symm_rendezvous(team));
     symm_buffer_release(a);

@@ -272,6 +272,12 @@ static void test_memory(void **state)
         symm_empty_strided_p2p(w->team, 1, one, one, SYMM_INT8, 1, &b));
     assert_null(b);
     GOOD(place(w->team, 0, 1, 1, SYMM_INT8));
+    INVALID("symm_buffer_alloc", symm_buffer_alloc(NULL, 8, &b));
+    INVALID("symm_buffer_alloc", symm_buffer_alloc(w->team, 8, NULL));
+    BAD(SYMM_ERR_OVERFLOW, "symm_buffer_alloc",
+        symm_buffer_alloc(w->team, SIZE_MAX, &b));
+    BAD(SYMM_ERR_NOMEM, "", symm_buffer_alloc(w->team, PTRDIFF_MAX, &b));
+    assert_null(b);
     INVALID("symm_buffer_register", symm_buffer_register(NULL, &b, 8, &b));
     INVALID("symm_buffer_register", symm_buffer_register(w->team, NULL, 8, &b));
     INVALID("symm_buffer_register", symm_buffer_register(w->team, &b, 0, &b));
@@ -587,6 +593,7 @@ static void misuse_in_child(const struct world *w)
     FORKED("symm_empty_strided_p2p", hold(t, &b));
     FORKED("symm_rendezvous", symm_rendezvous(t));
     FORKED("symm_alloc_id_free", symm_alloc_id_free(t, 1));
+    FORKED("symm_buffer_alloc", symm_buffer_alloc(t, 8, &b));
     FORKED("symm_buffer_register", symm_buffer_register(t, &b, 8, &b));
     FORKED("barrier", symm_barrier(t, NULL, NULL));
     FORKED("all_reduce",

@@ -275,13 +275,16 @@ SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
                                             const int64_t *shape, const int64_t *stride,
                                             symm_dtype dtype, uint64_t alloc_id,
                                             symm_buffer **buffer) SYMM_MUST_CHECK;
+/* The same for `bytes` bytes (uint8) without a call site (alloc_id 0): each call is a buffer of
+ * its own, freed by symm_buffer_release. SYMM_ERR_NOMEM, SYMM_ERR_OVERFLOW. */
+SYMM_API symm_status symm_buffer_alloc(symm_team *team, size_t bytes,
+                                       symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
  * Makes existing device memory symmetric. Host backend: SYMM_ERR_UNSUPPORTED.
- * symm_buffer_release ends the registration on this rank: calls made later do not find it
- * (SYMM_ERR_INVALID). Peers keep the memory mapped until the team's next rendezvous, or its
- * end, on which each rank first waits for what its device has to do: calls in flight until
- * then read and write the memory as before. The owner frees the memory behind that
- * rendezvous, not before.
+ * symm_buffer_release ends the registration on this rank: later calls do not find the memory
+ * (SYMM_ERR_INVALID). Peers keep it mapped until the team's next rendezvous or its end, where
+ * each rank first waits for its device: calls in flight use the memory until then. The memory
+ * must not be freed while it is registered, nor before that rendezvous.
  */
 SYMM_API symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
                                           symm_buffer **buffer) SYMM_MUST_CHECK;

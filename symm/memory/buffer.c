@@ -259,6 +259,25 @@ symm_status symm_empty_strided_p2p(symm_team *team, int ndim, const int64_t *sha
     return status;
 }
 
+symm_status symm_buffer_alloc(symm_team *team, size_t bytes, symm_buffer **buffer)
+{
+    const int64_t shape = (int64_t)bytes, stride = 1;
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!buffer)
+        return symm__fail_null("symm_buffer_alloc", "buffer");
+    if (bytes > PTRDIFF_MAX)
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "symm_buffer_alloc: %zu bytes reach beyond the address space",
+                          bytes);
+    pthread_mutex_lock(&team->ctx->lock);
+    status = take(team, 1, &shape, &stride, SYMM_UINT8, 0, buffer);
+    pthread_mutex_unlock(&team->ctx->lock);
+    return status;
+}
+
 /* With the context locked. */
 static symm_status add(symm_team *team, void *ptr, size_t bytes, symm_buffer **buffer)
 {
