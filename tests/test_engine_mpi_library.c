@@ -79,11 +79,11 @@ static int check_ring(symm_team *team)
         for (size_t i = 0; i < count; i++)
             data[i] = me * 7 + k + (int)i;
         ops[send] = ops[0];
-        ops[send].receives = false;
+        ops[send].kind = SYMM_P2P_SEND;
         ops[send].ptr = data;
         ops[send].peer = next;
         ops[1 - send] = ops[send];
-        ops[1 - send].receives = true;
+        ops[1 - send].kind = SYMM_P2P_RECV;
         ops[1 - send].ptr = data + count;
         ops[1 - send].peer = last;
         if (k < 2) {

@@ -74,7 +74,7 @@ static int shuffled(struct engine_stage *s, symm_call *call, uint64_t seed)
     for (int p = 0; p < s->n; p++)
         for (int k = 0; k < 4; k++)
             ops[count++] = (symm_p2p_op){.size = sizeof(ops[0]),
-                                         .receives = k & 1,
+                                         .kind = k & 1 ? SYMM_P2P_RECV : SYMM_P2P_SEND,
                                          .count = BLOCK,
                                          .dtype = SYMM_INT32,
                                          .peer = p};
@@ -86,11 +86,11 @@ static int shuffled(struct engine_stage *s, symm_call *call, uint64_t seed)
         ops[j] = other;
     }
     for (int i = 0; i < count; i++) { /* the k-th meets the k-th */
-        int p = ops[i].peer, k = turn[ops[i].receives][p]++, b = 2 * p + k;
+        int p = ops[i].peer, k = turn[ops[i].kind][p]++, b = 2 * p + k;
 
-        if (!ops[i].receives)
+        if (ops[i].kind == SYMM_P2P_SEND)
             fill(s, b, p, k);
-        ops[i].ptr = (ops[i].receives ? s->out.device : s->in.device) +
+        ops[i].ptr = (ops[i].kind == SYMM_P2P_RECV ? s->out.device : s->in.device) +
                      (size_t)b * BLOCK * sizeof(int);
     }
     CHECK_ZERO(device_put(&s->in, 0, 2 * (size_t)s->n * BLOCK * sizeof(int)));
@@ -196,6 +196,10 @@ static int refused(symm_ctx *ctx, void *arg)
     CHECK_ERROR("copy_in");
     CHECK_STATUS(symm_p2p_batch(s.team, op, 0, NULL, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_p2p_batch(s.team, NULL, 1, NULL, NULL), SYMM_ERR_INVALID);
+    op[0].kind = (symm_p2p_kind)2;
+    CHECK_STATUS(symm_p2p_batch(s.team, op, 1, NULL, NULL), SYMM_ERR_INVALID);
+    CHECK_ERROR("operation 0: kind 2");
+    op[0].kind = SYMM_P2P_SEND;
     op[1].size--;
     CHECK_STATUS(symm_p2p_batch(s.team, op, 2, NULL, NULL), SYMM_ERR_INVALID);
     CHECK_ERROR("operation 1 has size");

@@ -412,16 +412,18 @@ SYMM_API symm_status symm_recv(symm_team *team, void *ptr, size_t count,
                                symm_dtype dtype, int peer, const symm_call *call,
                                symm_work **work) SYMM_MUST_CHECK;
 
+typedef enum symm_p2p_kind { SYMM_P2P_SEND = 0, SYMM_P2P_RECV = 1 } symm_p2p_kind;
+
 typedef struct symm_p2p_op {
-    size_t size;   /* sizeof(symm_p2p_op), the same in all of a batch */
-    bool receives; /* false: sends */
-    void *ptr;     /* what is sent is only read */
+    size_t size; /* sizeof(symm_p2p_op), the same in all of a batch */
+    symm_p2p_kind kind;
+    void *ptr; /* what is sent is only read */
     size_t count;
     symm_dtype dtype;
     int peer; /* may be the caller's own rank */
 } symm_p2p_op;
 /*
- * Sends and receives as one group: they may stand in any order on each rank, and peers may
+ * Sends and receives as one batch: they may stand in any order on each rank, and peers may
  * differ from one to the next. `ops` is copied. The work is done when all of them are.
  */
 SYMM_API symm_status symm_p2p_batch(symm_team *team, const symm_p2p_op *ops, int count,

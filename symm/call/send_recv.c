@@ -47,12 +47,22 @@ static const symm_p2p_op *operation(const symm_p2p_op *ops, int index)
                                                (size_t)index * ops->size);
 }
 
+static bool receives(const symm_p2p_op *op)
+{
+    return op->kind == SYMM_P2P_RECV;
+}
+
 static symm_status check_one(const char *what, symm_team *team, const symm_p2p_op *op,
                              int index)
 {
     size_t element = symm_dtype_size(op->dtype), bytes;
-    const char *which = op->receives ? "a receive" : "a send";
+    const char *which = receives(op) ? "a receive" : "a send";
 
+    if (op->kind != SYMM_P2P_SEND && op->kind != SYMM_P2P_RECV)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: operation %d: kind %d; it is SYMM_P2P_SEND or "
+                          "SYMM_P2P_RECV",
+                          what, index, (int)op->kind);
     if (element == 0)
         return symm__fail(SYMM_ERR_INVALID, "%s: operation %d: dtype %d is unknown",
                           what, index, (int)op->dtype);
@@ -67,7 +77,7 @@ static symm_status check_one(const char *what, symm_team *team, const symm_p2p_o
             "not aligned to %zu bytes",
             what, index, which, op->count, op->ptr, element);
     if (team->calls && bytes > 0)
-        return team->calls->reach(team, what, op->receives ? "recv" : "send", op->ptr,
+        return team->calls->reach(team, what, receives(op) ? "recv" : "send", op->ptr,
                                   bytes);
     return SYMM_OK;
 }
@@ -102,10 +112,10 @@ static symm_status check_list(const char *what, const symm_team *team,
 
 static struct symm_engine_request request_of(const symm_p2p_op *op)
 {
-    return (struct symm_engine_request){.what = op->receives ? SYMM_ENGINE_RECV
+    return (struct symm_engine_request){.what = receives(op) ? SYMM_ENGINE_RECV
                                                              : SYMM_ENGINE_SEND,
-                                        .in = op->receives ? NULL : op->ptr,
-                                        .out = op->receives ? op->ptr : NULL,
+                                        .in = receives(op) ? NULL : op->ptr,
+                                        .out = receives(op) ? op->ptr : NULL,
                                         .count = op->count,
                                         .dtype = op->dtype,
                                         .peer = op->peer};
@@ -341,18 +351,20 @@ static void record(const symm_team *team, const symm_p2p_op *ops, int count,
                    const symm_call *call)
 {
     for (int i = 0; i < count; i++) {
-        const struct symm_record_call made = {
-            .kind = ops[i].receives ? SYMM_RECORD_RECV : SYMM_RECORD_SEND,
-            .team = team,
-            .in = ops[i].receives ? NULL : ops[i].ptr,
-            .out = ops[i].receives ? ops[i].ptr : NULL,
-            .in_bytes = ops[i].count * symm_dtype_size(ops[i].dtype),
-            .out_bytes = ops[i].count * symm_dtype_size(ops[i].dtype),
-            .count = ops[i].count,
-            .dtype = ops[i].dtype,
-            .peer = ops[i].peer,
-            .site = call->site,
-            .stream = call->stream};
+        const symm_p2p_op *op = operation(ops, i);
+        const size_t bytes = op->count * symm_dtype_size(op->dtype);
+        const struct symm_record_call made = {.kind = receives(op) ? SYMM_RECORD_RECV
+                                                                   : SYMM_RECORD_SEND,
+                                              .team = team,
+                                              .in = receives(op) ? NULL : op->ptr,
+                                              .out = receives(op) ? op->ptr : NULL,
+                                              .in_bytes = bytes,
+                                              .out_bytes = bytes,
+                                              .count = op->count,
+                                              .dtype = op->dtype,
+                                              .peer = op->peer,
+                                              .site = call->site,
+                                              .stream = call->stream};
 
         symm__record_call(&made, NULL);
     }
@@ -415,7 +427,7 @@ symm_status symm_recv(symm_team *team, void *ptr, size_t count, symm_dtype dtype
                       int peer, const symm_call *call, symm_work **work)
 {
     const symm_p2p_op op = {.size = sizeof(op),
-                            .receives = true,
+                            .kind = SYMM_P2P_RECV,
                             .ptr = ptr,
                             .count = count,
                             .dtype = dtype,
