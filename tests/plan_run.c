@@ -133,8 +133,14 @@ const char *plan_run_path(const char *file, char *path, size_t bytes)
 symm_status plan_run_load(symm_team *team, const char *file)
 {
     char path[192];
+    symm_plan *plan = NULL;
+    symm_status status =
+        symm_plan_read_run(plan_run_path(file, path, sizeof(path)), &plan);
 
-    return symm_plan_load(team, plan_run_path(file, path, sizeof(path)));
+    if (status == SYMM_OK)
+        status = symm_team_load_plan(team, plan);
+    symm_plan_destroy(plan);
+    return status;
 }
 
 symm_status plan_run_place(symm_team *team, uint64_t id, int64_t words, symm_buffer **b)

@@ -181,9 +181,8 @@ static int body_bad_buffers(symm_ctx *ctx, void *arg)
         symm_buffer_release(buffer);
     }
     CHECK_STATUS(symm_buffer_register(team, &buffer, 8, &buffer), SYMM_ERR_UNSUPPORTED);
-    CHECK(symm_plan_load(team, "/no/such/plan.json") != SYMM_OK);
-    CHECK_STATUS(symm_plan_load(team, NULL), SYMM_ERR_INVALID);
-    CHECK_STATUS(symm_plan_load(NULL, "/no/such/plan.json"), SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_team_load_plan(team, NULL), SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_team_load_plan(NULL, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_rendezvous(NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_alloc_id_free(NULL, 3), SYMM_ERR_INVALID);
     CHECK_OK(symm_rendezvous(team)); /* refused calls are no entries: ranks agree */

@@ -213,9 +213,6 @@ static void test_teams(void **state)
     INVALID("symm_team_device", symm_team_device(NULL, &device));
     INVALID("symm_team_device", symm_team_device(w->team, NULL));
     INVALID("symm_rendezvous", symm_rendezvous(NULL));
-    INVALID("symm_plan_load", symm_plan_load(NULL, "x"));
-    INVALID("symm_plan_load", symm_plan_load(w->team, NULL));
-    BAD(SYMM_ERR_SYSTEM, "/nowhere", symm_plan_load(w->team, "/nowhere"));
     INVALID("symm_team_load_plan", symm_team_load_plan(NULL, &plan));
     INVALID("symm_team_load_plan", symm_team_load_plan(w->team, NULL));
     INVALID("symm_team_load_plan", symm_team_load_plan(w->team, &plan)); /* size 0 */
@@ -603,7 +600,6 @@ static void misuse_in_child(const struct world *w)
     FORKED("symm_send", symm_send(t, m, 1, SYMM_FLOAT32, 0, NULL, NULL));
     FORKED("symm_stream_create", symm_stream_create(w->ctx, &p));
     FORKED("symm_buffer_dlpack", symm_buffer_dlpack(w->buffer, &p));
-    FORKED("symm_plan_load", symm_plan_load(t, "/nowhere"));
     FORKED("symm_team_load_plan", symm_team_load_plan(t, NULL));
     FORKED("symm_team_set_name", symm_team_set_name(t, "x"));
     FORKED("symm_heap_dump", symm_heap_dump(w->ctx, "json", "/dev/null"));

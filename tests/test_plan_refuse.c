@@ -110,8 +110,7 @@ static int body_refused(symm_ctx *ctx, void *arg)
     CHECK_ERROR("world: found 7, allowed: 2");
     CHECK(plan_run_load(team, "none") != SYMM_OK);
     CHECK_ERROR("none");
-    CHECK_STATUS(symm_plan_load(team, NULL), SYMM_ERR_INVALID);
-    CHECK_STATUS(symm_plan_load(NULL, "plan"), SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_team_load_plan(team, NULL), SYMM_ERR_INVALID);
     CHECK_OK(plan_run_place(team, 2, PLAN_RUN_WORDS, &early));
     CHECK_STATUS(plan_run_load(team, "plan"), SYMM_ERR_IN_USE);
     CHECK_ERROR("alloc_id 2");

@@ -64,6 +64,7 @@ static int load_plan(struct replay *replay)
     const struct perf_job *job = replay->job;
     int result = PERF_RIGHT, worst = PERF_RIGHT;
     double mine, *all;
+    symm_plan *plan = NULL;
     symm_status status;
 
     if (!replay->options->plan)
@@ -74,7 +75,10 @@ static int load_plan(struct replay *replay)
     if (job->rank == 0)
         result = read_plan(replay);
     if (result == PERF_RIGHT) {
-        status = symm_plan_load(job->world, replay->options->plan);
+        status = symm_plan_read_run(replay->options->plan, &plan);
+        if (status == SYMM_OK)
+            status = symm_team_load_plan(job->world, plan);
+        symm_plan_destroy(plan);
         if (status != SYMM_OK)
             result = plan_failed(job, status);
     }

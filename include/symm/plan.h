@@ -320,6 +320,7 @@ typedef struct symm_plan_point {
 typedef struct symm_plan {
     size_t size;
     const char *program; /* its name */
+    const char *source; /* file or name that it was read from, for errors; NULL: made */
     uint64_t program_hash, run_hash, plan_hash;
     bool has_run_hash, has_plan_hash; /* false: a plan that was read had none */
     /* What ranks load: */

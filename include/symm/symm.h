@@ -512,35 +512,33 @@ SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowe
 /* ---- Plans, explanations, traces ------------------------------------------------- */
 
 /*
- * Loads a plan (symm-plan/2, docs/planner.md) for the team, which has as many ranks as the
- * plan's world; once in the team's life, before its alloc_ids are placed. Local: every rank
- * loads the same file. The arena is reserved in the team's heap, and from then on
- * symm_empty_strided_p2p answers an alloc_id of the plan with its place there: buffers may
- * share bytes. Other alloc_ids go on as before. The next symm_rendezvous compares the plans:
- * if they differ, SYMM_ERR_MISMATCH names ranks and hashes and nothing has changed (a plan
- * that no rendezvous has covered can be replaced by loading another one, once its alloc_ids
- * are freed). From that rendezvous on calls obey the plan.
+ * Loads a plan (symm/plan.h, docs/planner.md) that was made, read or parsed for the team, whose
+ * size is the plan's world; once in the team's life, before its alloc_ids are placed. Local:
+ * every rank loads the same plan. It is copied and stays the caller's.
+ *   symm_plan *plan;
+ *   symm_plan_read_run("plan.json", &plan); symm_team_load_plan(team, plan);
+ *   symm_plan_destroy(plan);
  *
- * A call is the op whose site has the name symm_call.site, on this team and on every team of
- * some of its ranks. A collective takes the plan's algorithm, or one that touches no more
- * (symm_explain says which), and makes the barriers that the plan keeps. The entry barrier
- * of a put is the caller's own symm_barrier with the put's site in front of it: it does
- * nothing where the plan leaves it out. Calls without a site, or at others, are made as
- * without a plan. To force another algorithm than the plan's is SYMM_ERR_INVALID, and so is
- * a call that is larger than the bound of an op whose size is a range. Calls of
- * the plan are in the program's order on each stream, and what the plan orders (stream,
- * depend, wait) is really done: SYMM_CHECK=plan checks what can be checked, see symm_env(7).
+ * The arena is reserved in the team's heap, and symm_empty_strided_p2p answers an alloc_id of
+ * the plan with its place there: buffers may share bytes. The next symm_rendezvous compares
+ * the plans: if they differ, SYMM_ERR_MISMATCH names ranks and hashes, and nothing has changed.
+ * A plan that no rendezvous has covered can be replaced by loading another one, once its
+ * alloc_ids are freed. From that rendezvous on calls obey the plan:
+ *  - A call is the op whose site has the name symm_call.site, on this team and on every team
+ *    of some of its ranks. Calls without a site, or at others, are made as without a plan.
+ *  - A collective takes the plan's algorithm, or one that touches no more (symm_explain says
+ *    which), and makes the barriers that the plan keeps. The entry barrier of a put is the
+ *    caller's own symm_barrier with the put's site; it does nothing if the plan leaves it out.
+ *  - SYMM_ERR_INVALID: another algorithm than the plan's is forced, or a call is larger than
+ *    the bound of an op whose size is a range.
+ *  - The program makes its calls in the plan's order on each stream, and really does what the
+ *    plan orders (stream, depend, wait). SYMM_CHECK=plan checks what it can, see symm_env(7).
  *
- * Errors leave the team as it was: SYMM_ERR_INVALID names file and field of what is damaged
- * or does not fit, SYMM_ERR_IN_USE, SYMM_ERR_NOMEM; SYMM_ERR_UNSUPPORTED: a build without
- * jansson reads no plans.
+ * Errors leave the team as it was: SYMM_ERR_INVALID names the plan and the field of what is
+ * damaged or does not fit, SYMM_ERR_IN_USE, SYMM_ERR_NOMEM, SYMM_ERR_UNSUPPORTED (a build
+ * without jansson).
  */
-SYMM_API symm_status symm_plan_load(symm_team *team, const char *path) SYMM_MUST_CHECK;
-struct symm_plan; /* symm/plan.h: read, parsed or made */
-/*
- * The same for a plan that is in memory: symm_plan_load is symm_plan_read and this. The plan
- * is copied and stays the caller's. Errors name it as "plan of PROGRAM".
- */
+struct symm_plan; /* symm/plan.h */
 SYMM_API symm_status symm_team_load_plan(symm_team *team,
                                          const struct symm_plan *plan) SYMM_MUST_CHECK;
 /* Why the team's last call took its path; valid until the thread's next call of it. CUDA: also

@@ -250,6 +250,11 @@ static symm_status make_plan(json_t *root, const char *name, bool proof,
     if (proof)
         read_proof(&at, root, &made->plan);
     json_decref(root);
+    if (at.status == SYMM_OK) {
+        made->plan.source = symm__pool_copy(&made->pool, name);
+        if (!made->plan.source)
+            at.status = symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", name);
+    }
     if (at.status == SYMM_OK)
         *plan = &made->plan;
     else

@@ -211,14 +211,19 @@ static symm_status read_check(bool *checks)
                       strlen(value) > 40 ? "..." : "");
 }
 
-/* A plan of the caller's, to keep: by way of its text, so that what is kept is what a file
- * would have given. */
+/* What ranks need of a caller's plan, to keep: by way of its text, so that what is kept is
+ * what a file would have given. */
 static symm_status copy_plan(const symm_plan *plan, const char *name, symm_plan **copy)
 {
+    symm_plan run = *plan;
     char *text;
     size_t length;
-    symm_status status = symm_plan_format(plan, &text, &length);
+    symm_status status;
 
+    run.has_plan_hash = false;
+    run.antichain_count = run.chain_count = 0;
+    run.certificate_count = 0;
+    status = symm_plan_format(&run, &text, &length);
     if (status != SYMM_OK)
         return status;
     status = symm_plan_parse(text, length, name, copy);
@@ -369,15 +374,9 @@ static symm_status load(const char *what, symm_team *team, const char *path,
     return status;
 }
 
-symm_status symm_plan_load(symm_team *team, const char *path)
+symm_status symm__plan_load(symm_team *team, const char *path)
 {
-    symm_status status = symm__team_check(team);
-
-    if (status != SYMM_OK)
-        return status;
-    if (!path)
-        return symm__fail(SYMM_ERR_INVALID, "symm_plan_load: path is NULL");
-    return load("symm_plan_load", team, path, NULL);
+    return load("SYMM_PLAN", team, path, NULL);
 }
 
 symm_status symm_team_load_plan(symm_team *team, const symm_plan *plan)
@@ -393,5 +392,5 @@ symm_status symm_team_load_plan(symm_team *team, const symm_plan *plan)
                           "symm_plan_make, symm_plan_read or symm_plan_parse returned",
                           plan ? "of another size" : "NULL");
     snprintf(name, sizeof(name), "plan of %.100s", plan->program);
-    return load("symm_team_load_plan", team, name, plan);
+    return load("symm_team_load_plan", team, plan->source ? plan->source : name, plan);
 }

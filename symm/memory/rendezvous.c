@@ -228,7 +228,7 @@ static symm_status name_plans(const symm_team *team, const struct symm_parcel *p
     return symm__fail(
         SYMM_ERR_MISMATCH,
         "rendezvous of %s: the ranks have loaded different plans: %s; load "
-        "the same file on every rank (symm_plan_load) and come again",
+        "the same one on every rank (symm_team_load_plan) and come again",
         symm__team_name(team, name, sizeof(name)), text);
 }
 

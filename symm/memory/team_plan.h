@@ -2,7 +2,7 @@
 /*
  * team_plan.h - a team's plan at run time: where its buffers lie, what its calls do.
  *
- * symm_plan_load reads it and reserves its arena in the team's heap. From then on a call
+ * symm_team_load_plan copies it and reserves its arena in the team's heap. From then on a call
  * site of the plan gets its place in the arena. The plan's algorithms and barriers are
  * obeyed once a rendezvous has found the same plan on all ranks, never before: a rank that
  * leaves out a barrier which another one makes would be out of step.
@@ -42,6 +42,8 @@ struct symm_team_plan {
 
 /* plan_load.c */
 void symm__plan_close(symm_team *team);
+/* symm_team_load_plan of a file, without a copy. */
+symm_status symm__plan_load(symm_team *team, const char *path) SYMM_MUST_CHECK;
 /* The planned place of a call site; NULL: the plan does not have it, or there is none. */
 const symm_plan_buffer *symm__plan_buffer(const symm_team *team, uint64_t alloc_id);
 

@@ -265,7 +265,7 @@ void symm__record_buffer(const symm_buffer *buffer)
     if (buffer->planned)
         symm__record_trouble(recorder,
                              "it ran with a plan, under which buffers share bytes; "
-                             "record it without SYMM_PLAN and symm_plan_load");
+                             "record it without SYMM_PLAN and symm_team_load_plan");
     place.buffer = buffer_entry(recorder, buffer, team);
     if (place.buffer >= 0 && place.bytes > 0 &&
         grow(recorder, (void **)&recorder->places, recorder->place_count,

@@ -26,6 +26,7 @@
 #include "cuda/backend.h"
 #include "engine/runtime.h"
 #include "host/host.h"
+#include "memory/team_plan.h"
 #include "record/record.h"
 #include "setup/cost_table_load.h"
 #include "setup/handshake.h"
@@ -385,7 +386,7 @@ static symm_status load_plan(symm_ctx *ctx)
 {
     const char *path = symm__option(SYMM_OPTION_PLAN);
     char sentence[SYMM_ERROR_BYTES];
-    symm_status status = path ? symm_plan_load(ctx->teams[0], path) : SYMM_OK;
+    symm_status status = path ? symm__plan_load(ctx->teams[0], path) : SYMM_OK;
 
     if (status == SYMM_OK)
         return SYMM_OK;
