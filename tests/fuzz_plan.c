@@ -43,8 +43,8 @@ static symm_plan *read_plan(const char *text, size_t length)
          symm_last_error());
     must(bytes == rebytes && memcmp(written, rewritten, bytes) == 0, "formats differ",
          rewritten);
-    free(written);
-    free(rewritten);
+    symm_text_free(written);
+    symm_text_free(rewritten);
     symm_plan_destroy(again);
     return plan;
 }

@@ -525,13 +525,13 @@ static void check_twice(const char *name, const char *algorithm, size_t most)
     assert_int_equal(symm_plan_format(plan, &second, &again), SYMM_OK);
     assert_int_equal(length, again);
     assert_memory_equal(first, second, length);
-    free(second);
+    symm_text_free(second);
     assert_int_equal(symm_plan_parse(first, length, name, &read), SYMM_OK);
     assert_int_equal(symm_plan_format(read, &second, &again), SYMM_OK);
     assert_int_equal(length, again);
     assert_memory_equal(first, second, length);
-    free(first);
-    free(second);
+    symm_text_free(first);
+    symm_text_free(second);
     symm_plan_destroy(read);
     finish(program, plan);
 }

@@ -155,6 +155,7 @@ static void test_plans(void **state)
     INVALID("symm_plan_write", symm_plan_write(plan, NULL));
     BAD(SYMM_ERR_SYSTEM, "/nowhere/x", symm_plan_write(plan, "/nowhere/x"));
     INVALID("symm_plan_format", symm_plan_format(NULL, &text, &length));
+    symm_text_free(NULL);
     INVALID("symm_plan_format", symm_plan_format(plan, NULL, &length));
     INVALID("symm_plan_format", symm_plan_format(plan, &text, NULL));
     INVALID("symm_plan_hash", symm_plan_hash(NULL, &hash));

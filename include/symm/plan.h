@@ -168,9 +168,11 @@ SYMM_API symm_status symm_program_parse(const char *text, size_t length,
 /* Writes a symm-program/1 file; it appears whole or not at all. The program is finished. */
 SYMM_API symm_status symm_program_write(const symm_program *program,
                                         const char *path) SYMM_MUST_CHECK;
-/* The same text in memory, NUL-terminated; free() it. */
+/* The same text in memory, NUL-terminated; the caller frees it by symm_text_free. */
 SYMM_API symm_status symm_program_format(const symm_program *program, char **text,
                                          size_t *length) SYMM_MUST_CHECK;
+
+SYMM_API void symm_text_free(char *text); /* NULL is allowed */
 
 typedef struct symm_program_merge_report {
     size_t size;
@@ -384,7 +386,7 @@ SYMM_API symm_status symm_plan_read_run(const char *path,
 /* Writes a symm-plan/2 file; it appears whole or not at all. */
 SYMM_API symm_status symm_plan_write(const symm_plan *plan,
                                      const char *path) SYMM_MUST_CHECK;
-/* The same text in memory, NUL-terminated; free() it. */
+/* The same text in memory, NUL-terminated; the caller frees it by symm_text_free. */
 SYMM_API symm_status symm_plan_format(const symm_plan *plan, char **text,
                                       size_t *length) SYMM_MUST_CHECK;
 /* FNV-1a 64, in canonical JSON, of what ranks load; of that hash and the proof. Members

@@ -203,6 +203,11 @@ symm_status symm_program_hash(const symm_program *program, uint64_t *hash)
     return SYMM_OK;
 }
 
+void symm_text_free(char *text)
+{
+    free(text);
+}
+
 symm_status symm_program_format(const symm_program *program, char **text,
                                 size_t *length)
 {

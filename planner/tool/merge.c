@@ -143,7 +143,7 @@ static bool write_program(const struct request *request, const symm_program *pro
     if (request->output)
         return true;
     good = symm_plan_put_text(NULL, text, length);
-    free(text);
+    symm_text_free(text);
     return good;
 }
 

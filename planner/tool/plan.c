@@ -273,7 +273,7 @@ static bool write_plan(const struct request *request, const symm_plan *plan)
     if (request->output)
         return true;
     good = symm_plan_put_text(NULL, text, length);
-    free(text);
+    symm_text_free(text);
     return good;
 }
 

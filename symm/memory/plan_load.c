@@ -227,7 +227,7 @@ static symm_status copy_plan(const symm_plan *plan, const char *name, symm_plan 
     if (status != SYMM_OK)
         return status;
     status = symm_plan_parse(text, length, name, copy);
-    free(text);
+    symm_text_free(text);
     return status;
 }
 
