@@ -245,11 +245,12 @@ typedef struct symm_costs_curve {
 /* SYMM_ERR_NOT_FOUND behind the last one; a table may have none. */
 SYMM_API symm_status symm_costs_curve_at(const symm_costs *costs, int index,
                                          symm_costs_curve *curve) SYMM_MUST_CHECK;
-/* The machines that the curves are for (symm_info.machine); ends with NULL. costs NULL: none. */
+/* The machines that the curves are for (symm_info.machine), a list that ends with NULL; NULL if
+ * costs is NULL. */
 SYMM_API const char *const *symm_costs_machines(const symm_costs *costs);
-/* FNV-1a 64 of the document, keys sorted and without white space; 0: not from a file,
- * or NULL. */
-SYMM_API uint64_t symm_costs_hash(const symm_costs *costs);
+/* FNV-1a 64 of the document, keys sorted and without white space. */
+SYMM_API symm_status symm_costs_hash(const symm_costs *costs,
+                                     uint64_t *hash) SYMM_MUST_CHECK;
 
 /* ---- Plans ----------------------------------------------------------------------- */
 

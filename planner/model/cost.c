@@ -37,16 +37,15 @@ symm_status symm_costs_curve_at(const symm_costs *costs, int index,
 
 const char *const *symm_costs_machines(const symm_costs *costs)
 {
-    static const char *const none[] = {NULL};
-
-    if (!costs)
-        return none;
-    return (const char *const *)costs->machines;
+    return costs ? (const char *const *)costs->machines : NULL;
 }
 
-uint64_t symm_costs_hash(const symm_costs *costs)
+symm_status symm_costs_hash(const symm_costs *costs, uint64_t *hash)
 {
-    return costs ? costs->hash : 0;
+    if (!costs || !hash)
+        return symm__fail_null("symm_costs_hash", costs ? "hash" : "costs");
+    *hash = costs->hash;
+    return SYMM_OK;
 }
 
 static struct symm_cost_call as_cost_call(const symm_program *program,
