@@ -58,7 +58,7 @@ static bool is_small(const symm_program *program)
 static void plan_and_check(symm_program *program)
 {
     const symm_plan_options options = {
-        .size = sizeof(options), .fast = 1, .time_limit = 0.1};
+        .size = sizeof(options), .greedy = true, .time_limit = 0.1};
     symm_plan_report report = {.size = sizeof(report)};
     symm_plan *plan;
 

@@ -304,7 +304,7 @@ symm_status plan_case_make(symm_program *program, uint64_t *random, symm_plan **
     symm_plan_options options = {.size = sizeof(options), .time_limit = 0.1};
     const int algorithm = below(random, 2 * SYMM_ALGORITHM_PUT);
 
-    options.fast = below(random, 2);
+    options.greedy = below(random, 2) == 1;
     if (algorithm < SYMM_ALGORITHM_PUT) {
         options.algorithm = symm_algorithm_name((symm_algorithm)algorithm);
         if (symm_plan_make(program, &options, plan) == SYMM_OK)

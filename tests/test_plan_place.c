@@ -73,8 +73,10 @@ enum mode {
 static symm_pack_result place(const symm_pack_item *items, int count, enum mode mode,
                               int64_t capacity, int64_t *offsets)
 {
-    symm_pack_options options = {
-        .size = sizeof(options), .fast = mode == FAST, .capacity = capacity};
+    symm_pack_options options = {.size = sizeof(options),
+                                 .greedy = mode == FAST,
+                                 .capacity = capacity,
+                                 .time_limit = INFINITY};
     symm_pack_result result = {.size = sizeof(result)};
 
     assert_int_equal(symm_pack(items, count, &options, offsets, &result), SYMM_OK);
@@ -186,7 +188,8 @@ static void test_large(void **state)
     int count = HARNESS_SLOW ? 6000 : 60000;
     symm_pack_item *items = calloc((size_t)count, sizeof(*items));
     int64_t *offsets = calloc((size_t)count, sizeof(*offsets));
-    symm_pack_options options = {.size = sizeof(options), .fast = 1};
+    symm_pack_options options = {
+        .size = sizeof(options), .greedy = true, .time_limit = INFINITY};
     symm_pack_result result = {.size = sizeof(result)};
 
     (void)state;
@@ -310,7 +313,8 @@ static bool stop(void *arg, double seconds, int64_t best_peak, int64_t lower_bou
 static void test_stop(void **state)
 {
     struct instance *in = malloc(sizeof(*in));
-    symm_pack_options options = {.size = sizeof(options), .capacity = 986112};
+    symm_pack_options options = {
+        .size = sizeof(options), .capacity = 986112, .time_limit = INFINITY};
     symm_pack_result result = {.size = sizeof(result)};
     int calls = 0;
 

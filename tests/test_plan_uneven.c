@@ -140,7 +140,7 @@ static symm_program *make_program(const struct shape *shape)
 
 static void check_shape(const struct shape *shape, uint64_t seed)
 {
-    const symm_plan_options options = {.size = sizeof(options), .fast = 1};
+    const symm_plan_options options = {.size = sizeof(options), .greedy = true};
     symm_plan_report report = {.size = sizeof(report)};
     symm_program *program;
     symm_plan *plan = NULL;

@@ -26,6 +26,7 @@ extern "C" {
 #define SYMM_PROGRAM_MAX_NDIM    16
 #define SYMM_PROGRAM_MAX_OPS     1000000
 #define SYMM_PLAN_ALIGNMENT      256 /* of offsets, bytes */
+#define SYMM_PLAN_TIME_LIMIT     2.0 /* seconds of search, if options say none */
 
 /* ---- Programs -------------------------------------------------------------------- */
 
@@ -356,9 +357,10 @@ typedef struct symm_plan_options {
     size_t size;
     const char *algorithm;   /* forces one for every collective; NULL: by cost */
     const symm_costs *costs; /* NULL: the built-in model */
-    double time_limit; /* seconds of exact search for offsets; 0 = 2. A search that is
-                          cut short by it is the one thing that is not deterministic */
-    int fast;          /* 1: greedy placement only */
+    /* Seconds of search for offsets; 0 = SYMM_PLAN_TIME_LIMIT, INFINITY = none. A search that
+     * is cut short by it is the one thing that is not deterministic. */
+    double time_limit;
+    bool greedy; /* greedy placement only, no search */
     /* About once a second of search; false ends the search with the best so far. */
     bool (*progress)(void *arg, double seconds, size_t best_bytes, size_t bound_bytes);
     void *arg;
@@ -431,8 +433,8 @@ typedef struct symm_pack_item {
 typedef struct symm_pack_options {
     size_t size;
     int64_t capacity; /* > 0: find any placement within it; 0: the lowest peak */
-    int fast;         /* 1: milliseconds for up to 2,000 items, seconds for 1,000,000 */
-    /* Seconds for the whole call, reading the clock throughout; 0 = none. The first
+    bool greedy;      /* milliseconds for up to 2,000 items, seconds for 1,000,000 */
+    /* Seconds for the whole call; 0 = SYMM_PLAN_TIME_LIMIT, INFINITY = none. The first
      * placement is made in any case. A search that is cut short by it may end elsewhere
      * next time; without a limit equal items give equal offsets. */
     double time_limit;
@@ -455,7 +457,7 @@ typedef struct symm_pack_result {
 /*
  * Fills offsets[count]. The peak is never above that of first fit in the order of time,
  * nor of first fit by (size, start), unless the time limit ends it, a capacity is reached
- * before, or more pairs of items are live together than 300 million with fast, 3,000
+ * before, or more pairs of items are live together than 300 million with greedy, 3,000
  * million without a time limit.
  * capacity 0 without a limit goes on until the peak is proved to be the lowest; on items
  * with more than 4 million conflicts, for about a minute. SYMM_ERR_INVALID names the item.

@@ -179,12 +179,13 @@ static symm_status place(struct chooser *chooser, struct choice *choice,
                          const struct lifetimes *lives, bool search)
 {
     const symm_plan_options *options = chooser->options;
-    const struct place_effort effort = {
-        .search = search,
-        .time_limit = options->time_limit > 0 ? options->time_limit : 2,
-        .bound = lives->clique_bytes,
-        .progress = search ? options->progress : NULL,
-        .arg = options->arg};
+    const struct place_effort effort = {.search = search,
+                                        .time_limit = options->time_limit > 0
+                                                          ? options->time_limit
+                                                          : SYMM_PLAN_TIME_LIMIT,
+                                        .bound = lives->clique_bytes,
+                                        .progress = search ? options->progress : NULL,
+                                        .arg = options->arg};
     struct place_outcome outcome;
     symm_status status = symm__place_chains(lives, &effort, choice->offsets, &outcome);
 
@@ -395,7 +396,7 @@ symm_status symm__plan_settle(struct pool *pool, struct order *order,
         return status;
     status = symm__lifetimes_clique(lives);
     if (status == SYMM_OK && choice->arena > lives->clique_bytes)
-        status = place(&chooser, choice, lives, !options->fast);
+        status = place(&chooser, choice, lives, !options->greedy);
     if (status == SYMM_OK)
         status = symm__plan_prune(order, choice, lives);
     price(&chooser, choice);

@@ -182,8 +182,8 @@ static bool fill_note(struct plan_private *private, const symm_plan_options *opt
     symm_plan *plan = &private->plan;
     const char *why = "lifetimes around a circle, or that interlock, may need more";
 
-    if (options->fast)
-        why = "only fast placement was allowed";
+    if (options->greedy)
+        why = "only greedy placement was allowed";
     else if (cut_short)
         why = "the search was cut short by its time limit, so the plan may differ on "
               "another machine or another day; a longer limit may help";

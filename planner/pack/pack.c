@@ -6,6 +6,7 @@
  * the options only, unless time_limit or progress ends the search.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,7 @@ static symm_status check(const symm_pack_item *items, int count,
 /* Whether any placement within the capacity is wanted, found by all searches. */
 static bool must_fit(const symm_pack_options *options)
 {
-    return !options->fast && options->capacity > 0;
+    return !options->greedy && options->capacity > 0;
 }
 
 struct searches {
@@ -145,7 +146,7 @@ static symm_status search(struct place_state *state)
     struct searches s = {.state = state, .exact = symm__place_exact_possible(m)};
     symm_status status = SYMM_OK;
 
-    if (!symm__place_wanted(state) || (options->fast && m->count > FAST_ITEMS))
+    if (!symm__place_wanted(state) || (options->greedy && m->count > FAST_ITEMS))
         return SYMM_OK;
     if (s.exact) {
         status = symm__place_net_make(m, &s.net);
@@ -164,7 +165,7 @@ static symm_status search(struct place_state *state)
         status = symm__place_exact_lower(state, &s.net, FAST_WORK);
     if (status == SYMM_OK && m->count <= FAST_ITEMS && symm__place_wanted(state))
         symm__place_eject_lower(s.eject, state, state->lower_bound, FAST_EJECT);
-    if (status == SYMM_OK && !options->fast)
+    if (status == SYMM_OK && !options->greedy)
         status = must_fit(options) ? fit(&s) : minimize(&s);
     symm__place_team_close(s.team);
     symm__place_eject_close(s.eject);
@@ -201,6 +202,14 @@ static symm_status hand_over(const struct place_state *state, int count,
     return SYMM_OK;
 }
 
+/* As the searches have it: 0 is no limit. */
+static double limit_of(double time_limit)
+{
+    if (time_limit == 0)
+        return SYMM_PLAN_TIME_LIMIT;
+    return isinf(time_limit) ? 0 : time_limit;
+}
+
 symm_status symm_pack(const symm_pack_item *items, int count,
                       const symm_pack_options *options, int64_t *offsets,
                       symm_pack_result *result)
@@ -216,6 +225,7 @@ symm_status symm_pack(const symm_pack_item *items, int count,
         status = symm__struct_take("symm_pack_options", options, &o, sizeof(o));
     if (status == SYMM_OK)
         status = check(items, count, &o, offsets, result);
+    o.time_limit = limit_of(o.time_limit);
     if (status == SYMM_OK)
         status = symm__place_model_make(items, count, &model);
     if (status != SYMM_OK)

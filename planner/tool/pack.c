@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,8 +255,9 @@ static int pack(const struct pack_options *o, const struct lifetimes *l)
     symm_pack_result result = {.size = sizeof(result)};
     symm_pack_options options = {.size = sizeof(options),
                                  .capacity = o->minimize ? 0 : o->capacity,
-                                 .fast = o->fast,
-                                 .time_limit = o->time_limit,
+                                 .greedy = o->fast,
+                                 .time_limit =
+                                     o->time_limit > 0 ? o->time_limit : INFINITY,
                                  .progress = tell,
                                  .arg = &copy};
     int status = 2;

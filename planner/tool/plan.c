@@ -86,7 +86,7 @@ static int read_options(int argc, char **argv, struct request *request, int *sta
             }
             break;
         case 'f':
-            request->options.fast = 1;
+            request->options.greedy = true;
             break;
         case 'h':
             print_help();
