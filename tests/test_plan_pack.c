@@ -64,9 +64,9 @@ static bool cut_piece(symm_pack_item *old, symm_pack_item *piece)
     if (old->upper - old->lower > 64 && random_below(2)) {
         int64_t middle = old->lower + 1 + random_below(old->upper - old->lower - 1);
         old->upper = piece->lower = middle;
-    } else if (old->size > 64) {
-        piece->size = 1 + random_below(old->size - 1);
-        old->size -= piece->size;
+    } else if (old->bytes > 64) {
+        piece->bytes = 1 + random_below(old->bytes - 1);
+        old->bytes -= piece->bytes;
     } else {
         return false;
     }
@@ -141,8 +141,8 @@ static int by_size_and_start(const void *a, const void *b)
     const symm_pack_item *x = &sorted_items[*(const int *)a];
     const symm_pack_item *y = &sorted_items[*(const int *)b];
 
-    if (x->size != y->size)
-        return x->size > y->size ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
     if (x->lower != y->lower)
         return x->lower < y->lower ? -1 : 1;
     return *(const int *)a - *(const int *)b;
@@ -173,19 +173,19 @@ static int64_t first_fit(const symm_pack_item *items, int count,
         const symm_pack_item *item = &items[order[k]];
         int64_t at = 0;
         bool moved = true;
-        while (moved && item->size > 0) {
+        while (moved && item->bytes > 0) {
             moved = false;
             for (int j = 0; j < k; j++) {
                 const symm_pack_item *other = &items[order[j]];
-                int64_t from = offsets[order[j]], to = from + other->size;
-                if (live_together(item, other) && from < at + item->size && at < to) {
+                int64_t from = offsets[order[j]], to = from + other->bytes;
+                if (live_together(item, other) && from < at + item->bytes && at < to) {
                     at = to;
                     moved = true;
                 }
             }
         }
         offsets[order[k]] = at;
-        peak = item->size > 0 && at + item->size > peak ? at + item->size : peak;
+        peak = item->bytes > 0 && at + item->bytes > peak ? at + item->bytes : peak;
     }
     free(order);
     free(offsets);
@@ -200,7 +200,7 @@ static int64_t largest_load(const symm_pack_item *items, int count)
         int64_t load = 0;
         for (int j = 0; j < count; j++)
             if (items[j].lower <= items[i].lower && items[j].upper > items[i].lower)
-                load += items[j].size;
+                load += items[j].bytes;
         largest = load > largest ? load : largest;
     }
     return largest;
@@ -216,14 +216,14 @@ static void judge(const symm_pack_item *items, int count, const int64_t *offsets
     int64_t peak = 0;
 
     for (int i = 0; i < count; i++) {
-        if (items[i].size == 0)
+        if (items[i].bytes == 0)
             continue;
         assert_true(offsets[i] >= 0);
-        peak = offsets[i] + items[i].size > peak ? offsets[i] + items[i].size : peak;
+        peak = offsets[i] + items[i].bytes > peak ? offsets[i] + items[i].bytes : peak;
         for (int j = 0; j < i; j++)
-            assert_true(items[j].size == 0 || !live_together(&items[i], &items[j]) ||
-                        offsets[i] >= offsets[j] + items[j].size ||
-                        offsets[j] >= offsets[i] + items[i].size);
+            assert_true(items[j].bytes == 0 || !live_together(&items[i], &items[j]) ||
+                        offsets[i] >= offsets[j] + items[j].bytes ||
+                        offsets[j] >= offsets[i] + items[i].bytes);
     }
     assert_int_equal(result->peak, peak);
     assert_int_equal(result->lower_bound, largest_load(items, count));

@@ -42,8 +42,8 @@ static int64_t peak_of(const symm_pack_item *items, int count, const int64_t *of
     int64_t peak = 0;
 
     for (int i = 0; i < count; i++)
-        if (items[i].size > 0 && offsets[i] + items[i].size > peak)
-            peak = offsets[i] + items[i].size;
+        if (items[i].bytes > 0 && offsets[i] + items[i].bytes > peak)
+            peak = offsets[i] + items[i].bytes;
     return peak;
 }
 
@@ -51,13 +51,13 @@ static int64_t peak_of(const symm_pack_item *items, int count, const int64_t *of
 static bool valid(const symm_pack_item *items, int count, const int64_t *offsets)
 {
     for (int i = 0; i < count; i++) {
-        if (items[i].size == 0)
+        if (items[i].bytes == 0)
             continue;
         if (offsets[i] < 0)
             return false;
         for (int j = 0; j < i; j++)
-            if (items[j].size > 0 && offsets[i] < offsets[j] + items[j].size &&
-                offsets[j] < offsets[i] + items[i].size &&
+            if (items[j].bytes > 0 && offsets[i] < offsets[j] + items[j].bytes &&
+                offsets[j] < offsets[i] + items[i].bytes &&
                 share_time(&items[i], &items[j]))
                 return false;
     }
@@ -112,12 +112,12 @@ static void try_all(const symm_pack_item *items, int count, int next, int64_t *o
         *best = peak < *best ? peak : *best;
         return;
     }
-    for (int64_t offset = 0; offset + items[next].size < *best; offset++) {
+    for (int64_t offset = 0; offset + items[next].bytes < *best; offset++) {
         bool clear = true;
         for (int k = 0; k < next && clear; k++)
             clear = !share_time(&items[k], &items[next]) ||
-                    offset >= offsets[k] + items[k].size ||
-                    offsets[k] >= offset + items[next].size;
+                    offset >= offsets[k] + items[k].bytes ||
+                    offsets[k] >= offset + items[next].bytes;
         if (!clear)
             continue;
         offsets[next] = offset;
@@ -198,7 +198,7 @@ static void test_large(void **state)
     for (int i = 0; i < count; i++) {
         items[i].lower = random_below(count);
         items[i].upper = items[i].lower + 1 + random_below(60);
-        items[i].size = 512 * (1 + random_below(100));
+        items[i].bytes = 512 * (1 + random_below(100));
     }
     assert_int_equal(symm_pack(items, count, &options, offsets, &result), SYMM_OK);
     assert_true(result.fits && result.peak >= result.lower_bound);
@@ -208,8 +208,8 @@ static void test_large(void **state)
         for (int i = 0; i < count; i++)
             for (int j = 0; items[i].lower <= t && items[i].upper > t && j < i; j++)
                 assert_true(items[j].lower > t || items[j].upper <= t ||
-                            offsets[i] >= offsets[j] + items[j].size ||
-                            offsets[j] >= offsets[i] + items[i].size);
+                            offsets[i] >= offsets[j] + items[j].bytes ||
+                            offsets[j] >= offsets[i] + items[i].bytes);
     }
     free(items);
     free(offsets);
@@ -346,9 +346,9 @@ static void test_odd(void **state)
     (void)state;
     assert_int_equal(place(items, 0, SMALL, 0, offsets).peak, 0);
     assert_int_equal(place(items, 3, SMALL, 0, offsets).peak, huge);
-    items[2].size = huge - 1;
+    items[2].bytes = huge - 1;
     refused(items, 3, SYMM_ERR_OVERFLOW, "add up");
-    items[2].size = items[1].size = 1;
+    items[2].bytes = items[1].bytes = 1;
     assert_int_equal(place(items, 3, SMALL, 0, offsets).peak, huge + 1);
 }
 

@@ -427,7 +427,7 @@ SYMM_API symm_status symm_plan_check(const symm_program *program, const symm_pla
 
 /* Lifetimes as in the CSV files of allocator benchmarks: live in [lower, upper). */
 typedef struct symm_pack_item {
-    int64_t lower, upper, size; /* size >= 0 bytes */
+    int64_t lower, upper, bytes; /* bytes >= 0 */
 } symm_pack_item;
 
 typedef struct symm_pack_options {

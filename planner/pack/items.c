@@ -20,10 +20,10 @@
 
 static symm_status check_item(const symm_pack_item *item, int index)
 {
-    if (item->size < 0)
+    if (item->bytes < 0)
         return symm__fail(SYMM_ERR_INVALID,
                           "placement: item %d has size %" PRId64 "; allowed are >= 0",
-                          index, item->size);
+                          index, item->bytes);
     if (item->lower >= item->upper)
         return symm__fail(SYMM_ERR_INVALID,
                           "placement: item %d is live in [%" PRId64 ", %" PRId64
@@ -48,7 +48,7 @@ static int64_t common_unit(const symm_pack_item *items, int count)
     int64_t unit = 0;
 
     for (int i = 0; i < count; i++)
-        unit = gcd(unit, items[i].size);
+        unit = gcd(unit, items[i].bytes);
     return unit == 0 ? 1 : unit;
 }
 
@@ -147,10 +147,10 @@ static symm_status fill_item(struct place_model *m, const symm_pack_item *item,
 {
     int k = m->count;
 
-    if (item->size == 0)
+    if (item->bytes == 0)
         return SYMM_OK;
     m->source[k] = index;
-    m->size[k] = item->size / m->unit;
+    m->size[k] = item->bytes / m->unit;
     m->width[k] = (double)item->upper - (double)item->lower;
     m->count++;
     if (__builtin_add_overflow(*sum, m->size[k], sum))

@@ -213,7 +213,7 @@ static bool read_row(struct reader *r)
     }
     if (!check_id(r) || !read_integer(r, 1, "lower", INT64_MIN, &item.lower) ||
         !read_integer(r, 2, "upper", INT64_MIN, &item.upper) ||
-        !read_integer(r, 3, "size", 0, &item.size))
+        !read_integer(r, 3, "size", 0, &item.bytes))
         return false;
     if (item.upper <= item.lower)
         return refuse(r, r->number, r->fields[2],
@@ -293,7 +293,7 @@ bool symm_plan_csv_write(const char *path, const struct lifetimes *l,
     fputs("id,lower,upper,size,offset\n", file);
     for (int i = 0; i < l->count; i++)
         fprintf(file, "%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", l->ids[i],
-                l->items[i].lower, l->items[i].upper, l->items[i].size, offsets[i]);
+                l->items[i].lower, l->items[i].upper, l->items[i].bytes, offsets[i]);
     return symm_plan_close_output(path, file);
 }
 

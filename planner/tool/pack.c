@@ -170,10 +170,10 @@ static bool draw(const struct pack_options *o, const struct lifetimes *l,
         snprintf(detail, DETAIL,
                  "%s: [%" PRId64 ", %" PRId64 "), offset %" PRId64 ", %" PRId64
                  " bytes",
-                 l->ids[i], item->lower, item->upper, offsets[i], item->size);
+                 l->ids[i], item->lower, item->upper, offsets[i], item->bytes);
         boxes[i] = (struct svg_box){
             (double)item->lower, (double)item->upper,
-            (double)offsets[i],  (double)offsets[i] + (double)item->size,
+            (double)offsets[i],  (double)offsets[i] + (double)item->bytes,
             l->ids[i],           detail,
             (unsigned)i};
         if (i == 0 || boxes[i].x0 < chart.x0)
