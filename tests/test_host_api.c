@@ -490,8 +490,7 @@ static int body_bad_rest(symm_ctx *ctx, void *arg)
     CHECK_STATUS(symm_stream_create(ctx, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_stream_call(ctx, NULL, NULL, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_trace_attach(ctx, NULL, NULL, &id), SYMM_ERR_INVALID);
-    CHECK_STATUS(symm_heap_dump(ctx, NULL, "/dev/null"), SYMM_ERR_INVALID);
-    CHECK_STATUS(symm_heap_dump(ctx, "json", NULL), SYMM_ERR_INVALID);
+    CHECK_STATUS(symm_heap_write(ctx, 1, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_ctx_info(ctx, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_ctx_info(NULL, &info), SYMM_ERR_INVALID);
     symm_team_destroy(NULL);

@@ -181,11 +181,10 @@ static void test_names(void **state)
     INVALID("symm_cuda_write", symm_cuda_write(1, NULL, false));
     INVALID("symm_cuda_write", symm_cuda_write(1, "xml", false));
     BAD(SYMM_ERR_SYSTEM, "symm_cuda_write", symm_cuda_write(-1, "text", false));
-    INVALID("symm_heap_dump", symm_heap_dump(NULL, "json", "/dev/null"));
-    INVALID("symm_heap_dump", symm_heap_dump(w->ctx, NULL, "/dev/null"));
-    INVALID("symm_heap_dump", symm_heap_dump(w->ctx, "json", NULL));
-    INVALID("xml", symm_heap_dump(w->ctx, "xml", "/dev/null"));
-    BAD(SYMM_ERR_SYSTEM, "/nowhere/x", symm_heap_dump(w->ctx, "json", "/nowhere/x"));
+    INVALID("symm_heap_write", symm_heap_write(NULL, 1, "json"));
+    INVALID("symm_heap_write", symm_heap_write(w->ctx, 1, NULL));
+    INVALID("xml", symm_heap_write(w->ctx, 1, "xml"));
+    BAD(SYMM_ERR_SYSTEM, "symm_heap_write", symm_heap_write(w->ctx, -1, "json"));
     INVALID("symm_trace_attach", symm_trace_attach(NULL, NULL, NULL, &id));
     INVALID("symm_trace_attach", symm_trace_attach(w->ctx, NULL, NULL, &id));
     symm_trace_detach(NULL, 0);
@@ -602,7 +601,7 @@ static void misuse_in_child(const struct world *w)
     FORKED("symm_buffer_dlpack", symm_buffer_dlpack(w->buffer, &p));
     FORKED("symm_team_load_plan", symm_team_load_plan(t, NULL));
     FORKED("symm_team_set_name", symm_team_set_name(t, "x"));
-    FORKED("symm_heap_dump", symm_heap_dump(w->ctx, "json", "/dev/null"));
+    FORKED("symm_heap_write", symm_heap_write(w->ctx, 1, "json"));
     symm_buffer_release(w->buffer);
     symm_team_destroy(t);
     symm_finalize(w->ctx);

@@ -583,9 +583,10 @@ SYMM_API symm_status symm_trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *ar
                                        int *id) SYMM_MUST_CHECK;
 SYMM_API void symm_trace_detach(symm_ctx *ctx, int id);
 
-/* Writes this rank's heap: "json", or "pickle" for pytorch.org/memory_viz. */
-SYMM_API symm_status symm_heap_dump(symm_ctx *ctx, const char *format,
-                                    const char *path) SYMM_MUST_CHECK;
+/* Writes this rank's heap to a descriptor: segments, and the blocks in them with state and
+ * alloc_id; format "json", or "pickle" for pytorch.org/memory_viz. */
+SYMM_API symm_status symm_heap_write(symm_ctx *ctx, int fd,
+                                     const char *format) SYMM_MUST_CHECK;
 
 /* ---- The machine and the options ------------------------------------------------- */
 

@@ -51,7 +51,7 @@ bool symm__heap_look_up(const struct symm_heap *heap, size_t offset,
                         struct symm_block *block);
 bool symm__heap_check(const struct symm_heap *heap);
 
-/* A heap as symm_heap_dump writes it: plain data, made by the context. */
+/* A heap as symm_heap_write writes it: plain data, made by the context. */
 struct symm_heap_segment {
     uint64_t address; /* of this rank's mapping */
     size_t bytes;
@@ -62,7 +62,7 @@ struct symm_heap_segment {
         offset; /* of the segment: block address = address + (block.offset - offset) */
 };
 /* format "json" or "pickle" (memory_viz's snapshot, readable by Python's pickle). */
-symm_status symm__heap_write(const char *path, const char *format, int rank,
+symm_status symm__heap_write(int fd, const char *format, int rank,
                              const struct symm_heap_segment *segments,
                              size_t count) SYMM_MUST_CHECK;
 

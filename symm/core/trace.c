@@ -107,7 +107,7 @@ static void segment_view(const symm_team *team, const struct symm_segment *segme
 }
 
 /* With the context locked. */
-static symm_status dump(symm_ctx *ctx, const char *format, const char *path)
+static symm_status dump(symm_ctx *ctx, int fd, const char *format)
 {
     struct symm_heap_segment *views;
     char(*names)[64];
@@ -132,7 +132,7 @@ static symm_status dump(symm_ctx *ctx, const char *format, const char *path)
         for (size_t i = 0; i < team->segment_count; i++)
             segment_view(team, &team->segments[i], names[s], &views[at++]);
     }
-    status = symm__heap_write(path, format, ctx->rank, views, count);
+    status = symm__heap_write(fd, format, ctx->rank, views, count);
 
 err_arrays:
     free(names);
@@ -140,17 +140,16 @@ err_arrays:
     return status;
 }
 
-symm_status symm_heap_dump(symm_ctx *ctx, const char *format, const char *path)
+symm_status symm_heap_write(symm_ctx *ctx, int fd, const char *format)
 {
     symm_status status = symm__ctx_check(ctx);
 
     if (status != SYMM_OK)
         return status;
-    if (!format || !path)
-        return symm__fail(SYMM_ERR_INVALID, "symm_heap_dump: %s is NULL",
-                          format ? "path" : "format");
+    if (!format)
+        return symm__fail_null("symm_heap_write", "format");
     pthread_mutex_lock(&ctx->lock);
-    status = dump(ctx, format, path);
+    status = dump(ctx, fd, format);
     pthread_mutex_unlock(&ctx->lock);
     return status;
 }

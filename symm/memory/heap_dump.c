@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heap_dump.c - a heap as a file: JSON of our own, or the pickle that
- * pytorch.org/memory_viz shows.
+ * heap_dump.c - a heap as text: JSON of our own, or the pickle that pytorch.org/memory_viz
+ * shows.
  *
- * Guarantees: a file appears whole or not at all (it is written beside its place and
- * renamed there); what was at `path` stays until then. Symbolic links are followed.
- * Refuses: unknown formats; paths at which something other than a regular file lies,
- * since the renaming would replace it.
+ * Guarantees: an error of the descriptor is told, also the last one.
+ * Refuses: unknown formats.
  */
 #include "core/heap.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "util/emit.h"
 #include "util/status.h"
@@ -332,118 +323,42 @@ static void write_pickle(struct symm_emit *emit,
     symm__emit_end_map(emit);
 }
 
-/* ---- Files ----------------------------------------------------------------------- */
-
-/*
- * Where the file really goes: path with its links resolved, as a new string.
- * A link to nothing is an error of realpath, which says what is missing.
- */
-static symm_status resolve(const char *path, char **real)
-{
-    struct stat info;
-    char *copy;
-
-    bool exists = lstat(path, &info) == 0;
-    if (!exists && errno != ENOENT)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "heap dump: can't look at %s",
-                                path);
-    if (exists && S_ISLNK(info.st_mode))
-        copy = realpath(path, NULL);
-    else
-        copy = strdup(path);
-    if (copy == NULL)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "heap dump: can't resolve %s",
-                                path);
-    if (exists && stat(copy, &info) == 0 && !S_ISREG(info.st_mode)) {
-        free(copy);
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "heap dump: %s exists and isn't a regular file; name another path", path);
-    }
-    *real = copy;
-    return SYMM_OK;
-}
-
-/*
- * Opens a new file beside `real`, with the permissions that the umask gives (mkstemp's
- * are for the owner alone). *name: returns new.
- */
-static int open_beside(const char *real, char **name)
-{
-    for (int attempt = 0; attempt < 100; attempt++) {
-        long thread = (long)syscall(SYS_gettid);
-        char *try;
-        /* The number keeps ranks that are threads apart, the loop old litter. */
-        if (asprintf(&try, "%s.%ld-%d.tmp", real, thread, attempt) < 0)
-            return -1;
-        int fd = open(try, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0) {
-            *name = try;
-            return fd;
-        }
-        int error = errno;
-        free(try);
-        errno = error;
-        if (error != EEXIST)
-            break;
-    }
-    return -1;
-}
+/* ---- The whole ------------------------------------------------------------------- */
 
 static symm_status parse_format(const char *name, enum symm_emit_format *format)
 {
-    if (name != NULL && strcmp(name, "json") == 0) {
+    if (strcmp(name, "json") == 0) {
         *format = SYMM_EMIT_JSON;
         return SYMM_OK;
     }
-    if (name != NULL && strcmp(name, "pickle") == 0) {
+    if (strcmp(name, "pickle") == 0) {
         *format = SYMM_EMIT_PICKLE;
         return SYMM_OK;
     }
-    return symm__fail(SYMM_ERR_INVALID,
-                      "heap dump: no format '%s'; there are 'json' and 'pickle'",
-                      name != NULL ? name : "(null)");
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "symm_heap_write: no format '%.40s'; there are 'json' and 'pickle'", name);
 }
 
-symm_status symm__heap_write(const char *path, const char *format, int rank,
+symm_status symm__heap_write(int fd, const char *format, int rank,
                              const struct symm_heap_segment *segments, size_t count)
 {
     enum symm_emit_format kind = SYMM_EMIT_JSON;
     struct symm_emit emit;
-    char *real = NULL, *temporary = NULL;
+    symm_status status = parse_format(format, &kind);
     int error;
 
-    symm_status status = parse_format(format, &kind);
     if (status != SYMM_OK)
         return status;
-    if (path == NULL || path[0] == '\0')
-        return symm__fail(SYMM_ERR_INVALID, "heap dump: the path is empty");
-    status = resolve(path, &real);
-    if (status != SYMM_OK)
-        return status;
-    int fd = open_beside(real, &temporary);
-    if (fd < 0) {
-        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                  "heap dump: can't create a file beside %s", path);
-        goto err_real;
-    }
     symm__emit_init_fd(&emit, kind, fd);
     if (kind == SYMM_EMIT_JSON)
         write_json(&emit, rank, segments, count);
     else
         write_pickle(&emit, segments, count);
     error = symm__emit_finish(&emit);
-    if (close(fd) != 0 && error == 0)
-        error = errno;
-    if (error == 0 && rename(temporary, real) != 0)
-        error = errno;
-    if (error != 0) {
-        status =
-            symm__fail_errno(SYMM_ERR_SYSTEM, error, "heap dump: can't write %s", path);
-        unlink(temporary);
-    }
-    free(temporary);
-err_real:
-    free(real);
-    return status;
+    return error == 0 ? SYMM_OK
+                      : symm__fail_errno(SYMM_ERR_SYSTEM, error,
+                                         "symm_heap_write: descriptor %d cannot be "
+                                         "written",
+                                         fd);
 }
