@@ -45,8 +45,8 @@ if ! "$clang" $flags -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-protot
     exit 1
 fi
 
-# The names the source documents, each declared at the start of a line.
-sed -n 's/^[a-z].* \**\(symm_device_bc_[a-z_]*\)(.*/\1/p' "$root/kernels/cuda/device_bc.c" |
+# The names that the header declares, each at the start of a line.
+sed -n 's/^[a-z].* \**\(symm_device_bc_[a-z_]*\)(.*/\1/p' "$root/include/symm/device_bitcode.h" |
     sort -u >"$dir/wanted"
 [ "$(wc -l <"$dir/wanted")" -ge 7 ] || complain "fewer than 7 functions are declared"
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * device_bitcode.h - what libsymm_device.bc exports: the functions of symm/device.h as LLVM
+ * bitcode, for code generators that link bitcode into their kernels (Triton's extern
+ * libraries, Numba, own compilers). Not for C programs: those include symm/device.h.
+ *
+ * Every address goes in and out as a 64-bit integer, since generators differ in the address
+ * spaces of their pointers. `team` is the address that symm_team_device gave. All else is as
+ * device.h says, in particular which thread may call: one thread of a block, between two
+ * barriers of the block. The symm_device_bc_block_ functions are for generators that write
+ * code for a whole block and name no thread (Triton): all threads of the block call them with
+ * equal arguments, the first one acts, all get its result; each is a barrier of the block.
+ * An int32_t other than 0 that a signal, a wait or a barrier returns is minus a symm_status:
+ * the kernel writes no more and ends.
+ *
+ * The bitcode has no global variables, needs nothing initialised, calls nothing that it does
+ * not define, and needs sm_70 or later. The names stay as they are for one SYMM_DEVICE_LAYOUT.
+ */
+#ifndef SYMM_DEVICE_BITCODE_H
+#define SYMM_DEVICE_BITCODE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 1: the bitcode and the team have one layout; 0: do nothing with the team. */
+int32_t symm_device_bc_layout_ok(uint64_t team);
+/* This rank in the team, and how many ranks it has. */
+int32_t symm_device_bc_rank(uint64_t team);
+int32_t symm_device_bc_size(uint64_t team);
+/* Where an address of this rank's heap lies in the peer's, as mapped here. */
+uint64_t symm_device_bc_peer(uint64_t team, uint64_t address, int32_t peer);
+/* Raises signal 0 .. SYMM_SIGNALS - 1 at the peer, after all that went before. */
+void symm_device_bc_signal(uint64_t team, int32_t peer, int32_t signal, int32_t tag);
+/* Waits for the peer's next raising of the signal. */
+int32_t symm_device_bc_signal_wait(uint64_t team, int32_t peer, int32_t signal,
+                                   int32_t tag);
+/* A barrier of block `block` of `blocks` with the same block of all members. */
+int32_t symm_device_bc_barrier(uint64_t team, int32_t channel, int32_t block,
+                               int32_t blocks, int32_t tag);
+
+/* What the block's threads did before is visible to the rank that waits for it. Returns 0. */
+int32_t symm_device_bc_block_signal(uint64_t team, int32_t peer, int32_t signal,
+                                    int32_t tag);
+/* 0, or 1: the wait has failed; the record says why. */
+int32_t symm_device_bc_block_signal_wait(uint64_t team, int32_t peer, int32_t signal,
+                                         int32_t tag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
