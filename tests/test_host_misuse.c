@@ -569,6 +569,13 @@ static void test_tensors(void **state)
     symm_torch_free(NULL, 0, 0, NULL);
     symm_torch_free(&b, 8, 0, NULL); /* none of ours: ignored */
     symm_torch_free(&b, 8, 77, NULL);
+    INVALID("symm_torch_unbind", symm_torch_unbind(NULL));
+    GOOD(symm_torch_unbind(w->team));
+    BAD(SYMM_ERR_NOT_FOUND, "symm_torch_unbind", symm_torch_unbind(w->team));
+    mark();
+    assert_null(symm_torch_alloc(8, 0, NULL));
+    assert_non_null(strstr(symm_last_error(), "no team is bound to device 0"));
+    GOOD(symm_torch_bind(w->team));
 }
 
 /* ---- A forked child -------------------------------------------------------------- */

@@ -35,12 +35,14 @@ SYMM_API symm_status symm_buffer_dlpack_versioned(symm_buffer *buffer,
  * of the team bound to their device (on the host backend the "device" is the local rank).
  * Allocation is local; ranks that allocate the same sizes in the same order get the same
  * offsets, and symm_rendezvous, to be called before collectives use the memory without
- * staging, checks that they did. PyTorch's functions have no argument for a team, so that
- * the binding is the process's: one team a device. NULL unbinds nothing and is refused;
- * a team that goes is unbound by itself. Errors: SYMM_ERR_INVALID, SYMM_ERR_IN_USE (another
- * team is bound to the device).
+ * staging, checks that they did. PyTorch's functions have no argument for a team, so the
+ * binding is the process's: one team for each device. A team that is destroyed is unbound.
+ * Errors: SYMM_ERR_INVALID, SYMM_ERR_IN_USE (another team is bound to the device).
  */
 SYMM_API symm_status symm_torch_bind(symm_team *team) SYMM_MUST_CHECK;
+/* Another team can be bound to the device then. Free the pool first: what is freed afterwards
+ * stays until the team is destroyed. SYMM_ERR_NOT_FOUND: the team is not bound. */
+SYMM_API symm_status symm_torch_unbind(symm_team *team) SYMM_MUST_CHECK;
 /* NULL: no team bound, no memory; symm_last_error() says which. The stream is ignored:
  * freed memory is used again only behind the next rendezvous. */
 SYMM_API void *symm_torch_alloc(size_t bytes, int device, void *stream);

@@ -186,19 +186,36 @@ symm_status symm_torch_bind(symm_team *team)
         none == team)
         return SYMM_OK;
     return symm__fail(SYMM_ERR_IN_USE,
-                      "symm_torch_bind: another team is bound to device %d; destroy it "
-                      "first",
+                      "symm_torch_bind: another team is bound to device %d; unbind it "
+                      "by symm_torch_unbind first",
                       device);
 }
 
-void symm__interop_forget(const symm_team *team)
+bool symm__interop_forget(const symm_team *team)
 {
+    bool found = false;
+
     for (int d = 0; d < MAX_DEVICES; d++) {
         symm_team *seen = __atomic_load_n(&bound[d], __ATOMIC_RELAXED);
 
-        if (seen == team)
+        if (seen == team) {
             __atomic_store_n(&bound[d], NULL, __ATOMIC_RELEASE);
+            found = true;
+        }
     }
+    return found;
+}
+
+symm_status symm_torch_unbind(symm_team *team)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status != SYMM_OK)
+        return status;
+    return symm__interop_forget(team)
+               ? SYMM_OK
+               : symm__fail(SYMM_ERR_NOT_FOUND,
+                            "symm_torch_unbind: the team is not bound to its device");
 }
 
 static symm_team *bound_team(int device, const char *what)
@@ -216,22 +233,11 @@ static symm_team *bound_team(int device, const char *what)
 
 void *symm_torch_alloc(size_t bytes, int device, void *stream)
 {
-    const int64_t shape = (int64_t)bytes, stride = 1;
     symm_team *team = bound_team(device, "symm_torch_alloc");
     symm_buffer *buffer;
 
     (void)stream;
-    if (!team)
-        return NULL;
-    if (bytes > INT64_MAX) {
-        (void)!symm__fail(SYMM_ERR_OVERFLOW,
-                          "symm_torch_alloc: %zu bytes on device %d; at most %lld are "
-                          "possible",
-                          bytes, device, (long long)INT64_MAX);
-        return NULL;
-    }
-    if (symm_empty_strided_p2p(team, 1, &shape, &stride, SYMM_UINT8, 0, &buffer) !=
-        SYMM_OK)
+    if (!team || symm_buffer_alloc(team, bytes, &buffer) != SYMM_OK)
         return NULL;
     return symm_buffer_ptr(buffer);
 }

@@ -5,7 +5,7 @@
 
 #include "symm/symm.h"
 
-/* The team goes: PyTorch's functions no longer find it. */
-void symm__interop_forget(const symm_team *team);
+/* PyTorch's functions find the team no longer; false: it was not bound. */
+bool symm__interop_forget(const symm_team *team);
 
 #endif

@@ -244,7 +244,7 @@ void symm__team_free(symm_team *team)
     if (!team)
         return;
     device = team->ctx->calls;
-    symm__interop_forget(team);
+    (void)symm__interop_forget(team);
     for (size_t i = 0; i < team->buffer_count; i++)
         free(team->buffers[i]);
     free(team->buffers);
