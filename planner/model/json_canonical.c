@@ -8,14 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t symm__fnv(uint64_t hash, const void *bytes, size_t length)
-{
-    const unsigned char *at = bytes;
-
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ at[i]) * 0x100000001b3ULL;
-    return hash;
-}
+#include "util/hash.h"
 
 void symm__json_hash_begin(struct json_out *out)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * json_canonical.h - FNV-1a 64, and JSON written piece by piece into a file, memory or a hash.
+ * json_canonical.h - JSON written piece by piece into memory or a hash (util/hash.h).
  *
- * FNV-1a is Fowler, Noll and Vo's: xor a byte, multiply by the prime. A hash over JSON is
- * over its canonical form: keys sorted by byte value, no white space, integers in decimal,
+ * A hash over JSON is over its canonical form: keys sorted by byte value, no white space, integers in decimal,
  * strings in UTF-8 with only ", \ and control characters escaped.
  */
 #ifndef SYMM_PLANNER_MODEL_JSON_CANONICAL_H
@@ -12,10 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define SYMM_FNV_BASIS 0xcbf29ce484222325ULL
-
-uint64_t symm__fnv(uint64_t hash, const void *bytes, size_t length);
 
 /* Where JSON goes: a hash, or growing memory. A failed allocation is kept in `failed`. */
 struct json_out {

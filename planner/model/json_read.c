@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_canonical.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 static json_t *complain(const char *name, const json_error_t *where, int error,

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_canonical.h"
+#include "util/hash.h"
 
 /* The slot of the text, or the free one where it belongs. There is a free one. */
 static struct name_slot *find_slot(const struct names *names, const char *text)
 {
-    size_t at = (size_t)symm__fnv(SYMM_FNV_BASIS, text, strlen(text));
+    size_t at = (size_t)symm__fnv_text(SYMM_FNV_BASIS, text);
 
     for (;; at++) {
         struct name_slot *slot = &names->slots[at & (names->room - 1)];

@@ -16,18 +16,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "util/hash.h"
 #include "util/options.h"
 #include "util/status.h"
 
 /* ---- Which host ------------------------------------------------------------------- */
-
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    do
-        hash = (hash ^ (uint8_t)*text) * 1099511628211u; /* FNV-1a */
-    while (*text++);
-    return hash;
-}
 
 /* A guess would make this rank another host's: only a system without one does without. */
 static symm_status read_boot_id(char *text, size_t bytes)
@@ -57,9 +50,9 @@ symm_status symm__host_identify(struct symm_host *host)
     struct utsname system;
     symm_status status;
 
-    *host = (struct symm_host){.id = 14695981039346656037u};
+    *host = (struct symm_host){.id = SYMM_FNV_BASIS};
     if (given) {
-        host->id = hash_text(host->id, given);
+        host->id = symm__fnv_text(host->id, given);
         snprintf(host->name, sizeof(host->name), "%.31s", given);
         return SYMM_OK;
     }
@@ -68,7 +61,9 @@ symm_status symm__host_identify(struct symm_host *host)
     status = read_boot_id(boot, sizeof(boot));
     if (status != SYMM_OK)
         return status;
-    host->id = hash_text(hash_text(host->id ^ 1, boot), system.nodename);
+    /* With the NUL: it keeps the two texts apart. */
+    host->id = symm__fnv(host->id ^ 1, boot, strlen(boot) + 1);
+    host->id = symm__fnv_text(host->id, system.nodename);
     snprintf(host->name, sizeof(host->name), "%.31s", system.nodename);
     return SYMM_OK;
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "util/clock.h"
+#include "util/hash.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/random.h"
@@ -33,9 +34,7 @@
 
 static uint64_t place_hash(uint64_t hash, const void *bytes, size_t count)
 {
-    const unsigned char *byte = bytes;
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    hash = symm__fnv(hash, bytes, count);
     /* Spreads the last bytes over the whole word (splitmix64's last step). */
     hash = (hash ^ hash >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     hash = (hash ^ hash >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -70,7 +69,7 @@ static bool place_usable(const char *base)
 symm_status symm__meet_place_find(struct symm_meet_place *place, const char *key)
 {
     unsigned uid = (unsigned)geteuid();
-    uint64_t high = UINT64_C(0xcbf29ce484222325);
+    uint64_t high = SYMM_FNV_BASIS;
     uint64_t low = UINT64_C(0x9ae16a3b2f90404f);
     high = place_hash(place_hash(high, &uid, sizeof(uid)), key, strlen(key));
     low = place_hash(place_hash(low, key, strlen(key)), &uid, sizeof(uid));

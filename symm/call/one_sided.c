@@ -18,6 +18,7 @@
 #include "core/failure.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 /* One call: a copy, a signal, both, or a wait. */
@@ -41,12 +42,11 @@ struct transfer {
 
 static uint32_t name_tag(const char *name)
 {
-    uint32_t hash = 2166136261u;
+    uint32_t hash;
 
     if (!name || !*name)
         return 0; /* no name: not compared */
-    for (; *name; name++)
-        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    hash = symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, name));
     return hash ? hash : 1;
 }
 

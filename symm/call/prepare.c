@@ -10,6 +10,7 @@
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
 #include "select/select.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 #define PLANNED                                                                        \
@@ -21,19 +22,17 @@ static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
     *low = (uint32_t)offset;
 }
 
-/* FNV-1a over everything the ranks must agree on; never 0, which means "no word yet". */
+/* A hash of everything the ranks must agree on; never 0, which means "no word yet". */
 static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
                          const char *name, uint32_t barriers)
 {
     const uint8_t *bytes = (const uint8_t *)site;
-    uint64_t hash = 14695981039346656037u ^ team->uid ^ (uint64_t)barriers << 32;
+    uint64_t hash = SYMM_FNV_BASIS ^ team->uid ^ (uint64_t)barriers << 32;
     uint32_t tag;
 
-    for (size_t i = sizeof(site->tag); i < offsetof(struct symm_site, name); i++)
-        hash = (hash ^ bytes[i]) * 1099511628211u;
-    for (; name && *name; name++)
-        hash = (hash ^ (uint8_t)*name) * 1099511628211u;
-    tag = (uint32_t)(hash ^ hash >> 32);
+    hash = symm__fnv(hash, bytes + sizeof(site->tag),
+                     offsetof(struct symm_site, name) - sizeof(site->tag));
+    tag = symm__fnv_short(name ? symm__fnv_text(hash, name) : hash);
     return tag ? tag : 1;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "util/clock.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 #define LOOK_SECONDS 0.001 /* between two looks at other hosts */
@@ -115,14 +116,12 @@ void symm__site_copy(const struct symm_site *shared, struct symm_site *site)
 void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site)
 {
     const size_t kept = SYMM_SITE_NAME_BYTES - 10;
-    uint32_t hash = 2166136261u;
 
     snprintf(name, SYMM_SITE_NAME_BYTES, "%s", site ? site : "");
     if (!site || strlen(site) < SYMM_SITE_NAME_BYTES)
         return;
-    for (; *site; site++)
-        hash = (hash ^ (uint8_t)*site) * 16777619u; /* FNV-1a */
-    snprintf(name + kept, SYMM_SITE_NAME_BYTES - kept, "~%08x", hash);
+    snprintf(name + kept, SYMM_SITE_NAME_BYTES - kept, "~%08x",
+             symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, site)));
 }
 
 const char *symm__site_name_text(const char *site, char *text, size_t bytes)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "util/clock.h"
+#include "util/hash.h"
 
 #define YIELD_SECONDS 0.002 /* of a wait, before it sleeps between two looks */
 #define NAP_SECONDS   2e-5
@@ -361,11 +362,9 @@ static bool is_world(const struct symm_engine *engine, int size, const int *worl
 /* The tag that its members use to meet. */
 static int tag_of(const struct symm_engine *engine, const struct symm_engine_id *id)
 {
-    uint32_t hash = 2166136261u;
+    uint64_t hash = symm__fnv(SYMM_FNV_BASIS, id->bytes, sizeof(id->bytes));
 
-    for (size_t i = 0; i < sizeof(id->bytes); i++)
-        hash = (hash ^ id->bytes[i]) * 16777619u;
-    return (int)(hash % (uint32_t)engine->tag_most);
+    return (int)(symm__fnv_short(hash) % (uint32_t)engine->tag_most);
 }
 
 /*

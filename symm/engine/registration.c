@@ -16,6 +16,7 @@
 #include "core/team.h"
 #include "core/trace.h"
 #include "engine/runtime.h"
+#include "util/hash.h"
 #include "util/log.h"
 #include "util/status.h"
 
@@ -174,16 +175,17 @@ static char *segment_address(const symm_team *team, const struct symm_segment *s
            segment->offset;
 }
 
-/* FNV-1a over offset and size of the segments from `first` on. */
+/* Of offset and size of the segments from `first` on. */
 static uint64_t digest(const symm_team *team, size_t first)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = symm__fnv(SYMM_FNV_BASIS, &first, sizeof(first));
 
     for (size_t i = first; i < team->segment_count; i++) {
-        hash = (hash ^ team->segments[i].offset) * 1099511628211u;
-        hash = (hash ^ team->segments[i].bytes) * 1099511628211u;
+        const size_t span[2] = {team->segments[i].offset, team->segments[i].bytes};
+
+        hash = symm__fnv(hash, span, sizeof(span));
     }
-    return (hash ^ first) * 1099511628211u;
+    return hash;
 }
 
 /* Do all members say the same? *same is equal on all. */

@@ -19,6 +19,7 @@
 #include "core/segments.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 /* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */
@@ -52,8 +53,6 @@ static int entry_compare(const void *left, const void *right)
 
 static symm_status manifest_make(const symm_team *team, struct manifest *manifest)
 {
-    const uint8_t *bytes;
-
     manifest->count = team->buffer_count;
     manifest->entries = calloc(team->buffer_count + 2, sizeof(*manifest->entries));
     if (!manifest->entries)
@@ -79,10 +78,8 @@ static symm_status manifest_make(const symm_team *team, struct manifest *manifes
                                 .dtype = PLAN_DTYPE};
     qsort(manifest->entries, manifest->count, sizeof(*manifest->entries),
           entry_compare);
-    manifest->digest = 14695981039346656037u; /* FNV-1a, 64 bits */
-    bytes = (const uint8_t *)manifest->entries;
-    for (size_t i = 0; i < manifest->count * sizeof(*manifest->entries); i++)
-        manifest->digest = (manifest->digest ^ bytes[i]) * 1099511628211u;
+    manifest->digest = symm__fnv(SYMM_FNV_BASIS, manifest->entries,
+                                 manifest->count * sizeof(*manifest->entries));
     return SYMM_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/team.h"
 #include "record/record.h"
+#include "util/hash.h"
 
 /* Room for one more element; false: memory is exhausted, which is noted. */
 static bool grow(struct symm_recorder *recorder, void **list, size_t count,
@@ -121,11 +122,9 @@ int symm__record_stream(struct symm_recorder *recorder, const void *stream)
 
 static size_t site_slot(const struct symm_recorder *recorder, const char *site)
 {
-    size_t hash = 14695981039346656037u, mask = recorder->site_slot_count - 1;
+    size_t hash = symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, site));
+    size_t mask = recorder->site_slot_count - 1;
 
-    for (const char *c = site; *c; c++) /* FNV-1a */
-        hash = (hash ^ (uint8_t)*c) * 1099511628211u;
-    hash ^= hash >> 32;
     while (recorder->site_slots[hash & mask] >= 0 &&
            strcmp(recorder->sites[recorder->site_slots[hash & mask]], site) != 0)
         hash++;

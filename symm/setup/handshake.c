@@ -19,18 +19,10 @@
 #include "record/record.h"
 #include "select/cost.h"
 #include "setup/cost_table_load.h"
+#include "util/hash.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
-
-static uint64_t text_hash(const char *text)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-
-    for (; *text; text++)
-        hash = (hash ^ (uint8_t)*text) * 1099511628211u;
-    return hash;
-}
 
 struct symm_hello symm__hello(const symm_ctx *ctx)
 {
@@ -41,7 +33,7 @@ struct symm_hello symm__hello(const symm_ctx *ctx)
                                .stride = ctx->stride,
                                .team_bytes = ctx->team_bytes,
                                .granularity = ctx->granularity,
-                               .machine = text_hash(ctx->machine),
+                               .machine = symm__fnv_text(SYMM_FNV_BASIS, ctx->machine),
                                .costs = ctx->costs_file ? ctx->costs_file->hash : 0,
                                .record = symm__record_key(),
                                .plan = symm__option(SYMM_OPTION_PLAN) != NULL,

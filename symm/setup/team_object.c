@@ -18,6 +18,7 @@
 #include "setup/consensus.h"
 #include "setup/thread_group.h"
 #include "util/clock.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 #define WORLD_UID 0x776f726cu
@@ -342,16 +343,10 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
     return SYMM_OK;
 }
 
-static uint32_t mix(uint32_t hash, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        hash = (hash ^ (value >> (8 * i) & 0xff)) * 16777619u; /* FNV-1a */
-    return hash;
-}
-
 uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
 {
-    uint32_t uid = mix(mix(mix(2166136261u, parent->uid), step), part);
+    const uint32_t path[3] = {parent->uid, step, part};
+    uint32_t uid = symm__fnv_short(symm__fnv(SYMM_FNV_BASIS, path, sizeof(path)));
 
     return uid ? uid : 1;
 }
