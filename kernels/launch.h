@@ -23,6 +23,12 @@ enum symm_kind {
         SYMM_KIND_COUNT
 };
 
+/* Whether the kind combines the ranks' elements, so that dtype and op count. */
+static inline bool symm__kind_reduces(enum symm_kind kind)
+{
+    return kind == SYMM_KIND_ALL_REDUCE || kind == SYMM_KIND_REDUCE_SCATTER;
+}
+
 /* The barriers of a call that a plan has placed; any other call has both. */
 #define SYMM_BARRIER_ENTRY 1u
 #define SYMM_BARRIER_EXIT  2u

@@ -36,8 +36,7 @@ const char *symm__algorithm_objection(const symm_program_op *op,
                                       symm_algorithm algorithm)
 {
     const bool in_place = op->out == op->in;
-    const bool sums =
-        op->kind == SYMM_PROGRAM_ALL_REDUCE || op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
+    const bool sums = symm__is_reduction(op->kind);
 
     switch (algorithm) {
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:

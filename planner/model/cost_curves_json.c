@@ -12,16 +12,12 @@
 #include <string.h>
 
 #include "model/cost_curves.h"
+#include "model/program_private.h"
 #include "util/status.h"
 
 #define MOST_CURVES 8192
 #define MOST_POINTS 1024 /* of a curve */
 #define MOST_BYTES  ((int64_t)1 << 48)
-
-static bool reduces(symm_program_kind kind)
-{
-    return kind == SYMM_PROGRAM_ALL_REDUCE || kind == SYMM_PROGRAM_REDUCE_SCATTER;
-}
 
 static symm_status add_machine(struct json_reader *reader, const json_t *value, int m,
                                struct symm_costs *costs)
@@ -91,7 +87,7 @@ static symm_status read_data(struct json_reader *reader, const json_t *value,
                              symm_costs_curve *curve)
 {
     const char *found = json_is_string(value) ? json_string_value(value) : "";
-    bool sums = reduces(curve->collective);
+    bool sums = symm__is_reduction(curve->collective);
 
 #define TRY(id, number, name)                                                          \
     if (strcmp(found, name) == 0 && sums == (SYMM_COSTS_##id != SYMM_COSTS_ANY)) {     \

@@ -101,8 +101,7 @@ static void put_op(struct json_out *out, const symm_program *program,
 {
     const bool put = op->kind == SYMM_PROGRAM_PUT;
     const bool collective = symm__is_collective(op->kind);
-    const bool reduces =
-        op->kind == SYMM_PROGRAM_ALL_REDUCE || op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
+    const bool reduces = symm__is_reduction(op->kind);
 
     symm__json_put(out, "{");
     if (op->buffer_count)

@@ -49,11 +49,6 @@ struct run {
 
 /* ---- Which way -------------------------------------------------------------------- */
 
-static bool reduces(enum symm_kind kind)
-{
-    return kind == SYMM_KIND_ALL_REDUCE || kind == SYMM_KIND_REDUCE_SCATTER;
-}
-
 static bool is_integer(symm_dtype dtype)
 {
     return dtype >= SYMM_INT64;
@@ -119,7 +114,7 @@ symm_status symm__wide_choose(const symm_team *team, const struct symm_question 
     if (q->engine_objection && q->kind != SYMM_KIND_BARRIER)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "%s over several hosts: %s",
                           symm__kind_name(q->kind), q->engine_objection);
-    if (reduces(q->kind) && q->numerics == SYMM_NUMERICS_RANK_ORDER)
+    if (symm__kind_reduces(q->kind) && q->numerics == SYMM_NUMERICS_RANK_ORDER)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
             "%s over %d hosts is not made in the order of all ranks: each "

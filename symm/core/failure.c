@@ -141,8 +141,7 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
     const char *op = symm_op_name((symm_op)site->op);
     const char *kind = symm__kind_name((enum symm_kind)site->kind);
     const char *algorithm = symm_algorithm_name((symm_algorithm)site->algorithm);
-    bool reduces =
-        site->kind == SYMM_KIND_ALL_REDUCE || site->kind == SYMM_KIND_REDUCE_SCATTER;
+    bool reduces = symm__kind_reduces((enum symm_kind)site->kind);
     int used = snprintf(text, bytes, "site %s%s%s (%s", site->name[0] ? "'" : "",
                         site->name[0] ? site->name : "without a name",
                         site->name[0] ? "'" : "", kind);

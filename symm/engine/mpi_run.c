@@ -46,11 +46,6 @@ static size_t element_of(symm_dtype dtype)
     return 0;
 }
 
-static bool reduces(enum symm_kind kind)
-{
-    return kind == SYMM_KIND_ALL_REDUCE || kind == SYMM_KIND_REDUCE_SCATTER;
-}
-
 const char *symm__mpi_objection(const struct symm_engine *engine,
                                 const struct symm_engine_request *request)
 {
@@ -64,7 +59,7 @@ const char *symm__mpi_objection(const struct symm_engine *engine,
         return NULL;
     if (!element_of(request->dtype))
         return "the MPI engine does not know the dtype";
-    if (reduces(request->kind) &&
+    if (symm__kind_reduces(request->kind) &&
         !symm__reduce_find(symm__isa_best(), request->dtype, request->op))
         return "the MPI engine has no such reduction";
     return NULL;
@@ -254,7 +249,7 @@ static symm_status run_collective(struct symm_engine_comm *comm,
     symm_status status = SYMM_OK;
 
     p.element = request->kind == SYMM_KIND_BARRIER ? 1 : element_of(request->dtype);
-    if (reduces(request->kind))
+    if (symm__kind_reduces(request->kind))
         p.reduce = symm__reduce_find(symm__isa_best(), request->dtype, request->op);
     if (request->count == 0 || request->kind == SYMM_KIND_BARRIER)
         return move(&p, MEET, 0); /* count 0 still synchronises */

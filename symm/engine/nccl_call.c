@@ -22,9 +22,7 @@ static bool is_float(symm_dtype dtype)
 
 static bool reduces(const struct symm_engine_request *request)
 {
-    return request->what == SYMM_ENGINE_COLLECTIVE &&
-           (request->kind == SYMM_KIND_ALL_REDUCE ||
-            request->kind == SYMM_KIND_REDUCE_SCATTER);
+    return request->what == SYMM_ENGINE_COLLECTIVE && symm__kind_reduces(request->kind);
 }
 
 const char *symm__nccl_objection(const struct symm_engine *engine,

@@ -13,11 +13,6 @@
 
 #define ENGINE_BYTES ((size_t)32 << 20)
 
-static bool reduces(const struct symm_question *q)
-{
-    return q->kind == SYMM_KIND_ALL_REDUCE || q->kind == SYMM_KIND_REDUCE_SCATTER;
-}
-
 const char *symm__engine_objection(const struct symm_question *q)
 {
     if (!q->engine)
@@ -31,7 +26,7 @@ const char *symm__engine_objection(const struct symm_question *q)
         (q->kind == SYMM_KIND_ALL_TO_ALL || q->kind == SYMM_KIND_REDUCE_SCATTER))
         return "the engine has no all_to_all or reduce_scatter in place; give another "
                "out, or no algorithm";
-    if (reduces(q) && q->numerics != SYMM_NUMERICS_ANY)
+    if (symm__kind_reduces(q->kind) && q->numerics != SYMM_NUMERICS_ANY)
         return "an engine reduces in an order of its own, and the call demands "
                "SYMM_NUMERICS_SAME_BITS or more";
     return NULL;
