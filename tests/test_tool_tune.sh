@@ -131,6 +131,8 @@ refused_table() { # EDIT SAID: the table after the sed command EDIT
     [ $? = 2 ] && [ ! -e "$work/bad.c" ] || fail "costs_source takes a table after $1"
     says err "$2" "costs_source after $1"
 }
+"$costs_source" "$work/bad.c" "$work/none.json" 2>"$work/err" && fail "costs_source reads no file"
+says err "none.json: No such file" "costs_source without a file"
 refused_table '/"collective"/d' "a machine, and curves at the end"
 refused_table '/^ "machine"/d' "a machine, and curves at the end"
 refused_table '$d; /^ \]/d' "a machine, and curves at the end"

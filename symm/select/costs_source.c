@@ -258,12 +258,13 @@ int main(int count, char **arguments)
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
+    const char *path = NULL; /* of the file that is read or written */
     bool done = count > 1 && out;
 
     for (int i = 2; i < count && done; i++)
-        done = write_table(arguments[i], i - 2, out);
+        done = write_table(path = arguments[i], i - 2, out);
     done &= out && fclose(out) == 0;
-    out = done ? fopen(arguments[1], "we") : NULL;
+    out = done ? fopen(path = arguments[1], "we") : NULL;
     if (out) {
         fprintf(out,
                 "/* Made by symm/select/costs_source.c of bench/costs/. */\n"
@@ -276,7 +277,7 @@ int main(int count, char **arguments)
         done = fclose(out) == 0;
     }
     if (!done || !out)
-        perror("costs_source");
+        perror(path ? path : "costs_source");
     free(text);
     return done && out ? 0 : 2;
 }
