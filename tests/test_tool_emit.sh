@@ -186,7 +186,7 @@ done
 [ $? = 2 ] && says out "symm-plan check: unrecognized option '--nonsense'" "check --nonsense"
 refused 2 "$work/none.json" "$work/none.json" "$work/odd.plan" --lang c -o "$work/no.h"
 refused 2 "none.plan" "$odd" "$work/none.plan" --lang c -o "$work/no.h"
-refused 2 "program_hash: found " "$programs/ring-pipeline-4.json" "$work/odd.plan" --lang c \
+refused 1 "not proved: the plan is of a program with hash " "$programs/ring-pipeline-4.json" "$work/odd.plan" --lang c \
     -o "$work/no.h"
 refused 2 "cannot be created" "$odd" "$work/odd.plan" --lang c -o "$work/no/such/file.h"
 [ ! -w /dev/full ] || refused 2 "cannot be written" "$odd" "$work/odd.plan" --lang c -o /dev/full
