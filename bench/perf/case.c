@@ -25,7 +25,7 @@ bool perf_kind_in_place(enum perf_kind kind)
     return perf_kind_has_size(kind) && !perf_kind_one_sided(kind);
 }
 
-static bool is_split(enum perf_kind kind) /* count is of one rank's block */
+bool perf_kind_split(enum perf_kind kind)
 {
     return kind == PERF_REDUCE_SCATTER || kind == PERF_ALL_GATHER ||
            kind == PERF_ALL_TO_ALL;
@@ -37,7 +37,7 @@ void perf_case_size(struct perf_case *test, size_t bytes)
     size_t block;
 
     test->element = symm_dtype_size(test->dtype);
-    test->count = bytes / test->element / (is_split(test->kind) ? ranks : 1);
+    test->count = bytes / test->element / (perf_kind_split(test->kind) ? ranks : 1);
     block = test->count * test->element;
     test->in_bytes = test->out_bytes = block;
     if (test->kind == PERF_REDUCE_SCATTER || test->kind == PERF_ALL_TO_ALL)
@@ -266,7 +266,7 @@ double perf_case_bus_factor(const struct perf_case *test)
 
     if (test->kind == PERF_ALL_REDUCE)
         return 2 * (n - 1) / n;
-    return is_split(test->kind) ? (n - 1) / n : 1;
+    return perf_kind_split(test->kind) ? (n - 1) / n : 1;
 }
 
 double perf_case_wire_factor(const struct perf_case *test, const char *explain)

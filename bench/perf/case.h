@@ -41,6 +41,7 @@ bool perf_kind_reduces(enum perf_kind kind);
 bool perf_kind_has_size(enum perf_kind kind); /* not: signal, barrier */
 bool perf_kind_in_place(enum perf_kind kind);
 bool perf_kind_one_sided(enum perf_kind kind); /* put, get, put_signal */
+bool perf_kind_split(enum perf_kind kind);     /* its count is of one rank's block */
 
 /* The count for `bytes` as nccl-tests' -b and -e mean them, and all that follows
  * from it. */

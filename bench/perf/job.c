@@ -178,6 +178,20 @@ int perf_job_buffers(const struct perf_job *job, size_t bytes, int count,
     return PERF_RIGHT;
 }
 
+int perf_job_worst(const struct perf_job *job, int mine, const char *what)
+{
+    int *all = calloc((size_t)job->size, sizeof(*all));
+    symm_status status;
+
+    if (!all)
+        return perf_job_no_memory(job);
+    status = perf_job_gather_bytes(job, &mine, sizeof(mine), all);
+    for (int r = 0; r < job->size && status == SYMM_OK; r++)
+        mine = all[r] > mine ? all[r] : mine;
+    free(all);
+    return status == SYMM_OK ? mine : perf_job_failed(job, status, what);
+}
+
 symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stats,
                              int count, double *sums, int n)
 {

@@ -55,6 +55,8 @@ symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
 symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
                             double *all) SYMM_MUST_CHECK;
 
+/* Collective: the worst exit status that a rank has for `what`, on every rank. */
+int perf_job_worst(const struct perf_job *job, int mine, const char *what);
 /* On every rank: of each of `count` statistics the slowest rank's, and of each of `n` figures
  * the sum over all ranks. A status of the library. */
 symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stats,

@@ -66,23 +66,13 @@ static int check_file(const struct perf_job *job, const struct perf_options *opt
 {
     const bool tune = options->tune;
     const char *path = tune ? options->table : options->json;
-    int32_t mine = PERF_RIGHT, *all;
-    symm_status status;
-    int result;
+    int mine = PERF_RIGHT;
 
     if (!path)
         return PERF_RIGHT;
-    all = calloc((size_t)job->size, sizeof *all);
-    if (!all)
-        return PERF_FAILED;
     if (job->rank == 0)
         mine = perf_file_check(path, tune ? "-o" : "-J");
-    status = perf_job_gather_bytes(job, &mine, sizeof mine, all);
-    result = all[0];
-    free(all);
-    if (status != SYMM_OK)
-        return perf_job_failed(job, status, "trying the file of the results");
-    return result;
+    return perf_job_worst(job, mine, "trying the file of the results");
 }
 
 static int run_rank(void *arg, const struct perf_place *place)

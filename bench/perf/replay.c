@@ -62,16 +62,12 @@ static int read_plan(struct replay *replay)
 static int load_plan(struct replay *replay)
 {
     const struct perf_job *job = replay->job;
-    int result = PERF_RIGHT, worst = PERF_RIGHT;
-    double mine, *all;
+    int result = PERF_RIGHT;
     symm_plan *plan = NULL;
     symm_status status;
 
     if (!replay->options->plan)
         return PERF_RIGHT;
-    all = calloc((size_t)job->size, sizeof *all);
-    if (!all)
-        return perf_job_no_memory(job);
     if (job->rank == 0)
         result = read_plan(replay);
     if (result == PERF_RIGHT) {
@@ -82,14 +78,7 @@ static int load_plan(struct replay *replay)
         if (status != SYMM_OK)
             result = plan_failed(job, status);
     }
-    mine = result;
-    status = perf_job_gather(job, &mine, 1, all);
-    for (int r = 0; status == SYMM_OK && r < job->size; r++)
-        worst = (int)all[r] > worst ? (int)all[r] : worst;
-    free(all);
-    if (status != SYMM_OK)
-        return perf_job_failed(job, status, "--plan");
-    return result == PERF_RIGHT ? worst : result;
+    return perf_job_worst(job, result, "--plan");
 }
 
 static int run_periods(struct replay *replay)

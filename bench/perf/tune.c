@@ -231,8 +231,7 @@ static size_t size_at(int i)
 static bool is_fitting(const struct tuner *tuner, const struct table_set *set,
                        size_t bytes)
 {
-    bool split = set->kind == PERF_REDUCE_SCATTER || set->kind == PERF_ALL_GATHER ||
-                 set->kind == PERF_ALL_TO_ALL;
+    bool split = perf_kind_split(set->kind);
 
     return bytes >= tuner->options->begin &&
            bytes * (size_t)(split ? set->ranks : 1) <= tuner->options->end &&

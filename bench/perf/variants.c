@@ -231,9 +231,7 @@ static symm_status find_able(struct perf_variants *variants, bool in_place,
 
 static void set_size(struct perf_variants *variants, size_t bytes)
 {
-    enum perf_kind kind = variants->test.kind;
-    bool split = kind == PERF_REDUCE_SCATTER || kind == PERF_ALL_GATHER ||
-                 kind == PERF_ALL_TO_ALL;
+    bool split = perf_kind_split(variants->test.kind);
 
     perf_case_size(&variants->test, split ? bytes * (size_t)variants->job.size : bytes);
 }
