@@ -178,33 +178,23 @@ static symm_status fill(struct symm_backend *b, CUdeviceptr at, int byte, size_t
     return status == SYMM_OK ? symm__cuda_settle(b, "filling memory") : status;
 }
 
-static symm_status local_alloc(struct symm_backend *b, size_t bytes, void **memory)
-{
-    CUdeviceptr at = 0;
-    symm_status status =
-        SYMM_CUDA_CALL(b->driver, cuMemAlloc, (&at, bytes), "%zu bytes of device %d",
-                       bytes, b->device.ordinal);
-
-    if (status != SYMM_OK)
-        return status;
-    status = fill(b, at, 0, bytes);
-    if (status != SYMM_OK) {
-        (void)b->driver->cuMemFree(at);
-        return status;
-    }
-    *memory = (void *)(uintptr_t)at;
-    return SYMM_OK;
-}
-
-symm_status symm__cuda_local_alloc(struct symm_backend *backend, size_t bytes,
-                                   void **memory)
+symm_status symm__cuda_local_alloc(struct symm_backend *b, size_t bytes, void **memory)
 {
     struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(backend, &scope);
+    CUdeviceptr at = 0;
+    symm_status status = symm__cuda_enter(b, &scope);
 
     if (status != SYMM_OK)
         return status;
-    status = local_alloc(backend, bytes, memory);
+    status = SYMM_CUDA_CALL(b->driver, cuMemAlloc, (&at, bytes),
+                            "%zu bytes of device %d", bytes, b->device.ordinal);
+    if (status == SYMM_OK) {
+        status = fill(b, at, 0, bytes);
+        if (status == SYMM_OK)
+            *memory = (void *)(uintptr_t)at;
+        else
+            (void)b->driver->cuMemFree(at);
+    }
     symm__cuda_leave(&scope);
     return status;
 }
@@ -219,41 +209,32 @@ void symm__cuda_local_free(struct symm_backend *backend, void *memory)
     symm__cuda_leave(&scope);
 }
 
-static symm_status host_alloc(struct symm_backend *b, size_t bytes, void **memory)
+symm_status symm__cuda_host_alloc(symm_ctx *ctx, size_t bytes, void **memory)
 {
+    struct symm_backend *b = ctx->backend;
+    struct symm_cuda_scope scope;
     CUdeviceptr seen = 0;
     void *made = NULL;
-    symm_status status = SYMM_CUDA_CALL(
-        b->driver, cuMemHostAlloc,
-        (&made, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-        "%zu bytes of page-locked memory", bytes);
+    symm_status status = symm__cuda_enter(b, &scope);
 
     if (status != SYMM_OK)
         return status;
-    status = SYMM_CUDA_CALL(b->driver, cuMemHostGetDevicePointer, (&seen, made, 0),
-                            "%zu bytes of page-locked memory", bytes);
+    status = SYMM_CUDA_CALL(
+        b->driver, cuMemHostAlloc,
+        (&made, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+        "%zu bytes of page-locked memory", bytes);
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(b->driver, cuMemHostGetDevicePointer, (&seen, made, 0),
+                                "%zu bytes of page-locked memory", bytes);
     if (status == SYMM_OK && seen != (CUdeviceptr)(uintptr_t)made)
         status = symm__fail(SYMM_ERR_UNSUPPORTED,
                             "device %d sees page-locked memory at another address than "
                             "the host; use SYMM_BACKEND=host",
                             b->device.ordinal);
-    if (status != SYMM_OK) {
+    if (status == SYMM_OK)
+        *memory = memset(made, 0, bytes);
+    else if (made)
         (void)b->driver->cuMemFreeHost(made);
-        return status;
-    }
-    memset(made, 0, bytes);
-    *memory = made;
-    return SYMM_OK;
-}
-
-symm_status symm__cuda_host_alloc(symm_ctx *ctx, size_t bytes, void **memory)
-{
-    struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(ctx->backend, &scope);
-
-    if (status != SYMM_OK)
-        return status;
-    status = host_alloc(ctx->backend, bytes, memory);
     symm__cuda_leave(&scope);
     return status;
 }
