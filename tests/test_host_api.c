@@ -8,6 +8,7 @@
  * machine.
  */
 #include "harness.h"
+#include "symm/tools.h"
 
 #include <limits.h>
 #include <math.h>

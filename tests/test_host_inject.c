@@ -21,6 +21,7 @@
  */
 #include "harness.h"
 #include "inject_wrap.h"
+#include "symm/tools.h"
 #include "topology/topology.h"
 
 #include <fcntl.h>

@@ -21,6 +21,7 @@
 
 #include "bootstrap/job.h"
 #include "symm/symm.h"
+#include "symm/tools.h"
 #include "util/status.h"
 
 /* The environment becomes "A=1 B=two words" split at spaces, and nothing else. */

@@ -8,6 +8,7 @@
  * is left.
  */
 #include "harness.h"
+#include "symm/tools.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -15,6 +15,7 @@
 
 #include "symm/interop.h"
 #include "symm/plan.h"
+#include "symm/tools.h"
 
 struct world {
     symm_ctx *ctx;

@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "symm/symm.h"
+#include "symm/tools.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

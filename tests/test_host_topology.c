@@ -9,6 +9,7 @@
  * must agree.
  */
 #include "harness.h"
+#include "symm/tools.h"
 #include "topology/bind.h"
 #include "tree.h"
 

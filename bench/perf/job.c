@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "symm/tools.h"
+
 static void bind_self(struct perf_job *job, const struct perf_place *place)
 {
     cpu_set_t allowed;

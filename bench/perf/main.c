@@ -19,6 +19,7 @@
 #include "perf/replay.h"
 #include "perf/run.h"
 #include "perf/tune.h"
+#include "symm/tools.h"
 
 struct main_args {
     int argc;

@@ -588,53 +588,7 @@ SYMM_API void symm_trace_detach(symm_ctx *ctx, int id);
 SYMM_API symm_status symm_heap_write(symm_ctx *ctx, int fd,
                                      const char *format) SYMM_MUST_CHECK;
 
-/* ---- The machine and the options ------------------------------------------------- */
-
-typedef struct symm_option_info {
-    size_t size;
-    const char *name;     /* "SYMM_TIMEOUT" */
-    const char *kind;     /* "string", "bytes", "seconds", "integer" */
-    const char *fallback; /* the default, as text; "" if there is none */
-    const char *help;     /* one sentence */
-    const char *value;    /* from the environment; NULL if unset */
-} symm_option_info;
-
-/* The index-th option of the library; SYMM_ERR_NOT_FOUND behind the last. */
-SYMM_API symm_status symm_option_at(int index, symm_option_info *info) SYMM_MUST_CHECK;
-
-/* What launcher's variables say, without joining: source, rank, sizes. */
-typedef struct symm_job_info {
-    size_t size;
-    int rank, world_size, local_rank, local_size;
-    char source
-        [16];      /* "symm", "torchrun", "openmpi", "pmix", "pmi", "slurm", "single" */
-    char key[128]; /* what the job's meeting is named by */
-} symm_job_info;
-SYMM_API symm_status symm_job_detect(symm_job_info *job) SYMM_MUST_CHECK;
-
-/*
- * Binds the calling process (before it starts threads) to its share of the machine: the
- * cores of the process's allowed set, split evenly over local_size ranks in topology order,
- * so that a rank stays within one NUMA node where it can; with more ranks than cores,
- * neighbours share a core. On a host with NVIDIA GPUs for all ranks (or SYMM_BACKEND=cuda,
- * and never with SYMM_BACKEND=host) local rank r has CUDA device r modulo their number, and
- * ranks whose devices are near the same cores split those; where a device's place is not
- * known, or has no allowed core left, its rank goes where most are left. CUDA is not
- * started for that. where (may be NULL) gets a short text as "cores 0-3, NUMA node 0, near
- * GPU 0000:1b:00.0".
- */
-SYMM_API symm_status symm_bind_self(int local_rank, int local_size, char *where,
-                                    size_t where_bytes) SYMM_MUST_CHECK;
-/* Writes the machine as hwloc sees it to a descriptor; format "text" or "json". */
-SYMM_API symm_status symm_topology_write(int fd, const char *format) SYMM_MUST_CHECK;
-/*
- * Writes what there is of CUDA: the driver or why there is none, kernels, devices, which
- * reaches which; format "text" or "json". probe: tries memory handles, copies between all
- * devices and fabric handles (as text, only what that gave); SYMM_ERR_UNSUPPORTED if a proof
- * failed, once all is written.
- */
-SYMM_API symm_status symm_cuda_write(int fd, const char *format,
-                                     bool probe) SYMM_MUST_CHECK;
+/* ---- Log ------------------------------------------------------------------------- */
 
 /* Sink of log lines (level 0 error .. 3 debug); NULL: SYMM_LOG and SYMM_LOG_FILE decide. */
 SYMM_API void symm_log_sink(void (*sink)(void *arg, int level, const char *line),

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "bootstrap/job_key.h"
+#include "symm/tools.h"
 #include "util/status.h"
 
 #define RANKS_MAX                                                                      \

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cuda/report.h"
+#include "symm/tools.h"
 #include "util/status.h"
 
 static void text_device(FILE *file, const struct symm_cuda_report *report, int index)

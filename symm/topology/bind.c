@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "symm/tools.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "symm/tools.h"
 #include "util/log.h"
 #include "util/status.h"
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "symm/tools.h"
 #include "util/status.h"
 
 symm_status symm_option_at(int index, symm_option_info *info)

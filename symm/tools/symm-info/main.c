@@ -24,6 +24,7 @@
 
 #include <symm/symm.h>
 
+#include "symm/tools.h"
 #include "tools/symm-info/info.h"
 
 struct selection {

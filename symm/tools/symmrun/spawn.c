@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "symm/symm.h"
+#include "symm/tools.h"
 
 __attribute__((noreturn)) static void give_up(const struct symmrun_job *job, int rank,
                                               const char *what)
