@@ -35,8 +35,8 @@ try() {
 
 try "installing" cmake --install "$build" --prefix "$work/first"
 mv "$work/first" "$prefix"
-library=$(find "$prefix" -name libsymm.so.0)
-[ -n "$library" ] || fail "libsymm.so.0 was not installed"
+library=$(find "$prefix" -name libsymm.so.0.2)
+[ -n "$library" ] || fail "libsymm.so.0.2 was not installed"
 libdir=$(dirname "$library")
 for file in "$libdir/libsymm.so" "$libdir/libsymm.a" "$libdir/pkgconfig/symm.pc" \
     "$prefix/include/symm/symm.h" "$prefix/include/symm/version.h" \
@@ -48,10 +48,10 @@ grep -rl "$work/first" "$prefix" --include='*.pc' --include='*.cmake' && fail "n
 
 # ---- What it exports ------------------------------------------------------------------
 
-nm -D --defined-only "$library" | awk '{print $NF}' | grep -v '^SYMM_0\.1$' |
+nm -D --defined-only "$library" | awk '{print $NF}' | grep -v '^SYMM_0\.2$' |
     sort >"$work/exported"
-grep -v '^symm_[a-z0-9][a-z0-9_]*@@SYMM_0\.1$' "$work/exported" &&
-    fail "exports these, which are not symm_* of version SYMM_0.1"
+grep -v '^symm_[a-z0-9][a-z0-9_]*@@SYMM_0\.2$' "$work/exported" &&
+    fail "exports these, which are not symm_* of version SYMM_0.2"
 sed 's/@@.*//' "$work/exported" >"$work/names"
 # Declarations marked SYMM_API: the name is the last word before the first parenthesis.
 cat "$prefix"/include/symm/*.h | grep -v '^ *#' | tr '\n' ' ' |
@@ -67,11 +67,11 @@ if grep -q '^HWLOC_FOUND:INTERNAL=1' "$cache"; then allowed="$allowed|libhwloc\.
 if grep -q '^JANSSON_FOUND:INTERNAL=1' "$cache"; then allowed="$allowed|libjansson\.so\.[0-9]+"; fi
 readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE "$allowed" &&
     fail "the library needs these"
-readelf -d "$library" | grep -qF 'Library soname: [libsymm.so.0]' || fail "wrong soname"
+readelf -d "$library" | grep -qF 'Library soname: [libsymm.so.0.2]' || fail "wrong soname"
 
 for tool in "$prefix"/bin/*; do
     [ -e "$tool" ] || continue
-    found=$(ldd "$tool" | awk '$1 == "libsymm.so.0" { print $3 }')
+    found=$(ldd "$tool" | awk '$1 == "libsymm.so.0.2" { print $3 }')
     [ "$found" -ef "$library" ] || fail "$tool finds ${found:-no library}, not $library"
 done
 
@@ -92,7 +92,7 @@ END
 cat >"$work/consumer/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES C)
-find_package(symm 0.1 REQUIRED CONFIG)
+find_package(symm 0.2 REQUIRED CONFIG)
 add_executable(shared main.c)
 target_link_libraries(shared PRIVATE symm::symm)
 add_executable(static main.c)

@@ -85,7 +85,7 @@ typedef enum symm_status {
 SYMM_API const char *symm_status_name(symm_status status); /* "SYMM_ERR_TIMEOUT" */
 SYMM_API const char *symm_status_text(symm_status status); /* the table's text */
 SYMM_API const char *symm_last_error(void); /* thread-local, one sentence */
-SYMM_API const char *symm_version(void);    /* "0.1.0": the run-time twin */
+SYMM_API const char *symm_version(void);    /* "0.2.0": the run-time twin */
 
 /* ---- Types of data --------------------------------------------------------------- */
 
