@@ -155,26 +155,21 @@ static void put_indices(struct emit *emit)
 
 /* ---- Tables ---------------------------------------------------------------------- */
 
-/* The lists of the tables, one behind the other: `after` of buffers, then `frees` of ops. */
-static void put_lists(struct emit *emit)
+/* A list and its count, by the names of their members; nothing if it is empty. */
+static void put_list(struct emit *emit, const char *what, const int *list,
+                     const char *what_count, int count)
 {
-    const symm_plan *plan = emit->plan;
-
-    put(emit, "\nstatic const int $_lists[] = {");
-    for (int b = 0; b < plan->buffer_count; b++)
-        for (int k = 0; k < plan->buffers[b].after_count; k++)
-            put(emit, "%d, ", plan->buffers[b].after[k]);
-    for (int i = 0; i < plan->op_count; i++)
-        for (int k = 0; k < plan->ops[i].free_count; k++)
-            put(emit, "%d, ", plan->ops[i].frees[k]);
-    put(emit, "-1};\n");
+    for (int i = 0; i < count; i++)
+        if (i)
+            put(emit, ", %d", list[i]);
+        else
+            put(emit, ", .%s = (const int[]){%d", what, list[i]);
+    if (count)
+        put(emit, "}, .%s = %d", what_count, count);
 }
 
-/* Returns the place of the first op's list. */
-static int put_buffers(struct emit *emit)
+static void put_buffers(struct emit *emit)
 {
-    int list = 0;
-
     put(emit, "\n/* By $_buffer_NAME. */\n"
               "static const symm_plan_buffer $_buffers[] = {\n");
     for (int b = 0; b < emit->plan->buffer_count; b++) {
@@ -184,19 +179,17 @@ static int put_buffers(struct emit *emit)
         put_string(emit, buffer->name);
         put(emit, ", .alloc_id = UINT64_C(%" PRIu64 ")", buffer->alloc_id);
         put_name(emit, ", .offset = @_OFFSET_", buffer->name, b);
-        put(emit, ", .bytes = %zu, .turn = %d, .after = $_lists + %d", buffer->bytes,
-            buffer->turn, list);
-        put(emit, ", .after_count = %d},\n", buffer->after_count);
-        list += buffer->after_count;
+        put(emit, ", .bytes = %zu, .turn = %d", buffer->bytes, buffer->turn);
+        put_list(emit, "after", buffer->after, "after_count", buffer->after_count);
+        put(emit, "},\n");
     }
     put(emit, "    {.name = NULL}};\n");
-    return list;
 }
 
-static void put_ops(struct emit *emit, int list)
+static void put_ops(struct emit *emit)
 {
     static const char *const algorithms[] = {
-#define ALGORITHM(name, value, text) [value] = "SYMM_ALGORITHM_" #name,
+#define ALGORITHM(id, value, name) [value] = "SYMM_ALGORITHM_" #id,
         SYMM_ALGORITHM_MAP(ALGORITHM)
 #undef ALGORITHM
             [SYMM_ALGORITHM_PUT] = "SYMM_ALGORITHM_PUT"};
@@ -212,9 +205,8 @@ static void put_ops(struct emit *emit, int list)
             op->channel);
         put(emit, ", .entry_barrier = %s, .exit_barrier = %s",
             op->entry_barrier ? "true" : "false", op->exit_barrier ? "true" : "false");
-        put(emit, ", .frees = $_lists + %d, .free_count = %d, .up_to = %zu},\n", list,
-            op->free_count, op->up_to);
-        list += op->free_count;
+        put_list(emit, "frees", op->frees, "free_count", op->free_count);
+        put(emit, ", .up_to = %zu},\n", op->up_to);
     }
     put(emit, "    {.site = NULL}};\n");
 }
@@ -351,8 +343,8 @@ static void put_header(struct emit *emit)
     put(emit, "\nstatic const char $_program[] = ");
     put_string(emit, emit->program->name);
     put(emit, ";\n");
-    put_lists(emit);
-    put_ops(emit, put_buffers(emit));
+    put_buffers(emit);
+    put_ops(emit);
     put_layouts(emit);
     put_places(emit);
     put(emit, "%s", functions_text);
