@@ -389,10 +389,10 @@ static void test_build(void **state)
     assert_int_equal(program->buffers[1].ndim, 1);
     assert_int_equal(program->buffers[1].shape[0], 500);
     assert_int_equal(program->buffers[1].stride[0], 1);
-    assert_int_equal(symm_program_group_find(&program->partitions[1], 2), 1);
-    assert_int_equal(symm_program_group_find(&program->partitions[1], 1), 2);
-    assert_int_equal(symm_program_group_find(&program->partitions[1], 4), -1);
-    assert_int_equal(symm_program_group_find(NULL, 0), -1);
+    assert_int_equal(symm_program_partition_find(&program->partitions[1], 2), 1);
+    assert_int_equal(symm_program_partition_find(&program->partitions[1], 1), 2);
+    assert_int_equal(symm_program_partition_find(&program->partitions[1], 4), -1);
+    assert_int_equal(symm_program_partition_find(NULL, 0), -1);
     symm_program_destroy(program);
     symm_program_destroy(NULL);
 }

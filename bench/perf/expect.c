@@ -180,7 +180,7 @@ int perf_expect__result(const struct perf_expect *expect, int index, int rank,
         memcpy(to, kept->bytes + (size_t)rank * kept->size + range.from, range.bytes);
         return 0;
     }
-    at = symm_program_group_find(partition, rank);
+    at = symm_program_partition_find(partition, rank);
     list = at / partition->length;
     place = at % partition->length;
     switch (op->kind) {
@@ -273,7 +273,7 @@ static int expected_pattern(const struct perf_expect *expect, int index, int buf
         return written_pattern(expect, buffer, rank, expect->place[index], pattern);
     if (op->kind != SYMM_PROGRAM_ALL_REDUCE && op->kind != SYMM_PROGRAM_REDUCE_SCATTER)
         return 0;
-    at = symm_program_group_find(partition, rank);
+    at = symm_program_partition_find(partition, rank);
     if (op->kind == SYMM_PROGRAM_REDUCE_SCATTER)
         *first = (size_t)(at % partition->length) * op->result;
     return reduced_pattern(expect, index, at / partition->length, pattern);

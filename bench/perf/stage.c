@@ -56,7 +56,7 @@ static int make_teams(struct perf_stage *stage)
     stage->place[0] = stage->job->rank;
     for (int g = 1; g < program->partition_count; g++) {
         const symm_program_partition *partition = &program->partitions[g];
-        int at = symm_program_group_find(partition, stage->job->rank);
+        int at = symm_program_partition_find(partition, stage->job->rank);
         symm_status status;
 
         stage->place[g] = at % partition->length;

@@ -55,9 +55,10 @@ typedef struct symm_program_partition {
     const int *ranks;
 } symm_program_partition;
 
-/* Where the rank stands in group->ranks: index / length is its list, index % length its
+/* Where the rank stands in partition->ranks: index / length is its list, index % length its
  * place there, as for symm_team_split(team, list, place). -1: nowhere. */
-SYMM_API int symm_program_group_find(const symm_program_partition *partition, int rank);
+SYMM_API int symm_program_partition_find(const symm_program_partition *partition,
+                                         int rank);
 
 typedef struct symm_program_buffer {
     const char *name;

@@ -113,7 +113,7 @@ int symm__program_buffer(const symm_program *program, const char *name)
                             name);
 }
 
-int symm_program_group_find(const symm_program_partition *partition, int rank)
+int symm_program_partition_find(const symm_program_partition *partition, int rank)
 {
     for (int i = 0; partition && i < partition->lists * partition->length; i++)
         if (partition->ranks[i] == rank)

@@ -257,7 +257,7 @@ static void put_places(struct emit *emit)
         const symm_program_partition *partition = &program->partitions[g];
 
         for (int r = 0; r < program->world; r++) {
-            const int at = symm_program_group_find(partition, r);
+            const int at = symm_program_partition_find(partition, r);
             put(emit, "%s{%d, %d}", r ? ", " : "    {", at / partition->length,
                 at % partition->length);
         }

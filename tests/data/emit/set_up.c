@@ -78,7 +78,7 @@ static void check_teams(const symm_program *program, const struct PLAN *made, in
 
         expect(symm_team_size(made->teams[g]) == partition->length, "team size", g);
         expect(symm_team_rank(made->teams[g]) ==
-                   symm_program_group_find(partition, rank) % partition->length,
+                   symm_program_partition_find(partition, rank) % partition->length,
                "team rank", g);
     }
 }
