@@ -5,11 +5,11 @@
  * code for NVPTX; the team is an argument, there is nothing to initialise. The functions are
  * also in libsymm_device.bc (symm/device_bitcode.h) for generators that link LLVM bitcode.
  *
- * Round e of a channel: write what slot[e & 1] carries, then symm_device_word_store its word with
- * epoch e (release); wait until every member's slot[e & 1] holds exactly that word (acquire).
- * Two slots suffice: a rank writes round e only after it has seen every peer's e - 1, and a
- * peer stores e - 1 after it has finished reading round e - 2. The full argument, also for
- * weakly ordered processors, is in docs/memory-model.md.
+ * Round e of a channel: write what slot[e & 1] carries, then symm_device_word_store its word
+ * with epoch e (release); wait until every member's slot[e & 1] holds exactly that word
+ * (acquire). Two slots suffice: a rank writes round e only after it has seen every peer's e -
+ * 1, and a peer stores e - 1 after it has finished reading round e - 2. The full argument,
+ * also for weakly ordered processors, is in docs/memory-model.md.
  */
 #ifndef SYMM_DEVICE_H
 #define SYMM_DEVICE_H

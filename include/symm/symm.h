@@ -145,7 +145,8 @@ SYMM_API symm_status symm_op_parse(const char *name, symm_op *op) SYMM_MUST_CHEC
 typedef struct symm_ctx symm_ctx;   /* everything one rank has: the root of all state */
 typedef struct symm_team symm_team; /* some ranks of the job, in an order */
 typedef struct symm_buffer symm_buffer; /* a hold on symmetric memory */
-typedef struct symm_work symm_work;     /* what became of one call */
+typedef struct symm_work
+    symm_work; /* handle of one call: completion, error, ordering */
 typedef struct symm_thread_group
     symm_thread_group; /* ranks that are threads of one process */
 
@@ -168,7 +169,7 @@ typedef struct symm_config {
     int rank;            /* with world_size */
     int local_rank,
         local_size;     /* with world_size; default: all ranks are on this host */
-    const char *job_id; /* names the job's meeting; equal on all ranks, unique */
+    const char *job_id; /* names the job: equal on all its ranks, unique among jobs */
     const symm_bootstrap *bootstrap; /* instead of job_id; borrowed during symm_init */
     symm_thread_group
         *thread_group;    /* ranks are threads: shares, until symm_finalize */
@@ -224,15 +225,13 @@ SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as
 SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
                                      symm_team **team) SYMM_MUST_CHECK;
 /*
- * The ranks of a failed team that are alive make a new one, in the order of their ranks;
- * nobody says before who they are. Collective over those that can: every rank that has seen
- * the team fail calls it (a healthy team can be shrunk, too). Who is dead or has finalized is
- * left out at once, who is alive but does not come, after one timeout; making the team may
- * take one more. All ranks that return SYMM_OK have the same team. If one dies meanwhile, it
- * is left out as well, or it is a member and the new team's first call names it. A rank that
- * comes when the others have gone on gets SYMM_ERR_TIMEOUT, and is left out for good.
- * The failed team stays failed, and can be destroyed. The new team has an address range of
- * its own, as after a split: buffers are allocated anew.
+ * Makes a team of the ranks of `team` that are alive, in the order of their ranks. Every rank
+ * that has seen the team fail calls it (a healthy team can be shrunk, too); no list is given.
+ * A rank that is dead or has finalized is left out at once; one that is alive and does not
+ * call, after one timeout (making the team may take another). All ranks that return SYMM_OK
+ * have the same team; a rank that dies meanwhile may be a member, and then the first call names
+ * it. A rank that comes too late gets SYMM_ERR_TIMEOUT and is left out for good. The old team
+ * stays failed and can be destroyed. Buffers are allocated anew, as after a split.
  */
 SYMM_API symm_status symm_team_shrink(symm_team *team,
                                       symm_team **survivors) SYMM_MUST_CHECK;
@@ -261,15 +260,13 @@ SYMM_API symm_status symm_team_device(symm_team *team,
 /* ---- Symmetric memory ------------------------------------------------------------ */
 
 /*
- * The buffer of a call site. The first call with an alloc_id places a buffer for the extent
- * of shape and stride (elements; strides >= 0; ndim 0..16); every later call with the same
- * alloc_id returns the same memory, for as long as the team lives. alloc_id 0: not
- * persistent, freed by symm_buffer_release. Local and deterministic: ranks that make the
- * same calls get the same offsets; symm_rendezvous then checks that they did and maps the
- * memory into every peer. The pointer is usable at once, peer pointers after rendezvous.
- * Errors: SYMM_ERR_IN_USE if the alloc_id is held; SYMM_ERR_MISMATCH if its size or dtype
- * differs from the first call's, or is more than a loaded plan has for it;
- * SYMM_ERR_OVERFLOW; SYMM_ERR_NOMEM.
+ * The buffer of a call site. The first call with an alloc_id places memory for the extent of
+ * shape and stride (elements; strides >= 0; ndim 0..16); later calls with it return the same
+ * memory while the team lives. alloc_id 0: a new buffer, freed by symm_buffer_release. Local:
+ * ranks that make the same calls get the same offsets, symm_rendezvous checks that they did
+ * and maps the memory into every peer. The pointer is usable at once, peer pointers after
+ * that. SYMM_ERR_IN_USE: the alloc_id is held; SYMM_ERR_MISMATCH: another size or dtype than
+ * at first, or more than a loaded plan has for it; SYMM_ERR_OVERFLOW; SYMM_ERR_NOMEM.
  */
 SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
                                             const int64_t *shape, const int64_t *stride,
@@ -289,9 +286,10 @@ SYMM_API symm_status symm_buffer_alloc(symm_team *team, size_t bytes,
 SYMM_API symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
                                           symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
- * The one collective step: compares what the ranks have allocated and freed since the last
- * one, exchanges all new segments in one batch, maps them. SYMM_ERR_MISMATCH on every rank
- * names the first differing entry and the rank. Freed memory may be reused from here on.
+ * Collective: the one step of allocation that is. Compares what the ranks have allocated and
+ * freed since the last one, exchanges all new segments in one batch, maps them.
+ * SYMM_ERR_MISMATCH on every rank names the first differing entry and the rank. Freed memory
+ * may be reused from here on.
  */
 SYMM_API symm_status symm_rendezvous(symm_team *team) SYMM_MUST_CHECK;
 SYMM_API void *symm_buffer_ptr(const symm_buffer *buffer);
@@ -366,12 +364,12 @@ typedef struct symm_call {
 } symm_call;
 
 /*
- * Any pointers, aligned to the element. Memory from symm_empty_strided_p2p is used where it
- * lies, and has to be long enough; other memory is staged. What must be alike on all ranks:
- * whether in (and out) lie in symmetric memory, then at which offset, and whether the call is
- * in place; ranks that differ get SYMM_ERR_MISMATCH unless the algorithm does not care. In
- * place means in == out, except where said otherwise; no other overlap is allowed. `work` may
- * be NULL; without a stream the call is complete on return. count 0 still synchronises.
+ * Any pointers, aligned to the element. Symmetric memory is used where it lies, and has to be
+ * long enough; other memory is staged. Alike on all ranks: whether in (and out) are symmetric,
+ * then their offset, and whether the call is in place (in == out, except where said otherwise;
+ * no other overlap is allowed); else SYMM_ERR_MISMATCH, unless the algorithm does not care.
+ * `work` may be NULL; without a stream the call is complete on return. count 0 synchronises.
+ *   symm_all_reduce(world, x, x, 1024, SYMM_FLOAT32, SYMM_SUM, NULL, NULL);
  */
 SYMM_API symm_status symm_all_reduce(symm_team *team, const void *in, void *out,
                                      size_t count, symm_dtype dtype, symm_op op,
@@ -512,31 +510,14 @@ SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowe
 /* ---- Plans, explanations, traces ------------------------------------------------- */
 
 /*
- * Loads a plan (symm/plan.h, docs/planner.md) that was made, read or parsed for the team, whose
- * size is the plan's world; once in the team's life, before its alloc_ids are placed. Local:
- * every rank loads the same plan. It is copied and stays the caller's.
- *   symm_plan *plan;
+ * Loads a plan that was made, read or parsed (symm/plan.h), for a team of as many ranks as
+ * the plan's world; once in the team's life, before the plan's alloc_ids are placed. Local:
+ * every rank loads the same plan; the next symm_rendezvous compares them (SYMM_ERR_MISMATCH),
+ * and from then on symm_empty_strided_p2p and the calls at the plan's sites (symm_call.site)
+ * obey it: docs/planner.md, "A plan at run time". The plan is copied. Errors leave the team
+ * as it was: SYMM_ERR_INVALID names plan and field, SYMM_ERR_IN_USE, SYMM_ERR_NOMEM,
+ * SYMM_ERR_UNSUPPORTED.
  *   symm_plan_read_run("plan.json", &plan); symm_team_load_plan(team, plan);
- *   symm_plan_destroy(plan);
- *
- * The arena is reserved in the team's heap, and symm_empty_strided_p2p answers an alloc_id of
- * the plan with its place there: buffers may share bytes. The next symm_rendezvous compares
- * the plans: if they differ, SYMM_ERR_MISMATCH names ranks and hashes, and nothing has changed.
- * A plan that no rendezvous has covered can be replaced by loading another one, once its
- * alloc_ids are freed. From that rendezvous on calls obey the plan:
- *  - A call is the op whose site has the name symm_call.site, on this team and on every team
- *    of some of its ranks. Calls without a site, or at others, are made as without a plan.
- *  - A collective takes the plan's algorithm, or one that touches no more (symm_explain says
- *    which), and makes the barriers that the plan keeps. The entry barrier of a put is the
- *    caller's own symm_barrier with the put's site; it does nothing if the plan leaves it out.
- *  - SYMM_ERR_INVALID: another algorithm than the plan's is forced, or a call is larger than
- *    the bound of an op whose size is a range.
- *  - The program makes its calls in the plan's order on each stream, and really does what the
- *    plan orders (stream, depend, wait). SYMM_CHECK=plan checks what it can, see symm_env(7).
- *
- * Errors leave the team as it was: SYMM_ERR_INVALID names the plan and the field of what is
- * damaged or does not fit, SYMM_ERR_IN_USE, SYMM_ERR_NOMEM, SYMM_ERR_UNSUPPORTED (a build
- * without jansson).
  */
 struct symm_plan; /* symm/plan.h */
 SYMM_API symm_status symm_team_load_plan(symm_team *team,
@@ -547,18 +528,15 @@ SYMM_API symm_status symm_team_load_plan(symm_team *team,
 SYMM_API const char *symm_explain(symm_team *team);
 
 /*
- * What the library cannot see of a program that runs with SYMM_RECORD (docs/planner.md,
- * "Recording a program"): its own kernels, its events, its periods. A code generator emits
- * these calls; without SYMM_RECORD each is one branch and returns SYMM_OK. They are local,
- * queue nothing, and may be made while a graph is captured.
+ * What the library cannot see of a program that runs with SYMM_RECORD: its own kernels, events
+ * and periods (docs/planner.md, "Recording a program"). Without SYMM_RECORD each call is one
+ * branch and returns SYMM_OK. Local; queues nothing; allowed while a graph is captured.
  *
- * Work on `stream` writes or reads this rank's own copy of [ptr, ptr + bytes), after all
- * that was issued to the stream before. Memory that is no buffer of the world with an
- * alloc_id is ignored. Once a buffer is named here, all accesses to it must be: the plan
- * then gives its bytes to others while it is not live. `bytes` 0 touches nothing and says
- * just that: that nothing but calls of the library touches the buffer, or that is told
- * elsewhere. A buffer that is never named shares its bytes with none.
- * A status may be ignored: what is wrong with a record the merge tells.
+ * Work on `stream`, after all that was issued to it before, writes or reads this rank's copy of
+ * [ptr, ptr + bytes); memory that is no buffer of the world with an alloc_id is ignored. Once a
+ * buffer is named here, all accesses to it must be: while it is not live, its bytes may go to
+ * others. bytes 0: only calls of the library touch the buffer, or another call here says what
+ * does. A buffer that is never named shares its bytes with none. The status may be ignored.
  */
 SYMM_API symm_status symm_record_write(symm_team *team, const void *ptr, size_t bytes,
                                        void *stream);
@@ -578,7 +556,8 @@ typedef enum symm_trace_event {
 /* A segment of this rank's memory has appeared or is about to go. */
 typedef void (*symm_trace_fn)(void *arg, symm_trace_event event, void *ptr,
                               size_t bytes);
-/* First calls fn with SYMM_TRACE_ALLOC for every segment that exists. fn must not call us. */
+/* First calls fn with SYMM_TRACE_ALLOC for every segment that exists. fn must not call any
+ * function of libsymm. */
 SYMM_API symm_status symm_trace_attach(symm_ctx *ctx, symm_trace_fn fn, void *arg,
                                        int *id) SYMM_MUST_CHECK;
 SYMM_API void symm_trace_detach(symm_ctx *ctx, int id);

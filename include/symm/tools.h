@@ -36,20 +36,17 @@ typedef struct symm_job_info {
     int rank, world_size, local_rank, local_size;
     char source
         [16];      /* "symm", "torchrun", "openmpi", "pmix", "pmi", "slurm", "single" */
-    char key[128]; /* what the job's meeting is named by */
+    char key[128]; /* names the job among those of this host */
 } symm_job_info;
 SYMM_API symm_status symm_job_detect(symm_job_info *job) SYMM_MUST_CHECK;
 
 /*
- * Binds the calling process (before it starts threads) to its share of the machine: the
- * cores of the process's allowed set, split evenly over local_size ranks in topology order,
- * so that a rank stays within one NUMA node where it can; with more ranks than cores,
- * neighbours share a core. On a host with NVIDIA GPUs for all ranks (or SYMM_BACKEND=cuda,
- * and never with SYMM_BACKEND=host) local rank r has CUDA device r modulo their number, and
- * ranks whose devices are near the same cores split those; where a device's place is not
- * known, or has no allowed core left, its rank goes where most are left. CUDA is not
- * started for that. where (may be NULL) gets a short text as "cores 0-3, NUMA node 0, near
- * GPU 0000:1b:00.0".
+ * Binds the calling process, before it starts threads, to its share of the machine: the cores
+ * of its allowed set, split evenly over local_size ranks in topology order, so that a rank
+ * stays within one NUMA node where it can. On a host with NVIDIA GPUs for all ranks (or with
+ * SYMM_BACKEND=cuda, never with =host) local rank r has device r modulo their number and gets
+ * cores near it; symmrun(1), --bind, has the rules. CUDA is not started. where (may be NULL)
+ * gets a short text as "cores 0-3, NUMA node 0, near GPU 0000:1b:00.0".
  */
 SYMM_API symm_status symm_bind_self(int local_rank, int local_size, char *where,
                                     size_t where_bytes) SYMM_MUST_CHECK;
