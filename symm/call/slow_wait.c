@@ -25,6 +25,7 @@
 #include "core/failure.h"
 #include "core/team.h"
 #include "util/clock.h"
+#include "util/rank_text.h"
 #include "util/status.h"
 
 #define YIELD_SECONDS   0.002 /* before the first sleep */
@@ -223,24 +224,20 @@ static symm_status look_at_all(const struct stall *stall)
 
 /* ---- Deadline ------------------------------------------------------------------------ */
 
-/* "rank 2, rank 5": the members that have not arrived. */
+/* "rank 2 and rank 5": the members that have not arrived. Returns their number. */
 static int list_missing(const struct stall *stall, char *text, size_t bytes, int *one)
 {
-    int missing = 0;
-    size_t used = 0;
+    int missing[SYMM_MAX_RANKS], count = 0;
     uint64_t value;
 
-    text[0] = '\0';
     for (int m = 0; m < stall->team->size; m++) {
         if (m == stall->state->rank || has_arrived(stall, m, &value))
             continue;
         *one = m;
-        if (missing++ < 8 && used < bytes)
-            used +=
-                (size_t)snprintf(text + used, bytes - used, "%srank %d",
-                                 missing > 1 ? ", " : "", stall->team->world_rank[m]);
+        missing[count++] = stall->team->world_rank[m];
     }
-    return missing;
+    symm__ranks_text(missing, count, text, bytes);
+    return count;
 }
 
 static symm_status report_timeout(const struct stall *stall)
