@@ -25,6 +25,7 @@
 #include "util/clock.h"
 #include "util/random.h"
 #include "util/status.h"
+#include "util/text.h"
 
 /* ---- By key ---------------------------------------------------------------------- */
 

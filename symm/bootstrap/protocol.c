@@ -5,6 +5,7 @@
 #include "bootstrap/protocol.h"
 
 #include "util/status.h"
+#include "util/text.h"
 
 struct symm_meet_message symm__meet_message(enum symm_meet_kind kind,
                                             const struct symm_meeting *meeting,

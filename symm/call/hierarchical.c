@@ -31,7 +31,6 @@
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "util/clock.h"
-#include "util/rank_text.h"
 #include "util/status.h"
 
 enum way { RAILS, LEADERS, FLAT };

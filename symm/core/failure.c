@@ -10,6 +10,7 @@
 #include "util/clock.h"
 #include "util/hash.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define LOOK_SECONDS 0.001 /* between two looks at other hosts */
 

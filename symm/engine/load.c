@@ -17,6 +17,7 @@
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define PLUGIN_MPI "libsymm_mpi.so"
 

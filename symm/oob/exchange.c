@@ -21,6 +21,7 @@
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define LINK_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */
 #define LINK_CROWDED_SECONDS                                                           \

@@ -9,6 +9,7 @@
 #include "oob/packet.h"
 #include "util/rank_text.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define LINK_LEAVING UINT64_MAX /* tag of a NOTICE that is of no team */
 

@@ -6,6 +6,7 @@
 
 #include "net/tcp.h"
 #include "util/status.h"
+#include "util/text.h"
 
 struct symm_tcp *symm__link_tcp(const struct symm_link *link, int rank)
 {

@@ -18,6 +18,7 @@
 #include "oob/notice.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
+#include "util/text.h"
 
 #define LINK_TELL_SECONDS 0.02 /* for all members to take a FAIL */
 #define LINK_MOVE_SECONDS 0.05 /* for a peer's next packet, if it moves on */

@@ -23,6 +23,7 @@
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
+#include "util/text.h"
 
 struct symm_hello symm__hello(const symm_ctx *ctx)
 {

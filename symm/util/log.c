@@ -31,6 +31,7 @@
 
 #include "symm/symm.h"
 #include "util/option_table.h"
+#include "util/text.h"
 
 #define LINE_BYTES 1024
 
@@ -178,7 +179,6 @@ format_line(char *line, enum symm_log_level level, const char *format, va_list a
 {
     const size_t room = LINE_BYTES - 1;
     int head, text;
-    size_t length;
 
     if (line_rank >= 0)
         head =
@@ -188,12 +188,8 @@ format_line(char *line, enum symm_log_level level, const char *format, va_list a
     text = vsnprintf(line + head, room - (size_t)head, format, args);
     if (text >= 0 && (size_t)(head + text) >= room)
         memcpy(line + room - 4, "...", 4);
-    length = strlen(line);
-    for (size_t i = 0; i < length; i++) {
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-            line[i] = '?';
-    }
-    return length;
+    symm__one_line(line);
+    return strlen(line);
 }
 
 void symm__log(enum symm_log_level level, const char *format, ...)

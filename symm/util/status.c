@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "util/log.h"
+#include "util/text.h"
 
 static _Thread_local char last_error[SYMM_ERROR_BYTES];
 
@@ -89,10 +90,7 @@ static void set_sentence(const char *sentence)
 
     memmove(last_error, sentence, length);
     last_error[length] = '\0';
-    for (char *c = last_error; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    }
+    symm__one_line(last_error);
 }
 
 symm_status symm__fail(symm_status status, const char *format, ...)
@@ -171,13 +169,4 @@ symm_status symm__struct_take(const char *name, const void *given, void *own,
     memcpy(own, given, size < bytes ? size : bytes);
     memcpy(own, &bytes, sizeof(bytes));
     return SYMM_OK;
-}
-
-const char *symm__printable(char *text, size_t bytes)
-{
-    text[bytes - 1] = '\0';
-    for (char *c = text; *c; c++)
-        if (*c < ' ' || *c > '~')
-            *c = '?';
-    return text;
 }

@@ -36,8 +36,5 @@ void symm__error_restore(const char sentence[SYMM_ERROR_BYTES]);
  */
 symm_status symm__struct_take(const char *name, const void *given, void *own,
                               size_t bytes) SYMM_MUST_CHECK;
-/* A peer's text, which may hold anything: ends it in its bytes (> 0), and makes all of it
- * printable ASCII. Returns it. */
-const char *symm__printable(char *text, size_t bytes);
 
 #endif
