@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "core/team.h"
+#include "setup/thread_group.h"
 #include "select/select.h"
 
 #define AREA_BYTES ((size_t)1 << 20)

@@ -165,14 +165,14 @@ static void test_names(void **state)
     INVALID("symm_ctx_info", symm_ctx_info(w->ctx, NULL));
     for (size_t size = 0; size < 8; size++) {
         option.size = job.size = info.size = size;
-        INVALID("symm_option_at", symm_option_at(0, &option));
-        INVALID("symm_job_detect", symm_job_detect(&job));
-        INVALID("symm_ctx_info", symm_ctx_info(w->ctx, &info));
+        INVALID("symm_option_info.size", symm_option_at(0, &option));
+        INVALID("symm_job_info.size", symm_job_detect(&job));
+        INVALID("symm_info.size", symm_ctx_info(w->ctx, &info));
     }
     option.size = job.size = info.size = SIZE_MAX;
-    INVALID("symm_option_at", symm_option_at(0, &option));
-    INVALID("symm_job_detect", symm_job_detect(&job));
-    INVALID("symm_ctx_info", symm_ctx_info(w->ctx, &info));
+    INVALID("symm_option_info.size", symm_option_at(0, &option));
+    INVALID("symm_job_info.size", symm_job_detect(&job));
+    INVALID("symm_info.size", symm_ctx_info(w->ctx, &info));
     INVALID("symm_bind_self", symm_bind_self(-1, 1, where, sizeof(where)));
     INVALID("symm_bind_self", symm_bind_self(1, 1, where, sizeof(where)));
     INVALID("symm_bind_self", symm_bind_self(0, 0, where, sizeof(where)));

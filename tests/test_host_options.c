@@ -67,8 +67,13 @@ static void test_table(void **state)
     assert_int_equal(symm_option_at(count, &info), SYMM_ERR_NOT_FOUND);
     assert_int_equal(symm_option_at(-1, &info), SYMM_ERR_NOT_FOUND);
     assert_int_equal(symm_option_at(0, NULL), SYMM_ERR_INVALID);
-    info.size = 8;
+    info.size = 7;
     assert_int_equal(symm_option_at(0, &info), SYMM_ERR_INVALID);
+    info = (symm_option_info){.size = 2 * sizeof(size_t), .value = "kept"}; /* older */
+    assert_int_equal(symm_option_at(SYMM_OPTION_TIMEOUT, &info), SYMM_OK);
+    assert_string_equal(info.name, "SYMM_TIMEOUT");
+    assert_null(info.kind);
+    assert_string_equal(info.value, "kept");
     info.size = sizeof(info);
     setenv("SYMM_TIMEOUT", "7", 1);
     assert_int_equal(symm_option_at(SYMM_OPTION_TIMEOUT, &info), SYMM_OK);

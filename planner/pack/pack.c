@@ -8,12 +8,12 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "pack/eject.h"
 #include "pack/exact.h"
 #include "pack/greedy.h"
 #include "pack/tile.h"
+#include "util/abi.h"
 #include "util/status.h"
 
 /*
@@ -48,12 +48,7 @@ static symm_status check(const symm_pack_item *items, int count,
                           "symm_pack_options: capacity %lld and time_limit %g; both "
                           "are 0 or more",
                           (long long)options->capacity, options->time_limit);
-    if (result->size < sizeof(size_t) || result->size % sizeof(size_t) != 0)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_pack_result.size is %zu; set it to "
-                          "sizeof(symm_pack_result), %zu",
-                          result->size, sizeof(*result));
-    return SYMM_OK;
+    return symm__struct_check("symm_pack_result", result->size, sizeof(*result));
 }
 
 /* Whether any placement within the capacity is wanted, found by all searches. */
@@ -180,8 +175,7 @@ static symm_status hand_over(const struct place_state *state, int count,
 {
     const struct place_model *m = state->model;
     const symm_pack_options *options = state->options;
-    symm_pack_result r = {.size = result->size,
-                          .lower_bound = m->max_load * m->unit,
+    symm_pack_result r = {.lower_bound = m->max_load * m->unit,
                           .proved = state->peak <= state->lower_bound,
                           .nodes = state->nodes};
 
@@ -198,7 +192,7 @@ static symm_status hand_over(const struct place_state *state, int count,
     if (must_fit(options))
         r.proved = r.fits || state->lower_bound > options->capacity / m->unit;
     r.seconds = symm__place_now() - state->start;
-    memcpy(result, &r, r.size < sizeof(r) ? r.size : sizeof(r));
+    symm__struct_give(result, &r, sizeof(r));
     return SYMM_OK;
 }
 

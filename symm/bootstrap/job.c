@@ -18,6 +18,7 @@
 
 #include "bootstrap/job_key.h"
 #include "symm/tools.h"
+#include "util/abi.h"
 #include "util/status.h"
 
 #define RANKS_MAX                                                                      \
@@ -394,23 +395,25 @@ symm_status symm__job_detect(struct symm_job *job)
 
 symm_status symm_job_detect(symm_job_info *info)
 {
+    symm_job_info full;
     struct symm_job job;
     symm_status status;
 
-    if (!info || info->size < sizeof(*info) || info->size > 4096)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_job_detect: info is NULL or info->size is "
-                          "not sizeof(symm_job_info)");
-    status = symm__job_detect(&job);
+    if (!info)
+        return symm__fail_null("symm_job_detect", "info");
+    status = symm__struct_check("symm_job_info", info->size, sizeof(full));
+    if (status == SYMM_OK)
+        status = symm__job_detect(&job);
     if (status != SYMM_OK)
         return status;
-    info->rank = job.rank;
-    info->world_size = job.size;
-    info->local_rank = job.local_rank;
-    info->local_size = job.local_size;
-    memcpy(info->source, job.source, sizeof(info->source));
+    full = (symm_job_info){.rank = job.rank,
+                           .world_size = job.size,
+                           .local_rank = job.local_rank,
+                           .local_size = job.local_size};
+    memcpy(full.source, job.source, sizeof(full.source));
     /* For showing: a long key is cut here, and only here. */
-    _Static_assert(sizeof(info->source) == sizeof(job.source), "copied as one");
-    snprintf(info->key, sizeof(info->key), "%.127s", job.key);
+    _Static_assert(sizeof(full.source) == sizeof(job.source), "copied as one");
+    snprintf(full.key, sizeof(full.key), "%.127s", job.key);
+    symm__struct_give(info, &full, sizeof(full));
     return SYMM_OK;
 }

@@ -8,6 +8,7 @@
 #include "call/slow_wait.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "util/abi.h"
 #include "util/status.h"
 
 symm_status symm__default_enter(symm_ctx *ctx)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* info.c - symm_ctx_info. */
-#include <string.h>
-
 #include "core/segments.h"
 #include "core/team.h"
+#include "util/abi.h"
 #include "util/status.h"
 
 symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
@@ -13,12 +12,12 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
 
     if (status != SYMM_OK)
         return status;
-    if (!info || info->size < sizeof(size_t) || info->size > 4096)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_ctx_info: set info->size to sizeof(symm_info), %zu",
-                          sizeof(full));
-    full = (symm_info){.size = info->size,
-                       .rank = ctx->rank,
+    if (!info)
+        return symm__fail_null("symm_ctx_info", "info");
+    status = symm__struct_check("symm_info", info->size, sizeof(full));
+    if (status != SYMM_OK)
+        return status;
+    full = (symm_info){.rank = ctx->rank,
                        .world_size = ctx->size,
                        .local_rank = ctx->job.local_rank,
                        .local_size = ctx->job.local_size,
@@ -40,6 +39,6 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
             full.scratch_bytes += ctx->teams[s]->scratch_bytes;
         }
     pthread_mutex_unlock(&ctx->lock);
-    memcpy(info, &full, info->size < sizeof(full) ? info->size : sizeof(full));
+    symm__struct_give(info, &full, sizeof(full));
     return SYMM_OK;
 }

@@ -34,6 +34,7 @@
 #include "setup/team_object.h"
 #include "setup/thread_group.h"
 #include "symm/device.h"
+#include "util/abi.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/options.h"

@@ -13,22 +13,28 @@
 #include <string.h>
 
 #include "symm/tools.h"
+#include "util/abi.h"
 #include "util/status.h"
 
 symm_status symm_option_at(int index, symm_option_info *info)
 {
-    if (!info || info->size < sizeof(*info) || info->size > 4096)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_option_at: info is NULL or info->size is "
-                          "not sizeof(symm_option_info)");
+    symm_option_info full;
+    symm_status status;
+
+    if (!info)
+        return symm__fail_null("symm_option_at", "info");
+    status = symm__struct_check("symm_option_info", info->size, sizeof(full));
+    if (status != SYMM_OK)
+        return status;
     /* The end of a loop over all options is not worth a log line. */
     if (index < 0 || index >= SYMM_OPTION_COUNT)
         return symm__fail_quiet(SYMM_ERR_NOT_FOUND, "no option has this index");
-    info->name = symm__options[index].name;
-    info->kind = symm__options[index].kind;
-    info->fallback = symm__options[index].fallback;
-    info->help = symm__options[index].help;
-    info->value = symm__option_set((enum symm_option)index);
+    full = (symm_option_info){.name = symm__options[index].name,
+                              .kind = symm__options[index].kind,
+                              .fallback = symm__options[index].fallback,
+                              .help = symm__options[index].help,
+                              .value = symm__option_set((enum symm_option)index)};
+    symm__struct_give(info, &full, sizeof(full));
     return SYMM_OK;
 }
 

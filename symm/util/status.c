@@ -147,26 +147,3 @@ void symm__error_restore(const char sentence[SYMM_ERROR_BYTES])
 {
     memcpy(last_error, sentence, SYMM_ERROR_BYTES);
 }
-
-symm_status symm__struct_take(const char *name, const void *given, void *own,
-                              size_t bytes)
-{
-    const uint8_t *from = given;
-    size_t size;
-
-    memcpy(&size, given, sizeof(size));
-    /* All fields end at multiples of a size_t, alone or in pairs. */
-    if (size < sizeof(size_t) || size > 4096 || size % sizeof(size_t) != 0)
-        return symm__fail(SYMM_ERR_INVALID, "%s.size is %zu; set it to sizeof(%s), %zu",
-                          name, size, name, bytes);
-    for (size_t i = bytes; i < size; i++)
-        if (from[i])
-            return symm__fail(
-                SYMM_ERR_INVALID,
-                "%s sets a field at byte %zu that libsymm %s does not know", name, i,
-                SYMM_VERSION_STRING);
-    memset(own, 0, bytes);
-    memcpy(own, given, size < bytes ? size : bytes);
-    memcpy(own, &bytes, sizeof(bytes));
-    return SYMM_OK;
-}

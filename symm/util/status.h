@@ -28,13 +28,5 @@ symm_status symm__fail_quiet(symm_status status, const char *sentence);
 /* Keeps the thread's sentence, and brings it back: a call that succeeds leaves it alone. */
 void symm__error_save(char sentence[SYMM_ERROR_BYTES]);
 void symm__error_restore(const char sentence[SYMM_ERROR_BYTES]);
-/*
- * Copies a caller's struct that begins with its size into `own`, whose size is `bytes`. The
- * caller's may be shorter (older: the rest is zeroed) or longer (newer: the tail has to be
- * zero). Refuses sizes that no version has: under a size_t, over 4096, or such that a field is
- * cut. `name`: "symm_call".
- */
-symm_status symm__struct_take(const char *name, const void *given, void *own,
-                              size_t bytes) SYMM_MUST_CHECK;
 
 #endif
