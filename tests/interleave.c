@@ -10,62 +10,12 @@
  * When a put is done on a rank, or a collective and all before it on its stream, the buffers
  * that the plan says it frees are filled there with what no op ever writes.
  */
-#include "interleave.h"
+#include "interleave_world.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_PIECES  64
-#define MAX_TOUCHES 8   /* of one op */
-#define MAX_ITEMS   250 /* ops of all periods */
-#define FILLED      255 /* held by a piece that a free has filled */
-
-/* How far an op is on a rank. */
-enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, DONE };
-
-struct touch {
-    int buffer, first, last; /* pieces, half-open */
-    bool write;
-    unsigned owners[INTERLEAVE_MAX_RANKS]; /* by toucher: bit set of ranks touched */
-};
-
-struct action {
-    const symm_program_op *op;
-    const symm_plan_op *planned;
-    bool inside,
-        in_place;     /* barrier inside; peers' reads and writes of one op are apart */
-    unsigned pushers; /* bits of places in a list */
-    struct touch touches[MAX_TOUCHES];
-    int touch_count;
-};
-
-struct item {          /* an op of a period */
-    int action, place; /* place among its stream's items */
-    int period;
-    int needs
-        [INTERLEAVE_MAX_STREAMS]; /* items of each stream that must be done before */
-    unsigned char *expected;      /* [touch][piece]: item + 1, or 0: input */
-};
-
-struct world {
-    const symm_program *program;
-    const symm_plan *plan;
-    struct interleave *search;
-    int ranks, streams, items;
-    struct action *actions; /* by op of the program */
-    struct item list[MAX_ITEMS];
-    int of_stream[INTERLEAVE_MAX_STREAMS][MAX_ITEMS]; /* items, no depends */
-    int stream_items[INTERLEAVE_MAX_STREAMS];
-    size_t cuts[MAX_PIECES + 1];
-    int pieces;
-    size_t state_bytes;
-    unsigned char *states; /* the queue */
-    uint64_t count, room;
-    uint32_t *table; /* hash table of index + 1 */
-    uint64_t table_size;
-};
 
 /* Layout of a state: [rank][stream]{done, phase, phase}, [rank][piece]{item + 1, parts}. */
 static unsigned char *lane_of(const struct world *w, unsigned char *state, int rank,
@@ -104,25 +54,13 @@ unsafe(const struct world *w, const char *format, ...)
 
 /* ---- Groups ---------------------------------------------------------------------- */
 
-static const int *list_of(const struct world *w, const symm_program_op *op, int rank,
-                          int *place)
-{
-    const symm_program_partition *partition = &w->program->partitions[op->partition];
-    int k = 0;
-
-    while (partition->ranks[k] != rank)
-        k++;
-    *place = k % partition->length;
-    return partition->ranks + (k - *place);
-}
-
 /* Whether all members (of the places in `places`) are at the phase or beyond. */
 static bool all_at(const struct world *w, unsigned char *state, int item, int rank,
                    unsigned places, enum phase phase)
 {
     const symm_program_op *op = w->actions[w->list[item].action].op;
     int place;
-    const int *list = list_of(w, op, rank, &place);
+    const int *list = world_list_of(w, op, rank, &place);
 
     for (int k = 0; k < w->program->partitions[op->partition].length; k++)
         if (places >> k & 1 && phase_of(w, state, list[k], item) < phase)
@@ -130,201 +68,7 @@ static bool all_at(const struct world *w, unsigned char *state, int item, int ra
     return true;
 }
 
-/* ---- Tables ---------------------------------------------------------------------- */
-
-enum touchers { OWN, ALL, ROOTS, FROM_ROOT, BY_ROOT, TO_NEXT };
-
-static unsigned owners_of(const struct world *w, const symm_program_op *op,
-                          enum touchers who, int rank)
-{
-    const int length = w->program->partitions[op->partition].length;
-    int place;
-    const int *list = list_of(w, op, rank, &place);
-    unsigned all = 0;
-
-    for (int k = 0; k < length; k++)
-        all |= 1U << list[k];
-    switch (who) {
-    case OWN:
-        return 1U << rank;
-    case ROOTS:
-        return place == op->root ? 1U << rank : 0;
-    case FROM_ROOT:
-        return 1U << list[op->root];
-    case BY_ROOT:
-        return place == op->root ? all : 0;
-    case TO_NEXT:
-        return 1U << list[(place + op->shift) % length];
-    default:
-        return all;
-    }
-}
-
-static int piece_at(const struct world *w, size_t offset)
-{
-    int k = 0;
-
-    while (k < w->pieces && w->cuts[k] < offset)
-        k++;
-    return k;
-}
-
-static bool add_touch(struct world *w, struct action *a, int buffer, size_t bytes,
-                      bool write, enum touchers who)
-{
-    const size_t offset = w->plan->buffers[buffer].offset;
-    struct touch *t = &a->touches[a->touch_count];
-
-    if (a->touch_count == MAX_TOUCHES)
-        return false;
-    a->touch_count++;
-    t->buffer = buffer;
-    t->first = piece_at(w, offset);
-    t->last = piece_at(w, offset + bytes);
-    t->write = write;
-    for (int r = 0; r < w->ranks; r++)
-        t->owners[r] = owners_of(w, a->op, who, r);
-    return true;
-}
-
-static bool add_collective(struct world *w, struct action *a)
-{
-    const symm_program_op *op = a->op;
-    const symm_program_kind kind = op->kind;
-    const bool broadcast = kind == SYMM_PROGRAM_BROADCAST;
-    const unsigned all = (1U << w->program->partitions[op->partition].length) - 1;
-    enum touchers in = OWN, out = OWN;
-
-    a->in_place = true;
-    switch (a->planned->algorithm) {
-    case SYMM_ALGORITHM_ONE_SHOT_PULL:
-    case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
-        in = ALL;
-        a->in_place = false;
-        break;
-    case SYMM_ALGORITHM_TWO_SHOT_PULL:
-        in = ALL;
-        a->inside = true;
-        break;
-    case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-    case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
-        in = out = ALL;
-        a->in_place = broadcast || kind == SYMM_PROGRAM_ALL_REDUCE;
-        break;
-    case SYMM_ALGORITHM_COPY_ENGINE:
-        out = broadcast ? BY_ROOT : ALL;
-        a->in_place = broadcast;
-        break;
-    default: /* through scratch, or by an engine */
-        a->pushers = broadcast ? 1U << op->root : all;
-        break;
-    }
-    if (broadcast)
-        in = in == ALL ? FROM_ROOT : ROOTS;
-    return add_touch(w, a, op->in, op->count * symm_dtype_size(op->dtype), false, in) &&
-           (op->out < 0 || add_touch(w, a, op->out, op->result, true, out));
-}
-
-static bool add_action(struct world *w, struct action *a)
-{
-    const symm_program_op *op = a->op;
-    bool fits = true;
-
-    if (op->kind == SYMM_PROGRAM_PUT)
-        return add_touch(w, a, op->in, op->count, false, OWN) &&
-               add_touch(w, a, op->out, op->result, true, TO_NEXT);
-    if (a->planned)
-        return add_collective(w, a);
-    for (int k = 0; fits && k < op->buffer_count; k++)
-        fits =
-            add_touch(w, a, op->buffers[k], w->program->buffers[op->buffers[k]].bytes,
-                      op->kind == SYMM_PROGRAM_WRITE, OWN);
-    return fits;
-}
-
-static bool add_cut(struct world *w, size_t offset)
-{
-    const int k = piece_at(w, offset);
-
-    if (k < w->pieces && w->cuts[k] == offset)
-        return true;
-    if (w->pieces > MAX_PIECES)
-        return false;
-    memmove(&w->cuts[k + 1], &w->cuts[k], (size_t)(w->pieces - k) * sizeof(*w->cuts));
-    w->cuts[k] = offset;
-    w->pieces++;
-    return true;
-}
-
-/* Wherever some access begins or ends; pieces lie between neighbours. */
-static bool cut_arena(struct world *w)
-{
-    bool fits = true;
-
-    for (int i = 0; fits && i < w->program->buffer_count; i++)
-        fits = add_cut(w, w->plan->buffers[i].offset) &&
-               add_cut(w, w->plan->buffers[i].offset + w->program->buffers[i].bytes);
-    for (int i = 0; fits && i < w->program->op_count; i++) {
-        const symm_program_op *op = &w->program->ops[i];
-        if (op->in >= 0)
-            fits = add_cut(w, w->plan->buffers[op->in].offset +
-                                  op->count * (op->kind == SYMM_PROGRAM_PUT
-                                                   ? 1
-                                                   : symm_dtype_size(op->dtype)));
-        if (fits && op->out >= 0)
-            fits = add_cut(w, w->plan->buffers[op->out].offset + op->result);
-    }
-    return fits;
-}
-
-static bool add_actions(struct world *w)
-{
-    int planned = 0;
-
-    w->actions = calloc((size_t)w->program->op_count + 1, sizeof(*w->actions));
-    if (!w->actions)
-        abort();
-    for (int i = 0; i < w->program->op_count; i++) {
-        struct action *a = &w->actions[i];
-        a->op = &w->program->ops[i];
-        if (a->op->site && a->op->kind != SYMM_PROGRAM_WAIT)
-            a->planned = &w->plan->ops[planned++];
-        if (!add_action(w, a))
-            return false;
-    }
-    return true;
-}
-
 /* ---- Items ----------------------------------------------------------------------- */
-
-/* How many items of each stream every item must find done, because of depends. What a
- * depend waits for it passes on to depends behind it on its own stream. */
-static void add_needs(struct world *w, int periods)
-{
-    int needs[INTERLEAVE_MAX_STREAMS][INTERLEAVE_MAX_STREAMS] = {{0}};
-    int seen[INTERLEAVE_MAX_STREAMS] = {0};
-    const int n = w->program->op_count;
-
-    for (int i = 0; i < periods * n; i++) {
-        const symm_program_op *op = &w->program->ops[i % n];
-        int *mine = needs[op->stream];
-        if (op->kind != SYMM_PROGRAM_DEPEND) {
-            memcpy(w->list[i].needs, mine, sizeof(w->list[i].needs));
-            w->list[i].action = i % n;
-            w->list[i].period = i / n;
-            w->list[i].place = seen[op->stream];
-            w->of_stream[op->stream][seen[op->stream]++] = i;
-            continue;
-        }
-        for (int s = 0; s < w->streams; s++)
-            if (needs[op->on][s] > mine[s])
-                mine[s] = needs[op->on][s];
-        if (seen[op->on] > mine[op->on])
-            mine[op->on] = seen[op->on];
-    }
-    memcpy(w->stream_items, seen, sizeof(seen));
-    w->items = periods * n;
-}
 
 /* What each read should find: the last write before it through the same buffer, as if
  * buffers lay apart and the ops ran one by one in the order of issue. */
@@ -512,9 +256,9 @@ static enum interleave_verdict fill_freed(const struct world *w, unsigned char *
 
     for (int k = 0; frees(w, item) && k < op->free_count; k++) {
         const symm_plan_buffer *buffer = &w->plan->buffers[op->frees[k]];
-        const int last = piece_at(w, buffer->offset + buffer->bytes);
+        const int last = world_piece_at(w, buffer->offset + buffer->bytes);
 
-        for (int p = piece_at(w, buffer->offset); p < last; p++) {
+        for (int p = world_piece_at(w, buffer->offset); p < last; p++) {
             unsigned char *held = piece_of(w, state, rank, p);
             if (is_touched(w, state, rank, p))
                 return unsafe(w, "op %d frees %s on rank %d while it is touched",
@@ -547,7 +291,7 @@ static bool signalled(const struct world *w, unsigned char *state, int rank, int
     int signals = 0;
 
     for (int sender = 0; sender < w->ranks; sender++) {
-        if (!(owners_of(w, &w->program->ops[put], TO_NEXT, sender) >> rank & 1))
+        if (!(world_owners_of(w, &w->program->ops[put], TO_NEXT, sender) >> rank & 1))
             continue;
         for (int i = put; i < w->items; i += n)
             signals += phase_of(w, state, sender, i) == DONE;
@@ -741,9 +485,9 @@ enum interleave_verdict interleave_search(const symm_program *program,
     search->states = 0;
     search->why[0] = '\0';
     if (w.ranks > INTERLEAVE_MAX_RANKS || w.streams > INTERLEAVE_MAX_STREAMS ||
-        periods * program->op_count > MAX_ITEMS || !cut_arena(&w) || !add_actions(&w))
+        periods * program->op_count > MAX_ITEMS || !world_make(&w))
         goto done;
-    add_needs(&w, periods);
+    world_add_needs(&w, periods);
     w.state_bytes = (size_t)(w.ranks * (3 * w.streams + 2 * w.pieces));
     verdict = expect(&w);
     w.room = 256;

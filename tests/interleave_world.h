@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * interleave_world.h - a program and its plan in the form that the search works on.
+ *
+ * Private to interleave.c, which makes the steps, and interleave_world.c, which finds what
+ * each op touches and what it waits for.
+ */
+#ifndef SYMM_TESTS_INTERLEAVE_WORLD_H
+#define SYMM_TESTS_INTERLEAVE_WORLD_H
+
+#include "interleave.h"
+
+#define MAX_PIECES  64
+#define MAX_TOUCHES 8   /* of one op */
+#define MAX_ITEMS   250 /* ops of all periods */
+#define FILLED      255 /* held by a piece that a free has filled */
+
+/* How far an op is on a rank. */
+enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, DONE };
+
+struct touch {
+    int buffer, first, last; /* pieces, half-open */
+    bool write;
+    unsigned owners[INTERLEAVE_MAX_RANKS]; /* by toucher: bit set of ranks touched */
+};
+
+struct action {
+    const symm_program_op *op;
+    const symm_plan_op *planned;
+    bool inside,
+        in_place;     /* barrier inside; peers' reads and writes of one op are apart */
+    unsigned pushers; /* bits of places in a list */
+    struct touch touches[MAX_TOUCHES];
+    int touch_count;
+};
+
+struct item {          /* an op of a period */
+    int action, place; /* place among its stream's items */
+    int period;
+    int needs
+        [INTERLEAVE_MAX_STREAMS]; /* items of each stream that must be done before */
+    unsigned char *expected;      /* [touch][piece]: item + 1, or 0: input */
+};
+
+struct world {
+    const symm_program *program;
+    const symm_plan *plan;
+    struct interleave *search;
+    int ranks, streams, items;
+    struct action *actions; /* by op of the program */
+    struct item list[MAX_ITEMS];
+    int of_stream[INTERLEAVE_MAX_STREAMS][MAX_ITEMS]; /* items, no depends */
+    int stream_items[INTERLEAVE_MAX_STREAMS];
+    size_t cuts[MAX_PIECES + 1];
+    int pieces;
+    size_t state_bytes;
+    unsigned char *states; /* the queue */
+    uint64_t count, room;
+    uint32_t *table; /* hash table of index + 1 */
+    uint64_t table_size;
+};
+
+enum touchers { OWN, ALL, ROOTS, FROM_ROOT, BY_ROOT, TO_NEXT };
+
+/* The list of its partition that the rank is in; *place: its place there. */
+const int *world_list_of(const struct world *w, const symm_program_op *op, int rank,
+                         int *place);
+/* Bits of the ranks whose copies the rank touches. */
+unsigned world_owners_of(const struct world *w, const symm_program_op *op,
+                         enum touchers who, int rank);
+/* The first piece that does not begin before the offset. */
+int world_piece_at(const struct world *w, size_t offset);
+/* Fills pieces and actions; false: there are too many. */
+bool world_make(struct world *w);
+void world_add_needs(struct world *w, int periods);
+
+#endif
