@@ -10,7 +10,6 @@
  */
 #include "fake_nccl.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -28,11 +27,6 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct fake_comm *comms;
-static struct {
-    char name[32];
-    uint64_t calls;
-} counts[32];
-
 static _Thread_local int depth; /* of groups */
 static _Thread_local struct {
     struct fake_comm *comm;
@@ -41,43 +35,7 @@ static _Thread_local struct {
 } grouped[64];
 static _Thread_local int grouped_count;
 
-void fake_nccl_die(const char *format, ...)
-{
-    char text[256];
-    va_list list;
-
-    va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
-    va_end(list);
-    fprintf(stderr, "fake NCCL: %s\n", text);
-    abort();
-}
-
 /* ---- Bookkeeping ----------------------------------------------------------------- */
-
-static void count_call(const char *symbol)
-{
-    size_t i = 0;
-
-    pthread_mutex_lock(&mutex);
-    while (i < 31 && counts[i].name[0] && strcmp(counts[i].name, symbol) != 0)
-        i++;
-    snprintf(counts[i].name, sizeof(counts[i].name), "%s", symbol);
-    counts[i].calls++;
-    pthread_mutex_unlock(&mutex);
-}
-
-uint64_t fake_nccl_calls(const char *symbol)
-{
-    uint64_t calls = 0;
-
-    pthread_mutex_lock(&mutex);
-    for (size_t i = 0; i < 32; i++)
-        if (strcmp(counts[i].name, symbol) == 0)
-            calls = counts[i].calls;
-    pthread_mutex_unlock(&mutex);
-    return calls;
-}
 
 static int count_pieces(const struct fake_piece *piece)
 {
@@ -120,24 +78,12 @@ __attribute__((destructor)) static void at_exit(void)
         }
 }
 
-/* Does the variable name this function, for this rank? */
-static bool is_named(const char *variable, const char *symbol, int rank)
-{
-    const char *value = getenv(variable), *at;
-    size_t length = strlen(symbol);
-
-    if (!value || strncmp(value, symbol, length) != 0)
-        return false;
-    at = value + length;
-    return *at == '\0' || (*at == '@' && atoi(at + 1) == rank);
-}
-
 /* What every call on a communicator begins with. */
 static struct fake_comm *use(void *given, const char *symbol)
 {
     struct fake_comm *comm = given, *c;
 
-    count_call(symbol);
+    fake_nccl_count(symbol);
     pthread_mutex_lock(&mutex);
     for (c = comms; c && c != comm; c = c->next)
         ;
@@ -160,62 +106,6 @@ static struct fake_comm *use_ready(void *given, const char *symbol)
     if (atomic_load(&comm->progress) > 0 && depth == 0)
         fake_nccl_die("%s while a call is in progress", symbol);
     return comm;
-}
-
-/* ---- The driver ------------------------------------------------------------------ */
-
-static void *driver(const char *name)
-{
-    static _Atomic(void *) library;
-    const char *path = getenv("SYMM_CUDA_LIBRARY");
-    void *found = NULL;
-
-    if (!library)
-        library = dlopen(path ? path : "libfake_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-    if (library)
-        found = dlsym(library, name);
-    if (!found)
-        fake_nccl_die("the fake CUDA driver is not loaded, or lacks %s", name);
-    return found;
-}
-
-static bool has_device(void)
-{
-    int (*current)(void **) = (int (*)(void **))driver("cuCtxGetCurrent");
-    void *context = NULL;
-
-    return current(&context) == 0 && context;
-}
-
-static bool is_capturing(void *stream)
-{
-    int (*ask)(void *, int *) = (int (*)(void *, int *))driver("cuStreamIsCapturing");
-    int capture = 0;
-
-    return ask(stream, &capture) == 0 && capture != 0;
-}
-
-static int launch(void *stream, struct fake_work *work)
-{
-    int (*queue)(void *, void (*)(void *), void *) =
-        (int (*)(void *, void (*)(void *), void *))driver("cuLaunchHostFunc");
-    struct fake_comm *comm = work->comm;
-
-    if (!has_device())
-        fake_nccl_die("an operation with no current device");
-    work->captured = is_capturing(stream);
-    pthread_mutex_lock(&comm->lock);
-    if (!work->captured) {
-        atomic_fetch_add(&comm->flight, 1);
-        work->ticketed = true;
-        work->ticket = comm->tickets++;
-    }
-    pthread_mutex_unlock(&comm->lock);
-    if (queue(stream, fake_work_run, work) != 0)
-        fake_nccl_die("the stream takes no operation");
-    atomic_store(&comm->looked, 0);
-    atomic_store(&comm->progress, 2);
-    return SYMM_NCCL_IN_PROGRESS;
 }
 
 /* ---- Version, id, communicators -------------------------------------------------- */
@@ -247,8 +137,8 @@ FAKE_API int ncclGetUniqueId(struct symm_nccl_id *id)
 {
     int fd;
 
-    count_call("ncclGetUniqueId");
-    if (is_named("FAKE_NCCL_FAIL", "ncclGetUniqueId", -1))
+    fake_nccl_count("ncclGetUniqueId");
+    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclGetUniqueId", -1))
         return SYSTEM_ERROR;
     fd = memfd_create("fake_nccl",
                       MFD_CLOEXEC); /* stays open: peers find it by its path */
@@ -270,7 +160,7 @@ static void check_config(const struct symm_nccl_config *config, int size, int ra
         fake_nccl_die("ncclCommInitRankConfig: rank %d of %d", rank, size);
     if (depth > 0)
         fake_nccl_die("ncclCommInitRankConfig in a group");
-    if (!has_device())
+    if (!fake_nccl_has_device())
         fake_nccl_die("ncclCommInitRankConfig with no current device");
 }
 
@@ -282,9 +172,9 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
     struct fake_comm *comm;
     int fd;
 
-    count_call("ncclCommInitRankConfig");
+    fake_nccl_count("ncclCommInitRankConfig");
     check_config(config, size, rank);
-    if (is_named("FAKE_NCCL_FAIL", "ncclCommInitRankConfig", rank))
+    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommInitRankConfig", rank))
         return SYSTEM_ERROR;
     comm = calloc(1, sizeof(*comm));
     fd = open(id.bytes, O_RDWR | O_CLOEXEC);
@@ -299,8 +189,8 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
         fake_nccl_die("an id cannot be mapped");
     comm->rank = rank;
     comm->size = size;
-    comm->hangs = is_named("FAKE_NCCL_HANG", "ncclCommInitRankConfig", rank);
-    if (is_named("FAKE_NCCL_SLOW", "ncclCommInitRankConfig", rank))
+    comm->hangs = fake_nccl_named("FAKE_NCCL_HANG", "ncclCommInitRankConfig", rank);
+    if (fake_nccl_named("FAKE_NCCL_SLOW", "ncclCommInitRankConfig", rank))
         comm->ready_at = symm__now() + 1;
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->turn, NULL);
@@ -327,7 +217,7 @@ FAKE_API int ncclCommGetAsyncError(void *given, int *state)
     if (atomic_load(&comm->progress) > 0) {
         atomic_fetch_sub(&comm->progress, 1);
         *state = SYMM_NCCL_IN_PROGRESS;
-    } else if (is_named("FAKE_NCCL_FAIL", "ncclCommGetAsyncError", comm->rank) &&
+    } else if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommGetAsyncError", comm->rank) &&
                atomic_load(&comm->flight) > 0 &&
                atomic_fetch_add(&comm->looked, 1) > 0) {
         *state = SYSTEM_ERROR; /* not at once: the call itself has gone well */
@@ -361,7 +251,7 @@ FAKE_API int ncclCommFinalize(void *given)
 {
     struct fake_comm *comm = use_ready(given, "ncclCommFinalize");
 
-    if (is_named("FAKE_NCCL_FAIL", "ncclCommFinalize", comm->rank))
+    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommFinalize", comm->rank))
         return SYSTEM_ERROR;
     wait_for_none(&comm->flight, "ncclCommFinalize");
     comm->state = FAKE_FINALIZED;
@@ -447,7 +337,7 @@ FAKE_API int ncclCommRegister(void *given, void *at, size_t bytes, void **handle
 {
     struct fake_comm *comm = use_ready(given, "ncclCommRegister");
 
-    if (is_named("FAKE_NCCL_FAIL", "ncclCommRegister", comm->rank))
+    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommRegister", comm->rank))
         return SYSTEM_ERROR;
     pthread_mutex_lock(&mutex);
     *handle = piece_add(&comm->registered, at, bytes, "ncclCommRegister");
@@ -501,7 +391,7 @@ FAKE_API int ncclCommWindowRegister(void *given, void *at, size_t bytes, void **
     if (flags != SYMM_NCCL_SYMMETRIC)
         fake_nccl_die("ncclCommWindowRegister: flags %d", flags);
     meet_window(comm, bytes);
-    if (is_named("FAKE_NCCL_FAIL", "ncclCommWindowRegister", comm->rank))
+    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommWindowRegister", comm->rank))
         return SYSTEM_ERROR;
     pthread_mutex_lock(&mutex);
     *handle = piece_add(&comm->windows, at, bytes, "ncclCommWindowRegister");
@@ -525,7 +415,7 @@ FAKE_API int ncclCommWindowDeregister(void *given, void *handle)
 FAKE_API int ncclGroupStart(void);
 FAKE_API int ncclGroupStart(void)
 {
-    count_call("ncclGroupStart");
+    fake_nccl_count("ncclGroupStart");
     depth++;
     return 0;
 }
@@ -535,13 +425,13 @@ FAKE_API int ncclGroupEnd(void)
 {
     int result = 0;
 
-    count_call("ncclGroupEnd");
+    fake_nccl_count("ncclGroupEnd");
     if (depth == 0)
         fake_nccl_die("ncclGroupEnd without ncclGroupStart");
     if (--depth > 0)
         return 0;
     for (int i = 0; i < grouped_count; i++)
-        result = launch(grouped[i].stream, grouped[i].work);
+        result = fake_nccl_launch(grouped[i].stream, grouped[i].work);
     grouped_count = 0;
     return result;
 }
@@ -559,7 +449,7 @@ static struct fake_work *work_of(struct fake_comm *comm, void *stream,
     if (!work || grouped_count == 64)
         fake_nccl_die("no memory");
     work->comm = comm;
-    work->hangs = is_named("FAKE_NCCL_HANG", symbol, comm->rank);
+    work->hangs = fake_nccl_named("FAKE_NCCL_HANG", symbol, comm->rank);
     if (depth > 0) {
         grouped[grouped_count].comm = comm;
         grouped[grouped_count].stream = stream;
@@ -635,12 +525,12 @@ static int one_sided(void *given, bool sends, const void *at, size_t count, int 
 
     if (peer < 0 || peer >= comm->size)
         fake_nccl_die("%s: peer %d of %d", symbol, peer, comm->size);
-    if (is_named("FAKE_NCCL_FAIL", symbol, comm->rank))
+    if (fake_nccl_named("FAKE_NCCL_FAIL", symbol, comm->rank))
         return SYSTEM_ERROR;
     work = work_of(comm, stream, symbol);
     fake_work_add(work, transfer(sends, peer, at, count, type, "p2p"));
     check_apart(work);
-    return depth > 0 ? 0 : launch(stream, work);
+    return depth > 0 ? 0 : fake_nccl_launch(stream, work);
 }
 
 FAKE_API int ncclSend(const void *at, size_t count, int type, int peer, void *comm,
@@ -690,8 +580,8 @@ static void stage(struct fake_work *work, void *out, size_t count, int type, int
 
 static int end_collective(struct fake_work *work, const char *symbol, void *stream)
 {
-    if (!is_named("FAKE_NCCL_FAIL", symbol, work->comm->rank))
-        return launch(stream, work);
+    if (!fake_nccl_named("FAKE_NCCL_FAIL", symbol, work->comm->rank))
+        return fake_nccl_launch(stream, work);
     fake_work_free(work);
     return SYSTEM_ERROR;
 }

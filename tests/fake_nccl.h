@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fake_nccl.h - what tests ask of the stand-in for NCCL, lib/libfake_nccl.so, and what its
- * two files share.
+ * files share.
  *
  * SYMM_NCCL_LIB=<build>/lib/libfake_nccl.so (SYMM_FAKE_NCCL in suites) makes the engine use
  * it, over the fake CUDA driver: operations run as host functions of its streams and move
@@ -118,8 +118,16 @@ struct fake_work {
 void fake_work_add(struct fake_work *work, struct fake_transfer transfer);
 void fake_work_run(void *work); /* frees it, unless it was captured */
 void fake_work_free(struct fake_work *work);
+/* ---- fake_nccl_calls.c: what all calls need --------------------------------------- */
+
 /* "fake NCCL: ...", then abort. */
 _Noreturn void fake_nccl_die(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
+void fake_nccl_count(const char *symbol);
+/* Does the variable name this function, for this rank? */
+bool fake_nccl_named(const char *variable, const char *symbol, int rank);
+bool fake_nccl_has_device(void);
+/* Queues the work on the stream; SYMM_NCCL_IN_PROGRESS. */
+int fake_nccl_launch(void *stream, struct fake_work *work);
 
 #endif
