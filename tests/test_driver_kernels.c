@@ -23,218 +23,8 @@
 
 #include <cmocka.h>
 
-#include "harness.h"
-#include "kernels/cuda_launch.h"
+#include "kernels_rig.h"
 #include "reference.h"
-
-#define MEGA       ((size_t)1 << 20)
-#define HEAP_BYTES (4 * MEGA)
-#define CHANNEL    2u
-#define MOST_BYTES ((size_t)320 << 10) /* of one rank's block */
-#define GUARD      64u
-#define UNTOUCHED  0x5a
-
-typedef void (*kernel_fn)(struct symm_cuda_args);
-typedef void (*launch_fn)(kernel_fn kernel, const struct symm_cuda_args *args,
-                          unsigned blocks, unsigned threads);
-
-/* One call as all ranks make it. */
-struct call {
-    enum symm_kind kind;
-    enum symm_algorithm algorithm;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-    int root;
-    uint32_t seed, tag;
-    uint32_t blocks;    /* instead of the shape's: 0: as it is */
-    bool in_place, raw; /* raw: any bits */
-};
-
-struct rank {
-    struct rig *rig;
-    int rank;
-    char *heap;
-    struct symm_device_state *state;
-    struct symm_device_record *record;
-    uint32_t result;
-    char *in, *out, *want, *all;
-    uint32_t random;
-    int bad;
-    char what[160]; /* the first that was bad */
-};
-
-struct rig {
-    int size;
-    void *library;
-    launch_fn launch;
-    struct symm_cuda_scratch scratch;
-    uint64_t timeout;
-    const struct call *calls;
-    int count, dead, odd; /* ranks: who does nothing, whose tag differs; -1: nobody */
-    bool slow, stop_when_bad;
-    pthread_barrier_t start;
-    struct rank ranks[SYMM_DEVICE_RANKS];
-};
-
-static uint32_t next(uint32_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 17;
-    *random ^= *random << 5;
-    return *random;
-}
-
-/* ---- The rig ----------------------------------------------------------------------- */
-
-static void *memory(size_t bytes)
-{
-    void *at =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    assert_true(at != MAP_FAILED);
-    return at;
-}
-
-static void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
-                     uint32_t call)
-{
-    memset(rig, 0, sizeof(*rig));
-    rig->size = size;
-    rig->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!rig->library)
-        fail_msg("%s", dlerror());
-    *(void **)&rig->launch = dlsym(rig->library, "simt_launch");
-    assert_non_null(rig->launch);
-    rig->scratch = (struct symm_cuda_scratch){.ll = 2 * MEGA,
-                                              .ll_bytes = 128 << 10,
-                                              .lamport = 3 * MEGA,
-                                              .lamport_bytes = 192 << 10};
-    rig->timeout = 60000000000u; /* less than SIMT_LIMIT */
-    rig->dead = rig->odd = -1;
-    assert_int_equal(pthread_barrier_init(&rig->start, NULL, (unsigned)size), 0);
-    for (int r = 0; r < size; r++) {
-        struct rank *rank = &rig->ranks[r];
-
-        rank->rig = rig;
-        rank->rank = r;
-        rank->random = 77u + (uint32_t)r;
-        rank->heap = memory(HEAP_BYTES);
-        memset(rank->heap + rig->scratch.lamport, 0xff, rig->scratch.lamport_bytes);
-        rank->state = memory(sizeof(struct symm_cuda_state));
-        rank->record = memory(sizeof(struct symm_cuda_record));
-        rank->in = memory(8 * MOST_BYTES + 4096);
-        rank->out = memory(8 * MOST_BYTES + 4096);
-        rank->want = memory(8 * MOST_BYTES + 4096);
-        rank->all = memory(64 * MOST_BYTES + 4096);
-        for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
-            rank->state->block[CHANNEL][b] = (struct symm_device_block){round, call};
-    }
-}
-
-static void rig_close(struct rig *rig)
-{
-    for (int r = 0; r < rig->size; r++) {
-        struct rank *rank = &rig->ranks[r];
-
-        munmap(rank->heap, HEAP_BYTES);
-        munmap(rank->state, sizeof(struct symm_cuda_state));
-        munmap(rank->record, sizeof(struct symm_cuda_record));
-        munmap(rank->in, 8 * MOST_BYTES + 4096);
-        munmap(rank->out, 8 * MOST_BYTES + 4096);
-        munmap(rank->want, 8 * MOST_BYTES + 4096);
-        munmap(rank->all, 64 * MOST_BYTES + 4096);
-    }
-    pthread_barrier_destroy(&rig->start);
-    dlclose(rig->library);
-}
-
-/* ---- Inputs and results ------------------------------------------------------------ */
-
-static size_t call_bytes(const struct call *call)
-{
-    return call->count * symm_dtype_size(call->dtype);
-}
-
-/* Elements of a rank's whole input. */
-static size_t in_count(const struct call *call, int size)
-{
-    bool blocks =
-        call->kind == SYMM_KIND_REDUCE_SCATTER || call->kind == SYMM_KIND_ALL_TO_ALL;
-
-    return call->count * (blocks ? (size_t)size : 1);
-}
-
-static void fill(const struct call *call, int size, int rank, void *to)
-{
-    size_t count = in_count(call, size), bytes = count * symm_dtype_size(call->dtype);
-    uint32_t random = (call->seed * 2654435761u + (uint32_t)rank) | 1;
-    unsigned char *byte = to;
-
-    if (!call->raw) {
-        reference_fill(call->dtype, call->op, call->seed, rank, 0, count, to);
-        return;
-    }
-    for (size_t i = 0; i < bytes; i++) {
-        uint32_t value = next(&random);
-
-        byte[i] = (unsigned char)(value >> 24);
-        if ((value & 0x700) == 0) /* runs of ones: sentinels and NaNs */
-            for (size_t k = i & ~(size_t)3; k <= i; k++)
-                byte[k] = 0xff;
-    }
-}
-
-/* all: inputs of all ranks one behind the other, `stride` bytes apart. */
-static void expect(const struct call *call, int size, int rank, const char *all,
-                   size_t stride, char *want)
-{
-    size_t bytes = call_bytes(call);
-    const void *in[SYMM_DEVICE_RANKS];
-    void *out = want;
-
-    for (int r = 0; r < size; r++) {
-        const char *theirs = all + (size_t)r * stride;
-
-        in[r] = theirs;
-        if (call->kind == SYMM_KIND_ALL_GATHER)
-            memcpy(want + (size_t)r * bytes, theirs, bytes);
-        else if (call->kind == SYMM_KIND_ALL_TO_ALL)
-            memcpy(want + (size_t)r * bytes, theirs + (size_t)rank * bytes, bytes);
-        else if (call->kind == SYMM_KIND_BROADCAST && r == call->root)
-            memcpy(want, theirs, bytes);
-        else if (call->kind == SYMM_KIND_REDUCE_SCATTER)
-            in[r] = theirs + (size_t)rank * bytes;
-    }
-    if (call->kind == SYMM_KIND_ALL_REDUCE || call->kind == SYMM_KIND_REDUCE_SCATTER)
-        symm__reduce_find(SYMM_ISA_C, call->dtype, call->op)(&out, 1, in, size,
-                                                             call->count);
-}
-
-static size_t out_count(const struct call *call, int size)
-{
-    bool blocks =
-        call->kind == SYMM_KIND_ALL_GATHER || call->kind == SYMM_KIND_ALL_TO_ALL;
-
-    return call->count * (blocks ? (size_t)size : 1);
-}
-
-__attribute__((format(printf, 3, 4))) static void
-bad(struct rank *rank, const struct call *call, const char *format, ...)
-{
-    va_list list;
-    char text[80];
-
-    va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
-    va_end(list);
-    if (rank->bad++ == 0)
-        snprintf(rank->what, sizeof(rank->what),
-                 "call %d of rank %d: kind %d algorithm %d %s %s count %zu: %s",
-                 (int)(call - rank->rig->calls), rank->rank, (int)call->kind,
-                 (int)call->algorithm, symm_dtype_name(call->dtype),
-                 symm_op_name(call->op), call->count, text);
-}
 
 /* ---- One call of one rank ---------------------------------------------------------- */
 
@@ -265,7 +55,7 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
                                           .dtype = call->dtype,
                                           .op = call->op,
                                           .size = rig->size,
-                                          .bytes = call_bytes(call),
+                                          .bytes = rig_call_bytes(call),
                                           .processors = 2 + 2 * (int)(call->seed & 1),
                                           .scratch = rig->scratch};
     struct symm_cuda_args args = {.scratch = rig->scratch, .in = in, .out = out};
@@ -282,7 +72,7 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
     for (int r = 0; r < rig->size; r++)
         args.team.base[r] = rig->ranks[r].heap;
     args.count = call->count;
-    args.bytes = call_bytes(call);
+    args.bytes = rig_call_bytes(call);
     args.result = &rank->result;
     args.tag = call->tag + (rank->rank == rig->odd);
     args.channel = CHANNEL;
@@ -291,7 +81,7 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
     args.op = (int32_t)call->op;
     args.root = call->root;
     if (!symm__cuda_kernel_find(&question, &kernel, &shape)) {
-        bad(rank, call, "no kernel");
+        rig_bad(rank, call, "no kernel");
         return;
     }
     if (call->blocks != 0 && call->blocks < shape.blocks && !one_line(kernel.name))
@@ -301,7 +91,7 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
             atomic_fetch_add(&fast[i].launches, 1);
     *(void **)&function = dlsym(rig->library, kernel.name);
     if (!function)
-        bad(rank, call, "no %s", kernel.name);
+        rig_bad(rank, call, "no %s", kernel.name);
     else
         rig->launch(function, &args, shape.blocks, shape.threads);
 }
@@ -309,11 +99,12 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
 /* Where a call's output begins; in place: where symm.h wants it. */
 static char *place(struct rank *rank, const struct call *call, char **in)
 {
-    size_t element = symm_dtype_size(call->dtype), bytes = call_bytes(call);
-    size_t step = next(&rank->random) % 2 ? element : 16; /* ranks may differ in it */
-    char *out = rank->out + GUARD + step * (next(&rank->random) % 17);
+    size_t element = symm_dtype_size(call->dtype), bytes = rig_call_bytes(call);
+    size_t step =
+        rig_next(&rank->random) % 2 ? element : 16; /* ranks may differ in it */
+    char *out = rank->out + GUARD + step * (rig_next(&rank->random) % 17);
 
-    *in = rank->in + step * (next(&rank->random) % 17);
+    *in = rank->in + step * (rig_next(&rank->random) % 17);
     if (call->in_place)
         *in =
             call->kind == SYMM_KIND_ALL_GATHER ? out + (size_t)rank->rank * bytes : out;
@@ -324,25 +115,25 @@ static void run_call(struct rank *rank, const struct call *call)
 {
     struct rig *rig = rank->rig;
     size_t element = symm_dtype_size(call->dtype), where = 0;
-    size_t bytes = out_count(call, rig->size) * element;
-    size_t stride = in_count(call, rig->size) * element;
+    size_t bytes = rig_out_count(call, rig->size) * element;
+    size_t stride = rig_in_count(call, rig->size) * element;
     char *in, *out = place(rank, call, &in);
 
     memset(rank->out, UNTOUCHED, bytes + 2 * GUARD + 17 * 16);
-    fill(call, rig->size, rank->rank, in);
+    rig_fill(call, rig->size, rank->rank, in);
     for (int r = 0; r < rig->size; r++)
-        fill(call, rig->size, r, rank->all + (size_t)r * stride);
-    expect(call, rig->size, rank->rank, rank->all, stride, rank->want);
+        rig_fill(call, rig->size, r, rank->all + (size_t)r * stride);
+    rig_expect(call, rig->size, rank->rank, rank->all, stride, rank->want);
     launch(rank, call, in, out);
     if (rank->record->state != 0)
-        bad(rank, call, "state %u, missing %x", rank->record->state,
-            rank->record->missing);
-    else if (!reference_same(call->dtype, out, rank->want, out_count(call, rig->size),
-                             &where))
-        bad(rank, call, "element %zu is wrong", where);
+        rig_bad(rank, call, "state %u, missing %x", rank->record->state,
+                rank->record->missing);
+    else if (!reference_same(call->dtype, out, rank->want,
+                             rig_out_count(call, rig->size), &where))
+        rig_bad(rank, call, "element %zu is wrong", where);
     for (size_t i = 0; i < GUARD && !call->in_place; i++)
         if (out[-1 - (ptrdiff_t)i] != UNTOUCHED || out[bytes + i] != UNTOUCHED)
-            bad(rank, call, "written beside the output");
+            rig_bad(rank, call, "written beside the output");
 }
 
 static void *run_rank(void *arg)
@@ -354,8 +145,8 @@ static void *run_rank(void *arg)
     for (int c = 0; c < rig->count && rank->rank != rig->dead; c++) {
         struct timespec pause = {0, 0};
 
-        if (rig->slow && next(&rank->random) % 8 == 0) {
-            pause.tv_nsec = (long)(next(&rank->random) % 3000000);
+        if (rig->slow && rig_next(&rank->random) % 8 == 0) {
+            pause.tv_nsec = (long)(rig_next(&rank->random) % 3000000);
             nanosleep(&pause, NULL);
         }
         run_call(rank, &rig->calls[c]);
@@ -411,10 +202,10 @@ static bool carries(enum symm_algorithm algorithm, symm_dtype dtype)
 static size_t some_count(uint32_t *random, symm_dtype dtype, size_t most)
 {
     static const size_t counts[] = {0, 1, 2, 3, 7, 8, 9, 31, 63, 65, 255, 1001, 4097};
-    size_t count = counts[next(random) % (sizeof(counts) / sizeof(counts[0]))];
+    size_t count = counts[rig_next(random) % (sizeof(counts) / sizeof(counts[0]))];
 
-    if (next(random) % 16 == 0)
-        count = most / symm_dtype_size(dtype) - next(random) % 100;
+    if (rig_next(random) % 16 == 0)
+        count = most / symm_dtype_size(dtype) - rig_next(random) % 100;
     if (count * symm_dtype_size(dtype) > most)
         count = most / symm_dtype_size(dtype);
     return count;
@@ -427,9 +218,9 @@ static struct call common_sum(int i, bool raw, uint32_t *seed)
                          .algorithm = pushes[1 + i % 2],
                          .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
                          .op = SYMM_SUM,
-                         .seed = next(seed),
-                         .tag = 1 + next(seed) % 1000,
-                         .blocks = next(seed) % 4,
+                         .seed = rig_next(seed),
+                         .tag = 1 + rig_next(seed) % 1000,
+                         .blocks = rig_next(seed) % 4,
                          .in_place = i % 5 == 0,
                          .raw = raw};
 }
@@ -448,12 +239,12 @@ static int reductions(struct call *calls, uint32_t seed)
                               .algorithm = pushes[i % 3],
                               .dtype = dtype,
                               .op = (symm_op)(i / 3 / REFERENCE_DTYPES),
-                              .seed = next(&seed),
-                              .tag = 1 + next(&seed) % 1000};
+                              .seed = rig_next(&seed),
+                              .tag = 1 + rig_next(&seed) % 1000};
         call->count = some_count(&seed, dtype, 60000);
-        call->blocks = next(&seed) % 4;
-        call->in_place = next(&seed) % 4 == 0;
-        call->raw = next(&seed) % 2 == 0;
+        call->blocks = rig_next(&seed) % 4;
+        call->in_place = rig_next(&seed) % 4 == 0;
+        call->raw = rig_next(&seed) % 2 == 0;
         count++;
     }
     /* The kernels for sums of the common types, also with so much that all rounds wrap. */
@@ -461,7 +252,7 @@ static int reductions(struct call *calls, uint32_t seed)
         struct call *call = &calls[count++];
 
         *call = common_sum(i, i >= 6, &seed);
-        call->count = (40000 + next(&seed) % 20000) / symm_dtype_size(call->dtype);
+        call->count = (40000 + rig_next(&seed) % 20000) / symm_dtype_size(call->dtype);
     }
     /* Whole lines of every segment and others, up to what one round takes and beyond. */
     for (int i = 0; i < 36; i++) {
@@ -469,9 +260,9 @@ static int reductions(struct call *calls, uint32_t seed)
         struct call *call = &calls[count++];
 
         *call = common_sum(i, i % 3 == 0, &seed);
-        call->count = 128 * (size_t)(1 + next(&seed) % most[i / 2 % 4]) /
+        call->count = 128 * (size_t)(1 + rig_next(&seed) % most[i / 2 % 4]) /
                           symm_dtype_size(call->dtype) +
-                      next(&seed) % 3;
+                      rig_next(&seed) % 3;
     }
     return count;
 }
@@ -490,12 +281,12 @@ static int moves(struct call *calls, int size, uint32_t seed)
                               .algorithm = SYMM_ALGORITHM_LL_PUSH,
                               .dtype = (symm_dtype)(i / 8),
                               .op = (symm_op)(i % REFERENCE_OPS),
-                              .root = (int)(next(&seed) % (unsigned)size),
-                              .seed = next(&seed),
-                              .tag = 1 + next(&seed) % 1000};
+                              .root = (int)(rig_next(&seed) % (unsigned)size),
+                              .seed = rig_next(&seed),
+                              .tag = 1 + rig_next(&seed) % 1000};
         call->count = some_count(&seed, call->dtype, 30000);
-        call->blocks = next(&seed) % 4;
-        call->in_place = next(&seed) % 4 == 0;
+        call->blocks = rig_next(&seed) % 4;
+        call->in_place = rig_next(&seed) % 4 == 0;
         call->raw = call->kind != SYMM_KIND_REDUCE_SCATTER;
         if (i % 16 == 3) /* what has a kernel of its own, if there is a lane each */
             call->dtype = SYMM_INT32, call->op = SYMM_SUM;
@@ -503,7 +294,7 @@ static int moves(struct call *calls, int size, uint32_t seed)
             call->algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
             call->dtype = (symm_dtype)(SYMM_FLOAT32 + i / 8 % 3);
             call->op = SYMM_SUM;
-            call->count = (1 + next(&seed) % 250) * 2; /* a lane each */
+            call->count = (1 + rig_next(&seed) % 250) * 2; /* a lane each */
         }
     }
     return count;
@@ -512,7 +303,7 @@ static int moves(struct call *calls, int size, uint32_t seed)
 static void shuffle(struct call *calls, int count, uint32_t seed)
 {
     for (int i = count - 1; i > 0; i--) {
-        int other = (int)(next(&seed) % (unsigned)(i + 1));
+        int other = (int)(rig_next(&seed) % (unsigned)(i + 1));
         struct call call = calls[i];
 
         calls[i] = calls[other];
@@ -587,14 +378,14 @@ static void check_stopped(struct rig *rig, struct rank *rank, const struct call 
 
     assert_int_equal(rank->state->failed[16 * CHANNEL], status);
     assert_int_equal(rank->result, status);
-    for (size_t i = 0; i < call_bytes(call); i++)
+    for (size_t i = 0; i < rig_call_bytes(call); i++)
         assert_int_equal(rank->out[GUARD + i], UNTOUCHED);
     rank->result = 0;
     rig->timeout = UINT64_MAX / 2; /* a wait would end the test */
     launch(rank, call, rank->in, rank->out + GUARD);
     assert_int_equal(rank->result, status);
     assert_int_equal(rank->state->block[CHANNEL][0].call, block.call);
-    for (size_t i = 0; i < call_bytes(call); i++)
+    for (size_t i = 0; i < rig_call_bytes(call); i++)
         assert_int_equal(rank->out[GUARD + i], UNTOUCHED);
 }
 

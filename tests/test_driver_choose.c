@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_choose.c - which algorithm and kernel a call on the CUDA backend gets: pure
+ * functions, without a device.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "select/select.h"
+
+static struct symm_question question(enum symm_kind kind, size_t bytes, int size)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_question q = {.kind = kind,
+                              .bytes = bytes,
+                              .cuda = true,
+                              .dtype = SYMM_FLOAT32,
+                              .op = SYMM_SUM,
+                              .size = size,
+                              .processors = 132};
+
+    symm__cuda_scratch_layout(0, scratch);
+    q.scratch = scratch[1];
+    return q;
+}
+
+static enum symm_algorithm chosen(const struct symm_question *q)
+{
+    struct symm_answer answer;
+
+    assert_int_equal(symm__choose(q, &answer), SYMM_OK);
+    assert_non_null(answer.reason);
+    assert_null(symm__cuda_objection(q, answer.algorithm));
+    return answer.algorithm;
+}
+
+/* Up to the size that cuda_launch.h says, a channel's tier makes no difference. */
+static void test_tiers(void **state)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+
+    (void)state;
+    symm__cuda_scratch_layout(0, scratch);
+    for (int tier = 1; tier < SYMM_CUDA_TIERS; tier++)
+        for (int size = 2; size <= SYMM_DEVICE_RANKS; size++)
+            for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+                for (int dtype = 0; dtype <= SYMM_UINT8; dtype++)
+                    for (size_t bytes = 8; symm__cuda_tier_for(bytes, size) >= tier;
+                         bytes += bytes < 512 ? 8 : 40) {
+                        struct symm_question q =
+                            question((enum symm_kind)kind, bytes, size);
+                        struct symm_cuda_kernel kernel[2];
+                        struct symm_cuda_shape shape[2];
+                        enum symm_algorithm algorithm[2];
+
+                        q.dtype = (symm_dtype)dtype;
+                        for (int i = 0; i < 2; i++) {
+                            struct symm_cuda_question ask;
+
+                            q.scratch = scratch[i ? symm__cuda_tier_end(tier) - 1 : 0];
+                            algorithm[i] = chosen(&q);
+                            ask = symm__cuda_ask(&q, algorithm[i]);
+                            assert_true(
+                                symm__cuda_kernel_find(&ask, &kernel[i], &shape[i]));
+                        }
+                        assert_int_equal(algorithm[0], algorithm[1]);
+                        assert_string_equal(kernel[0].name, kernel[1].name);
+                        assert_int_equal(shape[0].blocks, shape[1].blocks);
+                        assert_int_equal(shape[0].threads, shape[1].threads);
+                    }
+    assert_int_equal(symm__cuda_tier_for((size_t)3 << 10, 8), 2);
+    assert_int_equal(symm__cuda_tier_for(((size_t)3 << 10) + 1, 8), 1);
+    assert_int_equal(symm__cuda_tier_for((size_t)96 << 10, 2), 1);
+    assert_int_equal(symm__cuda_tier_for(((size_t)96 << 10) + 1, 2), 0);
+    assert_int_equal(symm__cuda_tier_for(UINT64_MAX, 8), 0);
+}
+
+static void test_choice(void **state)
+{
+    struct symm_question q;
+
+    (void)state;
+    for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+        for (int size = 1; size <= SYMM_DEVICE_RANKS; size++)
+            for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 3 * bytes + 4)
+                for (int where = 0; where < 8; where++)
+                    for (int dtype = 0; dtype <= SYMM_UINT8; dtype++) {
+                        q = question((enum symm_kind)kind, bytes, size);
+                        q.dtype = (symm_dtype)dtype;
+                        q.in_symmetric = where & 1;
+                        q.out_symmetric = where & 2;
+                        q.overlap = where & 4;
+                        chosen(&q);
+                    }
+    q = question(SYMM_KIND_ALL_REDUCE, 16, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, 16384, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q.dtype = SYMM_INT32; /* any pattern is a value */
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LL_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, 65536, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, 65536, 2);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q = question(SYMM_KIND_ALL_REDUCE, (size_t)64 << 20, 8);
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PUSH);
+    q.in_symmetric = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PULL);
+    q.out_symmetric = q.overlap = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_INPLACE);
+}
+
+/* What replaces an algorithm of a plan can do the call and touches no more memory. */
+static void test_substitutes(void **state)
+{
+    static const unsigned touches[SYMM_ALGORITHM_COUNT] = {
+        [SYMM_ALGORITHM_ONE_SHOT_PULL] = 1,
+        [SYMM_ALGORITHM_TWO_SHOT_PULL] = 1,
+        [SYMM_ALGORITHM_MULTIMEM_ONE_SHOT] = 1,
+        [SYMM_ALGORITHM_TWO_SHOT_INPLACE] = 3,
+        [SYMM_ALGORITHM_MULTIMEM_TWO_SHOT] =
+            3}; /* 1: peers' inputs, 2: their outputs */
+
+    (void)state;
+    for (int where = 0; where < 8; where++)
+        for (int planned = 0; planned < SYMM_ALGORITHM_COUNT; planned++) {
+            struct symm_question q = question(SYMM_KIND_ALL_REDUCE, 100000, 4);
+            uint32_t barriers = 0, extra = 0;
+            struct symm_answer answer;
+
+            q.in_symmetric = where & 1;
+            q.out_symmetric = where & 2;
+            q.overlap = where & 4;
+            assert_int_equal(symm__choose_planned(&q, (enum symm_algorithm)planned,
+                                                  false, &answer, &barriers, &extra),
+                             SYMM_OK);
+            assert_null(symm__cuda_objection(&q, answer.algorithm));
+            assert_int_equal(touches[answer.algorithm] & ~touches[planned], 0);
+            if (!symm__cuda_objection(&q, (enum symm_algorithm)planned))
+                assert_int_equal(answer.algorithm, planned);
+        }
+}
+
+static const char *objection(struct symm_question q, const char *name,
+                             uint32_t numerics)
+{
+    struct symm_answer answer;
+
+    q.forced = name;
+    q.numerics = numerics;
+    return symm__choose(&q, &answer) == SYMM_OK ? NULL : symm_last_error();
+}
+
+/* What the switch can do, and what it is taken for. */
+static void test_multicast_choice(void **state)
+{
+    struct symm_question reduce = question(SYMM_KIND_ALL_REDUCE, 1u << 20, 4);
+    static const char one[] = "multimem_one_shot", two[] = "multimem_two_shot";
+    struct symm_question q;
+    struct symm_answer answer;
+
+    (void)state;
+    reduce.in_symmetric = reduce.out_symmetric = true;
+    reduce.in_multicast = reduce.out_multicast = true;
+    q = reduce;
+    assert_null(objection(q, one, SYMM_NUMERICS_ANY));
+    assert_null(objection(q, two, SYMM_NUMERICS_SAME_BITS));
+    assert_non_null(strstr(objection(q, one, SYMM_NUMERICS_SAME_BITS), "may differ"));
+    assert_non_null(strstr(objection(q, two, SYMM_NUMERICS_RANK_ORDER), "rank order"));
+    assert_int_equal(symm__cuda_choose(&q).algorithm, SYMM_ALGORITHM_MULTIMEM_TWO_SHOT);
+    q.numerics = SYMM_NUMERICS_RANK_ORDER;
+    answer = symm__cuda_choose(&q);
+    assert_true(answer.algorithm != SYMM_ALGORITHM_MULTIMEM_TWO_SHOT);
+    q = reduce;
+    q.overlap = true;
+    assert_null(objection(q, two, SYMM_NUMERICS_ANY));
+    assert_non_null(strstr(objection(q, one, SYMM_NUMERICS_ANY), "in place"));
+    q.op = SYMM_MAX;
+    assert_non_null(strstr(objection(q, two, SYMM_NUMERICS_ANY), "no such kernel"));
+    q = reduce;
+    q.out_multicast = false;
+    assert_null(objection(q, one, SYMM_NUMERICS_ANY));
+    assert_non_null(strstr(objection(q, two, SYMM_NUMERICS_ANY), "SYMM_MULTICAST"));
+    q.kind = SYMM_KIND_ALL_GATHER;
+    assert_non_null(strstr(objection(q, one, SYMM_NUMERICS_ANY), "SYMM_MULTICAST"));
+    q.out_multicast = true;
+    q.in_multicast = q.in_symmetric = false;
+    assert_null(objection(q, one, SYMM_NUMERICS_RANK_ORDER)); /* nothing is added up */
+    assert_int_equal(symm__cuda_choose(&q).algorithm, SYMM_ALGORITHM_MULTIMEM_ONE_SHOT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiers), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_substitutes), cmocka_unit_test(test_multicast_choice)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
