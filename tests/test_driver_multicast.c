@@ -9,7 +9,8 @@
  * (The fake switch adds up in the order of the devices, which are the ranks' here; real ones
  * promise no order.) Failing calls: all of the opening's with SYMM_TEST_STRICT=1, else a part.
  */
-#include "device.h"
+#include "multicast_stage.h"
+
 #include "driver.h"
 #include "reference.h"
 
@@ -24,23 +25,8 @@
 
 #include "cuda/device.h"
 
-#define MIB        ((size_t)1 << 20)
-#define AREA_BYTES (3 * MIB) /* no whole number of granules: areas share segments */
-#define BACK       (AREA_BYTES / 2)
-#define MOST       8
-#define CASES      64
-#define RESULT     999 /* CUDA_ERROR_UNKNOWN */
-#define WARNING    1   /* level of a log line */
-
-/* What ranks tell each other and the test; shared memory. */
-struct told {
-    struct harness_sync sync;
-    uint64_t hash[MOST][CASES];
-    bool has[MOST][2];       /* multicast: the first buffer, the second */
-    uint64_t from[2], to[2]; /* driver calls of the opening, of the extension */
-    _Atomic int warnings;
-    char warning[512], notice[512];
-};
+#define RESULT  999 /* CUDA_ERROR_UNKNOWN */
+#define WARNING 1   /* level of a log line */
 
 /* One job, in a process of its own. */
 struct job {
@@ -54,133 +40,6 @@ struct job {
     bool forever;
     bool watched; /* the body begins and ends its context and looks for leaks itself */
 };
-
-/* ---- A rank's memory and calls --------------------------------------------------- */
-
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    int rank, n, cases;
-    symm_buffer *buffer[2];
-    char *area[2], *private, *host, *wanted;
-    struct told *told;
-};
-
-/* A buffer more, behind a rendezvous of its own. */
-static symm_status stage_grow(struct stage *s, int index)
-{
-    const int64_t bytes = (int64_t)AREA_BYTES, stride = 1;
-    symm_status status = symm_empty_strided_p2p(s->team, 1, &bytes, &stride, SYMM_UINT8,
-                                                0, &s->buffer[index]);
-
-    if (status == SYMM_OK)
-        status = symm_rendezvous(s->team);
-    if (status == SYMM_OK)
-        s->area[index] = symm_buffer_ptr(s->buffer[index]);
-    return status;
-}
-
-static int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team,
-                      struct told *told)
-{
-    void *private;
-
-    *s = (struct stage){.ctx = ctx,
-                        .team = team,
-                        .rank = symm_team_rank(team),
-                        .n = symm_team_size(team),
-                        .told = told};
-    s->host = malloc(AREA_BYTES);
-    s->wanted = malloc(AREA_BYTES);
-    CHECK(s->host && s->wanted);
-    CHECK_OK(symm__cuda_local_alloc(ctx->backend, AREA_BYTES, &private));
-    s->private = private;
-    return 0;
-}
-
-static void stage_close(struct stage *s)
-{
-    symm__cuda_local_free(s->ctx->backend, s->private);
-    symm_buffer_release(s->buffer[0]);
-    symm_buffer_release(s->buffer[1]);
-    free(s->host);
-    free(s->wanted);
-}
-
-enum where { FIRST, SECOND, PRIVATE };
-
-struct test_case {
-    bool gather;
-    symm_dtype dtype;
-    size_t count;
-    const char *algorithm;
-    enum where in, out;
-    bool in_place;
-    size_t in_shift, out_shift; /* elements */
-};
-
-static char *memory_of(const struct stage *s, enum where where)
-{
-    return where == PRIVATE ? s->private : s->area[where];
-}
-
-static uint64_t hash_of(const char *bytes, size_t count)
-{
-    uint64_t hash = 14695981039346656037u;
-
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ (uint8_t)bytes[i]) * 1099511628211u;
-    return hash;
-}
-
-/* All ranks hold the same bits. */
-static int compare_ranks(struct stage *s, size_t bytes)
-{
-    uint64_t *hash = &s->told->hash[s->rank][s->cases];
-
-    *hash = hash_of(s->host, bytes);
-    CHECK_ZERO(harness_sync_wait(&s->told->sync, s->n));
-    CHECK_MESSAGE(*hash == s->told->hash[0][s->cases], "ranks 0 and %d differ",
-                  s->rank);
-    s->cases = (s->cases + 1) % CASES;
-    return 0;
-}
-
-static int run_case(struct stage *s, const struct test_case *t, const char *path)
-{
-    size_t element = symm_dtype_size(t->dtype), block = t->count * element, where = 0;
-    size_t bytes = t->gather ? block * (size_t)s->n : block;
-    symm_call call = {.size = sizeof(call), .site = "m", .algorithm = t->algorithm};
-    char *in = memory_of(s, t->in) + t->in_shift * element;
-    char *out = memory_of(s, t->out) + BACK + t->out_shift * element;
-
-    if (t->in_place && t->gather)
-        in = out + (size_t)s->rank * block;
-    else if (t->in_place)
-        out = in;
-    reference_fill(t->dtype, SYMM_SUM, 7, s->rank, 0, t->count, s->host);
-    CHECK_OK(symm__cuda_fill(s->ctx, out, 0xa5, bytes));
-    CHECK_OK(symm__cuda_copy(s->ctx, in, s->host, block));
-    CHECK_OK(t->gather
-                 ? symm_all_gather(s->team, in, out, t->count, t->dtype, &call, NULL)
-                 : symm_all_reduce(s->team, in, out, t->count, t->dtype, SYMM_SUM,
-                                   &call, NULL));
-    CHECK_MESSAGE(strstr(symm_explain(s->team), path), "%s, not %s",
-                  symm_explain(s->team), path);
-    CHECK_OK(symm_stream_synchronize(s->ctx, NULL, 0));
-    CHECK_OK(symm__cuda_copy(s->ctx, s->host, out, bytes));
-    if (t->gather)
-        for (int r = 0; r < s->n; r++)
-            reference_fill(t->dtype, SYMM_SUM, 7, r, 0, t->count,
-                           s->wanted + (size_t)r * block);
-    else
-        reference_reduce(t->dtype, SYMM_SUM, 7, s->n, 0, t->count, s->wanted);
-    CHECK_MESSAGE(reference_same(t->dtype, s->host, s->wanted, bytes / element, &where),
-                  "%s of %zu %s, %d ranks: element %zu differs (%s)",
-                  t->gather ? "all_gather" : "all_reduce", t->count,
-                  symm_dtype_name(t->dtype), s->n, where, symm_explain(s->team));
-    return compare_ranks(s, bytes);
-}
 
 /* ---- All collectives that the switch does ---------------------------------------- */
 
