@@ -16,8 +16,6 @@
 
 #define MOST ((size_t)64 << 10) /* elements of an input, times scale() */
 
-static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter",
-                                              "all_gather", "broadcast", "all_to_all"};
 static const char *const algorithms[] = {
     NULL,      "copy_in",      "one_shot_pull", "two_shot_pull", "two_shot_inplace",
     "ll_push", "lamport_push", "two_shot_push"};
@@ -115,26 +113,15 @@ static symm_status call_with(const struct setting *s, int stream, int k,
     const void *in = s->in[p->team][stream].device;
     void *out =
         s->out[p->team][stream].device + (size_t)k * MOST * scale() * sizeof(float);
+    const struct reference_call made = {p->kind, SYMM_FLOAT32, SYMM_SUM, p->count, 0,
+                                        0};
     symm_call call = {.size = sizeof(call),
                       .site = sites[stream],
                       .stream = s->stream[stream],
                       .algorithm = algorithm,
                       .timeout = s->run->timeout};
 
-    switch (p->kind) {
-    case ALL_REDUCE:
-        return symm_all_reduce(team, in, out, p->count, SYMM_FLOAT32, SYMM_SUM, &call,
-                               work);
-    case REDUCE_SCATTER:
-        return symm_reduce_scatter(team, in, out, p->count, SYMM_FLOAT32, SYMM_SUM,
-                                   &call, work);
-    case ALL_GATHER:
-        return symm_all_gather(team, in, out, p->count, SYMM_FLOAT32, &call, work);
-    case BROADCAST:
-        return symm_broadcast(team, in, out, p->count, SYMM_FLOAT32, 0, &call, work);
-    default:
-        return symm_all_to_all(team, in, out, p->count, SYMM_FLOAT32, &call, work);
-    }
+    return reference_invoke(&made, team, in, out, &call, work);
 }
 
 /* Without a handle a call that fails is told by a later call on its team. */

@@ -7,14 +7,13 @@
 #define SYMM_TESTS_CUDA_ORDER_H
 
 #include "harness.h"
+#include "reference_call.h"
 
 #define RANKS      3
 #define TEAMS      2
 #define STREAMS    6
 #define DEEP       4
 #define PROCESSORS 8 /* of the fake device */
-
-enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
 
 struct planned {
     int team, algorithm;

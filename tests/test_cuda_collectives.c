@@ -10,7 +10,7 @@
  * the product is run; over the fake driver a part that another seed changes.
  */
 #include "device.h"
-#include "reference.h"
+#include "reference_call.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,9 +22,6 @@
 
 #define PAD ((size_t)64) /* kept and checked on both sides of the data */
 
-enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
-static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter",
-                                              "all_gather", "broadcast", "all_to_all"};
 /* NULL: the library chooses. Those that cannot do a case are refused by all ranks. */
 static const char *const algorithms[] = {
     NULL,      "copy_in",      "one_shot_pull", "two_shot_pull", "two_shot_inplace",
@@ -47,14 +44,10 @@ struct setting {
 };
 
 struct trial {
-    enum kind kind;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-    int root, algorithm, in_place;
+    struct reference_call call;
+    int algorithm, in_place;
     int from, to;         /* SYMMETRIC, PRIVATE */
     size_t in_at, out_at; /* offsets of the data, multiples of the element */
-    uint32_t seed;
     bool on_stream;
 };
 
@@ -90,57 +83,23 @@ static void setting_close(struct setting *s, symm_ctx *ctx)
 
 static size_t in_count(const struct setting *s, const struct trial *t)
 {
-    bool blocks = t->kind == REDUCE_SCATTER || t->kind == ALL_TO_ALL;
-    return blocks ? (size_t)s->n * t->count : t->count;
+    return t->call.count * reference_in_blocks(t->call.kind, s->n);
 }
 
 static size_t out_count(const struct setting *s, const struct trial *t)
 {
-    bool blocks = t->kind == ALL_GATHER || t->kind == ALL_TO_ALL;
-    return blocks ? (size_t)s->n * t->count : t->count;
-}
-
-static void expect(const struct setting *s, const struct trial *t)
-{
-    size_t part = t->count * reference_size(t->dtype);
-    size_t mine = (size_t)s->rank * t->count;
-
-    if (t->kind == ALL_REDUCE)
-        reference_reduce(t->dtype, t->op, t->seed, s->n, 0, t->count, s->want);
-    else if (t->kind == REDUCE_SCATTER)
-        reference_reduce(t->dtype, t->op, t->seed, s->n, mine, t->count, s->want);
-    else if (t->kind == BROADCAST)
-        reference_fill(t->dtype, t->op, t->seed, t->root, 0, t->count, s->want);
-    else
-        for (int p = 0; p < s->n; p++)
-            reference_fill(t->dtype, t->op, t->seed, p,
-                           t->kind == ALL_TO_ALL ? mine : 0, t->count,
-                           s->want + (size_t)p * part);
+    return t->call.count * reference_out_blocks(t->call.kind, s->n);
 }
 
 static symm_status invoke(const struct setting *s, const struct trial *t,
                           const void *in, void *out)
 {
     const symm_call call = {.size = sizeof(call),
-                            .site = kind_names[t->kind],
+                            .site = kind_names[t->call.kind],
                             .algorithm = algorithms[t->algorithm],
                             .stream = t->on_stream ? s->stream : NULL};
 
-    switch (t->kind) {
-    case ALL_REDUCE:
-        return symm_all_reduce(s->team, in, out, t->count, t->dtype, t->op, &call,
-                               NULL);
-    case REDUCE_SCATTER:
-        return symm_reduce_scatter(s->team, in, out, t->count, t->dtype, t->op, &call,
-                                   NULL);
-    case ALL_GATHER:
-        return symm_all_gather(s->team, in, out, t->count, t->dtype, &call, NULL);
-    case BROADCAST:
-        return symm_broadcast(s->team, in, out, t->count, t->dtype, t->root, &call,
-                              NULL);
-    default:
-        return symm_all_to_all(s->team, in, out, t->count, t->dtype, &call, NULL);
-    }
+    return reference_invoke(&t->call, s->team, in, out, &call, NULL);
 }
 
 static bool untouched(const char *from, size_t bytes)
@@ -158,8 +117,9 @@ static const char *describe(const struct setting *s, const struct trial *t, char
 
     snprintf(text, bytes,
              "%s %s %s count %zu root %d n %d %s %s+%zu to %s+%zu, %s, stream %d",
-             kind_names[t->kind], symm_dtype_name(t->dtype), symm_op_name(t->op),
-             t->count, t->root, s->n, t->in_place ? "in place" : "out of place",
+             kind_names[t->call.kind], symm_dtype_name(t->call.dtype),
+             symm_op_name(t->call.op), t->call.count, t->call.root, s->n,
+             t->in_place ? "in place" : "out of place",
              t->from == SYMMETRIC ? "symmetric" : "private", t->in_at,
              t->to == SYMMETRIC ? "symmetric" : "private", t->out_at,
              algorithm ? algorithm : "chosen", t->on_stream);
@@ -171,17 +131,17 @@ static int load(struct setting *s, const struct trial *t, struct device_area **i
                 size_t *in, size_t *out)
 {
     struct device_area *to = &s->out[t->to];
-    size_t size = reference_size(t->dtype), in_bytes = in_count(s, t) * size;
+    size_t size = reference_size(t->call.dtype), in_bytes = in_count(s, t) * size;
     size_t out_bytes = out_count(s, t) * size;
     size_t used = t->in_place && in_bytes > out_bytes ? in_bytes : out_bytes;
 
     *in_area = t->in_place ? to : &s->in[t->from];
     *out = PAD + t->out_at;
     *in = t->in_place ? *out : PAD + t->in_at;
-    if (t->in_place && t->kind == ALL_GATHER)
+    if (t->in_place && t->call.kind == ALL_GATHER)
         *in += (size_t)s->rank * in_bytes;
     memset(to->host + *out - PAD, 0xa5, used + 2 * PAD);
-    reference_fill(t->dtype, t->op, t->seed, s->rank, 0, in_count(s, t),
+    reference_fill(t->call.dtype, t->call.op, t->call.seed, s->rank, 0, in_count(s, t),
                    (*in_area)->host + *in);
     CHECK_ZERO(device_put(to, *out - PAD, used + 2 * PAD));
     CHECK_ZERO(device_put(*in_area, *in, in_bytes));
@@ -190,14 +150,14 @@ static int load(struct setting *s, const struct trial *t, struct device_area **i
 
 static int run_trial(struct setting *s, const struct trial *t)
 {
-    size_t size = reference_size(t->dtype), where = 0, in, out;
+    size_t size = reference_size(t->call.dtype), where = 0, in, out;
     size_t in_bytes = in_count(s, t) * size, out_bytes = out_count(s, t) * size;
     size_t used = t->in_place && in_bytes > out_bytes ? in_bytes : out_bytes;
     struct device_area *source, *to = &s->out[t->to];
     char what[256];
     symm_status status;
 
-    expect(s, t);
+    reference_expect(&t->call, s->n, s->rank, s->want);
     CHECK_ZERO(load(s, t, &source, &in, &out));
     status = invoke(s, t, source->device + in, to->device + out);
     if (t->algorithm != 0 &&
@@ -210,14 +170,15 @@ static int run_trial(struct setting *s, const struct trial *t)
     s->done[t->algorithm]++;
     CHECK_ZERO(device_get(to, out - PAD, used + 2 * PAD));
     CHECK_MESSAGE(
-        reference_same(t->dtype, to->host + out, s->want, out_count(s, t), &where),
+        reference_same(t->call.dtype, to->host + out, s->want, out_count(s, t), &where),
         "%s: element %zu is wrong; %s", what, where, symm_explain(s->team));
     CHECK_MESSAGE(untouched(to->host + out - PAD, PAD) &&
                       untouched(to->host + out + used, PAD),
                   "%s: written outside of the output", what);
     if (t->in_place || in_bytes == 0)
         return 0;
-    reference_fill(t->dtype, t->op, t->seed, s->rank, 0, in_count(s, t), s->want);
+    reference_fill(t->call.dtype, t->call.op, t->call.seed, s->rank, 0, in_count(s, t),
+                   s->want);
     CHECK_ZERO(device_get(source, in, in_bytes));
     CHECK_MESSAGE(memcmp(source->host + in, s->want, in_bytes) == 0,
                   "%s: the input was changed", what);
@@ -228,24 +189,24 @@ static int run_trial(struct setting *s, const struct trial *t)
 static struct trial pick(const struct setting *s, uint64_t *random)
 {
     uint64_t r = harness_random(random), q = harness_random(random);
-    struct trial t = {.kind = r % 2 ? ALL_REDUCE : (enum kind)(r / 2 % KINDS),
-                      .dtype = (symm_dtype)(r / 16 % REFERENCE_DTYPES),
-                      .op = (symm_op)(r / 256 % REFERENCE_OPS),
-                      .count = counts[r / 1024 % COUNTS],
-                      .root = (int)(r / 65536 % (uint64_t)s->n),
+    struct trial t = {.call.kind = r % 2 ? ALL_REDUCE : (enum kind)(r / 2 % KINDS),
+                      .call.dtype = (symm_dtype)(r / 16 % REFERENCE_DTYPES),
+                      .call.op = (symm_op)(r / 256 % REFERENCE_OPS),
+                      .call.count = counts[r / 1024 % COUNTS],
+                      .call.root = (int)(r / 65536 % (uint64_t)s->n),
                       .algorithm = (int)(q % ALGORITHMS),
                       .in_place = (int)(q / 16 % 2),
                       .from = (int)(q / 32 % PLACES),
                       .to = (int)(q / 64 % PLACES),
-                      .seed = (uint32_t)(q >> 32),
+                      .call.seed = (uint32_t)(q >> 32),
                       .on_stream = q / 128 % 4 != 0};
     size_t own = (size_t)s->rank, size;
 
     if (q / 1024 % 2)
-        t.dtype = SYMM_BFLOAT16; /* half of all: the usual one */
-    size = reference_size(t.dtype);
-    if (t.kind != ALL_REDUCE && t.kind != REDUCE_SCATTER)
-        t.op = SYMM_SUM;
+        t.call.dtype = SYMM_BFLOAT16; /* half of all: the usual one */
+    size = reference_size(t.call.dtype);
+    if (t.call.kind != ALL_REDUCE && t.call.kind != REDUCE_SCATTER)
+        t.call.op = SYMM_SUM;
     t.in_at = (q / 2048 % 4 + (t.from == PRIVATE ? own : 0)) * size * (q / 8192 % 2);
     t.out_at = (q / 16384 % 4 + (t.to == PRIVATE ? own : 0)) * size * (q / 65536 % 2);
     if (t.in_place)

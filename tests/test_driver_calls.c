@@ -11,7 +11,7 @@
  */
 #include "cuda/device.h"
 #include "device.h"
-#include "reference.h"
+#include "reference_call.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,10 +28,6 @@
 
 #define AREA_BYTES ((size_t)1 << 20)
 #define GUARD      ((size_t)64) /* kept and checked behind the data */
-
-enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
-static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter",
-                                              "all_gather", "broadcast", "all_to_all"};
 
 /* Memory of a rank: [0] symmetric, [1] private; in at the front half, out at the back. */
 struct stage {
@@ -83,63 +79,22 @@ static void stage_close(struct stage *s)
     free(s->wanted);
 }
 
-static size_t in_blocks(const struct stage *s, enum kind kind)
+static struct reference_call call_of(const struct stage *s, const struct test_case *t)
 {
-    return kind == REDUCE_SCATTER || kind == ALL_TO_ALL ? (size_t)s->n : 1;
-}
-
-static size_t out_blocks(const struct stage *s, enum kind kind)
-{
-    return kind == ALL_GATHER || kind == ALL_TO_ALL ? (size_t)s->n : 1;
-}
-
-/* What the rank's output must hold; `out` has room for it. */
-static void expect(const struct stage *s, const struct test_case *t, char *out)
-{
-    size_t block = t->count * symm_dtype_size(t->dtype);
-    size_t mine = (size_t)s->rank * t->count;
-
-    switch (t->kind) {
-    case ALL_REDUCE:
-        reference_reduce(t->dtype, t->op, s->seed, s->n, 0, t->count, out);
-        break;
-    case REDUCE_SCATTER:
-        reference_reduce(t->dtype, t->op, s->seed, s->n, mine, t->count, out);
-        break;
-    case BROADCAST:
-        reference_fill(t->dtype, t->op, s->seed, s->n - 1, 0, t->count, out);
-        break;
-    default:
-        for (int p = 0; p < s->n; p++)
-            reference_fill(t->dtype, t->op, s->seed, p,
-                           t->kind == ALL_TO_ALL ? mine : 0, t->count,
-                           out + (size_t)p * block);
-    }
+    return (struct reference_call){t->kind,  t->dtype, t->op,
+                                   t->count, s->n - 1, s->seed};
 }
 
 static symm_status invoke(const struct stage *s, const struct test_case *t,
                           const void *in, void *out, void *stream, symm_work **work)
 {
-    symm_call call = {.size = sizeof(call),
-                      .site = kind_names[t->kind],
-                      .stream = stream,
-                      .algorithm = t->algorithm};
+    const struct reference_call made = call_of(s, t);
+    const symm_call call = {.size = sizeof(call),
+                            .site = kind_names[t->kind],
+                            .stream = stream,
+                            .algorithm = t->algorithm};
 
-    switch (t->kind) {
-    case ALL_REDUCE:
-        return symm_all_reduce(s->team, in, out, t->count, t->dtype, t->op, &call,
-                               work);
-    case REDUCE_SCATTER:
-        return symm_reduce_scatter(s->team, in, out, t->count, t->dtype, t->op, &call,
-                                   work);
-    case ALL_GATHER:
-        return symm_all_gather(s->team, in, out, t->count, t->dtype, &call, work);
-    case BROADCAST:
-        return symm_broadcast(s->team, in, out, t->count, t->dtype, s->n - 1, &call,
-                              work);
-    default:
-        return symm_all_to_all(s->team, in, out, t->count, t->dtype, &call, work);
-    }
+    return reference_invoke(&made, s->team, in, out, &call, work);
 }
 
 /* Places of input and output in their areas. */
@@ -163,20 +118,22 @@ static int run_case(struct stage *s, const struct test_case *t, void *stream)
                              *out =
                                  &s->area[t->in_place ? t->in_private : t->out_private];
     size_t block = t->count * symm_dtype_size(t->dtype), in_at, out_at, where = 0;
-    size_t elements = t->count * out_blocks(s, t->kind);
-    size_t bytes = block * out_blocks(s, t->kind);
+    size_t elements = t->count * reference_out_blocks(t->kind, s->n);
+    size_t bytes = block * reference_out_blocks(t->kind, s->n);
+    struct reference_call made;
     symm_status status;
 
     places(s, t, &in_at, &out_at);
-    if (in_at + block * in_blocks(s, t->kind) + GUARD > AREA_BYTES ||
+    if (in_at + block * reference_in_blocks(t->kind, s->n) + GUARD > AREA_BYTES ||
         out_at + bytes + GUARD > AREA_BYTES)
         return 0;
     s->seed++;
+    made = call_of(s, t);
     memset(out->host + out_at, 0xa5, bytes + GUARD);
     reference_fill(t->dtype, t->op, s->seed, s->rank, 0,
-                   t->count * in_blocks(s, t->kind), in->host + in_at);
+                   t->count * reference_in_blocks(t->kind, s->n), in->host + in_at);
     CHECK_ZERO(device_put(out, out_at, bytes + GUARD));
-    CHECK_ZERO(device_put(in, in_at, block * in_blocks(s, t->kind)));
+    CHECK_ZERO(device_put(in, in_at, block * reference_in_blocks(t->kind, s->n)));
     status = invoke(s, t, in->device + in_at, out->device + out_at, stream, NULL);
     if (t->may_refuse && status == SYMM_ERR_INVALID)
         return 0;
@@ -184,7 +141,7 @@ static int run_case(struct stage *s, const struct test_case *t, void *stream)
                   t->algorithm ? t->algorithm : "", t->count, symm_last_error());
     CHECK_OK(symm_stream_synchronize(s->ctx, stream, 0));
     CHECK_ZERO(device_get(out, out_at, bytes + GUARD));
-    expect(s, t, wanted);
+    reference_expect(&made, s->n, s->rank, wanted);
     CHECK_MESSAGE(
         reference_same(t->dtype, out->host + out_at, wanted, elements, &where),
         "%s of %zu %s %s, %d ranks: element %zu differs (%s)", kind_names[t->kind],

@@ -8,7 +8,7 @@
  * GPUs) within what another order may change.
  */
 #include "engine_stage.h"
-#include "reference.h"
+#include "reference_call.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -23,10 +23,6 @@
 
 #define GUARD ((size_t)64)
 
-enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
-static const char *const kind_names[KINDS] = {"all_reduce", "reduce_scatter",
-                                              "all_gather", "broadcast", "all_to_all"};
-
 struct test_case {
     enum kind kind;
     symm_dtype dtype;
@@ -36,57 +32,20 @@ struct test_case {
     uint32_t seed;
 };
 
-static size_t in_blocks(const struct engine_stage *s, enum kind kind)
+static struct reference_call call_of(const struct engine_stage *s,
+                                     const struct test_case *t)
 {
-    return kind == REDUCE_SCATTER || kind == ALL_TO_ALL ? (size_t)s->n : 1;
-}
-
-static size_t out_blocks(const struct engine_stage *s, enum kind kind)
-{
-    return kind == ALL_GATHER || kind == ALL_TO_ALL ? (size_t)s->n : 1;
-}
-
-static void expect(const struct engine_stage *s, const struct test_case *t, char *out)
-{
-    size_t block = t->count * symm_dtype_size(t->dtype);
-    size_t mine = (size_t)s->rank * t->count;
-
-    switch (t->kind) {
-    case ALL_REDUCE:
-        reference_reduce(t->dtype, t->op, t->seed, s->n, 0, t->count, out);
-        break;
-    case REDUCE_SCATTER:
-        reference_reduce(t->dtype, t->op, t->seed, s->n, mine, t->count, out);
-        break;
-    case BROADCAST:
-        reference_fill(t->dtype, t->op, t->seed, s->n - 1, 0, t->count, out);
-        break;
-    default:
-        for (int p = 0; p < s->n; p++)
-            reference_fill(t->dtype, t->op, t->seed, p,
-                           t->kind == ALL_TO_ALL ? mine : 0, t->count,
-                           out + (size_t)p * block);
-    }
+    return (struct reference_call){t->kind,  t->dtype, t->op,
+                                   t->count, s->n - 1, t->seed};
 }
 
 static symm_status invoke(const struct engine_stage *s, const struct test_case *t,
                           const void *in, void *out, const symm_call *call,
                           symm_work **work)
 {
-    switch (t->kind) {
-    case ALL_REDUCE:
-        return symm_all_reduce(s->team, in, out, t->count, t->dtype, t->op, call, work);
-    case REDUCE_SCATTER:
-        return symm_reduce_scatter(s->team, in, out, t->count, t->dtype, t->op, call,
-                                   work);
-    case ALL_GATHER:
-        return symm_all_gather(s->team, in, out, t->count, t->dtype, call, work);
-    case BROADCAST:
-        return symm_broadcast(s->team, in, out, t->count, t->dtype, s->n - 1, call,
-                              work);
-    default:
-        return symm_all_to_all(s->team, in, out, t->count, t->dtype, call, work);
-    }
+    const struct reference_call made = call_of(s, t);
+
+    return reference_invoke(&made, s->team, in, out, call, work);
 }
 
 /* On GPUs another order of sums may round otherwise, and NCCL has its own way to average
@@ -118,13 +77,14 @@ static bool is_near(const struct test_case *t, const void *a, const void *b, siz
 static int run_case(struct engine_stage *s, const struct test_case *t, void *stream)
 {
     size_t block = t->count * symm_dtype_size(t->dtype), where = 0, at = GUARD;
-    size_t elements = t->count * out_blocks(s, t->kind);
-    size_t bytes = block * out_blocks(s, t->kind);
+    size_t elements = t->count * reference_out_blocks(t->kind, s->n);
+    size_t bytes = block * reference_out_blocks(t->kind, s->n);
     struct device_area *from = t->in_place ? &s->out : &s->in;
     symm_call call = {.size = sizeof(call),
                       .site = kind_names[t->kind],
                       .stream = stream,
                       .algorithm = "engine"};
+    const struct reference_call made = call_of(s, t);
     char *wanted = malloc(bytes + 1);
     symm_status status;
 
@@ -133,15 +93,15 @@ static int run_case(struct engine_stage *s, const struct test_case *t, void *str
         at += (size_t)s->rank * block;
     memset(s->out.host, 0xa5, bytes + 2 * GUARD);
     reference_fill(t->dtype, t->op, t->seed, s->rank, 0,
-                   t->count * in_blocks(s, t->kind), from->host + at);
+                   t->count * reference_in_blocks(t->kind, s->n), from->host + at);
     CHECK_ZERO(device_put(&s->out, 0, bytes + 2 * GUARD));
-    CHECK_ZERO(device_put(from, at, block * in_blocks(s, t->kind)));
+    CHECK_ZERO(device_put(from, at, block * reference_in_blocks(t->kind, s->n)));
     status = invoke(s, t, from->device + at, s->out.device + GUARD, &call, NULL);
     CHECK_MESSAGE(status == SYMM_OK, "%s of %s: %s", kind_names[t->kind],
                   symm_dtype_name(t->dtype), symm_last_error());
     CHECK_OK(symm_stream_synchronize(s->ctx, stream, 0));
     CHECK_ZERO(device_get(&s->out, 0, bytes + 2 * GUARD));
-    expect(s, t, wanted);
+    reference_expect(&made, s->n, s->rank, wanted);
     if (is_exact(t))
         CHECK_MESSAGE(
             reference_same(t->dtype, s->out.host + GUARD, wanted, elements, &where),
