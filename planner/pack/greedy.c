@@ -207,7 +207,7 @@ static symm_status sweep(struct greedy *g, const char *keys, bool best_fit)
 
 static uint64_t always_pairs(const symm_pack_options *options)
 {
-    return options->greedy             ? FAST_PAIRS
+    return options->greedy           ? FAST_PAIRS
            : options->time_limit > 0 ? UINT64_MAX
                                      : MOST_PAIRS;
 }
