@@ -232,7 +232,7 @@ static int judge(int k, double *longest, bool *late)
         double took = state->ended[r] - state->killed;
         int who = named(state->sentence[r]);
         bool missed = phase->when == KILL_INIT && state->status[r] == SYMM_ERR_TIMEOUT;
-        /* Who comes when the hub has given up and gone cannot know of the victim. */
+        /* Who comes when the root has given up and gone cannot know of the victim. */
         bool good =
             missed ? who >= 0
                    : state->status[r] == SYMM_ERR_PEER_DEAD && who == state->victim;
@@ -274,7 +274,7 @@ static int kill_one(const struct kill_phase *phase, int k, uint64_t *random,
     h.direct = direct;
     h.killed = 1u << state->victim;
     failed = harness_run(&h) | judge(k, longest, late);
-    /* Of a hub that died in the meeting a dead socket may stay until the next job comes. */
+    /* Of a root that died in the meeting a dead socket may stay until the next job comes. */
     if (phase->when == KILL_INIT) {
         failed |= harness_entries(directory, false) > 2;
         state->phase = NULL;

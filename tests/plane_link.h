@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * plane_link.h - for the suites of the links: a job whose ranks are connected by the
- * socket pairs of symm__meet_pairs, exchanges of bytes that are known, and files that
+ * socket pairs of symm__bootstrap_pairs, exchanges of bytes that are known, and files that
  * tell whose they are.
  *
  * The ranks are processes (threads where said). A job is opened, run and closed by its
@@ -25,7 +25,7 @@
 /* What all ranks of a test share. */
 struct job {
     int size;
-    int *pairs;       /* of symm__meet_pairs; each rank takes its row */
+    int *pairs;       /* of symm__bootstrap_pairs; each rank takes its row */
     int kind;         /* of the test's variants */
     double timeout;   /* where the test sets one */
     atomic_int *step; /* shared with processes */
@@ -40,20 +40,20 @@ static inline void job_open(struct job *job, struct plane *plane, int size)
     job->step = plane_shared(sizeof(*job->step));
     plane_open(plane);
     plane->given = size * (size - 1); /* all ends: its own row and the others' */
-    assert_int_equal(symm__meet_pairs(size, &job->pairs), SYMM_OK);
+    assert_int_equal(symm__bootstrap_pairs(size, &job->pairs), SYMM_OK);
 }
 
 static inline void job_start(struct job *job, struct plane *plane, plane_body body)
 {
     for (int r = 0; r < job->size; r++)
         plane_start(plane, body, r, job);
-    symm__meet_close(job->pairs,
-                     job->size * job->size); /* only the ranks hold them now */
+    symm__bootstrap_close(job->pairs,
+                          job->size * job->size); /* only the ranks hold them now */
 }
 
 static inline void job_close(struct job *job, struct plane *plane)
 {
-    symm__meet_close(job->pairs, job->size * job->size);
+    symm__bootstrap_close(job->pairs, job->size * job->size);
     free(job->pairs);
     munmap(job->step, sizeof(*job->step));
     plane_close(plane);
@@ -82,7 +82,7 @@ static inline void link_open(struct symm_link *link, struct job *job, int rank,
         job->pairs[(size_t)rank * n + j] = -1;
     }
     if (process) {
-        symm__meet_close(job->pairs, job->size * job->size);
+        symm__bootstrap_close(job->pairs, job->size * job->size);
         free(job->pairs);
     }
     symm__link_init(link, rank, job->size, row);

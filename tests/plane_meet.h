@@ -58,9 +58,9 @@ static inline void job_close(struct job *job)
     plane_close(&job->plane);
 }
 
-static inline struct symm_meeting meeting_of(const struct job *job, int rank)
+static inline struct symm_bootstrap_run meeting_of(const struct job *job, int rank)
 {
-    struct symm_meeting meeting = {
+    struct symm_bootstrap_run meeting = {
         .rank = rank,
         .size = job->size,
         .key = job->key,
@@ -105,27 +105,27 @@ static inline int peers_check(const int *fds, int rank, int size)
 }
 
 /* Meets, checks the sockets if all went well, and closes them. */
-static inline int meet_and_check(const struct symm_meeting *meeting,
+static inline int meet_and_check(const struct symm_bootstrap_run *meeting,
                                  struct plane_result *result)
 {
-    int fds[SYMM_MEET_MAX];
+    int fds[SYMM_BOOTSTRAP_MAX];
     int code = 0;
     double start = symm__now();
-    symm_status status = symm__meet_local(meeting, fds);
+    symm_status status = symm__bootstrap_local(meeting, fds);
     result->seconds = symm__now() - start;
     plane_note(result, status);
     if (status == SYMM_OK)
         code = peers_check(fds, meeting->rank, meeting->size);
     for (int r = 0; status != SYMM_OK && r < meeting->size; r++)
         PLANE_CHECK(fds[r] == -1);
-    symm__meet_close(fds, meeting->size);
+    symm__bootstrap_close(fds, meeting->size);
     return code;
 }
 
 static inline int body_meet(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_meeting meeting = meeting_of(job, rank);
+    struct symm_bootstrap_run meeting = meeting_of(job, rank);
     return meet_and_check(&meeting, result);
 }
 
@@ -152,9 +152,9 @@ static inline void meeting_dir(const struct job *job, char *path, size_t bytes)
 
 static inline void wait_for_socket(const struct job *job)
 {
-    struct symm_meet_place place;
+    struct symm_socket_path place;
     struct stat is;
-    assert_int_equal(symm__meet_place_find(&place, job->key), SYMM_OK);
+    assert_int_equal(symm__socket_path_find(&place, job->key), SYMM_OK);
     for (double until = symm__now() + HARNESS_AMPLE; stat(place.path, &is) != 0;) {
         assert_true(symm__now() < until);
         symm__sleep(0.0005);

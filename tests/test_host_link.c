@@ -3,7 +3,7 @@
  * test_host_link.c - exchanges among ranks: sizes, descriptors, steps that differ.
  *
  * The ranks are processes (threads where said) over socket pairs made by
- * symm__meet_pairs. After every test the descriptors of each rank are as before.
+ * symm__bootstrap_pairs. After every test the descriptors of each rank are as before.
  * Failures and deaths: test_host_link_fault.c.
  */
 #include "net/seqpacket.h"
@@ -313,8 +313,8 @@ static void test_arguments(void **state)
     static const int bad[][2] = {{0, 0}, {1, 2}, {0, 3}, {-1, 0}};
     int *pairs;
     (void)state;
-    assert_int_equal(symm__meet_pairs(0, &pairs), SYMM_ERR_INVALID);
-    assert_int_equal(symm__meet_pairs(65, &pairs), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_pairs(0, &pairs), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_pairs(65, &pairs), SYMM_ERR_INVALID);
     int *row = malloc(3 * sizeof(*row));
     assert_non_null(row);
     row[0] = row[1] = row[2] = -1;

@@ -3,7 +3,7 @@
  * test_host_link_fault.c - exchanges in which a member fails, dies, comes too late or
  * sends rubbish: all others end, and say whose fault it was.
  *
- * The ranks are processes over socket pairs made by symm__meet_pairs. After every test
+ * The ranks are processes over socket pairs made by symm__bootstrap_pairs. After every test
  * the descriptors of each rank are as before. The calls that an exchange makes are
  * defined here, so that the k-th of them can fail.
  */
@@ -349,10 +349,10 @@ static void test_faults(void **state)
         int *pairs = NULL;
         int before = plane_fds();
         fault_at = k;
-        symm_status status = symm__meet_pairs(4, &pairs);
+        symm_status status = symm__bootstrap_pairs(4, &pairs);
         fault_at = 0;
         if (status == SYMM_OK) {
-            symm__meet_close(pairs, 16);
+            symm__bootstrap_close(pairs, 16);
             free(pairs);
         }
         assert_true(k == 7 || status != SYMM_OK);
@@ -384,7 +384,7 @@ static void test_damage(void **state)
         struct symm_parcel parcels[2];
         int *pairs;
         int before = plane_fds();
-        assert_int_equal(symm__meet_pairs(2, &pairs), SYMM_OK);
+        assert_int_equal(symm__bootstrap_pairs(2, &pairs), SYMM_OK);
         int other = pairs[2];
         symm__link_init(&link, 0, 2, pairs); /* row 0 is the first of the table */
         garbage_send(other, kind);

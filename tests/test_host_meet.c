@@ -100,7 +100,7 @@ static bool missing_are_named(int kind, double timeout)
     job_open(&job, 6);
     for (int r = 0; r < 6; r++) {
         if (r != 5 && r != 2) {
-            /* 1: joiners are less patient than the hub; 2: the hub is the least. */
+            /* 1: joiners are less patient than the root; 2: the root is the least. */
             job.timeout =
                 (kind == 1) == (r == 0) && kind != 0 ? HARNESS_AMPLE : timeout;
             plane_start(&job.plane, body_meet, r, &job);
@@ -154,12 +154,12 @@ static void test_no_hub(void **state)
 
 static int connect_to_hub(const struct job *job)
 {
-    struct symm_meet_place place;
+    struct symm_socket_path place;
     int fd = -1;
-    if (symm__meet_place_find(&place, job->key) != SYMM_OK)
+    if (symm__socket_path_find(&place, job->key) != SYMM_OK)
         return -1;
     for (double until = symm__now() + HARNESS_AMPLE; fd < 0 && symm__now() < until;) {
-        if (symm__meet_place_connect(&place, &fd) != SYMM_OK)
+        if (symm__socket_path_connect(&place, &fd) != SYMM_OK)
             return -1;
         if (fd < 0)
             symm__sleep(0.0005);
@@ -171,10 +171,10 @@ enum { GREET_RANK, GREET_RANK_0, GREET_NEGATIVE, GREET_VERSION, GREET_KINDS };
 
 /* Says it and hears the answer. False: rank 0 has hung up, as it does on who says nothing for
  * a second. */
-static bool greet(struct job *job, const struct symm_meet_message *say,
-                  struct symm_meet_message *answer, size_t *bytes)
+static bool greet(struct job *job, const struct symm_bootstrap_message *say,
+                  struct symm_bootstrap_message *answer, size_t *bytes)
 {
-    struct symm_meet_message message = *say;
+    struct symm_bootstrap_message message = *say;
     struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
     int count, fd = connect_to_hub(job);
     bool done = fd >= 0 && symm__wire_send(fd, &part, 1, NULL, 0, 0) == SYMM_WIRE_OK &&
@@ -186,14 +186,15 @@ static bool greet(struct job *job, const struct symm_meet_message *say,
     return done;
 }
 
-/* Greetings that symm__meet_local would not send. */
+/* Greetings that symm__bootstrap_local would not send. */
 static int body_greet(int kind, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_meeting meeting = meeting_of(job, 1);
+    struct symm_bootstrap_run meeting = meeting_of(job, 1);
     static const int ranks[] = {3, 0, -5, 1};
-    struct symm_meet_message answer,
-        message = symm__meet_message(SYMM_MEET_HELLO, &meeting, ranks[kind], 99);
+    struct symm_bootstrap_message answer,
+        message =
+            symm__bootstrap_message(SYMM_BOOTSTRAP_HELLO, &meeting, ranks[kind], 99);
     size_t bytes = 0;
     message.has_secret = 1;
     memcpy(message.secret, good_secret, sizeof(good_secret));
@@ -201,8 +202,8 @@ static int body_greet(int kind, struct plane_result *result, void *arg)
         message.library++;
     for (int try = 0; !greet(job, &message, &answer, &bytes); try++)
         PLANE_CHECK(try < 10);
-    PLANE_CHECK(symm__meet_message_check(&answer, bytes));
-    PLANE_CHECK(answer.kind == SYMM_MEET_REFUSED && answer.nonce == 99);
+    PLANE_CHECK(symm__bootstrap_message_check(&answer, bytes));
+    PLANE_CHECK(answer.kind == SYMM_BOOTSTRAP_REFUSED && answer.nonce == 99);
     snprintf(result->error, sizeof(result->error), "%s", answer.text);
     result->status = SYMM_ERR_REFUSED;
     atomic_fetch_add(job->step, 1);
@@ -214,7 +215,7 @@ enum { WRONG_SECRET, NO_SECRET, WRONG_SIZE, DUPLICATE, WRONG_KINDS };
 static int body_wrong(int kind, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_meeting meeting = meeting_of(job, 1);
+    struct symm_bootstrap_run meeting = meeting_of(job, 1);
     if (kind == WRONG_SECRET)
         meeting.secret = wrong_secret;
     else if (kind == NO_SECRET)
@@ -397,10 +398,10 @@ static void test_same_key(void **state)
 static void directory_refused(struct job *job, const char *part)
 {
     for (int rank = 0; rank < 2; rank++) {
-        struct symm_meeting meeting = meeting_of(job, rank);
+        struct symm_bootstrap_run meeting = meeting_of(job, rank);
         int fds[2];
         int before = plane_fds();
-        assert_int_equal(symm__meet_local(&meeting, fds), SYMM_ERR_REFUSED);
+        assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_REFUSED);
         if (strstr(symm_last_error(), part) == NULL)
             fail_msg("\"%s\" is not in \"%s\"", part, symm_last_error());
         assert_int_equal(plane_fds(), before);
@@ -438,33 +439,33 @@ static void test_directory(void **state)
 static void test_runtime_dir(void **state)
 {
     struct job job;
-    struct symm_meet_place place;
+    struct symm_socket_path place;
     char long_name[200];
     (void)state;
     job_open(&job, 2);
-    struct symm_meeting meeting = meeting_of(&job, 0);
+    struct symm_bootstrap_run meeting = meeting_of(&job, 0);
     int fds[2];
     memset(long_name, 'x', sizeof(long_name));
     long_name[0] = '/';
     long_name[sizeof(long_name) - 1] = '\0';
     setenv("SYMM_RUNTIME_DIR", long_name, 1);
-    assert_int_equal(symm__meet_local(&meeting, fds), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "too many for the address of a socket"));
     setenv("SYMM_RUNTIME_DIR", "here", 1);
-    assert_int_equal(symm__meet_local(&meeting, fds), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_INVALID);
     setenv("SYMM_RUNTIME_DIR", "/nonexistent/folder", 1);
-    assert_int_equal(symm__meet_local(&meeting, fds), SYMM_ERR_SYSTEM);
+    assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_SYSTEM);
     assert_non_null(strstr(symm_last_error(), "/nonexistent/folder/symm-"));
 
     unsetenv("SYMM_RUNTIME_DIR");
     setenv("XDG_RUNTIME_DIR", job.dir, 1);
-    assert_int_equal(symm__meet_place_find(&place, "k"), SYMM_OK);
+    assert_int_equal(symm__socket_path_find(&place, "k"), SYMM_OK);
     assert_int_equal(strncmp(place.path, job.dir, strlen(job.dir)), 0);
     setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
-    assert_int_equal(symm__meet_place_find(&place, "k"), SYMM_OK);
+    assert_int_equal(symm__socket_path_find(&place, "k"), SYMM_OK);
     assert_int_equal(strncmp(place.path, "/tmp/symm-", 10), 0);
     setenv("XDG_RUNTIME_DIR", long_name, 1);
-    assert_int_equal(symm__meet_place_find(&place, "k"), SYMM_OK);
+    assert_int_equal(symm__socket_path_find(&place, "k"), SYMM_OK);
     assert_int_equal(strncmp(place.path, "/tmp/symm-", 10), 0);
     unsetenv("XDG_RUNTIME_DIR");
     job_close(&job);
@@ -476,9 +477,9 @@ static void test_arguments(void **state)
     int fds[2];
     (void)state;
     for (int i = 0; i < 5; i++) {
-        struct symm_meeting meeting = {
+        struct symm_bootstrap_run meeting = {
             .rank = bad[i][0], .size = bad[i][1], .key = "k", .timeout = 1};
-        assert_int_equal(symm__meet_local(&meeting, fds), SYMM_ERR_INVALID);
+        assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_INVALID);
     }
 }
 
@@ -526,14 +527,14 @@ static int body_bootstrap(int rank, struct plane_result *result, void *arg)
     struct gather_rank me = {.gather = gather, .rank = rank};
     symm_bootstrap bootstrap = {
         .size = sizeof(bootstrap), .allgather = allgather, .arg = &me};
-    struct symm_meeting meeting = meeting_of(gather->job, rank);
-    int fds[SYMM_MEET_MAX];
+    struct symm_bootstrap_run meeting = meeting_of(gather->job, rank);
+    int fds[SYMM_BOOTSTRAP_MAX];
     int code = 0;
-    symm_status status = symm__meet_bootstrap(&meeting, &bootstrap, fds);
+    symm_status status = symm__bootstrap_given(&meeting, &bootstrap, fds);
     plane_note(result, status);
     if (status == SYMM_OK) {
         code = peers_check(fds, rank, meeting.size);
-        symm__meet_close(fds, meeting.size);
+        symm__bootstrap_close(fds, meeting.size);
     }
     return code;
 }

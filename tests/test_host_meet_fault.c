@@ -77,17 +77,17 @@ static int entries(const char *path)
     return count;
 }
 
-static void kill_hub(struct job *job, const char *key, const char *dir)
+static void kill_root(struct job *job, const char *key, const char *dir)
 {
     job->key = key;
-    int hub = plane_start(&job->plane, body_meet, 0, job);
+    int root = plane_start(&job->plane, body_meet, 0, job);
     wait_for_socket(job);
     /* Until it has removed what others have left. */
     for (double until = symm__now() + HARNESS_AMPLE; entries(dir) > 1;) {
         assert_true(symm__now() < until);
         symm__sleep(0.001);
     }
-    assert_int_equal(kill(job->plane.pids[hub], SIGKILL), 0);
+    assert_int_equal(kill(job->plane.pids[root], SIGKILL), 0);
     assert_int_equal(plane_wait(&job->plane), 0);
 }
 
@@ -109,9 +109,9 @@ static void test_stale(void **state)
     (void)state;
     job_open(&job, 2);
     meeting_dir(&job, dir, sizeof(dir));
-    kill_hub(&job, "another job", dir);
+    kill_root(&job, "another job", dir);
     assert_int_equal(entries(dir), 1);
-    kill_hub(&job, "this job", dir);
+    kill_root(&job, "this job", dir);
     assert_int_equal(entries(dir), 1);
     leave_socket(dir, "t-0123456789abcdef");
     leave_socket(dir, "t-00000000000000aa");
@@ -146,7 +146,7 @@ static void test_killed(void **state)
                           kind == 0 ? "rank 0 has ended" : "rank 1 (process");
             assert_true(job.plane.results[r].seconds < HARNESS_SOON);
         }
-        job_close(&job); /* the survivors have removed the dead hub's socket, too */
+        job_close(&job); /* the survivors have removed the dead root's socket, too */
     }
 }
 
@@ -157,15 +157,15 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
     int victim = job->kind % 2;
-    struct symm_meeting meeting = meeting_of(job, rank);
-    int fds[SYMM_MEET_MAX];
+    struct symm_bootstrap_run meeting = meeting_of(job, rank);
+    int fds[SYMM_BOOTSTRAP_MAX];
     if (rank != victim)
         symm__sleep(0.001); /* its calls are the same in each run, then */
     fault_at = rank == victim ? job->kind / 2 : 0;
-    plane_note(result, symm__meet_local(&meeting, fds));
+    plane_note(result, symm__bootstrap_local(&meeting, fds));
     fault_at = 0;
     result->extra = fault_hit;
-    symm__meet_close(fds, meeting.size);
+    symm__bootstrap_close(fds, meeting.size);
     return 0;
 }
 
@@ -206,7 +206,7 @@ static bool killed_anywhere(double timeout)
     }
     printf("killed before %d and %d calls of rank 0 and rank 1; %d names stayed\n",
            runs[0], runs[1], stayed);
-    /* Those between bind and the final name: nobody but the next hub removes that. */
+    /* Those between bind and the final name: nobody but the next root removes that. */
     return runs[0] > 20 && runs[1] > 12 && stayed >= 2;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bootstrap.c - the ways to meet, and what hub and joiners share (protocol.h).
+ * bootstrap.c - the ways to meet, and what root and joiners share (protocol.h).
  *
  * Bootstrap and store agree on a random key of rank 0 (and, by the caller's allgather, a
  * secret); the entries that the
@@ -29,21 +29,22 @@
 
 /* ---- By key ---------------------------------------------------------------------- */
 
-static symm_status meet_check(const struct symm_meeting *meeting)
+static symm_status meet_check(const struct symm_bootstrap_run *meeting)
 {
-    if (meeting->size < 1 || meeting->size > SYMM_MEET_MAX)
+    if (meeting->size < 1 || meeting->size > SYMM_BOOTSTRAP_MAX)
         return symm__fail(SYMM_ERR_INVALID,
                           "a job of %d ranks: 1 to %d can meet on a host",
-                          meeting->size, SYMM_MEET_MAX);
+                          meeting->size, SYMM_BOOTSTRAP_MAX);
     if (meeting->rank < 0 || meeting->rank >= meeting->size)
         return symm__fail(SYMM_ERR_INVALID, "rank %d of a job of %d ranks",
                           meeting->rank, meeting->size);
     return SYMM_OK;
 }
 
-symm_status symm__meet_local(const struct symm_meeting *meeting, int *peer_fd)
+symm_status symm__bootstrap_local(const struct symm_bootstrap_run *meeting,
+                                  int *peer_fd)
 {
-    struct symm_meet_place place;
+    struct symm_socket_path place;
     double until = symm__now() + meeting->timeout;
     symm_status status = meet_check(meeting);
     if (status != SYMM_OK)
@@ -52,17 +53,17 @@ symm_status symm__meet_local(const struct symm_meeting *meeting, int *peer_fd)
         peer_fd[i] = -1;
     if (meeting->size == 1)
         return SYMM_OK;
-    status = symm__meet_place_find(&place, meeting->key);
+    status = symm__socket_path_find(&place, meeting->key);
     if (status != SYMM_OK)
         return status;
-    status = meeting->rank == 0 ? symm__meet_hub(meeting, &place, until, peer_fd)
-                                : symm__meet_join(meeting, &place, until, peer_fd);
+    status = meeting->rank == 0 ? symm__bootstrap_root(meeting, &place, until, peer_fd)
+                                : symm__bootstrap_join(meeting, &place, until, peer_fd);
     if (status != SYMM_OK)
-        symm__meet_close(peer_fd, meeting->size);
+        symm__bootstrap_close(peer_fd, meeting->size);
     return status;
 }
 
-void symm__meet_close(int *peer_fd, int size)
+void symm__bootstrap_close(int *peer_fd, int size)
 {
     symm__wire_close(peer_fd, size);
 }
@@ -86,7 +87,7 @@ static_assert(sizeof(struct meet_entry) == 112, "the entry's layout is fixed");
 
 /* The meeting by entries: by what they travel, and what that leads to. */
 struct gathering {
-    const struct symm_meeting *meeting;
+    const struct symm_bootstrap_run *meeting;
     const char *prefix, *what; /* of the key; for sentences */
     const char *store;         /* its address; NULL: the caller's allgather */
     double until;
@@ -108,11 +109,11 @@ static symm_status entry_key(struct meet_entry *entry, bool secret)
 
 static symm_status entry_make(struct gathering *gathering, struct meet_entry *entry)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
     symm_status status;
     *entry = (struct meet_entry){
-        .magic = SYMM_MEET_MAGIC,
-        .protocol = SYMM_MEET_PROTOCOL,
+        .magic = SYMM_BOOTSTRAP_MAGIC,
+        .protocol = SYMM_BOOTSTRAP_PROTOCOL,
         .rank = meeting->rank,
         .size = meeting->size,
     };
@@ -130,12 +131,13 @@ static symm_status entry_make(struct gathering *gathering, struct meet_entry *en
 /* Entry r must be what rank r of this very job has given. */
 static symm_status entries_check(const struct gathering *gathering)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
     const char *what = gathering->what;
     for (int r = 0; r < meeting->size; r++) {
         struct meet_entry *entry = &gathering->entries[r];
         char *name = entry->place.host.name;
-        if (entry->magic != SYMM_MEET_MAGIC || entry->protocol != SYMM_MEET_PROTOCOL)
+        if (entry->magic != SYMM_BOOTSTRAP_MAGIC ||
+            entry->protocol != SYMM_BOOTSTRAP_PROTOCOL)
             return symm__fail(
                 SYMM_ERR_JOB,
                 "%s returned at place %d not what rank %d has given: does "
@@ -166,7 +168,7 @@ static symm_status entries_check(const struct gathering *gathering)
 /* Ranks on my host, in order; *mine: my place among them. Returns how many. */
 static int entries_local(const struct gathering *gathering, int *ranks, int *mine)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
     uint64_t host = gathering->entries[meeting->rank].place.host.id;
     int count = 0;
     for (int r = 0; r < meeting->size; r++) {
@@ -183,12 +185,12 @@ static int entries_local(const struct gathering *gathering, int *ranks, int *min
 static symm_status entries_meet(const struct gathering *gathering,
                                 const uint8_t *secret, int *peer_fd)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
     const struct meet_entry *entry = &gathering->entries[meeting->rank];
     char key[96], sentence[SYMM_ERROR_BYTES];
     uint64_t high, low;
-    int ranks[SYMM_MEET_MAX], local_fd[SYMM_MEET_MAX], mine = 0;
-    struct symm_meeting fresh = *meeting;
+    int ranks[SYMM_BOOTSTRAP_MAX], local_fd[SYMM_BOOTSTRAP_MAX], mine = 0;
+    struct symm_bootstrap_run fresh = *meeting;
     fresh.size = entries_local(gathering, ranks, &mine);
     fresh.rank = mine;
     memcpy(&high, gathering->entries[0].key, sizeof(high));
@@ -199,7 +201,7 @@ static symm_status entries_meet(const struct gathering *gathering,
     fresh.key = key;
     fresh.secret = secret;
     fresh.timeout = gathering->until - symm__now();
-    symm_status status = symm__meet_local(&fresh, local_fd);
+    symm_status status = symm__bootstrap_local(&fresh, local_fd);
     if (status != SYMM_OK && fresh.size < meeting->size) {
         /* It counts the ranks of this host only. */
         (void)snprintf(sentence, sizeof(sentence),
@@ -224,8 +226,8 @@ static bool entries_far(const struct gathering *gathering)
 /* All entries are here: sockets on this host, connections to the others. */
 static symm_status entries_connect(const struct gathering *gathering, int *peer_fd)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
-    struct symm_host_place places[SYMM_MEET_MAX];
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
+    struct symm_host_place places[SYMM_BOOTSTRAP_MAX];
     uint8_t secret[SYMM_SECRET_BYTES];
     bool far = entries_far(gathering);
     memcpy(secret,
@@ -246,7 +248,7 @@ static symm_status entries_connect(const struct gathering *gathering, int *peer_
                                      gathering->listener, secret, gathering->until,
                                      peer_fd, meeting->tcp);
     if (status != SYMM_OK)
-        symm__meet_close(peer_fd, meeting->size);
+        symm__bootstrap_close(peer_fd, meeting->size);
     for (int r = 0; status != SYMM_OK && meeting->tcp != NULL && r < meeting->size;
          r++) {
         symm__tcp_destroy(meeting->tcp[r]);
@@ -271,7 +273,7 @@ static symm_status gather_bootstrap(const struct gathering *gathering,
 static symm_status gather_store(const struct gathering *gathering,
                                 const struct meet_entry *mine)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
     const struct symm_store_exchange exchange = {
         .address = gathering->store,
         .secret = meeting->secret,
@@ -289,7 +291,7 @@ static symm_status gather_store(const struct gathering *gathering,
 static symm_status gather(struct gathering *gathering, const symm_bootstrap *bootstrap,
                           int *peer_fd)
 {
-    const struct symm_meeting *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *meeting = gathering->meeting;
     struct meet_entry mine;
     char sentence[SYMM_ERROR_BYTES] = "";
     gathering->until = symm__now() + meeting->timeout;
@@ -316,8 +318,8 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
     return status;
 }
 
-symm_status symm__meet_bootstrap(const struct symm_meeting *meeting,
-                                 const symm_bootstrap *bootstrap, int *peer_fd)
+symm_status symm__bootstrap_given(const struct symm_bootstrap_run *meeting,
+                                  const symm_bootstrap *bootstrap, int *peer_fd)
 {
     struct gathering gathering = {
         .meeting = meeting, .prefix = "bootstrap", .what = "the caller's allgather"};
@@ -327,12 +329,12 @@ symm_status symm__meet_bootstrap(const struct symm_meeting *meeting,
     if (bootstrap->allgather == NULL)
         return symm__fail(SYMM_ERR_INVALID, "symm_bootstrap has no allgather function");
     if (meeting->size == 1)
-        return symm__meet_local(meeting, peer_fd);
+        return symm__bootstrap_local(meeting, peer_fd);
     return gather(&gathering, bootstrap, peer_fd);
 }
 
-symm_status symm__meet_store(const struct symm_meeting *meeting, const char *address,
-                             int *peer_fd)
+symm_status symm__bootstrap_store(const struct symm_bootstrap_run *meeting,
+                                  const char *address, int *peer_fd)
 {
     struct gathering gathering = {.meeting = meeting,
                                   .prefix = "store",
@@ -347,17 +349,17 @@ symm_status symm__meet_store(const struct symm_meeting *meeting, const char *add
                           "SYMM_SECRET, or start the ranks by symmrun",
                           address);
     if (meeting->size == 1)
-        return symm__meet_local(meeting, peer_fd);
+        return symm__bootstrap_local(meeting, peer_fd);
     return gather(&gathering, NULL, peer_fd);
 }
 
 /* ---- As threads ------------------------------------------------------------------ */
 
-symm_status symm__meet_pairs(int size, int **fds)
+symm_status symm__bootstrap_pairs(int size, int **fds)
 {
-    if (size < 1 || size > SYMM_MEET_MAX)
+    if (size < 1 || size > SYMM_BOOTSTRAP_MAX)
         return symm__fail(SYMM_ERR_INVALID, "a group of %d ranks: 1 to %d are possible",
-                          size, SYMM_MEET_MAX);
+                          size, SYMM_BOOTSTRAP_MAX);
     size_t n = (size_t)size;
     int *made = malloc(n * n * sizeof(*made));
     if (made == NULL)
@@ -371,7 +373,7 @@ symm_status symm__meet_pairs(int size, int **fds)
             if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                            pair) != 0) {
                 int error = errno;
-                symm__meet_close(made, size * size);
+                symm__bootstrap_close(made, size * size);
                 free(made);
                 return symm__fail_errno(
                     SYMM_ERR_SYSTEM, error,

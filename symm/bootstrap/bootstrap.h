@@ -27,20 +27,20 @@
  * peer_fd[size]: gets one socket a peer, -1 for the own rank; returns new.
  * SYMM_ERR_TIMEOUT names the missing ranks, SYMM_ERR_REFUSED who was refused and why.
  */
-symm_status symm__meet_local(const struct symm_meeting *meeting,
-                             int *peer_fd) SYMM_MUST_CHECK;
+symm_status symm__bootstrap_local(const struct symm_bootstrap_run *meeting,
+                                  int *peer_fd) SYMM_MUST_CHECK;
 /* The caller's allgather carries a random key and a secret made by rank 0, then as above. */
-symm_status symm__meet_bootstrap(const struct symm_meeting *meeting,
-                                 const symm_bootstrap *bootstrap,
-                                 int *peer_fd) SYMM_MUST_CHECK;
+symm_status symm__bootstrap_given(const struct symm_bootstrap_run *meeting,
+                                  const symm_bootstrap *bootstrap,
+                                  int *peer_fd) SYMM_MUST_CHECK;
 /* The same by symmrun's store at `address` (host:port); meeting->secret is required. */
-symm_status symm__meet_store(const struct symm_meeting *meeting, const char *address,
-                             int *peer_fd) SYMM_MUST_CHECK;
+symm_status symm__bootstrap_store(const struct symm_bootstrap_run *meeting,
+                                  const char *address, int *peer_fd) SYMM_MUST_CHECK;
 /*
  * Ranks that are threads: all sockets at once. fds[i * size + j] is rank i's socket to j, -1
  * for i == j; returns new (malloc).
  */
-symm_status symm__meet_pairs(int size, int **fds) SYMM_MUST_CHECK;
-void symm__meet_close(int *peer_fd, int size); /* closes all and sets them to -1 */
+symm_status symm__bootstrap_pairs(int size, int **fds) SYMM_MUST_CHECK;
+void symm__bootstrap_close(int *peer_fd, int size); /* closes all and sets them to -1 */
 
 #endif

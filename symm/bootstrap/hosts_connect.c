@@ -105,15 +105,15 @@ struct hosts {
     struct symm_tcp **tcp;
     int missing; /* ranks of other hosts without a connection */
     int refused;
-    char why[SYMM_MEET_MAX][96];  /* the last try to reach that rank failed */
-    bool stranger[SYMM_MEET_MAX]; /* what answered there did not know the key */
-    uint8_t nonce[SYMM_MEET_MAX][NONCES_KEPT][NONCE_BYTES];
-    unsigned nonces[SYMM_MEET_MAX]; /* ever */
-    struct making outbound[SYMM_MEET_MAX];
+    char why[SYMM_BOOTSTRAP_MAX][96];  /* the last try to reach that rank failed */
+    bool stranger[SYMM_BOOTSTRAP_MAX]; /* what answered there did not know the key */
+    uint8_t nonce[SYMM_BOOTSTRAP_MAX][NONCES_KEPT][NONCE_BYTES];
+    unsigned nonces[SYMM_BOOTSTRAP_MAX]; /* ever */
+    struct making outbound[SYMM_BOOTSTRAP_MAX];
     int outbound_count;
     struct making inbound[INBOUND_MAX]; /* oldest first */
     int inbound_count;
-    struct pollfd polls[1 + SYMM_MEET_MAX + INBOUND_MAX];
+    struct pollfd polls[1 + SYMM_BOOTSTRAP_MAX + INBOUND_MAX];
 };
 
 static bool is_far(const struct hosts *hosts, int rank)
@@ -522,7 +522,7 @@ static symm_status not_reached(const struct hosts *hosts, int rank)
 
 static symm_status missing(const struct hosts *hosts)
 {
-    int ranks[SYMM_MEET_MAX], count = 0;
+    int ranks[SYMM_BOOTSTRAP_MAX], count = 0;
     char names[300], refused[80] = "";
 
     for (int r = 0; r < hosts->size; r++) {

@@ -2,7 +2,7 @@
 /*
  * join.c - the side of ranks 1 and up of a meeting by key.
  *
- * Tries to connect until rank 0 is there, says who it is, then does as the hub says.
+ * Tries to connect until rank 0 is there, says who it is, then does as the root says.
  * Every way out has a sentence: nobody opened the meeting, we were refused and why, who
  * is missing, who failed. Refuses sockets that are not what was announced.
  */
@@ -26,8 +26,8 @@
     0.5 /* for rank 0 to say who is missing, after the deadline */
 
 struct join {
-    const struct symm_meeting *meeting;
-    const struct symm_meet_place *place;
+    const struct symm_bootstrap_run *meeting;
+    const struct symm_socket_path *place;
     double start, until;
     uint64_t nonce;
     int fd;       /* connection to rank 0; -1: none */
@@ -38,20 +38,20 @@ struct join {
     int *peer_fd; /* by rank: theirs; [0] is set at the end; the caller's */
 };
 
-static symm_status join_say(struct join *join, struct symm_meet_message *message)
+static symm_status join_say(struct join *join, struct symm_bootstrap_message *message)
 {
     struct iovec part = symm__wire_part(message, sizeof(*message));
     enum symm_wire wire = symm__wire_send(join->fd, &part, 1, NULL, 0, join->until);
     if (wire == SYMM_WIRE_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d sending to rank 0",
                                 join->meeting->rank);
-    return SYMM_OK; /* a hang-up is found by receiving, with what the hub said before */
+    return SYMM_OK; /* a hang-up is found by receiving, with what the root said before */
 }
 
 static symm_status join_greet(struct join *join)
 {
-    struct symm_meet_message hello = symm__meet_message(
-        SYMM_MEET_HELLO, join->meeting, join->meeting->rank, join->nonce);
+    struct symm_bootstrap_message hello = symm__bootstrap_message(
+        SYMM_BOOTSTRAP_HELLO, join->meeting, join->meeting->rank, join->nonce);
     hello.pid = (int32_t)getpid();
     if (join->meeting->secret != NULL) {
         hello.has_secret = 1;
@@ -75,13 +75,13 @@ static symm_status join_connect(struct join *join)
 {
     double pause = JOIN_PAUSE_FIRST;
     for (;;) {
-        symm_status status = symm__meet_place_connect(join->place, &join->fd);
+        symm_status status = symm__socket_path_connect(join->place, &join->fd);
         if (status != SYMM_OK)
             return status;
         if (join->fd >= 0)
             return join_greet(join);
         if (symm__now() + pause >= join->until) {
-            symm__meet_place_tidy(join->place);
+            symm__socket_path_tidy(join->place);
             return join_unopened(join);
         }
         symm__sleep(pause);
@@ -89,7 +89,7 @@ static symm_status join_connect(struct join *join)
     }
 }
 
-/* Is it what the hub says it is: a connected local packet socket? */
+/* Is it what the root says it is: a connected local packet socket? */
 static bool join_is_socket(int fd)
 {
     int type = 0, domain = 0;
@@ -102,8 +102,9 @@ static bool join_is_socket(int fd)
 }
 
 /* Takes fds[count] if all is right, leaving -1 in their places; else nothing. */
-static symm_status join_take(struct join *join, const struct symm_meet_message *message,
-                             int *fds, int count)
+static symm_status join_take(struct join *join,
+                             const struct symm_bootstrap_message *message, int *fds,
+                             int count)
 {
     int size = join->meeting->size;
     int first = message->first;
@@ -124,11 +125,11 @@ static symm_status join_take(struct join *join, const struct symm_meet_message *
     return SYMM_OK;
 }
 
-/* All sockets are here, or we have failed: either way the hub must know. */
+/* All sockets are here, or we have failed: either way the root must know. */
 static symm_status join_done(struct join *join, symm_status status)
 {
-    struct symm_meet_message done = symm__meet_message(
-        SYMM_MEET_DONE, join->meeting, join->meeting->rank, join->nonce);
+    struct symm_bootstrap_message done = symm__bootstrap_message(
+        SYMM_BOOTSTRAP_DONE, join->meeting, join->meeting->rank, join->nonce);
     done.status = status;
     if (status == SYMM_OK)
         return join_say(join, &done);
@@ -138,25 +139,26 @@ static symm_status join_done(struct join *join, symm_status status)
     return status;
 }
 
-static symm_status join_obey(struct join *join, const struct symm_meet_message *message,
-                             int *fds, int count)
+static symm_status join_obey(struct join *join,
+                             const struct symm_bootstrap_message *message, int *fds,
+                             int count)
 {
     symm_status status = SYMM_OK;
     switch (message->kind) {
-    case SYMM_MEET_WELCOME:
+    case SYMM_BOOTSTRAP_WELCOME:
         join->welcome = true;
         return SYMM_OK;
-    case SYMM_MEET_REFUSED:
+    case SYMM_BOOTSTRAP_REFUSED:
         return symm__fail(SYMM_ERR_REFUSED, "rank 0 refused rank %d at %s: %s",
                           join->meeting->rank, join->place->path, message->text);
-    case SYMM_MEET_ABORT: /* rank 0 has logged it */
+    case SYMM_BOOTSTRAP_ABORT: /* rank 0 has logged it */
         return symm__fail_quiet(symm__peer_status(message->status), message->text);
-    case SYMM_MEET_PEERS:
+    case SYMM_BOOTSTRAP_PEERS:
         status = join_take(join, message, fds, count);
         if (status != SYMM_OK || join->have == join->meeting->size - 2)
             status = join_done(join, status);
         return status;
-    case SYMM_MEET_GO:
+    case SYMM_BOOTSTRAP_GO:
         join->over = join->have == join->meeting->size - 2;
         if (join->over)
             return SYMM_OK;
@@ -179,8 +181,8 @@ static symm_status join_give_up(struct join *join)
             "rank 0 has opened the job's meeting at %s but does not answer "
             "rank %d, after %.3g s: is it stopped?",
             join->place->path, join->meeting->rank, symm__now() - join->start);
-    struct symm_meet_message message = symm__meet_message(
-        SYMM_MEET_GIVE_UP, join->meeting, join->meeting->rank, join->nonce);
+    struct symm_bootstrap_message message = symm__bootstrap_message(
+        SYMM_BOOTSTRAP_GIVE_UP, join->meeting, join->meeting->rank, join->nonce);
     join->gave_up = true;
     join->until = symm__now() + JOIN_ANSWER_SECONDS;
     return join_say(join, &message);
@@ -195,7 +197,7 @@ static symm_status join_hung_up(struct join *join)
         symm__sleep(JOIN_PAUSE_FIRST);
         return join_connect(join);
     }
-    symm__meet_place_tidy(join->place);
+    symm__socket_path_tidy(join->place);
     return symm__fail(
         SYMM_ERR_PEER_DEAD,
         "rank 0 has ended or hung up during the job's meeting (rank %d waited "
@@ -205,7 +207,7 @@ static symm_status join_hung_up(struct join *join)
 
 static symm_status join_hear(struct join *join)
 {
-    struct symm_meet_message message;
+    struct symm_bootstrap_message message;
     struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
     int fds[SYMM_WIRE_MAX_FDS];
     int count;
@@ -225,9 +227,10 @@ static symm_status join_hear(struct join *join)
     if (wire == SYMM_WIRE_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d receiving from rank 0",
                                 join->meeting->rank);
-    bool sane = wire == SYMM_WIRE_OK && symm__meet_message_check(&message, bytes) &&
+    bool sane = wire == SYMM_WIRE_OK &&
+                symm__bootstrap_message_check(&message, bytes) &&
                 message.nonce == join->nonce && message.rank == join->meeting->rank &&
-                (count == 0 || message.kind == SYMM_MEET_PEERS);
+                (count == 0 || message.kind == SYMM_BOOTSTRAP_PEERS);
     symm_status status =
         sane ? join_obey(join, &message, fds, count)
              : symm__fail(SYMM_ERR_DAMAGED,
@@ -238,9 +241,9 @@ static symm_status join_hear(struct join *join)
     return status;
 }
 
-symm_status symm__meet_join(const struct symm_meeting *meeting,
-                            const struct symm_meet_place *place, double until,
-                            int *peer_fd)
+symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
+                                 const struct symm_socket_path *place, double until,
+                                 int *peer_fd)
 {
     struct join join = {
         .meeting = meeting,
@@ -263,7 +266,7 @@ symm_status symm__meet_join(const struct symm_meeting *meeting,
     }
     if (status != SYMM_OK) {
         symm__wire_close(&join.fd, 1);
-        return status; /* symm__meet_local closes what peer_fd holds */
+        return status; /* symm__bootstrap_local closes what peer_fd holds */
     }
     peer_fd[0] = join.fd;
     return SYMM_OK;

@@ -9,9 +9,9 @@
 
 struct symm_tcp;
 
-#define SYMM_MEET_MAX 64 /* ranks of one meeting */
+#define SYMM_BOOTSTRAP_MAX 64 /* ranks of one meeting */
 
-struct symm_meeting {
+struct symm_bootstrap_run {
     int rank, size;        /* size >= 1 */
     const char *key;       /* the job's key: borrows */
     const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */

@@ -7,15 +7,16 @@
 #include "util/status.h"
 #include "util/text.h"
 
-struct symm_meet_message symm__meet_message(enum symm_meet_kind kind,
-                                            const struct symm_meeting *meeting,
-                                            int rank, uint64_t nonce)
+struct symm_bootstrap_message
+symm__bootstrap_message(enum symm_bootstrap_kind kind,
+                        const struct symm_bootstrap_run *meeting, int rank,
+                        uint64_t nonce)
 {
-    struct symm_meet_message message = {
-        .magic = SYMM_MEET_MAGIC,
-        .protocol = SYMM_MEET_PROTOCOL,
+    struct symm_bootstrap_message message = {
+        .magic = SYMM_BOOTSTRAP_MAGIC,
+        .protocol = SYMM_BOOTSTRAP_PROTOCOL,
         .kind = (uint16_t)kind,
-        .library = SYMM_MEET_LIBRARY,
+        .library = SYMM_BOOTSTRAP_LIBRARY,
         .rank = rank,
         .size = meeting->size,
         .nonce = nonce,
@@ -23,10 +24,11 @@ struct symm_meet_message symm__meet_message(enum symm_meet_kind kind,
     return message;
 }
 
-bool symm__meet_message_check(struct symm_meet_message *message, size_t bytes)
+bool symm__bootstrap_message_check(struct symm_bootstrap_message *message, size_t bytes)
 {
-    if (bytes != sizeof(*message) || message->magic != SYMM_MEET_MAGIC)
+    if (bytes != sizeof(*message) || message->magic != SYMM_BOOTSTRAP_MAGIC)
         return false;
     (void)symm__printable(message->text, sizeof(message->text));
-    return message->kind >= SYMM_MEET_HELLO && message->kind <= SYMM_MEET_ABORT;
+    return message->kind >= SYMM_BOOTSTRAP_HELLO &&
+           message->kind <= SYMM_BOOTSTRAP_ABORT;
 }

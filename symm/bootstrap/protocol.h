@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * protocol.h - what rank 0 (the hub) and the other ranks (joiners) say to each other.
+ * protocol.h - what rank 0 (the root) and the other ranks (joiners) say to each other.
  *
  * A packet holds one message of fixed size. A joiner says HELLO, and gets WELCOME or
- * REFUSED (with a reason). When all have come the hub sends PEERS: sockets to the other
+ * REFUSED (with a reason). When all have come the root sends PEERS: sockets to the other
  * joiners, in one or more packets. A joiner that has all of them, or has failed, says
- * DONE; when all are done the hub says GO, and the connection is from then on the
- * pair's. Whatever fails, the hub says ABORT with the sentence for everybody. A joiner
- * whose deadline passes says GIVE_UP, so that the hub can tell everybody who is
+ * DONE; when all are done the root says GO, and the connection is from then on the
+ * pair's. Whatever fails, the root says ABORT with the sentence for everybody. A joiner
+ * whose deadline passes says GIVE_UP, so that the root can tell everybody who is
  * missing.
  *
  * A joiner's random nonce is part of all messages from and to it.
@@ -19,24 +19,24 @@
 
 #include "bootstrap/meeting.h"
 
-#define SYMM_MEET_MAGIC    0x4d4d5953u /* "SYMM" */
-#define SYMM_MEET_PROTOCOL 1u
-#define SYMM_MEET_LIBRARY                                                              \
+#define SYMM_BOOTSTRAP_MAGIC    0x4d4d5953u /* "SYMM" */
+#define SYMM_BOOTSTRAP_PROTOCOL 1u
+#define SYMM_BOOTSTRAP_LIBRARY                                                         \
     ((uint32_t)SYMM_VERSION_MAJOR << 16 | (uint32_t)SYMM_VERSION_MINOR << 8 |          \
      (uint32_t)SYMM_VERSION_PATCH)
 
-enum symm_meet_kind {
-    SYMM_MEET_HELLO = 1,
-    SYMM_MEET_WELCOME,
-    SYMM_MEET_REFUSED,
-    SYMM_MEET_PEERS,
-    SYMM_MEET_DONE,
-    SYMM_MEET_GO,
-    SYMM_MEET_GIVE_UP,
-    SYMM_MEET_ABORT
+enum symm_bootstrap_kind {
+    SYMM_BOOTSTRAP_HELLO = 1,
+    SYMM_BOOTSTRAP_WELCOME,
+    SYMM_BOOTSTRAP_REFUSED,
+    SYMM_BOOTSTRAP_PEERS,
+    SYMM_BOOTSTRAP_DONE,
+    SYMM_BOOTSTRAP_GO,
+    SYMM_BOOTSTRAP_GIVE_UP,
+    SYMM_BOOTSTRAP_ABORT
 };
 
-struct symm_meet_message {
+struct symm_bootstrap_message {
     uint32_t magic;
     uint16_t protocol;
     uint16_t kind;
@@ -52,22 +52,25 @@ struct symm_meet_message {
     uint8_t secret[SYMM_SECRET_BYTES];
     char text[448]; /* DONE, ABORT, REFUSED: a sentence */
 };
-static_assert(sizeof(struct symm_meet_message) == 512, "the packet's layout is fixed");
+static_assert(sizeof(struct symm_bootstrap_message) == 512,
+              "the packet's layout is fixed");
 
 /* A message with the fields that all have; the rest is zero. */
-struct symm_meet_message symm__meet_message(enum symm_meet_kind kind,
-                                            const struct symm_meeting *meeting,
-                                            int rank, uint64_t nonce);
+struct symm_bootstrap_message
+symm__bootstrap_message(enum symm_bootstrap_kind kind,
+                        const struct symm_bootstrap_run *meeting, int rank,
+                        uint64_t nonce);
 /* Is this a message of this protocol? Ends its text. */
-bool symm__meet_message_check(struct symm_meet_message *message, size_t bytes);
+bool symm__bootstrap_message_check(struct symm_bootstrap_message *message,
+                                   size_t bytes);
 
-/* The two sides of symm__meet_local; size >= 2. `until` is a point in time. */
-struct symm_meet_place;
-symm_status symm__meet_hub(const struct symm_meeting *meeting,
-                           const struct symm_meet_place *place, double until,
-                           int *peer_fd) SYMM_MUST_CHECK;
-symm_status symm__meet_join(const struct symm_meeting *meeting,
-                            const struct symm_meet_place *place, double until,
-                            int *peer_fd) SYMM_MUST_CHECK;
+/* The two sides of symm__bootstrap_local; size >= 2. `until` is a point in time. */
+struct symm_socket_path;
+symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
+                                 const struct symm_socket_path *place, double until,
+                                 int *peer_fd) SYMM_MUST_CHECK;
+symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
+                                 const struct symm_socket_path *place, double until,
+                                 int *peer_fd) SYMM_MUST_CHECK;
 
 #endif

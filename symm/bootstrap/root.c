@@ -24,27 +24,27 @@
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define HUB_PENDING_MAX     64   /* connections that have not said HELLO yet */
-#define HUB_PENDING_SECONDS 1.0  /* for one to say it */
-#define HUB_PENDING_KEEP    0.01 /* before it may have to make room for a newer one */
-#define HUB_LOGGED_MAX      16   /* refusals that are logged one by one */
-#define HUB_PARTING_SECONDS 0.05 /* for last words */
-#define HUB_ANSWER_SECONDS  0.5  /* for the last steps, once all have come */
+#define ROOT_PENDING_MAX     64   /* connections that have not said HELLO yet */
+#define ROOT_PENDING_SECONDS 1.0  /* for one to say it */
+#define ROOT_PENDING_KEEP    0.01 /* before it may have to make room for a newer one */
+#define ROOT_LOGGED_MAX      16   /* refusals that are logged one by one */
+#define ROOT_PARTING_SECONDS 0.05 /* for last words */
+#define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have come */
 
-struct hub_pending {
+struct root_pending {
     int fd;
     double since;
 };
 
-struct hub {
-    const struct symm_meeting *meeting;
+struct root {
+    const struct symm_bootstrap_run *meeting;
     double start, until;
     int listener;
-    int *peer_fd;                  /* by rank; -1: not joined; the caller's */
-    uint64_t nonce[SYMM_MEET_MAX]; /* by rank, of those who have joined */
-    int pid[SYMM_MEET_MAX];
-    int joined;                                  /* without rank 0 */
-    struct hub_pending pending[HUB_PENDING_MAX]; /* oldest first */
+    int *peer_fd;                       /* by rank; -1: not joined; the caller's */
+    uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
+    int pid[SYMM_BOOTSTRAP_MAX];
+    int joined;                                    /* without rank 0 */
+    struct root_pending pending[ROOT_PENDING_MAX]; /* oldest first */
     int pending_count;
     int refusals;
     char refused[128]; /* why the last one was; "" while there is none */
@@ -52,36 +52,36 @@ struct hub {
 
 /* ---- Saying ---------------------------------------------------------------------- */
 
-static enum symm_wire hub_send(int fd, const struct symm_meet_message *message,
-                               const int *fds, int fds_count, double until)
+static enum symm_wire root_send(int fd, const struct symm_bootstrap_message *message,
+                                const int *fds, int fds_count, double until)
 {
     struct iovec part = symm__wire_part(message, sizeof(*message));
     return symm__wire_send(fd, &part, 1, fds, fds_count, until);
 }
 
 /* Tells all who have come why the meeting has failed: this thread's last error. */
-static symm_status hub_abort(struct hub *hub, symm_status status)
+static symm_status root_abort(struct root *root, symm_status status)
 {
-    double until = symm__now() + HUB_PARTING_SECONDS;
-    for (int r = 1; r < hub->meeting->size; r++) {
-        if (hub->peer_fd[r] < 0)
+    double until = symm__now() + ROOT_PARTING_SECONDS;
+    for (int r = 1; r < root->meeting->size; r++) {
+        if (root->peer_fd[r] < 0)
             continue;
-        struct symm_meet_message message =
-            symm__meet_message(SYMM_MEET_ABORT, hub->meeting, r, hub->nonce[r]);
+        struct symm_bootstrap_message message = symm__bootstrap_message(
+            SYMM_BOOTSTRAP_ABORT, root->meeting, r, root->nonce[r]);
         message.status = status;
         (void)snprintf(message.text, sizeof(message.text), "%s", symm_last_error());
-        (void)hub_send(hub->peer_fd[r], &message, NULL, 0, until);
+        (void)root_send(root->peer_fd[r], &message, NULL, 0, until);
     }
     return status;
 }
 
-static symm_status hub_missing(struct hub *hub, int impatient)
+static symm_status root_missing(struct root *root, int impatient)
 {
-    int missing[SYMM_MEET_MAX] = {0};
+    int missing[SYMM_BOOTSTRAP_MAX] = {0};
     int count = 0;
     char names[300], who[64] = "";
-    for (int r = 1; r < hub->meeting->size; r++) {
-        if (hub->peer_fd[r] < 0)
+    for (int r = 1; r < root->meeting->size; r++) {
+        if (root->peer_fd[r] < 0)
             missing[count++] = r;
     }
     symm__ranks_text(missing, count, names, sizeof(names));
@@ -91,43 +91,43 @@ static symm_status hub_missing(struct hub *hub, int impatient)
         SYMM_ERR_TIMEOUT,
         "%s %s not joined after %.3g s%s: not started, on another host, or "
         "with another job id?%s%s",
-        names, count == 1 ? "has" : "have", symm__now() - hub->start, who,
-        hub->refusals > 0 ? " rank 0 has refused a connection: " : "", hub->refused);
+        names, count == 1 ? "has" : "have", symm__now() - root->start, who,
+        root->refusals > 0 ? " rank 0 has refused a connection: " : "", root->refused);
 }
 
 /* ---- Connections that have not said who they are --------------------------------- */
 
-static void pending_drop(struct hub *hub, int index)
+static void pending_drop(struct root *root, int index)
 {
-    int fd = hub->pending[index].fd;
+    int fd = root->pending[index].fd;
     if (fd >= 0)
         (void)close(fd);
-    hub->pending_count--;
-    memmove(&hub->pending[index], &hub->pending[index + 1],
-            (size_t)(hub->pending_count - index) * sizeof(hub->pending[0]));
+    root->pending_count--;
+    memmove(&root->pending[index], &root->pending[index + 1],
+            (size_t)(root->pending_count - index) * sizeof(root->pending[0]));
 }
 
 /* Answers with the reason, which the detector has put together; logs; the caller
  * closes. */
-static void hub_refuse(struct hub *hub, int fd, const struct symm_meet_message *hello,
-                       const char *reason)
+static void root_refuse(struct root *root, int fd,
+                        const struct symm_bootstrap_message *hello, const char *reason)
 {
-    struct symm_meet_message message =
-        symm__meet_message(SYMM_MEET_REFUSED, hub->meeting, hello->rank, hello->nonce);
+    struct symm_bootstrap_message message = symm__bootstrap_message(
+        SYMM_BOOTSTRAP_REFUSED, root->meeting, hello->rank, hello->nonce);
     message.status = SYMM_ERR_REFUSED;
     (void)snprintf(message.text, sizeof(message.text), "%s", reason);
-    (void)hub_send(fd, &message, NULL, 0, 0);
-    hub->refusals++;
-    (void)snprintf(hub->refused, sizeof(hub->refused), "%.127s", reason);
-    if (hub->refusals <= HUB_LOGGED_MAX)
+    (void)root_send(fd, &message, NULL, 0, 0);
+    root->refusals++;
+    (void)snprintf(root->refused, sizeof(root->refused), "%.127s", reason);
+    if (root->refusals <= ROOT_LOGGED_MAX)
         symm__log(
             SYMM_LOG_WARN, "refused a connection to the job's meeting: %s%s", reason,
-            hub->refusals == HUB_LOGGED_MAX ? " (more of them are not logged)" : "");
+            root->refusals == ROOT_LOGGED_MAX ? " (more of them are not logged)" : "");
 }
 
 /* Takes as long whatever the difference is. */
-static bool hub_same_secret(const struct symm_meeting *meeting,
-                            const struct symm_meet_message *hello)
+static bool root_same_secret(const struct symm_bootstrap_run *meeting,
+                             const struct symm_bootstrap_message *hello)
 {
     static const uint8_t none[SYMM_SECRET_BYTES];
     const uint8_t *secret = meeting->secret != NULL ? meeting->secret : none;
@@ -138,22 +138,23 @@ static bool hub_same_secret(const struct symm_meeting *meeting,
 }
 
 /* Is this HELLO one of the ranks we wait for? If not, `reason` says why. */
-static bool hub_judge(const struct hub *hub, int fd, bool whole,
-                      const struct symm_meet_message *hello, char *reason, size_t bytes)
+static bool root_judge(const struct root *root, int fd, bool whole,
+                       const struct symm_bootstrap_message *hello, char *reason,
+                       size_t bytes)
 {
-    const struct symm_meeting *meeting = hub->meeting;
+    const struct symm_bootstrap_run *meeting = root->meeting;
     unsigned uid;
-    if (!symm__meet_same_user(fd, &uid))
+    if (!symm__bootstrap_same_user(fd, &uid))
         (void)snprintf(reason, bytes, "it comes from user %u", uid);
-    else if (!whole || hello->kind != SYMM_MEET_HELLO)
+    else if (!whole || hello->kind != SYMM_BOOTSTRAP_HELLO)
         (void)snprintf(reason, bytes, "it did not begin with a greeting of libsymm");
-    else if (!hub_same_secret(meeting, hello))
+    else if (!root_same_secret(meeting, hello))
         (void)snprintf(
             reason, bytes,
             "rank %d of process %d does not know the job's secret (SYMM_SECRET)",
             hello->rank, hello->pid);
-    else if (hello->protocol != SYMM_MEET_PROTOCOL ||
-             hello->library != SYMM_MEET_LIBRARY)
+    else if (hello->protocol != SYMM_BOOTSTRAP_PROTOCOL ||
+             hello->library != SYMM_BOOTSTRAP_LIBRARY)
         (void)snprintf(
             reason, bytes,
             "rank %d runs libsymm %u.%u.%u, rank 0 runs " SYMM_VERSION_STRING,
@@ -167,21 +168,21 @@ static bool hub_judge(const struct hub *hub, int fd, bool whole,
         (void)snprintf(reason, bytes, "process %d calls itself rank %d of %d%s",
                        hello->pid, hello->rank, meeting->size,
                        hello->rank == 0 ? ", but rank 0 has opened this meeting" : "");
-    else if (hub->peer_fd[hello->rank] >= 0)
+    else if (root->peer_fd[hello->rank] >= 0)
         (void)snprintf(
             reason, bytes,
             "rank %d has joined already, as process %d: process %d comes second",
-            hello->rank, hub->pid[hello->rank], hello->pid);
+            hello->rank, root->pid[hello->rank], hello->pid);
     else
         return true;
     return false;
 }
 
 /* Something has come from pending[index], or its end. True: the entry is gone. */
-static bool hub_hear_pending(struct hub *hub, int index)
+static bool root_hear_pending(struct root *root, int index)
 {
-    int fd = hub->pending[index].fd, fds_count;
-    struct symm_meet_message hello;
+    int fd = root->pending[index].fd, fds_count;
+    struct symm_bootstrap_message hello;
     struct iovec part = {.iov_base = &hello, .iov_len = sizeof(hello)};
     size_t bytes;
     char reason[sizeof(hello.text)];
@@ -190,38 +191,39 @@ static bool hub_hear_pending(struct hub *hub, int index)
     if (wire == SYMM_WIRE_AGAIN)
         return false;
     if (wire == SYMM_WIRE_OK || wire == SYMM_WIRE_CUT || wire == SYMM_WIRE_CUT_FDS) {
-        bool whole = wire == SYMM_WIRE_OK && symm__meet_message_check(&hello, bytes);
-        if (hub_judge(hub, fd, whole, &hello, reason, sizeof(reason))) {
+        bool whole =
+            wire == SYMM_WIRE_OK && symm__bootstrap_message_check(&hello, bytes);
+        if (root_judge(root, fd, whole, &hello, reason, sizeof(reason))) {
             int rank = hello.rank;
-            struct symm_meet_message welcome =
-                symm__meet_message(SYMM_MEET_WELCOME, hub->meeting, rank, hello.nonce);
-            wire = hub_send(fd, &welcome, NULL, 0, 0);
+            struct symm_bootstrap_message welcome = symm__bootstrap_message(
+                SYMM_BOOTSTRAP_WELCOME, root->meeting, rank, hello.nonce);
+            wire = root_send(fd, &welcome, NULL, 0, 0);
             /* One that has hung up since its greeting has failed, and is found next. */
             if (wire == SYMM_WIRE_OK || wire == SYMM_WIRE_CLOSED) {
-                hub->peer_fd[rank] = fd;
-                hub->nonce[rank] = hello.nonce;
-                hub->pid[rank] = hello.pid;
-                hub->joined++;
-                hub->pending[index].fd = -1;
+                root->peer_fd[rank] = fd;
+                root->nonce[rank] = hello.nonce;
+                root->pid[rank] = hello.pid;
+                root->joined++;
+                root->pending[index].fd = -1;
             }
         } else {
-            hub_refuse(hub, fd, &hello, reason);
+            root_refuse(root, fd, &hello, reason);
         }
     }
-    pending_drop(hub, index);
+    pending_drop(root, index);
     return true;
 }
 
-static symm_status hub_accept(struct hub *hub)
+static symm_status root_accept(struct root *root)
 {
     /* As many as may have queued up at once; more come in the next turn. */
-    for (int i = 0; i < HUB_PENDING_MAX; i++) {
-        if (hub->pending_count == HUB_PENDING_MAX) {
-            if (symm__now() < hub->pending[0].since + HUB_PENDING_KEEP)
+    for (int i = 0; i < ROOT_PENDING_MAX; i++) {
+        if (root->pending_count == ROOT_PENDING_MAX) {
+            if (symm__now() < root->pending[0].since + ROOT_PENDING_KEEP)
                 return SYMM_OK;
-            pending_drop(hub, 0); /* a joiner that loses its place tries again */
+            pending_drop(root, 0); /* a joiner that loses its place tries again */
         }
-        int fd = accept4(hub->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(root->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
         if (fd < 0 && errno == EAGAIN)
@@ -230,11 +232,11 @@ static symm_status hub_accept(struct hub *hub)
             return symm__fail_errno(
                 SYMM_ERR_SYSTEM, errno,
                 "rank 0 accepting a rank's connection to the meeting");
-        hub->pending[hub->pending_count] =
-            (struct hub_pending){.fd = fd, .since = symm__now()};
-        hub->pending_count++;
-        (void)hub_hear_pending(hub, hub->pending_count - 1);
-        if (hub->joined == hub->meeting->size - 1)
+        root->pending[root->pending_count] =
+            (struct root_pending){.fd = fd, .since = symm__now()};
+        root->pending_count++;
+        (void)root_hear_pending(root, root->pending_count - 1);
+        if (root->joined == root->meeting->size - 1)
             return SYMM_OK;
     }
     return SYMM_OK;
@@ -243,83 +245,85 @@ static symm_status hub_accept(struct hub *hub)
 /* ---- Gathering ------------------------------------------------------------------- */
 
 /* Receives from a rank that has joined. *done: it said DONE and all is well with it. */
-static symm_status hub_hear_joined(struct hub *hub, int rank, bool *done)
+static symm_status root_hear_joined(struct root *root, int rank, bool *done)
 {
-    struct symm_meet_message message;
+    struct symm_bootstrap_message message;
     struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
     size_t bytes;
     int fds_count;
     *done = false;
     enum symm_wire wire =
-        symm__wire_recv(hub->peer_fd[rank], &part, 1, &bytes, NULL, 0, &fds_count, 0);
+        symm__wire_recv(root->peer_fd[rank], &part, 1, &bytes, NULL, 0, &fds_count, 0);
     if (wire == SYMM_WIRE_AGAIN)
         return SYMM_OK;
     if (wire == SYMM_WIRE_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
             "rank %d (process %d) has ended or hung up during the meeting", rank,
-            hub->pid[rank]);
+            root->pid[rank]);
     if (wire == SYMM_WIRE_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d", rank);
-    if (wire != SYMM_WIRE_OK || !symm__meet_message_check(&message, bytes) ||
-        message.nonce != hub->nonce[rank] || message.rank != rank)
+    if (wire != SYMM_WIRE_OK || !symm__bootstrap_message_check(&message, bytes) ||
+        message.nonce != root->nonce[rank] || message.rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED,
                           "rank %d sent a damaged message to the meeting", rank);
-    if (message.kind == SYMM_MEET_GIVE_UP && hub->joined < hub->meeting->size - 1)
-        return hub_missing(hub, rank);
-    if (message.kind == SYMM_MEET_GIVE_UP)
+    if (message.kind == SYMM_BOOTSTRAP_GIVE_UP &&
+        root->joined < root->meeting->size - 1)
+        return root_missing(root, rank);
+    if (message.kind == SYMM_BOOTSTRAP_GIVE_UP)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
             "rank %d's deadline passed when all ranks had come but the meeting "
             "was not over: give more time by SYMM_INIT_TIMEOUT",
             rank);
-    if (message.kind == SYMM_MEET_DONE && message.status != SYMM_OK)
+    if (message.kind == SYMM_BOOTSTRAP_DONE && message.status != SYMM_OK)
         return symm__fail(symm__peer_status(message.status),
                           "rank %d failed in the job's meeting: %s", rank,
                           message.text);
-    *done = message.kind == SYMM_MEET_DONE;
+    *done = message.kind == SYMM_BOOTSTRAP_DONE;
     return SYMM_OK;
 }
 
 /* Who is polled: the listener, the pending ones, the joined ones. */
-struct hub_polls {
-    struct pollfd poll[1 + HUB_PENDING_MAX + SYMM_MEET_MAX];
-    int count, pending, joined; /* pending, joined: where those begin */
-    int rank[SYMM_MEET_MAX];    /* of the joined ones, in the order of poll */
+struct root_polls {
+    struct pollfd poll[1 + ROOT_PENDING_MAX + SYMM_BOOTSTRAP_MAX];
+    int count, pending, joined;   /* pending, joined: where those begin */
+    int rank[SYMM_BOOTSTRAP_MAX]; /* of the joined ones, in the order of poll */
 };
 
-static double hub_set_polls(const struct hub *hub, struct hub_polls *polls)
+static double root_set_polls(const struct root *root, struct root_polls *polls)
 {
-    double wake = hub->until;
+    double wake = root->until;
     double now = symm__now();
-    bool room = hub->pending_count < HUB_PENDING_MAX ||
-                now >= hub->pending[0].since + HUB_PENDING_KEEP;
+    bool room = root->pending_count < ROOT_PENDING_MAX ||
+                now >= root->pending[0].since + ROOT_PENDING_KEEP;
     /* poll ignores negative descriptors. */
-    polls->poll[0] = (struct pollfd){.fd = room ? hub->listener : -1, .events = POLLIN};
+    polls->poll[0] =
+        (struct pollfd){.fd = room ? root->listener : -1, .events = POLLIN};
     polls->count = polls->pending = 1;
-    for (int i = 0; i < hub->pending_count; i++)
+    for (int i = 0; i < root->pending_count; i++)
         polls->poll[polls->count++] =
-            (struct pollfd){.fd = hub->pending[i].fd, .events = POLLIN};
+            (struct pollfd){.fd = root->pending[i].fd, .events = POLLIN};
     polls->joined = polls->count;
-    for (int r = 1; r < hub->meeting->size; r++) {
-        if (hub->peer_fd[r] < 0)
+    for (int r = 1; r < root->meeting->size; r++) {
+        if (root->peer_fd[r] < 0)
             continue;
         polls->rank[polls->count - polls->joined] = r;
         polls->poll[polls->count++] =
-            (struct pollfd){.fd = hub->peer_fd[r], .events = POLLIN};
+            (struct pollfd){.fd = root->peer_fd[r], .events = POLLIN};
     }
-    if (hub->pending_count > 0) {
-        double life = room ? HUB_PENDING_SECONDS : HUB_PENDING_KEEP;
-        if (hub->pending[0].since + life < wake)
-            wake = hub->pending[0].since + life;
+    if (root->pending_count > 0) {
+        double life = room ? ROOT_PENDING_SECONDS : ROOT_PENDING_KEEP;
+        if (root->pending[0].since + life < wake)
+            wake = root->pending[0].since + life;
     }
     return wake - now;
 }
 
-static symm_status hub_gather_once(struct hub *hub)
+static symm_status root_gather_once(struct root *root)
 {
-    struct hub_polls polls;
-    struct timespec span = symm__timespec(hub_set_polls(hub, &polls));
+    struct root_polls polls;
+    struct timespec span = symm__timespec(root_set_polls(root, &polls));
     int ready = ppoll(polls.poll, (nfds_t)polls.count, &span, NULL);
     if (ready < 0 && errno != EINTR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank 0 polling the meeting");
@@ -329,51 +333,52 @@ static symm_status hub_gather_once(struct hub *hub)
         bool done;
         if (polls.poll[i].revents == 0)
             continue;
-        symm_status status = hub_hear_joined(hub, polls.rank[i - polls.joined], &done);
+        symm_status status =
+            root_hear_joined(root, polls.rank[i - polls.joined], &done);
         if (status != SYMM_OK)
             return status;
     }
     /* From the newest on, so that indices of those still to be heard do not move. */
     for (int i = polls.joined - 1; i >= polls.pending; i--) {
         if (polls.poll[i].revents != 0)
-            (void)hub_hear_pending(hub, i - polls.pending);
+            (void)root_hear_pending(root, i - polls.pending);
     }
-    while (hub->pending_count > 0 &&
-           symm__now() > hub->pending[0].since + HUB_PENDING_SECONDS)
-        pending_drop(hub, 0);
-    return polls.poll[0].revents != 0 ? hub_accept(hub) : SYMM_OK;
+    while (root->pending_count > 0 &&
+           symm__now() > root->pending[0].since + ROOT_PENDING_SECONDS)
+        pending_drop(root, 0);
+    return polls.poll[0].revents != 0 ? root_accept(root) : SYMM_OK;
 }
 
-static symm_status hub_gather(struct hub *hub)
+static symm_status root_gather(struct root *root)
 {
-    while (hub->joined < hub->meeting->size - 1) {
-        symm_status status = hub_gather_once(hub);
+    while (root->joined < root->meeting->size - 1) {
+        symm_status status = root_gather_once(root);
         if (status != SYMM_OK)
             return status;
-        if (hub->joined < hub->meeting->size - 1 && symm__now() >= hub->until)
-            return hub_missing(hub, -1);
+        if (root->joined < root->meeting->size - 1 && symm__now() >= root->until)
+            return root_missing(root, -1);
     }
     return SYMM_OK;
 }
 
 /* ---- Handing out, ending --------------------------------------------------------- */
 
-static symm_status hub_give(struct hub *hub, int rank, int first, int count,
-                            const int *fds)
+static symm_status root_give(struct root *root, int rank, int first, int count,
+                             const int *fds)
 {
-    struct symm_meet_message message =
-        symm__meet_message(SYMM_MEET_PEERS, hub->meeting, rank, hub->nonce[rank]);
+    struct symm_bootstrap_message message = symm__bootstrap_message(
+        SYMM_BOOTSTRAP_PEERS, root->meeting, rank, root->nonce[rank]);
     message.first = first;
     message.count = count;
     enum symm_wire wire =
-        hub_send(hub->peer_fd[rank], &message, fds, count, hub->until);
+        root_send(root->peer_fd[rank], &message, fds, count, root->until);
     if (wire == SYMM_WIRE_OK)
         return SYMM_OK;
     if (wire == SYMM_WIRE_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
             "rank %d (process %d) has ended or hung up during the meeting", rank,
-            hub->pid[rank]);
+            root->pid[rank]);
     if (wire == SYMM_WIRE_AGAIN)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
@@ -382,16 +387,16 @@ static symm_status hub_give(struct hub *hub, int rank, int first, int count,
 }
 
 /*
- * Sockets between rank i and all higher ranks. The hub makes them, and passes each on
+ * Sockets between rank i and all higher ranks. The root makes them, and passes each on
  * at once: it waits for nobody in between, and holds and has in flight no more than it
  * must.
  */
-static symm_status hub_distribute_of(struct hub *hub, int i)
+static symm_status root_distribute_of(struct root *root, int i)
 {
-    int near[SYMM_MEET_MAX], far[SYMM_MEET_MAX];
+    int near[SYMM_BOOTSTRAP_MAX], far[SYMM_BOOTSTRAP_MAX];
     int count = 0;
     symm_status status = SYMM_OK;
-    for (int j = i + 1; j < hub->meeting->size; j++) {
+    for (int j = i + 1; j < root->meeting->size; j++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                        pair) != 0) {
@@ -404,27 +409,27 @@ static symm_status hub_distribute_of(struct hub *hub, int i)
         far[count++] = pair[1];
     }
     if (status == SYMM_OK && count > 0)
-        status = hub_give(hub, i, i + 1, count, near);
+        status = root_give(root, i, i + 1, count, near);
     for (int k = 0; k < count && status == SYMM_OK; k++)
-        status = hub_give(hub, i + 1 + k, i, 1, &far[k]);
+        status = root_give(root, i + 1 + k, i, 1, &far[k]);
     symm__wire_close(near, count);
     symm__wire_close(far, count);
     return status;
 }
 
 /* Waits until every joiner has said that it has all it needs. */
-static symm_status hub_confirm(struct hub *hub)
+static symm_status root_confirm(struct root *root)
 {
-    int waiting[SYMM_MEET_MAX] = {0};
+    int waiting[SYMM_BOOTSTRAP_MAX] = {0};
     int count = 0;
-    for (int r = 1; r < hub->meeting->size; r++)
+    for (int r = 1; r < root->meeting->size; r++)
         waiting[count++] = r;
     while (count > 0) {
-        struct pollfd polls[SYMM_MEET_MAX];
+        struct pollfd polls[SYMM_BOOTSTRAP_MAX];
         for (int i = 0; i < count; i++)
             polls[i] =
-                (struct pollfd){.fd = hub->peer_fd[waiting[i]], .events = POLLIN};
-        struct timespec span = symm__timespec(hub->until - symm__now());
+                (struct pollfd){.fd = root->peer_fd[waiting[i]], .events = POLLIN};
+        struct timespec span = symm__timespec(root->until - symm__now());
         int ready = ppoll(polls, (nfds_t)count, &span, NULL);
         if (ready < 0 && errno != EINTR)
             return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
@@ -433,65 +438,65 @@ static symm_status hub_confirm(struct hub *hub)
             bool done = false;
             symm_status status = polls[i].revents == 0
                                      ? SYMM_OK
-                                     : hub_hear_joined(hub, waiting[i], &done);
+                                     : root_hear_joined(root, waiting[i], &done);
             if (status != SYMM_OK)
                 return status;
             if (done)
                 waiting[i] = waiting[--count];
         }
-        if (count > 0 && symm__now() >= hub->until) {
+        if (count > 0 && symm__now() >= root->until) {
             char names[300];
             symm__ranks_text(waiting, count, names, sizeof(names));
             return symm__fail(SYMM_ERR_TIMEOUT,
                               "%s joined the meeting but did not answer within %.3g s: "
                               "stopped, or short of processor time?",
-                              names, symm__now() - hub->start);
+                              names, symm__now() - root->start);
         }
     }
     return SYMM_OK;
 }
 
-static symm_status hub_finish(struct hub *hub)
+static symm_status root_finish(struct root *root)
 {
     symm_status status = SYMM_OK;
     /* Who came at the last moment is not to fail for want of the last milliseconds. */
-    if (hub->until < symm__now() + HUB_ANSWER_SECONDS)
-        hub->until = symm__now() + HUB_ANSWER_SECONDS;
-    for (int i = 1; i < hub->meeting->size && status == SYMM_OK; i++)
-        status = hub_distribute_of(hub, i);
+    if (root->until < symm__now() + ROOT_ANSWER_SECONDS)
+        root->until = symm__now() + ROOT_ANSWER_SECONDS;
+    for (int i = 1; i < root->meeting->size && status == SYMM_OK; i++)
+        status = root_distribute_of(root, i);
     if (status == SYMM_OK)
-        status = hub_confirm(hub);
+        status = root_confirm(root);
     if (status != SYMM_OK)
-        return hub_abort(hub, status);
-    for (int r = 1; r < hub->meeting->size; r++) {
-        struct symm_meet_message go =
-            symm__meet_message(SYMM_MEET_GO, hub->meeting, r, hub->nonce[r]);
+        return root_abort(root, status);
+    for (int r = 1; r < root->meeting->size; r++) {
+        struct symm_bootstrap_message go = symm__bootstrap_message(
+            SYMM_BOOTSTRAP_GO, root->meeting, r, root->nonce[r]);
         /* One that dies here is found by the first exchange, as one that dies later. */
-        (void)hub_send(hub->peer_fd[r], &go, NULL, 0, hub->until);
+        (void)root_send(root->peer_fd[r], &go, NULL, 0, root->until);
     }
     return SYMM_OK;
 }
 
-symm_status symm__meet_hub(const struct symm_meeting *meeting,
-                           const struct symm_meet_place *place, double until,
-                           int *peer_fd)
+symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
+                                 const struct symm_socket_path *place, double until,
+                                 int *peer_fd)
 {
-    struct hub hub = {
+    struct root root = {
         .meeting = meeting,
         .start = symm__now(),
         .until = until,
         .peer_fd = peer_fd,
     };
-    symm_status status = symm__meet_place_claim(place, until, &hub.listener);
+    symm_status status = symm__socket_path_claim(place, until, &root.listener);
     if (status != SYMM_OK)
         return status;
-    status = hub_gather(&hub);
+    status = root_gather(&root);
     if (status != SYMM_OK)
-        status = hub_abort(&hub, status);
-    while (hub.pending_count > 0)
-        pending_drop(&hub, hub.pending_count - 1);
+        status = root_abort(&root, status);
+    while (root.pending_count > 0)
+        pending_drop(&root, root.pending_count - 1);
     /* While the listener lives nobody takes the name for a dead owner's. */
-    symm__meet_place_leave(place);
-    (void)close(hub.listener);
-    return status == SYMM_OK ? hub_finish(&hub) : status;
+    symm__socket_path_leave(place);
+    (void)close(root.listener);
+    return status == SYMM_OK ? root_finish(&root) : status;
 }

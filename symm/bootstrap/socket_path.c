@@ -41,7 +41,7 @@ static uint64_t place_hash(uint64_t hash, const void *bytes, size_t count)
     return hash ^ hash >> 31;
 }
 
-static bool place_set(struct symm_meet_place *place, const char *base)
+static bool place_set(struct symm_socket_path *place, const char *base)
 {
     int dir = snprintf(place->dir, sizeof(place->dir), "%s/symm-%u", base,
                        (unsigned)geteuid());
@@ -66,7 +66,7 @@ static bool place_usable(const char *base)
            access(base, W_OK | X_OK) == 0;
 }
 
-symm_status symm__meet_place_find(struct symm_meet_place *place, const char *key)
+symm_status symm__socket_path_find(struct symm_socket_path *place, const char *key)
 {
     unsigned uid = (unsigned)geteuid();
     uint64_t high = SYMM_FNV_BASIS;
@@ -101,7 +101,8 @@ symm_status symm__meet_place_find(struct symm_meet_place *place, const char *key
 static struct sockaddr_un place_address(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    static_assert(sizeof(address.sun_path) >= SYMM_MEET_PATH, "a path fits an address");
+    static_assert(sizeof(address.sun_path) >= SYMM_BOOTSTRAP_PATH,
+                  "a path fits an address");
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     return address;
 }
@@ -113,7 +114,7 @@ static int place_socket(void)
 
 /* ---- The directory --------------------------------------------------------------- */
 
-static symm_status place_refuse(const struct symm_meet_place *place, const char *why)
+static symm_status place_refuse(const struct symm_socket_path *place, const char *why)
 {
     return symm__fail(
         SYMM_ERR_REFUSED,
@@ -128,7 +129,7 @@ static bool place_private(const struct stat *is)
 }
 
 /* *dir = -1 with SYMM_OK: there is none. */
-static symm_status place_open(const struct symm_meet_place *place, int *dir)
+static symm_status place_open(const struct symm_socket_path *place, int *dir)
 {
     struct stat is;
     *dir = -1;
@@ -159,7 +160,7 @@ static symm_status place_open(const struct symm_meet_place *place, int *dir)
 }
 
 /* Ends within the deadline even if somebody who holds the lock is stopped. */
-static symm_status place_lock(const struct symm_meet_place *place, int dir,
+static symm_status place_lock(const struct symm_socket_path *place, int dir,
                               double until)
 {
     while (flock(dir, LOCK_EX | LOCK_NB) != 0) {
@@ -178,7 +179,7 @@ static symm_status place_lock(const struct symm_meet_place *place, int dir,
 }
 
 /* Whoever is last succeeds; for all others it isn't empty, or gone already. */
-static void place_remove_directory(const struct symm_meet_place *place)
+static void place_remove_directory(const struct symm_socket_path *place)
 {
     (void)rmdir(place->dir);
 }
@@ -188,10 +189,10 @@ static void place_remove_directory(const struct symm_meet_place *place)
 enum place_owner { OWNER_NONE, OWNER_DEAD, OWNER_ALIVE, OWNER_UNKNOWN };
 
 /* Does anybody listen on dir/name? A stray connection does no harm to who does. */
-static enum place_owner place_owner_of(const struct symm_meet_place *place, int dir,
+static enum place_owner place_owner_of(const struct symm_socket_path *place, int dir,
                                        const char *name)
 {
-    char path[SYMM_MEET_PATH];
+    char path[SYMM_BOOTSTRAP_PATH];
     struct stat is;
     if (fstatat(dir, name, &is, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? OWNER_NONE : OWNER_UNKNOWN;
@@ -223,13 +224,13 @@ static bool place_is_hex(const char *text, size_t digits)
 static bool place_may_sweep(const char *name)
 {
     size_t prefix = strlen(PLACE_TEMPORARY);
-    return place_is_hex(name, SYMM_MEET_NAME - 1) ||
+    return place_is_hex(name, SYMM_BOOTSTRAP_NAME - 1) ||
            (strncmp(name, PLACE_TEMPORARY, prefix) == 0 &&
             place_is_hex(name + prefix, PLACE_TEMPORARY_BYTES - 1 - prefix));
 }
 
 /* Removes what killed jobs of this user have left. The lock is held. */
-static void place_sweep(const struct symm_meet_place *place, int dir)
+static void place_sweep(const struct symm_socket_path *place, int dir)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -269,7 +270,7 @@ static int place_name(int dir, const char *temporary, const char *name)
 }
 
 /* Does somebody who is alive have the final name? A dead one loses it: lock held. */
-static bool place_taken(const struct symm_meet_place *place, int dir)
+static bool place_taken(const struct symm_socket_path *place, int dir)
 {
     enum place_owner owner = place_owner_of(place, dir, place->name);
     if (owner == OWNER_DEAD && unlinkat(dir, place->name, 0) == 0)
@@ -278,10 +279,10 @@ static bool place_taken(const struct symm_meet_place *place, int dir)
     return owner == OWNER_ALIVE || owner == OWNER_UNKNOWN;
 }
 
-/* ---- The hub's listener ---------------------------------------------------------- */
+/* ---- The root's listener ---------------------------------------------------------- */
 
 struct place_claim {
-    const struct symm_meet_place *place;
+    const struct symm_socket_path *place;
     double until;
     int dir, listener;
     char temporary[PLACE_TEMPORARY_BYTES];
@@ -296,7 +297,7 @@ enum claim_end { CLAIM_DONE, CLAIM_TAKEN, CLAIM_GONE };
 /* Opens the directory, makes it if there is none, and locks it. */
 static symm_status claim_open(struct place_claim *claim, enum claim_end *end)
 {
-    const struct symm_meet_place *place = claim->place;
+    const struct symm_socket_path *place = claim->place;
     *end = CLAIM_GONE;
     bool made = mkdir(place->dir, 0700) == 0;
     if (!made && errno != EEXIST)
@@ -322,7 +323,7 @@ static symm_status claim_open(struct place_claim *claim, enum claim_end *end)
 /* A listening socket under the temporary name. The lock is held. */
 static symm_status claim_listen(struct place_claim *claim, enum claim_end *end)
 {
-    char path[SYMM_MEET_PATH];
+    char path[SYMM_BOOTSTRAP_PATH];
     struct stat is;
     symm_status status = SYMM_OK;
     claim->listener = place_socket();
@@ -330,7 +331,7 @@ static symm_status claim_listen(struct place_claim *claim, enum claim_end *end)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "making the meeting's socket");
     /* Shorter than the final name, whose path fits. */
     (void)snprintf(path, sizeof(path), "%.*s/%s",
-                   SYMM_MEET_PATH - PLACE_TEMPORARY_BYTES - 1, claim->place->dir,
+                   SYMM_BOOTSTRAP_PATH - PLACE_TEMPORARY_BYTES - 1, claim->place->dir,
                    claim->temporary);
     struct sockaddr_un address = place_address(path);
     if (bind(claim->listener, (const struct sockaddr *)&address, sizeof(address)) !=
@@ -383,7 +384,7 @@ static symm_status claim_name(struct place_claim *claim, enum claim_end *end)
  */
 static symm_status claim_try(struct place_claim *claim, enum claim_end *end)
 {
-    const struct symm_meet_place *place = claim->place;
+    const struct symm_socket_path *place = claim->place;
     symm_status status = claim_open(claim, end);
     if (status != SYMM_OK || *end == CLAIM_GONE)
         return status;
@@ -405,8 +406,8 @@ static symm_status claim_try(struct place_claim *claim, enum claim_end *end)
     return status;
 }
 
-symm_status symm__meet_place_claim(const struct symm_meet_place *place, double until,
-                                   int *listener)
+symm_status symm__socket_path_claim(const struct symm_socket_path *place, double until,
+                                    int *listener)
 {
     struct place_claim claim = {
         .place = place, .until = until, .dir = -1, .listener = -1};
@@ -444,13 +445,13 @@ symm_status symm__meet_place_claim(const struct symm_meet_place *place, double u
     return SYMM_OK;
 }
 
-void symm__meet_place_leave(const struct symm_meet_place *place)
+void symm__socket_path_leave(const struct symm_socket_path *place)
 {
     (void)unlink(place->path);
     place_remove_directory(place);
 }
 
-void symm__meet_place_tidy(const struct symm_meet_place *place)
+void symm__socket_path_tidy(const struct symm_socket_path *place)
 {
     int dir = open(place->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
@@ -469,7 +470,7 @@ void symm__meet_place_tidy(const struct symm_meet_place *place)
 
 /* ---- The joiner's connection ----------------------------------------------------- */
 
-bool symm__meet_same_user(int fd, unsigned *uid)
+bool symm__bootstrap_same_user(int fd, unsigned *uid)
 {
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t bytes = sizeof(peer);
@@ -479,7 +480,7 @@ bool symm__meet_same_user(int fd, unsigned *uid)
     return known && peer.uid == geteuid();
 }
 
-symm_status symm__meet_place_connect(const struct symm_meet_place *place, int *fd)
+symm_status symm__socket_path_connect(const struct symm_socket_path *place, int *fd)
 {
     int dir, made;
     unsigned uid;
@@ -503,7 +504,7 @@ symm_status symm__meet_place_connect(const struct symm_meet_place *place, int *f
         return symm__fail_errno(SYMM_ERR_SYSTEM, error,
                                 "connecting to the meeting at %s", place->path);
     }
-    if (!symm__meet_same_user(made, &uid)) {
+    if (!symm__bootstrap_same_user(made, &uid)) {
         (void)close(made);
         return symm__fail(
             SYMM_ERR_REFUSED,

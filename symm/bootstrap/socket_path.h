@@ -11,39 +11,39 @@
  * owner. All of this, and the sweep of what others have left, is done under one hold of
  * the directory's lock: a temporary name that is found under the lock has a dead owner.
  * A name is removed only if connect() proves that nobody listens. A kill leaves at most
- * one name and its directory; the next hub of this user removes both, however young.
+ * one name and its directory; the next root of this user removes both, however young.
  */
 #ifndef SYMM_BOOTSTRAP_SOCKET_PATH_H
 #define SYMM_BOOTSTRAP_SOCKET_PATH_H
 
 #include "symm/symm.h"
 
-#define SYMM_MEET_NAME 33  /* 32 hex digits and a NUL */
-#define SYMM_MEET_PATH 108 /* sun_path of an address */
+#define SYMM_BOOTSTRAP_NAME 33  /* 32 hex digits and a NUL */
+#define SYMM_BOOTSTRAP_PATH 108 /* sun_path of an address */
 
-struct symm_meet_place {
-    char dir[SYMM_MEET_PATH];
-    char name[SYMM_MEET_NAME];
-    char path[SYMM_MEET_PATH]; /* dir/name */
+struct symm_socket_path {
+    char dir[SYMM_BOOTSTRAP_PATH];
+    char name[SYMM_BOOTSTRAP_NAME];
+    char path[SYMM_BOOTSTRAP_PATH]; /* dir/name */
 };
 
 /* Where the meeting of `key` is; makes nothing. SYMM_ERR_INVALID: SYMM_RUNTIME_DIR. */
-symm_status symm__meet_place_find(struct symm_meet_place *place,
-                                  const char *key) SYMM_MUST_CHECK;
+symm_status symm__socket_path_find(struct symm_socket_path *place,
+                                   const char *key) SYMM_MUST_CHECK;
 /* Hub: a listening socket under the final name. Waits while another meeting has it. */
-symm_status symm__meet_place_claim(const struct symm_meet_place *place, double until,
-                                   int *listener) SYMM_MUST_CHECK;
+symm_status symm__socket_path_claim(const struct symm_socket_path *place, double until,
+                                    int *listener) SYMM_MUST_CHECK;
 /* Hub: removes the name it has claimed, then the directory if nothing else is in it. */
-void symm__meet_place_leave(const struct symm_meet_place *place);
+void symm__socket_path_leave(const struct symm_socket_path *place);
 /* Removes the name if its owner has died, and the directory if it is empty then. */
-void symm__meet_place_tidy(const struct symm_meet_place *place);
+void symm__socket_path_tidy(const struct symm_socket_path *place);
 /*
  * Joiner: one try to connect. *fd = -1 with SYMM_OK: nobody listens there (yet). An
  * error is final: a directory that isn't ours, a system call that failed.
  */
-symm_status symm__meet_place_connect(const struct symm_meet_place *place,
-                                     int *fd) SYMM_MUST_CHECK;
+symm_status symm__socket_path_connect(const struct symm_socket_path *place,
+                                      int *fd) SYMM_MUST_CHECK;
 /* Is the process at the other end one of this user's? *uid: whose it is. */
-bool symm__meet_same_user(int fd, unsigned *uid);
+bool symm__bootstrap_same_user(int fd, unsigned *uid);
 
 #endif

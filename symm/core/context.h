@@ -99,7 +99,7 @@ struct symm_ctx {
     pthread_mutex_t lock;
     pthread_mutex_t registry;   /* guards teams' registrations against puts */
     struct symm_opened *opened; /* peers' registered memory */
-    symm_team *meeting;         /* in a rendezvous now: its failure ends the exchange */
+    symm_team *in_rendezvous;   /* in a rendezvous now: its failure ends the exchange */
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
     bool planned;                   /* atomic: a team has loaded a plan at some time */
     uint64_t record_job;            /* names the job in its ranks' records */

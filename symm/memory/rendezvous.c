@@ -342,11 +342,11 @@ symm_status symm_rendezvous(symm_team *team)
     if (status != SYMM_OK)
         return status;
     pthread_mutex_lock(&team->ctx->lock);
-    team->ctx->meeting = team;
+    team->ctx->in_rendezvous = team;
     status = rendezvous(team);
     if (status == SYMM_OK)
         status = symm__engine_windows(team);
-    team->ctx->meeting = NULL;
+    team->ctx->in_rendezvous = NULL;
     pthread_mutex_unlock(&team->ctx->lock);
     if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)
         return peer_failure(team, status);

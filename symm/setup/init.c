@@ -132,16 +132,16 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
 }
 
 /* Ranks of several hosts: by symmrun's store, or the way that the engine has. */
-static symm_status meet_hosts(symm_ctx *ctx, const struct symm_meeting *meeting,
+static symm_status meet_hosts(symm_ctx *ctx, const struct symm_bootstrap_run *meeting,
                               int *peer_fd)
 {
     const struct symm_engine_use *use = ctx->engine;
     symm_bootstrap bootstrap = {.size = sizeof(bootstrap)};
 
     if (ctx->job.store[0] != '\0')
-        return symm__meet_store(meeting, ctx->job.store, peer_fd);
+        return symm__bootstrap_store(meeting, ctx->job.store, peer_fd);
     if (use && use->ops && use->ops->bootstrap(use->engine, &bootstrap) == SYMM_OK)
-        return symm__meet_bootstrap(meeting, &bootstrap, peer_fd);
+        return symm__bootstrap_given(meeting, &bootstrap, peer_fd);
     return symm__fail(
         SYMM_ERR_UNSUPPORTED,
         "the job has %d ranks of which %d are on this host, and no way for "
@@ -151,29 +151,29 @@ static symm_status meet_hosts(symm_ctx *ctx, const struct symm_meeting *meeting,
 }
 
 static symm_status meet_any(symm_ctx *ctx, const symm_config *config,
-                            const struct symm_meeting *meeting, int *peer_fd)
+                            const struct symm_bootstrap_run *meeting, int *peer_fd)
 {
     const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
 
     if (config->thread_group)
         return symm__thread_group_join(config->thread_group, ctx, peer_fd);
     if (config->bootstrap)
-        return symm__meet_bootstrap(meeting, config->bootstrap, peer_fd);
+        return symm__bootstrap_given(meeting, config->bootstrap, peer_fd);
     if (how && strcmp(how, "store") == 0)
-        return symm__meet_store(meeting, ctx->job.store, peer_fd);
+        return symm__bootstrap_store(meeting, ctx->job.store, peer_fd);
     if (how && strcmp(how, "local") != 0)
         return symm__fail(SYMM_ERR_INVALID,
                           "SYMM_BOOTSTRAP '%s' is neither local nor store", how);
     if (ctx->job.local_size < ctx->job.size)
         return meet_hosts(ctx, meeting, peer_fd);
-    return symm__meet_local(meeting, peer_fd);
+    return symm__bootstrap_local(meeting, peer_fd);
 }
 
 /* Sockets to all peers; link.peer_fd is set on success. */
 static symm_status meet(symm_ctx *ctx, const symm_config *config, double timeout)
 {
     struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
-    struct symm_meeting meeting = {
+    struct symm_bootstrap_run meeting = {
         .rank = ctx->rank,
         .size = ctx->size,
         .key = ctx->job.key,
@@ -309,13 +309,14 @@ static bool link_alive(void *arg, int rank)
     symm_ctx *ctx = arg;
     const char *why;
 
-    for (int m = 0; ctx->meeting && m < ctx->meeting->size; m++)
-        if (ctx->meeting->world_rank[m] == rank &&
-            symm__team_record_of(ctx->meeting, m) != SYMM_OK)
+    for (int m = 0; ctx->in_rendezvous && m < ctx->in_rendezvous->size; m++)
+        if (ctx->in_rendezvous->world_rank[m] == rank &&
+            symm__team_record_of(ctx->in_rendezvous, m) != SYMM_OK)
             return false;
     if (symm__is_far(ctx, rank))
         return symm__link_look(&ctx->link, rank) &&
-               !(ctx->meeting && symm__link_told(&ctx->link, ctx->meeting->uid));
+               !(ctx->in_rendezvous &&
+                 symm__link_told(&ctx->link, ctx->in_rendezvous->uid));
 
     return !ctx->control[rank] ||
            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=

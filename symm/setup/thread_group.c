@@ -32,7 +32,7 @@ symm_status symm_thread_group_create(int n, symm_thread_group **group)
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a group of %d ranks", n);
         goto err_group;
     }
-    status = symm__meet_pairs(n, &g->peer_fd);
+    status = symm__bootstrap_pairs(n, &g->peer_fd);
     if (status != SYMM_OK)
         goto err_group;
     *group = g;
@@ -49,7 +49,7 @@ void symm_thread_group_destroy(symm_thread_group *group)
 {
     if (!group)
         return;
-    symm__meet_close(group->peer_fd, group->size * group->size);
+    symm__bootstrap_close(group->peer_fd, group->size * group->size);
     if (group->owner) {
         group->ops->release(group->owner, group->base, group->bytes);
         group->ops->close(group->owner);
