@@ -135,7 +135,7 @@ static void test_killed(void **state)
         received = job.step;
         for (int r = 0; r < 3; r++)
             plane_start(&job.plane, body_meet, r, &job);
-        assert_true(harness_until(job.step, 4)); /* two greetings, two welcomes */
+        assert_true(harness_until(job.step, 4)); /* two handshakes, two welcomes */
         received = NULL;
         assert_int_equal(kill(job.plane.pids[kind], SIGKILL), 0);
         assert_int_equal(plane_wait(&job.plane), 0);

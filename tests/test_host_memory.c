@@ -509,20 +509,20 @@ static void malformed_lists(void **state)
 
 /* ---- The control page ------------------------------------------------------------ */
 
-struct greeting {
+struct handshake {
     enum kind kind; /* KINDS: memory as it should be, with other contents */
     struct harness_sync sync;
 };
 
 /* A rank 1 that is none: it speaks as one up to the first exchange. */
-static int greet(const struct greeting *g, const symm_config *config)
+static int greet(const struct handshake *g, const symm_config *config)
 {
-    struct symm_hello hello = {.layout = SYMM_DEVICE_LAYOUT,
-                               .stride = config->heap_bytes,
-                               .team_bytes = config->team_bytes,
-                               .granularity = GRANULE,
-                               .version = SYMM_VERSION_STRING,
-                               .backend = "host"};
+    struct symm_handshake hello = {.layout = SYMM_DEVICE_LAYOUT,
+                                   .stride = config->heap_bytes,
+                                   .team_bytes = config->team_bytes,
+                                   .granularity = GRANULE,
+                                   .version = SYMM_VERSION_STRING,
+                                   .backend = "host"};
     CHECK_OK(symm__host_identify(&hello.host));
     struct symm_parcel parcels[2];
     struct symm_link link;
@@ -556,9 +556,9 @@ static int greet(const struct greeting *g, const symm_config *config)
     return 0;
 }
 
-static int body_greeting(symm_ctx *none, void *arg)
+static int body_handshake(symm_ctx *none, void *arg)
 {
-    struct greeting *g = arg;
+    struct handshake *g = arg;
     symm_config config = harness_config();
     symm_ctx *ctx = none;
     int fds = count_fds();
@@ -574,9 +574,9 @@ static int body_greeting(symm_ctx *none, void *arg)
 
 static void bad_control_pages(void **state)
 {
-    struct greeting *g = harness_shared(sizeof(*g));
+    struct handshake *g = harness_shared(sizeof(*g));
     struct harness h = {
-        .ranks = 2, .body = body_greeting, .arg = g, .without_ctx = true};
+        .ranks = 2, .body = body_handshake, .arg = g, .without_ctx = true};
     int failed = 0;
     (void)state;
     for (int kind = 0; kind <= KINDS && failed == 0; kind++) {

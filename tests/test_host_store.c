@@ -393,9 +393,9 @@ static void test_comes_again(void **state)
 {
     const struct server *server = *state;
     for (int i = 0; i < 5; i++) {
-        struct symm_store_hello hello = {.magic = htonl(SYMM_STORE_MAGIC),
-                                         .version = htonl(SYMM_STORE_VERSION),
-                                         .nonce = {(uint8_t)i}};
+        struct symm_store_handshake hello = {.magic = htonl(SYMM_STORE_MAGIC),
+                                             .version = htonl(SYMM_STORE_VERSION),
+                                             .nonce = {(uint8_t)i}};
         struct symm_store_welcome welcome;
         struct symm_store_request request = {.rank = htonl(2),
                                              .size = htonl(RANKS),
@@ -423,8 +423,8 @@ static void test_comes_again(void **state)
 static void test_no_secret(void **state)
 {
     for (int i = 0; i < 4; i++) {
-        struct symm_store_hello hello = {.magic = htonl(SYMM_STORE_MAGIC),
-                                         .version = htonl(SYMM_STORE_VERSION)};
+        struct symm_store_handshake hello = {.magic = htonl(SYMM_STORE_MAGIC),
+                                             .version = htonl(SYMM_STORE_VERSION)};
         struct symm_store_welcome welcome;
         struct symm_store_request request = {.size = htonl(RANKS),
                                              .bytes = htonl(i == 3 ? 1u << 30 : 8)};

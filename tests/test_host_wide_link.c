@@ -191,32 +191,32 @@ struct meeting {
     int lost;       /* rank 1's connection ends before this message of it; 0: none */
 };
 
-enum { MIXED, SILENT, NOISE, GREETINGS, PARTS, KINDS };
+enum { MIXED, SILENT, NOISE, HANDSHAKES, PARTS, KINDS };
 
 /* 400 connections; those that are not closed go with this process. */
 static void strangers_come(const struct meeting *meeting)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = meeting->places[0].port};
-    struct { /* as a rank's greeting begins */
+    struct { /* as a rank's handshake begins */
         uint32_t magic, version, from, to;
         uint8_t rest[24];
-    } greeting = {htonl(0x53594d48u), htonl(2), htonl(1), 0, {0}};
+    } handshake = {htonl(0x53594d48u), htonl(2), htonl(1), 0, {0}};
     static const char noise[200] = "GET / HTTP/1.0\r\n\r\n";
 
     memcpy(&to.sin_addr, meeting->places[0].address, 4);
     for (int i = 0; i < 400; i++) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int kind = meeting->kind == MIXED ? i % KINDS : meeting->kind;
-        size_t part = 1 + (size_t)i % (sizeof(greeting) - 1);
+        size_t part = 1 + (size_t)i % (sizeof(handshake) - 1);
 
         (void)!connect(fd, (struct sockaddr *)&to, sizeof(to));
-        greeting.from = htonl((uint32_t)(i % 4));
-        greeting.rest[i % 24]++;
+        handshake.from = htonl((uint32_t)(i % 4));
+        handshake.rest[i % 24]++;
         if (kind == NOISE)
             (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL);
-        else if (kind == GREETINGS || kind == PARTS)
-            (void)!send(fd, &greeting, kind == PARTS ? part : sizeof(greeting),
+        else if (kind == HANDSHAKES || kind == PARTS)
+            (void)!send(fd, &handshake, kind == PARTS ? part : sizeof(handshake),
                         MSG_NOSIGNAL);
         if (meeting->kind == MIXED && i % 2 == 0)
             close(fd);

@@ -32,7 +32,7 @@ port = probe.getsockname()[1]
 probe.close()
 secret = "00112233445566778899aabbccddeeff"
 
-def greeting(version=1, node=1, nodes=2, ranks=1):
+def handshake(version=1, node=1, nodes=2, ranks=1):
     return struct.pack("!IIIIII", 0x53594D4E, version, node, nodes, ranks, 0) + os.urandom(16)
 
 def node(rank, env_secret=secret, nodes=2, extra=()):
@@ -41,9 +41,9 @@ def node(rank, env_secret=secret, nodes=2, extra=()):
             "127.0.0.1:%d" % port, "--bind", "none", *extra, "--", "true"]
     return subprocess.Popen(args, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
-sends = {"silent": b"", "partial": greeting()[:39], "byte": b"S", "garbage": b"GET / HTTP/1.0\r\n\r\n",
-         "greeting": greeting(), "loud": greeting() + b"x" * 100000, "version": greeting(version=9),
-         "wrong": greeting() + b"\0" * 8, "magic": b"NMYS" + greeting()[4:], "gone": None}
+sends = {"silent": b"", "partial": handshake()[:39], "byte": b"S", "garbage": b"GET / HTTP/1.0\r\n\r\n",
+         "handshake": handshake(), "loud": handshake() + b"x" * 100000, "version": handshake(version=9),
+         "wrong": handshake() + b"\0" * 8, "magic": b"NMYS" + handshake()[4:], "gone": None}
 start = time.time()
 first = node(0)
 strangers = []
@@ -81,7 +81,7 @@ END
 failed=0
 count=1100 limit=20
 [ -z "${SYMM_TEST_LONG-}" ] || count=10000 limit=60
-for kind in silent partial greeting garbage wrong gone; do
+for kind in silent partial handshake garbage wrong gone; do
     timeout 120 python3 strangers.py "$symmrun" $kind $count $limit || failed=1
 done
 for kind in byte loud version magic; do

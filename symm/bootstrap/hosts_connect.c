@@ -4,20 +4,20 @@
  *
  * The higher rank connects to the lower. Five messages follow, each but the answer one way:
  *
- *     greeting   ranks, a random nonce, and a keyed hash over them
- *     answer     the same of the lower rank, and a keyed hash over both greetings
- *     proof      of the higher rank, over both greetings
+ *     handshake   ranks, a random nonce, and a keyed hash over them
+ *     answer     the same of the lower rank, and a keyed hash over both handshakes
+ *     proof      of the higher rank, over both handshakes
  *     confirm    of the lower rank: it keeps the connection
  *     finish     of the higher rank: it keeps the connection, too, and does not try again
  *
- * A greeting's own hash tells ranks from strangers by the first message, so that strangers
- * hold no state but a place in `inbound` until they have spoken. A greeting is taken once:
- * its nonce is remembered, so that a recorded greeting is of no use. The key of the packets
+ * A handshake's own hash tells ranks from strangers by the first message, so that strangers
+ * hold no state but a place in `inbound` until they have spoken. A handshake is taken once:
+ * its nonce is remembered, so that a recorded handshake is of no use. The key of the packets
  * that follow belongs to this connection alone.
  *
  * The higher rank tries again whenever a connection is lost before `confirm`. The lower rank
  * counts a rank only after its `finish`, so that it listens until no rank tries again.
- * When `inbound` is full, the oldest connection that has not sent a valid greeting goes.
+ * When `inbound` is full, the oldest connection that has not sent a valid handshake goes.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -39,24 +39,24 @@
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define HOSTS_MAGIC     0x53594d48u /* "SYMH" */
-#define HOSTS_VERSION   2u
-#define NONCE_BYTES     16
-#define INBOUND_MAX     256
-#define ACCEPT_AT_ONCE  64
-#define GREETED_MAX     4    /* connections of one rank that may be under way */
-#define NONCES_KEPT     16   /* of one rank's greetings */
-#define INBOUND_SECONDS 2.0  /* for a stranger to send a valid greeting */
-#define RETRY_SECONDS   0.02 /* before the next try to connect; doubles */
-#define RETRY_MOST      0.25
-#define CONNECT_SECONDS 0.25 /* for the first try to connect; doubles */
-#define CONNECT_MOST    4.0
-#define FULL_SECONDS    0.01 /* no accept: no descriptor is left */
-#define REFUSED_LOGGED  8
-#define SILENT_SECONDS  30 /* until a host that says nothing is taken for gone */
+#define HOSTS_MAGIC        0x53594d48u /* "SYMH" */
+#define HOSTS_VERSION      2u
+#define NONCE_BYTES        16
+#define INBOUND_MAX        256
+#define ACCEPT_AT_ONCE     64
+#define HANDSHAKE_DONE_MAX 4    /* connections of one rank that may be under way */
+#define NONCES_KEPT        16   /* of one rank's handshakes */
+#define INBOUND_SECONDS    2.0  /* for a stranger to send a valid handshake */
+#define RETRY_SECONDS      0.02 /* before the next try to connect; doubles */
+#define RETRY_MOST         0.25
+#define CONNECT_SECONDS    0.25 /* for the first try to connect; doubles */
+#define CONNECT_MOST       4.0
+#define FULL_SECONDS       0.01 /* no accept: no descriptor is left */
+#define REFUSED_LOGGED     8
+#define SILENT_SECONDS     30 /* until a host that says nothing is taken for gone */
 
 /* What both ends say first; in network byte order. */
-struct greeting {
+struct handshake {
     uint32_t magic, version;
     uint32_t from, to; /* ranks */
     uint8_t nonce[NONCE_BYTES];
@@ -64,7 +64,7 @@ struct greeting {
 };
 
 struct answer {
-    struct greeting greeting;
+    struct handshake handshake;
     uint64_t proof;
 };
 
@@ -73,7 +73,7 @@ enum stage {
     CONNECTING, /* higher */
     ASKED,      /* higher: the answer is to come */
     PROVED,     /* higher: the confirmation is to come */
-    GREETING,   /* lower: nothing valid has come */
+    HANDSHAKE,  /* lower: nothing valid has come */
     ANSWERED,   /* lower: the proof is to come */
     CONFIRMED,  /* lower: the end is to come */
 };
@@ -82,12 +82,12 @@ enum stage {
 struct making {
     enum stage stage;
     int fd, rank; /* rank: of the other end; -1: not known */
-    double until; /* WAITING: next try; CONNECTING, GREETING: it is given up */
+    double until; /* WAITING: next try; CONNECTING, HANDSHAKE: it is given up */
     double pause, patience;
-    struct greeting first, second; /* of the higher, the lower rank */
-    size_t used;                   /* bytes of the message that is to come */
+    struct handshake first, second; /* of the higher, the lower rank */
+    size_t used;                    /* bytes of the message that is to come */
     union {
-        struct greeting greeting;
+        struct handshake handshake;
         struct answer answer;
         uint64_t proof;
         uint8_t bytes[sizeof(struct answer)];
@@ -133,47 +133,47 @@ static uint64_t prove(const struct hosts *hosts, char what, const struct making 
     return htobe64(symm__siphash_end(&hash));
 }
 
-static uint64_t greeting_hash(const struct hosts *hosts, const struct greeting *g)
+static uint64_t handshake_hash(const struct hosts *hosts, const struct handshake *g)
 {
     struct symm_siphash hash = symm__siphash_begin(hosts->key);
 
     symm__siphash_add(&hash, "g", 1);
-    symm__siphash_add(&hash, g, offsetof(struct greeting, hash));
+    symm__siphash_add(&hash, g, offsetof(struct handshake, hash));
     return htobe64(symm__siphash_end(&hash));
 }
 
-static symm_status greeting_make(const struct hosts *hosts, int to,
-                                 struct greeting *greeting)
+static symm_status handshake_make(const struct hosts *hosts, int to,
+                                  struct handshake *handshake)
 {
     symm_status status;
 
-    *greeting = (struct greeting){.magic = htonl(HOSTS_MAGIC),
-                                  .version = htonl(HOSTS_VERSION),
-                                  .from = htonl((uint32_t)hosts->rank),
-                                  .to = htonl((uint32_t)to)};
-    status = symm__random(greeting->nonce, sizeof(greeting->nonce));
-    greeting->hash = greeting_hash(hosts, greeting);
+    *handshake = (struct handshake){.magic = htonl(HOSTS_MAGIC),
+                                    .version = htonl(HOSTS_VERSION),
+                                    .from = htonl((uint32_t)hosts->rank),
+                                    .to = htonl((uint32_t)to)};
+    status = symm__random(handshake->nonce, sizeof(handshake->nonce));
+    handshake->hash = handshake_hash(hosts, handshake);
     return status;
 }
 
-static bool greeting_fits(const struct hosts *hosts, const struct greeting *greeting)
+static bool handshake_fits(const struct hosts *hosts, const struct handshake *handshake)
 {
-    return ntohl(greeting->magic) == HOSTS_MAGIC &&
-           ntohl(greeting->version) == HOSTS_VERSION &&
-           ntohl(greeting->to) == (uint32_t)hosts->rank &&
-           ntohl(greeting->from) < (uint32_t)hosts->size;
+    return ntohl(handshake->magic) == HOSTS_MAGIC &&
+           ntohl(handshake->version) == HOSTS_VERSION &&
+           ntohl(handshake->to) == (uint32_t)hosts->rank &&
+           ntohl(handshake->from) < (uint32_t)hosts->size;
 }
 
-/* Has that rank's greeting come before? Else its nonce is kept. */
-static bool is_repeated(struct hosts *hosts, const struct greeting *greeting)
+/* Has that rank's handshake come before? Else its nonce is kept. */
+static bool is_repeated(struct hosts *hosts, const struct handshake *handshake)
 {
-    uint32_t from = ntohl(greeting->from); /* checked */
+    uint32_t from = ntohl(handshake->from); /* checked */
     unsigned known = hosts->nonces[from];
 
     for (unsigned i = 0; i < NONCES_KEPT && i < known; i++)
-        if (memcmp(hosts->nonce[from][i], greeting->nonce, NONCE_BYTES) == 0)
+        if (memcmp(hosts->nonce[from][i], handshake->nonce, NONCE_BYTES) == 0)
             return true;
-    memcpy(hosts->nonce[from][hosts->nonces[from]++ % NONCES_KEPT], greeting->nonce,
+    memcpy(hosts->nonce[from][hosts->nonces[from]++ % NONCES_KEPT], handshake->nonce,
            NONCE_BYTES);
     return false;
 }
@@ -251,7 +251,7 @@ static void try_again(struct hosts *hosts, struct making *m, const char *why)
 
 static symm_status ask(struct hosts *hosts, struct making *m)
 {
-    symm_status status = greeting_make(hosts, m->rank, &m->first);
+    symm_status status = handshake_make(hosts, m->rank, &m->first);
 
     if (status != SYMM_OK)
         return status;
@@ -303,8 +303,8 @@ static symm_status hear_answer(struct hosts *hosts, struct making *m)
         try_again(hosts, m, "it does not answer, or hangs up");
     if (come <= 0)
         return SYMM_OK;
-    m->second = m->in.answer.greeting;
-    if (!greeting_fits(hosts, &m->second) ||
+    m->second = m->in.answer.handshake;
+    if (!handshake_fits(hosts, &m->second) ||
         ntohl(m->second.from) != (uint32_t)m->rank ||
         m->in.answer.proof != prove(hosts, 'a', m)) {
         hosts->stranger[m->rank] = true;
@@ -361,7 +361,7 @@ static void drop(struct hosts *hosts, int index, const char *why)
                   hosts->refused == REFUSED_LOGGED ? " (more are not logged)" : "");
 }
 
-/* The oldest connection from this rank, or without a valid greeting (rank -1); -1: none. */
+/* The oldest connection from this rank, or without a valid handshake (rank -1); -1: none. */
 static int oldest_of(const struct hosts *hosts, int rank)
 {
     for (int i = 0; i < hosts->inbound_count; i++)
@@ -377,44 +377,44 @@ static int make_room_of(struct hosts *hosts, int rank, int index)
 
     for (int i = 0; i < hosts->inbound_count; i++)
         count += hosts->inbound[i].rank == rank;
-    if (count < GREETED_MAX)
+    if (count < HANDSHAKE_DONE_MAX)
         return index;
     drop(hosts, oldest, NULL);
     return oldest < index ? index - 1 : index;
 }
 
-static bool greeting_counts(struct hosts *hosts, const struct greeting *greeting)
+static bool handshake_counts(struct hosts *hosts, const struct handshake *handshake)
 {
-    int from = (int)ntohl(greeting->from);
+    int from = (int)ntohl(handshake->from);
 
-    return greeting_fits(hosts, greeting) && from > hosts->rank &&
+    return handshake_fits(hosts, handshake) && from > hosts->rank &&
            is_far(hosts, from) && hosts->peer_fd[from] < 0 &&
-           greeting->hash == greeting_hash(hosts, greeting) &&
-           !is_repeated(hosts, greeting);
+           handshake->hash == handshake_hash(hosts, handshake) &&
+           !is_repeated(hosts, handshake);
 }
 
-static symm_status hear_greeting(struct hosts *hosts, int index)
+static symm_status hear_handshake(struct hosts *hosts, int index)
 {
     struct making *m = &hosts->inbound[index];
-    int come = take(m, sizeof(struct greeting));
+    int come = take(m, sizeof(struct handshake));
     struct answer answer;
     symm_status status;
 
     if (come == 0)
         return SYMM_OK;
-    if (come < 0 || !greeting_counts(hosts, &m->in.greeting)) {
+    if (come < 0 || !handshake_counts(hosts, &m->in.handshake)) {
         drop(hosts, index, "it did not begin as a rank of this job would");
         return SYMM_OK;
     }
-    index = make_room_of(hosts, (int)ntohl(m->in.greeting.from), index);
+    index = make_room_of(hosts, (int)ntohl(m->in.handshake.from), index);
     m = &hosts->inbound[index];
-    m->first = m->in.greeting;
+    m->first = m->in.handshake;
     m->rank = (int)ntohl(m->first.from);
-    status = greeting_make(hosts, m->rank, &m->second);
+    status = handshake_make(hosts, m->rank, &m->second);
     if (status != SYMM_OK)
         return status;
     m->stage = ANSWERED;
-    answer = (struct answer){.greeting = m->second, .proof = prove(hosts, 'a', m)};
+    answer = (struct answer){.handshake = m->second, .proof = prove(hosts, 'a', m)};
     if (!write_all(m->fd, &answer, sizeof(answer)))
         drop(hosts, index, "it hung up");
     return SYMM_OK;
@@ -450,14 +450,14 @@ static symm_status move_inbound(struct hosts *hosts, int index, bool ready)
 {
     const struct making *m = &hosts->inbound[index];
 
-    if (m->stage == GREETING && m->until <= symm__now()) {
+    if (m->stage == HANDSHAKE && m->until <= symm__now()) {
         drop(hosts, index, "it did not begin in time");
         return SYMM_OK;
     }
     if (!ready)
         return SYMM_OK;
-    return m->stage == GREETING ? hear_greeting(hosts, index)
-                                : hear_proof(hosts, index);
+    return m->stage == HANDSHAKE ? hear_handshake(hosts, index)
+                                 : hear_proof(hosts, index);
 }
 
 /* Most strangers have spoken, or gone, when they are accepted: they cost no place. */
@@ -487,11 +487,11 @@ static symm_status accept_some(struct hosts *hosts)
             break;
         }
         hosts->inbound[hosts->inbound_count++] =
-            (struct making){.stage = GREETING,
+            (struct making){.stage = HANDSHAKE,
                             .fd = fd,
                             .rank = -1,
                             .until = symm__now() + INBOUND_SECONDS};
-        status = hear_greeting(hosts, hosts->inbound_count - 1);
+        status = hear_handshake(hosts, hosts->inbound_count - 1);
     }
     return status;
 }
@@ -567,7 +567,7 @@ static double set_polls(struct hosts *hosts)
         const struct making *m = &hosts->inbound[i];
 
         *poll++ = (struct pollfd){.fd = m->fd, .events = POLLIN};
-        if (m->stage == GREETING && m->until < wake)
+        if (m->stage == HANDSHAKE && m->until < wake)
             wake = m->until;
     }
     return wake;

@@ -70,7 +70,7 @@ static symm_status join_unopened(const struct join *join)
         join->meeting->rank, join->place->path, symm__now() - join->start);
 }
 
-/* A connection to whoever listens at the place, our greeting sent. */
+/* A connection to whoever listens at the place, our handshake sent. */
 static symm_status join_connect(struct join *join)
 {
     double pause = JOIN_PAUSE_FIRST;

@@ -147,7 +147,7 @@ static bool root_judge(const struct root *root, int fd, bool whole,
     if (!symm__bootstrap_same_user(fd, &uid))
         (void)snprintf(reason, bytes, "it comes from user %u", uid);
     else if (!whole || hello->kind != SYMM_BOOTSTRAP_HELLO)
-        (void)snprintf(reason, bytes, "it did not begin with a greeting of libsymm");
+        (void)snprintf(reason, bytes, "it did not begin with a handshake of libsymm");
     else if (!root_same_secret(meeting, hello))
         (void)snprintf(
             reason, bytes,
@@ -198,7 +198,7 @@ static bool root_hear_pending(struct root *root, int index)
             struct symm_bootstrap_message welcome = symm__bootstrap_message(
                 SYMM_BOOTSTRAP_WELCOME, root->meeting, rank, hello.nonce);
             wire = root_send(fd, &welcome, NULL, 0, 0);
-            /* One that has hung up since its greeting has failed, and is found next. */
+            /* One that has hung up since its handshake has failed, and is found next. */
             if (wire == SYMM_WIRE_OK || wire == SYMM_WIRE_CLOSED) {
                 root->peer_fd[rank] = fd;
                 root->nonce[rank] = hello.nonce;

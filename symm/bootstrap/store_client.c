@@ -219,7 +219,7 @@ static symm_status no_store(const struct symm_store_exchange *exchange)
 
 /* Both ends' hellos: the server has proved itself. */
 struct session {
-    struct symm_store_hello mine, theirs;
+    struct symm_store_handshake mine, theirs;
 };
 
 static enum outcome greet(const struct symm_store_exchange *exchange, int fd,
@@ -228,8 +228,8 @@ static enum outcome greet(const struct symm_store_exchange *exchange, int fd,
     struct symm_store_welcome welcome;
     enum outcome outcome;
 
-    session->mine = (struct symm_store_hello){.magic = htonl(SYMM_STORE_MAGIC),
-                                              .version = htonl(SYMM_STORE_VERSION)};
+    session->mine = (struct symm_store_handshake){.magic = htonl(SYMM_STORE_MAGIC),
+                                                  .version = htonl(SYMM_STORE_VERSION)};
     *status = symm__random(session->mine.nonce, sizeof(session->mine.nonce));
     if (*status != SYMM_OK)
         return FAILED;

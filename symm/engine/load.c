@@ -2,7 +2,7 @@
 /*
  * load.c - which engine a context has: SYMM_ENGINE, and what all ranks have in common.
  *
- * Loading is local; the greeting then tells all ranks what each has (symm__engine_agree). An
+ * Loading is local; the handshake then tells all ranks what each has (symm__engine_agree). An
  * engine serves only if every rank has the same one in the same version: else no rank uses
  * one, and one line names who lacks it and why. An engine that was asked for by name and
  * cannot be had is an error on all ranks.
@@ -252,7 +252,7 @@ void symm__engine_unload(symm_ctx *ctx)
 
 /* ---- What all ranks have ----------------------------------------------------------------- */
 
-void symm__engine_hello(const symm_ctx *ctx, struct symm_engine_hello *hello)
+void symm__engine_handshake(const symm_ctx *ctx, struct symm_engine_handshake *hello)
 {
     const struct symm_engine_use *use = ctx->engine;
 
@@ -269,7 +269,8 @@ void symm__engine_hello(const symm_ctx *ctx, struct symm_engine_hello *hello)
 }
 
 /* "rank 2 has none (no such file)", "rank 2 has NCCL 2.27.3". */
-static void describe(struct symm_engine_hello hello, int rank, char *text, size_t bytes)
+static void describe(struct symm_engine_handshake hello, int rank, char *text,
+                     size_t bytes)
 {
     if (hello.state == LOADED)
         snprintf(text, bytes, "rank %d has %s", rank,
@@ -279,7 +280,8 @@ static void describe(struct symm_engine_hello hello, int rank, char *text, size_
                  symm__printable(hello.why, sizeof(hello.why)));
 }
 
-static bool alike(const struct symm_engine_hello *a, const struct symm_engine_hello *b)
+static bool alike(const struct symm_engine_handshake *a,
+                  const struct symm_engine_handshake *b)
 {
     return (a->state == LOADED) == (b->state == LOADED) &&
            memcmp(a->name, b->name, sizeof(a->name)) == 0 &&
@@ -300,8 +302,8 @@ static symm_status close_unused(symm_ctx *ctx, const char *why)
     return status;
 }
 
-symm_status symm__engine_agree(symm_ctx *ctx, const struct symm_engine_hello *hellos,
-                               int count)
+symm_status symm__engine_agree(symm_ctx *ctx,
+                               const struct symm_engine_handshake *hellos, int count)
 {
     char here[288], there[288], why[640];
     int odd = 0;

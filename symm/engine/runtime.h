@@ -53,8 +53,8 @@ struct symm_team_engine {
     size_t memory_count, memory_capacity, window_count, window_capacity;
 };
 
-/* What a rank tells of its engine in the greeting. */
-struct symm_engine_hello {
+/* What a rank tells of its engine in the handshake. */
+struct symm_engine_handshake {
     uint32_t state, flags;
     char name[16], version[64], why[192];
 };
@@ -64,9 +64,10 @@ struct symm_engine_hello {
 /* Local. An error only if an engine was asked for by name, or an option is malformed. */
 symm_status symm__engine_load(symm_ctx *ctx) SYMM_MUST_CHECK;
 void symm__engine_unload(symm_ctx *ctx); /* behind the last team */
-void symm__engine_hello(const symm_ctx *ctx, struct symm_engine_hello *hello);
-/* From all ranks' greetings: one engine for all, or none; an error where it was asked for. */
-symm_status symm__engine_agree(symm_ctx *ctx, const struct symm_engine_hello *hellos,
+void symm__engine_handshake(const symm_ctx *ctx, struct symm_engine_handshake *hello);
+/* From all ranks' handshakes: one engine for all, or none; an error where it was asked for. */
+symm_status symm__engine_agree(symm_ctx *ctx,
+                               const struct symm_engine_handshake *hellos,
                                int count) SYMM_MUST_CHECK;
 /* An engine's own failure as this thread's last error, with `what` in front. */
 symm_status symm__engine_said(const symm_ctx *ctx, symm_status status,

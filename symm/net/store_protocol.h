@@ -30,13 +30,13 @@
 
 #define SYMM_STORE_NONCE_BYTES 16
 
-struct symm_store_hello { /* the client's, first */
+struct symm_store_handshake { /* the client's, first */
     uint32_t magic, version;
     uint8_t nonce[SYMM_STORE_NONCE_BYTES];
 };
 
 struct symm_store_welcome { /* the server's */
-    struct symm_store_hello hello;
+    struct symm_store_handshake hello;
     uint64_t proof; /* symm__store_hash of 'w' and nothing */
 };
 
@@ -70,7 +70,7 @@ struct symm_store_reply { /* then `bytes` bytes */
     uint32_t unused;
 };
 
-_Static_assert(sizeof(struct symm_store_hello) == 24, "the hello's layout");
+_Static_assert(sizeof(struct symm_store_handshake) == 24, "the hello's layout");
 _Static_assert(sizeof(struct symm_store_welcome) == 32, "the welcome's layout");
 _Static_assert(sizeof(struct symm_store_request) == 24, "the request's layout");
 _Static_assert(sizeof(struct symm_store_reply) == 16, "the reply's layout");
@@ -78,8 +78,8 @@ _Static_assert(sizeof(struct symm_store_reply) == 16, "the reply's layout");
 /* Proves the secret for one connection and one step: over both nonces and two parts. As it
  * goes over the wire. */
 static inline uint64_t symm__store_hash(const uint8_t *secret, char step,
-                                        const struct symm_store_hello *client,
-                                        const struct symm_store_hello *server,
+                                        const struct symm_store_handshake *client,
+                                        const struct symm_store_handshake *server,
                                         const void *first, size_t first_bytes,
                                         const void *second, size_t second_bytes)
 {

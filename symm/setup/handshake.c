@@ -25,37 +25,38 @@
 #include "util/status.h"
 #include "util/text.h"
 
-struct symm_hello symm__hello(const symm_ctx *ctx)
+struct symm_handshake symm__handshake(const symm_ctx *ctx)
 {
-    struct symm_hello hello = {.layout = SYMM_DEVICE_LAYOUT,
-                               .epoch_start = ctx->epoch_start,
-                               .oversubscribe = ctx->oversubscribe,
-                               .exclusive = ctx->exclusive,
-                               .stride = ctx->stride,
-                               .team_bytes = ctx->team_bytes,
-                               .granularity = ctx->granularity,
-                               .machine = symm__fnv_text(SYMM_FNV_BASIS, ctx->machine),
-                               .costs = ctx->costs_file ? ctx->costs_file->hash : 0,
-                               .record = symm__record_key(),
-                               .plan = symm__option(SYMM_OPTION_PLAN) != NULL,
-                               .host = ctx->own_host,
-                               .version = SYMM_VERSION_STRING};
+    struct symm_handshake handshake = {
+        .layout = SYMM_DEVICE_LAYOUT,
+        .epoch_start = ctx->epoch_start,
+        .oversubscribe = ctx->oversubscribe,
+        .exclusive = ctx->exclusive,
+        .stride = ctx->stride,
+        .team_bytes = ctx->team_bytes,
+        .granularity = ctx->granularity,
+        .machine = symm__fnv_text(SYMM_FNV_BASIS, ctx->machine),
+        .costs = ctx->costs_file ? ctx->costs_file->hash : 0,
+        .record = symm__record_key(),
+        .plan = symm__option(SYMM_OPTION_PLAN) != NULL,
+        .host = ctx->own_host,
+        .version = SYMM_VERSION_STRING};
     const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
 
-    snprintf(hello.backend, sizeof(hello.backend), "%s", ctx->ops->name);
+    snprintf(handshake.backend, sizeof(handshake.backend), "%s", ctx->ops->name);
     if (device) {
-        memcpy(hello.uuid, device->uuid, sizeof(hello.uuid));
-        memcpy(hello.bus, device->bus, sizeof(hello.bus));
-        hello.processors = (uint32_t)device->processors;
-        hello.multicast = device->multicast;
+        memcpy(handshake.uuid, device->uuid, sizeof(handshake.uuid));
+        memcpy(handshake.bus, device->bus, sizeof(handshake.bus));
+        handshake.processors = (uint32_t)device->processors;
+        handshake.multicast = device->multicast;
     }
-    symm__engine_hello(ctx, &hello.engine);
-    return hello;
+    symm__engine_handshake(ctx, &handshake.engine);
+    return handshake;
 }
 
 /* Settings of two ranks that must be alike. */
-static symm_status check_settings(const struct symm_hello *a, int first,
-                                  const struct symm_hello *b, int second)
+static symm_status check_settings(const struct symm_handshake *a, int first,
+                                  const struct symm_handshake *b, int second)
 {
     if (a->layout != b->layout || strcmp(a->version, b->version) != 0)
         return symm__fail(
@@ -105,11 +106,12 @@ static symm_status check_settings(const struct symm_hello *a, int first,
     return SYMM_OK;
 }
 
-static symm_status check_devices(symm_ctx *ctx, const struct symm_hello *hellos)
+static symm_status check_devices(symm_ctx *ctx, const struct symm_handshake *handshakes)
 {
     for (int r = 0; r < ctx->size; r++) {
         for (int other = 0; other < r; other++) {
-            if (memcmp(hellos[r].uuid, hellos[other].uuid, sizeof(hellos[r].uuid)) != 0)
+            if (memcmp(handshakes[r].uuid, handshakes[other].uuid,
+                       sizeof(handshakes[r].uuid)) != 0)
                 continue;
             ctx->shared = true;
             if (!ctx->oversubscribe)
@@ -118,7 +120,7 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_hello *hellos)
                     "ranks %d and %d are on one device (%s); give each rank a device "
                     "of its own, by its local rank or CUDA_VISIBLE_DEVICES, or use "
                     "SYMM_BACKEND=host%s",
-                    other, r, hellos[r].bus,
+                    other, r, handshakes[r].bus,
                     ctx->thread_group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
         }
     }
@@ -128,30 +130,30 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_hello *hellos)
     return SYMM_OK;
 }
 
-symm_status symm__hello_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
-                              int rank)
+symm_status symm__handshake_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
+                                  int rank)
 {
     struct symm_device_info theirs = {0};
-    struct symm_hello hello;
+    struct symm_handshake handshake;
 
-    memcpy(&hello, parcel->bytes, sizeof(hello));
-    memcpy(theirs.uuid, hello.uuid, sizeof(theirs.uuid));
-    memcpy(theirs.bus, hello.bus, sizeof(theirs.bus));
+    memcpy(&handshake, parcel->bytes, sizeof(handshake));
+    memcpy(theirs.uuid, handshake.uuid, sizeof(theirs.uuid));
+    memcpy(theirs.bus, handshake.bus, sizeof(theirs.bus));
     (void)symm__printable(theirs.bus, sizeof(theirs.bus));
     return ctx->ops->reachable(ctx->backend, ctx->rank, &theirs, rank);
 }
 
-static symm_status agree_engine(symm_ctx *ctx, const struct symm_hello *hellos)
+static symm_status agree_engine(symm_ctx *ctx, const struct symm_handshake *handshakes)
 {
-    struct symm_engine_hello engines[SYMM_MAX_RANKS];
+    struct symm_engine_handshake engines[SYMM_MAX_RANKS];
 
     for (int r = 0; r < ctx->size; r++)
-        engines[r] = hellos[r].engine;
+        engines[r] = handshakes[r].engine;
     return symm__engine_agree(ctx, engines, ctx->size);
 }
 
 /* Numbers the hosts by their lowest ranks; descriptors go to the own host's from here on. */
-static void take_hosts(symm_ctx *ctx, struct symm_hello *hellos)
+static void take_hosts(symm_ctx *ctx, struct symm_handshake *handshakes)
 {
     uint64_t id[SYMM_MAX_RANKS];
 
@@ -160,13 +162,13 @@ static void take_hosts(symm_ctx *ctx, struct symm_hello *hellos)
         char *name = ctx->host_name[ctx->hosts];
         int host = 0;
 
-        while (host < ctx->hosts && id[host] != hellos[r].host.id)
+        while (host < ctx->hosts && id[host] != handshakes[r].host.id)
             host++;
         ctx->host_of[r] = (uint8_t)host;
         if (host < ctx->hosts)
             continue;
-        id[ctx->hosts++] = hellos[r].host.id;
-        memcpy(name, hellos[r].host.name, SYMM_HOST_NAME - 1);
+        id[ctx->hosts++] = handshakes[r].host.id;
+        memcpy(name, handshakes[r].host.name, SYMM_HOST_NAME - 1);
         (void)symm__printable(name, SYMM_HOST_NAME);
     }
     for (int r = 0; r < ctx->size; r++)
@@ -176,9 +178,9 @@ static void take_hosts(symm_ctx *ctx, struct symm_hello *hellos)
         symm__log(SYMM_LOG_INFO, "%d ranks on %d hosts", ctx->size, ctx->hosts);
 }
 
-symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
+symm_status symm__handshake_check(symm_ctx *ctx, const struct symm_parcel *parcels)
 {
-    struct symm_hello hellos[SYMM_MAX_RANKS];
+    struct symm_handshake handshakes[SYMM_MAX_RANKS];
     uint32_t processors = 0, multicast = 1;
     bool alike = true;
 
@@ -187,40 +189,43 @@ symm_status symm__hello_check(symm_ctx *ctx, const struct symm_parcel *parcels)
             ctx->thread_group || r == ctx->rank || (ctx->link.far >> r & 1) != 0;
         int fds = none ? 0 : 2;
 
-        if (parcels[r].bytes_count != sizeof(*hellos) || parcels[r].fds_count != fds)
-            return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed greeting", r);
-        memcpy(&hellos[r], parcels[r].bytes, sizeof(*hellos));
-        (void)symm__printable(hellos[r].version, sizeof(hellos[r].version));
-        (void)symm__printable(hellos[r].backend, sizeof(hellos[r].backend));
-        (void)symm__printable(hellos[r].bus, sizeof(hellos[r].bus));
+        if (parcels[r].bytes_count != sizeof(*handshakes) ||
+            parcels[r].fds_count != fds)
+            return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed handshake",
+                              r);
+        memcpy(&handshakes[r], parcels[r].bytes, sizeof(*handshakes));
+        (void)symm__printable(handshakes[r].version, sizeof(handshakes[r].version));
+        (void)symm__printable(handshakes[r].backend, sizeof(handshakes[r].backend));
+        (void)symm__printable(handshakes[r].bus, sizeof(handshakes[r].bus));
     }
     for (int r = 0; r < ctx->size; r++) {
-        symm_status status = r == ctx->rank ? SYMM_OK
-                                            : check_settings(&hellos[ctx->rank],
-                                                             ctx->rank, &hellos[r], r);
+        symm_status status =
+            r == ctx->rank
+                ? SYMM_OK
+                : check_settings(&handshakes[ctx->rank], ctx->rank, &handshakes[r], r);
 
         if (status != SYMM_OK)
             return status;
         if (r == 0)
-            ctx->record_job = hellos[r].record;
-        multicast &= hellos[r].multicast;
-        alike = alike && hellos[r].machine == hellos[0].machine;
-        if (processors == 0 || hellos[r].processors < processors)
-            processors = hellos[r].processors;
+            ctx->record_job = handshakes[r].record;
+        multicast &= handshakes[r].multicast;
+        alike = alike && handshakes[r].machine == handshakes[0].machine;
+        if (processors == 0 || handshakes[r].processors < processors)
+            processors = handshakes[r].processors;
     }
-    take_hosts(ctx, hellos);
+    take_hosts(ctx, handshakes);
     ctx->processors = (int)processors;
     symm__costs_settle(ctx, alike);
     ctx->multicast = multicast != 0 && ctx->size > 1;
-    for (int r = 0; hellos[ctx->rank].multicast && r < ctx->size; r++)
-        if (!hellos[r].multicast)
+    for (int r = 0; handshakes[ctx->rank].multicast && r < ctx->size; r++)
+        if (!handshakes[r].multicast)
             symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
     if (ctx->calls) {
-        symm_status status = check_devices(ctx, hellos);
+        symm_status status = check_devices(ctx, handshakes);
 
         if (status != SYMM_OK)
             return status;
         ctx->multicast = ctx->multicast && !ctx->shared; /* takes a device once */
     }
-    return agree_engine(ctx, hellos);
+    return agree_engine(ctx, handshakes);
 }

@@ -9,7 +9,7 @@
 
 /* Sent with two descriptors, control page and pidfd, where ranks are processes (and no TCP
  * connection lies between them). */
-struct symm_hello {
+struct symm_handshake {
     uint32_t layout;
     uint32_t epoch_start;
     uint64_t stride, team_bytes, granularity;
@@ -26,15 +26,15 @@ struct symm_hello {
     uint64_t record;        /* random; 0: SYMM_RECORD is not set */
     uint32_t plan;          /* 1: SYMM_PLAN is set */
     struct symm_host host;
-    struct symm_engine_hello engine;
+    struct symm_engine_handshake engine;
 };
 
-struct symm_hello symm__hello(const symm_ctx *ctx);
-/* Do all ranks' greetings fit mine? Then what follows from all of them is set in ctx. */
-symm_status symm__hello_check(symm_ctx *ctx,
-                              const struct symm_parcel *parcels) SYMM_MUST_CHECK;
+struct symm_handshake symm__handshake(const symm_ctx *ctx);
+/* Do all ranks' handshakes fit mine? Then what follows from all of them is set in ctx. */
+symm_status symm__handshake_check(symm_ctx *ctx,
+                                  const struct symm_parcel *parcels) SYMM_MUST_CHECK;
 /* Behind it: can my device reach that rank's memory? */
-symm_status symm__hello_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
-                              int rank) SYMM_MUST_CHECK;
+symm_status symm__handshake_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
+                                  int rank) SYMM_MUST_CHECK;
 
 #endif

@@ -340,7 +340,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
                          symm_status *adopted)
 {
     struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
-    struct symm_hello hello = symm__hello(ctx);
+    struct symm_handshake handshake = symm__handshake(ctx);
     int members[SYMM_MAX_RANKS], fds[2] = {ctx->control_handle, -1};
     struct symm_exchange exchange = {
         .what = "the start of the job",
@@ -348,8 +348,8 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
         .members = members,
         .count = ctx->size,
         .timeout = timeout,
-        .bytes = &hello,
-        .bytes_count = sizeof(hello),
+        .bytes = &handshake,
+        .bytes_count = sizeof(handshake),
         .fds = fds,
     };
     symm_status status;
@@ -368,10 +368,10 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     if (fds[1] >= 0)
         close(fds[1]);
     if (status == SYMM_OK)
-        status = symm__hello_check(ctx, parcels);
+        status = symm__handshake_check(ctx, parcels);
     for (int r = 0; status == SYMM_OK && *adopted == SYMM_OK && r < ctx->size; r++)
         if (r != ctx->rank && !symm__is_far(ctx, r)) {
-            *adopted = symm__hello_reach(ctx, &parcels[r], r);
+            *adopted = symm__handshake_reach(ctx, &parcels[r], r);
             if (*adopted == SYMM_OK)
                 *adopted = adopt_peer(ctx, &parcels[r], r);
         }

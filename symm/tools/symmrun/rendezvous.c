@@ -3,7 +3,7 @@
  * rendezvous.c - see rendezvous.h.
  *
  * Node 0 listens at the rendezvous address until all other nodes have come. A node sends its
- * greeting, node 0 answers with its own and a proof, the node with its proof: keyed hashes
+ * handshake, node 0 answers with its own and a proof, the node with its proof: keyed hashes
  * over both sides' random numbers, so that the secret is never sent. All connections that
  * have not proved themselves are polled together. At most PENDING_MAX are kept: then the
  * oldest goes, silent ones before those that were answered. A node whose connection ended
@@ -36,18 +36,18 @@
 
 _Static_assert(SYMMRUN_NODES_KEY == SYMM_SIPHASH_KEY, "one length of keys");
 
-struct greeting { /* in network byte order */
+struct handshake { /* in network byte order */
     uint32_t magic, version, node, nodes, ranks, unused;
     uint8_t nonce[16];
 };
 
-/* What node 0 answers to a greeting. */
+/* What node 0 answers to a handshake. */
 struct answer {
-    struct greeting greeting;
+    struct handshake handshake;
     uint64_t proof;
 };
 
-_Static_assert(sizeof(struct greeting) == 40 && sizeof(struct answer) == 48,
+_Static_assert(sizeof(struct handshake) == 40 && sizeof(struct answer) == 48,
                "the layout on the wire");
 
 /* ---- Bytes and proofs --------------------------------------------------------------- */
@@ -70,7 +70,7 @@ bool symmrun_send_bytes(int fd, const void *data, size_t bytes)
 }
 
 static uint64_t prove(const struct symmrun_nodes *nodes, char what,
-                      const struct greeting *joiner, const struct greeting *first)
+                      const struct handshake *joiner, const struct handshake *first)
 {
     struct symm_siphash hash = symm__siphash_begin(nodes->secret);
 
@@ -80,22 +80,22 @@ static uint64_t prove(const struct symmrun_nodes *nodes, char what,
     return symm__siphash_end(&hash);
 }
 
-static struct greeting greeting_of(const struct symmrun_nodes *nodes)
+static struct handshake handshake_of(const struct symmrun_nodes *nodes)
 {
-    struct greeting greeting = {.magic = htonl(SYMMRUN_NODES_MAGIC),
-                                .version = htonl(SYMMRUN_NODES_VERSION),
-                                .node = htonl((uint32_t)nodes->own),
-                                .nodes = htonl((uint32_t)nodes->count),
-                                .ranks = htonl((uint32_t)nodes->run->options.ranks)};
+    struct handshake handshake = {.magic = htonl(SYMMRUN_NODES_MAGIC),
+                                  .version = htonl(SYMMRUN_NODES_VERSION),
+                                  .node = htonl((uint32_t)nodes->own),
+                                  .nodes = htonl((uint32_t)nodes->count),
+                                  .ranks = htonl((uint32_t)nodes->run->options.ranks)};
 
-    if (getrandom(greeting.nonce, sizeof(greeting.nonce), 0) !=
-        (ssize_t)sizeof(greeting.nonce))
-        greeting.magic = 0; /* the other side refuses it */
-    return greeting;
+    if (getrandom(handshake.nonce, sizeof(handshake.nonce), 0) !=
+        (ssize_t)sizeof(handshake.nonce))
+        handshake.magic = 0; /* the other side refuses it */
+    return handshake;
 }
 
 static void adopt(struct symmrun_nodes *nodes, int index, int fd,
-                  const struct greeting *joiner, const struct greeting *first)
+                  const struct handshake *joiner, const struct handshake *first)
 {
     uint64_t halves[2] = {prove(nodes, 'k', joiner, first),
                           prove(nodes, 'l', joiner, first)};
@@ -183,8 +183,8 @@ struct pending {
     int fd;
     double until;
     bool answered;
-    size_t used; /* bytes of the greeting, then of the proof */
-    struct greeting theirs, mine;
+    size_t used; /* bytes of the handshake, then of the proof */
+    struct handshake theirs, mine;
     uint64_t proof;
 };
 
@@ -226,16 +226,16 @@ static bool has_gone(int fd)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* The greeting is complete. NULL: answered; else what is wrong. */
+/* The handshake is complete. NULL: answered; else what is wrong. */
 static const char *answer(struct symmrun_nodes *nodes, struct pending *pending)
 {
     struct answer answer;
 
     if (ntohl(pending->theirs.magic) != SYMMRUN_NODES_MAGIC)
         return "it is no symmrun";
-    pending->mine = greeting_of(nodes);
+    pending->mine = handshake_of(nodes);
     answer =
-        (struct answer){.greeting = pending->mine,
+        (struct answer){.handshake = pending->mine,
                         .proof = prove(nodes, 'a', &pending->theirs, &pending->mine)};
     /* Few bytes to a new connection: they fit its buffer, or the other side is no node. */
     if (send(pending->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) !=
@@ -251,7 +251,7 @@ static const char *answer(struct symmrun_nodes *nodes, struct pending *pending)
 /* The proof is complete. NULL: adopted; else what is wrong. */
 static const char *admit(struct symmrun_nodes *nodes, struct pending *pending)
 {
-    const struct greeting *theirs = &pending->theirs, *mine = &pending->mine;
+    const struct handshake *theirs = &pending->theirs, *mine = &pending->mine;
     const uint32_t index = ntohl(theirs->node);
 
     if (pending->proof != prove(nodes, 'b', theirs, mine))
@@ -471,16 +471,16 @@ enum join { JOINED, AGAIN, REFUSED };
 /* AGAIN: node 0 has not answered, so it may do so at another try. */
 static enum join introduce(struct symmrun_nodes *nodes, int fd, double until)
 {
-    struct greeting mine = greeting_of(nodes);
+    struct handshake mine = handshake_of(nodes);
     struct answer theirs;
     const char *place = nodes->run->options.rendezvous;
     uint64_t proof;
 
     if (!symmrun_send_bytes(fd, &mine, sizeof(mine)) ||
-        !symmrun_rendezvous_receive(nodes, fd, &theirs.greeting.magic,
-                                    sizeof(theirs.greeting.magic), until))
+        !symmrun_rendezvous_receive(nodes, fd, &theirs.handshake.magic,
+                                    sizeof(theirs.handshake.magic), until))
         return AGAIN;
-    if (ntohl(theirs.greeting.magic) != SYMMRUN_NODES_MAGIC) {
+    if (ntohl(theirs.handshake.magic) != SYMMRUN_NODES_MAGIC) {
         symmrun_say(nodes->run,
                     "what listens at %s is no symmrun, so it does not know the secret "
                     "(SYMM_SECRET)",
@@ -490,19 +490,19 @@ static enum join introduce(struct symmrun_nodes *nodes, int fd, double until)
     if (!symmrun_rendezvous_receive(nodes, fd, (char *)&theirs + sizeof(uint32_t),
                                     sizeof(theirs) - sizeof(uint32_t), until))
         return AGAIN;
-    if (ntohl(theirs.greeting.version) != SYMMRUN_NODES_VERSION) {
+    if (ntohl(theirs.handshake.version) != SYMMRUN_NODES_VERSION) {
         symmrun_say(nodes->run, "node 0 at %s is a symmrun of another version", place);
         return REFUSED;
     }
-    if (theirs.proof != prove(nodes, 'a', &mine, &theirs.greeting)) {
+    if (theirs.proof != prove(nodes, 'a', &mine, &theirs.handshake)) {
         symmrun_say(nodes->run,
                     "what listens at %s does not know the secret (SYMM_SECRET)", place);
         return REFUSED;
     }
-    proof = prove(nodes, 'b', &mine, &theirs.greeting);
+    proof = prove(nodes, 'b', &mine, &theirs.handshake);
     if (!symmrun_send_bytes(fd, &proof, sizeof(proof)))
         return AGAIN;
-    adopt(nodes, 0, fd, &mine, &theirs.greeting);
+    adopt(nodes, 0, fd, &mine, &theirs.handshake);
     return JOINED;
 }
 

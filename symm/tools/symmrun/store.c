@@ -42,18 +42,18 @@ struct answer {
     unsigned char data[]; /* a symm_store_reply and what follows it */
 };
 
-enum stage { GREETING, ASKING, WAITING, ANSWERED };
+enum stage { HANDSHAKE, ASKING, WAITING, ANSWERED };
 
 struct connection {
     struct connection *next; /* newest first */
     int fd;
     enum stage stage;
     double until;  /* closed then; WAITING: the round ends then */
-    size_t used;   /* GREETING, ASKING: received; ANSWERED: sent, the hash included */
+    size_t used;   /* HANDSHAKE, ASKING: received; ANSWERED: sent, the hash included */
     uint32_t rank; /* among this node's */
     struct answer *answer;
     uint64_t proof; /* of the answer */
-    struct symm_store_hello hello;
+    struct symm_store_handshake hello;
     struct symm_store_welcome welcome;
     struct symm_store_request request; /* in host order once it is complete */
     unsigned char block[SYMM_STORE_BLOCK_MAX];
@@ -371,8 +371,8 @@ static bool welcome(struct symmrun_store *store, struct connection *connection)
 {
     struct symm_store_welcome *mine = &connection->welcome;
 
-    mine->hello = (struct symm_store_hello){.magic = htonl(SYMM_STORE_MAGIC),
-                                            .version = htonl(SYMM_STORE_VERSION)};
+    mine->hello = (struct symm_store_handshake){.magic = htonl(SYMM_STORE_MAGIC),
+                                                .version = htonl(SYMM_STORE_VERSION)};
     if (connection->hello.magic == mine->hello.magic &&
         connection->hello.version == mine->hello.version &&
         getrandom(mine->hello.nonce, sizeof(mine->hello.nonce), 0) ==
@@ -429,14 +429,15 @@ static void take_request(struct symmrun_store *store, struct connection *connect
 static void read_request(struct symmrun_store *store, struct connection *connection)
 {
     for (;;) {
-        bool greeting = connection->stage == GREETING;
+        bool handshake = connection->stage == HANDSHAKE;
         const size_t head =
-            greeting ? sizeof(connection->hello) : sizeof(connection->request);
-        char *to = greeting ? (char *)&connection->hello : (char *)&connection->request;
+            handshake ? sizeof(connection->hello) : sizeof(connection->request);
+        char *to =
+            handshake ? (char *)&connection->hello : (char *)&connection->request;
         size_t end = head;
         ssize_t got;
 
-        if (!greeting && connection->used >= head) {
+        if (!handshake && connection->used >= head) {
             uint32_t bytes = ntohl(connection->request.bytes);
 
             if (bytes > SYMM_STORE_BLOCK_MAX) {
@@ -455,7 +456,7 @@ static void read_request(struct symmrun_store *store, struct connection *connect
         got = recv(connection->fd, to, end - connection->used, 0);
         if (got > 0) {
             connection->used += (size_t)got;
-            if (greeting && connection->used == head && !welcome(store, connection))
+            if (handshake && connection->used == head && !welcome(store, connection))
                 return;
         } else if (got == 0 ||
                    (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -500,7 +501,7 @@ static void accept_some(struct symmrun_store *store)
             return;
         }
         connection->fd = fd;
-        connection->stage = GREETING;
+        connection->stage = HANDSHAKE;
         connection->until = symmrun_now() + REQUEST_SECONDS;
         connection->next = store->connections;
         store->connections = connection;
@@ -539,7 +540,7 @@ static struct connection *find_connection(struct symmrun_store *store, int fd)
 static void serve_one(struct symmrun_store *store, struct connection *connection)
 {
     switch (connection->stage) {
-    case GREETING:
+    case HANDSHAKE:
     case ASKING:
         read_request(store, connection);
         break;
