@@ -70,7 +70,7 @@ static inline void job_run(struct job *job, struct plane *plane, int size, int k
 }
 
 /* A process closes the rows of the others too, so that a death is a hang-up. */
-static inline void link_open(struct symm_link *link, struct job *job, int rank,
+static inline void link_open(struct symm_oob *link, struct job *job, int rank,
                              bool process)
 {
     size_t n = (size_t)job->size;
@@ -85,7 +85,7 @@ static inline void link_open(struct symm_link *link, struct job *job, int rank,
         symm__bootstrap_close(job->pairs, job->size * job->size);
         free(job->pairs);
     }
-    symm__link_init(link, rank, job->size, row);
+    symm__oob_init(link, rank, job->size, row);
 }
 
 static inline struct symm_exchange exchange_of(int count, uint64_t tag,
@@ -117,10 +117,11 @@ static inline void *pattern(int rank, size_t bytes)
     return made;
 }
 
-static inline bool is_pattern(const struct symm_parcel *parcel, int rank, size_t bytes)
+static inline bool is_pattern(const struct symm_oob_message *message, int rank,
+                              size_t bytes)
 {
-    const unsigned char *got = parcel->bytes;
-    if (parcel->bytes_count != bytes || (bytes == 0) != (got == NULL))
+    const unsigned char *got = message->bytes;
+    if (message->bytes_count != bytes || (bytes == 0) != (got == NULL))
         return false;
     for (size_t i = 0; i < bytes; i++) {
         if (got[i] != byte_of(rank, i))
@@ -129,31 +130,31 @@ static inline bool is_pattern(const struct symm_parcel *parcel, int rank, size_t
     return true;
 }
 
-static inline bool all_empty(const struct symm_parcel *parcels, int count)
+static inline bool all_empty(const struct symm_oob_message *messages, int count)
 {
     for (int i = 0; i < count; i++) {
-        if (parcels[i].bytes != NULL || parcels[i].fds != NULL ||
-            parcels[i].fds_count != 0 || parcels[i].bytes_count != 0)
+        if (messages[i].bytes != NULL || messages[i].fds != NULL ||
+            messages[i].fds_count != 0 || messages[i].bytes_count != 0)
             return false;
     }
     return true;
 }
 
 /* One exchange of a few bytes that must succeed. */
-static inline int exchange_small(struct symm_link *link, const int *members, int count,
+static inline int exchange_small(struct symm_oob *link, const int *members, int count,
                                  uint64_t tag, uint32_t sequence)
 {
-    struct symm_parcel parcels[MOST];
+    struct symm_oob_message messages[MOST];
     void *data = pattern(link->rank, 100);
     struct symm_exchange exchange = exchange_of(count, tag, sequence);
     exchange.what = "split of team 5";
     exchange.members = members;
     exchange.bytes = data;
     exchange.bytes_count = 100;
-    PLANE_CHECK(symm__exchange(link, &exchange, parcels) == SYMM_OK);
+    PLANE_CHECK(symm__exchange(link, &exchange, messages) == SYMM_OK);
     for (int i = 0; i < count; i++)
-        PLANE_CHECK(is_pattern(&parcels[i], members[i], 100));
-    symm__parcels_finish(parcels, count);
+        PLANE_CHECK(is_pattern(&messages[i], members[i], 100));
+    symm__oob_messages_finish(messages, count);
     free(data);
     return 0;
 }

@@ -61,8 +61,7 @@ static int other_fd(void)
 }
 
 /* Changes copies of what goes out: head, body, descriptors. */
-static void change(struct symm_link_head *head, struct iovec *body, int *fds,
-                   int *count)
+static void change(struct symm_oob_head *head, struct iovec *body, int *fds, int *count)
 {
     static char evil[] = "all is well\n\033[2K\033]0;owned\007";
     static uint64_t words[3];
@@ -91,7 +90,7 @@ static void change(struct symm_link_head *head, struct iovec *body, int *fds,
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-    struct symm_link_head head;
+    struct symm_oob_head head;
     struct msghdr sent = *message;
     struct iovec parts[2] = {{&head, sizeof(head)}, {NULL, 0}};
     union {

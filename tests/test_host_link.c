@@ -21,20 +21,20 @@ static size_t size_of(int rank, int round)
     return sizes[(size_t)(rank + round) % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
-static int bytes_rounds(struct symm_link *link, int rounds)
+static int bytes_rounds(struct symm_oob *link, int rounds)
 {
-    struct symm_parcel parcels[MOST];
+    struct symm_oob_message messages[MOST];
     for (int round = 0; round < rounds; round++) {
         size_t mine = size_of(link->rank, round);
         void *data = pattern(link->rank, mine);
         struct symm_exchange exchange = exchange_of(link->size, 7, (uint32_t)round);
         exchange.bytes = data;
         exchange.bytes_count = mine;
-        PLANE_CHECK(symm__exchange(link, &exchange, parcels) == SYMM_OK);
+        PLANE_CHECK(symm__exchange(link, &exchange, messages) == SYMM_OK);
         for (int r = 0; r < link->size; r++)
-            PLANE_CHECK(is_pattern(&parcels[r], r, size_of(r, round)));
-        symm__parcels_finish(parcels, link->size);
-        PLANE_CHECK(all_empty(parcels, link->size));
+            PLANE_CHECK(is_pattern(&messages[r], r, size_of(r, round)));
+        symm__oob_messages_finish(messages, link->size);
+        PLANE_CHECK(all_empty(messages, link->size));
         free(data);
     }
     return 0;
@@ -43,10 +43,10 @@ static int bytes_rounds(struct symm_link *link, int rounds)
 static int body_bytes(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
+    struct symm_oob link;
     link_open(&link, job, rank, job->kind == 0);
     int code = bytes_rounds(&link, 6);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     result->extra = link.size;
     return code;
 }
@@ -77,8 +77,8 @@ static void test_bytes_threads(void **state)
 static int body_flood(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     size_t bytes = HARNESS_SLOW ? 10 * MIB : 60 * MIB;
     link_open(&link, job, rank, true);
     char *data = malloc(bytes);
@@ -88,16 +88,16 @@ static int body_flood(int rank, struct plane_result *result, void *arg)
     exchange.bytes = data;
     exchange.bytes_count = bytes;
     double start = symm__now();
-    PLANE_CHECK(symm__exchange(&link, &exchange, parcels) == SYMM_OK);
+    PLANE_CHECK(symm__exchange(&link, &exchange, messages) == SYMM_OK);
     result->seconds = symm__now() - start;
     for (int r = 0; r < job->size; r++) {
-        const char *got = parcels[r].bytes;
-        PLANE_CHECK(parcels[r].bytes_count == bytes && got[0] == r + 1);
+        const char *got = messages[r].bytes;
+        PLANE_CHECK(messages[r].bytes_count == bytes && got[0] == r + 1);
         PLANE_CHECK(memcmp(got, got + 1, bytes - 1) == 0); /* all the same */
     }
-    symm__parcels_finish(parcels, job->size);
+    symm__oob_messages_finish(messages, job->size);
     free(data);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return 0;
 }
 
@@ -114,7 +114,7 @@ static void test_flood(void **state)
 static int body_many(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
+    struct symm_oob link;
     static const int pair[] = {2, 0};
     int code = 0;
     uint64_t random = 77 + (uint64_t)rank;
@@ -127,7 +127,7 @@ static int body_many(int rank, struct plane_result *result, void *arg)
         if (code == 0 && (rank == 0 || rank == 2))
             code = exchange_small(&link, pair, 2, 2, i);
     }
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     result->extra = 0;
     return code;
 }
@@ -149,14 +149,14 @@ static int fds_of(int rank, int kind)
     return counts[(rank + kind) % 5];
 }
 
-static int fds_check(const struct symm_parcel *parcel, int rank, int count)
+static int fds_check(const struct symm_oob_message *message, int rank, int count)
 {
-    PLANE_CHECK(parcel->fds_count == count);
+    PLANE_CHECK(message->fds_count == count);
     for (int i = 0; i < count; i++) {
         struct stat is;
-        PLANE_CHECK(fstat(parcel->fds[i], &is) == 0);
+        PLANE_CHECK(fstat(message->fds[i], &is) == 0);
         PLANE_CHECK(is.st_size == rank * 1000 + i + 1);
-        PLANE_CHECK((fcntl(parcel->fds[i], F_GETFD) & FD_CLOEXEC) != 0);
+        PLANE_CHECK((fcntl(message->fds[i], F_GETFD) & FD_CLOEXEC) != 0);
     }
     return 0;
 }
@@ -164,8 +164,8 @@ static int fds_check(const struct symm_parcel *parcel, int rank, int count)
 static int body_fds(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     int files[200];
     int count = fds_of(rank, job->kind);
     link_open(&link, job, rank, true);
@@ -179,18 +179,18 @@ static int body_fds(int rank, struct plane_result *result, void *arg)
     exchange.bytes_count = bytes;
     exchange.fds = files;
     exchange.fds_count = count;
-    PLANE_CHECK(symm__exchange(&link, &exchange, parcels) == SYMM_OK);
+    PLANE_CHECK(symm__exchange(&link, &exchange, messages) == SYMM_OK);
     for (int r = 0; r < job->size; r++) {
         size_t theirs = (size_t)((r + job->kind) % 2) * MIB / 2;
-        PLANE_CHECK(is_pattern(&parcels[r], r, theirs));
-        int code = fds_check(&parcels[r], r, r == rank ? 0 : fds_of(r, job->kind));
+        PLANE_CHECK(is_pattern(&messages[r], r, theirs));
+        int code = fds_check(&messages[r], r, r == rank ? 0 : fds_of(r, job->kind));
         if (code != 0)
             return code;
     }
-    symm__parcels_finish(parcels, job->size);
+    symm__oob_messages_finish(messages, job->size);
     symm__wire_close(files, count);
     free(data);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     result->extra = 0;
     return 0;
 }
@@ -210,8 +210,8 @@ static void test_fds(void **state)
 static int body_limit(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     struct rlimit limit;
     int files[100];
     link_open(&link, job, rank, true);
@@ -225,12 +225,12 @@ static int body_limit(int rank, struct plane_result *result, void *arg)
     struct symm_exchange exchange = exchange_of(job->size, 3, 1);
     exchange.fds = files;
     exchange.fds_count = 100;
-    plane_note(result, symm__exchange(&link, &exchange, parcels));
-    PLANE_CHECK(all_empty(parcels, job->size));
+    plane_note(result, symm__exchange(&link, &exchange, messages));
+    PLANE_CHECK(all_empty(messages, job->size));
     symm__wire_close(files, 100);
     /* The sockets are as they were for others. */
     int code = exchange_small(&link, everybody, job->size, 4, 0);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return code;
 }
 
@@ -253,8 +253,8 @@ enum { WRONG_TAG, WRONG_SEQUENCE, WRONG_MEMBERS };
 static int body_mismatch(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     static const int two[] = {0, 3};
     link_open(&link, job, rank, true);
     void *data = pattern(rank, MIB);
@@ -273,9 +273,9 @@ static int body_mismatch(int rank, struct plane_result *result, void *arg)
         }
     }
     double start = symm__now();
-    plane_note(result, symm__exchange(&link, &exchange, parcels));
+    plane_note(result, symm__exchange(&link, &exchange, messages));
     result->seconds = symm__now() - start;
-    PLANE_CHECK(all_empty(parcels, exchange.count));
+    PLANE_CHECK(all_empty(messages, exchange.count));
     free(data);
     int code = 0;
     if (rank < 3) { /* without the culprit all goes on */
@@ -284,7 +284,7 @@ static int body_mismatch(int rank, struct plane_result *result, void *arg)
     } else { /* who hangs up at once may be missed before it is heard of */
         PLANE_CHECK(harness_until(job->step, 3));
     }
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return code;
 }
 
@@ -308,8 +308,8 @@ static void test_mismatch(void **state)
 
 static void test_arguments(void **state)
 {
-    struct symm_link link;
-    struct symm_parcel parcels[3];
+    struct symm_oob link;
+    struct symm_oob_message messages[3];
     static const int bad[][2] = {{0, 0}, {1, 2}, {0, 3}, {-1, 0}};
     int *pairs;
     (void)state;
@@ -318,18 +318,18 @@ static void test_arguments(void **state)
     int *row = malloc(3 * sizeof(*row));
     assert_non_null(row);
     row[0] = row[1] = row[2] = -1;
-    symm__link_init(&link, 0, 3, row);
+    symm__oob_init(&link, 0, 3, row);
     struct symm_exchange exchange = exchange_of(0, 1, 1);
-    assert_int_equal(symm__exchange(&link, &exchange, parcels), SYMM_ERR_INVALID);
+    assert_int_equal(symm__exchange(&link, &exchange, messages), SYMM_ERR_INVALID);
     exchange.count = 2;
     for (int i = 0; i < 4; i++) {
         exchange.members = bad[i];
-        assert_int_equal(symm__exchange(&link, &exchange, parcels), SYMM_ERR_INVALID);
+        assert_int_equal(symm__exchange(&link, &exchange, messages), SYMM_ERR_INVALID);
     }
     exchange.members = everybody; /* no connection */
-    assert_int_equal(symm__exchange(&link, &exchange, parcels), SYMM_ERR_INVALID);
-    symm__link_finish(&link);
-    symm__link_finish(&link); /* again: nothing */
+    assert_int_equal(symm__exchange(&link, &exchange, messages), SYMM_ERR_INVALID);
+    symm__oob_finish(&link);
+    symm__oob_finish(&link); /* again: nothing */
 }
 
 int main(void)

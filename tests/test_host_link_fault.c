@@ -43,8 +43,8 @@ void *calloc(size_t count, size_t bytes)
 static int body_failure(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     link_open(&link, job, rank, true);
     int file = file_of(rank, 0);
     void *data = pattern(rank, 5 * MIB);
@@ -59,13 +59,13 @@ static int body_failure(int rank, struct plane_result *result, void *arg)
         exchange.status = SYMM_OK;
         exchange.bytes_count = (size_t)SYMM_EXCHANGE_MAX_BYTES + 1;
     }
-    plane_note(result, symm__exchange(&link, &exchange, parcels));
-    PLANE_CHECK(all_empty(parcels, job->size));
+    plane_note(result, symm__exchange(&link, &exchange, messages));
+    PLANE_CHECK(all_empty(messages, job->size));
     close(file);
     free(data);
     /* It was an exchange like any other: the team's next one goes well. */
     int code = exchange_small(&link, everybody, job->size, 9, 5);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return code;
 }
 
@@ -108,8 +108,8 @@ static bool alive_not_me(void *arg, int rank)
 static int body_death(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     static const int survivors[] = {0, 2};
     size_t bytes = job->kind == DIE_WITHIN ? 5 * MIB : 1000;
     link_open(&link, job, rank, true);
@@ -127,21 +127,21 @@ static int body_death(int rank, struct plane_result *result, void *arg)
         kill(getpid(), SIGKILL);
     }
     double start = symm__now();
-    symm_status status = symm__exchange(&link, &exchange, parcels);
+    symm_status status = symm__exchange(&link, &exchange, messages);
     if (job->kind == DIE_AFTER_DONE) {
         PLANE_CHECK(status == SYMM_OK);
-        symm__parcels_finish(parcels, job->size);
+        symm__oob_messages_finish(messages, job->size);
         if (rank == 1)
             kill(getpid(), SIGKILL);
         exchange.sequence = 2;
-        status = symm__exchange(&link, &exchange, parcels);
+        status = symm__exchange(&link, &exchange, messages);
     }
     result->seconds = symm__now() - start;
     plane_note(result, status);
-    PLANE_CHECK(all_empty(parcels, job->size));
+    PLANE_CHECK(all_empty(messages, job->size));
     free(data);
     int code = exchange_small(&link, survivors, 2, 6, 0);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return code;
 }
 
@@ -178,8 +178,8 @@ static bool finished_if_stopped(void *arg, int rank)
 static int body_alive(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     link_open(&link, job, rank, true);
     link.alive = alive_unless_stopped;
     link.finished = job->kind == 1 ? finished_if_stopped : NULL;
@@ -191,11 +191,11 @@ static int body_alive(int rank, struct plane_result *result, void *arg)
         PLANE_CHECK(harness_until(job->step, 3));
     } else {
         double start = symm__now();
-        plane_note(result, symm__exchange(&link, &exchange, parcels));
+        plane_note(result, symm__exchange(&link, &exchange, messages));
         result->seconds = symm__now() - start;
         atomic_fetch_add(job->step, 1);
     }
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return 0;
 }
 
@@ -223,8 +223,8 @@ static void test_alive(void **state)
 static int body_late(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     static const int punctual[] = {3, 1, 0};
     bool late = rank == 2 || rank == 4;
     int code = 0;
@@ -238,16 +238,16 @@ static int body_late(int rank, struct plane_result *result, void *arg)
     /* All punctual ones come, have gone. */
     PLANE_CHECK(harness_until(job->step, late ? 6 : 3));
     double start = symm__now();
-    plane_note(result, symm__exchange(&link, &exchange, parcels));
+    plane_note(result, symm__exchange(&link, &exchange, messages));
     result->seconds = symm__now() - start;
-    PLANE_CHECK(all_empty(parcels, job->size));
+    PLANE_CHECK(all_empty(messages, job->size));
     free(data);
     if (!late)
         code = exchange_small(&link, punctual, 3, 8, 0);
     atomic_fetch_add(job->step, 1);
     /* Sockets live until all have gone: a hang-up would be a death. */
     PLANE_CHECK(code != 0 || harness_until(job->step, 8));
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return code;
 }
 
@@ -297,8 +297,8 @@ static void test_late(void **state)
 static int body_fault(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_link link;
-    struct symm_parcel parcels[MOST];
+    struct symm_oob link;
+    struct symm_oob_message messages[MOST];
     link_open(&link, job, rank, true);
     int file = file_of(rank, 0);
     void *data = pattern(rank, 100000);
@@ -310,18 +310,18 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
     if (rank != 1)
         symm__sleep(0.001);
     fault_at = rank == 1 ? job->kind : 0;
-    symm_status status = symm__exchange(&link, &exchange, parcels);
+    symm_status status = symm__exchange(&link, &exchange, messages);
     fault_at = 0;
-    symm__parcels_finish(parcels, job->size);
+    symm__oob_messages_finish(messages, job->size);
     exchange.sequence = 2;
     if (status == SYMM_OK)
-        status = symm__exchange(&link, &exchange, parcels);
+        status = symm__exchange(&link, &exchange, messages);
     plane_note(result, status);
-    symm__parcels_finish(parcels, job->size);
+    symm__oob_messages_finish(messages, job->size);
     result->extra = fault_hit;
     close(file);
     free(data);
-    symm__link_finish(&link);
+    symm__oob_finish(&link);
     return 0;
 }
 
@@ -380,19 +380,19 @@ static void test_damage(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 12; kind++) {
-        struct symm_link link;
-        struct symm_parcel parcels[2];
+        struct symm_oob link;
+        struct symm_oob_message messages[2];
         int *pairs;
         int before = plane_fds();
         assert_int_equal(symm__bootstrap_pairs(2, &pairs), SYMM_OK);
         int other = pairs[2];
-        symm__link_init(&link, 0, 2, pairs); /* row 0 is the first of the table */
+        symm__oob_init(&link, 0, 2, pairs); /* row 0 is the first of the table */
         garbage_send(other, kind);
         struct symm_exchange exchange = exchange_of(2, 1, 1);
-        assert_int_equal(symm__exchange(&link, &exchange, parcels), SYMM_ERR_DAMAGED);
+        assert_int_equal(symm__exchange(&link, &exchange, messages), SYMM_ERR_DAMAGED);
         assert_non_null(strstr(symm_last_error(), "rank 1 sent a damaged message"));
-        assert_true(all_empty(parcels, 2));
-        symm__link_finish(&link);
+        assert_true(all_empty(messages, 2));
+        symm__oob_finish(&link);
         close(other);
         assert_int_equal(plane_fds(), before);
     }

@@ -483,7 +483,7 @@ static int body_lists(symm_ctx *ctx, void *arg)
             CHECK_ERROR("malformed");
             continue;
         }
-        struct symm_parcel parcels[3];
+        struct symm_oob_message messages[3];
         memset(&list, 0, sizeof(list));
         list.segments = lies[i].segments;
         list.registered = lies[i].registered;
@@ -491,8 +491,8 @@ static int body_lists(symm_ctx *ctx, void *arg)
             three[k] = last_segment(&r)->handle;
         CHECK_OK(symm__team_exchange(r.team, "rendezvous", HARNESS_AMPLE, SYMM_OK,
                                      &list, lies[i].bytes, three, lies[i].fds,
-                                     parcels));
-        symm__parcels_finish(parcels, 3);
+                                     messages));
+        symm__oob_messages_finish(messages, 3);
         CHECK(count_fds() == fds);
     }
     CHECK_ZERO(check_works(&r));
@@ -524,8 +524,8 @@ static int greet(const struct handshake *g, const symm_config *config)
                                    .version = SYMM_VERSION_STRING,
                                    .backend = "host"};
     CHECK_OK(symm__host_identify(&hello.host));
-    struct symm_parcel parcels[2];
-    struct symm_link link;
+    struct symm_oob_message messages[2];
+    struct symm_oob link;
     const int members[2] = {0, 1};
     char key[160];
     int *peer_fd = malloc(2 * sizeof(*peer_fd));
@@ -534,7 +534,7 @@ static int greet(const struct handshake *g, const symm_config *config)
     struct symm_bootstrap_run meeting = {
         .rank = 1, .size = 2, .key = key, .timeout = HARNESS_AMPLE};
     CHECK_OK(symm__bootstrap_local(&meeting, peer_fd));
-    symm__link_init(&link, 1, 2, peer_fd);
+    symm__oob_init(&link, 1, 2, peer_fd);
     int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_HOST_BYTES, SEALS)
                                    : make_bad(g->kind, SYMM_CONTROL_HOST_BYTES),
                   (int)syscall(SYS_pidfd_open, getpid(), 0)};
@@ -548,9 +548,9 @@ static int greet(const struct handshake *g, const symm_config *config)
                                      .bytes_count = sizeof(hello),
                                      .fds = fds,
                                      .fds_count = 2};
-    CHECK_OK(symm__exchange(&link, &exchange, parcels));
-    symm__parcels_finish(parcels, 2);
-    symm__link_finish(&link);
+    CHECK_OK(symm__exchange(&link, &exchange, messages));
+    symm__oob_messages_finish(messages, 2);
+    symm__oob_finish(&link);
     (void)close(fds[0]);
     (void)close(fds[1]);
     return 0;

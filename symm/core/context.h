@@ -71,7 +71,7 @@ struct symm_ctx {
     double queue_timeout; /* seconds; 0: none; less: ten deadlines of the call */
     uint32_t epoch_start;
     struct symm_job job;
-    struct symm_link link;
+    struct symm_oob oob;
     struct symm_forks forks; /* the link's sockets */
     struct symm_host own_host;
     int hosts; /* that the ranks are on, numbered by their lowest rank */

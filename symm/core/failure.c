@@ -36,8 +36,8 @@ static void tell_hosts(symm_team *team)
     pthread_mutex_lock(&wide->turn);
     pthread_cond_broadcast(&wide->turns);
     pthread_mutex_unlock(&wide->turn);
-    symm__link_notify(&team->ctx->link, team->world_rank, team->size, team->uid,
-                      (symm_status)team->failed, team->failure);
+    symm__oob_notify(&team->ctx->oob, team->world_rank, team->size, team->uid,
+                     (symm_status)team->failed, team->failure);
 }
 
 /* Sets the team's own state once; later failures keep the first record. */
@@ -165,17 +165,17 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
 static symm_status look_far(symm_team *team, char *said, size_t bytes)
 {
     symm_ctx *ctx = team->ctx;
-    const struct symm_link_notice *told;
+    const struct symm_oob_notice *told;
     int dead = -1;
 
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
 
-        if (symm__is_far(ctx, rank) && !symm__link_look(&ctx->link, rank) &&
-            !symm__link_left(&ctx->link, rank) && dead < 0)
+        if (symm__is_far(ctx, rank) && !symm__oob_look(&ctx->oob, rank) &&
+            !symm__oob_left(&ctx->oob, rank) && dead < 0)
             dead = rank;
     }
-    told = symm__link_told(&ctx->link, team->uid);
+    told = symm__oob_told(&ctx->oob, team->uid);
     if (told) {
         snprintf(said, bytes, "%s", told->sentence);
         return told->status;

@@ -164,20 +164,21 @@ out:
 
 /* The head of a member's message, after checks; what follows is checked one by one. */
 static symm_status unpack(const symm_team *team, int member,
-                          const struct symm_parcel *parcel, struct wire_head *head)
+                          const struct symm_oob_message *message,
+                          struct wire_head *head)
 {
     size_t segments = 0;
 
-    if (parcel->bytes_count >= sizeof(*head)) {
-        memcpy(head, parcel->bytes, sizeof(*head));
+    if (message->bytes_count >= sizeof(*head)) {
+        memcpy(head, message->bytes, sizeof(*head));
         segments = head->segments * sizeof(struct wire_segment);
         if (head->segments <= SYMM_EXCHANGE_MAX_FDS &&
             head->registered <= SYMM_EXCHANGE_MAX_BYTES &&
-            parcel->bytes_count == sizeof(*head) + segments + head->registered &&
+            message->bytes_count == sizeof(*head) + segments + head->registered &&
             (team->ctx->thread_group || member == team->rank ||
              symm__is_far(team->ctx, team->world_rank[member]) ||
-             (head->registered > 0 ? (uint64_t)parcel->fds_count >= head->segments
-                                   : (uint64_t)parcel->fds_count == head->segments)))
+             (head->registered > 0 ? (uint64_t)message->fds_count >= head->segments
+                                   : (uint64_t)message->fds_count == head->segments)))
             return SYMM_OK;
     }
     return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed list of segments",
@@ -197,15 +198,15 @@ static symm_status import_failed(const symm_team *team, int member, uint64_t off
     return symm__fail_quiet(status, sentence);
 }
 
-static symm_status import_one(symm_team *team, int member, struct symm_parcel *parcel,
-                              size_t index)
+static symm_status import_one(symm_team *team, int member,
+                              struct symm_oob_message *message, size_t index)
 {
     symm_ctx *ctx = team->ctx;
     struct wire_segment wire;
     symm_status status;
 
     memcpy(&wire,
-           (char *)parcel->bytes + sizeof(struct wire_head) + index * sizeof(wire),
+           (char *)message->bytes + sizeof(struct wire_head) + index * sizeof(wire),
            sizeof(wire));
     if (wire.offset != team->extent[member] || wire.bytes == 0 ||
         wire.bytes % ctx->granularity != 0 || wire.bytes > team->end - wire.offset)
@@ -219,7 +220,7 @@ static symm_status import_one(symm_team *team, int member, struct symm_parcel *p
         char *at = own_address(team, member, wire.offset);
 
         status = ctx->thread_group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
-                                   : ctx->ops->import(ctx->backend, parcel->fds[index],
+                                   : ctx->ops->import(ctx->backend, message->fds[index],
                                                       at, wire.bytes);
         if (status != SYMM_OK)
             return import_failed(team, member, wire.offset, status);
@@ -230,7 +231,7 @@ static symm_status import_one(symm_team *team, int member, struct symm_parcel *p
 
 /* What the member has registered, behind its segments. */
 static symm_status map_registered(symm_team *team, int member,
-                                  const struct symm_parcel *parcel,
+                                  const struct symm_oob_message *message,
                                   const struct wire_head *head)
 {
     bool fds = !team->ctx->thread_group && member != team->rank;
@@ -242,23 +243,23 @@ static symm_status map_registered(symm_team *team, int member,
             "rank %d sent registered memory, which the %s backend has not",
             team->world_rank[member], team->ctx->ops->name);
     return team->ctx->calls->register_map(
-        team, member, (char *)parcel->bytes + at, head->registered,
-        fds ? parcel->fds + head->segments : NULL,
-        fds ? parcel->fds_count - (int)head->segments : 0);
+        team, member, (char *)message->bytes + at, head->registered,
+        fds ? message->fds + head->segments : NULL,
+        fds ? message->fds_count - (int)head->segments : 0);
 }
 
 /* Maps what all members sent. On error extents say how far it came. */
-static symm_status import_all(symm_team *team, struct symm_parcel *parcels)
+static symm_status import_all(symm_team *team, struct symm_oob_message *messages)
 {
     for (int m = 0; m < team->size; m++) {
         struct wire_head head;
-        symm_status status = unpack(team, m, &parcels[m], &head);
+        symm_status status = unpack(team, m, &messages[m], &head);
 
         for (size_t i = 0; status == SYMM_OK && i < head.segments; i++)
-            status = import_one(team, m, &parcels[m], i);
+            status = import_one(team, m, &messages[m], i);
         if (status == SYMM_OK && head.registered > 0 &&
             !symm__is_far(team->ctx, team->world_rank[m]))
-            status = map_registered(team, m, &parcels[m], &head);
+            status = map_registered(team, m, &messages[m], &head);
         if (status != SYMM_OK)
             return status;
     }
@@ -338,21 +339,21 @@ static void shared_done(symm_team *team)
 
 /* The second step: all ranks could map everything, or all go back. */
 static symm_status import_agreed(symm_team *team, const char *what, double timeout,
-                                 struct symm_parcel *parcels)
+                                 struct symm_oob_message *messages)
 {
     const struct symm_device_ops *device = team->ctx->calls;
-    struct symm_parcel acks[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message acks[SYMM_MAX_RANKS] = {0};
     size_t before[SYMM_MAX_RANKS];
     symm_status status;
 
     memcpy(before, team->extent, sizeof(before));
-    status = import_all(team, parcels);
+    status = import_all(team, messages);
     if (status == SYMM_OK)
         status = check_extents(team);
     if (status == SYMM_OK && device)
         status = device->register_check(team);
     status = symm__team_exchange(team, what, timeout, status, NULL, 0, NULL, 0, acks);
-    symm__parcels_finish(acks, team->size);
+    symm__oob_messages_finish(acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);
         if (device)
@@ -365,7 +366,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
                                symm_status mine, uint64_t digest, symm_agree_fn agree)
 {
     const struct symm_device_ops *device = team->ctx->calls;
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     uint64_t digests[SYMM_MAX_RANKS];
     struct message message = {0};
     struct wire_head peer;
@@ -375,11 +376,11 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
     if (mine == SYMM_OK)
         mine = pack(team, digest, &message);
     status = symm__team_exchange(team, what, timeout, mine, message.head, message.bytes,
-                                 message.fds, message.fds_count, parcels);
+                                 message.fds, message.fds_count, messages);
     free(message.head);
     free(message.fds);
     for (int m = 0; status == SYMM_OK && m < team->size; m++) {
-        status = unpack(team, m, &parcels[m], &peer);
+        status = unpack(team, m, &messages[m], &peer);
         digests[m] = peer.digest;
         fresh += status == SYMM_OK ? peer.segments + peer.registered : 0;
     }
@@ -387,13 +388,13 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
         status = agree(team, digests);
     /* A rank that is short of memory without new segments is told to all likewise. */
     if (status == SYMM_OK && (fresh > 0 || is_short(team)))
-        status = import_agreed(team, what, timeout, parcels);
+        status = import_agreed(team, what, timeout, messages);
     if (status == SYMM_OK) {
         shared_done(team);
         if (device)
             device->register_done(team);
     }
-    symm__parcels_finish(parcels, team->size);
+    symm__oob_messages_finish(messages, team->size);
     return status == SYMM_OK && device ? device->memory_shared(team, timeout) : status;
 }
 

@@ -59,7 +59,7 @@ void symm__team_describe(symm_team *team)
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,
                                 const int *fds, int fds_count,
-                                struct symm_parcel *parcels)
+                                struct symm_oob_message *messages)
 {
     char name[64], step[128];
     struct symm_exchange exchange = {
@@ -84,7 +84,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
     team->before = 0;
     snprintf(step, sizeof(step), "%s (%s)", what,
              symm__team_name(team, name, sizeof(name)));
-    return symm__exchange(&team->ctx->link, &exchange, parcels);
+    return symm__exchange(&team->ctx->oob, &exchange, messages);
 }
 
 symm_status symm_team_set_name(symm_team *team, const char *name)

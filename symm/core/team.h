@@ -162,7 +162,7 @@ void symm__team_describe(symm_team *team);
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,
                                 const int *fds, int fds_count,
-                                struct symm_parcel *parcels) SYMM_MUST_CHECK;
+                                struct symm_oob_message *messages) SYMM_MUST_CHECK;
 /* Memory of this rank's heap lies in one buffer; what: the call, which: its argument. */
 symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char *which,
                               const void *ptr, size_t bytes) SYMM_MUST_CHECK;

@@ -84,13 +84,13 @@ struct wire_step {
 };
 
 /* The member's word, or one that it has sent nonsense. */
-static struct wire_step word_of(const struct symm_parcel *parcel, uint32_t step)
+static struct wire_step word_of(const struct symm_oob_message *message, uint32_t step)
 {
     struct wire_step wire = {.status = SYMM_ERR_REFUSED};
 
-    if (parcel->bytes_count == sizeof(wire))
-        memcpy(&wire, parcel->bytes, sizeof(wire));
-    if (parcel->bytes_count != sizeof(wire) || wire.step != step) {
+    if (message->bytes_count == sizeof(wire))
+        memcpy(&wire, message->bytes, sizeof(wire));
+    if (message->bytes_count != sizeof(wire) || wire.step != step) {
         wire = (struct wire_step){.status = SYMM_ERR_REFUSED};
         snprintf(wire.why, sizeof(wire.why), "it sent a malformed step");
     }
@@ -100,15 +100,15 @@ static struct wire_step word_of(const struct symm_parcel *parcel, uint32_t step)
 
 /* Did all members come through? If not, one line says which did not and why: a warning, on
  * one rank, since the user has asked for multicast. */
-static bool all_did(struct opening *o, uint32_t step, const struct symm_parcel *parcels,
-                    const char *consequence)
+static bool all_did(struct opening *o, uint32_t step,
+                    const struct symm_oob_message *messages, const char *consequence)
 {
     symm_team *team = o->team;
     enum symm_log_level level = team->rank == 0 ? SYMM_LOG_WARN : SYMM_LOG_INFO;
     char name[64];
 
     for (int m = 0; m < team->size; m++) {
-        struct wire_step wire = word_of(&parcels[m], step);
+        struct wire_step wire = word_of(&messages[m], step);
 
         if (wire.status != SYMM_OK) {
             if (symm__fail_quiet((symm_status)wire.status, wire.why) != SYMM_OK)
@@ -128,7 +128,7 @@ static bool all_did(struct opening *o, uint32_t step, const struct symm_parcel *
 static symm_status tell(struct opening *o, uint32_t step, double timeout,
                         symm_status mine, const char *consequence, bool *agreed)
 {
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     struct wire_step wire = {.bytes = o->bytes, .step = step, .status = mine};
     int fds_count = o->fd >= 0;
     symm_status status;
@@ -137,18 +137,18 @@ static symm_status tell(struct opening *o, uint32_t step, double timeout,
         snprintf(wire.why, sizeof(wire.why), "%s", symm_last_error());
     status =
         symm__team_exchange(o->team, "multicast", timeout, SYMM_OK, &wire, sizeof(wire),
-                            fds_count ? &o->fd : NULL, fds_count, parcels);
+                            fds_count ? &o->fd : NULL, fds_count, messages);
     if (o->fd >= 0)
         close(o->fd);
     o->fd = -1;
     if (status != SYMM_OK)
         return status;
-    *agreed = all_did(o, step, parcels, consequence);
-    if (*agreed && o->team->rank != 0 && parcels[0].fds_count == 1) {
-        o->fd = parcels[0].fds[0];
-        parcels[0].fds_count = 0;
+    *agreed = all_did(o, step, messages, consequence);
+    if (*agreed && o->team->rank != 0 && messages[0].fds_count == 1) {
+        o->fd = messages[0].fds[0];
+        messages[0].fds_count = 0;
     }
-    symm__parcels_finish(parcels, o->team->size);
+    symm__oob_messages_finish(messages, o->team->size);
     return SYMM_OK;
 }
 

@@ -197,13 +197,14 @@ static symm_status own_create(symm_team *team, int *fd)
 }
 
 /* A member's words, from what it has sent. */
-static symm_status peer_adopt(symm_team *team, int member, struct symm_parcel *parcel)
+static symm_status peer_adopt(symm_team *team, int member,
+                              struct symm_oob_message *message)
 {
     struct wire_tokens wire = {0};
     struct symm_cuda_tokens *theirs;
 
-    if (parcel->bytes_count == sizeof(wire))
-        memcpy(&wire, parcel->bytes, sizeof(wire));
+    if (message->bytes_count == sizeof(wire))
+        memcpy(&wire, message->bytes, sizeof(wire));
     if (!wire.there)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d has none",
                           team->world_rank[member]);
@@ -213,23 +214,23 @@ static symm_status peer_adopt(symm_team *team, int member, struct symm_parcel *p
         team->cuda->tokens[member] = theirs;
         return SYMM_OK;
     }
-    if (parcel->fds_count != 1)
+    if (message->fds_count != 1)
         return symm__fail(SYMM_ERR_REFUSED, "rank %d sent no descriptor",
                           team->world_rank[member]);
-    return tokens_create(team->ctx, &parcel->fds[0], &team->cuda->tokens[member]);
+    return tokens_create(team->ctx, &message->fds[0], &team->cuda->tokens[member]);
 }
 
 static symm_status adopt_all(symm_team *team, symm_status mine,
-                             struct symm_parcel *parcels)
+                             struct symm_oob_message *messages)
 {
     for (int m = 0; m < team->size && mine == SYMM_OK; m++)
         if (m != team->rank && !symm__is_far(team->ctx, team->world_rank[m]))
-            mine = peer_adopt(team, m, &parcels[m]);
+            mine = peer_adopt(team, m, &messages[m]);
     return mine;
 }
 
 /* Has every member all words? The first that has not is named. */
-static void agree(symm_team *team, const struct symm_parcel *acks)
+static void agree(symm_team *team, const struct symm_oob_message *acks)
 {
     struct symm_cuda_team *cuda = team->cuda;
     struct wire_tokens wire;
@@ -249,7 +250,7 @@ static void agree(symm_team *team, const struct symm_parcel *acks)
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
 {
     static const char what[] = "sharing the words of copy-engine calls";
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0}, acks[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0}, acks[SYMM_MAX_RANKS] = {0};
     struct symm_cuda_team *cuda = team->cuda;
     struct wire_tokens wire = {0};
     int fd = -1;
@@ -262,11 +263,11 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     wire.there = mine == SYMM_OK;
     wire.object = team->ctx->thread_group ? (uintptr_t)cuda->tokens[team->rank] : 0;
     status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire), &fd,
-                                 mine == SYMM_OK && !team->ctx->thread_group, parcels);
+                                 mine == SYMM_OK && !team->ctx->thread_group, messages);
     if (fd >= 0)
         close(fd);
     if (status == SYMM_OK) {
-        mine = adopt_all(team, mine, parcels);
+        mine = adopt_all(team, mine, messages);
         wire.there = mine == SYMM_OK;
         if (mine != SYMM_OK)
             symm__log(SYMM_LOG_INFO,
@@ -277,8 +278,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     }
     if (status == SYMM_OK)
         agree(team, acks);
-    symm__parcels_finish(parcels, team->size);
-    symm__parcels_finish(acks, team->size);
+    symm__oob_messages_finish(messages, team->size);
+    symm__oob_messages_finish(acks, team->size);
     return status;
 }
 

@@ -34,7 +34,7 @@ struct symm_cuda_work {
     struct symm_cuda_calls *calls; /* NULL: settled, nothing is left of the device */
     symm_team *team;
     CUstream stream;
-    struct symm_cuda_work *next, **link; /* launcher->works, or launcher->released */
+    struct symm_cuda_work *next, **oob; /* launcher->works, or launcher->released */
     CUevent event;
     int result; /* index of its word; -1: none */
     bool captured, released;
@@ -139,28 +139,28 @@ void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event)
 
 static void link_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
 {
-    work->link = &calls->works;
+    work->oob = &calls->works;
     work->next = calls->works;
     if (work->next)
-        work->next->link = &work->next;
+        work->next->oob = &work->next;
     calls->works = work;
 }
 
 static void unlink_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
 {
-    *work->link = work->next;
+    *work->oob = work->next;
     if (work->next)
-        work->next->link = work->link;
+        work->next->oob = work->oob;
     else if (calls->released_end == &work->next)
-        calls->released_end = work->link;
+        calls->released_end = work->oob;
 }
 
 /* The newest of the released ones. */
 static void link_released(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
 {
-    work->link = calls->released_end;
+    work->oob = calls->released_end;
     work->next = NULL;
-    *work->link = work;
+    *work->oob = work;
     calls->released_end = &work->next;
 }
 

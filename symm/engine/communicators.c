@@ -52,16 +52,17 @@ static struct wire_made wire_of(symm_status status, const struct symm_engine_id 
 }
 
 /* Has every member gone well? The sentence of the first that has not. */
-static symm_status all_well(const symm_team *team, const struct symm_parcel *parcels)
+static symm_status all_well(const symm_team *team,
+                            const struct symm_oob_message *messages)
 {
     for (int m = 0; m < team->size; m++) {
         struct wire_made wire;
         char sentence[SYMM_ERROR_BYTES];
 
-        if (parcels[m].bytes_count != sizeof(wire))
+        if (messages[m].bytes_count != sizeof(wire))
             return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed id",
                               team->world_rank[m]);
-        memcpy(&wire, parcels[m].bytes, sizeof(wire));
+        memcpy(&wire, messages[m].bytes, sizeof(wire));
         wire.sentence[sizeof(wire.sentence) - 1] = '\0';
         if (wire.status == SYMM_OK)
             continue;
@@ -86,9 +87,9 @@ static symm_status create_id(void *arg)
 /* Has this member sent the next step's message already? */
 static bool has_gone_on(const symm_ctx *ctx, int rank)
 {
-    struct pollfd poll_fd = {.fd = ctx->link.peer_fd[rank], .events = POLLIN};
+    struct pollfd poll_fd = {.fd = ctx->oob.peer_fd[rank], .events = POLLIN};
 
-    return !(ctx->link.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
+    return !(ctx->oob.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
 }
 
 /* A member that has died will not come, nor one that is done with it since a while. */
@@ -98,13 +99,13 @@ static symm_status making_stop(void *arg)
     const symm_ctx *ctx = making->team->ctx;
     double now = symm__now();
 
-    for (int i = 0; i < making->count && ctx->link.alive; i++) {
+    for (int i = 0; i < making->count && ctx->oob.alive; i++) {
         int rank = making->team->world_rank[making->members[i]];
 
         if (rank == ctx->rank)
             continue;
-        if (!ctx->link.alive(ctx->link.alive_arg, rank) &&
-            !(making->pair && symm__link_left(&ctx->link, rank)))
+        if (!ctx->oob.alive(ctx->oob.alive_arg, rank) &&
+            !(making->pair && symm__oob_left(&ctx->oob, rank)))
             return symm__fail(SYMM_ERR_PEER_DEAD,
                               "rank %d has died or left while a communicator was made",
                               rank);
@@ -171,20 +172,20 @@ static symm_status tell(struct making *making, const char *what, double timeout,
                         symm_status mine, bool with_id, bool *told)
 {
     symm_team *team = making->team;
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL);
     symm_status status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire,
-                                             sizeof(wire), NULL, 0, parcels);
+                                             sizeof(wire), NULL, 0, messages);
 
     *told = status == SYMM_OK;
     if (status == SYMM_OK)
-        status = all_well(team, parcels);
+        status = all_well(team, messages);
     if (status == SYMM_OK && with_id)
         memcpy(&making->id,
-               (const char *)parcels[making->members[0]].bytes +
+               (const char *)messages[making->members[0]].bytes +
                    offsetof(struct wire_made, id),
                sizeof(making->id));
-    symm__parcels_finish(parcels, team->size);
+    symm__oob_messages_finish(messages, team->size);
     return status;
 }
 
@@ -364,7 +365,7 @@ static uint64_t pair_tag(const symm_team *team, int peer)
 static symm_status pair_id(struct making *making, double timeout)
 {
     symm_team *team = making->team;
-    struct symm_parcel parcels[2] = {0};
+    struct symm_oob_message messages[2] = {0};
     struct wire_made wire;
     int world[2] = {team->world_rank[making->members[0]],
                     team->world_rank[making->members[1]]};
@@ -389,14 +390,14 @@ static symm_status pair_id(struct making *making, double timeout)
         .bytes = &wire,
         .bytes_count = sizeof(wire)};
 
-    status = symm__exchange(&team->ctx->link, &exchange, parcels);
-    if (status == SYMM_OK && parcels[0].bytes_count != sizeof(wire))
+    status = symm__exchange(&team->ctx->oob, &exchange, messages);
+    if (status == SYMM_OK && messages[0].bytes_count != sizeof(wire))
         status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed id", world[0]);
     if (status == SYMM_OK)
         memcpy(&making->id,
-               (const char *)parcels[0].bytes + offsetof(struct wire_made, id),
+               (const char *)messages[0].bytes + offsetof(struct wire_made, id),
                sizeof(making->id));
-    symm__parcels_finish(parcels, 2);
+    symm__oob_messages_finish(messages, 2);
     return status;
 }
 

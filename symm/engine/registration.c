@@ -191,15 +191,15 @@ static uint64_t digest(const symm_team *team, size_t first)
 /* Do all members say the same? *same is equal on all. */
 static symm_status compare(symm_team *team, const char *what, uint64_t mine, bool *same)
 {
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     symm_status status = symm__team_exchange(team, what, team->ctx->timeout, SYMM_OK,
-                                             &mine, sizeof(mine), NULL, 0, parcels);
+                                             &mine, sizeof(mine), NULL, 0, messages);
 
     *same = true;
     for (int m = 0; status == SYMM_OK && m < team->size; m++)
-        *same = *same && parcels[m].bytes_count == sizeof(mine) &&
-                memcmp(parcels[m].bytes, parcels[0].bytes, sizeof(mine)) == 0;
-    symm__parcels_finish(parcels, team->size);
+        *same = *same && messages[m].bytes_count == sizeof(mine) &&
+                memcmp(messages[m].bytes, messages[0].bytes, sizeof(mine)) == 0;
+    symm__oob_messages_finish(messages, team->size);
     return status;
 }
 

@@ -92,11 +92,12 @@ static symm_status digests_agree(symm_team *team, const uint64_t *digests)
 }
 
 /* Entry `index` of a member, or NULL behind its last. */
-static const struct wire_entry *entry_at(const struct symm_parcel *parcel, size_t index)
+static const struct wire_entry *entry_at(const struct symm_oob_message *message,
+                                         size_t index)
 {
-    if ((index + 1) * sizeof(struct wire_entry) > parcel->bytes_count)
+    if ((index + 1) * sizeof(struct wire_entry) > message->bytes_count)
         return NULL;
-    return (const struct wire_entry *)parcel->bytes + index;
+    return (const struct wire_entry *)message->bytes + index;
 }
 
 static bool entry_equal(const struct wire_entry *a, const struct wire_entry *b)
@@ -138,7 +139,7 @@ static const char *entry_text(const struct wire_entry *entry, char *text, size_t
 }
 
 /* The member whose entry most others share; at a tie the lower rank's counts. */
-static int most_common(const struct symm_parcel *parcels, int size, size_t index)
+static int most_common(const struct symm_oob_message *messages, int size, size_t index)
 {
     int best = 0, most = 0;
 
@@ -146,8 +147,8 @@ static int most_common(const struct symm_parcel *parcels, int size, size_t index
         int equal = 0;
 
         for (int i = 0; i < size; i++)
-            equal +=
-                entry_equal(entry_at(&parcels[m], index), entry_at(&parcels[i], index));
+            equal += entry_equal(entry_at(&messages[m], index),
+                                 entry_at(&messages[i], index));
         if (equal > most) {
             most = equal;
             best = m;
@@ -159,17 +160,18 @@ static int most_common(const struct symm_parcel *parcels, int size, size_t index
 /* ---- Plans ---------------------------------------------------------------------------- */
 
 /* The member's plan, or NULL. */
-static const struct wire_entry *plan_of(const struct symm_parcel *parcel)
+static const struct wire_entry *plan_of(const struct symm_oob_message *message)
 {
     const struct wire_entry *entry;
 
-    for (size_t i = 0; (entry = entry_at(parcel, i)); i++)
+    for (size_t i = 0; (entry = entry_at(message, i)); i++)
         if (entry->dtype == PLAN_DTYPE)
             return entry;
     return NULL;
 }
 
-static bool plans_equal(const struct symm_parcel *a, const struct symm_parcel *b)
+static bool plans_equal(const struct symm_oob_message *a,
+                        const struct symm_oob_message *b)
 {
     const struct wire_entry *x = plan_of(a), *y = plan_of(b);
 
@@ -177,7 +179,7 @@ static bool plans_equal(const struct symm_parcel *a, const struct symm_parcel *b
 }
 
 /* "ranks 0 2 have plan 0123456789abcdef, rank 1 has none" */
-static void plans_text(const symm_team *team, const struct symm_parcel *parcels,
+static void plans_text(const symm_team *team, const struct symm_oob_message *messages,
                        char *text, size_t bytes)
 {
     uint64_t told = 0;
@@ -185,17 +187,17 @@ static void plans_text(const symm_team *team, const struct symm_parcel *parcels,
 
     text[0] = '\0';
     for (int m = 0; m < team->size; m++) {
-        const struct wire_entry *plan = plan_of(&parcels[m]);
+        const struct wire_entry *plan = plan_of(&messages[m]);
         int same = 0;
 
         for (int i = m; i < team->size; i++)
-            same += plans_equal(&parcels[m], &parcels[i]);
+            same += plans_equal(&messages[m], &messages[i]);
         if (told >> m & 1 || used + 32 * (size_t)same + 64 > bytes)
             continue;
         used += (size_t)snprintf(text + used, bytes - used, "%srank%s",
                                  used ? ", " : "", same > 1 ? "s" : "");
         for (int i = m; i < team->size; i++) {
-            if (!plans_equal(&parcels[m], &parcels[i]))
+            if (!plans_equal(&messages[m], &messages[i]))
                 continue;
             told |= (uint64_t)1 << i;
             used +=
@@ -212,16 +214,17 @@ static void plans_text(const symm_team *team, const struct symm_parcel *parcels,
 }
 
 /* SYMM_OK: the ranks have the same plan, or none. */
-static symm_status name_plans(const symm_team *team, const struct symm_parcel *parcels)
+static symm_status name_plans(const symm_team *team,
+                              const struct symm_oob_message *messages)
 {
     char text[SYMM_ERROR_BYTES - 192], name[64];
     bool equal = true;
 
     for (int m = 1; m < team->size; m++)
-        equal = equal && plans_equal(&parcels[0], &parcels[m]);
+        equal = equal && plans_equal(&messages[0], &messages[m]);
     if (equal)
         return SYMM_OK;
-    plans_text(team, parcels, text, sizeof(text));
+    plans_text(team, messages, text, sizeof(text));
     return symm__fail(
         SYMM_ERR_MISMATCH,
         "rendezvous of %s: the ranks have loaded different plans: %s; load "
@@ -230,20 +233,20 @@ static symm_status name_plans(const symm_team *team, const struct symm_parcel *p
 }
 
 static symm_status name_difference(const symm_team *team,
-                                   const struct symm_parcel *parcels)
+                                   const struct symm_oob_message *messages)
 {
     size_t most = 0;
     char theirs[160], usual[160], name[64];
 
     for (int m = 0; m < team->size; m++)
-        if (parcels[m].bytes_count > most)
-            most = parcels[m].bytes_count;
+        if (messages[m].bytes_count > most)
+            most = messages[m].bytes_count;
     for (size_t index = 0; index < most / sizeof(struct wire_entry); index++) {
-        int norm = most_common(parcels, team->size, index);
+        int norm = most_common(messages, team->size, index);
 
         for (int m = 0; m < team->size; m++) {
-            if (entry_equal(entry_at(&parcels[m], index),
-                            entry_at(&parcels[norm], index)))
+            if (entry_equal(entry_at(&messages[m], index),
+                            entry_at(&messages[norm], index)))
                 continue;
             return symm__fail(
                 SYMM_ERR_MISMATCH,
@@ -251,9 +254,9 @@ static symm_status name_difference(const symm_team *team,
                 "make "
                 "the same allocations and frees in the same order on all ranks",
                 symm__team_name(team, name, sizeof(name)), index, team->world_rank[m],
-                entry_text(entry_at(&parcels[m], index), theirs, sizeof(theirs)),
+                entry_text(entry_at(&messages[m], index), theirs, sizeof(theirs)),
                 team->world_rank[norm],
-                entry_text(entry_at(&parcels[norm], index), usual, sizeof(usual)));
+                entry_text(entry_at(&messages[norm], index), usual, sizeof(usual)));
         }
     }
     return symm__fail(
@@ -266,17 +269,17 @@ static symm_status name_difference(const symm_team *team,
 /* Collective, after digests were found to differ on all ranks. */
 static symm_status explain_mismatch(symm_team *team, const struct manifest *manifest)
 {
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     symm_status status = symm__team_exchange(
         team, "rendezvous: comparing manifests", team->ctx->timeout, SYMM_OK,
         manifest->entries, manifest->count * sizeof(*manifest->entries), NULL, 0,
-        parcels);
+        messages);
 
     if (status == SYMM_OK)
-        status = name_plans(team, parcels);
+        status = name_plans(team, messages);
     if (status == SYMM_OK)
-        status = name_difference(team, parcels);
-    symm__parcels_finish(parcels, team->size);
+        status = name_difference(team, messages);
+    symm__oob_messages_finish(messages, team->size);
     return status;
 }
 

@@ -23,44 +23,44 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define LINK_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */
-#define LINK_CROWDED_SECONDS                                                           \
+#define OOB_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */
+#define OOB_CROWDED_SECONDS                                                            \
     0.001 /* until descriptors in flight may have been received */
 
 /* ---- Beginning ------------------------------------------------------------------- */
 
 /* Are the members what exchange.h says? *self: the own index. */
-static symm_status exchange_check(const struct symm_link *link,
+static symm_status exchange_check(const struct symm_oob *oob,
                                   const struct symm_exchange *exchange, int *self)
 {
     *self = -1;
     for (int i = 0; i < exchange->count; i++) {
         int rank = exchange->members[i];
-        if (rank < 0 || rank >= link->size)
+        if (rank < 0 || rank >= oob->size)
             return symm__fail(SYMM_ERR_INVALID,
                               "%s has rank %d as a member, of %d ranks", exchange->what,
-                              rank, link->size);
+                              rank, oob->size);
         for (int k = 0; k < i; k++) {
             if (exchange->members[k] == rank)
                 return symm__fail(SYMM_ERR_INVALID, "%s has rank %d twice as a member",
                                   exchange->what, rank);
         }
-        if (rank == link->rank)
+        if (rank == oob->rank)
             *self = i;
-        else if (link->peer_fd[rank] < 0)
+        else if (oob->peer_fd[rank] < 0)
             return symm__fail(SYMM_ERR_INVALID,
-                              "rank %d has no connection to rank %d for %s", link->rank,
+                              "rank %d has no connection to rank %d for %s", oob->rank,
                               rank, exchange->what);
     }
     if (*self < 0)
         return symm__fail(SYMM_ERR_INVALID,
-                          "rank %d takes part in %s without being a member", link->rank,
+                          "rank %d takes part in %s without being a member", oob->rank,
                           exchange->what);
     return SYMM_OK;
 }
 
 /* My part of it: my bytes and descriptors, or the sentence of my failure. */
-static void exchange_set_part(struct symm_link_run *run)
+static void exchange_set_part(struct symm_oob_run *run)
 {
     const struct symm_exchange *exchange = run->exchange;
     run->mine = exchange->status;
@@ -85,11 +85,11 @@ static void exchange_set_part(struct symm_link_run *run)
     run->fds_count = exchange->fds_count;
 }
 
-static symm_status exchange_begin(struct symm_link_run *run)
+static symm_status exchange_begin(struct symm_oob_run *run)
 {
     const struct symm_exchange *exchange = run->exchange;
-    struct symm_parcel *own = &run->parcels[run->self];
-    run->scratch = malloc(SYMM_LINK_CHUNK);
+    struct symm_oob_message *own = &run->messages[run->self];
+    run->scratch = malloc(SYMM_OOB_CHUNK);
     run->peers = calloc((size_t)exchange->count, sizeof(*run->peers));
     if (run->mine == SYMM_OK && run->bytes_count > 0) {
         own->bytes = malloc(run->bytes_count);
@@ -100,16 +100,16 @@ static symm_status exchange_begin(struct symm_link_run *run)
     if (run->scratch == NULL || run->peers == NULL ||
         (run->mine == SYMM_OK && own->bytes_count < run->bytes_count))
         return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %s with %zu bytes",
-                          run->link->rank, exchange->what, run->bytes_count);
+                          run->oob->rank, exchange->what, run->bytes_count);
     for (int i = 0; i < exchange->count; i++) {
-        struct symm_link_peer *peer = &run->peers[i];
+        struct symm_oob_peer *peer = &run->peers[i];
         *peer =
-            (struct symm_link_peer){.index = i, .rank = exchange->members[i], .fd = -1};
+            (struct symm_oob_peer){.index = i, .rank = exchange->members[i], .fd = -1};
         if (i == run->self) {
             peer->sent = peer->got = peer->told = peer->done = peer->settled = true;
             continue;
         }
-        peer->fd = run->link->peer_fd[peer->rank];
+        peer->fd = run->oob->peer_fd[peer->rank];
         peer->can_send = peer->can_recv = true;
     }
     return SYMM_OK;
@@ -117,7 +117,7 @@ static symm_status exchange_begin(struct symm_link_run *run)
 
 /* ---- Going on -------------------------------------------------------------------- */
 
-static bool exchange_has_all(const struct symm_link_run *run)
+static bool exchange_has_all(const struct symm_oob_run *run)
 {
     for (int i = 0; i < run->exchange->count; i++) {
         if (!run->peers[i].got)
@@ -126,34 +126,34 @@ static bool exchange_has_all(const struct symm_link_run *run)
     return true;
 }
 
-static bool exchange_complete(const struct symm_link_run *run)
+static bool exchange_complete(const struct symm_oob_run *run)
 {
     for (int i = 0; i < run->exchange->count; i++) {
         if (!run->peers[i].told || !run->peers[i].done ||
-            symm__link_unsent(run, &run->peers[i]))
+            symm__oob_unsent(run, &run->peers[i]))
             return false;
     }
     return true;
 }
 
 /* One round over all peers. */
-static symm_status exchange_move(struct symm_link_run *run, bool *progress)
+static symm_status exchange_move(struct symm_oob_run *run, bool *progress)
 {
     symm_status status = SYMM_OK;
     for (int i = 0; i < run->exchange->count; i++) {
-        struct symm_link_peer *peer = &run->peers[i];
+        struct symm_oob_peer *peer = &run->peers[i];
         if (!peer->can_send ||
-            (!symm__link_owes(run, peer) && !symm__link_unsent(run, peer)))
+            (!symm__oob_owes(run, peer) && !symm__oob_unsent(run, peer)))
             continue;
-        status = symm__link_send(run, peer, progress);
+        status = symm__oob_send(run, peer, progress);
         if (status != SYMM_OK)
             return status;
     }
     for (int i = 0; i < run->exchange->count; i++) {
-        struct symm_link_peer *peer = &run->peers[i];
+        struct symm_oob_peer *peer = &run->peers[i];
         if (peer->settled || !peer->can_recv)
             continue;
-        status = symm__link_recv(run, peer, progress);
+        status = symm__oob_recv(run, peer, progress);
         if (status != SYMM_OK)
             return status;
     }
@@ -166,21 +166,21 @@ static symm_status exchange_move(struct symm_link_run *run, bool *progress)
  * Everybody was done, but a member may have failed since: its last word lies in the
  * socket then, also for one that was stopped until all others had gone.
  */
-static symm_status exchange_last_look(struct symm_link_run *run)
+static symm_status exchange_last_look(struct symm_oob_run *run)
 {
     for (int i = 0; i < run->exchange->count; i++) {
         bool progress;
         run->peers[i].can_recv = true;
-        symm_status status = symm__link_recv(run, &run->peers[i], &progress);
+        symm_status status = symm__oob_recv(run, &run->peers[i], &progress);
         if (status != SYMM_OK)
             return status;
     }
     return SYMM_OK;
 }
 
-static symm_status exchange_late(const struct symm_link_run *run)
+static symm_status exchange_late(const struct symm_oob_run *run)
 {
-    int late[SYMM_LINK_MAX] = {0};
+    int late[SYMM_OOB_MAX] = {0};
     int count = 0;
     char names[320];
     bool parts =
@@ -190,7 +190,7 @@ static symm_status exchange_late(const struct symm_link_run *run)
     for (int i = 0; i < run->exchange->count; i++)
         parts = parts || !run->peers[i].sent || !run->peers[i].got;
     for (int i = 0; i < run->exchange->count; i++) {
-        const struct symm_link_peer *peer = &run->peers[i];
+        const struct symm_oob_peer *peer = &run->peers[i];
         if (parts ? peer->sent && peer->got : peer->told && peer->done)
             continue;
         late[count++] = peer->rank;
@@ -206,53 +206,53 @@ static symm_status exchange_late(const struct symm_link_run *run)
 
 /* Is everybody whom we wait for alive? Who has died may have sent all of its part
  * before. */
-static symm_status exchange_ask(struct symm_link_run *run)
+static symm_status exchange_ask(struct symm_oob_run *run)
 {
-    const struct symm_link *link = run->link;
-    if (link->alive == NULL)
+    const struct symm_oob *oob = run->oob;
+    if (oob->alive == NULL)
         return SYMM_OK;
     for (int i = 0; i < run->exchange->count; i++) {
-        struct symm_link_peer *peer = &run->peers[i];
+        struct symm_oob_peer *peer = &run->peers[i];
         bool progress;
         if (peer->told && peer->done)
             continue;
-        if (link->alive(link->alive_arg, peer->rank)) {
+        if (oob->alive(oob->alive_arg, peer->rank)) {
             /* It may have looked into a connection, and what it saw left the socket. */
-            peer->can_recv = peer->can_recv || (link->far >> peer->rank & 1) != 0;
+            peer->can_recv = peer->can_recv || (oob->far >> peer->rank & 1) != 0;
             continue;
         }
         do {
             progress = false;
             peer->can_recv = true;
-            symm_status status = symm__link_recv(run, peer, &progress);
+            symm_status status = symm__oob_recv(run, peer, &progress);
             if (status != SYMM_OK)
                 return status;
         } while (progress);
         if (!peer->done || !peer->told)
-            return symm__link_dead(run, peer, "died");
+            return symm__oob_dead(run, peer, "died");
     }
     return SYMM_OK;
 }
 
 /* Sleeps until something can be done for a peer, or it is time to ask who is alive. */
-static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls)
+static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
 {
     const double now = symm__now();
     double pause = run->until - now;
-    if (run->link->alive != NULL && pause > LINK_ALIVE_SECONDS)
-        pause = LINK_ALIVE_SECONDS;
+    if (run->oob->alive != NULL && pause > OOB_ALIVE_SECONDS)
+        pause = OOB_ALIVE_SECONDS;
     for (int i = 0; i < run->exchange->count; i++) {
-        const struct symm_link_peer *peer = &run->peers[i];
+        const struct symm_oob_peer *peer = &run->peers[i];
         short events = peer->settled ? 0 : POLLIN;
         if (!peer->settled && peer->can_recv)
             pause = 0;
-        if ((symm__link_owes(run, peer) && !peer->crowded) ||
-            symm__link_unsent(run, peer))
+        if ((symm__oob_owes(run, peer) && !peer->crowded) ||
+            symm__oob_unsent(run, peer))
             events |= POLLOUT;
-        if (peer->crowded && pause > LINK_CROWDED_SECONDS)
-            pause = LINK_CROWDED_SECONDS;
-        if (pause > symm__link_patience(peer, now))
-            pause = symm__link_patience(peer, now);
+        if (peer->crowded && pause > OOB_CROWDED_SECONDS)
+            pause = OOB_CROWDED_SECONDS;
+        if (pause > symm__oob_patience(peer, now))
+            pause = symm__oob_patience(peer, now);
         /* Negative descriptors are passed over: even a hang-up would wake us. */
         polls[i] = (struct pollfd){.fd = events != 0 ? peer->fd : -1, .events = events};
     }
@@ -260,10 +260,10 @@ static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls
     int ready = ppoll(polls, (nfds_t)run->exchange->count, &span, NULL);
     if (ready < 0 && errno != EINTR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                "rank %d polling its peers in %s", run->link->rank,
+                                "rank %d polling its peers in %s", run->oob->rank,
                                 run->exchange->what);
     for (int i = 0; i < run->exchange->count; i++) {
-        struct symm_link_peer *peer = &run->peers[i];
+        struct symm_oob_peer *peer = &run->peers[i];
         short events = ready > 0 ? polls[i].revents : 0;
         if ((events & (POLLIN | POLLHUP | POLLERR)) != 0)
             peer->can_recv = true;
@@ -275,17 +275,17 @@ static symm_status exchange_wait(struct symm_link_run *run, struct pollfd *polls
 }
 
 /* A peer that shows itself in another exchange, and in no later one, is there. */
-static symm_status exchange_together(struct symm_link_run *run, double now)
+static symm_status exchange_together(struct symm_oob_run *run, double now)
 {
     for (int i = 0; i < run->exchange->count; i++) {
-        const struct symm_link_peer *peer = &run->peers[i];
-        if (!peer->can_recv && symm__link_patience(peer, now) <= 0)
-            return symm__link_mismatch(run, peer);
+        const struct symm_oob_peer *peer = &run->peers[i];
+        if (!peer->can_recv && symm__oob_patience(peer, now) <= 0)
+            return symm__oob_mismatch(run, peer);
     }
     return SYMM_OK;
 }
 
-static symm_status exchange_run(struct symm_link_run *run, struct pollfd *polls)
+static symm_status exchange_run(struct symm_oob_run *run, struct pollfd *polls)
 {
     double asked = symm__now();
     for (;;) {
@@ -299,7 +299,7 @@ static symm_status exchange_run(struct symm_link_run *run, struct pollfd *polls)
         status = exchange_together(run, now);
         if (status != SYMM_OK)
             return status;
-        if (now - asked >= LINK_ALIVE_SECONDS) {
+        if (now - asked >= OOB_ALIVE_SECONDS) {
             status = exchange_ask(run);
             asked = now;
             if (status == SYMM_OK && exchange_complete(run))
@@ -315,39 +315,39 @@ static symm_status exchange_run(struct symm_link_run *run, struct pollfd *polls)
 /* ---- Ending ---------------------------------------------------------------------- */
 
 /* All parts are here: has a member failed? Every member finds the same one. */
-static symm_status exchange_verdict(const struct symm_link_run *run)
+static symm_status exchange_verdict(const struct symm_oob_run *run)
 {
     for (int i = 0; i < run->exchange->count; i++) {
-        const struct symm_link_peer *peer = &run->peers[i];
+        const struct symm_oob_peer *peer = &run->peers[i];
         char sentence[SYMM_ERROR_BYTES];
         if (peer->status == SYMM_OK)
             continue;
-        const struct symm_parcel *parcel = &run->parcels[i];
-        bool silent = parcel->bytes_count == 0 || parcel->bytes == NULL;
+        const struct symm_oob_message *message = &run->messages[i];
+        bool silent = message->bytes_count == 0 || message->bytes == NULL;
         (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %.*s",
                        peer->rank, run->exchange->what,
-                       silent ? 19 : (int)parcel->bytes_count,
-                       silent ? "it gave no reason" : (const char *)parcel->bytes);
+                       silent ? 19 : (int)message->bytes_count,
+                       silent ? "it gave no reason" : (const char *)message->bytes);
         (void)symm__printable(sentence, sizeof(sentence));
         return symm__fail_quiet(peer->status, sentence);
     }
     return SYMM_OK;
 }
 
-symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *exchange,
-                           struct symm_parcel *parcels)
+symm_status symm__exchange(struct symm_oob *oob, const struct symm_exchange *exchange,
+                           struct symm_oob_message *messages)
 {
-    struct symm_link_run run = {.link = link, .exchange = exchange, .parcels = parcels};
+    struct symm_oob_run run = {.oob = oob, .exchange = exchange, .messages = messages};
     struct pollfd *polls = NULL;
-    if (exchange->count < 1 || exchange->count > SYMM_LINK_MAX ||
-        link->size > SYMM_LINK_MAX)
+    if (exchange->count < 1 || exchange->count > SYMM_OOB_MAX ||
+        oob->size > SYMM_OOB_MAX)
         return symm__fail(SYMM_ERR_INVALID, "%s has %d members: 1 to %d are possible",
-                          exchange->what, exchange->count, SYMM_LINK_MAX);
-    memset(parcels, 0, (size_t)exchange->count * sizeof(*parcels));
+                          exchange->what, exchange->count, SYMM_OOB_MAX);
+    memset(messages, 0, (size_t)exchange->count * sizeof(*messages));
     run.sequence = exchange->sequence;
     run.start = symm__now();
     run.until = run.start + exchange->timeout;
-    symm_status status = exchange_check(link, exchange, &run.self);
+    symm_status status = exchange_check(oob, exchange, &run.self);
     if (status != SYMM_OK)
         return status;
     exchange_set_part(&run);
@@ -356,20 +356,20 @@ symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *e
         polls = malloc((size_t)exchange->count * sizeof(*polls));
         if (polls == NULL)
             status = symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %s",
-                                link->rank, exchange->what);
+                                oob->rank, exchange->what);
     }
     if (status == SYMM_OK)
         status = exchange_run(&run, polls);
     if (status == SYMM_OK)
         status = exchange_last_look(&run);
     if (status != SYMM_OK)
-        symm__link_abandon(&run, status);
+        symm__oob_abandon(&run, status);
     else
         status = exchange_verdict(&run);
     if (run.mine != SYMM_OK)
         status = symm__fail_quiet(run.mine, run.sentence);
     if (status != SYMM_OK)
-        symm__parcels_finish(parcels, exchange->count);
+        symm__oob_messages_finish(messages, exchange->count);
     if (exchange->next != NULL)
         *exchange->next = run.sequence + 1;
     free(polls);

@@ -19,15 +19,15 @@
 #ifndef SYMM_OOB_EXCHANGE_H
 #define SYMM_OOB_EXCHANGE_H
 
-#include "oob/link.h"
-#include "oob/notice.h"
+#include "oob/oob.h"
+#include "oob/report.h"
 #include "symm/symm.h"
 
 /*
- * parcels[exchange->count], by member index; returns new. On error all parcels are empty and
+ * messages[exchange->count], by member index; returns new. On error all messages are empty and
  * the same member's failure is reported on every member that is alive where it can be known.
  */
-symm_status symm__exchange(struct symm_link *link, const struct symm_exchange *exchange,
-                           struct symm_parcel *parcels) SYMM_MUST_CHECK;
+symm_status symm__exchange(struct symm_oob *oob, const struct symm_exchange *exchange,
+                           struct symm_oob_message *messages) SYMM_MUST_CHECK;
 
 #endif

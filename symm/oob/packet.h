@@ -11,22 +11,22 @@
 #include <assert.h>
 
 #include "net/seqpacket.h"
-#include "oob/link.h"
+#include "oob/oob.h"
 
-#define SYMM_LINK_CHUNK   (32u << 10) /* bytes of a part in one packet */
-#define SYMM_LINK_MAGIC   0x4c4d5953u /* "SYML" */
-#define SYMM_LINK_VERSION 3u
-#define SYMM_LINK_BURST   8 /* packets to or from one peer before the next one's turn */
+#define SYMM_OOB_CHUNK   (32u << 10) /* bytes of a part in one packet */
+#define SYMM_OOB_MAGIC   0x4c4d5953u /* "SYML" */
+#define SYMM_OOB_VERSION 3u
+#define SYMM_OOB_BURST   8 /* packets to or from one peer before the next one's turn */
 
-enum symm_link_kind {
-    SYMM_LINK_DATA = 1,
-    SYMM_LINK_DONE = 2,
-    SYMM_LINK_FAIL = 3,
-    SYMM_LINK_NOTICE = 4,
-    SYMM_LINK_BLAME = 5 /* a FAIL, see struct symm_link_head */
+enum symm_oob_kind {
+    SYMM_OOB_DATA = 1,
+    SYMM_OOB_DONE = 2,
+    SYMM_OOB_FAIL = 3,
+    SYMM_OOB_NOTICE = 4,
+    SYMM_OOB_BLAME = 5 /* a FAIL, see struct symm_oob_head */
 };
 
-struct symm_link_head {
+struct symm_oob_head {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
@@ -42,23 +42,23 @@ struct symm_link_head {
     /* BLAME, a FAIL that blames its receiver: for a timeout, it had not come; for a mismatch
      * bytes_total and fds_total are tag and number of its exchange that did not fit. */
 };
-static_assert(sizeof(struct symm_link_head) == 112, "the head's layout is fixed");
+static_assert(sizeof(struct symm_oob_head) == 112, "the head's layout is fixed");
 
 struct symm_tcp;
 
 /* The connection to a rank of another host; NULL: the rank is on this host. */
-struct symm_tcp *symm__link_tcp(const struct symm_link *link, int rank);
+struct symm_tcp *symm__oob_tcp(const struct symm_oob *oob, int rank);
 /* The results are those of symm__wire_send, _recv and _peek, or symm__tcp_*. */
-enum symm_wire symm__link_out(const struct symm_link *link, int rank,
-                              const struct iovec *parts, int parts_count,
-                              const int *fds, int fds_count, double until);
-enum symm_wire symm__link_in(const struct symm_link *link, int rank,
-                             const struct iovec *parts, int parts_count, size_t *bytes,
-                             int *fds, int *fds_count);
-enum symm_wire symm__link_peek(const struct symm_link *link, int rank,
-                               struct symm_link_head *head, size_t *bytes);
+enum symm_wire symm__oob_out(const struct symm_oob *oob, int rank,
+                             const struct iovec *parts, int parts_count, const int *fds,
+                             int fds_count, double until);
+enum symm_wire symm__oob_in(const struct symm_oob *oob, int rank,
+                            const struct iovec *parts, int parts_count, size_t *bytes,
+                            int *fds, int *fds_count);
+enum symm_wire symm__oob_peek(const struct symm_oob *oob, int rank,
+                              struct symm_oob_head *head, size_t *bytes);
 /* Is this the head of a packet of `rank` that came with so much? Makes `what` printable. */
-bool symm__link_head_check(struct symm_link_head *head, int rank, size_t bytes,
-                           int fds_count);
+bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,
+                          int fds_count);
 
 #endif

@@ -15,33 +15,32 @@
 #include <string.h>
 
 #include "net/tcp.h"
-#include "oob/notice.h"
+#include "oob/report.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/text.h"
 
-#define LINK_TELL_SECONDS 0.02 /* for all members to take a FAIL */
-#define LINK_MOVE_SECONDS 0.05 /* for a peer's next packet, if it moves on */
+#define OOB_TELL_SECONDS 0.02 /* for all members to take a FAIL */
+#define OOB_MOVE_SECONDS 0.05 /* for a peer's next packet, if it moves on */
 
-bool symm__link_unsent(const struct symm_link_run *run,
-                       const struct symm_link_peer *peer)
+bool symm__oob_unsent(const struct symm_oob_run *run, const struct symm_oob_peer *peer)
 {
-    struct symm_tcp *tcp = peer->fd >= 0 ? symm__link_tcp(run->link, peer->rank) : NULL;
+    struct symm_tcp *tcp = peer->fd >= 0 ? symm__oob_tcp(run->oob, peer->rank) : NULL;
     return tcp != NULL && symm__tcp_owes(tcp);
 }
 
 /* ---- Out ------------------------------------------------------------------------- */
 
-static struct symm_link_head link_head(const struct symm_link_run *run,
-                                       enum symm_link_kind kind, symm_status status)
+static struct symm_oob_head oob_head(const struct symm_oob_run *run,
+                                     enum symm_oob_kind kind, symm_status status)
 {
-    struct symm_link_head head = {
-        .magic = SYMM_LINK_MAGIC,
-        .version = SYMM_LINK_VERSION,
+    struct symm_oob_head head = {
+        .magic = SYMM_OOB_MAGIC,
+        .version = SYMM_OOB_VERSION,
         .kind = (uint16_t)kind,
         .tag = run->exchange->tag,
         .sequence = run->sequence,
-        .rank = run->link->rank,
+        .rank = run->oob->rank,
         .status = status,
     };
     (void)snprintf(head.what, sizeof(head.what), "%s", run->exchange->what);
@@ -49,15 +48,14 @@ static struct symm_link_head link_head(const struct symm_link_run *run,
 }
 
 /* Tells a member of a failed exchange, if that has still to be done. */
-static enum symm_wire link_tell(const struct symm_link_run *run,
-                                struct symm_link_past *past, int rank, double until)
+static enum symm_wire oob_tell(const struct symm_oob_run *run,
+                               struct symm_oob_past *past, int rank, double until)
 {
     uint64_t bit = UINT64_C(1) << rank;
     if ((past->untold & bit) == 0)
         return SYMM_WIRE_OK;
-    struct symm_link_head head =
-        link_head(run, (past->blamed & bit) != 0 ? SYMM_LINK_BLAME : SYMM_LINK_FAIL,
-                  past->status);
+    struct symm_oob_head head = oob_head(
+        run, (past->blamed & bit) != 0 ? SYMM_OOB_BLAME : SYMM_OOB_FAIL, past->status);
     head.tag = past->tag;
     head.sequence = past->sequence;
     head.bytes_here = (uint32_t)strlen(past->sentence);
@@ -65,24 +63,24 @@ static enum symm_wire link_tell(const struct symm_link_run *run,
     head.fds_total = past->other_sequence;
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
                              symm__wire_part(past->sentence, head.bytes_here)};
-    enum symm_wire wire = symm__link_out(run->link, rank, parts, 2, NULL, 0, until);
+    enum symm_wire wire = symm__oob_out(run->oob, rank, parts, 2, NULL, 0, until);
     if (wire == SYMM_WIRE_OK)
         past->untold &= ~bit;
     return wire;
 }
 
-static enum symm_wire link_tell_past(const struct symm_link_run *run, int rank)
+static enum symm_wire oob_tell_past(const struct symm_oob_run *run, int rank)
 {
     enum symm_wire wire = SYMM_WIRE_OK;
-    for (unsigned i = 0; i < SYMM_LINK_PAST && wire == SYMM_WIRE_OK; i++)
-        wire = link_tell(run, &run->link->past[i], rank, 0);
+    for (unsigned i = 0; i < SYMM_OOB_PAST && wire == SYMM_WIRE_OK; i++)
+        wire = oob_tell(run, &run->oob->past[i], rank, 0);
     return wire;
 }
 
-symm_status symm__link_dead(const struct symm_link_run *run,
-                            struct symm_link_peer *peer, const char *how)
+symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           const char *how)
 {
-    if (symm__link_left(run->link, peer->rank))
+    if (symm__oob_left(run->oob, peer->rank))
         how = "has finalized its context";
     peer->dead = true;
     return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", peer->rank, how,
@@ -90,30 +88,29 @@ symm_status symm__link_dead(const struct symm_link_run *run,
 }
 
 /* Descriptors of my part that the peer gets. */
-static int link_fds(const struct symm_link_run *run, const struct symm_link_peer *peer)
+static int oob_fds(const struct symm_oob_run *run, const struct symm_oob_peer *peer)
 {
-    return (run->link->far >> peer->rank & 1) != 0 ? 0 : run->fds_count;
+    return (run->oob->far >> peer->rank & 1) != 0 ? 0 : run->fds_count;
 }
 
 /* The next packet for the peer: older news first, then of my part, or DONE. */
-static enum symm_wire link_send_packet(const struct symm_link_run *run,
-                                       struct symm_link_peer *peer)
+static enum symm_wire oob_send_packet(const struct symm_oob_run *run,
+                                      struct symm_oob_peer *peer)
 {
-    struct symm_link_head head = link_head(run, SYMM_LINK_DATA, run->mine);
+    struct symm_oob_head head = oob_head(run, SYMM_OOB_DATA, run->mine);
     size_t bytes = run->bytes_count - peer->sent_bytes;
-    int fds_count = link_fds(run, peer), fds = fds_count - peer->sent_fds;
+    int fds_count = oob_fds(run, peer), fds = fds_count - peer->sent_fds;
     if (peer->sent) {
-        head = link_head(run, SYMM_LINK_DONE, SYMM_OK);
+        head = oob_head(run, SYMM_OOB_DONE, SYMM_OK);
         struct iovec done = symm__wire_part(&head, sizeof(head));
-        enum symm_wire said =
-            symm__link_out(run->link, peer->rank, &done, 1, NULL, 0, 0);
+        enum symm_wire said = symm__oob_out(run->oob, peer->rank, &done, 1, NULL, 0, 0);
         peer->told = said == SYMM_WIRE_OK;
         return said;
     }
-    enum symm_wire wire = link_tell_past(run, peer->rank);
+    enum symm_wire wire = oob_tell_past(run, peer->rank);
     if (wire != SYMM_WIRE_OK)
         return wire;
-    bytes = bytes < SYMM_LINK_CHUNK ? bytes : SYMM_LINK_CHUNK;
+    bytes = bytes < SYMM_OOB_CHUNK ? bytes : SYMM_OOB_CHUNK;
     fds = fds < SYMM_WIRE_MAX_FDS ? fds : SYMM_WIRE_MAX_FDS;
     head.bytes_total = run->bytes_count;
     head.fds_total = (uint32_t)fds_count;
@@ -122,8 +119,8 @@ static enum symm_wire link_send_packet(const struct symm_link_run *run,
     struct iovec parts[2] = {symm__wire_part(&head, sizeof(head))};
     if (bytes > 0)
         parts[1] = symm__wire_part((const char *)run->bytes + peer->sent_bytes, bytes);
-    wire = symm__link_out(run->link, peer->rank, parts, bytes > 0 ? 2 : 1,
-                          fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
+    wire = symm__oob_out(run->oob, peer->rank, parts, bytes > 0 ? 2 : 1,
+                         fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
     if (wire != SYMM_WIRE_OK)
         return wire;
     peer->sent_bytes += bytes;
@@ -132,20 +129,20 @@ static enum symm_wire link_send_packet(const struct symm_link_run *run,
     return wire;
 }
 
-bool symm__link_owes(const struct symm_link_run *run, const struct symm_link_peer *peer)
+bool symm__oob_owes(const struct symm_oob_run *run, const struct symm_oob_peer *peer)
 {
     return !peer->sent || (run->all_got && !peer->told);
 }
 
-symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
-                            bool *progress)
+symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           bool *progress)
 {
-    for (int i = 0; i < SYMM_LINK_BURST && peer->can_send; i++) {
-        bool unsent = symm__link_unsent(run, peer);
-        if (!unsent && !symm__link_owes(run, peer))
+    for (int i = 0; i < SYMM_OOB_BURST && peer->can_send; i++) {
+        bool unsent = symm__oob_unsent(run, peer);
+        if (!unsent && !symm__oob_owes(run, peer))
             break;
-        switch (unsent ? symm__tcp_flush(symm__link_tcp(run->link, peer->rank))
-                       : link_send_packet(run, peer)) {
+        switch (unsent ? symm__tcp_flush(symm__oob_tcp(run->oob, peer->rank))
+                       : oob_send_packet(run, peer)) {
         case SYMM_WIRE_OK:
             *progress = true;
             break;
@@ -155,34 +152,33 @@ symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *pe
             break;
         case SYMM_WIRE_CLOSED:
             if (peer->done)
-                return symm__link_dead(run, peer, "died or hung up");
+                return symm__oob_dead(run, peer, "died or hung up");
             /* It may have said why: receiving finds its last words, then this. */
             peer->can_send = false;
             peer->can_recv = true;
             break;
         default:
             return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                    "rank %d sending to rank %d in %s", run->link->rank,
+                                    "rank %d sending to rank %d in %s", run->oob->rank,
                                     peer->rank, run->exchange->what);
         }
     }
     return SYMM_OK;
 }
 
-static struct symm_link_past *link_remember(struct symm_link *link, uint64_t tag,
-                                            uint32_t sequence)
+static struct symm_oob_past *oob_remember(struct symm_oob *oob, uint64_t tag,
+                                          uint32_t sequence)
 {
-    struct symm_link_past *past = &link->past[link->past_count++ % SYMM_LINK_PAST];
-    *past = (struct symm_link_past){.tag = tag, .sequence = sequence};
+    struct symm_oob_past *past = &oob->past[oob->past_count++ % SYMM_OOB_PAST];
+    *past = (struct symm_oob_past){.tag = tag, .sequence = sequence};
     return past;
 }
 
-void symm__link_abandon(struct symm_link_run *run, symm_status status)
+void symm__oob_abandon(struct symm_oob_run *run, symm_status status)
 {
     const struct symm_exchange *exchange = run->exchange;
-    double until = symm__now() + LINK_TELL_SECONDS;
-    struct symm_link_past *past =
-        link_remember(run->link, exchange->tag, run->sequence);
+    double until = symm__now() + OOB_TELL_SECONDS;
+    struct symm_oob_past *past = oob_remember(run->oob, exchange->tag, run->sequence);
     past->status = status;
     past->blamed = run->blamed;
     past->other_tag = run->other_tag;
@@ -194,110 +190,109 @@ void symm__link_abandon(struct symm_link_run *run, symm_status status)
         if (status == SYMM_ERR_TIMEOUT && run->peers != NULL && !run->peers[i].got_any)
             past->blamed |= UINT64_C(1) << exchange->members[i];
         past->untold |= UINT64_C(1) << exchange->members[i];
-        (void)link_tell(run, past, exchange->members[i], until);
+        (void)oob_tell(run, past, exchange->members[i], until);
     }
 }
 
 /* ---- In -------------------------------------------------------------------------- */
 
-static bool link_is_past(const struct symm_link *link,
-                         const struct symm_link_head *head)
+static bool oob_is_past(const struct symm_oob *oob, const struct symm_oob_head *head)
 {
-    for (unsigned i = 0; i < SYMM_LINK_PAST && i < link->past_count; i++) {
-        if (link->past[i].tag == head->tag && link->past[i].sequence == head->sequence)
+    for (unsigned i = 0; i < SYMM_OOB_PAST && i < oob->past_count; i++) {
+        if (oob->past[i].tag == head->tag && oob->past[i].sequence == head->sequence)
             return true;
     }
     return false;
 }
 
-static bool link_is_current(const struct symm_link_run *run,
-                            const struct symm_link_head *head)
+static bool oob_is_current(const struct symm_oob_run *run,
+                           const struct symm_oob_head *head)
 {
     return head->tag == run->exchange->tag && head->sequence == run->sequence;
 }
 
-static symm_status link_damaged(const struct symm_link_run *run,
-                                const struct symm_link_peer *peer, const char *why)
+static symm_status oob_damaged(const struct symm_oob_run *run,
+                               const struct symm_oob_peer *peer, const char *why)
 {
     return symm__fail(SYMM_ERR_DAMAGED, "rank %d sent a damaged message in %s: %s",
                       peer->rank, run->exchange->what, why);
 }
 
 /* The first packet of a part: are its totals such that we take them? */
-static symm_status link_begin(struct symm_link_run *run, struct symm_link_peer *peer,
-                              const struct symm_link_head *head)
+static symm_status oob_begin(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                             const struct symm_oob_head *head)
 {
-    struct symm_parcel *parcel = &run->parcels[peer->index];
+    struct symm_oob_message *message = &run->messages[peer->index];
     bool failed = head->status != SYMM_OK;
     if (head->bytes_total > (failed ? SYMM_ERROR_BYTES : SYMM_EXCHANGE_MAX_BYTES) ||
         head->fds_total > (failed ? 0 : SYMM_EXCHANGE_MAX_FDS))
-        return link_damaged(run, peer, "it is larger than any part may be");
+        return oob_damaged(run, peer, "it is larger than any part may be");
     size_t bytes = (size_t)head->bytes_total;
     peer->got_any = true;
     peer->fds_total = (int)head->fds_total;
     peer->status = failed ? symm__peer_status(head->status) : SYMM_OK;
     if (bytes > 0)
-        parcel->bytes = malloc(bytes);
+        message->bytes = malloc(bytes);
     if (peer->fds_total > 0)
-        parcel->fds = malloc((size_t)peer->fds_total * sizeof(int));
-    if ((bytes > 0 && parcel->bytes == NULL) ||
-        (peer->fds_total > 0 && parcel->fds == NULL))
+        message->fds = malloc((size_t)peer->fds_total * sizeof(int));
+    if ((bytes > 0 && message->bytes == NULL) ||
+        (peer->fds_total > 0 && message->fds == NULL))
         return symm__fail(
             SYMM_ERR_NOMEM,
             "rank %d has no memory for the %zu bytes and %d descriptors that "
             "rank %d sends in %s",
-            run->link->rank, bytes, peer->fds_total, peer->rank, run->exchange->what);
-    parcel->bytes_count = bytes;
+            run->oob->rank, bytes, peer->fds_total, peer->rank, run->exchange->what);
+    message->bytes_count = bytes;
     return SYMM_OK;
 }
 
-/* A packet of the part that we wait for. *taken: its descriptors are the parcel's. */
-static symm_status link_take(struct symm_link_run *run, struct symm_link_peer *peer,
-                             const struct symm_link_head *head, const int *fds,
-                             bool *taken)
+/* A packet of the part that we wait for. *taken: its descriptors are the message's. */
+static symm_status oob_take(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                            const struct symm_oob_head *head, const int *fds,
+                            bool *taken)
 {
-    struct symm_parcel *parcel = &run->parcels[peer->index];
+    struct symm_oob_message *message = &run->messages[peer->index];
     if (!peer->got_any) {
-        symm_status status = link_begin(run, peer, head);
+        symm_status status = oob_begin(run, peer, head);
         if (status != SYMM_OK)
             return status;
     }
-    if (head->bytes_total != parcel->bytes_count ||
+    if (head->bytes_total != message->bytes_count ||
         head->fds_total != (uint32_t)peer->fds_total)
-        return link_damaged(run, peer, "its packets announce different totals");
-    if (head->bytes_here > parcel->bytes_count - peer->got_bytes ||
-        head->fds_here > (uint32_t)(peer->fds_total - parcel->fds_count))
-        return link_damaged(run, peer, "more came than was announced");
+        return oob_damaged(run, peer, "its packets announce different totals");
+    if (head->bytes_here > message->bytes_count - peer->got_bytes ||
+        head->fds_here > (uint32_t)(peer->fds_total - message->fds_count))
+        return oob_damaged(run, peer, "more came than was announced");
     if (head->bytes_here > 0)
-        memcpy((char *)parcel->bytes + peer->got_bytes, run->scratch, head->bytes_here);
+        memcpy((char *)message->bytes + peer->got_bytes, run->scratch,
+               head->bytes_here);
     if (head->fds_here > 0)
-        memcpy(parcel->fds + parcel->fds_count, fds, head->fds_here * sizeof(int));
+        memcpy(message->fds + message->fds_count, fds, head->fds_here * sizeof(int));
     *taken = true;
     peer->got_bytes += head->bytes_here;
-    parcel->fds_count += (int)head->fds_here;
-    peer->got =
-        peer->got_bytes == parcel->bytes_count && parcel->fds_count == peer->fds_total;
+    message->fds_count += (int)head->fds_here;
+    peer->got = peer->got_bytes == message->bytes_count &&
+                message->fds_count == peer->fds_total;
     if (!peer->got && head->bytes_here == 0 && head->fds_here == 0)
-        return link_damaged(run, peer, "an empty packet came where more was announced");
+        return oob_damaged(run, peer, "an empty packet came where more was announced");
     return SYMM_OK;
 }
 
 /* The member has all parts, so it has also sent all of its own. */
-static symm_status link_done(const struct symm_link_run *run,
-                             struct symm_link_peer *peer,
-                             const struct symm_link_head *head)
+static symm_status oob_done(const struct symm_oob_run *run, struct symm_oob_peer *peer,
+                            const struct symm_oob_head *head)
 {
     if (!peer->got || head->bytes_here != 0 || head->fds_here != 0)
-        return link_damaged(run, peer, "it was done before its part was complete");
+        return oob_damaged(run, peer, "it was done before its part was complete");
     peer->done = true;
     return SYMM_OK;
 }
 
 /* The exchange has failed on that member, which has logged it. Its sentence may be of a third
  * rank, or false: the caller, and those whom this rank tells, read where it comes from. */
-static symm_status link_relay(const struct symm_link_run *run,
-                              const struct symm_link_peer *peer,
-                              const struct symm_link_head *head)
+static symm_status oob_relay(const struct symm_oob_run *run,
+                             const struct symm_oob_peer *peer,
+                             const struct symm_oob_head *head)
 {
     char text[SYMM_ERROR_BYTES], told[SYMM_ERROR_BYTES + 32];
     size_t bytes = head->bytes_here;
@@ -310,11 +305,11 @@ static symm_status link_relay(const struct symm_link_run *run,
     return symm__fail_quiet(symm__peer_status(head->status), told);
 }
 
-symm_status symm__link_mismatch(struct symm_link_run *run,
-                                const struct symm_link_peer *peer)
+symm_status symm__oob_mismatch(struct symm_oob_run *run,
+                               const struct symm_oob_peer *peer)
 {
     /* Of its part only the head counts; the rest is not to disturb a later exchange. */
-    (void)link_remember(run->link, peer->other_tag, peer->other_sequence);
+    (void)oob_remember(run->oob, peer->other_tag, peer->other_sequence);
     run->blamed = UINT64_C(1) << peer->rank;
     run->other_tag = peer->other_tag;
     run->other_sequence = peer->other_sequence;
@@ -323,16 +318,16 @@ symm_status symm__link_mismatch(struct symm_link_run *run,
                       "\"%s\" (number %" PRIu32 "): all ranks must make the same "
                       "calls in the same order",
                       peer->rank, peer->other_what, peer->other_sequence,
-                      run->link->rank, run->exchange->what, run->sequence);
+                      run->oob->rank, run->exchange->what, run->sequence);
 }
 
-double symm__link_patience(const struct symm_link_peer *peer, double now)
+double symm__oob_patience(const struct symm_oob_peer *peer, double now)
 {
-    return peer->elsewhere ? peer->since + LINK_MOVE_SECONDS - now : (double)INFINITY;
+    return peer->elsewhere ? peer->since + OOB_MOVE_SECONDS - now : (double)INFINITY;
 }
 
-static void link_see_elsewhere(struct symm_link_peer *peer,
-                               const struct symm_link_head *head)
+static void oob_see_elsewhere(struct symm_oob_peer *peer,
+                              const struct symm_oob_head *head)
 {
     if (peer->elsewhere && peer->other_tag == head->tag &&
         peer->other_sequence == head->sequence)
@@ -345,44 +340,44 @@ static void link_see_elsewhere(struct symm_link_peer *peer,
 }
 
 /* "split (world)" and "split (team 3 [0 1])" are the same step. */
-static bool link_same_step(const char *a, const char *b)
+static bool oob_same_step(const char *a, const char *b)
 {
     size_t length = strcspn(a, "(");
     return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
 }
 
 /* All begins anew under a number that a member has come to: it has left the other ones. */
-static void link_restart(struct symm_link_run *run, uint32_t sequence)
+static void oob_restart(struct symm_oob_run *run, uint32_t sequence)
 {
-    (void)link_remember(run->link, run->exchange->tag, run->sequence);
+    (void)oob_remember(run->oob, run->exchange->tag, run->sequence);
     run->sequence = sequence;
     run->all_got = run->given_up = false;
     for (int i = 0; i < run->exchange->count; i++) {
-        const struct symm_link_peer *old = &run->peers[i];
+        const struct symm_oob_peer *old = &run->peers[i];
         if (i == run->self)
             continue;
-        symm__parcels_finish(&run->parcels[i], 1);
-        run->peers[i] = (struct symm_link_peer){.index = i,
-                                                .rank = old->rank,
-                                                .fd = old->fd,
-                                                .can_send = true,
-                                                .can_recv = true};
+        symm__oob_messages_finish(&run->messages[i], 1);
+        run->peers[i] = (struct symm_oob_peer){.index = i,
+                                               .rank = old->rank,
+                                               .fd = old->fd,
+                                               .can_send = true,
+                                               .can_recv = true};
     }
 }
 
-static bool link_is_fail(const struct symm_link_head *head)
+static bool oob_is_fail(const struct symm_oob_head *head)
 {
-    return head->kind == SYMM_LINK_FAIL || head->kind == SYMM_LINK_BLAME;
+    return head->kind == SYMM_OOB_FAIL || head->kind == SYMM_OOB_BLAME;
 }
 
 /* FAIL of this exchange. Had the peer left before this rank came? */
-static symm_status link_failed(struct symm_link_run *run,
-                               const struct symm_link_peer *peer,
-                               const struct symm_link_head *head)
+static symm_status oob_failed(struct symm_oob_run *run,
+                              const struct symm_oob_peer *peer,
+                              const struct symm_oob_head *head)
 {
-    symm_status status = link_relay(run, peer, head);
-    if (head->kind != SYMM_LINK_BLAME || status != SYMM_ERR_TIMEOUT ||
-        (!run->exchange->again && link_same_step(head->what, run->exchange->what)))
+    symm_status status = oob_relay(run, peer, head);
+    if (head->kind != SYMM_OOB_BLAME || status != SYMM_ERR_TIMEOUT ||
+        (!run->exchange->again && oob_same_step(head->what, run->exchange->what)))
         return status;
     run->given_up = true;
     (void)snprintf(run->why, sizeof(run->why), "%s", symm_last_error());
@@ -390,100 +385,100 @@ static symm_status link_failed(struct symm_link_run *run,
 }
 
 /* Of another exchange of the same tag. */
-static symm_status link_renumber(struct symm_link_run *run, struct symm_link_peer *peer,
-                                 const struct symm_link_head *head, const int *fds,
-                                 bool *taken)
+static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                                const struct symm_oob_head *head, const int *fds,
+                                bool *taken)
 {
     bool later = (int32_t)(head->sequence - run->sequence) > 0;
-    if (link_is_fail(head))
+    if (oob_is_fail(head))
         /* It has failed in a step on the way to this one, and won't come. */
-        return later ? link_failed(run, peer, head) : link_relay(run, peer, head);
-    if (!later || head->kind != SYMM_LINK_DATA)
+        return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
+    if (!later || head->kind != SYMM_OOB_DATA)
         return SYMM_OK;
-    if (!link_same_step(head->what, run->exchange->what)) {
-        link_see_elsewhere(peer, head);
+    if (!oob_same_step(head->what, run->exchange->what)) {
+        oob_see_elsewhere(peer, head);
         return SYMM_OK;
     }
-    link_restart(run, head->sequence);
-    return link_take(run, peer, head, fds, taken);
+    oob_restart(run, head->sequence);
+    return oob_take(run, peer, head, fds, taken);
 }
 
 /* Of another tag. */
-static symm_status link_foreign(struct symm_link_run *run, struct symm_link_peer *peer,
-                                const struct symm_link_head *head)
+static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                               const struct symm_oob_head *head)
 {
-    if (!link_is_fail(head)) {
-        link_see_elsewhere(peer, head);
+    if (!oob_is_fail(head)) {
+        oob_see_elsewhere(peer, head);
         return SYMM_OK;
     }
     /* It has failed in a step on the way to this one, or it has thrown our part away. */
     if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
-        (head->kind == SYMM_LINK_BLAME && head->bytes_total == run->exchange->tag &&
+        (head->kind == SYMM_OOB_BLAME && head->bytes_total == run->exchange->tag &&
          head->fds_total == run->sequence))
-        return link_relay(run, peer, head);
+        return oob_relay(run, peer, head);
     peer->elsewhere = false; /* it has left */
     return SYMM_OK;
 }
 
-static symm_status link_sort(struct symm_link_run *run, struct symm_link_peer *peer,
-                             const struct symm_link_head *head, const int *fds,
-                             bool *taken)
+static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                            const struct symm_oob_head *head, const int *fds,
+                            bool *taken)
 {
-    if (head->kind == SYMM_LINK_NOTICE) { /* `alive` takes it from there */
-        symm__link_note(run->link, head, run->scratch);
+    if (head->kind == SYMM_OOB_NOTICE) { /* `alive` takes it from there */
+        symm__oob_note(run->oob, head, run->scratch);
         return SYMM_OK;
     }
-    if (link_is_current(run, head)) {
+    if (oob_is_current(run, head)) {
         peer->elsewhere = false;
-        if (head->kind == SYMM_LINK_DATA && !peer->got)
-            return link_take(run, peer, head, fds, taken);
-        if (head->kind == SYMM_LINK_DATA)
-            return link_damaged(run, peer, "more came than was announced");
-        return head->kind == SYMM_LINK_DONE ? link_done(run, peer, head)
-                                            : link_failed(run, peer, head);
+        if (head->kind == SYMM_OOB_DATA && !peer->got)
+            return oob_take(run, peer, head, fds, taken);
+        if (head->kind == SYMM_OOB_DATA)
+            return oob_damaged(run, peer, "more came than was announced");
+        return head->kind == SYMM_OOB_DONE ? oob_done(run, peer, head)
+                                           : oob_failed(run, peer, head);
     }
-    if (run->exchange->agreed || link_is_past(run->link, head))
+    if (run->exchange->agreed || oob_is_past(run->oob, head))
         return SYMM_OK;
     if (head->tag == run->exchange->tag)
-        return link_renumber(run, peer, head, fds, taken);
-    return link_foreign(run, peer, head);
+        return oob_renumber(run, peer, head, fds, taken);
+    return oob_foreign(run, peer, head);
 }
 
-static symm_status link_recv_packet(struct symm_link_run *run,
-                                    struct symm_link_peer *peer, bool *progress)
+static symm_status oob_recv_packet(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                                   bool *progress)
 {
-    struct symm_link_head head;
+    struct symm_oob_head head;
     struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof(head)},
-                             {.iov_base = run->scratch, .iov_len = SYMM_LINK_CHUNK}};
+                             {.iov_base = run->scratch, .iov_len = SYMM_OOB_CHUNK}};
     int fds[SYMM_WIRE_MAX_FDS], fds_count;
     size_t bytes;
     bool taken = false;
     memset(&head, 0, sizeof(head));
-    switch (symm__link_in(run->link, peer->rank, parts, 2, &bytes, fds, &fds_count)) {
+    switch (symm__oob_in(run->oob, peer->rank, parts, 2, &bytes, fds, &fds_count)) {
     case SYMM_WIRE_OK:
         break;
     case SYMM_WIRE_AGAIN:
         peer->can_recv = false;
         return SYMM_OK;
     case SYMM_WIRE_CLOSED:
-        return symm__link_dead(run, peer, "died or hung up");
+        return symm__oob_dead(run, peer, "died or hung up");
     case SYMM_WIRE_CUT_FDS:
         return symm__fail_errno(
             SYMM_ERR_SYSTEM, errno,
             "rank %d could not take the descriptors of rank %d in %s "
             "(ulimit -n limits those of a process)",
-            run->link->rank, peer->rank, run->exchange->what);
+            run->oob->rank, peer->rank, run->exchange->what);
     case SYMM_WIRE_CUT:
-        return link_damaged(run, peer, "its packet is too long, or altered");
+        return oob_damaged(run, peer, "its packet is too long, or altered");
     case SYMM_WIRE_ERROR:
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                "rank %d receiving from rank %d in %s", run->link->rank,
+                                "rank %d receiving from rank %d in %s", run->oob->rank,
                                 peer->rank, run->exchange->what);
     }
     *progress = true;
-    symm_status status = symm__link_head_check(&head, peer->rank, bytes, fds_count)
-                             ? link_sort(run, peer, &head, fds, &taken)
-                             : link_damaged(run, peer, "it is not of this library");
+    symm_status status = symm__oob_head_check(&head, peer->rank, bytes, fds_count)
+                             ? oob_sort(run, peer, &head, fds, &taken)
+                             : oob_damaged(run, peer, "it is not of this library");
     if (!taken)
         symm__wire_close(fds, fds_count);
     return status;
@@ -493,30 +488,30 @@ static symm_status link_recv_packet(struct symm_link_run *run,
  * Behind a member's DONE there may be a FAIL of this exchange, or already the first
  * packet of a later one, which stays in the socket.
  */
-static symm_status link_look(struct symm_link_run *run, struct symm_link_peer *peer,
-                             bool *progress)
+static symm_status oob_look(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                            bool *progress)
 {
-    struct symm_link_head head;
+    struct symm_oob_head head;
     size_t bytes;
-    enum symm_wire wire = symm__link_peek(run->link, peer->rank, &head, &bytes);
+    enum symm_wire wire = symm__oob_peek(run->oob, peer->rank, &head, &bytes);
     if (wire == SYMM_WIRE_AGAIN) {
         peer->can_recv = false;
         return SYMM_OK;
     }
     if (wire == SYMM_WIRE_OK && bytes == sizeof(head) &&
-        (head.kind == SYMM_LINK_NOTICE ||
-         (link_is_fail(&head) && link_is_current(run, &head))))
-        return link_recv_packet(run, peer, progress);
+        (head.kind == SYMM_OOB_NOTICE ||
+         (oob_is_fail(&head) && oob_is_current(run, &head))))
+        return oob_recv_packet(run, peer, progress);
     peer->settled = true;
     return SYMM_OK;
 }
 
-symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
-                            bool *progress)
+symm_status symm__oob_recv(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           bool *progress)
 {
-    for (int i = 0; i < SYMM_LINK_BURST && !peer->settled && peer->can_recv; i++) {
-        symm_status status = peer->done ? link_look(run, peer, progress)
-                                        : link_recv_packet(run, peer, progress);
+    for (int i = 0; i < SYMM_OOB_BURST && !peer->settled && peer->can_recv; i++) {
+        symm_status status = peer->done ? oob_look(run, peer, progress)
+                                        : oob_recv_packet(run, peer, progress);
         if (status != SYMM_OK)
             return status;
     }

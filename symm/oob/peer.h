@@ -19,11 +19,11 @@
 #include "oob/packet.h"
 #include "util/status.h"
 
-static_assert(SYMM_LINK_SENTENCE == SYMM_ERROR_BYTES,
+static_assert(SYMM_OOB_SENTENCE == SYMM_ERROR_BYTES,
               "a past failure keeps its sentence");
 
 /* Where we are with one member. */
-struct symm_link_peer {
+struct symm_oob_peer {
     int index, rank, fd;
     bool can_send, can_recv; /* worth a try: not since the last EAGAIN */
     bool crowded;            /* can't send: too many descriptors are in flight */
@@ -39,22 +39,22 @@ struct symm_link_peer {
     double since; /* when that came */
     size_t sent_bytes, got_bytes;
     int sent_fds, fds_total;
-    symm_status status; /* its own, with its sentence in the parcel's bytes */
+    symm_status status; /* its own, with its sentence in the message's bytes */
 };
 
 /* One exchange that is being made. */
-struct symm_link_run {
-    struct symm_link *link;
+struct symm_oob_run {
+    struct symm_oob *oob;
     const struct symm_exchange *exchange;
-    struct symm_parcel *parcels;
-    struct symm_link_peer *peers; /* [exchange->count]; owned */
-    char *scratch;                /* SYMM_LINK_CHUNK; owned */
-    int self;                     /* own index */
-    uint32_t sequence;            /* the number it is made under now */
-    bool all_got;                 /* every part is here: DONE may be said */
-    bool given_up;                /* a member had left before this one came: why */
+    struct symm_oob_message *messages;
+    struct symm_oob_peer *peers; /* [exchange->count]; owned */
+    char *scratch;               /* SYMM_OOB_CHUNK; owned */
+    int self;                    /* own index */
+    uint32_t sequence;           /* the number it is made under now */
+    bool all_got;                /* every part is here: DONE may be said */
+    bool given_up;               /* a member had left before this one came: why */
     char why[SYMM_ERROR_BYTES];
-    uint64_t blamed; /* of its failure, as in struct symm_link_past */
+    uint64_t blamed; /* of its failure, as in struct symm_oob_past */
     uint64_t other_tag;
     uint32_t other_sequence;
     double start, until;
@@ -69,31 +69,29 @@ struct symm_link_run {
 /*
  * Send, receive as much as goes at once, but not without end. *progress is set if a
  * packet went through. An error ends the exchange, for all members
- * (symm__link_abandon).
+ * (symm__oob_abandon).
  */
-symm_status symm__link_send(struct symm_link_run *run, struct symm_link_peer *peer,
-                            bool *progress);
+symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           bool *progress);
 /* Has a packet been taken for sending, but not left yet? */
-bool symm__link_unsent(const struct symm_link_run *run,
-                       const struct symm_link_peer *peer);
+bool symm__oob_unsent(const struct symm_oob_run *run, const struct symm_oob_peer *peer);
 /* Is there something to send to it now? */
-bool symm__link_owes(const struct symm_link_run *run,
-                     const struct symm_link_peer *peer);
-symm_status symm__link_recv(struct symm_link_run *run, struct symm_link_peer *peer,
-                            bool *progress);
+bool symm__oob_owes(const struct symm_oob_run *run, const struct symm_oob_peer *peer);
+symm_status symm__oob_recv(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           bool *progress);
 /* Seconds until the peer counts as being in another exchange; INFINITY: it is not seen there.
- * Then symm__link_mismatch is the end of this one. */
-double symm__link_patience(const struct symm_link_peer *peer, double now);
-symm_status symm__link_mismatch(struct symm_link_run *run,
-                                const struct symm_link_peer *peer);
+ * Then symm__oob_mismatch is the end of this one. */
+double symm__oob_patience(const struct symm_oob_peer *peer, double now);
+symm_status symm__oob_mismatch(struct symm_oob_run *run,
+                               const struct symm_oob_peer *peer);
 /* how: "died"; of one that has finalized its context that is said. */
-symm_status symm__link_dead(const struct symm_link_run *run,
-                            struct symm_link_peer *peer, const char *how);
+symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           const char *how);
 /*
  * The exchange has failed, for the reason in symm_last_error(): tells all other
  * members, now or before the next exchange with them; packets that still come of it are
  * thrown away.
  */
-void symm__link_abandon(struct symm_link_run *run, symm_status status);
+void symm__oob_abandon(struct symm_oob_run *run, symm_status status);
 
 #endif

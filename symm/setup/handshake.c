@@ -130,13 +130,13 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_handshake *han
     return SYMM_OK;
 }
 
-symm_status symm__handshake_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
-                                  int rank)
+symm_status symm__handshake_reach(const symm_ctx *ctx,
+                                  const struct symm_oob_message *message, int rank)
 {
     struct symm_device_info theirs = {0};
     struct symm_handshake handshake;
 
-    memcpy(&handshake, parcel->bytes, sizeof(handshake));
+    memcpy(&handshake, message->bytes, sizeof(handshake));
     memcpy(theirs.uuid, handshake.uuid, sizeof(theirs.uuid));
     memcpy(theirs.bus, handshake.bus, sizeof(theirs.bus));
     (void)symm__printable(theirs.bus, sizeof(theirs.bus));
@@ -173,27 +173,27 @@ static void take_hosts(symm_ctx *ctx, struct symm_handshake *handshakes)
     }
     for (int r = 0; r < ctx->size; r++)
         if (symm__is_far(ctx, r))
-            ctx->link.far |= (uint64_t)1 << r;
+            ctx->oob.far |= (uint64_t)1 << r;
     if (ctx->hosts > 1 && ctx->rank == 0)
         symm__log(SYMM_LOG_INFO, "%d ranks on %d hosts", ctx->size, ctx->hosts);
 }
 
-symm_status symm__handshake_check(symm_ctx *ctx, const struct symm_parcel *parcels)
+symm_status symm__handshake_check(symm_ctx *ctx,
+                                  const struct symm_oob_message *messages)
 {
     struct symm_handshake handshakes[SYMM_MAX_RANKS];
     uint32_t processors = 0, multicast = 1;
     bool alike = true;
 
     for (int r = 0; r < ctx->size; r++) {
-        bool none =
-            ctx->thread_group || r == ctx->rank || (ctx->link.far >> r & 1) != 0;
+        bool none = ctx->thread_group || r == ctx->rank || (ctx->oob.far >> r & 1) != 0;
         int fds = none ? 0 : 2;
 
-        if (parcels[r].bytes_count != sizeof(*handshakes) ||
-            parcels[r].fds_count != fds)
+        if (messages[r].bytes_count != sizeof(*handshakes) ||
+            messages[r].fds_count != fds)
             return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed handshake",
                               r);
-        memcpy(&handshakes[r], parcels[r].bytes, sizeof(*handshakes));
+        memcpy(&handshakes[r], messages[r].bytes, sizeof(*handshakes));
         (void)symm__printable(handshakes[r].version, sizeof(handshakes[r].version));
         (void)symm__printable(handshakes[r].backend, sizeof(handshakes[r].backend));
         (void)symm__printable(handshakes[r].bus, sizeof(handshakes[r].bus));

@@ -31,10 +31,12 @@ struct symm_handshake {
 
 struct symm_handshake symm__handshake(const symm_ctx *ctx);
 /* Do all ranks' handshakes fit mine? Then what follows from all of them is set in ctx. */
-symm_status symm__handshake_check(symm_ctx *ctx,
-                                  const struct symm_parcel *parcels) SYMM_MUST_CHECK;
+symm_status
+symm__handshake_check(symm_ctx *ctx,
+                      const struct symm_oob_message *messages) SYMM_MUST_CHECK;
 /* Behind it: can my device reach that rank's memory? */
-symm_status symm__handshake_reach(const symm_ctx *ctx, const struct symm_parcel *parcel,
+symm_status symm__handshake_reach(const symm_ctx *ctx,
+                                  const struct symm_oob_message *message,
                                   int rank) SYMM_MUST_CHECK;
 
 #endif

@@ -169,7 +169,7 @@ static symm_status meet_any(symm_ctx *ctx, const symm_config *config,
     return symm__bootstrap_local(meeting, peer_fd);
 }
 
-/* Sockets to all peers; link.peer_fd is set on success. */
+/* Sockets to all peers; oob.peer_fd is set on success. */
 static symm_status meet(symm_ctx *ctx, const symm_config *config, double timeout)
 {
     struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
@@ -196,11 +196,11 @@ static symm_status meet(symm_ctx *ctx, const symm_config *config, double timeout
     status = meet_any(ctx, config, &meeting, peer_fd);
     if (status != SYMM_OK)
         goto err_forks;
-    symm__link_init(&ctx->link, ctx->rank, ctx->size, peer_fd);
-    ctx->link.tcp = tcp;
+    symm__oob_init(&ctx->oob, ctx->rank, ctx->size, peer_fd);
+    ctx->oob.tcp = tcp;
     for (int r = 0; r < ctx->size; r++)
         if (tcp[r])
-            ctx->link.far |= (uint64_t)1 << r;
+            ctx->oob.far |= (uint64_t)1 << r;
     return SYMM_OK;
 
 err_forks:
@@ -268,7 +268,7 @@ static symm_status protect_control(struct symm_control *control)
 }
 
 /* Maps a peer's control page and keeps its pidfd. */
-static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int rank)
+static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, int rank)
 {
     struct symm_control *control = control_of(ctx, rank);
     struct symm_process *process = &ctx->process[rank];
@@ -276,7 +276,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
     symm_status status;
 
     if (!ctx->thread_group) {
-        status = symm__shared_map(parcel->fds[0], control, symm__control_bytes(ctx));
+        status = symm__shared_map(message->fds[0], control, symm__control_bytes(ctx));
         if (status != SYMM_OK) {
             snprintf(sentence, sizeof(sentence),
                      "rank %d cannot map the control page of rank %d: %s", ctx->rank,
@@ -286,13 +286,13 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_parcel *parcel, int ran
         status = protect_control(control);
         if (status != SYMM_OK)
             return status;
-        if (!symm__process_is(parcel->fds[1]))
+        if (!symm__process_is(message->fds[1]))
             return symm__fail(SYMM_ERR_REFUSED,
                               "what rank %d sent as the descriptor of its process is "
                               "something else (no pidfd)",
                               rank);
-        process->pidfd = parcel->fds[1];
-        parcel->fds[1] = -1;
+        process->pidfd = message->fds[1];
+        message->fds[1] = -1;
         process->pid = symm__process_pid(process->pidfd);
     }
     if (control->magic != SYMM_CONTROL_MAGIC || control->rank != rank)
@@ -314,9 +314,9 @@ static bool link_alive(void *arg, int rank)
             symm__team_record_of(ctx->in_rendezvous, m) != SYMM_OK)
             return false;
     if (symm__is_far(ctx, rank))
-        return symm__link_look(&ctx->link, rank) &&
+        return symm__oob_look(&ctx->oob, rank) &&
                !(ctx->in_rendezvous &&
-                 symm__link_told(&ctx->link, ctx->in_rendezvous->uid));
+                 symm__oob_told(&ctx->oob, ctx->in_rendezvous->uid));
 
     return !ctx->control[rank] ||
            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
@@ -339,7 +339,7 @@ static bool link_finished(void *arg, int rank)
 static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
                          symm_status *adopted)
 {
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     struct symm_handshake handshake = symm__handshake(ctx);
     int members[SYMM_MAX_RANKS], fds[2] = {ctx->control_handle, -1};
     struct symm_exchange exchange = {
@@ -364,21 +364,21 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
         exchange.fds_count = 2;
     }
     exchange.status = mine;
-    status = symm__exchange(&ctx->link, &exchange, parcels);
+    status = symm__exchange(&ctx->oob, &exchange, messages);
     if (fds[1] >= 0)
         close(fds[1]);
     if (status == SYMM_OK)
-        status = symm__handshake_check(ctx, parcels);
+        status = symm__handshake_check(ctx, messages);
     for (int r = 0; status == SYMM_OK && *adopted == SYMM_OK && r < ctx->size; r++)
         if (r != ctx->rank && !symm__is_far(ctx, r)) {
-            *adopted = symm__handshake_reach(ctx, &parcels[r], r);
+            *adopted = symm__handshake_reach(ctx, &messages[r], r);
             if (*adopted == SYMM_OK)
-                *adopted = adopt_peer(ctx, &parcels[r], r);
+                *adopted = adopt_peer(ctx, &messages[r], r);
         }
     for (int r = 0; r < ctx->size; r++) /* finish closes what was not adopted */
-        if (parcels[r].fds_count == 2 && parcels[r].fds[1] < 0)
-            parcels[r].fds_count = 1;
-    symm__parcels_finish(parcels, ctx->size);
+        if (messages[r].fds_count == 2 && messages[r].fds[1] < 0)
+            messages[r].fds_count = 1;
+    symm__oob_messages_finish(messages, ctx->size);
     return status;
 }
 
@@ -410,9 +410,9 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     status = greet(ctx, status, until - symm__now(), &adopted);
     if (status != SYMM_OK)
         return status;
-    ctx->link.alive = link_alive;
-    ctx->link.finished = link_finished;
-    ctx->link.alive_arg = ctx;
+    ctx->oob.alive = link_alive;
+    ctx->oob.finished = link_finished;
+    ctx->oob.alive_arg = ctx;
     if (adopted == SYMM_OK)
         adopted = symm__record_open(ctx, ctx->record_job);
     pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
@@ -521,7 +521,7 @@ static void abandon(symm_ctx *ctx)
 static void link_close(symm_ctx *ctx)
 {
     symm__forks_remove(&ctx->forks);
-    symm__link_finish(&ctx->link);
+    symm__oob_finish(&ctx->oob);
 }
 
 void symm_finalize(symm_ctx *ctx)
@@ -543,7 +543,7 @@ void symm_finalize(symm_ctx *ctx)
     symm__record_close(ctx, forked);
     symm__keeper_destroy(ctx->keeper);
     if (!forked)
-        symm__link_leave(&ctx->link);
+        symm__oob_leave(&ctx->oob);
     if (ctx->hosts <= 1)
         link_close(ctx); /* else teams are watched by it until they go */
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)

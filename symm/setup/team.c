@@ -41,7 +41,7 @@ static int place_compare(const void *left, const void *right)
 
 /* From everybody's words: my team's members in order, and the slots taken on any of them. */
 static symm_status split_members(const symm_team *parent,
-                                 const struct symm_parcel *parcels, int color,
+                                 const struct symm_oob_message *messages, int color,
                                  struct place *places, int *size, uint64_t *taken)
 {
     *size = 0;
@@ -49,10 +49,10 @@ static symm_status split_members(const symm_team *parent,
     for (int m = 0; m < parent->size; m++) {
         struct wire_split wire;
 
-        if (parcels[m].bytes_count != sizeof(wire))
+        if (messages[m].bytes_count != sizeof(wire))
             return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed split",
                               parent->world_rank[m]);
-        memcpy(&wire, parcels[m].bytes, sizeof(wire));
+        memcpy(&wire, messages[m].bytes, sizeof(wire));
         if (wire.color != color)
             continue;
         places[*size] = (struct place){.key = wire.key, .parent_rank = m};
@@ -88,7 +88,7 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
 /* With the context locked. *team: the new one, or NULL for color < 0. */
 static symm_status split(symm_team *parent, int color, int key, symm_team **team)
 {
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     struct place places[SYMM_MAX_RANKS];
     struct wire_split wire = {.slots = symm__team_slots(parent->ctx),
                               .color = color < 0 ? -1 : color,
@@ -101,10 +101,10 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
 
     parent->again = true; /* a split that fails leaves the parent as it was */
     status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
-                                 sizeof(wire), NULL, 0, parcels);
+                                 sizeof(wire), NULL, 0, messages);
     if (status == SYMM_OK) {
-        status = split_members(parent, parcels, wire.color, places, &size, &taken);
-        symm__parcels_finish(parcels, parent->size);
+        status = split_members(parent, messages, wire.color, places, &size, &taken);
+        symm__oob_messages_finish(messages, parent->size);
     }
     if (status == SYMM_OK && color >= 0)
         status = split_open(parent, made, color, places, size, taken);

@@ -130,22 +130,22 @@ static void find_hosts(const symm_team *team, struct symm_wide *wide)
 static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
                              double timeout, int *slot)
 {
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     uint64_t mine = symm__team_slots(team->ctx), taken = 0, theirs;
     symm_status status =
         symm__team_exchange(team, "the parts of a team on several hosts", timeout,
-                            SYMM_OK, &mine, sizeof(mine), NULL, 0, parcels);
+                            SYMM_OK, &mine, sizeof(mine), NULL, 0, messages);
 
     for (int m = 0; status == SYMM_OK && m < team->size; m++) {
-        if (parcels[m].bytes_count != sizeof(theirs)) {
+        if (messages[m].bytes_count != sizeof(theirs)) {
             status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed split",
                                 team->world_rank[m]);
             break;
         }
-        memcpy(&theirs, parcels[m].bytes, sizeof(theirs));
+        memcpy(&theirs, messages[m].bytes, sizeof(theirs));
         taken |= wide->host[m] == wide->at ? theirs : 0;
     }
-    symm__parcels_finish(parcels, team->size);
+    symm__oob_messages_finish(messages, team->size);
     for (*slot = 0; *slot < SYMM_MAX_TEAMS && (taken >> *slot & 1) != 0;)
         ++*slot;
     return status;
@@ -186,7 +186,7 @@ static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
 static symm_status local_open(symm_team *team, double timeout)
 {
     double until = symm__now() + timeout;
-    struct symm_parcel parcels[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     struct symm_wide *wide;
     int slot = 0;
     symm_status status;
@@ -206,8 +206,8 @@ static symm_status local_open(symm_team *team, double timeout)
     status = open_node(team, wide, slot, until - symm__now());
     status =
         symm__team_exchange(team, "the start of a team over several hosts",
-                            until - symm__now(), status, NULL, 0, NULL, 0, parcels);
-    symm__parcels_finish(parcels, team->size);
+                            until - symm__now(), status, NULL, 0, NULL, 0, messages);
+    symm__oob_messages_finish(messages, team->size);
     if (status == SYMM_OK && team->engine)
         status = symm__engine_comm_among(team, wide->rail, wide->rail_count,
                                          until - symm__now(), &team->engine->rail);

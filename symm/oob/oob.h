@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link.h - a rank's connections to all others, and what an exchange over them is.
+ * oob.h - a rank's connections to all others, and what an exchange over them is.
  *
  * A link is only held and ended here. Exchanges are made by exchange.c; what a rank of
- * another host reports between them is in notice.h.
+ * another host reports between them is in report.h.
  */
-#ifndef SYMM_OOB_LINK_H
-#define SYMM_OOB_LINK_H
+#ifndef SYMM_OOB_OOB_H
+#define SYMM_OOB_OOB_H
 
 #include "symm/symm.h"
 
 #define SYMM_EXCHANGE_MAX_BYTES (64u << 20) /* of one member */
 #define SYMM_EXCHANGE_MAX_FDS   4096        /* of one member */
-#define SYMM_LINK_MAX           64          /* ranks of the world */
-#define SYMM_LINK_PAST          8           /* failed exchanges that are remembered */
-#define SYMM_LINK_SENTENCE      512         /* SYMM_ERROR_BYTES */
+#define SYMM_OOB_MAX            64          /* ranks of the world */
+#define SYMM_OOB_PAST           8           /* failed exchanges that are remembered */
+#define SYMM_OOB_SENTENCE       512         /* SYMM_ERROR_BYTES */
 
-#define SYMM_LINK_NOTICES 8 /* of different teams that are remembered */
+#define SYMM_OOB_NOTICES 8 /* of different teams that are remembered */
 
 struct symm_tcp;
 
-struct symm_link {
+struct symm_oob {
     int rank, size; /* in the world */
     int *peer_fd;   /* by world rank; -1 for the own rank; owned */
     struct symm_tcp *
@@ -35,7 +35,7 @@ struct symm_link {
      * The last exchanges that failed half-way: what still comes of them is thrown away, and
      * members who had no room for the news get it before anything else.
      */
-    struct symm_link_past {
+    struct symm_oob_past {
         uint64_t tag;
         uint32_t sequence;
         symm_status status;
@@ -43,27 +43,27 @@ struct symm_link {
         uint64_t blamed; /* bit r: rank r had not come, or was in another exchange: */
         uint64_t other_tag;
         uint32_t other_sequence;
-        char sentence[SYMM_LINK_SENTENCE];
-    } past[SYMM_LINK_PAST];
-    unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_LINK_PAST */
+        char sentence[SYMM_OOB_SENTENCE];
+    } past[SYMM_OOB_PAST];
+    unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_OOB_PAST */
     /* What far ranks have told of their teams: one for each team, the first one. */
-    struct symm_link_notice {
+    struct symm_oob_notice {
         uint64_t tag;
         symm_status status;
         int rank; /* who said so */
-        char sentence[SYMM_LINK_SENTENCE];
-    } notice[SYMM_LINK_NOTICES];
+        char sentence[SYMM_OOB_SENTENCE];
+    } notice[SYMM_OOB_NOTICES];
     unsigned notice_count; /* ever */
     uint64_t left;         /* bit r: rank r has said that it goes */
 };
 
-/* Takes peer_fd (an array of malloc); size <= SYMM_LINK_MAX. */
-void symm__link_init(struct symm_link *link, int rank, int size, int *peer_fd);
-void symm__link_finish(
-    struct symm_link *link); /* closes the sockets: peers see a hang-up */
+/* Takes peer_fd (an array of malloc); size <= SYMM_OOB_MAX. */
+void symm__oob_init(struct symm_oob *oob, int rank, int size, int *peer_fd);
+void symm__oob_finish(
+    struct symm_oob *oob); /* closes the sockets: peers see a hang-up */
 
 /* Has it finalized its context? Of a rank on another host: has it said so, and it was read? */
-bool symm__link_left(const struct symm_link *link, int rank);
+bool symm__oob_left(const struct symm_oob *oob, int rank);
 
 struct symm_exchange {
     const char
@@ -92,14 +92,14 @@ struct symm_exchange {
 };
 
 /* What one member gave. Own entry: a copy of the bytes and no descriptors (fds_count 0). */
-struct symm_parcel {
+struct symm_oob_message {
     void *bytes; /* malloc, or NULL if none */
     size_t bytes_count;
     int *fds; /* malloc, or NULL if none; the holder closes them */
     int fds_count;
 };
 
-void symm__parcels_finish(struct symm_parcel *parcels,
-                          int count); /* frees, closes fds left */
+void symm__oob_messages_finish(struct symm_oob_message *messages,
+                               int count); /* frees, closes fds left */
 
 #endif
