@@ -89,7 +89,8 @@ static inline int peers_check(const int *fds, int rank, int size)
         PLANE_CHECK(fds[r] >= 0);
         PLANE_CHECK((fcntl(fds[r], F_GETFD) & FD_CLOEXEC) != 0);
         PLANE_CHECK((fcntl(fds[r], F_GETFL) & O_NONBLOCK) != 0);
-        PLANE_CHECK(symm__wire_send(fds[r], &part, 1, NULL, 0, 0) == SYMM_WIRE_OK);
+        PLANE_CHECK(symm__seqpacket_send(fds[r], &part, 1, NULL, 0, 0) ==
+                    SYMM_SEQPACKET_OK);
     }
     for (int r = 0; r < size; r++) {
         int word, count;
@@ -97,8 +98,9 @@ static inline int peers_check(const int *fds, int rank, int size)
         struct iovec part = {.iov_base = &word, .iov_len = sizeof(word)};
         if (r == rank)
             continue;
-        PLANE_CHECK(symm__wire_recv(fds[r], &part, 1, &bytes, NULL, 0, &count,
-                                    symm__now() + HARNESS_AMPLE) == SYMM_WIRE_OK);
+        PLANE_CHECK(symm__seqpacket_recv(fds[r], &part, 1, &bytes, NULL, 0, &count,
+                                         symm__now() + HARNESS_AMPLE) ==
+                    SYMM_SEQPACKET_OK);
         PLANE_CHECK(bytes == sizeof(word) && word == r * 1000 + rank);
     }
     return 0;

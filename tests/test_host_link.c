@@ -188,7 +188,7 @@ static int body_fds(int rank, struct plane_result *result, void *arg)
             return code;
     }
     symm__oob_messages_finish(messages, job->size);
-    symm__wire_close(files, count);
+    symm__seqpacket_close(files, count);
     free(data);
     symm__oob_finish(&link);
     result->extra = 0;
@@ -227,7 +227,7 @@ static int body_limit(int rank, struct plane_result *result, void *arg)
     exchange.fds_count = 100;
     plane_note(result, symm__exchange(&link, &exchange, messages));
     PLANE_CHECK(all_empty(messages, job->size));
-    symm__wire_close(files, 100);
+    symm__seqpacket_close(files, 100);
     /* The sockets are as they were for others. */
     int code = exchange_small(&link, everybody, job->size, 4, 0);
     symm__oob_finish(&link);

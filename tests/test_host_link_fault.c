@@ -368,12 +368,12 @@ static void garbage_send(int fd, int kind)
     static const size_t lengths[] = {1, 111, 112, 113, 40000, 60000};
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = byte_of(kind, i);
-    struct iovec part = symm__wire_part(noise, lengths[kind % 6]);
+    struct iovec part = symm__seqpacket_part(noise, lengths[kind % 6]);
     int files[2] = {file_of(0, 0), file_of(0, 1)};
-    assert_int_equal(symm__wire_send(fd, &part, 1, files, kind < 6 ? 0 : 2,
-                                     symm__now() + HARNESS_AMPLE),
-                     SYMM_WIRE_OK);
-    symm__wire_close(files, 2);
+    assert_int_equal(symm__seqpacket_send(fd, &part, 1, files, kind < 6 ? 0 : 2,
+                                          symm__now() + HARNESS_AMPLE),
+                     SYMM_SEQPACKET_OK);
+    symm__seqpacket_close(files, 2);
 }
 
 static void test_damage(void **state)

@@ -177,9 +177,10 @@ static bool greet(struct job *job, const struct symm_bootstrap_message *say,
     struct symm_bootstrap_message message = *say;
     struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
     int count, fd = connect_to_hub(job);
-    bool done = fd >= 0 && symm__wire_send(fd, &part, 1, NULL, 0, 0) == SYMM_WIRE_OK &&
-                symm__wire_recv(fd, &part, 1, bytes, NULL, 0, &count,
-                                symm__now() + HARNESS_AMPLE) == SYMM_WIRE_OK;
+    bool done = fd >= 0 &&
+                symm__seqpacket_send(fd, &part, 1, NULL, 0, 0) == SYMM_SEQPACKET_OK &&
+                symm__seqpacket_recv(fd, &part, 1, bytes, NULL, 0, &count,
+                                     symm__now() + HARNESS_AMPLE) == SYMM_SEQPACKET_OK;
     if (fd >= 0)
         close(fd);
     *answer = message;
@@ -311,16 +312,16 @@ static int body_stranger(int kind, struct plane_result *result, void *arg)
     for (int i = 0; i < 200; i++) {
         fds[i] = connect_to_hub(job);
         PLANE_CHECK(fds[i] >= 0);
-        struct iovec part = symm__wire_part(noise, (size_t)(i * 31 % 3000) + 1);
+        struct iovec part = symm__seqpacket_part(noise, (size_t)(i * 31 % 3000) + 1);
         int files[2] = {fds[0], fds[i]};
         if (kind == 1)
-            (void)symm__wire_send(fds[i], &part, 1, files, i % 3, 0);
+            (void)symm__seqpacket_send(fds[i], &part, 1, files, i % 3, 0);
         if (kind == 2)
-            symm__wire_close(&fds[i], 1);
+            symm__seqpacket_close(&fds[i], 1);
     }
     atomic_fetch_add(job->step, 1);
     step_wait(job, 4); /* the group has met: those that live are silent until then */
-    symm__wire_close(fds, 200);
+    symm__seqpacket_close(fds, 200);
     result->extra = kind;
     return 0;
 }

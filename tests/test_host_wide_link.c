@@ -65,15 +65,16 @@ static void pair_close(int fd[2], struct symm_tcp *tcp[2])
     }
 }
 
-static enum symm_wire send_one(struct symm_tcp *tcp, const uint8_t *data, size_t bytes)
+static enum symm_seqpacket send_one(struct symm_tcp *tcp, const uint8_t *data,
+                                    size_t bytes)
 {
-    struct iovec parts[2] = {symm__wire_part(data, bytes / 3),
-                             symm__wire_part(data + bytes / 3, bytes - bytes / 3)};
+    struct iovec parts[2] = {symm__seqpacket_part(data, bytes / 3),
+                             symm__seqpacket_part(data + bytes / 3, bytes - bytes / 3)};
 
     return symm__tcp_send(tcp, parts, 2, 0);
 }
 
-static enum symm_wire recv_one(struct symm_tcp *tcp, uint8_t *data, size_t *bytes)
+static enum symm_seqpacket recv_one(struct symm_tcp *tcp, uint8_t *data, size_t *bytes)
 {
     struct iovec part = {data, SYMM_TCP_PACKET};
 
@@ -94,13 +95,13 @@ static void test_packets(void **state)
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)(i * 7);
     while (received < 3000) {
-        enum symm_wire wire;
+        enum symm_seqpacket wire;
 
         if (sent < 3000 && sent - received < 64 && !symm__tcp_owes(tcp[0])) {
             bytes = harness_random(&random) %
                     (harness_random(&random) % 4 ? 300 : SYMM_TCP_PACKET);
             wire = send_one(tcp[0], data, bytes);
-            assert_true(wire == SYMM_WIRE_OK);
+            assert_true(wire == SYMM_SEQPACKET_OK);
             sizes[sent++ % 64] = bytes;
             continue;
         }
@@ -108,19 +109,19 @@ static void test_packets(void **state)
         if (harness_random(&random) % 2)
             (void)symm__tcp_peek(tcp[1], got, 5, &bytes);
         wire = recv_one(tcp[1], got, &bytes);
-        if (wire == SYMM_WIRE_AGAIN)
+        if (wire == SYMM_SEQPACKET_AGAIN)
             continue;
-        assert_int_equal(wire, SYMM_WIRE_OK);
+        assert_int_equal(wire, SYMM_SEQPACKET_OK);
         assert_int_equal(bytes, sizes[received++ % 64]);
         assert_memory_equal(got, data, bytes);
     }
     /* Too large is refused, not cut. */
-    struct iovec large = symm__wire_part(data, SYMM_TCP_PACKET);
+    struct iovec large = symm__seqpacket_part(data, SYMM_TCP_PACKET);
     struct iovec both[2] = {large, large};
-    assert_int_equal(symm__tcp_send(tcp[0], both, 2, 0), SYMM_WIRE_ERROR);
+    assert_int_equal(symm__tcp_send(tcp[0], both, 2, 0), SYMM_SEQPACKET_ERROR);
     symm__tcp_destroy(tcp[0]);
     close(fd[0]);
-    assert_int_equal(recv_one(tcp[1], got, &bytes), SYMM_WIRE_CLOSED);
+    assert_int_equal(recv_one(tcp[1], got, &bytes), SYMM_SEQPACKET_CLOSED);
     symm__tcp_destroy(tcp[1]);
     close(fd[1]);
 }
@@ -139,11 +140,11 @@ static void test_damage(void **state)
         int fd[2], intact = 0;
         size_t bytes, at, length;
         ssize_t all;
-        enum symm_wire wire;
+        enum symm_seqpacket wire;
 
         pair_open(fd, tcp);
         for (int p = 0; p < 3; p++)
-            assert_int_equal(send_one(tcp[0], data, 20 + (size_t)p), SYMM_WIRE_OK);
+            assert_int_equal(send_one(tcp[0], data, 20 + (size_t)p), SYMM_SEQPACKET_OK);
         all = recv(fd[1], wire_bytes, sizeof(wire_bytes), 0);
         assert_int_equal(all, 3 * sizeof(struct symm_tcp_head) + 63);
         length = (size_t)all;
@@ -166,15 +167,15 @@ static void test_damage(void **state)
         }
         assert_int_equal(send(fd[0], wire_bytes, length, 0), length);
         shutdown(fd[0], SHUT_WR);
-        while ((wire = recv_one(tcp[1], got, &bytes)) == SYMM_WIRE_OK) {
+        while ((wire = recv_one(tcp[1], got, &bytes)) == SYMM_SEQPACKET_OK) {
             assert_int_equal(bytes, 20 + intact);
             assert_memory_equal(got, data, bytes);
             intact++;
         }
         assert_true(intact < 3);
-        assert_true(wire == SYMM_WIRE_CUT || wire == SYMM_WIRE_CLOSED);
-        if (wire == SYMM_WIRE_CUT) /* for good */
-            assert_int_equal(recv_one(tcp[1], got, &bytes), SYMM_WIRE_CUT);
+        assert_true(wire == SYMM_SEQPACKET_CUT || wire == SYMM_SEQPACKET_CLOSED);
+        if (wire == SYMM_SEQPACKET_CUT) /* for good */
+            assert_int_equal(recv_one(tcp[1], got, &bytes), SYMM_SEQPACKET_CUT);
         pair_close(fd, tcp);
     }
 }
@@ -259,15 +260,16 @@ static int body_connect(int rank, struct plane_result *result, void *arg)
         struct iovec part = {&theirs, 1}, mine = {&byte, 1};
 
         PLANE_CHECK((tcp[r] != NULL) == far && (fds[r] >= 0) == far);
-        PLANE_CHECK(!far || symm__tcp_send(tcp[r], &mine, 1, 0) == SYMM_WIRE_OK);
-        while (far && symm__tcp_recv(tcp[r], &part, 1, &bytes) != SYMM_WIRE_OK)
-            PLANE_CHECK(symm__wire_wait(fds[r], POLLIN, symm__now() + HARNESS_AMPLE) ==
-                        SYMM_WIRE_OK);
+        PLANE_CHECK(!far || symm__tcp_send(tcp[r], &mine, 1, 0) == SYMM_SEQPACKET_OK);
+        while (far && symm__tcp_recv(tcp[r], &part, 1, &bytes) != SYMM_SEQPACKET_OK)
+            PLANE_CHECK(
+                symm__seqpacket_wait(fds[r], POLLIN, symm__now() + HARNESS_AMPLE) ==
+                SYMM_SEQPACKET_OK);
         PLANE_CHECK(!far || theirs == r);
     }
     for (int r = 0; r < meeting->size; r++)
         symm__tcp_destroy(tcp[r]);
-    symm__wire_close(fds, 4);
+    symm__seqpacket_close(fds, 4);
     return 0;
 }
 
@@ -286,7 +288,7 @@ static void meeting_run(struct meeting *meeting, struct plane *plane, const char
     for (int r = 0; r < meeting->size + meeting->strangers; r++)
         plane_start(plane, body_connect, r, meeting);
     assert_int_equal(plane_wait(plane), 0);
-    symm__wire_close(meeting->listeners, meeting->size);
+    symm__seqpacket_close(meeting->listeners, meeting->size);
 }
 
 static void test_connect(void **state)

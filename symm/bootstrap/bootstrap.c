@@ -65,7 +65,7 @@ symm_status symm__bootstrap_local(const struct symm_bootstrap_run *meeting,
 
 void symm__bootstrap_close(int *peer_fd, int size)
 {
-    symm__wire_close(peer_fd, size);
+    symm__seqpacket_close(peer_fd, size);
 }
 
 /* ---- By an allgather ------------------------------------------------------------- */

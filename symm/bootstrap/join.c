@@ -40,9 +40,10 @@ struct join {
 
 static symm_status join_say(struct join *join, struct symm_bootstrap_message *message)
 {
-    struct iovec part = symm__wire_part(message, sizeof(*message));
-    enum symm_wire wire = symm__wire_send(join->fd, &part, 1, NULL, 0, join->until);
-    if (wire == SYMM_WIRE_ERROR)
+    struct iovec part = symm__seqpacket_part(message, sizeof(*message));
+    enum symm_seqpacket wire =
+        symm__seqpacket_send(join->fd, &part, 1, NULL, 0, join->until);
+    if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d sending to rank 0",
                                 join->meeting->rank);
     return SYMM_OK; /* a hang-up is found by receiving, with what the root said before */
@@ -134,8 +135,8 @@ static symm_status join_done(struct join *join, symm_status status)
     if (status == SYMM_OK)
         return join_say(join, &done);
     (void)snprintf(done.text, sizeof(done.text), "%s", symm_last_error());
-    struct iovec part = symm__wire_part(&done, sizeof(done));
-    (void)symm__wire_send(join->fd, &part, 1, NULL, 0, 0);
+    struct iovec part = symm__seqpacket_part(&done, sizeof(done));
+    (void)symm__seqpacket_send(join->fd, &part, 1, NULL, 0, 0);
     return status;
 }
 
@@ -209,25 +210,25 @@ static symm_status join_hear(struct join *join)
 {
     struct symm_bootstrap_message message;
     struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
-    int fds[SYMM_WIRE_MAX_FDS];
+    int fds[SYMM_SEQPACKET_MAX_FDS];
     int count;
     size_t bytes;
-    enum symm_wire wire = symm__wire_recv(join->fd, &part, 1, &bytes, fds,
-                                          SYMM_WIRE_MAX_FDS, &count, join->until);
-    if (wire == SYMM_WIRE_AGAIN)
+    enum symm_seqpacket wire = symm__seqpacket_recv(
+        join->fd, &part, 1, &bytes, fds, SYMM_SEQPACKET_MAX_FDS, &count, join->until);
+    if (wire == SYMM_SEQPACKET_AGAIN)
         return join_give_up(join);
-    if (wire == SYMM_WIRE_CLOSED)
+    if (wire == SYMM_SEQPACKET_CLOSED)
         return join_hung_up(join);
-    if (wire == SYMM_WIRE_CUT_FDS && errno == EMFILE)
+    if (wire == SYMM_SEQPACKET_CUT_FDS && errno == EMFILE)
         return join_done(
             join, symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                    "rank %d taking its sockets to %d other "
                                    "ranks (ulimit -n is too low)",
                                    join->meeting->rank, join->meeting->size - 2));
-    if (wire == SYMM_WIRE_ERROR)
+    if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d receiving from rank 0",
                                 join->meeting->rank);
-    bool sane = wire == SYMM_WIRE_OK &&
+    bool sane = wire == SYMM_SEQPACKET_OK &&
                 symm__bootstrap_message_check(&message, bytes) &&
                 message.nonce == join->nonce && message.rank == join->meeting->rank &&
                 (count == 0 || message.kind == SYMM_BOOTSTRAP_PEERS);
@@ -236,8 +237,8 @@ static symm_status join_hear(struct join *join)
              : symm__fail(SYMM_ERR_DAMAGED,
                           "what listens at %s sent rank %d a damaged message",
                           join->place->path, join->meeting->rank);
-    if (wire == SYMM_WIRE_OK)
-        symm__wire_close(fds, count); /* those that were not taken */
+    if (wire == SYMM_SEQPACKET_OK)
+        symm__seqpacket_close(fds, count); /* those that were not taken */
     return status;
 }
 
@@ -265,7 +266,7 @@ symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
             status = join_done(&join, SYMM_OK);
     }
     if (status != SYMM_OK) {
-        symm__wire_close(&join.fd, 1);
+        symm__seqpacket_close(&join.fd, 1);
         return status; /* symm__bootstrap_local closes what peer_fd holds */
     }
     peer_fd[0] = join.fd;

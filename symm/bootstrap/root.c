@@ -52,11 +52,12 @@ struct root {
 
 /* ---- Saying ---------------------------------------------------------------------- */
 
-static enum symm_wire root_send(int fd, const struct symm_bootstrap_message *message,
-                                const int *fds, int fds_count, double until)
+static enum symm_seqpacket root_send(int fd,
+                                     const struct symm_bootstrap_message *message,
+                                     const int *fds, int fds_count, double until)
 {
-    struct iovec part = symm__wire_part(message, sizeof(*message));
-    return symm__wire_send(fd, &part, 1, fds, fds_count, until);
+    struct iovec part = symm__seqpacket_part(message, sizeof(*message));
+    return symm__seqpacket_send(fd, &part, 1, fds, fds_count, until);
 }
 
 /* Tells all who have come why the meeting has failed: this thread's last error. */
@@ -187,19 +188,21 @@ static bool root_hear_pending(struct root *root, int index)
     size_t bytes;
     char reason[sizeof(hello.text)];
     memset(&hello, 0, sizeof(hello));
-    enum symm_wire wire = symm__wire_recv(fd, &part, 1, &bytes, NULL, 0, &fds_count, 0);
-    if (wire == SYMM_WIRE_AGAIN)
+    enum symm_seqpacket wire =
+        symm__seqpacket_recv(fd, &part, 1, &bytes, NULL, 0, &fds_count, 0);
+    if (wire == SYMM_SEQPACKET_AGAIN)
         return false;
-    if (wire == SYMM_WIRE_OK || wire == SYMM_WIRE_CUT || wire == SYMM_WIRE_CUT_FDS) {
+    if (wire == SYMM_SEQPACKET_OK || wire == SYMM_SEQPACKET_CUT ||
+        wire == SYMM_SEQPACKET_CUT_FDS) {
         bool whole =
-            wire == SYMM_WIRE_OK && symm__bootstrap_message_check(&hello, bytes);
+            wire == SYMM_SEQPACKET_OK && symm__bootstrap_message_check(&hello, bytes);
         if (root_judge(root, fd, whole, &hello, reason, sizeof(reason))) {
             int rank = hello.rank;
             struct symm_bootstrap_message welcome = symm__bootstrap_message(
                 SYMM_BOOTSTRAP_WELCOME, root->meeting, rank, hello.nonce);
             wire = root_send(fd, &welcome, NULL, 0, 0);
             /* One that has hung up since its handshake has failed, and is found next. */
-            if (wire == SYMM_WIRE_OK || wire == SYMM_WIRE_CLOSED) {
+            if (wire == SYMM_SEQPACKET_OK || wire == SYMM_SEQPACKET_CLOSED) {
                 root->peer_fd[rank] = fd;
                 root->nonce[rank] = hello.nonce;
                 root->pid[rank] = hello.pid;
@@ -252,18 +255,18 @@ static symm_status root_hear_joined(struct root *root, int rank, bool *done)
     size_t bytes;
     int fds_count;
     *done = false;
-    enum symm_wire wire =
-        symm__wire_recv(root->peer_fd[rank], &part, 1, &bytes, NULL, 0, &fds_count, 0);
-    if (wire == SYMM_WIRE_AGAIN)
+    enum symm_seqpacket wire = symm__seqpacket_recv(root->peer_fd[rank], &part, 1,
+                                                    &bytes, NULL, 0, &fds_count, 0);
+    if (wire == SYMM_SEQPACKET_AGAIN)
         return SYMM_OK;
-    if (wire == SYMM_WIRE_CLOSED)
+    if (wire == SYMM_SEQPACKET_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
             "rank %d (process %d) has ended or hung up during the meeting", rank,
             root->pid[rank]);
-    if (wire == SYMM_WIRE_ERROR)
+    if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d", rank);
-    if (wire != SYMM_WIRE_OK || !symm__bootstrap_message_check(&message, bytes) ||
+    if (wire != SYMM_SEQPACKET_OK || !symm__bootstrap_message_check(&message, bytes) ||
         message.nonce != root->nonce[rank] || message.rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED,
                           "rank %d sent a damaged message to the meeting", rank);
@@ -370,16 +373,16 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
         SYMM_BOOTSTRAP_PEERS, root->meeting, rank, root->nonce[rank]);
     message.first = first;
     message.count = count;
-    enum symm_wire wire =
+    enum symm_seqpacket wire =
         root_send(root->peer_fd[rank], &message, fds, count, root->until);
-    if (wire == SYMM_WIRE_OK)
+    if (wire == SYMM_SEQPACKET_OK)
         return SYMM_OK;
-    if (wire == SYMM_WIRE_CLOSED)
+    if (wire == SYMM_SEQPACKET_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
             "rank %d (process %d) has ended or hung up during the meeting", rank,
             root->pid[rank]);
-    if (wire == SYMM_WIRE_AGAIN)
+    if (wire == SYMM_SEQPACKET_AGAIN)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
             "rank %d did not take its sockets before the meeting's deadline", rank);
@@ -412,8 +415,8 @@ static symm_status root_distribute_of(struct root *root, int i)
         status = root_give(root, i, i + 1, count, near);
     for (int k = 0; k < count && status == SYMM_OK; k++)
         status = root_give(root, i + 1 + k, i, 1, &far[k]);
-    symm__wire_close(near, count);
-    symm__wire_close(far, count);
+    symm__seqpacket_close(near, count);
+    symm__seqpacket_close(far, count);
     return status;
 }
 

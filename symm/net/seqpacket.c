@@ -16,16 +16,16 @@
 
 union wire_control {
     struct cmsghdr align;
-    unsigned char bytes[CMSG_SPACE(SYMM_WIRE_MAX_FDS * sizeof(int))];
+    unsigned char bytes[CMSG_SPACE(SYMM_SEQPACKET_MAX_FDS * sizeof(int))];
 };
 
-struct iovec symm__wire_part(const void *base, size_t bytes)
+struct iovec symm__seqpacket_part(const void *base, size_t bytes)
 {
     /* sendmsg takes a pointer to non-const though it only reads. */
     return (struct iovec){.iov_base = (void *)(uintptr_t)base, .iov_len = bytes};
 }
 
-void symm__wire_close(int *fds, int count)
+void symm__seqpacket_close(int *fds, int count)
 {
     for (int i = 0; i < count; i++) {
         if (fds[i] >= 0)
@@ -34,56 +34,57 @@ void symm__wire_close(int *fds, int count)
     }
 }
 
-enum symm_wire symm__wire_wait(int fd, short events, double until)
+enum symm_seqpacket symm__seqpacket_wait(int fd, short events, double until)
 {
     struct pollfd one = {.fd = fd, .events = events};
     for (;;) {
         double left = until - symm__now();
         if (!(left > 0)) {
             errno = ETIMEDOUT;
-            return SYMM_WIRE_AGAIN;
+            return SYMM_SEQPACKET_AGAIN;
         }
         struct timespec span = symm__timespec(left);
         int ready = ppoll(&one, 1, &span, NULL);
         if (ready > 0)
-            return SYMM_WIRE_OK;
+            return SYMM_SEQPACKET_OK;
         if (ready < 0 && errno != EINTR)
-            return SYMM_WIRE_ERROR;
+            return SYMM_SEQPACKET_ERROR;
     }
 }
 
 /* After a call that could not go on: waits if there is time left; OK: try again. */
-static enum symm_wire wire_retry(int fd, short events, double until)
+static enum symm_seqpacket wire_retry(int fd, short events, double until)
 {
     int error = errno;
     if (error == EINTR)
-        return SYMM_WIRE_OK;
+        return SYMM_SEQPACKET_OK;
     if (error == EPIPE || error == ECONNRESET || error == ENOTCONN)
-        return SYMM_WIRE_CLOSED;
+        return SYMM_SEQPACKET_CLOSED;
     if (error != EAGAIN && error != ETOOMANYREFS)
-        return SYMM_WIRE_ERROR;
+        return SYMM_SEQPACKET_ERROR;
     if (!(until > 0))
-        return SYMM_WIRE_AGAIN;
+        return SYMM_SEQPACKET_AGAIN;
     if (error == ETOOMANYREFS) {
         /* The socket counts as writable: only other processes' reading helps. */
         symm__sleep(0.001);
         if (symm__now() < until)
-            return SYMM_WIRE_OK;
+            return SYMM_SEQPACKET_OK;
         errno = error;
-        return SYMM_WIRE_AGAIN;
+        return SYMM_SEQPACKET_AGAIN;
     }
-    return symm__wire_wait(fd, events, until);
+    return symm__seqpacket_wait(fd, events, until);
 }
 
-enum symm_wire symm__wire_send(int fd, const struct iovec *parts, int parts_count,
-                               const int *fds, int fds_count, double until)
+enum symm_seqpacket symm__seqpacket_send(int fd, const struct iovec *parts,
+                                         int parts_count, const int *fds, int fds_count,
+                                         double until)
 {
     union wire_control control;
     struct msghdr message = {.msg_iovlen = (size_t)parts_count};
     message.msg_iov = (struct iovec *)(uintptr_t)parts;
-    if (fds_count < 0 || fds_count > SYMM_WIRE_MAX_FDS) {
+    if (fds_count < 0 || fds_count > SYMM_SEQPACKET_MAX_FDS) {
         errno = EINVAL;
-        return SYMM_WIRE_ERROR;
+        return SYMM_SEQPACKET_ERROR;
     }
     if (fds_count > 0) {
         size_t bytes = (size_t)fds_count * sizeof(int);
@@ -98,14 +99,14 @@ enum symm_wire symm__wire_send(int fd, const struct iovec *parts, int parts_coun
     }
     for (;;) {
         if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
-            return SYMM_WIRE_OK;
-        enum symm_wire wire = wire_retry(fd, POLLOUT, until);
-        if (wire != SYMM_WIRE_OK)
+            return SYMM_SEQPACKET_OK;
+        enum symm_seqpacket wire = wire_retry(fd, POLLOUT, until);
+        if (wire != SYMM_SEQPACKET_OK)
             return wire;
     }
 }
 
-/* All descriptors of a packet, at most SYMM_WIRE_MAX_FDS: the control buffer's room. */
+/* All descriptors of a packet, at most SYMM_SEQPACKET_MAX_FDS: the control buffer's room. */
 static int wire_take_fds(struct msghdr *message, int *fds)
 {
     int count = 0;
@@ -114,7 +115,7 @@ static int wire_take_fds(struct msghdr *message, int *fds)
         if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
             continue;
         size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < here && count < SYMM_WIRE_MAX_FDS; i++) {
+        for (size_t i = 0; i < here && count < SYMM_SEQPACKET_MAX_FDS; i++) {
             memcpy(&fds[count], CMSG_DATA(head) + i * sizeof(int), sizeof(int));
             count++;
         }
@@ -123,39 +124,39 @@ static int wire_take_fds(struct msghdr *message, int *fds)
 }
 
 /* A packet has come: are its bytes and descriptors all there, and no more? */
-static enum symm_wire wire_judge(struct msghdr *message, size_t got, int *fds,
-                                 int fds_max, int *fds_count)
+static enum symm_seqpacket wire_judge(struct msghdr *message, size_t got, int *fds,
+                                      int fds_max, int *fds_count)
 {
-    int all[SYMM_WIRE_MAX_FDS];
+    int all[SYMM_SEQPACKET_MAX_FDS];
     int count = wire_take_fds(message, all);
-    enum symm_wire wire = SYMM_WIRE_OK;
+    enum symm_seqpacket wire = SYMM_SEQPACKET_OK;
     if ((message->msg_flags & MSG_CTRUNC) != 0) {
         /* Fewer than there was room for: the table of descriptors is full. */
-        errno = count < SYMM_WIRE_MAX_FDS ? EMFILE : EMSGSIZE;
-        wire = SYMM_WIRE_CUT_FDS;
+        errno = count < SYMM_SEQPACKET_MAX_FDS ? EMFILE : EMSGSIZE;
+        wire = SYMM_SEQPACKET_CUT_FDS;
     } else if (got == 0) {
-        wire = SYMM_WIRE_CLOSED;
+        wire = SYMM_SEQPACKET_CLOSED;
     } else if ((message->msg_flags & MSG_TRUNC) != 0) {
-        wire = SYMM_WIRE_CUT;
+        wire = SYMM_SEQPACKET_CUT;
     } else if (count > fds_max) {
         errno = EMSGSIZE;
-        wire = SYMM_WIRE_CUT_FDS;
+        wire = SYMM_SEQPACKET_CUT_FDS;
     }
-    if (wire != SYMM_WIRE_OK) {
+    if (wire != SYMM_SEQPACKET_OK) {
         int error = errno;
-        symm__wire_close(all, count);
+        symm__seqpacket_close(all, count);
         errno = error;
         return wire;
     }
     if (count > 0)
         memcpy(fds, all, (size_t)count * sizeof(int));
     *fds_count = count;
-    return SYMM_WIRE_OK;
+    return SYMM_SEQPACKET_OK;
 }
 
-enum symm_wire symm__wire_recv(int fd, const struct iovec *parts, int parts_count,
-                               size_t *bytes, int *fds, int fds_max, int *fds_count,
-                               double until)
+enum symm_seqpacket symm__seqpacket_recv(int fd, const struct iovec *parts,
+                                         int parts_count, size_t *bytes, int *fds,
+                                         int fds_max, int *fds_count, double until)
 {
     union wire_control control;
     bool reset = false;
@@ -165,7 +166,7 @@ enum symm_wire symm__wire_recv(int fd, const struct iovec *parts, int parts_coun
         struct msghdr message = {.msg_iovlen = (size_t)parts_count};
         message.msg_iov = (struct iovec *)(uintptr_t)parts;
         message.msg_control = &control;
-        message.msg_controllen = CMSG_LEN(SYMM_WIRE_MAX_FDS * sizeof(int));
+        message.msg_controllen = CMSG_LEN(SYMM_SEQPACKET_MAX_FDS * sizeof(int));
         ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (got >= 0) {
             *bytes = (size_t)got;
@@ -178,13 +179,14 @@ enum symm_wire symm__wire_recv(int fd, const struct iovec *parts, int parts_coun
             reset = true;
             continue;
         }
-        enum symm_wire wire = wire_retry(fd, POLLIN, until);
-        if (wire != SYMM_WIRE_OK)
+        enum symm_seqpacket wire = wire_retry(fd, POLLIN, until);
+        if (wire != SYMM_SEQPACKET_OK)
             return wire;
     }
 }
 
-enum symm_wire symm__wire_peek(int fd, void *head, size_t head_bytes, size_t *bytes)
+enum symm_seqpacket symm__seqpacket_peek(int fd, void *head, size_t head_bytes,
+                                         size_t *bytes)
 {
     bool reset = false;
     *bytes = 0;
@@ -193,16 +195,16 @@ enum symm_wire symm__wire_peek(int fd, void *head, size_t head_bytes, size_t *by
         ssize_t got = recv(fd, head, head_bytes, MSG_PEEK | MSG_DONTWAIT);
         if (got > 0) {
             *bytes = (size_t)got;
-            return SYMM_WIRE_OK;
+            return SYMM_SEQPACKET_OK;
         }
         if (got == 0)
-            return SYMM_WIRE_CLOSED;
+            return SYMM_SEQPACKET_CLOSED;
         if (errno == ECONNRESET && !reset) {
             reset = true;
             continue;
         }
-        enum symm_wire wire = wire_retry(fd, POLLIN, 0);
-        if (wire != SYMM_WIRE_OK)
+        enum symm_seqpacket wire = wire_retry(fd, POLLIN, 0);
+        if (wire != SYMM_SEQPACKET_OK)
             return wire;
     }
 }

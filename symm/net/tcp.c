@@ -52,18 +52,18 @@ static uint64_t packet_hash(const struct symm_tcp *tcp, uint8_t side, uint64_t n
 }
 
 /* errno after a send or recv that moved nothing. */
-static enum symm_wire what_now(void)
+static enum symm_seqpacket what_now(void)
 {
     if (errno == EAGAIN || errno == EWOULDBLOCK)
-        return SYMM_WIRE_AGAIN;
+        return SYMM_SEQPACKET_AGAIN;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN ||
         errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH)
-        return SYMM_WIRE_CLOSED;
-    return SYMM_WIRE_ERROR;
+        return SYMM_SEQPACKET_CLOSED;
+    return SYMM_SEQPACKET_ERROR;
 }
 
 /* With the lock. OK: nothing is left to send. */
-static enum symm_wire flush(struct symm_tcp *tcp)
+static enum symm_seqpacket flush(struct symm_tcp *tcp)
 {
     while (tcp->out_begin < tcp->out_end) {
         ssize_t sent = send(tcp->fd, tcp->out + tcp->out_begin,
@@ -75,12 +75,12 @@ static enum symm_wire flush(struct symm_tcp *tcp)
             return what_now();
     }
     tcp->out_begin = tcp->out_end = 0;
-    return SYMM_WIRE_OK;
+    return SYMM_SEQPACKET_OK;
 }
 
-enum symm_wire symm__tcp_flush(struct symm_tcp *tcp)
+enum symm_seqpacket symm__tcp_flush(struct symm_tcp *tcp)
 {
-    enum symm_wire wire;
+    enum symm_seqpacket wire;
 
     pthread_mutex_lock(&tcp->sending);
     wire = flush(tcp);
@@ -118,39 +118,39 @@ static void put_packet(struct symm_tcp *tcp, const struct iovec *parts, int part
     tcp->out_end = sizeof(head) + bytes;
 }
 
-enum symm_wire symm__tcp_send(struct symm_tcp *tcp, const struct iovec *parts,
-                              int parts_count, double until)
+enum symm_seqpacket symm__tcp_send(struct symm_tcp *tcp, const struct iovec *parts,
+                                   int parts_count, double until)
 {
-    enum symm_wire wire;
+    enum symm_seqpacket wire;
     size_t bytes = 0;
 
     for (int i = 0; i < parts_count; i++)
         bytes += parts[i].iov_len;
     if (bytes > SYMM_TCP_PACKET) {
         errno = EMSGSIZE;
-        return SYMM_WIRE_ERROR;
+        return SYMM_SEQPACKET_ERROR;
     }
     for (;;) {
         pthread_mutex_lock(&tcp->sending);
         wire = flush(tcp);
-        if (wire == SYMM_WIRE_OK) {
+        if (wire == SYMM_SEQPACKET_OK) {
             put_packet(tcp, parts, parts_count, bytes);
             wire = flush(tcp);
             pthread_mutex_unlock(&tcp->sending);
             /* It is taken: what does not go now goes by flush. */
-            return wire == SYMM_WIRE_AGAIN ? SYMM_WIRE_OK : wire;
+            return wire == SYMM_SEQPACKET_AGAIN ? SYMM_SEQPACKET_OK : wire;
         }
         pthread_mutex_unlock(&tcp->sending);
-        if (wire != SYMM_WIRE_AGAIN || !(until > 0))
+        if (wire != SYMM_SEQPACKET_AGAIN || !(until > 0))
             return wire;
-        wire = symm__wire_wait(tcp->fd, POLLOUT, until);
-        if (wire != SYMM_WIRE_OK)
+        wire = symm__seqpacket_wait(tcp->fd, POLLOUT, until);
+        if (wire != SYMM_SEQPACKET_OK)
             return wire;
     }
 }
 
 /* Reads until a whole packet lies in `in`; OK: it does, and it is sound. */
-static enum symm_wire fill(struct symm_tcp *tcp, size_t *bytes)
+static enum symm_seqpacket fill(struct symm_tcp *tcp, size_t *bytes)
 {
     for (;;) {
         struct symm_tcp_head head;
@@ -158,7 +158,7 @@ static enum symm_wire fill(struct symm_tcp *tcp, size_t *bytes)
         ssize_t got;
 
         if (tcp->broken)
-            return SYMM_WIRE_CUT;
+            return SYMM_SEQPACKET_CUT;
         if (tcp->in_bytes >= sizeof(head)) {
             memcpy(&head, tcp->in, sizeof(head));
             *bytes = ntohl(head.bytes);
@@ -168,7 +168,7 @@ static enum symm_wire fill(struct symm_tcp *tcp, size_t *bytes)
                 tcp->broken =
                     be64toh(head.hash) != packet_hash(tcp, !tcp->side, tcp->received,
                                                       tcp->in + sizeof(head), *bytes);
-                return tcp->broken ? SYMM_WIRE_CUT : SYMM_WIRE_OK;
+                return tcp->broken ? SYMM_SEQPACKET_CUT : SYMM_SEQPACKET_OK;
             }
             if (tcp->broken)
                 continue;
@@ -176,7 +176,7 @@ static enum symm_wire fill(struct symm_tcp *tcp, size_t *bytes)
         got = recv(tcp->fd, tcp->in + tcp->in_bytes, wanted - tcp->in_bytes,
                    MSG_DONTWAIT);
         if (got == 0)
-            return SYMM_WIRE_CLOSED;
+            return SYMM_SEQPACKET_CLOSED;
         if (got > 0)
             tcp->in_bytes += (size_t)got;
         else if (errno != EINTR)
@@ -184,14 +184,14 @@ static enum symm_wire fill(struct symm_tcp *tcp, size_t *bytes)
     }
 }
 
-enum symm_wire symm__tcp_recv(struct symm_tcp *tcp, const struct iovec *parts,
-                              int parts_count, size_t *bytes)
+enum symm_seqpacket symm__tcp_recv(struct symm_tcp *tcp, const struct iovec *parts,
+                                   int parts_count, size_t *bytes)
 {
     const uint8_t *at = tcp->in + sizeof(struct symm_tcp_head);
     size_t left = 0;
-    enum symm_wire wire = fill(tcp, &left);
+    enum symm_seqpacket wire = fill(tcp, &left);
 
-    if (wire != SYMM_WIRE_OK)
+    if (wire != SYMM_SEQPACKET_OK)
         return wire;
     *bytes = left;
     tcp->in_bytes = 0;
@@ -203,18 +203,18 @@ enum symm_wire symm__tcp_recv(struct symm_tcp *tcp, const struct iovec *parts,
         at += part;
         left -= part;
     }
-    return left == 0 ? SYMM_WIRE_OK : SYMM_WIRE_CUT;
+    return left == 0 ? SYMM_SEQPACKET_OK : SYMM_SEQPACKET_CUT;
 }
 
-enum symm_wire symm__tcp_peek(struct symm_tcp *tcp, void *head, size_t head_bytes,
-                              size_t *bytes)
+enum symm_seqpacket symm__tcp_peek(struct symm_tcp *tcp, void *head, size_t head_bytes,
+                                   size_t *bytes)
 {
     size_t whole = 0;
-    enum symm_wire wire = fill(tcp, &whole);
+    enum symm_seqpacket wire = fill(tcp, &whole);
 
-    if (wire != SYMM_WIRE_OK)
+    if (wire != SYMM_SEQPACKET_OK)
         return wire;
     *bytes = whole < head_bytes ? whole : head_bytes;
     memcpy(head, tcp->in + sizeof(struct symm_tcp_head), *bytes);
-    return SYMM_WIRE_OK;
+    return SYMM_SEQPACKET_OK;
 }

@@ -6,7 +6,7 @@
  * packet goes and comes whole. One that has been taken for sending may still lie here in
  * part: `owes` says so, `flush` sends what goes. Each packet carries a keyed hash over its
  * number and bytes; a packet that is damaged, repeated, left out or too long ends the
- * connection (SYMM_WIRE_CUT), for good.
+ * connection (SYMM_SEQPACKET_CUT), for good.
  *
  * Sending may happen on any thread, receiving on one at a time.
  */
@@ -46,13 +46,13 @@ symm_status symm__tcp_create(int fd, const uint8_t *key, bool higher,
                              struct symm_tcp **tcp) SYMM_MUST_CHECK;
 void symm__tcp_destroy(struct symm_tcp *tcp); /* NULL allowed; fd stays */
 
-enum symm_wire symm__tcp_send(struct symm_tcp *tcp, const struct iovec *parts,
-                              int parts_count, double until);
-enum symm_wire symm__tcp_flush(struct symm_tcp *tcp);
+enum symm_seqpacket symm__tcp_send(struct symm_tcp *tcp, const struct iovec *parts,
+                                   int parts_count, double until);
+enum symm_seqpacket symm__tcp_flush(struct symm_tcp *tcp);
 bool symm__tcp_owes(struct symm_tcp *tcp);
-enum symm_wire symm__tcp_recv(struct symm_tcp *tcp, const struct iovec *parts,
-                              int parts_count, size_t *bytes);
-enum symm_wire symm__tcp_peek(struct symm_tcp *tcp, void *head, size_t head_bytes,
-                              size_t *bytes);
+enum symm_seqpacket symm__tcp_recv(struct symm_tcp *tcp, const struct iovec *parts,
+                                   int parts_count, size_t *bytes);
+enum symm_seqpacket symm__tcp_peek(struct symm_tcp *tcp, void *head, size_t head_bytes,
+                                   size_t *bytes);
 
 #endif

@@ -17,7 +17,7 @@ void symm__oob_init(struct symm_oob *oob, int rank, int size, int *peer_fd)
 void symm__oob_finish(struct symm_oob *oob)
 {
     if (oob->peer_fd != NULL)
-        symm__wire_close(oob->peer_fd, oob->size);
+        symm__seqpacket_close(oob->peer_fd, oob->size);
     free(oob->peer_fd);
     oob->peer_fd = NULL;
     for (int r = 0; oob->tcp != NULL && r < oob->size; r++)
@@ -31,7 +31,7 @@ void symm__oob_messages_finish(struct symm_oob_message *messages, int count)
     for (int i = 0; i < count; i++) {
         free(messages[i].bytes);
         if (messages[i].fds != NULL)
-            symm__wire_close(messages[i].fds, messages[i].fds_count);
+            symm__seqpacket_close(messages[i].fds, messages[i].fds_count);
         free(messages[i].fds);
         messages[i] = (struct symm_oob_message){0};
     }

@@ -13,34 +13,35 @@ struct symm_tcp *symm__oob_tcp(const struct symm_oob *oob, int rank)
     return oob->tcp != NULL ? oob->tcp[rank] : NULL;
 }
 
-enum symm_wire symm__oob_out(const struct symm_oob *oob, int rank,
-                             const struct iovec *parts, int parts_count, const int *fds,
-                             int fds_count, double until)
+enum symm_seqpacket symm__oob_out(const struct symm_oob *oob, int rank,
+                                  const struct iovec *parts, int parts_count,
+                                  const int *fds, int fds_count, double until)
 {
     struct symm_tcp *tcp = symm__oob_tcp(oob, rank);
     return tcp != NULL ? symm__tcp_send(tcp, parts, parts_count, until)
-                       : symm__wire_send(oob->peer_fd[rank], parts, parts_count, fds,
-                                         fds_count, until);
+                       : symm__seqpacket_send(oob->peer_fd[rank], parts, parts_count,
+                                              fds, fds_count, until);
 }
 
-enum symm_wire symm__oob_in(const struct symm_oob *oob, int rank,
-                            const struct iovec *parts, int parts_count, size_t *bytes,
-                            int *fds, int *fds_count)
+enum symm_seqpacket symm__oob_in(const struct symm_oob *oob, int rank,
+                                 const struct iovec *parts, int parts_count,
+                                 size_t *bytes, int *fds, int *fds_count)
 {
     struct symm_tcp *tcp = symm__oob_tcp(oob, rank);
     *fds_count = 0;
-    return tcp != NULL ? symm__tcp_recv(tcp, parts, parts_count, bytes)
-                       : symm__wire_recv(oob->peer_fd[rank], parts, parts_count, bytes,
-                                         fds, SYMM_WIRE_MAX_FDS, fds_count, 0);
+    return tcp != NULL
+               ? symm__tcp_recv(tcp, parts, parts_count, bytes)
+               : symm__seqpacket_recv(oob->peer_fd[rank], parts, parts_count, bytes,
+                                      fds, SYMM_SEQPACKET_MAX_FDS, fds_count, 0);
 }
 
-enum symm_wire symm__oob_peek(const struct symm_oob *oob, int rank,
-                              struct symm_oob_head *head, size_t *bytes)
+enum symm_seqpacket symm__oob_peek(const struct symm_oob *oob, int rank,
+                                   struct symm_oob_head *head, size_t *bytes)
 {
     struct symm_tcp *tcp = symm__oob_tcp(oob, rank);
     return tcp != NULL
                ? symm__tcp_peek(tcp, head, sizeof(*head), bytes)
-               : symm__wire_peek(oob->peer_fd[rank], head, sizeof(*head), bytes);
+               : symm__seqpacket_peek(oob->peer_fd[rank], head, sizeof(*head), bytes);
 }
 
 bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,

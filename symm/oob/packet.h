@@ -48,15 +48,15 @@ struct symm_tcp;
 
 /* The connection to a rank of another host; NULL: the rank is on this host. */
 struct symm_tcp *symm__oob_tcp(const struct symm_oob *oob, int rank);
-/* The results are those of symm__wire_send, _recv and _peek, or symm__tcp_*. */
-enum symm_wire symm__oob_out(const struct symm_oob *oob, int rank,
-                             const struct iovec *parts, int parts_count, const int *fds,
-                             int fds_count, double until);
-enum symm_wire symm__oob_in(const struct symm_oob *oob, int rank,
-                            const struct iovec *parts, int parts_count, size_t *bytes,
-                            int *fds, int *fds_count);
-enum symm_wire symm__oob_peek(const struct symm_oob *oob, int rank,
-                              struct symm_oob_head *head, size_t *bytes);
+/* The results are those of symm__seqpacket_send, _recv and _peek, or symm__tcp_*. */
+enum symm_seqpacket symm__oob_out(const struct symm_oob *oob, int rank,
+                                  const struct iovec *parts, int parts_count,
+                                  const int *fds, int fds_count, double until);
+enum symm_seqpacket symm__oob_in(const struct symm_oob *oob, int rank,
+                                 const struct iovec *parts, int parts_count,
+                                 size_t *bytes, int *fds, int *fds_count);
+enum symm_seqpacket symm__oob_peek(const struct symm_oob *oob, int rank,
+                                   struct symm_oob_head *head, size_t *bytes);
 /* Is this the head of a packet of `rank` that came with so much? Makes `what` printable. */
 bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,
                           int fds_count);

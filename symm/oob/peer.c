@@ -48,12 +48,12 @@ static struct symm_oob_head oob_head(const struct symm_oob_run *run,
 }
 
 /* Tells a member of a failed exchange, if that has still to be done. */
-static enum symm_wire oob_tell(const struct symm_oob_run *run,
-                               struct symm_oob_past *past, int rank, double until)
+static enum symm_seqpacket oob_tell(const struct symm_oob_run *run,
+                                    struct symm_oob_past *past, int rank, double until)
 {
     uint64_t bit = UINT64_C(1) << rank;
     if ((past->untold & bit) == 0)
-        return SYMM_WIRE_OK;
+        return SYMM_SEQPACKET_OK;
     struct symm_oob_head head = oob_head(
         run, (past->blamed & bit) != 0 ? SYMM_OOB_BLAME : SYMM_OOB_FAIL, past->status);
     head.tag = past->tag;
@@ -61,18 +61,18 @@ static enum symm_wire oob_tell(const struct symm_oob_run *run,
     head.bytes_here = (uint32_t)strlen(past->sentence);
     head.bytes_total = past->other_tag;
     head.fds_total = past->other_sequence;
-    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
-                             symm__wire_part(past->sentence, head.bytes_here)};
-    enum symm_wire wire = symm__oob_out(run->oob, rank, parts, 2, NULL, 0, until);
-    if (wire == SYMM_WIRE_OK)
+    struct iovec parts[2] = {symm__seqpacket_part(&head, sizeof(head)),
+                             symm__seqpacket_part(past->sentence, head.bytes_here)};
+    enum symm_seqpacket wire = symm__oob_out(run->oob, rank, parts, 2, NULL, 0, until);
+    if (wire == SYMM_SEQPACKET_OK)
         past->untold &= ~bit;
     return wire;
 }
 
-static enum symm_wire oob_tell_past(const struct symm_oob_run *run, int rank)
+static enum symm_seqpacket oob_tell_past(const struct symm_oob_run *run, int rank)
 {
-    enum symm_wire wire = SYMM_WIRE_OK;
-    for (unsigned i = 0; i < SYMM_OOB_PAST && wire == SYMM_WIRE_OK; i++)
+    enum symm_seqpacket wire = SYMM_SEQPACKET_OK;
+    for (unsigned i = 0; i < SYMM_OOB_PAST && wire == SYMM_SEQPACKET_OK; i++)
         wire = oob_tell(run, &run->oob->past[i], rank, 0);
     return wire;
 }
@@ -94,34 +94,36 @@ static int oob_fds(const struct symm_oob_run *run, const struct symm_oob_peer *p
 }
 
 /* The next packet for the peer: older news first, then of my part, or DONE. */
-static enum symm_wire oob_send_packet(const struct symm_oob_run *run,
-                                      struct symm_oob_peer *peer)
+static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
+                                           struct symm_oob_peer *peer)
 {
     struct symm_oob_head head = oob_head(run, SYMM_OOB_DATA, run->mine);
     size_t bytes = run->bytes_count - peer->sent_bytes;
     int fds_count = oob_fds(run, peer), fds = fds_count - peer->sent_fds;
     if (peer->sent) {
         head = oob_head(run, SYMM_OOB_DONE, SYMM_OK);
-        struct iovec done = symm__wire_part(&head, sizeof(head));
-        enum symm_wire said = symm__oob_out(run->oob, peer->rank, &done, 1, NULL, 0, 0);
-        peer->told = said == SYMM_WIRE_OK;
+        struct iovec done = symm__seqpacket_part(&head, sizeof(head));
+        enum symm_seqpacket said =
+            symm__oob_out(run->oob, peer->rank, &done, 1, NULL, 0, 0);
+        peer->told = said == SYMM_SEQPACKET_OK;
         return said;
     }
-    enum symm_wire wire = oob_tell_past(run, peer->rank);
-    if (wire != SYMM_WIRE_OK)
+    enum symm_seqpacket wire = oob_tell_past(run, peer->rank);
+    if (wire != SYMM_SEQPACKET_OK)
         return wire;
     bytes = bytes < SYMM_OOB_CHUNK ? bytes : SYMM_OOB_CHUNK;
-    fds = fds < SYMM_WIRE_MAX_FDS ? fds : SYMM_WIRE_MAX_FDS;
+    fds = fds < SYMM_SEQPACKET_MAX_FDS ? fds : SYMM_SEQPACKET_MAX_FDS;
     head.bytes_total = run->bytes_count;
     head.fds_total = (uint32_t)fds_count;
     head.bytes_here = (uint32_t)bytes;
     head.fds_here = (uint32_t)fds;
-    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head))};
+    struct iovec parts[2] = {symm__seqpacket_part(&head, sizeof(head))};
     if (bytes > 0)
-        parts[1] = symm__wire_part((const char *)run->bytes + peer->sent_bytes, bytes);
+        parts[1] =
+            symm__seqpacket_part((const char *)run->bytes + peer->sent_bytes, bytes);
     wire = symm__oob_out(run->oob, peer->rank, parts, bytes > 0 ? 2 : 1,
                          fds > 0 ? run->fds + peer->sent_fds : NULL, fds, 0);
-    if (wire != SYMM_WIRE_OK)
+    if (wire != SYMM_SEQPACKET_OK)
         return wire;
     peer->sent_bytes += bytes;
     peer->sent_fds += fds;
@@ -143,14 +145,14 @@ symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
             break;
         switch (unsent ? symm__tcp_flush(symm__oob_tcp(run->oob, peer->rank))
                        : oob_send_packet(run, peer)) {
-        case SYMM_WIRE_OK:
+        case SYMM_SEQPACKET_OK:
             *progress = true;
             break;
-        case SYMM_WIRE_AGAIN:
+        case SYMM_SEQPACKET_AGAIN:
             peer->crowded = errno == ETOOMANYREFS;
             peer->can_send = false;
             break;
-        case SYMM_WIRE_CLOSED:
+        case SYMM_SEQPACKET_CLOSED:
             if (peer->done)
                 return symm__oob_dead(run, peer, "died or hung up");
             /* It may have said why: receiving finds its last words, then this. */
@@ -450,27 +452,27 @@ static symm_status oob_recv_packet(struct symm_oob_run *run, struct symm_oob_pee
     struct symm_oob_head head;
     struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof(head)},
                              {.iov_base = run->scratch, .iov_len = SYMM_OOB_CHUNK}};
-    int fds[SYMM_WIRE_MAX_FDS], fds_count;
+    int fds[SYMM_SEQPACKET_MAX_FDS], fds_count;
     size_t bytes;
     bool taken = false;
     memset(&head, 0, sizeof(head));
     switch (symm__oob_in(run->oob, peer->rank, parts, 2, &bytes, fds, &fds_count)) {
-    case SYMM_WIRE_OK:
+    case SYMM_SEQPACKET_OK:
         break;
-    case SYMM_WIRE_AGAIN:
+    case SYMM_SEQPACKET_AGAIN:
         peer->can_recv = false;
         return SYMM_OK;
-    case SYMM_WIRE_CLOSED:
+    case SYMM_SEQPACKET_CLOSED:
         return symm__oob_dead(run, peer, "died or hung up");
-    case SYMM_WIRE_CUT_FDS:
+    case SYMM_SEQPACKET_CUT_FDS:
         return symm__fail_errno(
             SYMM_ERR_SYSTEM, errno,
             "rank %d could not take the descriptors of rank %d in %s "
             "(ulimit -n limits those of a process)",
             run->oob->rank, peer->rank, run->exchange->what);
-    case SYMM_WIRE_CUT:
+    case SYMM_SEQPACKET_CUT:
         return oob_damaged(run, peer, "its packet is too long, or altered");
-    case SYMM_WIRE_ERROR:
+    case SYMM_SEQPACKET_ERROR:
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "rank %d receiving from rank %d in %s", run->oob->rank,
                                 peer->rank, run->exchange->what);
@@ -480,7 +482,7 @@ static symm_status oob_recv_packet(struct symm_oob_run *run, struct symm_oob_pee
                              ? oob_sort(run, peer, &head, fds, &taken)
                              : oob_damaged(run, peer, "it is not of this library");
     if (!taken)
-        symm__wire_close(fds, fds_count);
+        symm__seqpacket_close(fds, fds_count);
     return status;
 }
 
@@ -493,12 +495,12 @@ static symm_status oob_look(struct symm_oob_run *run, struct symm_oob_peer *peer
 {
     struct symm_oob_head head;
     size_t bytes;
-    enum symm_wire wire = symm__oob_peek(run->oob, peer->rank, &head, &bytes);
-    if (wire == SYMM_WIRE_AGAIN) {
+    enum symm_seqpacket wire = symm__oob_peek(run->oob, peer->rank, &head, &bytes);
+    if (wire == SYMM_SEQPACKET_AGAIN) {
         peer->can_recv = false;
         return SYMM_OK;
     }
-    if (wire == SYMM_WIRE_OK && bytes == sizeof(head) &&
+    if (wire == SYMM_SEQPACKET_OK && bytes == sizeof(head) &&
         (head.kind == SYMM_OOB_NOTICE ||
          (oob_is_fail(&head) && oob_is_current(run, &head))))
         return oob_recv_packet(run, peer, progress);

@@ -52,8 +52,8 @@ void symm__oob_notify(struct symm_oob *oob, const int *ranks, int count, uint64_
                                  .status = status,
                                  .what = "a team's failure"};
     size_t bytes = strnlen(sentence, SYMM_OOB_SENTENCE - 1);
-    struct iovec parts[2] = {symm__wire_part(&head, sizeof(head)),
-                             symm__wire_part(sentence, bytes)};
+    struct iovec parts[2] = {symm__seqpacket_part(&head, sizeof(head)),
+                             symm__seqpacket_part(sentence, bytes)};
     head.bytes_here = (uint32_t)bytes;
     head.bytes_total = bytes;
     for (int i = 0; i < count; i++) {
@@ -76,18 +76,19 @@ bool symm__oob_look(struct symm_oob *oob, int rank)
         char text[SYMM_OOB_SENTENCE];
         struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof(head)},
                                  {.iov_base = text, .iov_len = sizeof(text)}};
-        int fds[SYMM_WIRE_MAX_FDS], fds_count = 0;
+        int fds[SYMM_SEQPACKET_MAX_FDS], fds_count = 0;
         size_t bytes = 0;
-        enum symm_wire wire = symm__oob_peek(oob, rank, &head, &bytes);
-        if (wire != SYMM_WIRE_OK)
-            return wire == SYMM_WIRE_AGAIN;
+        enum symm_seqpacket wire = symm__oob_peek(oob, rank, &head, &bytes);
+        if (wire != SYMM_SEQPACKET_OK)
+            return wire == SYMM_SEQPACKET_AGAIN;
         if (bytes < sizeof(head) || head.kind != SYMM_OOB_NOTICE)
             return true; /* of an exchange to come */
         wire = symm__oob_in(oob, rank, parts, 2, &bytes, fds, &fds_count);
-        if (wire == SYMM_WIRE_OK && symm__oob_head_check(&head, rank, bytes, fds_count))
+        if (wire == SYMM_SEQPACKET_OK &&
+            symm__oob_head_check(&head, rank, bytes, fds_count))
             symm__oob_note(oob, &head, text);
-        if (wire == SYMM_WIRE_OK)
-            symm__wire_close(fds, fds_count);
+        if (wire == SYMM_SEQPACKET_OK)
+            symm__seqpacket_close(fds, fds_count);
     }
     return true;
 }
