@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_keeper.c - what a peer's live word tells: that its process lives, has finalized,
+ * test_host_liveness.c - what a peer's live word tells: that its process lives, has finalized,
  * was killed, has replaced its program; or that somebody has written over the word.
  */
 #include "oob/liveness.h"
@@ -32,17 +32,17 @@ struct page {
 
 static void meet(struct page *page, enum fate fate)
 {
-    struct symm_keeper *keeper = NULL;
+    struct symm_liveness *keeper = NULL;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (symm__keeper_create(&page->live, &keeper) != SYMM_OK)
+    if (symm__liveness_create(&page->live, &keeper) != SYMM_OK)
         _exit(1);
     page->ready = 1;
     if (!harness_until(&page->go, 1))
         _exit(1);
     switch (fate) {
     case FINALIZES:
-        symm__keeper_destroy(keeper);
+        symm__liveness_destroy(keeper);
         break;
     case IS_KILLED:
         kill(getpid(), SIGKILL);

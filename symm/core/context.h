@@ -94,7 +94,7 @@ struct symm_ctx {
     int control_handle;
     uint32_t boards;         /* given to teams, ever */
     uint32_t teams_numbered; /* the highest number of a team that this rank was in */
-    struct symm_keeper *keeper;
+    struct symm_liveness *liveness;
     struct symm_process process[SYMM_MAX_RANKS];
     pthread_mutex_t lock;
     pthread_mutex_t registry;   /* guards teams' registrations against puts */

@@ -23,7 +23,7 @@
 #define SYMM_RECORD_BYTES  448
 #define SYMM_CONTROL_SITES 1024 /* a power of two */
 
-/* live: the keeper thread's id while it lives; the kernel sets bit 30 when it dies. */
+/* live: the liveness thread's id while it lives; the kernel sets bit 30 when it dies. */
 #define SYMM_LIVE_DIED     0x40000000u
 #define SYMM_LIVE_WAITERS  0x80000000u
 #define SYMM_LIVE_FINISHED 0x3fffffffu /* the rank has finalized its context */

@@ -25,13 +25,13 @@
 #define PROCESS_EXITING 0x4u /* PF_EXITING in field 9 of /proc/PID/stat */
 #define CONFIRM_SECONDS 0.020
 
-enum { KEEPER_STARTING, KEEPER_HOLDING, KEEPER_FAILED, KEEPER_LEAVING };
+enum { LIVENESS_STARTING, LIVENESS_HOLDING, LIVENESS_FAILED, LIVENESS_LEAVING };
 
-struct symm_keeper {
+struct symm_liveness {
     pthread_t thread;
     uint32_t *live;
     uint32_t phase; /* a private futex */
-    int error;      /* of KEEPER_FAILED */
+    int error;      /* of LIVENESS_FAILED */
     struct robust_list_head head;
     struct robust_list node;
 };
@@ -42,53 +42,53 @@ static long futex(uint32_t *word, int operation, uint32_t value)
                    0);
 }
 
-static void set_phase(struct symm_keeper *keeper, uint32_t phase)
+static void set_phase(struct symm_liveness *liveness, uint32_t phase)
 {
     /* release: pairs with the acquire in wait_while */
-    __atomic_store_n(&keeper->phase, phase, __ATOMIC_RELEASE);
-    futex(&keeper->phase, FUTEX_WAKE, INT_MAX);
+    __atomic_store_n(&liveness->phase, phase, __ATOMIC_RELEASE);
+    futex(&liveness->phase, FUTEX_WAKE, INT_MAX);
 }
 
-static uint32_t wait_while(struct symm_keeper *keeper, uint32_t phase)
+static uint32_t wait_while(struct symm_liveness *liveness, uint32_t phase)
 {
     uint32_t now;
 
-    while ((now = __atomic_load_n(&keeper->phase, __ATOMIC_ACQUIRE)) == phase)
-        futex(&keeper->phase, FUTEX_WAIT, phase);
+    while ((now = __atomic_load_n(&liveness->phase, __ATOMIC_ACQUIRE)) == phase)
+        futex(&liveness->phase, FUTEX_WAIT, phase);
     return now;
 }
 
 static void *keep(void *arg)
 {
-    struct symm_keeper *keeper = arg;
+    struct symm_liveness *liveness = arg;
     uint32_t tid = (uint32_t)syscall(SYS_gettid);
 
-    keeper->node.next = &keeper->head.list;
-    keeper->head.list.next = &keeper->node;
-    keeper->head.list_op_pending = NULL;
-    keeper->head.futex_offset =
-        (long)((intptr_t)keeper->live - (intptr_t)&keeper->node);
-    if (syscall(SYS_set_robust_list, &keeper->head, sizeof(keeper->head)) != 0) {
-        keeper->error = errno;
-        set_phase(keeper, KEEPER_FAILED);
+    liveness->node.next = &liveness->head.list;
+    liveness->head.list.next = &liveness->node;
+    liveness->head.list_op_pending = NULL;
+    liveness->head.futex_offset =
+        (long)((intptr_t)liveness->live - (intptr_t)&liveness->node);
+    if (syscall(SYS_set_robust_list, &liveness->head, sizeof(liveness->head)) != 0) {
+        liveness->error = errno;
+        set_phase(liveness, LIVENESS_FAILED);
         return NULL;
     }
-    __atomic_store_n(keeper->live, tid, __ATOMIC_RELEASE);
-    set_phase(keeper, KEEPER_HOLDING);
-    wait_while(keeper, KEEPER_HOLDING);
+    __atomic_store_n(liveness->live, tid, __ATOMIC_RELEASE);
+    set_phase(liveness, LIVENESS_HOLDING);
+    wait_while(liveness, LIVENESS_HOLDING);
     /* The word is no longer ours: the kernel must not mark it when this thread ends. */
-    keeper->head.list.next = &keeper->head.list;
+    liveness->head.list.next = &liveness->head.list;
     return NULL;
 }
 
-symm_status symm__keeper_create(uint32_t *live, struct symm_keeper **keeper)
+symm_status symm__liveness_create(uint32_t *live, struct symm_liveness **liveness)
 {
-    struct symm_keeper *k = calloc(1, sizeof(*k));
+    struct symm_liveness *k = calloc(1, sizeof(*k));
     sigset_t all, before;
     int error;
 
     if (!k)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the keeper thread");
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the liveness thread");
     k->live = live;
     sigfillset(&all); /* the program's signals belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -97,9 +97,9 @@ symm_status symm__keeper_create(uint32_t *live, struct symm_keeper **keeper)
     if (error) {
         free(k);
         return symm__fail_errno(SYMM_ERR_SYSTEM, error,
-                                "cannot start the keeper thread");
+                                "cannot start the liveness thread");
     }
-    if (wait_while(k, KEEPER_STARTING) == KEEPER_FAILED) {
+    if (wait_while(k, LIVENESS_STARTING) == LIVENESS_FAILED) {
         error = k->error;
         pthread_join(k->thread, NULL);
         free(k);
@@ -107,23 +107,23 @@ symm_status symm__keeper_create(uint32_t *live, struct symm_keeper **keeper)
             SYMM_ERR_SYSTEM, error,
             "set_robust_list, which shows a rank's death to its peers");
     }
-    *keeper = k;
+    *liveness = k;
     return SYMM_OK;
 }
 
-void symm__keeper_destroy(struct symm_keeper *keeper)
+void symm__liveness_destroy(struct symm_liveness *liveness)
 {
-    if (!keeper)
+    if (!liveness)
         return;
-    __atomic_store_n(keeper->live, SYMM_LIVE_FINISHED, __ATOMIC_RELEASE);
-    set_phase(keeper, KEEPER_LEAVING);
-    pthread_join(keeper->thread, NULL);
-    free(keeper);
+    __atomic_store_n(liveness->live, SYMM_LIVE_FINISHED, __ATOMIC_RELEASE);
+    set_phase(liveness, LIVENESS_LEAVING);
+    pthread_join(liveness->thread, NULL);
+    free(liveness);
 }
 
-void symm__keeper_abandon(struct symm_keeper *keeper)
+void symm__liveness_abandon(struct symm_liveness *liveness)
 {
-    free(keeper);
+    free(liveness);
 }
 
 /* What the kernel says of a pidfd; false: it is none. *pid: 0 = not visible here. */
@@ -214,7 +214,7 @@ static symm_status check_rest(const struct symm_process *process, uint32_t now,
     if (symm__process_ending(process))
         return SYMM_ERR_PEER_DEAD;
     if ((now & ~SYMM_LIVE_WAITERS) == SYMM_LIVE_DIED) {
-        /* The keeper is gone but the process does not yet show it: a moment, or an exec. */
+        /* The liveness is gone but the process does not yet show it: a moment, or an exec. */
         for (double spent = 0; spent < CONFIRM_SECONDS; spent += 0.0002) {
             nanosleep(&pause, NULL);
             if (symm__process_ending(process))

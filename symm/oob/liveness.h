@@ -5,7 +5,7 @@
  * A thread of the library holds a robust futex in the control page for life. When the
  * process dies the kernel sets bit 30 of that word before it frees the address space, so
  * that peers see the death in a plain load, however much memory the process had. The robust
- * list is the keeper's own (set_robust_list for that thread): nothing the kernel follows and
+ * list is the liveness's own (set_robust_list for that thread): nothing the kernel follows and
  * nothing glibc interprets lies in shared memory.
  */
 #ifndef SYMM_OOB_LIVENESS_H
@@ -13,15 +13,15 @@
 
 #include "symm/symm.h"
 
-struct symm_keeper;
+struct symm_liveness;
 
 /* Starts the thread; returns when *live holds its id. live: in the own control page. */
-symm_status symm__keeper_create(uint32_t *live,
-                                struct symm_keeper **keeper) SYMM_MUST_CHECK;
+symm_status symm__liveness_create(uint32_t *live,
+                                  struct symm_liveness **liveness) SYMM_MUST_CHECK;
 /* Marks *live as finished, ends and joins the thread. NULL is allowed. */
-void symm__keeper_destroy(struct symm_keeper *keeper);
+void symm__liveness_destroy(struct symm_liveness *liveness);
 /* After fork, in the child: frees the memory without touching thread or page. */
-void symm__keeper_abandon(struct symm_keeper *keeper);
+void symm__liveness_abandon(struct symm_liveness *liveness);
 
 /* A peer's process, to tell a death from a damaged page. */
 struct symm_process {

@@ -2,7 +2,7 @@
 /*
  * init.c - what one rank has, from the meeting to the end.
  *
- * symm_init: job -> backend -> meeting -> address space -> control page and keeper -> one
+ * symm_init: job -> backend -> meeting -> address space -> control page and liveness -> one
  * exchange with all ranks (backend, device and settings compared, control pages and process
  * handles passed) -> world team.
  * Each step that can fail locally fails before the next exchange, so that every rank learns
@@ -250,7 +250,7 @@ static symm_status open_control(symm_ctx *ctx)
     control->layout = SYMM_DEVICE_LAYOUT;
     control->rank = ctx->rank;
     ctx->control[ctx->rank] = control;
-    return symm__keeper_create(&control->live, &ctx->keeper);
+    return symm__liveness_create(&control->live, &ctx->liveness);
 }
 
 /* A peer's page is for reading; only the agreements' words and what lies behind them are
@@ -513,8 +513,8 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
 /* In a forked child: memory only; threads, sockets and pages belong to the parent. */
 static void abandon(symm_ctx *ctx)
 {
-    symm__keeper_abandon(ctx->keeper);
-    ctx->keeper = NULL;
+    symm__liveness_abandon(ctx->liveness);
+    ctx->liveness = NULL;
     ctx->hook_count = 0;
 }
 
@@ -541,7 +541,7 @@ void symm_finalize(symm_ctx *ctx)
             __atomic_store_n(&ctx->streams[i], NULL, __ATOMIC_RELAXED);
         }
     symm__record_close(ctx, forked);
-    symm__keeper_destroy(ctx->keeper);
+    symm__liveness_destroy(ctx->liveness);
     if (!forked)
         symm__oob_leave(&ctx->oob);
     if (ctx->hosts <= 1)

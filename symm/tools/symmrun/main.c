@@ -85,7 +85,7 @@ static bool start_rank(struct symmrun *run, int rank)
         return false;
     run->ranks[rank].pid = pid;
     run->running++;
-    symmrun_keeper_add(&run->keeper, pid);
+    symmrun_reaper_add(&run->reaper, pid);
     return true;
 }
 
@@ -312,7 +312,7 @@ static bool finish(struct symmrun *run)
 
     sweep(run);
     symmrun_runtime_remove(&run->job.runtime);
-    symmrun_keeper_dismiss(&run->keeper);
+    symmrun_reaper_dismiss(&run->reaper);
     for (size_t i = 0; i < 2 * (size_t)run->options.ranks; i++)
         symmrun_stream_close(stream_at(run, i));
     if (run->log_dir >= 0)
@@ -350,7 +350,7 @@ int main(int argc, char **argv)
     if (!run.ranks || !symmrun_prepare(&run)) {
         fprintf(stderr, "symmrun: cannot start: %s\n", strerror(errno));
         symmrun_runtime_remove(&run.job.runtime);
-        symmrun_keeper_dismiss(&run.keeper);
+        symmrun_reaper_dismiss(&run.reaper);
         symmrun_nodes_destroy(run.nodes);
         symmrun_store_destroy(run.store);
         free(run.ranks);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * prepare.c - what symmrun has before the first rank: the keeper, its limits,
+ * prepare.c - what symmrun has before the first rank: the reaper, its limits,
  * its signals through a descriptor, the names and secret of the job, and the store.
  *
  * Random numbers come from the kernel. What fails leaves errno; nothing has been
@@ -161,7 +161,7 @@ static bool name_job(struct symmrun *run)
 }
 
 /*
- * The directory comes first, since the keeper removes it, then the keeper: it must not hold
+ * The directory comes first, since the reaper removes it, then the reaper: it must not hold
  * what is opened later.
  */
 bool symmrun_prepare(struct symmrun *run)
@@ -169,7 +169,7 @@ bool symmrun_prepare(struct symmrun *run)
     run->job.options = &run->options;
     symmrun_runtime_make(&run->job.runtime);
     symmrun_memory_begin(&run->memory);
-    if (!symmrun_keeper_start(&run->keeper, &run->job.runtime) || !raise_limit(run) ||
+    if (!symmrun_reaper_start(&run->reaper, &run->job.runtime) || !raise_limit(run) ||
         !take_signals(run) || !name_job(run))
         return false;
     run->job.bind = should_bind(run);

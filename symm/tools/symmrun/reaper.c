@@ -48,7 +48,7 @@ __attribute__((noreturn)) static void keep(int fd, struct symmrun_runtime runtim
     setsid();
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    prctl(PR_SET_NAME, "symmrun-keeper");
+    prctl(PR_SET_NAME, "symmrun-reaper");
     let_go(fd);
     for (;;) {
         got = read(fd, &group, sizeof(group));
@@ -71,7 +71,7 @@ __attribute__((noreturn)) static void keep(int fd, struct symmrun_runtime runtim
     _exit(0);
 }
 
-bool symmrun_keeper_start(struct symmrun_keeper *keeper,
+bool symmrun_reaper_start(struct symmrun_reaper *reaper,
                           const struct symmrun_runtime *runtime)
 {
     int ends[2];
@@ -89,25 +89,25 @@ bool symmrun_keeper_start(struct symmrun_keeper *keeper,
         close(ends[1]);
         return false;
     }
-    *keeper = (struct symmrun_keeper){.pid = pid, .fd = ends[1]};
+    *reaper = (struct symmrun_reaper){.pid = pid, .fd = ends[1]};
     return true;
 }
 
-void symmrun_keeper_add(struct symmrun_keeper *keeper, pid_t group)
+void symmrun_reaper_add(struct symmrun_reaper *reaper, pid_t group)
 {
-    /* A keeper that is gone (killed) takes the protection with it, nothing else. */
-    ssize_t written = write(keeper->fd, &group, sizeof(group));
+    /* A reaper that is gone (killed) takes the protection with it, nothing else. */
+    ssize_t written = write(reaper->fd, &group, sizeof(group));
 
     (void)written;
 }
 
-void symmrun_keeper_dismiss(struct symmrun_keeper *keeper)
+void symmrun_reaper_dismiss(struct symmrun_reaper *reaper)
 {
-    if (keeper->pid == 0)
+    if (reaper->pid == 0)
         return;
-    symmrun_keeper_add(keeper, 0);
-    close(keeper->fd);
-    while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
+    symmrun_reaper_add(reaper, 0);
+    close(reaper->fd);
+    while (waitpid(reaper->pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    keeper->pid = 0;
+    reaper->pid = 0;
 }

@@ -5,7 +5,7 @@
  * The library's default, symm-<uid> in /tmp, has a name that every user of the machine can
  * take first. symmrun makes a directory with a random name and mode 0700, in XDG_RUNTIME_DIR
  * if that is this user's, else in /tmp, and passes it on as SYMM_RUNTIME_DIR. It is removed
- * with the sockets in it when the job ends, by the keeper when symmrun is killed.
+ * with the sockets in it when the job ends, by the reaper when symmrun is killed.
  *
  * If both are killed, the directory stays. Its owner holds a lock (flock) on it, so the next
  * symmrun of this user finds the directories whose owner has died, and removes them.

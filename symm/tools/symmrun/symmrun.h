@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symmrun.h - the parts of the launcher: options, ranks, output, the store, the keeper.
+ * symmrun.h - the parts of the launcher: options, ranks, output, the store, the reaper.
  *
  * symmrun is one process with one thread and one poll loop: nothing here blocks, except
  * the writes of files that --log-dir asks for. Times are points of the monotonic clock
@@ -126,23 +126,23 @@ void symmrun_memory_begin(struct symmrun_memory *memory);
 bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
                            size_t bytes);
 
-/* ---- The keeper: reaper.c -------------------------------------------------------- */
+/* ---- The reaper: reaper.c -------------------------------------------------------- */
 
 /*
  * A process that outlives a killed symmrun by a moment, kills the ranks' process groups
  * then, and removes the directory of their meeting.
  */
-struct symmrun_keeper {
+struct symmrun_reaper {
     pid_t pid; /* 0: none */
-    int fd;    /* its end tells the keeper of symmrun's */
+    int fd;    /* its end tells the reaper of symmrun's */
 };
 
 /* False: errno. */
-bool symmrun_keeper_start(struct symmrun_keeper *keeper,
+bool symmrun_reaper_start(struct symmrun_reaper *reaper,
                           const struct symmrun_runtime *runtime);
-void symmrun_keeper_add(struct symmrun_keeper *keeper, pid_t group);
-void symmrun_keeper_dismiss(
-    struct symmrun_keeper *keeper); /* it ends without killing */
+void symmrun_reaper_add(struct symmrun_reaper *reaper, pid_t group);
+void symmrun_reaper_dismiss(
+    struct symmrun_reaper *reaper); /* it ends without killing */
 
 /* ---- Starting one rank: spawn.c -------------------------------------------------- */
 
@@ -212,7 +212,7 @@ struct symmrun {
     int signal_fd, failure_fd;
     int log_dir; /* of --log-dir */
     struct symmrun_memory memory;
-    struct symmrun_keeper keeper;
+    struct symmrun_reaper reaper;
     struct symmrun_store *store;
     struct symmrun_nodes *nodes;    /* NULL: one node */
     int node_status;                /* of another node that has failed; 0: none */
