@@ -4,7 +4,7 @@
  * table of host kernels. A kernel runs one call of one rank on one channel of a team.
  *
  * A kernel allocates nothing, makes no system call and reads no clock while its waits are
- * met within `spin` polls. A wait that is not is handed to state->stall, which returns when
+ * met within `spin` polls. A wait that is not is handed to state->slow_wait, which returns when
  * the word has the awaited value or with the error that ends the call. After an error the
  * channel is out of step with its peers: the team has failed.
  */
@@ -65,9 +65,9 @@ struct symm_state {
     struct symm_slot *slots[SYMM_MAX_LOCAL_RANKS]; /* two slots of each rank */
     char *base[SYMM_MAX_LOCAL_RANKS];              /* heap of each rank */
     const uint32_t *sleepers;                      /* on own slots: a hint */
-    symm_status (*stall)(struct symm_state *state, const struct symm_args *args,
-                         int peer);
-    void (*rouse)(struct symm_state *state, struct symm_slot *own);
+    symm_status (*slow_wait)(struct symm_state *state, const struct symm_args *args,
+                             int peer);
+    void (*wake)(struct symm_state *state, struct symm_slot *own);
     void *owner; /* of stall and rouse */
 };
 

@@ -47,7 +47,7 @@ static inline void round_arrive(struct symm_state *state, const struct symm_args
     /* release: pairs with the acquire in round_await of every peer */
     symm_device_word_store(&own->word, symm_device_word(args->site.tag, epoch));
     if (__builtin_expect(__atomic_load_n(state->sleepers, __ATOMIC_RELAXED) != 0, 0))
-        state->rouse(state, own);
+        state->wake(state, own);
 }
 
 static inline symm_status round_await(struct symm_state *state,
@@ -63,7 +63,7 @@ static inline symm_status round_await(struct symm_state *state,
         if (polls >= SYMM_HOT_POLLS)
             symm_device_pause();
     }
-    return state->stall(state, args, peer);
+    return state->slow_wait(state, args, peer);
 }
 
 /* The k-th peer to visit, k = 1..size-1: each rank begins with its neighbour. */

@@ -230,7 +230,7 @@ void symm__lane_init(struct symm_lane *lane)
         state->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
     }
     state->sleepers = &team->pad[team->rank]->wake[lane->index].sleepers;
-    state->stall = symm__wait_stall;
-    state->rouse = symm__wait_rouse;
+    state->slow_wait = symm__slow_wait;
+    state->wake = symm__slow_wake;
     state->owner = lane;
 }

@@ -80,7 +80,7 @@ static void run_queued(struct symm_task *task)
 
     symm__work_begin(queued->work, queued->timeout);
     lane->timeout = queued->timeout;
-    lane->has_stalled = false;
+    lane->waits_slowly = false;
     if (status == SYMM_OK)
         status = queued->kernel(&lane->state, &queued->args);
     if (status == SYMM_OK && queued->planned)
@@ -126,7 +126,7 @@ static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *
     symm_status status;
 
     lane->timeout = timeout;
-    lane->has_stalled = false;
+    lane->waits_slowly = false;
     status = entry->kernel(&lane->state, &entry->args);
     if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
         symm__plan_fill(entry->planned);

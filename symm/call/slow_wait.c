@@ -58,7 +58,7 @@ void symm__wait_wake(uint64_t *word)
     syscall(SYS_futex, epoch_half(word), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void symm__wait_rouse(struct symm_state *state, struct symm_slot *own)
+void symm__slow_wake(struct symm_state *state, struct symm_slot *own)
 {
     (void)state;
     symm__wait_wake(&own->word);
@@ -311,13 +311,13 @@ static bool back_off(struct stall *stall, uint64_t seen, double *elapsed)
 }
 
 /* One deadline for all rounds and waits of a call, however many peers are late. */
-static double stall_begin(struct symm_lane *lane)
+static double slow_wait_begin(struct symm_lane *lane)
 {
-    if (!lane->has_stalled) {
-        lane->has_stalled = true;
-        lane->stalled = symm__now();
+    if (!lane->waits_slowly) {
+        lane->waits_slowly = true;
+        lane->slow_since = symm__now();
     }
-    return lane->stalled;
+    return lane->slow_since;
 }
 
 /*
@@ -333,8 +333,8 @@ static void withdraw(struct symm_state *state)
     symm_device_word_store(&own->word, symm_device_word(0, state->epoch));
 }
 
-symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *args,
-                             int peer)
+symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *args,
+                            int peer)
 {
     struct symm_lane *lane = state->owner;
     const uint64_t expected = symm_device_word(args->site.tag, state->epoch);
@@ -343,7 +343,7 @@ symm_status symm__wait_stall(struct symm_state *state, const struct symm_args *a
                           .state = state,
                           .word = &state->slots[peer][state->epoch & 1].word,
                           .wake = &lane->team->pad[peer]->wake[lane->index],
-                          .begin = stall_begin(lane),
+                          .begin = slow_wait_begin(lane),
                           .timeout = lane->timeout};
     symm_status status = SYMM_OK;
     double elapsed = 0;

@@ -61,8 +61,8 @@ struct symm_lane {
     int index;                  /* 0: the NULL stream's */
     void *stream;               /* whose it is; NULL: nobody's yet */
     double timeout;             /* seconds, of the call that runs */
-    double stalled;             /* when the first wait of that call stalled, */
-    bool has_stalled;           /* if one has */
+    double slow_since;          /* when the first wait of that call slow_since, */
+    bool waits_slowly;          /* if one has */
     struct symm_cached *cached; /* [SYMM_SITES]; owned */
     const struct symm_cached *last;
     /* Launches on a device: */
