@@ -92,8 +92,8 @@ struct symm_ctx {
     const symm_costs *costs; /* that all ranks use; NULL: the model */
     struct symm_control *control[SYMM_MAX_RANKS]; /* NULL: on another host */
     int control_handle;
-    uint32_t boards;         /* given to teams, ever */
-    uint32_t teams_numbered; /* the highest number of a team that this rank was in */
+    uint32_t consensus_words; /* given to teams, ever */
+    uint32_t teams_numbered;  /* the highest number of a team that this rank was in */
     struct symm_liveness *liveness;
     struct symm_process process[SYMM_MAX_RANKS];
     pthread_mutex_t lock;

@@ -110,13 +110,13 @@ struct symm_team {
     uint32_t number; /* for people; equal on all members; 0: not agreed on yet */
     char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
     int rank, size;
-    int *world_rank;    /* [size]; owned */
-    uint32_t sequence;  /* of exchanges */
-    uint64_t before;    /* tag of the exchange that the next one follows; 0: its own */
-    bool agreed;        /* all members are known to come to the next exchange */
-    bool again;         /* a member that has left the next exchange may come again */
-    uint32_t board;     /* where its agreement on survivors is (team_shrink.c) */
-    uint32_t shrinks;   /* attempts to shrink it that are over, */
+    int *world_rank;   /* [size]; owned */
+    uint32_t sequence; /* of exchanges */
+    uint64_t before;   /* tag of the exchange that the next one follows; 0: its own */
+    bool agreed;       /* all members are known to come to the next exchange */
+    bool again;        /* a member that has left the next exchange may come again */
+    uint32_t consensus_word; /* where its agreement on survivors is (team_shrink.c) */
+    uint32_t shrinks;        /* attempts to shrink it that are over, */
     uint64_t survivors; /* and by bits of team ranks who was left; 0: no attempt yet */
     size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;

@@ -37,11 +37,11 @@ struct symm_record {
 
 /*
  * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
- * first member, `board[n]`, where n is told when the team starts. Peers write
+ * first member, `consensus_word[n]`, where n is told when the team starts. Peers write
  * it by compare-and-swap: uid of the team, attempt, who proposed, the phases of
  * this attempt and the last three. What follows is the owner's: who it is, for each team.
  */
-#define SYMM_BOARDS 2048
+#define SYMM_CONSENSUS_WORDS 2048
 
 /*
  * CUDA: which sequence of calls has which channel of a team (cuda/channel.c), in the page of
@@ -77,7 +77,7 @@ struct symm_budget {
 };
 #define SYMM_BUDGET_BYTES 65536 /* of it and what fills its pages */
 
-struct symm_agreement {
+struct symm_consensus {
     uint64_t joined, opened; /* uid << 32 | attempt */
     uint64_t taken;          /* bit s: slot s is taken here */
     uint64_t set[2];         /* what it proposes in attempts of even and odd number: */
@@ -100,13 +100,13 @@ struct symm_control {
     /* CUDA: the call sites that words of this rank name by their tag (site_table.c). Each
      * is written before the first launch with its tag: the tag is stored last (release). */
     struct symm_site site[SYMM_CONTROL_SITES];
-    struct symm_agreement agreement[SYMM_MAX_TEAMS];
+    struct symm_consensus agreement[SYMM_MAX_TEAMS];
     /* CUDA: what this rank has queued on each channel (cuda/channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
     uint8_t reserved3[8000];
     /* From here on peers map the page for writing, and all before for reading. */
-    uint64_t board[SYMM_BOARDS];
+    uint64_t consensus_word[SYMM_CONSENSUS_WORDS];
     /* From here on there is a page on CUDA only. */
     struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
     struct symm_budget budget;
@@ -118,7 +118,7 @@ struct symm_control {
 #define SYMM_CONTROL_HOST_BYTES 278528 /* on the host backend */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_channel_table) == 768, "layout");
-_Static_assert(offsetof(struct symm_control, board) % 16384 == 0 &&
+_Static_assert(offsetof(struct symm_control, consensus_word) % 16384 == 0 &&
                    sizeof(struct symm_control) == SYMM_CONTROL_BYTES &&
                    offsetof(struct symm_control, channel_table) ==
                        SYMM_CONTROL_HOST_BYTES,

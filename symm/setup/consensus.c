@@ -11,19 +11,20 @@ uint64_t symm__consensus_word(const symm_team *team, uint32_t attempt, int propo
            (uint64_t)proposer << 8 | (phases & 0xff);
 }
 
-struct symm_agreement *symm__consensus_page(const symm_team *team, int member)
+struct symm_consensus *symm__consensus_page(const symm_team *team, int member)
 {
     return &team->ctx->control[team->world_rank[member]]->agreement[team->slot];
 }
 
 /* Does a live team of mine use it, or is it one that was shrunk? */
-static bool is_used(const symm_ctx *ctx, uint32_t board, bool shrunk)
+static bool is_used(const symm_ctx *ctx, uint32_t consensus_word, bool shrunk)
 {
-    uint64_t word =
-        __atomic_load_n(&ctx->control[ctx->rank]->board[board], __ATOMIC_RELAXED);
+    uint64_t word = __atomic_load_n(
+        &ctx->control[ctx->rank]->consensus_word[consensus_word], __ATOMIC_RELAXED);
 
     for (int t = 0; t < SYMM_MAX_TEAMS; t++)
-        if (ctx->teams[t] && ctx->teams[t]->rank == 0 && ctx->teams[t]->board == board)
+        if (ctx->teams[t] && ctx->teams[t]->rank == 0 &&
+            ctx->teams[t]->consensus_word == consensus_word)
             return true;
     return !shrunk && (word >> 16 & 0xffff) != 0;
 }
@@ -31,26 +32,26 @@ static bool is_used(const symm_ctx *ctx, uint32_t board, bool shrunk)
 uint64_t symm__shrink_prepare(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
-    uint32_t board = 0, tries = 0;
+    uint32_t consensus_word = 0, tries = 0;
 
     if (team->rank != 0)
         return 0;
     do
-        board = ctx->boards++ % SYMM_BOARDS;
-    while (is_used(ctx, board, tries++ > SYMM_BOARDS));
-    team->board = board;
+        consensus_word = ctx->consensus_words++ % SYMM_CONSENSUS_WORDS;
+    while (is_used(ctx, consensus_word, tries++ > SYMM_CONSENSUS_WORDS));
+    team->consensus_word = consensus_word;
     /* Nobody joins before the exchange that follows. */
-    __atomic_store_n(&ctx->control[ctx->rank]->board[board],
+    __atomic_store_n(&ctx->control[ctx->rank]->consensus_word[consensus_word],
                      symm__consensus_word(team, 0, 0, SYMM_CONSENSUS_DONE),
                      __ATOMIC_RELEASE);
-    return board;
+    return consensus_word;
 }
 
-symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards)
+symm_status symm__shrink_adopt(symm_team *team, const uint64_t *consensus_words)
 {
-    if (boards[0] >= SYMM_BOARDS)
+    if (consensus_words[0] >= SYMM_CONSENSUS_WORDS)
         return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed start of a team",
                           team->world_rank[0]);
-    team->board = (uint32_t)boards[0];
+    team->consensus_word = (uint32_t)consensus_words[0];
     return SYMM_OK;
 }

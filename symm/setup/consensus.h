@@ -22,11 +22,12 @@ enum symm_consensus_phase {
 uint64_t symm__consensus_word(const symm_team *team, uint32_t attempt, int proposer,
                               uint32_t phases);
 /* What a member on this host says of the team. */
-struct symm_agreement *symm__consensus_page(const symm_team *team, int member);
+struct symm_consensus *symm__consensus_page(const symm_team *team, int member);
 /* Where a new team's word will be, before its start; only what its first member says
  * counts. */
 uint64_t symm__shrink_prepare(symm_team *team);
 /* What that was: by team rank. */
-symm_status symm__shrink_adopt(symm_team *team, const uint64_t *boards) SYMM_MUST_CHECK;
+symm_status symm__shrink_adopt(symm_team *team,
+                               const uint64_t *consensus_words) SYMM_MUST_CHECK;
 
 #endif

@@ -258,7 +258,7 @@ static symm_status open_control(symm_ctx *ctx)
 static symm_status protect_control(struct symm_control *control)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t bytes = offsetof(struct symm_control, board) / page * page;
+    size_t bytes = offsetof(struct symm_control, consensus_word) / page * page;
 
     if (mprotect(control, bytes, PROT_READ) == 0)
         return SYMM_OK;

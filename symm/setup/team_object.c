@@ -298,20 +298,20 @@ static symm_status team_memory(symm_team *team)
  */
 static symm_status team_adopt(symm_team *team, const uint64_t *sent)
 {
-    uint64_t boards[SYMM_MAX_RANKS];
+    uint64_t consensus_words[SYMM_MAX_RANKS];
     uint32_t highest = 0;
 
     for (int m = 0; m < team->size; m++) {
         uint32_t theirs = (uint32_t)(sent[m] >> 32);
 
-        boards[m] = (uint32_t)sent[m];
+        consensus_words[m] = (uint32_t)sent[m];
         highest = theirs > highest ? theirs : highest;
     }
     if (team->slot != 0) {
         team->number = highest < UINT32_MAX ? highest + 1 : highest;
         team->ctx->teams_numbered = team->number;
     }
-    return symm__shrink_adopt(team, boards);
+    return symm__shrink_adopt(team, consensus_words);
 }
 
 /* Memory, pads, heap: collective over the new team's members. */
@@ -319,16 +319,16 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
 {
     symm_ctx *ctx = team->ctx;
     struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
-    uint64_t board;
+    uint64_t consensus_word;
     symm_status status;
 
     /* An earlier team's failure in this slot: nobody of this team has looked yet. */
     __atomic_store_n(&record->state, SYMM_OK, __ATOMIC_RELAXED);
     __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
-    board = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;
+    consensus_word = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;
     status = mine == SYMM_OK ? team_memory(team) : mine;
-    status = symm__memory_share(team, "the start of a team", timeout, status, board,
-                                team_adopt);
+    status = symm__memory_share(team, "the start of a team", timeout, status,
+                                consensus_word, team_adopt);
     if (status != SYMM_OK)
         return status;
     for (int m = 0; m < team->size; m++)

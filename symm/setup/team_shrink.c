@@ -4,7 +4,7 @@
  * own. Nobody knows before who that is: ranks may be dead, late, or die meanwhile.
  *
  * The agreement is one word for each team, in the control page of the team's first member
- * (symm_control.board; it is used for another team only when the others were). Every member
+ * (symm_control.consensus_word; it is used for another team only when the others were). Every member
  * has that page mapped, and it outlives its owner. The word changes by compare-and-swap only,
  * so that all ranks see one sequence of steps, whoever dies between two of them:
  *
@@ -61,8 +61,8 @@ struct step {
 
 struct shrink {
     symm_team *team, *made;
-    struct symm_agreement *own;
-    uint64_t *board; /* the word */
+    struct symm_consensus *own;
+    uint64_t *consensus_word; /* the word */
     uint32_t attempt;
     uint64_t among; /* who may be a survivor still, by bits of team ranks */
     uint64_t set;   /* who is, in this attempt */
@@ -104,7 +104,7 @@ static symm_status look(const struct shrink *s, struct step *step)
 {
     const symm_team *team = s->team;
     /* acquire: pairs with the release of who moved it */
-    uint64_t word = __atomic_load_n(s->board, __ATOMIC_ACQUIRE);
+    uint64_t word = __atomic_load_n(s->consensus_word, __ATOMIC_ACQUIRE);
 
     if (word >> 32 != team->uid)
         return left_out(s); /* so long ago that the place has a newer team */
@@ -140,7 +140,7 @@ static void move(const struct shrink *s, const struct step *from, uint32_t attem
     uint32_t before = attempt == from->attempt ? from->phases & ~3u : from->phases << 2;
 
     (void)__atomic_compare_exchange_n(
-        s->board, &expected,
+        s->consensus_word, &expected,
         symm__consensus_word(s->team, attempt, proposer, before | phase), false,
         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
@@ -236,13 +236,13 @@ static void propose(const struct shrink *s, const struct step *at, uint64_t set)
 static symm_status read_set(struct shrink *s, const struct step *at, bool *current,
                             bool *mine)
 {
-    const struct symm_agreement *page = symm__consensus_page(s->team, at->proposer);
+    const struct symm_consensus *page = symm__consensus_page(s->team, at->proposer);
     int place = s->attempt & 1;
     /* acquire: pairs with the release in propose */
     uint64_t set = __atomic_load_n(&page->set[place], __ATOMIC_ACQUIRE);
     uint32_t slot = __atomic_load_n(&page->slot[place], __ATOMIC_ACQUIRE);
 
-    *current = __atomic_load_n(s->board, __ATOMIC_ACQUIRE) == at->word;
+    *current = __atomic_load_n(s->consensus_word, __ATOMIC_ACQUIRE) == at->word;
     if (!*current)
         return SYMM_OK;
     *mine = is_in(set, s->team->rank);
@@ -503,8 +503,8 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
     uint64_t all = ~UINT64_C(0) >> (64 - team->size);
     struct shrink s = {.team = team,
                        .own = symm__consensus_page(team, team->rank),
-                       .board =
-                           &team->ctx->control[team->world_rank[0]]->board[team->board],
+                       .consensus_word = &team->ctx->control[team->world_rank[0]]
+                                              ->consensus_word[team->consensus_word],
                        .attempt = team->shrinks + 1,
                        .among = team->survivors ? team->survivors & all : all};
     enum symm_consensus_phase end = SYMM_CONSENSUS_GATHER;

@@ -4,7 +4,7 @@
  *
  * Two forked ranks meet, map each other's memory, and use it: loads and stores,
  * atomics, an all-reduce, a put with its signal. Then one is killed, and the other must
- * be told so. Ranks report on a board in shared memory, so that a rank that crashes
+ * be told so. Ranks report on a consensus_word in shared memory, so that a rank that crashes
  * leaves what it has found. Every call has a deadline; after LIMIT_SECONDS the ranks
  * are killed.
  */
@@ -46,7 +46,7 @@ static const char *const proof_names[PROOFS] = {
 };
 
 /* Shared by the parent and both ranks. */
-struct board {
+struct consensus_word {
     struct finding finding[RANKS][PROOFS];
     _Atomic int waiting;       /* rank 0 is about to wait for the dead */
     _Atomic int64_t killed_at; /* nanoseconds */
@@ -59,7 +59,7 @@ struct self {
     symm_team *team;
     symm_buffer *buffer;
     uint64_t *words; /* own, WORDS of them */
-    struct board *board;
+    struct consensus_word *consensus_word;
     char *text; /* of the proof that runs; 256 bytes */
 };
 
@@ -77,7 +77,8 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct self *self,
     va_list args;
 
     va_start(args, format);
-    vsnprintf(self->text, sizeof(self->board->finding[0][0].text), format, args);
+    vsnprintf(self->text, sizeof(self->consensus_word->finding[0][0].text), format,
+              args);
     va_end(args);
     return false;
 }
@@ -88,7 +89,8 @@ __attribute__((format(printf, 2, 3))) static bool right(struct self *self,
     va_list args;
 
     va_start(args, format);
-    vsnprintf(self->text, sizeof(self->board->finding[0][0].text), format, args);
+    vsnprintf(self->text, sizeof(self->consensus_word->finding[0][0].text), format,
+              args);
     va_end(args);
     return true;
 }
@@ -229,9 +231,9 @@ static bool prove_put_signal(struct self *self)
 /* Rank 0's: the parent kills rank 1 while this waits for it. */
 static bool prove_dead_peer(struct self *self)
 {
-    atomic_store(&self->board->waiting, 1);
+    atomic_store(&self->consensus_word->waiting, 1);
     symm_status status = symm_signal_wait(self->team, self->peer, SIGNAL, NULL, NULL);
-    int64_t end = now(), begin = atomic_load(&self->board->killed_at);
+    int64_t end = now(), begin = atomic_load(&self->consensus_word->killed_at);
     if (begin == 0)
         return wrong(self, "the wait ended with %s before rank %d was killed: %s",
                      symm_status_name(status), self->peer, symm_last_error());
@@ -246,7 +248,7 @@ static bool prove_dead_peer(struct self *self)
 
 static bool prove(struct self *self, int proof, bool (*run)(struct self *self))
 {
-    struct finding *finding = &self->board->finding[self->rank][proof];
+    struct finding *finding = &self->consensus_word->finding[self->rank][proof];
 
     self->text = finding->text;
     bool good = run(self);
@@ -255,10 +257,11 @@ static bool prove(struct self *self, int proof, bool (*run)(struct self *self))
 }
 
 /* Proofs need what earlier ones have proved: the first that fails ends the rank. */
-static _Noreturn void run_rank(int rank, const char *job, struct board *board,
-                               pid_t parent)
+static _Noreturn void run_rank(int rank, const char *job,
+                               struct consensus_word *consensus_word, pid_t parent)
 {
-    struct self self = {.rank = rank, .peer = 1 - rank, .board = board};
+    struct self self = {
+        .rank = rank, .peer = 1 - rank, .consensus_word = consensus_word};
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -288,7 +291,8 @@ static void sleep_ms(int milliseconds)
 }
 
 /* Waits for both, kills rank 1 when rank 0 waits for it. ended[r]: wait status. */
-static void direct(struct board *board, const pid_t *ranks, int *ended)
+static void direct(struct consensus_word *consensus_word, const pid_t *ranks,
+                   int *ended)
 {
     bool alive[RANKS] = {true, true}, killed = false;
     int64_t limit = now() + (int64_t)(LIMIT_SECONDS * 1e9);
@@ -298,9 +302,9 @@ static void direct(struct board *board, const pid_t *ranks, int *ended)
             if (alive[r] && waitpid(ranks[r], &ended[r], WNOHANG) != 0)
                 alive[r] = false;
         }
-        if (!killed && alive[1] && atomic_load(&board->waiting) != 0) {
+        if (!killed && alive[1] && atomic_load(&consensus_word->waiting) != 0) {
             sleep_ms(20); /* until rank 0 is deep in its wait */
-            atomic_store(&board->killed_at, now());
+            atomic_store(&consensus_word->killed_at, now());
             kill(ranks[1], SIGKILL);
             killed = true;
         }
@@ -315,13 +319,13 @@ static void direct(struct board *board, const pid_t *ranks, int *ended)
 }
 
 /* The sentence that stands for both ranks; true if the proof holds. */
-static bool judge(struct board *board, int proof, const int *ended, char *text,
-                  size_t bytes)
+static bool judge(struct consensus_word *consensus_word, int proof, const int *ended,
+                  char *text, size_t bytes)
 {
     int needed = proof == DEAD_PEER ? 1 : RANKS;
 
     for (int r = 0; r < needed; r++) {
-        struct finding *finding = &board->finding[r][proof];
+        struct finding *finding = &consensus_word->finding[r][proof];
         int outcome = atomic_load(&finding->outcome);
         if (outcome == WRONG)
             snprintf(text, bytes, "rank %d: %s", r, finding->text);
@@ -334,11 +338,12 @@ static bool judge(struct board *board, int proof, const int *ended, char *text,
         if (outcome != RIGHT)
             return false;
     }
-    snprintf(text, bytes, "%s", board->finding[0][proof].text);
+    snprintf(text, bytes, "%s", consensus_word->finding[0][proof].text);
     return true;
 }
 
-static int report(struct board *board, const int *ended, FILE *file, bool json)
+static int report(struct consensus_word *consensus_word, const int *ended, FILE *file,
+                  bool json)
 {
     int failed = 0;
 
@@ -346,7 +351,7 @@ static int report(struct board *board, const int *ended, FILE *file, bool json)
         fprintf(file, "[");
     for (int proof = 0; proof < PROOFS; proof++) {
         char text[300];
-        bool good = judge(board, proof, ended, text, sizeof(text));
+        bool good = judge(consensus_word, proof, ended, text, sizeof(text));
         failed += !good;
         if (json) {
             fprintf(file, "%s\n  {\"proof\": \"%s\", \"ok\": %s, \"text\": ",
@@ -383,10 +388,11 @@ int symm__info_probe(FILE *file, bool json)
     int ended[RANKS] = {0}, failed = 1;
     char job[64];
 
-    struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED) {
-        cannot_start(file, json, "mmap of the board");
+    struct consensus_word *consensus_word =
+        mmap(NULL, sizeof(*consensus_word), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (consensus_word == MAP_FAILED) {
+        cannot_start(file, json, "mmap of the consensus_word");
         return 1;
     }
     snprintf(job, sizeof(job), "symm-info-%ld-%lld", (long)parent, (long long)now());
@@ -394,19 +400,19 @@ int symm__info_probe(FILE *file, bool json)
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = fork();
         if (ranks[r] == 0)
-            run_rank(r, job, board, parent);
+            run_rank(r, job, consensus_word, parent);
         if (ranks[r] < 0) {
             cannot_start(file, json, "fork of a rank");
             if (r == 1) {
                 kill(ranks[0], SIGKILL);
                 waitpid(ranks[0], &ended[0], 0);
             }
-            goto err_board;
+            goto err_consensus_word;
         }
     }
-    direct(board, ranks, ended);
-    failed = report(board, ended, file, json);
-err_board:
-    munmap(board, sizeof(*board));
+    direct(consensus_word, ranks, ended);
+    failed = report(consensus_word, ended, file, json);
+err_consensus_word:
+    munmap(consensus_word, sizeof(*consensus_word));
     return failed;
 }
