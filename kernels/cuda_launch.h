@@ -93,7 +93,7 @@ struct symm_cuda_args {
     uint64_t count;     /* elements of one rank's block; puts: bytes */
     uint64_t bytes;     /* count x element */
     uint64_t multicast; /* plus an offset in the heap: the address of all ranks' memory
-                           there, where the question said that it has one */
+                           there, where the query said that it has one */
     uint32_t *result;   /* of the work handle: minus the status; NULL: none */
     uint32_t tag;
     uint32_t channel, flags;
@@ -122,7 +122,7 @@ struct symm_cuda_shape {
 
 /* What the choice of a kernel may look at: equal on all ranks. (Alignment is not: kernels
  * deal with it.) */
-struct symm_cuda_question {
+struct symm_cuda_query {
     enum symm_kind kind;
     enum symm_algorithm algorithm;
     symm_dtype dtype;
@@ -143,7 +143,7 @@ enum symm_cuda_p2p {
 };
 
 /* kernels/cuda/table.c. False: no kernel does that (kernel and shape are untouched). Pure. */
-bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
+bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
                             struct symm_cuda_kernel *kernel,
                             struct symm_cuda_shape *shape);
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
@@ -155,7 +155,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
 /* Tiers of channels. _end: the first channel behind the tier. _for: the tier with the least
- * scratch that is as good as any for calls of `bytes` of one rank's block: every question
+ * scratch that is as good as any for calls of `bytes` of one rank's block: every query
  * has the same kernel and shape there. */
 int symm__cuda_tier_end(int tier);
 int symm__cuda_tier_of(int channel);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda_alloc.c - cuMemAlloc, page-locked host memory, legacy IPC handles, and questions
+ * fake_cuda_alloc.c - cuMemAlloc, page-locked host memory, legacy IPC handles, and queries
  * about pointers. Device memory is a memfd; an IPC handle names its process and descriptor,
  * and is opened through /proc.
  */

@@ -122,7 +122,7 @@ static int in_turn(struct stage *s)
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < STREAMS; i++) {
             const struct symm_cuda_entry *entry;
-            struct symm_cuda_question ask;
+            struct symm_cuda_query ask;
             struct symm_cuda_kernel kernel;
             struct symm_cuda_shape shape;
 
@@ -323,7 +323,7 @@ static void test_exclusive(void **state)
 
 /* A call that has a kernel has one of at most `blocks` blocks: the algorithm's own, or
  * copy_in's. */
-static void check_share(struct symm_cuda_question ask, uint32_t blocks)
+static void check_share(struct symm_cuda_query ask, uint32_t blocks)
 {
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape alone, shape;
@@ -350,7 +350,7 @@ static void test_shares(void **state)
     static const symm_dtype dtypes[] = {SYMM_FLOAT32, SYMM_BFLOAT16, SYMM_INT32,
                                         SYMM_FLOAT64};
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    struct symm_cuda_question ask = {.op = SYMM_SUM, .processors = 132};
+    struct symm_cuda_query ask = {.op = SYMM_SUM, .processors = 132};
 
     (void)state;
     (void)symm__cuda_scratch_layout(0, scratch);

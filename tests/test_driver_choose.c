@@ -12,25 +12,25 @@
 
 #include "select/select.h"
 
-static struct symm_question question(enum symm_kind kind, size_t bytes, int size)
+static struct symm_select_query query(enum symm_kind kind, size_t bytes, int size)
 {
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    struct symm_question q = {.kind = kind,
-                              .bytes = bytes,
-                              .cuda = true,
-                              .dtype = SYMM_FLOAT32,
-                              .op = SYMM_SUM,
-                              .size = size,
-                              .processors = 132};
+    struct symm_select_query q = {.kind = kind,
+                                  .bytes = bytes,
+                                  .cuda = true,
+                                  .dtype = SYMM_FLOAT32,
+                                  .op = SYMM_SUM,
+                                  .size = size,
+                                  .processors = 132};
 
     symm__cuda_scratch_layout(0, scratch);
     q.scratch = scratch[1];
     return q;
 }
 
-static enum symm_algorithm chosen(const struct symm_question *q)
+static enum symm_algorithm chosen(const struct symm_select_query *q)
 {
-    struct symm_answer answer;
+    struct symm_selection answer;
 
     assert_int_equal(symm__choose(q, &answer), SYMM_OK);
     assert_non_null(answer.reason);
@@ -51,15 +51,15 @@ static void test_tiers(void **state)
                 for (int dtype = 0; dtype <= SYMM_UINT8; dtype++)
                     for (size_t bytes = 8; symm__cuda_tier_for(bytes, size) >= tier;
                          bytes += bytes < 512 ? 8 : 40) {
-                        struct symm_question q =
-                            question((enum symm_kind)kind, bytes, size);
+                        struct symm_select_query q =
+                            query((enum symm_kind)kind, bytes, size);
                         struct symm_cuda_kernel kernel[2];
                         struct symm_cuda_shape shape[2];
                         enum symm_algorithm algorithm[2];
 
                         q.dtype = (symm_dtype)dtype;
                         for (int i = 0; i < 2; i++) {
-                            struct symm_cuda_question ask;
+                            struct symm_cuda_query ask;
 
                             q.scratch = scratch[i ? symm__cuda_tier_end(tier) - 1 : 0];
                             algorithm[i] = chosen(&q);
@@ -81,7 +81,7 @@ static void test_tiers(void **state)
 
 static void test_choice(void **state)
 {
-    struct symm_question q;
+    struct symm_select_query q;
 
     (void)state;
     for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
@@ -89,24 +89,24 @@ static void test_choice(void **state)
             for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 3 * bytes + 4)
                 for (int where = 0; where < 8; where++)
                     for (int dtype = 0; dtype <= SYMM_UINT8; dtype++) {
-                        q = question((enum symm_kind)kind, bytes, size);
+                        q = query((enum symm_kind)kind, bytes, size);
                         q.dtype = (symm_dtype)dtype;
                         q.in_symmetric = where & 1;
                         q.out_symmetric = where & 2;
                         q.overlap = where & 4;
                         chosen(&q);
                     }
-    q = question(SYMM_KIND_ALL_REDUCE, 16, 8);
+    q = query(SYMM_KIND_ALL_REDUCE, 16, 8);
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
-    q = question(SYMM_KIND_ALL_REDUCE, 16384, 8);
+    q = query(SYMM_KIND_ALL_REDUCE, 16384, 8);
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
     q.dtype = SYMM_INT32; /* any pattern is a value */
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_LL_PUSH);
-    q = question(SYMM_KIND_ALL_REDUCE, 65536, 8);
+    q = query(SYMM_KIND_ALL_REDUCE, 65536, 8);
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PUSH);
-    q = question(SYMM_KIND_ALL_REDUCE, 65536, 2);
+    q = query(SYMM_KIND_ALL_REDUCE, 65536, 2);
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
-    q = question(SYMM_KIND_ALL_REDUCE, (size_t)64 << 20, 8);
+    q = query(SYMM_KIND_ALL_REDUCE, (size_t)64 << 20, 8);
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PUSH);
     q.in_symmetric = true;
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PULL);
@@ -128,9 +128,9 @@ static void test_substitutes(void **state)
     (void)state;
     for (int where = 0; where < 8; where++)
         for (int planned = 0; planned < SYMM_ALGORITHM_COUNT; planned++) {
-            struct symm_question q = question(SYMM_KIND_ALL_REDUCE, 100000, 4);
+            struct symm_select_query q = query(SYMM_KIND_ALL_REDUCE, 100000, 4);
             uint32_t barriers = 0, extra = 0;
-            struct symm_answer answer;
+            struct symm_selection answer;
 
             q.in_symmetric = where & 1;
             q.out_symmetric = where & 2;
@@ -145,10 +145,10 @@ static void test_substitutes(void **state)
         }
 }
 
-static const char *objection(struct symm_question q, const char *name,
+static const char *objection(struct symm_select_query q, const char *name,
                              uint32_t numerics)
 {
-    struct symm_answer answer;
+    struct symm_selection answer;
 
     q.forced = name;
     q.numerics = numerics;
@@ -158,10 +158,10 @@ static const char *objection(struct symm_question q, const char *name,
 /* What the switch can do, and what it is taken for. */
 static void test_multicast_choice(void **state)
 {
-    struct symm_question reduce = question(SYMM_KIND_ALL_REDUCE, 1u << 20, 4);
+    struct symm_select_query reduce = query(SYMM_KIND_ALL_REDUCE, 1u << 20, 4);
     static const char one[] = "multimem_one_shot", two[] = "multimem_two_shot";
-    struct symm_question q;
-    struct symm_answer answer;
+    struct symm_select_query q;
+    struct symm_selection answer;
 
     (void)state;
     reduce.in_symmetric = reduce.out_symmetric = true;

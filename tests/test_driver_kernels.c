@@ -50,14 +50,14 @@ static bool one_line(const char *kernel)
 static void launch(struct rank *rank, const struct call *call, void *in, void *out)
 {
     struct rig *rig = rank->rig;
-    struct symm_cuda_question question = {.kind = call->kind,
-                                          .algorithm = call->algorithm,
-                                          .dtype = call->dtype,
-                                          .op = call->op,
-                                          .size = rig->size,
-                                          .bytes = rig_call_bytes(call),
-                                          .processors = 2 + 2 * (int)(call->seed & 1),
-                                          .scratch = rig->scratch};
+    struct symm_cuda_query query = {.kind = call->kind,
+                                    .algorithm = call->algorithm,
+                                    .dtype = call->dtype,
+                                    .op = call->op,
+                                    .size = rig->size,
+                                    .bytes = rig_call_bytes(call),
+                                    .processors = 2 + 2 * (int)(call->seed & 1),
+                                    .scratch = rig->scratch};
     struct symm_cuda_args args = {.scratch = rig->scratch, .in = in, .out = out};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
@@ -80,7 +80,7 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
     args.dtype = (int32_t)call->dtype;
     args.op = (int32_t)call->op;
     args.root = call->root;
-    if (!symm__cuda_kernel_find(&question, &kernel, &shape)) {
+    if (!symm__cuda_kernel_find(&query, &kernel, &shape)) {
         rig_bad(rank, call, "no kernel");
         return;
     }

@@ -151,19 +151,19 @@ complain(struct job *job, int rank, const struct call *call, const char *format,
 static bool launch(struct heaps *heaps, const struct call *call,
                    const struct symm_cuda_args *args)
 {
-    struct symm_cuda_question question = {.kind = call->kind,
-                                          .algorithm = call->algorithm,
-                                          .dtype = call->dtype,
-                                          .op = call->op,
-                                          .size = heaps->size,
-                                          .bytes = args->bytes,
-                                          .processors = 132,
-                                          .scratch = args->scratch};
+    struct symm_cuda_query query = {.kind = call->kind,
+                                    .algorithm = call->algorithm,
+                                    .dtype = call->dtype,
+                                    .op = call->op,
+                                    .size = heaps->size,
+                                    .bytes = args->bytes,
+                                    .processors = 132,
+                                    .scratch = args->scratch};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     char name[96];
 
-    if (!symm__cuda_kernel_find(&question, &kernel, &shape))
+    if (!symm__cuda_kernel_find(&query, &kernel, &shape))
         return false;
     snprintf(name, sizeof(name), "%s", kernel.name);
     if (call->generic) { /* ..._bfloat16_n8 -> ..._any */

@@ -18,10 +18,10 @@
 static void test_find(void **unused)
 {
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    struct symm_cuda_question question = {.kind = SYMM_KIND_BROADCAST,
-                                          .algorithm = SYMM_ALGORITHM_LL_PUSH,
-                                          .size = 8,
-                                          .processors = 132};
+    struct symm_cuda_query query = {.kind = SYMM_KIND_BROADCAST,
+                                    .algorithm = SYMM_ALGORITHM_LL_PUSH,
+                                    .size = 8,
+                                    .processors = 132};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     uint64_t end = symm__cuda_scratch_layout(12345, scratch);
@@ -33,26 +33,26 @@ static void test_find(void **unused)
         assert_true(scratch[c].stage + scratch[c].stage_bytes <=
                     (c + 1 < SYMM_CHANNELS ? scratch[c + 1].ll : end));
     }
-    question.scratch = scratch[0];
-    question.bytes = scratch[0].ll_bytes / 4;
-    assert_true(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.bytes++;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.kind = SYMM_KIND_ALL_REDUCE;
-    question.algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
-    question.dtype = SYMM_INT32;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.dtype = SYMM_FLOAT64;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    question.dtype = SYMM_BFLOAT16;
-    question.size = 9;
-    assert_false(symm__cuda_kernel_find(&question, &kernel, &shape));
-    for (question.size = 1; question.size <= 8; question.size++)
+    query.scratch = scratch[0];
+    query.bytes = scratch[0].ll_bytes / 4;
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    query.bytes++;
+    assert_false(symm__cuda_kernel_find(&query, &kernel, &shape));
+    query.kind = SYMM_KIND_ALL_REDUCE;
+    query.algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
+    query.dtype = SYMM_INT32;
+    assert_false(symm__cuda_kernel_find(&query, &kernel, &shape));
+    query.dtype = SYMM_FLOAT64;
+    assert_false(symm__cuda_kernel_find(&query, &kernel, &shape));
+    query.dtype = SYMM_BFLOAT16;
+    query.size = 9;
+    assert_false(symm__cuda_kernel_find(&query, &kernel, &shape));
+    for (query.size = 1; query.size <= 8; query.size++)
         for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
-            for (question.bytes = 0; question.bytes < (uint64_t)1 << 34;
-                 question.bytes = 3 * question.bytes + 2) {
-                question.algorithm = (enum symm_algorithm)a;
-                if (!symm__cuda_kernel_find(&question, &kernel, &shape))
+            for (query.bytes = 0; query.bytes < (uint64_t)1 << 34;
+                 query.bytes = 3 * query.bytes + 2) {
+                query.algorithm = (enum symm_algorithm)a;
+                if (!symm__cuda_kernel_find(&query, &kernel, &shape))
                     continue;
                 assert_in_range(shape.blocks, 1, SYMM_DEVICE_BLOCKS);
                 assert_in_range(shape.threads, 32, SYMM_LINE_THREADS(2) + 32);
@@ -63,24 +63,23 @@ static void test_find(void **unused)
 /* Scratch that holds nothing: pushes say no, and nothing is divided by it. */
 static void test_no_scratch(void **unused)
 {
-    struct symm_cuda_question question = {
+    struct symm_cuda_query query = {
         .dtype = SYMM_FLOAT32, .op = SYMM_SUM, .processors = 132};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
     (void)unused;
-    for (question.size = 2; question.size <= 8; question.size *= 2)
+    for (query.size = 2; query.size <= 8; query.size *= 2)
         for (int k = 0; k < SYMM_KIND_COUNT; k++)
             for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
-                for (question.bytes = 16; question.bytes <= 64 * MEGA;
-                     question.bytes *= 4) {
+                for (query.bytes = 16; query.bytes <= 64 * MEGA; query.bytes *= 4) {
                     bool push = a == SYMM_ALGORITHM_LL_PUSH ||
                                 a == SYMM_ALGORITHM_LAMPORT_PUSH ||
                                 a == SYMM_ALGORITHM_TWO_SHOT_PUSH;
 
-                    question.kind = (enum symm_kind)k;
-                    question.algorithm = (enum symm_algorithm)a;
-                    if (symm__cuda_kernel_find(&question, &kernel, &shape))
+                    query.kind = (enum symm_kind)k;
+                    query.algorithm = (enum symm_algorithm)a;
+                    if (symm__cuda_kernel_find(&query, &kernel, &shape))
                         assert_false(push);
                 }
 }
@@ -90,40 +89,39 @@ static void test_no_scratch(void **unused)
 static void test_wide(void **unused)
 {
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    struct symm_cuda_question question = {.kind = SYMM_KIND_ALL_REDUCE,
-                                          .algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH,
-                                          .dtype = SYMM_BFLOAT16,
-                                          .op = SYMM_SUM};
+    struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE,
+                                    .algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH,
+                                    .dtype = SYMM_BFLOAT16,
+                                    .op = SYMM_SUM};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
     (void)unused;
     symm__cuda_scratch_layout(0, scratch);
-    for (question.size = 4; question.size <= 8; question.size *= 2)
-        for (question.processors = 1; question.processors <= 160;
-             question.processors += question.processors < 4 ? 1 : 13)
-            for (question.bytes = 16; question.bytes <= 9 * MEGA;
-                 question.bytes += 16 + question.bytes / 7) {
+    for (query.size = 4; query.size <= 8; query.size *= 2)
+        for (query.processors = 1; query.processors <= 160;
+             query.processors += query.processors < 4 ? 1 : 13)
+            for (query.bytes = 16; query.bytes <= 9 * MEGA;
+                 query.bytes += 16 + query.bytes / 7) {
                 uint64_t lines, room, step;
 
-                question.scratch = scratch[question.bytes % 32 ? 1 : 2];
-                if (!symm__cuda_kernel_find(&question, &kernel, &shape) ||
+                query.scratch = scratch[query.bytes % 32 ? 1 : 2];
+                if (!symm__cuda_kernel_find(&query, &kernel, &shape) ||
                     !strstr(kernel.name, "_wide_"))
                     continue;
-                lines = (question.bytes / 16 + (unsigned)question.size - 1) /
-                        (unsigned)question.size;
-                room = question.scratch.lamport_bytes / 16 / 3 / 2 /
-                       (unsigned)question.size;
+                lines = (query.bytes / 16 + (unsigned)query.size - 1) /
+                        (unsigned)query.size;
+                room = query.scratch.lamport_bytes / 16 / 3 / 2 / (unsigned)query.size;
                 step = (uint64_t)(shape.threads - 32) * shape.blocks;
                 assert_true(lines <= room ||
                             (step <= room && lines <= 2 * (room - room % step)));
-                assert_true(shape.threads <= SYMM_WIDE_THREADS(question.size) + 32);
+                assert_true(shape.threads <= SYMM_WIDE_THREADS(query.size) + 32);
             }
-    question.processors = 132;
-    question.scratch = scratch[1];
-    question.bytes = 8 * MEGA;
-    for (question.size = 4; question.size <= 8; question.size *= 2) {
-        assert_true(symm__cuda_kernel_find(&question, &kernel, &shape));
+    query.processors = 132;
+    query.scratch = scratch[1];
+    query.bytes = 8 * MEGA;
+    for (query.size = 4; query.size <= 8; query.size *= 2) {
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
         assert_non_null(strstr(kernel.name, "_wide_"));
     }
 }

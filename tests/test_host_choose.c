@@ -98,23 +98,23 @@ static void test_data(void **state)
 
 /* ---- Choices ------------------------------------------------------------------------ */
 
-static struct symm_question question(size_t bytes, bool in_place)
+static struct symm_select_query query(size_t bytes, bool in_place)
 {
-    return (struct symm_question){.kind = SYMM_KIND_ALL_REDUCE,
-                                  .bytes = bytes,
-                                  .in_symmetric = true,
-                                  .out_symmetric = true,
-                                  .overlap = in_place,
-                                  .dtype = SYMM_FLOAT32,
-                                  .op = SYMM_SUM,
-                                  .size = 2,
-                                  .costs = &table};
+    return (struct symm_select_query){.kind = SYMM_KIND_ALL_REDUCE,
+                                      .bytes = bytes,
+                                      .in_symmetric = true,
+                                      .out_symmetric = true,
+                                      .overlap = in_place,
+                                      .dtype = SYMM_FLOAT32,
+                                      .op = SYMM_SUM,
+                                      .size = 2,
+                                      .costs = &table};
 }
 
-static void expect_choice(const struct symm_question *q, enum symm_algorithm wanted,
+static void expect_choice(const struct symm_select_query *q, enum symm_algorithm wanted,
                           bool by_table)
 {
-    struct symm_answer answer;
+    struct symm_selection answer;
     bool told;
 
     assert_int_equal(symm__choose(q, &answer), SYMM_OK);
@@ -128,7 +128,7 @@ static void expect_choice(const struct symm_question *q, enum symm_algorithm wan
 
 static void test_choice(void **state)
 {
-    struct symm_question q = question(8, false);
+    struct symm_select_query q = query(8, false);
     struct symm_estimate estimate;
 
     (void)state;
@@ -137,15 +137,15 @@ static void test_choice(void **state)
     estimate = symm__estimate(&q, SYMM_ALGORITHM_COPY_IN);
     assert_int_equal(estimate.next, SYMM_ALGORITHM_ONE_SHOT_PULL);
     assert_true(fabs(estimate.us - 2) < 1e-9 && fabs(estimate.next_us - 3) < 1e-9);
-    q = question(200, false);
+    q = query(200, false);
     expect_choice(&q, SYMM_ALGORITHM_ONE_SHOT_PULL, true);
     q.in_symmetric = false; /* what can do it */
     expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
-    q = question(3900, false);
+    q = query(3900, false);
     expect_choice(&q, SYMM_ALGORITHM_ONE_SHOT_PULL, true);
     q.overlap = true; /* copy_in has no curve in place: its other one, 7.8 against 39 */
     expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
-    q = question(100, true);
+    q = query(100, true);
     expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
 }
 
@@ -158,7 +158,7 @@ static void test_given_up(void **state)
         CURVE_OF(TWO_SHOT_INPLACE, FLOAT32, true, 2, ends + 2),
     };
     static const symm_costs given_up = {.curves = two, .curve_count = 2};
-    struct symm_question q = question(1000, true);
+    struct symm_select_query q = query(1000, true);
 
     (void)state;
     q.costs = &given_up;
@@ -183,7 +183,7 @@ static void test_int32(void **state)
     };
     static const symm_costs before = {.curves = three, .curve_count = 2};
     static const symm_costs now = {.curves = three, .curve_count = 3};
-    struct symm_question q = question(1000, false);
+    struct symm_select_query q = query(1000, false);
 
     (void)state;
     q.dtype = SYMM_INT32;
@@ -197,7 +197,7 @@ static void test_int32(void **state)
 
 static void test_thresholds(void **state)
 {
-    struct symm_question q = question(3900, true);
+    struct symm_select_query q = query(3900, true);
     struct symm_estimate estimate;
 
     (void)state;
@@ -206,13 +206,13 @@ static void test_thresholds(void **state)
     estimate = symm__estimate(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE);
     assert_int_equal(estimate.next, SYMM_ALGORITHM_COPY_IN);
     assert_true(estimate.us > 0 && estimate.next_us > 0);
-    q = question(3900, true);
+    q = query(3900, true);
     q.size = 3; /* not in the table */
     expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, false);
-    q = question(3900, true);
+    q = query(3900, true);
     q.op = SYMM_MAX;
     expect_choice(&q, SYMM_ALGORITHM_TWO_SHOT_INPLACE, false);
-    q = question(3900, true);
+    q = query(3900, true);
     q.forced = "copy_in";
     expect_choice(&q, SYMM_ALGORITHM_COPY_IN, false);
     assert_true(symm__estimate(&q, SYMM_ALGORITHM_COPY_IN).us == 0); /* nobody chose */
@@ -245,7 +245,7 @@ static void test_model(void **state)
 /* Every algorithm has a line, so what was forced or replaced has an estimate, too. */
 static void test_lines(void **state)
 {
-    struct symm_question q = question(1 << 20, false);
+    struct symm_select_query q = query(1 << 20, false);
     struct symm_cost_call call = {.collective = SYMM_PROGRAM_ALL_GATHER, .ranks = 4};
     double two;
 
@@ -316,8 +316,8 @@ static void test_plans(void **state)
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++)
         costs.lines[a] = (struct symm_cost_line){true, 1e-3, 1e9}; /* not looked at */
     for (size_t i = 0; i < 2 * sizeof(sizes) / sizeof(sizes[0]); i++) {
-        struct symm_question q = question(sizes[i / 2], i % 2);
-        struct symm_answer answer;
+        struct symm_select_query q = query(sizes[i / 2], i % 2);
+        struct symm_selection answer;
 
         q.costs = &costs;
         assert_int_equal(symm__choose(&q, &answer), SYMM_OK);
@@ -354,9 +354,9 @@ static void test_substitutes(void **state)
     (void)state;
     for (int where = 0; where < 8; where++)
         for (int planned = 0; planned < SYMM_ALGORITHM_PUT; planned++) {
-            struct symm_question q = question(100000, where & 4);
+            struct symm_select_query q = query(100000, where & 4);
             uint32_t barriers = 0, extra = 1;
-            struct symm_answer answer, forced;
+            struct symm_selection answer, forced;
 
             q.in_symmetric = where & 1;
             q.out_symmetric = where & 2;

@@ -3,7 +3,7 @@
  * table.c - which CUDA kernel does which collective by which algorithm, with how many
  * blocks and threads, and how a channel's scratch is divided.
  *
- * Pure: the answer depends on the question alone, so ranks with equal questions get equal
+ * Pure: the answer depends on the query alone, so ranks with equal queries get equal
  * answers. Refuses, by false: combinations without a kernel, teams of more than
  * SYMM_DEVICE_RANKS, scratch too small for one line of every thread of a warp. Whether memory
  * is symmetric and whether there is multicast, the caller knows.
@@ -227,16 +227,16 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 
 /* Blocks for `lines`, `share` to each, at most `most`. Blocks wait for peers, so an eighth of
  * the multiprocessors is left to other kernels: among them may be those that a peer waits for. */
-static uint32_t blocks_for(const struct symm_cuda_question *question, uint64_t lines,
+static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t lines,
                            uint32_t share, uint64_t most)
 {
     uint64_t blocks = divide_up(lines, share);
 
     most = least(most, SYMM_DEVICE_BLOCKS);
-    if (question->processors > 0)
-        most = least(most, (uint64_t)(question->processors - question->processors / 8));
-    if (question->blocks > 0)
-        most = least(most, question->blocks);
+    if (query->processors > 0)
+        most = least(most, (uint64_t)(query->processors - query->processors / 8));
+    if (query->blocks > 0)
+        most = least(most, query->blocks);
     blocks = least(blocks, most);
     return blocks > 0 ? (uint32_t)blocks : 1;
 }
@@ -248,78 +248,77 @@ static bool has_segments(const struct entry *entry)
 }
 
 /* Lines of one sender that a slot has room for; as symm_slot_lines in the kernels. */
-static uint64_t room_of(const struct symm_cuda_question *question,
-                        const struct entry *entry)
+static uint64_t room_of(const struct symm_cuda_query *query, const struct entry *entry)
 {
-    uint64_t slot = entry->payload == 8 ? question->scratch.ll_bytes / LINE / 2
-                                        : question->scratch.lamport_bytes / LINE / 3;
+    uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / LINE / 2
+                                        : query->scratch.lamport_bytes / LINE / 3;
 
     if (entry->way == WAY_BROADCAST || entry->way == WAY_PAIR || entry->way == WAY_MANY)
         return slot; /* of the one sender */
-    return slot / (unsigned)question->size / (has_segments(entry) ? 2 : 1);
+    return slot / (unsigned)query->size / (has_segments(entry) ? 2 : 1);
 }
 
 /* The lines of one sender, at least one; false: they need more than one round. */
-static bool one_round(const struct symm_cuda_question *question,
-                      const struct entry *entry, uint64_t *lines)
+static bool one_round(const struct symm_cuda_query *query, const struct entry *entry,
+                      uint64_t *lines)
 {
-    *lines = divide_up(question->bytes, entry->payload);
+    *lines = divide_up(query->bytes, entry->payload);
     if (*lines == 0)
         *lines = 1;
     if (has_segments(entry))
-        *lines = divide_up(*lines, (unsigned)question->size);
-    return *lines <= room_of(question, entry);
+        *lines = divide_up(*lines, (unsigned)query->size);
+    return *lines <= room_of(query, entry);
 }
 
 /* Groups of `size` warps, as many as it takes to have a lane for each line. */
-static bool shape_of_line(const struct symm_cuda_question *question,
+static bool shape_of_line(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint32_t group = WARP * (uint32_t)question->size;
-    const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, LINE_BLOCKS);
+    const uint32_t group = WARP * (uint32_t)query->size;
+    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, LINE_BLOCKS);
     uint64_t lines, groups;
 
-    if (!one_round(question, entry, &lines))
+    if (!one_round(query, entry, &lines))
         return false;
     groups = divide_up(lines, (uint64_t)WARP * blocks);
     if (groups > MOST_THREADS / group)
         return false;
     shape->threads = group * (uint32_t)groups;
-    shape->blocks = blocks_for(question, lines, WARP * (uint32_t)groups, blocks);
+    shape->blocks = blocks_for(query, lines, WARP * (uint32_t)groups, blocks);
     return true;
 }
 
 /* One warp more than take lines, here and below. */
-static bool shape_of_each(const struct symm_cuda_question *question,
+static bool shape_of_each(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint32_t blocks = blocks_for(question, UINT64_MAX, 1, LINE_BLOCKS);
-    const uint32_t most = SYMM_LINE_THREADS(question->size);
+    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, LINE_BLOCKS);
+    const uint32_t most = SYMM_LINE_THREADS(query->size);
     uint32_t threads = 2 * WARP;
     uint64_t lines;
 
-    if ((entry->way == WAY_PAIR && question->size != 2) ||
-        !one_round(question, entry, &lines))
+    if ((entry->way == WAY_PAIR && query->size != 2) ||
+        !one_round(query, entry, &lines))
         return false;
     while (threads < most && lines > (uint64_t)threads * blocks)
         threads = (uint32_t)least(2 * threads, most);
     if (lines > (uint64_t)threads * blocks)
         return false;
     shape->threads = threads + WARP;
-    shape->blocks = blocks_for(question, lines, threads, blocks);
+    shape->blocks = blocks_for(query, lines, threads, blocks);
     return true;
 }
 
 /* Of kernels whose lines fill scratch, which a power of two divides well: an eighth less costs
  * 4 % of 16 MiB. */
-static uint32_t whole_blocks(const struct symm_cuda_question *question)
+static uint32_t whole_blocks(const struct symm_cuda_query *query)
 {
     uint64_t blocks = WIDE_BLOCKS;
 
-    if (question->processors > 0)
-        blocks = least(blocks, (uint64_t)question->processors);
-    if (question->blocks > 0)
-        blocks = least(blocks, question->blocks);
+    if (query->processors > 0)
+        blocks = least(blocks, (uint64_t)query->processors);
+    if (query->blocks > 0)
+        blocks = least(blocks, query->blocks);
     return (uint32_t)blocks;
 }
 
@@ -330,12 +329,12 @@ static bool in_two_slots(uint64_t lines, uint64_t step, uint64_t room)
 }
 
 /* More than SYMM_PAIR_AHEAD lines of all threads have room in a slot, the call in two. */
-static bool shape_of_many(const struct symm_cuda_question *question,
+static bool shape_of_many(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint64_t lines = divide_up(question->bytes, LINE);
-    const uint64_t room = room_of(question, entry);
-    const uint32_t blocks = whole_blocks(question);
+    const uint64_t lines = divide_up(query->bytes, LINE);
+    const uint64_t room = room_of(query, entry);
+    const uint32_t blocks = whole_blocks(query);
     uint32_t threads = MOST_THREADS;
 
     while (threads > WARP && SYMM_PAIR_AHEAD >= room / (threads * blocks))
@@ -348,18 +347,18 @@ static bool shape_of_many(const struct symm_cuda_question *question,
 }
 
 /* In one round or two, with as many lines of a segment for each thread. */
-static bool shape_of_wide(const struct symm_cuda_question *question,
+static bool shape_of_wide(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint32_t blocks = whole_blocks(question);
-    const uint64_t most = (uint64_t)blocks * SYMM_WIDE_THREADS(question->size);
-    const uint64_t room = room_of(question, entry);
+    const uint32_t blocks = whole_blocks(query);
+    const uint64_t most = (uint64_t)blocks * SYMM_WIDE_THREADS(query->size);
+    const uint64_t room = room_of(query, entry);
     uint64_t lines, half, threads;
     bool one;
 
     if (room == 0)
         return false;
-    one = one_round(question, entry, &lines);
+    one = one_round(query, entry, &lines);
     half = one ? lines : divide_up(lines, 2);
     threads = divide_up(divide_up(half, divide_up(half, most)), blocks);
     threads = divide_up(threads, WARP) * WARP;
@@ -370,33 +369,32 @@ static bool shape_of_wide(const struct symm_cuda_question *question,
     if (!one && !in_two_slots(lines, threads * blocks, room))
         return false;
     shape->threads = (uint32_t)threads + WARP;
-    shape->blocks =
-        one ? blocks_for(question, lines, (uint32_t)threads, blocks) : blocks;
+    shape->blocks = one ? blocks_for(query, lines, (uint32_t)threads, blocks) : blocks;
     return true;
 }
 
-static bool shape_of_hop(const struct symm_cuda_question *question,
-                         const struct entry *entry, struct symm_cuda_shape *shape)
+static bool shape_of_hop(const struct symm_cuda_query *query, const struct entry *entry,
+                         struct symm_cuda_shape *shape)
 {
-    uint64_t lines = divide_up(question->bytes, entry->payload);
-    uint64_t room = room_of(question, entry);
+    uint64_t lines = divide_up(query->bytes, entry->payload);
+    uint64_t room = room_of(query, entry);
 
     if (room < WARP || (entry->way == WAY_BROADCAST && lines > room))
         return false;
-    shape->threads = WARP * (uint32_t)question->size;
-    shape->blocks = blocks_for(question, lines, WARP, least(HOP_BLOCKS, room / WARP));
+    shape->threads = WARP * (uint32_t)query->size;
+    shape->blocks = blocks_for(query, lines, WARP, least(HOP_BLOCKS, room / WARP));
     return true;
 }
 
-static bool shape_of_two_shot(const struct symm_cuda_question *question,
+static bool shape_of_two_shot(const struct symm_cuda_query *query,
                               const struct entry *entry, struct symm_cuda_shape *shape)
 {
     uint64_t lines =
-        divide_up(divide_up(question->bytes, entry->payload), (unsigned)question->size);
-    uint64_t room = room_of(question, entry);
+        divide_up(divide_up(query->bytes, entry->payload), (unsigned)query->size);
+    uint64_t room = room_of(query, entry);
     uint32_t threads = WIDE_THREADS;
 
-    if (lines > (uint64_t)threads * blocks_for(question, UINT64_MAX, 1, WIDE_BLOCKS))
+    if (lines > (uint64_t)threads * blocks_for(query, UINT64_MAX, 1, WIDE_BLOCKS))
         threads = SEGMENT_THREADS;
     while (threads > WARP && (threads > room || threads / 2 >= lines))
         threads /= 2;
@@ -404,64 +402,64 @@ static bool shape_of_two_shot(const struct symm_cuda_question *question,
         return false;
     shape->threads = threads;
     shape->blocks =
-        blocks_for(question, lines, threads, least(WIDE_BLOCKS, room / threads));
+        blocks_for(query, lines, threads, least(WIDE_BLOCKS, room / threads));
     return true;
 }
 
 /* Kernels that stage have room for a line of each block and rank in half of the stage. */
-static bool shape_of_pull(const struct symm_cuda_question *question,
+static bool shape_of_pull(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    uint64_t lines = divide_up(question->bytes, LINE);
-    uint64_t most = question->bytes <= LATE_BYTES ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
+    uint64_t lines = divide_up(query->bytes, LINE);
+    uint64_t most = query->bytes <= LATE_BYTES ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
 
     if (entry->way != WAY_PULL)
         most = least(most, STAGE_BLOCKS);
     if (entry->way == WAY_STAGE)
-        most = least(most, question->scratch.stage_bytes /
-                               (2 * LINE * (unsigned)question->size));
+        most = least(most,
+                     query->scratch.stage_bytes / (2 * LINE * (unsigned)query->size));
     if (most == 0)
         return false;
     shape->threads = MOST_THREADS;
-    shape->blocks = blocks_for(question, lines, PULL_LINES, most);
+    shape->blocks = blocks_for(query, lines, PULL_LINES, most);
     return true;
 }
 
-static bool shape_of_stream(const struct symm_cuda_question *question,
+static bool shape_of_stream(const struct symm_cuda_query *query,
                             const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const bool scatter = entry->kind == SYMM_KIND_REDUCE_SCATTER;
-    const uint64_t bytes = question->bytes * (scatter ? (unsigned)question->size : 1);
+    const uint64_t bytes = query->bytes * (scatter ? (unsigned)query->size : 1);
 
     return bytes >= (scatter ? SCATTER_BYTES : STREAM_BYTES) && bytes < STREAM_LIMIT &&
-           question->scratch.stage_bytes >= STREAM_STAGE &&
-           shape_of_pull(question, entry, shape);
+           query->scratch.stage_bytes >= STREAM_STAGE &&
+           shape_of_pull(query, entry, shape);
 }
 
-static bool shape_of(const struct symm_cuda_question *question,
-                     const struct entry *entry, struct symm_cuda_shape *shape)
+static bool shape_of(const struct symm_cuda_query *query, const struct entry *entry,
+                     struct symm_cuda_shape *shape)
 {
     switch (entry->way) {
     case WAY_LINE:
     case WAY_TWO_LINE:
-        return shape_of_line(question, entry, shape);
+        return shape_of_line(query, entry, shape);
     case WAY_EACH:
     case WAY_PAIR:
-        return shape_of_each(question, entry, shape);
+        return shape_of_each(query, entry, shape);
     case WAY_MANY:
-        return shape_of_many(question, entry, shape);
+        return shape_of_many(query, entry, shape);
     case WAY_TWO_WIDE:
-        return shape_of_wide(question, entry, shape);
+        return shape_of_wide(query, entry, shape);
     case WAY_HOP:
     case WAY_BROADCAST:
-        return shape_of_hop(question, entry, shape);
+        return shape_of_hop(query, entry, shape);
     case WAY_TWO_SHOT:
-        return shape_of_two_shot(question, entry, shape);
+        return shape_of_two_shot(query, entry, shape);
     case WAY_PULL:
     case WAY_STAGE:
-        return shape_of_pull(question, entry, shape);
+        return shape_of_pull(query, entry, shape);
     case WAY_STREAM:
-        return shape_of_stream(question, entry, shape);
+        return shape_of_stream(query, entry, shape);
     case WAY_ONE:
         break;
     }
@@ -469,39 +467,38 @@ static bool shape_of(const struct symm_cuda_question *question,
     return true;
 }
 
-/* ---- The table's questions ------------------------------------------------------- */
+/* ---- The table's queries ------------------------------------------------------- */
 
-static bool carries(const struct entry *entry,
-                    const struct symm_cuda_question *question)
+static bool carries(const struct entry *entry, const struct symm_cuda_query *query)
 {
     switch (entry->data) {
     case DATA_EXACT:
-        return question->dtype == entry->dtype && question->op == SYMM_SUM &&
-               question->size == entry->size;
+        return query->dtype == entry->dtype && query->op == SYMM_SUM &&
+               query->size == entry->size;
     case DATA_FLOAT:
-        return question->dtype >= SYMM_FLOAT32 && question->dtype <= SYMM_FLOAT8_E5M2;
+        return query->dtype >= SYMM_FLOAT32 && query->dtype <= SYMM_FLOAT8_E5M2;
     case DATA_SWITCH:
-        return question->dtype >= SYMM_FLOAT32 && question->dtype <= SYMM_BFLOAT16 &&
-               question->op == SYMM_SUM;
+        return query->dtype >= SYMM_FLOAT32 && query->dtype <= SYMM_BFLOAT16 &&
+               query->op == SYMM_SUM;
     case DATA_ANY:
         break;
     }
     return true;
 }
 
-bool symm__cuda_kernel_find(const struct symm_cuda_question *question,
+bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
                             struct symm_cuda_kernel *kernel,
                             struct symm_cuda_shape *shape)
 {
     struct symm_cuda_shape found;
 
-    if (question->size < 1 || question->size > SYMM_DEVICE_RANKS)
+    if (query->size < 1 || query->size > SYMM_DEVICE_RANKS)
         return false;
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         const struct entry *entry = &entries[i];
 
-        if (entry->kind != question->kind || entry->algorithm != question->algorithm ||
-            !carries(entry, question) || !shape_of(question, entry, &found))
+        if (entry->kind != query->kind || entry->algorithm != query->algorithm ||
+            !carries(entry, query) || !shape_of(query, entry, &found))
             continue;
         *kernel = entry->kernel;
         *shape = found;
@@ -518,7 +515,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
         [SYMM_CUDA_SIGNAL] = {"symm_p2p_signal", "p2p"},
         [SYMM_CUDA_SIGNAL_WAIT] = {"symm_p2p_signal_wait", "p2p"},
     };
-    struct symm_cuda_question question = {.processors = processors};
+    struct symm_cuda_query query = {.processors = processors};
 
     *kernel = kernels[call];
     *shape = (struct symm_cuda_shape){1, WARP};
@@ -526,8 +523,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
         return;
     while (shape->threads < MOST_THREADS && bytes > LINE * shape->threads)
         shape->threads *= 2;
-    shape->blocks =
-        blocks_for(&question, divide_up(bytes, LINE), COPY_LINES, COPY_BLOCKS);
+    shape->blocks = blocks_for(&query, divide_up(bytes, LINE), COPY_LINES, COPY_BLOCKS);
 }
 
 /* ---- Scratch --------------------------------------------------------------------- */

@@ -80,7 +80,7 @@ static enum way way_of(const struct symm_wide *wide, enum symm_kind kind,
     }
 }
 
-static symm_status refuse_forced(const struct symm_question *q)
+static symm_status refuse_forced(const struct symm_select_query *q)
 {
     return symm__fail(
         SYMM_ERR_UNSUPPORTED,
@@ -89,7 +89,7 @@ static symm_status refuse_forced(const struct symm_question *q)
         symm__kind_name(q->kind), q->forced);
 }
 
-symm_status symm__wide_choose(const symm_team *team, const struct symm_question *q,
+symm_status symm__wide_choose(const symm_team *team, const struct symm_select_query *q,
                               struct symm_cached *entry)
 {
     static const char *const reasons[] = {

@@ -28,7 +28,7 @@
 #include "engine/runtime.h"
 
 symm_status symm__wide_choose(const symm_team *team,
-                              const struct symm_question *question,
+                              const struct symm_select_query *query,
                               struct symm_cached *entry) SYMM_MUST_CHECK;
 /* A call's place among all of the team, when it is made. */
 uint64_t symm__wide_ticket(symm_team *team);

@@ -157,10 +157,10 @@ static symm_status check_bound(const symm_team *team, const struct symm_request 
 
 /* Algorithm and barriers, by the plan or by choice. */
 static symm_status choose(const symm_team *team, const struct symm_request *rq,
-                          const symm_call *call, const struct symm_question *question,
+                          const symm_call *call, const struct symm_select_query *query,
                           struct symm_cached *entry)
 {
-    struct symm_answer answer;
+    struct symm_selection answer;
     symm_status status = find_planned(team, rq, call, entry);
 
     if (status != SYMM_OK)
@@ -172,13 +172,12 @@ static symm_status choose(const symm_team *team, const struct symm_request *rq,
                                (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
         status = check_bound(team, rq, entry->planned);
         if (status == SYMM_OK)
-            status =
-                symm__choose_planned(question, op->algorithm, op->up_to > 0, &answer,
-                                     &entry->args.barriers, &entry->extra);
+            status = symm__choose_planned(query, op->algorithm, op->up_to > 0, &answer,
+                                          &entry->args.barriers, &entry->extra);
     } else {
-        status = symm__choose(question, &answer);
+        status = symm__choose(query, &answer);
         if (status == SYMM_OK)
-            entry->estimate = symm__estimate(question, answer.algorithm);
+            entry->estimate = symm__estimate(query, answer.algorithm);
     }
     if (status != SYMM_OK)
         return status;
@@ -213,15 +212,15 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
 /* What is launched for the entry; in front of an engine's operation a barrier with the
  * call's own tag, by which ranks find out who else comes. */
 static symm_status take_launch(struct symm_lane *lane, const struct symm_cached *entry,
-                               size_t index, const struct symm_question *question)
+                               size_t index, const struct symm_select_query *query)
 {
-    struct symm_question barrier = *question;
+    struct symm_select_query barrier = *query;
     struct symm_cached announced = *entry;
-    struct symm_answer answer;
+    struct symm_selection answer;
     symm_status status;
 
     if (entry->algorithm != SYMM_ALGORITHM_ENGINE)
-        return lane->team->calls->prepare(lane, entry, index, question);
+        return lane->team->calls->prepare(lane, entry, index, query);
     barrier.kind = SYMM_KIND_BARRIER;
     barrier.bytes = 0;
     barrier.forced = NULL;
@@ -241,13 +240,13 @@ symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request
 {
     symm_team *team = lane->team;
     struct symm_args *args = &entry->args;
-    struct symm_question question = {.kind = rq->kind,
-                                     .forced = call->algorithm,
-                                     .numerics = call->numerics,
-                                     .dtype = rq->dtype,
-                                     .op = rq->op,
-                                     .size = team->size,
-                                     .costs = team->ctx->costs};
+    struct symm_select_query query = {.kind = rq->kind,
+                                      .forced = call->algorithm,
+                                      .numerics = call->numerics,
+                                      .dtype = rq->dtype,
+                                      .op = rq->op,
+                                      .size = team->size,
+                                      .costs = team->ctx->costs};
     struct symm_checked own;
     symm_status status = SYMM_OK;
 
@@ -258,32 +257,31 @@ symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request
     }
     if (status != SYMM_OK)
         return status;
-    question.bytes = checked->bytes;
-    question.overlap = checked->overlap;
-    question.in_symmetric = checked->in_symmetric;
-    question.out_symmetric = checked->out_symmetric;
+    query.bytes = checked->bytes;
+    query.overlap = checked->overlap;
+    query.in_symmetric = checked->in_symmetric;
+    query.out_symmetric = checked->out_symmetric;
     args->in_offset = checked->in_offset;
     args->out_offset = checked->out_offset;
     if (team->calls)
-        team->calls->describe(lane, args, &question);
-    symm__engine_describe(team, rq->root, &question);
-    status = team->wide ? symm__wide_choose(team, &question, entry)
-                        : choose(team, rq, call, &question, entry);
+        team->calls->describe(lane, args, &query);
+    symm__engine_describe(team, rq->root, &query);
+    status = team->wide ? symm__wide_choose(team, &query, entry)
+                        : choose(team, rq, call, &query, entry);
     if (status != SYMM_OK)
         return status;
     args->in = rq->in;
     args->out = rq->out;
     args->count = rq->count;
     args->element = symm_dtype_size(rq->dtype);
-    args->bytes = question.bytes;
+    args->bytes = query.bytes;
     args->root = rq->root;
-    args->in_step =
-        rq->kind == SYMM_KIND_ALL_GATHER && question.overlap ? args->bytes : 0;
+    args->in_step = rq->kind == SYMM_KIND_ALL_GATHER && query.overlap ? args->bytes : 0;
     fill_site(team, entry, rq, call);
     if (team->wide) {
         entry->kernel = symm__k_wide;
     } else if (team->calls) {
-        status = take_launch(lane, entry, index, &question);
+        status = take_launch(lane, entry, index, &query);
         if (status != SYMM_OK)
             return status;
     } else {

@@ -15,7 +15,7 @@
 
 struct symm_engine_comm;
 struct symm_engine_request;
-struct symm_question;
+struct symm_select_query;
 
 /* A put, a get, a signal or a wait, with the peer's address where it is needed. */
 struct symm_transfer {
@@ -138,11 +138,11 @@ struct symm_device_ops {
                        void **theirs);
     /* What select.c may look at beyond the call itself: equal on all ranks. */
     void (*describe)(const struct symm_lane *lane, const struct symm_args *args,
-                     struct symm_question *question);
+                     struct symm_select_query *query);
     /* Makes lane->launches[index] ready for the entry, whose args are filled; on error it is
      * as before. The lane is held, also during launch. */
     symm_status (*prepare)(struct symm_lane *lane, const struct symm_cached *entry,
-                           size_t index, const struct symm_question *question);
+                           size_t index, const struct symm_select_query *query);
     symm_status (*launch)(struct symm_lane *lane, const struct symm_cached *entry,
                           double timeout, symm_work **work);
     /* For symm_explain, behind a sentence: where the lane's last call runs, and with what. */

@@ -3,7 +3,7 @@
  * channel_table.h - the table by which the members of a team agree on channels.
  *
  * struct symm_channel_table lies in the control page of the team's first member, a progress
- * word for each channel in the page of each member. Every question to the table has a key or
+ * word for each channel in the page of each member. Every query to the table has a key or
  * a launch number that is the same on all members; the member that asks first decides, and
  * the table keeps the decision until all members have asked. So members that ask at different
  * times get one answer. Keys are never used twice.

@@ -153,27 +153,27 @@ symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
 
 void symm__cuda_call_describe(const struct symm_lane *lane,
                               const struct symm_args *args,
-                              struct symm_question *question)
+                              struct symm_select_query *query)
 {
     const symm_team *team = lane->team;
-    size_t out = question->bytes;
+    size_t out = query->bytes;
 
-    if (question->kind == SYMM_KIND_ALL_GATHER)
+    if (query->kind == SYMM_KIND_ALL_GATHER)
         out *= (size_t)team->size;
-    question->cuda = true;
-    question->in_multicast =
-        question->in_symmetric &&
-        symm__cuda_multicast_at(team, args->in_offset, question->bytes) != NULL;
-    question->out_multicast =
-        question->out_symmetric &&
-        symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
-    question->size = team->size;
-    question->processors = team->ctx->processors;
-    question->scratch = team->cuda->scratch[lane->index];
+    query->cuda = true;
+    query->in_multicast =
+        query->in_symmetric &&
+        symm__cuda_multicast_at(team, args->in_offset, query->bytes) != NULL;
+    query->out_multicast = query->out_symmetric &&
+                           symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
+    query->size = team->size;
+    query->processors = team->ctx->processors;
+    query->scratch = team->cuda->scratch[lane->index];
 }
 
 static void fill_args(const struct symm_lane *lane, const struct symm_cached *cached,
-                      const struct symm_question *question, struct symm_cuda_args *args)
+                      const struct symm_select_query *query,
+                      struct symm_cuda_args *args)
 {
     const symm_team *team = lane->team;
     const struct symm_args *from = &cached->args;
@@ -194,9 +194,9 @@ static void fill_args(const struct symm_lane *lane, const struct symm_cached *ca
         .channel = (uint32_t)lane->index,
         .flags = cached->planned ? from->barriers
                                  : SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
-        .kind = (int32_t)question->kind,
-        .dtype = (int32_t)question->dtype,
-        .op = (int32_t)question->op,
+        .kind = (int32_t)query->kind,
+        .dtype = (int32_t)query->dtype,
+        .op = (int32_t)query->op,
         .root = from->root,
         .peer = -1,
         .signal = -1,
@@ -214,10 +214,10 @@ static uint32_t cut_tag(uint32_t tag, uint32_t blocks)
 /* A sum by Lamport lines takes one round of a thread for each line. Where the cut grid has too
  * few threads, data are staged instead: that touches no more memory, and adds up in the same
  * order. */
-static bool find_kernel(const struct symm_cuda_question *ask,
+static bool find_kernel(const struct symm_cuda_query *ask,
                         struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
 {
-    struct symm_cuda_question staged = *ask;
+    struct symm_cuda_query staged = *ask;
 
     if (symm__cuda_kernel_find(ask, kernel, shape))
         return true;
@@ -262,7 +262,7 @@ static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *
 }
 
 symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
-                               size_t index, const struct symm_question *question)
+                               size_t index, const struct symm_select_query *query)
 {
     struct symm_cuda_entry entry;
     symm_status status;
@@ -271,8 +271,8 @@ symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached 
         lane->launches = calloc(SYMM_SITES, sizeof(*lane->launches));
     if (!lane->launches)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's launches");
-    fill_args(lane, cached, question, &entry.args);
-    entry.ask = symm__cuda_ask(question, cached->algorithm);
+    fill_args(lane, cached, query, &entry.args);
+    entry.ask = symm__cuda_ask(query, cached->algorithm);
     status = take_shape(lane, cached, &entry, 0);
     if (status != SYMM_OK)
         return status;

@@ -28,7 +28,7 @@ struct symm_cuda_entry {
     uint32_t blocks, threads;
     uint32_t wish, cut; /* blocks that it has alone; at most, by the budget, or 0 */
     bool early;         /* few threads: it may trigger dependents at once */
-    struct symm_cuda_question ask;
+    struct symm_cuda_query ask;
     struct symm_cuda_args args;
 };
 
@@ -142,9 +142,9 @@ symm_status symm__cuda_call_reach(symm_team *team, const char *what, const char 
                                   const void *ptr, size_t bytes);
 void symm__cuda_call_describe(const struct symm_lane *lane,
                               const struct symm_args *args,
-                              struct symm_question *question);
+                              struct symm_select_query *query);
 symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
-                               size_t index, const struct symm_question *question);
+                               size_t index, const struct symm_select_query *query);
 symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
                               double timeout, symm_work **work);
 void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes);

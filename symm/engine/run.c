@@ -41,22 +41,22 @@ struct symm_engine_request symm__engine_request(const struct symm_args *args)
 }
 
 void symm__engine_describe(const symm_team *team, int root,
-                           struct symm_question *question)
+                           struct symm_select_query *query)
 {
     const struct symm_engine_use *use = team->ctx->engine;
     const struct symm_engine_request request = {.what = SYMM_ENGINE_COLLECTIVE,
-                                                .kind = question->kind,
+                                                .kind = query->kind,
                                                 .count = 1,
-                                                .dtype = question->dtype,
-                                                .op = question->op,
+                                                .dtype = query->dtype,
+                                                .op = query->op,
                                                 .root = root,
                                                 .peer = -1};
 
-    question->engine = team->engine != NULL;
-    if (!question->engine)
+    query->engine = team->engine != NULL;
+    if (!query->engine)
         return;
-    question->engine_objection = use->ops->objection(use->engine, &request);
-    question->engine_deviation = use->ops->deviation(use->engine, &request);
+    query->engine_objection = use->ops->objection(use->engine, &request);
+    query->engine_deviation = use->ops->deviation(use->engine, &request);
 }
 
 /* Statuses that a record may have: what peers take over. */

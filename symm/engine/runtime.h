@@ -116,7 +116,7 @@ symm_status symm__engine_windows(symm_team *team) SYMM_MUST_CHECK;
 
 /* What the chooser may look at: equal on all ranks. */
 void symm__engine_describe(const symm_team *team, int root,
-                           struct symm_question *question);
+                           struct symm_select_query *query);
 /* A host engine's collective, as a kernel: the round, then the engine. */
 symm_status symm__k_engine(struct symm_state *state, const struct symm_args *args);
 struct symm_engine_request symm__engine_request(const struct symm_args *args);

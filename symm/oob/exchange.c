@@ -23,7 +23,7 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define OOB_ALIVE_SECONDS 0.002 /* between questions whether the missing are alive */
+#define OOB_ALIVE_SECONDS 0.002 /* between queries whether the missing are alive */
 #define OOB_CROWDED_SECONDS                                                            \
     0.001 /* until descriptors in flight may have been received */
 

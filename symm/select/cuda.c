@@ -34,22 +34,22 @@ static const size_t two_shot_bytes[SYMM_DEVICE_RANKS + 1] = {
     160u << 10, 104u << 10, 80u << 10, 64u << 10,
 };
 
-struct symm_cuda_question symm__cuda_ask(const struct symm_question *q,
-                                         enum symm_algorithm algorithm)
+struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *q,
+                                      enum symm_algorithm algorithm)
 {
-    return (struct symm_cuda_question){.kind = q->kind,
-                                       .algorithm = algorithm,
-                                       .dtype = q->dtype,
-                                       .op = q->op,
-                                       .size = q->size,
-                                       .bytes = q->bytes,
-                                       .processors = q->processors,
-                                       .scratch = q->scratch};
+    return (struct symm_cuda_query){.kind = q->kind,
+                                    .algorithm = algorithm,
+                                    .dtype = q->dtype,
+                                    .op = q->op,
+                                    .size = q->size,
+                                    .bytes = q->bytes,
+                                    .processors = q->processors,
+                                    .scratch = q->scratch};
 }
 
-static bool has_kernel(const struct symm_question *q, enum symm_algorithm algorithm)
+static bool has_kernel(const struct symm_select_query *q, enum symm_algorithm algorithm)
 {
-    const struct symm_cuda_question ask = symm__cuda_ask(q, algorithm);
+    const struct symm_cuda_query ask = symm__cuda_ask(q, algorithm);
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
@@ -57,7 +57,7 @@ static bool has_kernel(const struct symm_question *q, enum symm_algorithm algori
 }
 
 /* What the switch cannot do: all_reduce in one shot or two, all_gather in one. */
-static const char *multimem_objection(const struct symm_question *q, bool two_shot)
+static const char *multimem_objection(const struct symm_select_query *q, bool two_shot)
 {
     bool reduces = q->kind == SYMM_KIND_ALL_REDUCE;
 
@@ -75,7 +75,7 @@ static const char *multimem_objection(const struct symm_question *q, bool two_sh
     return NULL;
 }
 
-const char *symm__cuda_objection(const struct symm_question *q,
+const char *symm__cuda_objection(const struct symm_select_query *q,
                                  enum symm_algorithm algorithm)
 {
     const bool two_shot = algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
@@ -92,13 +92,14 @@ const char *symm__cuda_objection(const struct symm_question *q,
 }
 
 /* The first one that can; copy_in takes any pointers and any size. */
-static struct symm_answer first_of(const struct symm_question *q,
-                                   const struct candidate *candidates, int count)
+static struct symm_selection first_of(const struct symm_select_query *q,
+                                      const struct candidate *candidates, int count)
 {
     for (int i = 0; i < count; i++)
         if (!symm__cuda_objection(q, candidates[i].algorithm))
-            return (struct symm_answer){candidates[i].algorithm, candidates[i].reason};
-    return (struct symm_answer){
+            return (struct symm_selection){candidates[i].algorithm,
+                                           candidates[i].reason};
+    return (struct symm_selection){
         SYMM_ALGORITHM_COPY_IN,
         "it is staged: too large for the scratch of a push, and "
         "not symmetric memory, or in place"};
@@ -141,13 +142,13 @@ static const struct candidate gather_switch = {
 static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
 
 /* A sum that has kernels of few rounds (all_reduce_{line,pair,two_shot_line}.cu). */
-static bool common_sum(const struct symm_question *q)
+static bool common_sum(const struct symm_select_query *q)
 {
     return q->op == SYMM_SUM && q->dtype >= SYMM_FLOAT32 && q->dtype <= SYMM_BFLOAT16 &&
            (q->size == 2 || q->size == 4 || q->size == 8);
 }
 
-static struct symm_answer choose_all_reduce(const struct symm_question *q)
+static struct symm_selection choose_all_reduce(const struct symm_select_query *q)
 {
     int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
     bool common = common_sum(q);
@@ -155,7 +156,7 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
     bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
     if (q->bytes >= MULTICAST_BYTES && !symm__cuda_objection(q, two_switch.algorithm))
-        return (struct symm_answer){two_switch.algorithm, two_switch.reason};
+        return (struct symm_selection){two_switch.algorithm, two_switch.reason};
     if (pair)
         return FIRST_OF(q, lamport, inplace, staged);
     if (q->bytes >= (few_rounds ? FEW_ROUNDS_BYTES + 1 : PUSH_BYTES))
@@ -167,7 +168,7 @@ static struct symm_answer choose_all_reduce(const struct symm_question *q)
 }
 
 /* Few enough bytes for lines, of all that send to a rank. */
-static bool few(const struct symm_question *q)
+static bool few(const struct symm_select_query *q)
 {
     size_t senders =
         q->kind == SYMM_KIND_BROADCAST || q->size < 2 ? 1 : (size_t)q->size - 1;
@@ -176,7 +177,7 @@ static bool few(const struct symm_question *q)
 }
 
 /* Where data only move: by lines while they are few, then by stores into outputs. */
-static struct symm_answer choose_move(const struct symm_question *q)
+static struct symm_selection choose_move(const struct symm_select_query *q)
 {
     if (few(q))
         return FIRST_OF(q, ll, pull, staged);
@@ -187,23 +188,23 @@ static struct symm_answer choose_move(const struct symm_question *q)
     return FIRST_OF(q, staged);
 }
 
-static struct symm_answer choose_reduce_scatter(const struct symm_question *q)
+static struct symm_selection choose_reduce_scatter(const struct symm_select_query *q)
 {
     if (q->bytes <= SCATTER_BYTES && !symm__cuda_objection(q, lamport.algorithm))
-        return (struct symm_answer){lamport.algorithm, lamport.reason};
+        return (struct symm_selection){lamport.algorithm, lamport.reason};
     if (few(q))
         return FIRST_OF(q, ll, pull, staged);
     return FIRST_OF(q, pull, staged, ll);
 }
 
-static struct symm_answer choose_barrier(const struct symm_question *q)
+static struct symm_selection choose_barrier(const struct symm_select_query *q)
 {
     return FIRST_OF(q, {SYMM_ALGORITHM_COPY_IN, "one signal round"},
                     {SYMM_ALGORITHM_LL_PUSH, "one signal round"},
                     {SYMM_ALGORITHM_ONE_SHOT_PULL, "one signal round"});
 }
 
-struct symm_answer symm__cuda_choose(const struct symm_question *q)
+struct symm_selection symm__cuda_choose(const struct symm_select_query *q)
 {
     switch (q->kind) {
     case SYMM_KIND_ALL_REDUCE:

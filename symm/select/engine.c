@@ -13,7 +13,7 @@
 
 #define ENGINE_BYTES ((size_t)32 << 20)
 
-const char *symm__engine_objection(const struct symm_question *q)
+const char *symm__engine_objection(const struct symm_select_query *q)
 {
     if (!q->engine)
         return "the team has no engine (NCCL, MPI); see SYMM_ENGINE in symm_env(7)";
@@ -40,16 +40,16 @@ static bool is_staged(enum symm_algorithm algorithm)
            algorithm == SYMM_ALGORITHM_TWO_SHOT_PUSH;
 }
 
-struct symm_answer symm__engine_or(const struct symm_question *q,
-                                   struct symm_answer answer)
+struct symm_selection symm__engine_or(const struct symm_select_query *q,
+                                      struct symm_selection answer)
 {
     if (!q->engine || !q->cuda || symm__engine_objection(q) || q->engine_deviation)
         return answer;
     if (symm__cuda_objection(q, answer.algorithm))
-        return (struct symm_answer){SYMM_ALGORITHM_ENGINE,
-                                    "the cuda backend has no kernel for it"};
+        return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
+                                       "the cuda backend has no kernel for it"};
     if (q->bytes >= ENGINE_BYTES && is_staged(answer.algorithm))
-        return (struct symm_answer){
+        return (struct symm_selection){
             SYMM_ALGORITHM_ENGINE,
             "the memory is out of the peers' reach, and too large to be staged"};
     return answer;

@@ -13,7 +13,7 @@
 #define TWO_SHOT_BYTES 512  /* in place, from here on */
 #define PULL_BYTES     4096 /* out of place or moving data only, from here on */
 
-static const char *pull_objection(const struct symm_question *q)
+static const char *pull_objection(const struct symm_select_query *q)
 {
     bool reads_in = q->kind != SYMM_KIND_BROADCAST;
 
@@ -33,7 +33,7 @@ static const char *pull_objection(const struct symm_question *q)
 }
 
 /* What stores into peers' outputs cannot do; sums also read their inputs. */
-static const char *inplace_objection(const struct symm_question *q)
+static const char *inplace_objection(const struct symm_select_query *q)
 {
     if (q->kind == SYMM_KIND_ALL_REDUCE && (!q->in_symmetric || !q->out_symmetric))
         return "it uses every peer's input and output, and input or output is not "
@@ -46,7 +46,7 @@ static const char *inplace_objection(const struct symm_question *q)
     return NULL;
 }
 
-const char *symm__memory_objection(const struct symm_question *q,
+const char *symm__memory_objection(const struct symm_select_query *q,
                                    enum symm_algorithm algorithm)
 {
     switch (algorithm) {
@@ -64,7 +64,7 @@ const char *symm__memory_objection(const struct symm_question *q,
 }
 
 /* Why this algorithm cannot do this call right; NULL: it can. */
-static const char *objection(const struct symm_question *q,
+static const char *objection(const struct symm_select_query *q,
                              enum symm_algorithm algorithm)
 {
     if (algorithm == SYMM_ALGORITHM_ENGINE)
@@ -76,8 +76,8 @@ static const char *objection(const struct symm_question *q,
     return symm__memory_objection(q, algorithm);
 }
 
-static symm_status choose_forced(const struct symm_question *q,
-                                 struct symm_answer *answer)
+static symm_status choose_forced(const struct symm_select_query *q,
+                                 struct symm_selection *answer)
 {
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         const char *why;
@@ -101,38 +101,39 @@ static symm_status choose_forced(const struct symm_question *q,
                               : " and two_shot_inplace");
 }
 
-static struct symm_answer choose_all_reduce(const struct symm_question *q)
+static struct symm_selection choose_all_reduce(const struct symm_select_query *q)
 {
     if (q->bytes <= SYMM_INLINE_BYTES)
-        return (struct symm_answer){SYMM_ALGORITHM_COPY_IN,
-                                    "so few bytes travel beside the signal"};
+        return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
+                                       "so few bytes travel beside the signal"};
     if (!q->in_symmetric)
-        return (struct symm_answer){SYMM_ALGORITHM_COPY_IN,
-                                    "the input is not symmetric memory and is staged"};
+        return (struct symm_selection){
+            SYMM_ALGORITHM_COPY_IN, "the input is not symmetric memory and is staged"};
     if (q->out_symmetric && q->bytes >= TWO_SHOT_BYTES)
-        return (struct symm_answer){
+        return (struct symm_selection){
             SYMM_ALGORITHM_TWO_SHOT_INPLACE,
             "input and output are symmetric memory, and each rank "
             "reduces its slice once for all"};
     if (!q->overlap && q->bytes >= PULL_BYTES)
-        return (struct symm_answer){SYMM_ALGORITHM_ONE_SHOT_PULL,
-                                    "the input is symmetric memory, the output is not"};
-    return (struct symm_answer){SYMM_ALGORITHM_COPY_IN,
-                                "for so few bytes one round with a copy is faster"};
+        return (struct symm_selection){
+            SYMM_ALGORITHM_ONE_SHOT_PULL,
+            "the input is symmetric memory, the output is not"};
+    return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
+                                   "for so few bytes one round with a copy is faster"};
 }
 
-static struct symm_answer choose_by_threshold(const struct symm_question *q)
+static struct symm_selection choose_by_threshold(const struct symm_select_query *q)
 {
     if (q->cuda)
         return symm__cuda_choose(q);
     if (q->kind == SYMM_KIND_ALL_REDUCE)
         return choose_all_reduce(q);
     if (q->kind == SYMM_KIND_BARRIER)
-        return (struct symm_answer){SYMM_ALGORITHM_COPY_IN, "one signal round"};
+        return (struct symm_selection){SYMM_ALGORITHM_COPY_IN, "one signal round"};
     if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
-        return (struct symm_answer){SYMM_ALGORITHM_ONE_SHOT_PULL,
-                                    "peers can read it where it lies"};
-    return (struct symm_answer){
+        return (struct symm_selection){SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                       "peers can read it where it lies"};
+    return (struct symm_selection){
         SYMM_ALGORITHM_COPY_IN,
         q->bytes < PULL_BYTES ? "for so few bytes one round with a copy is faster"
                               : "it is staged: not symmetric memory, or in place"};
@@ -140,7 +141,7 @@ static struct symm_answer choose_by_threshold(const struct symm_question *q)
 
 /* ---- Costs ---------------------------------------------------------------------------- */
 
-static struct symm_cost_call as_cost_call(const struct symm_question *q)
+static struct symm_cost_call as_cost_call(const struct symm_select_query *q)
 {
     const symm_program_kind collective = (symm_program_kind)q->kind; /* of one map */
 
@@ -152,7 +153,7 @@ static struct symm_cost_call as_cost_call(const struct symm_question *q)
 }
 
 /* The cheapest by its curve of all that can do the call, but for `but`; false: none. */
-static bool cheapest(const struct symm_question *q,
+static bool cheapest(const struct symm_select_query *q,
                      const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT],
                      int but, enum symm_algorithm *best, double *least)
 {
@@ -175,7 +176,7 @@ static bool cheapest(const struct symm_question *q,
 }
 
 /* The least by the model but for the algorithm that was chosen. */
-static void least_by_model(const struct symm_question *q, const symm_costs *costs,
+static void least_by_model(const struct symm_select_query *q, const symm_costs *costs,
                            enum symm_algorithm chosen, struct symm_estimate *estimate)
 {
     const struct symm_cost_call call = as_cost_call(q);
@@ -193,7 +194,7 @@ static void least_by_model(const struct symm_question *q, const symm_costs *cost
     }
 }
 
-struct symm_estimate symm__estimate(const struct symm_question *q,
+struct symm_estimate symm__estimate(const struct symm_select_query *q,
                                     enum symm_algorithm chosen)
 {
     const symm_costs *model = q->cuda ? &symm__costs_built_in : &symm__costs_cores;
@@ -214,7 +215,8 @@ struct symm_estimate symm__estimate(const struct symm_question *q,
     return estimate;
 }
 
-symm_status symm__choose(const struct symm_question *q, struct symm_answer *answer)
+symm_status symm__choose(const struct symm_select_query *q,
+                         struct symm_selection *answer)
 {
     const struct symm_cost_call call = as_cost_call(q);
     const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
@@ -267,21 +269,21 @@ static bool may_replace(enum symm_algorithm planned, enum symm_algorithm other)
 
 /* The plan's algorithm or, where this backend or this call cannot have it (no multicast, no
  * such kernel, too little scratch, private memory), the first that may replace it. */
-static struct symm_answer substitute(const struct symm_question *q,
-                                     enum symm_algorithm planned)
+static struct symm_selection substitute(const struct symm_select_query *q,
+                                        enum symm_algorithm planned)
 {
     static const enum symm_algorithm others[] = {
         SYMM_ALGORITHM_TWO_SHOT_INPLACE, SYMM_ALGORITHM_TWO_SHOT_PULL,
         SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_ALGORITHM_TWO_SHOT_PUSH,
         SYMM_ALGORITHM_LL_PUSH};
-    struct symm_answer answer = {SYMM_ALGORITHM_COPY_IN,
-                                 "the plan's algorithm cannot do this call here; this "
-                                 "one touches no more memory"};
+    struct symm_selection answer = {
+        SYMM_ALGORITHM_COPY_IN, "the plan's algorithm cannot do this call here; this "
+                                "one touches no more memory"};
 
     /* A gather by multicast writes into peers, which the plan does not know of. */
     if (!objection(q, planned) && !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
                                     q->kind == SYMM_KIND_ALL_GATHER))
-        return (struct symm_answer){planned, "the plan names it"};
+        return (struct symm_selection){planned, "the plan names it"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (may_replace(planned, others[i]) && !objection(q, others[i])) {
             answer.algorithm = others[i];
@@ -291,11 +293,11 @@ static struct symm_answer substitute(const struct symm_question *q,
 }
 
 /* The library's own choice for the size, where the plan is right with it; else the plan's. */
-static symm_status answer_by_size(const struct symm_question *q,
+static symm_status answer_by_size(const struct symm_select_query *q,
                                   enum symm_algorithm planned,
-                                  struct symm_answer *answer)
+                                  struct symm_selection *answer)
 {
-    struct symm_answer chosen = {.algorithm = SYMM_ALGORITHM_COPY_IN};
+    struct symm_selection chosen = {.algorithm = SYMM_ALGORITHM_COPY_IN};
     symm_status status = symm__choose(q, &chosen);
 
     if (status != SYMM_OK || !may_replace(planned, chosen.algorithm) ||
@@ -308,9 +310,9 @@ static symm_status answer_by_size(const struct symm_question *q,
     return SYMM_OK;
 }
 
-symm_status symm__choose_planned(const struct symm_question *q,
+symm_status symm__choose_planned(const struct symm_select_query *q,
                                  enum symm_algorithm algorithm, bool by_size,
-                                 struct symm_answer *answer, uint32_t *barriers,
+                                 struct symm_selection *answer, uint32_t *barriers,
                                  uint32_t *extra)
 {
     if (q->numerics > SYMM_NUMERICS_RANK_ORDER)

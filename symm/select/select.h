@@ -13,7 +13,7 @@
 #include "kernels/launch.h"
 #include "select/cost.h"
 
-struct symm_question {
+struct symm_select_query {
     enum symm_kind kind;
     size_t bytes; /* of one rank's block, as the call counts */
     bool in_symmetric, out_symmetric;
@@ -35,7 +35,7 @@ struct symm_question {
     struct symm_cuda_scratch scratch; /* of the call's channel */
 };
 
-struct symm_answer {
+struct symm_selection {
     enum symm_algorithm algorithm;
     const char *reason; /* one clause, static */
 };
@@ -48,15 +48,15 @@ struct symm_estimate {
 };
 
 /*
- * The cheapest by the question's table, among those that can do the call and are in it; by
+ * The cheapest by the query's table, among those that can do the call and are in it; by
  * thresholds where the table has none of them. SYMM_ERR_INVALID for a forced algorithm that
  * does not exist or would be wrong here.
  */
-symm_status symm__choose(const struct symm_question *question,
-                         struct symm_answer *answer) SYMM_MUST_CHECK;
+symm_status symm__choose(const struct symm_select_query *query,
+                         struct symm_selection *answer) SYMM_MUST_CHECK;
 
 /* What a choice that no one has forced is taken to cost: for symm_explain. */
-struct symm_estimate symm__estimate(const struct symm_question *question,
+struct symm_estimate symm__estimate(const struct symm_select_query *query,
                                     enum symm_algorithm chosen);
 
 /*
@@ -67,33 +67,33 @@ struct symm_estimate symm__estimate(const struct symm_question *question,
  * plan is for calls of up to a size; what the library would take for this one's runs if it
  * touches no more than the plan's.
  */
-symm_status symm__choose_planned(const struct symm_question *question,
+symm_status symm__choose_planned(const struct symm_select_query *query,
                                  enum symm_algorithm planned, bool by_size,
-                                 struct symm_answer *answer, uint32_t *barriers,
+                                 struct symm_selection *answer, uint32_t *barriers,
                                  uint32_t *extra) SYMM_MUST_CHECK;
 
 /* engine.c */
 /* Why the engine cannot do this call; NULL: it can. */
-const char *symm__engine_objection(const struct symm_question *question);
+const char *symm__engine_objection(const struct symm_select_query *query);
 /* The answer, or the engine where that is better off or alone can do it. */
-struct symm_answer symm__engine_or(const struct symm_question *question,
-                                   struct symm_answer answer);
+struct symm_selection symm__engine_or(const struct symm_select_query *query,
+                                      struct symm_selection answer);
 
 /* Why this memory is not for this algorithm, on either backend; NULL: it is. */
-const char *symm__memory_objection(const struct symm_question *question,
+const char *symm__memory_objection(const struct symm_select_query *query,
                                    enum symm_algorithm algorithm);
 
 /* cuda.c */
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
-const char *symm__cuda_objection(const struct symm_question *question,
+const char *symm__cuda_objection(const struct symm_select_query *query,
                                  enum symm_algorithm algorithm);
-struct symm_answer symm__cuda_choose(const struct symm_question *question);
+struct symm_selection symm__cuda_choose(const struct symm_select_query *query);
 /* The barriers that a kernel has, of those that a plan can leave out: what else a plan
  * keeps is a call of its own. */
 uint32_t symm__cuda_barriers(enum symm_kind kind, int size,
                              enum symm_algorithm algorithm);
-/* The question as the table of kernels takes it. */
-struct symm_cuda_question symm__cuda_ask(const struct symm_question *question,
-                                         enum symm_algorithm algorithm);
+/* The query as the table of kernels takes it. */
+struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *query,
+                                      enum symm_algorithm algorithm);
 
 #endif
