@@ -96,7 +96,7 @@ static int queue(struct stage *s, int i)
 static const struct symm_cuda_entry *launched(const struct stage *s, int i)
 {
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        const struct symm_lane *lane = &team_of(s, i)->lane[c];
+        const struct symm_team_channel *lane = &team_of(s, i)->channel[c];
 
         if (lane->stream == s->stream[i] && lane->last)
             return &lane->launches[lane->last - lane->cached];

@@ -28,7 +28,7 @@ struct job {
 /* Rank 1 follows rank 0 from round to round, late each time. */
 static int follow(symm_team *team, struct job *job)
 {
-    struct symm_state *state = &team->lane[0].state;
+    struct symm_state *state = &team->channel[0].state;
     uint32_t epoch = state->epoch;
 
     for (int polls = 0; !atomic_load(&job->done) && polls < 200000; polls++) {

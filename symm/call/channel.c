@@ -45,23 +45,23 @@ symm_status symm__stream_check(const symm_ctx *ctx, const void *stream)
                       stream);
 }
 
-/* With team->lanes locked. */
-static symm_status lane_of_stream(symm_team *team, void *stream,
-                                  struct symm_lane **lane)
+/* With team->channels locked. */
+static symm_status channel_of_stream(symm_team *team, void *stream,
+                                     struct symm_team_channel **channel)
 {
-    struct symm_lane *open = NULL;
+    struct symm_team_channel *open = NULL;
 
     if (!stream) {
-        *lane = &team->lane[0];
+        *channel = &team->channel[0];
         return SYMM_OK;
     }
     for (int i = SYMM_HOST_CHANNELS - 1; i > 0; i--) {
-        if (team->lane[i].stream == stream) {
-            *lane = &team->lane[i];
+        if (team->channel[i].stream == stream) {
+            *channel = &team->channel[i];
             return SYMM_OK;
         }
-        if (!team->lane[i].stream)
-            open = &team->lane[i];
+        if (!team->channel[i].stream)
+            open = &team->channel[i];
     }
     if (!open)
         return symm__fail(SYMM_ERR_BUSY,
@@ -72,21 +72,22 @@ static symm_status lane_of_stream(symm_team *team, void *stream,
                                         "makes room)"
                                       : "destroy one");
     open->stream = stream;
-    *lane = open;
+    *channel = open;
     return SYMM_OK;
 }
 
-/* The lane of a stream, locked: on a device also of the default one. */
-static symm_status lane_lock(symm_team *team, void *stream, struct symm_lane **lane)
+/* The channel of a stream, locked: on a device also of the default one. */
+static symm_status channel_lock(symm_team *team, void *stream,
+                                struct symm_team_channel **channel)
 {
     symm_status status;
 
-    pthread_mutex_lock(&team->lanes);
-    status = lane_of_stream(team, stream, lane);
+    pthread_mutex_lock(&team->channels);
+    status = channel_of_stream(team, stream, channel);
     if (status == SYMM_OK)
-        status = symm__lane_cache(*lane);
+        status = symm__channel_cache(*channel);
     if (status != SYMM_OK)
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
     return status; /* locked: two threads may queue on one stream, one after the other */
 }
 
@@ -97,7 +98,7 @@ symm_status symm__stream_enter(symm_team *team, void **stream)
     if (team->calls) {
         status = team->calls->stream_check(team->ctx, stream);
         if (status == SYMM_OK)
-            pthread_mutex_lock(&team->lanes);
+            pthread_mutex_lock(&team->channels);
         return status;
     }
     return *stream ? symm__stream_check(team->ctx, *stream)
@@ -107,27 +108,28 @@ symm_status symm__stream_enter(symm_team *team, void **stream)
 void symm__stream_leave(symm_team *team, const void *stream)
 {
     if (team->calls)
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
     else if (!stream)
         symm__default_leave(team->ctx);
 }
 
-static symm_status lane_default(symm_team *team, struct symm_lane **lane)
+static symm_status channel_default(symm_team *team, struct symm_team_channel **channel)
 {
     symm_status status = symm__default_enter(team->ctx);
 
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    *lane = &team->lane[0];
-    status = symm__lane_cache(*lane);
+    *channel = &team->channel[0];
+    status = symm__channel_cache(*channel);
     if (__builtin_expect(status != SYMM_OK, 0))
         symm__default_leave(team->ctx);
     return status;
 }
 
-/* A team of one host: *lane is NULL where the stream has no channel yet; team->lanes is
+/* A team of one host: *channel is NULL where the stream has no channel yet; team->channels is
  * locked all the same. */
-static symm_status lane_device(symm_team *team, void *stream, struct symm_lane **lane)
+static symm_status channel_device(symm_team *team, void *stream,
+                                  struct symm_team_channel **channel)
 {
     symm_status status = team->calls->poll(team);
 
@@ -136,15 +138,16 @@ static symm_status lane_device(symm_team *team, void *stream, struct symm_lane *
     if (status != SYMM_OK)
         return status;
     if (team->wide)
-        return lane_lock(team, stream, lane);
-    pthread_mutex_lock(&team->lanes);
-    status = team->calls->channel_find(team, stream, lane);
+        return channel_lock(team, stream, channel);
+    pthread_mutex_lock(&team->channels);
+    status = team->calls->channel_find(team, stream, channel);
     if (status != SYMM_OK)
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
     return status;
 }
 
-symm_status symm__lane_enter(symm_team *team, void *stream, struct symm_lane **lane)
+symm_status symm__channel_enter(symm_team *team, void *stream,
+                                struct symm_team_channel **channel)
 {
     symm_status status;
 
@@ -153,26 +156,26 @@ symm_status symm__lane_enter(symm_team *team, void *stream, struct symm_lane **l
                          0))
         return symm__team_failed(team);
     if (team->calls)
-        return lane_device(team, stream, lane);
+        return channel_device(team, stream, channel);
     if (!stream)
-        return lane_default(team, lane);
+        return channel_default(team, channel);
     status = symm__stream_check(team->ctx, stream);
-    return status == SYMM_OK ? lane_lock(team, stream, lane) : status;
+    return status == SYMM_OK ? channel_lock(team, stream, channel) : status;
 }
 
-void symm__lane_leave(struct symm_lane *lane)
+void symm__channel_leave(struct symm_team_channel *channel)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
 
     if (team->calls && !team->wide)
-        team->calls->channel_leave(lane);
-    if (lane->index == 0 && !team->calls)
-        symm__default_leave(lane->team->ctx);
+        team->calls->channel_leave(channel);
+    if (channel->index == 0 && !team->calls)
+        symm__default_leave(channel->team->ctx);
     else
-        pthread_mutex_unlock(&lane->team->lanes);
+        pthread_mutex_unlock(&channel->team->channels);
 }
 
-void symm__lane_forget(symm_ctx *ctx, const void *stream)
+void symm__channel_forget(symm_ctx *ctx, const void *stream)
 {
     const uint64_t bit = UINT64_C(1) << symm__stream_index(ctx, stream);
 
@@ -182,13 +185,13 @@ void symm__lane_forget(symm_ctx *ctx, const void *stream)
         if (!team)
             continue;
         __atomic_fetch_and(&team->streams, ~bit, __ATOMIC_RELAXED);
-        pthread_mutex_lock(&team->lanes);
+        pthread_mutex_lock(&team->channels);
         for (int i = 0; i < SYMM_CHANNELS; i++)
-            if (team->lane[i].stream == stream) {
-                team->lane[i].stream = NULL;
-                team->lane[i].stream_id = 0;
+            if (team->channel[i].stream == stream) {
+                team->channel[i].stream = NULL;
+                team->channel[i].stream_id = 0;
             }
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
     }
 }
 
@@ -213,11 +216,11 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
     return status == SYMM_OK ? symm__timeout_check(call->timeout) : status;
 }
 
-void symm__lane_init(struct symm_lane *lane)
+void symm__channel_init(struct symm_team_channel *channel)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     symm_ctx *ctx = team->ctx;
-    struct symm_state *state = &lane->state;
+    struct symm_state *state = &channel->state;
 
     state->epoch = ctx->epoch_start;
     state->spin = ctx->spin;
@@ -226,11 +229,11 @@ void symm__lane_init(struct symm_lane *lane)
     for (int m = 0; m < team->size; m++) {
         if (!team->pad[m]) /* on another host: kernels run on the parts of hosts */
             continue;
-        state->slots[m] = team->pad[m]->channel[lane->index].slot;
+        state->slots[m] = team->pad[m]->channel[channel->index].slot;
         state->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
     }
-    state->sleepers = &team->pad[team->rank]->wake[lane->index].sleepers;
+    state->sleepers = &team->pad[team->rank]->wake[channel->index].sleepers;
     state->slow_wait = symm__slow_wait;
     state->wake = symm__slow_wake;
-    state->owner = lane;
+    state->owner = channel;
 }

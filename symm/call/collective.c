@@ -2,7 +2,7 @@
 /*
  * collective.c - the public collectives: check, choose, launch.
  *
- * A call that was checked is kept in its lane's cache under its arguments; the same call
+ * A call that was checked is kept in its channel's cache under its arguments; the same call
  * again costs a comparison. The cached entry holds everything the kernel needs, so on the
  * NULL stream the launch path allocates nothing, makes no system call and takes no lock. On
  * another stream it queues a copy of the entry for the worker. A device backend
@@ -28,7 +28,7 @@
 /* A call on its way through a stream's queue. */
 struct queued {
     struct symm_task task;
-    struct symm_lane *lane;
+    struct symm_team_channel *channel;
     symm_work *work;
     symm_kernel_fn kernel;
     const struct symm_plan_site *planned; /* NULL: none */
@@ -62,43 +62,45 @@ static inline bool is_cached(const struct symm_cached *entry, const symm_ctx *ct
                        : args->site.name[0] == '\0');
 }
 
-static inline struct symm_cached *
-cache_slot(struct symm_lane *lane, const struct symm_request *rq, const symm_call *call)
+static inline struct symm_cached *cache_slot(struct symm_team_channel *channel,
+                                             const struct symm_request *rq,
+                                             const symm_call *call)
 {
     uintptr_t hash = (uintptr_t)rq->in ^ (uintptr_t)rq->out >> 3 ^
                      (uintptr_t)call->site * 31 ^ rq->count * 7 ^
                      (uintptr_t)rq->kind * 63;
 
-    return &lane->cached[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
+    return &channel->cached[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
 }
 
 static void run_queued(struct symm_task *task)
 {
     struct queued *queued = (struct queued *)task;
-    struct symm_lane *lane = queued->lane;
-    symm_status status = symm__team_failed(lane->team);
+    struct symm_team_channel *channel = queued->channel;
+    symm_status status = symm__team_failed(channel->team);
 
     symm__work_begin(queued->work, queued->timeout);
-    lane->timeout = queued->timeout;
-    lane->waits_slowly = false;
+    channel->timeout = queued->timeout;
+    channel->waits_slowly = false;
     if (status == SYMM_OK)
-        status = queued->kernel(&lane->state, &queued->args);
+        status = queued->kernel(&channel->state, &queued->args);
     if (status == SYMM_OK && queued->planned)
         symm__plan_fill(queued->planned);
     symm__work_complete(queued->work, status);
     free(queued);
 }
 
-static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *entry,
-                           double timeout, symm_work **work)
+static symm_status enqueue(struct symm_team_channel *channel,
+                           const struct symm_cached *entry, double timeout,
+                           symm_work **work)
 {
-    symm_ctx *ctx = lane->team->ctx;
+    symm_ctx *ctx = channel->team->ctx;
     struct queued *queued = malloc(sizeof(*queued));
 
     if (!queued)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
     *queued = (struct queued){.task.run = run_queued,
-                              .lane = lane,
+                              .channel = channel,
                               .kernel = entry->kernel,
                               .planned = entry->planned,
                               .timeout = timeout,
@@ -111,39 +113,41 @@ static symm_status enqueue(struct symm_lane *lane, const struct symm_cached *ent
             return status;
         }
     }
-    if (lane->team->wide)
-        queued->args.out_offset = symm__wide_ticket(lane->team);
+    if (channel->team->wide)
+        queued->args.out_offset = symm__wide_ticket(channel->team);
     if (work) /* before the push: afterwards the worker may have let go of it */
         *work = queued->work;
-    ctx->ops->stream_push(ctx->backend, lane->stream, &queued->task);
+    ctx->ops->stream_push(ctx->backend, channel->stream, &queued->task);
     return SYMM_OK;
 }
 
 /* On the caller's thread; the default stream is held by the caller. */
-static symm_status run_inline(struct symm_lane *lane, const struct symm_cached *entry,
-                              double timeout)
+static symm_status run_inline(struct symm_team_channel *channel,
+                              const struct symm_cached *entry, double timeout)
 {
     symm_status status;
 
-    lane->timeout = timeout;
-    lane->waits_slowly = false;
-    status = entry->kernel(&lane->state, &entry->args);
+    channel->timeout = timeout;
+    channel->waits_slowly = false;
+    status = entry->kernel(&channel->state, &entry->args);
     if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
         symm__plan_fill(entry->planned);
     return status;
 }
 
 /* The call's entry, made now if it is a new one. */
-static inline symm_status
-find_entry(struct symm_lane *lane, const struct symm_request *rq, const symm_call *call,
-           const struct symm_checked *checked, struct symm_cached **found)
+static inline symm_status find_entry(struct symm_team_channel *channel,
+                                     const struct symm_request *rq,
+                                     const symm_call *call,
+                                     const struct symm_checked *checked,
+                                     struct symm_cached **found)
 {
-    struct symm_cached *entry = cache_slot(lane, rq, call);
+    struct symm_cached *entry = cache_slot(channel, rq, call);
 
-    if (__builtin_expect(!is_cached(entry, lane->team->ctx, rq, call), 0)) {
+    if (__builtin_expect(!is_cached(entry, channel->team->ctx, rq, call), 0)) {
         struct symm_cached fresh;
-        symm_status status = symm__call_prepare(lane, rq, call, checked,
-                                                (size_t)(entry - lane->cached), &fresh);
+        symm_status status = symm__call_prepare(
+            channel, rq, call, checked, (size_t)(entry - channel->cached), &fresh);
 
         if (status != SYMM_OK)
             return status;
@@ -154,32 +158,33 @@ find_entry(struct symm_lane *lane, const struct symm_request *rq, const symm_cal
 }
 
 /* A barrier that the plan keeps and the kernel does not have: a call of its own, on the
- * same lane. It may take the place of any entry in the lane's cache. */
-static symm_status launch_barrier(struct symm_lane *lane, double timeout)
+ * same channel. It may take the place of any entry in the channel's cache. */
+static symm_status launch_barrier(struct symm_team_channel *channel, double timeout)
 {
     const struct symm_request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
                                     SYMM_UINT8,        SYMM_SUM, 0};
     struct symm_cached *entry;
-    symm_status status = find_entry(lane, &rq, &no_call, NULL, &entry);
+    symm_status status = find_entry(channel, &rq, &no_call, NULL, &entry);
 
     if (status != SYMM_OK)
         return status;
-    return lane->team->calls->launch(lane, entry, timeout, NULL);
+    return channel->team->calls->launch(channel, entry, timeout, NULL);
 }
 
-static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached *entry,
-                                double timeout, symm_work **work)
+static symm_status launch_entry(struct symm_team_channel *channel,
+                                const struct symm_cached *entry, double timeout,
+                                symm_work **work)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     struct symm_engine_request request;
     struct symm_engine_call call;
     symm_status status;
 
     if (__builtin_expect(team->wide != NULL, 0))
-        return symm__wide_launch(lane, entry, timeout, work);
+        return symm__wide_launch(channel, entry, timeout, work);
     if (__builtin_expect(entry->algorithm != SYMM_ALGORITHM_ENGINE, 1))
-        return team->calls->launch(lane, entry, timeout, work);
-    status = team->calls->launch(lane, entry, timeout, NULL); /* announces it */
+        return team->calls->launch(channel, entry, timeout, work);
+    status = team->calls->launch(channel, entry, timeout, NULL); /* announces it */
     if (status != SYMM_OK)
         return status;
     request = symm__engine_request(&entry->args);
@@ -190,15 +195,16 @@ static symm_status launch_entry(struct symm_lane *lane, const struct symm_cached
                                      .timeout = timeout,
                                      .what = symm__kind_name(request.kind),
                                      .site = entry->args.site.name};
-    return team->calls->engine(&call, lane->stream, work);
+    return team->calls->engine(&call, channel->stream, work);
 }
 
 /* A call around which the plan has more to do; the handle is for the end of it all. */
-static symm_status launch_around(struct symm_lane *lane, const struct symm_request *rq,
-                                 const symm_call *call, struct symm_cached *entry,
-                                 double timeout, symm_work **work)
+static symm_status launch_around(struct symm_team_channel *channel,
+                                 const struct symm_request *rq, const symm_call *call,
+                                 struct symm_cached *entry, double timeout,
+                                 symm_work **work)
 {
-    const struct symm_device_ops *calls = lane->team->calls;
+    const struct symm_device_ops *calls = channel->team->calls;
     const struct symm_plan_site *planned = entry->planned;
     const uint32_t extra = entry->extra;
     symm_status status = SYMM_OK;
@@ -206,48 +212,50 @@ static symm_status launch_around(struct symm_lane *lane, const struct symm_reque
     void *at;
 
     if (extra & SYMM_BARRIER_ENTRY) {
-        status = launch_barrier(lane, timeout);
+        status = launch_barrier(channel, timeout);
         if (status == SYMM_OK)
-            status = find_entry(lane, rq, call, NULL, &entry);
+            status = find_entry(channel, rq, call, NULL, &entry);
     }
-    lane->last = entry;
+    channel->last = entry;
     if (status == SYMM_OK && !entry->left_out)
-        status = launch_entry(lane, entry, timeout, NULL);
+        status = launch_entry(channel, entry, timeout, NULL);
     if (status == SYMM_OK && extra & SYMM_BARRIER_EXIT)
-        status = launch_barrier(lane, timeout);
+        status = launch_barrier(channel, timeout);
     for (int i = 0;
          status == SYMM_OK && planned && symm__plan_freed(planned, i, &at, &bytes); i++)
-        status = calls->fill(lane->team->ctx, lane->stream, at, SYMM_PLAN_FREED, bytes);
-    return status == SYMM_OK && work ? calls->handle(lane, work) : status;
+        status = calls->fill(channel->team->ctx, channel->stream, at, SYMM_PLAN_FREED,
+                             bytes);
+    return status == SYMM_OK && work ? calls->handle(channel, work) : status;
 }
 
-static symm_status launch_device(struct symm_lane *lane, const struct symm_request *rq,
-                                 const symm_call *call, struct symm_cached *entry,
-                                 double timeout, symm_work **work)
+static symm_status launch_device(struct symm_team_channel *channel,
+                                 const struct symm_request *rq, const symm_call *call,
+                                 struct symm_cached *entry, double timeout,
+                                 symm_work **work)
 {
     size_t bytes;
     void *at;
 
     if (entry->extra || entry->left_out ||
         (entry->planned && symm__plan_freed(entry->planned, 0, &at, &bytes)))
-        return launch_around(lane, rq, call, entry, timeout, work);
-    return launch_entry(lane, entry, timeout, work);
+        return launch_around(channel, rq, call, entry, timeout, work);
+    return launch_entry(channel, entry, timeout, work);
 }
 
-static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
-                          const symm_call *call, const struct symm_checked *checked,
-                          symm_work **work)
+static symm_status launch(struct symm_team_channel *channel,
+                          const struct symm_request *rq, const symm_call *call,
+                          const struct symm_checked *checked, symm_work **work)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     struct symm_cached *entry;
     double timeout = call->timeout > 0 ? call->timeout : team->ctx->timeout;
     symm_work *inline_work = NULL;
-    symm_status status = find_entry(lane, rq, call, checked, &entry);
+    symm_status status = find_entry(channel, rq, call, checked, &entry);
 
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    lane->last = entry; /* for symm_explain */
-    __atomic_store_n(&team->last_lane, lane->index, __ATOMIC_RELAXED);
+    channel->last = entry; /* for symm_explain */
+    __atomic_store_n(&team->last_channel, channel->index, __ATOMIC_RELAXED);
     __atomic_store_n(&team->last_path, NULL, __ATOMIC_RELAXED);
     if (__builtin_expect(entry->planned != NULL, 0)) {
         status = symm__plan_expect(entry->planned);
@@ -256,15 +264,15 @@ static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
         symm__plan_advance(entry->planned);
     }
     if (team->calls)
-        return launch_device(lane, rq, call, entry, timeout, work);
-    if (lane->index != 0)
-        return enqueue(lane, entry, timeout, work);
+        return launch_device(channel, rq, call, entry, timeout, work);
+    if (channel->index != 0)
+        return enqueue(channel, entry, timeout, work);
     if (work) { /* before the call: afterwards it could no longer be refused */
         status = symm__work_create(team->ctx, true, &inline_work);
         if (status != SYMM_OK)
             return status;
     }
-    status = run_inline(lane, entry, timeout);
+    status = run_inline(channel, entry, timeout);
     symm__work_complete(inline_work, status);
     if (status != SYMM_OK)
         symm_work_release(inline_work);
@@ -273,7 +281,7 @@ static symm_status launch(struct symm_lane *lane, const struct symm_request *rq,
     return status;
 }
 
-symm_status symm__collective_run(struct symm_lane *lane,
+symm_status symm__collective_run(struct symm_team_channel *channel,
                                  const struct symm_engine_request *step,
                                  const char *site, double timeout)
 {
@@ -281,25 +289,26 @@ symm_status symm__collective_run(struct symm_lane *lane,
                                     step->dtype, step->op, step->root};
     const symm_call call = {.size = sizeof(call), .site = *site ? site : NULL};
     struct symm_cached *entry;
-    symm_status status = symm__team_failed(lane->team);
+    symm_status status = symm__team_failed(channel->team);
 
     if (status == SYMM_OK)
-        status = symm__lane_cache(lane);
+        status = symm__channel_cache(channel);
     if (status == SYMM_OK)
-        status = find_entry(lane, &rq, &call, NULL, &entry);
+        status = find_entry(channel, &rq, &call, NULL, &entry);
     if (status != SYMM_OK)
         return status;
-    return lane->team->calls ? lane->team->calls->launch(lane, entry, timeout, NULL)
-                             : run_inline(lane, entry, timeout);
+    return channel->team->calls
+               ? channel->team->calls->launch(channel, entry, timeout, NULL)
+               : run_inline(channel, entry, timeout);
 }
 
 /* ---- Channels of streams on a device -------------------------------------------------- */
 
-/* A channel for a stream that has none: *checked is then filled. team->lanes is unlocked on
+/* A channel for a stream that has none: *checked is then filled. team->channels is unlocked on
  * error. */
 static symm_status claim_channel(symm_team *team, const struct symm_request *rq,
                                  const symm_call *call, struct symm_checked *checked,
-                                 struct symm_lane **lane)
+                                 struct symm_team_channel **channel)
 {
     void *stream = call->stream;
     symm_status status = symm__request_check(team, rq, checked);
@@ -309,34 +318,35 @@ static symm_status claim_channel(symm_team *team, const struct symm_request *rq,
     if (status == SYMM_OK)
         status = team->calls->channel_claim(team, stream,
                                             symm__request_tag(team, rq, call, checked),
-                                            checked->bytes, call->channel, lane);
+                                            checked->bytes, call->channel, channel);
     if (status != SYMM_OK)
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
     return status;
 }
 
 /* A channel with more scratch for a call that wants it, if one is idle. The same. */
 static symm_status grow_channel(symm_team *team, const struct symm_request *rq,
-                                struct symm_lane **lane)
+                                struct symm_team_channel **channel)
 {
     const size_t element = symm_dtype_size(rq->dtype);
-    struct symm_lane *current = *lane;
+    struct symm_team_channel *current = *channel;
     size_t bytes;
     symm_status status;
 
     if (current->index < SYMM_LARGE_CHANNELS || rq->kind == SYMM_KIND_BARRIER ||
         __builtin_mul_overflow(rq->count, element, &bytes)) /* checked later */
         return SYMM_OK;
-    status = team->calls->channel_grow(current, bytes, lane);
+    status = team->calls->channel_grow(current, bytes, channel);
     if (status != SYMM_OK)
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
     return status;
 }
 
 /* ---- Records ------------------------------------------------------------------------ */
 
-static void record(const struct symm_lane *lane, const struct symm_request *rq,
-                   const symm_call *call, symm_work *work)
+static void record(const struct symm_team_channel *channel,
+                   const struct symm_request *rq, const symm_call *call,
+                   symm_work *work)
 {
     static const symm_record_kind kinds[] = {
         [SYMM_KIND_ALL_REDUCE] = SYMM_RECORD_ALL_REDUCE,
@@ -345,7 +355,7 @@ static void record(const struct symm_lane *lane, const struct symm_request *rq,
         [SYMM_KIND_BROADCAST] = SYMM_RECORD_BROADCAST,
         [SYMM_KIND_ALL_TO_ALL] = SYMM_RECORD_ALL_TO_ALL,
         [SYMM_KIND_BARRIER] = SYMM_RECORD_BARRIER};
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
     const bool moves = rq->kind != SYMM_KIND_BARRIER;
     const size_t block = rq->count * symm_dtype_size(rq->dtype);
     const struct symm_record_call made = {
@@ -361,7 +371,7 @@ static void record(const struct symm_lane *lane, const struct symm_request *rq,
         .peer = rq->root,
         .site = call->site,
         .algorithm = call->algorithm,
-        .stream = lane->stream};
+        .stream = channel->stream};
 
     symm__record_call(&made, work);
 }
@@ -370,7 +380,7 @@ static symm_status collective(symm_team *team, const struct symm_request *rq,
                               const symm_call *given, symm_work **work)
 {
     const symm_call *call = given ? given : &no_call;
-    struct symm_lane *lane;
+    struct symm_team_channel *channel;
     struct symm_checked first, *checked = NULL;
     symm_call copy;
     symm_status status = symm__team_check(team);
@@ -385,20 +395,20 @@ static symm_status collective(symm_team *team, const struct symm_request *rq,
             return status;
         call = &copy;
     }
-    status = symm__lane_enter(team, call->stream, &lane);
+    status = symm__channel_enter(team, call->stream, &channel);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
     if (team->calls && !team->wide) {
-        checked = lane ? NULL : &first;
-        status = lane ? grow_channel(team, rq, &lane)
-                      : claim_channel(team, rq, call, &first, &lane);
+        checked = channel ? NULL : &first;
+        status = channel ? grow_channel(team, rq, &channel)
+                         : claim_channel(team, rq, call, &first, &channel);
         if (status != SYMM_OK)
             return status;
     }
-    status = launch(lane, rq, call, checked, work);
+    status = launch(channel, rq, call, checked, work);
     if (symm__is_recorded(team->ctx) && status == SYMM_OK)
-        record(lane, rq, call, work ? *work : NULL);
-    symm__lane_leave(lane);
+        record(channel, rq, call, work ? *work : NULL);
+    symm__channel_leave(channel);
     return status;
 }
 

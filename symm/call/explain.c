@@ -35,7 +35,7 @@ static void explain_costs(const struct symm_estimate *estimate, char *text,
 const char *symm_explain(symm_team *team)
 {
     static _Thread_local char explanation[768];
-    const struct symm_lane *lane;
+    const struct symm_team_channel *channel;
     const struct symm_cached *entry;
     const char *path;
     int used;
@@ -45,8 +45,8 @@ const char *symm_explain(symm_team *team)
     path = __atomic_load_n(&team->last_path, __ATOMIC_RELAXED);
     if (path)
         return path;
-    lane = &team->lane[__atomic_load_n(&team->last_lane, __ATOMIC_RELAXED)];
-    entry = lane->last;
+    channel = &team->channel[__atomic_load_n(&team->last_channel, __ATOMIC_RELAXED)];
+    entry = channel->last;
     if (!entry)
         return "no call has been made on this team";
     used =
@@ -70,7 +70,7 @@ const char *symm_explain(symm_team *team)
                  barriers_text(entry->args.barriers));
     used = (int)strlen(explanation);
     if (team->calls && !team->wide)
-        team->calls->explain(lane, explanation + used,
+        team->calls->explain(channel, explanation + used,
                              sizeof(explanation) - (size_t)used);
     return explanation;
 }

@@ -19,7 +19,7 @@
  *
  * On the host backend a step of the engine is announced to its ranks on other hosts by the
  * call's tag, so ranks that make different calls see it. (On CUDA only ranks of one host do,
- * by their kernels.) The lane of the node's team with the same number is used, by this lane
+ * by their kernels.) The channel of the node's team with the same number is used, by this channel
  * alone. Communicators want one order on all ranks: calls take a ticket when they are made,
  * and run in the order of tickets, on whichever streams they are.
  */
@@ -40,7 +40,7 @@ struct run {
     symm_team *team;
     struct symm_wide *wide;
     struct symm_team_engine *engine;
-    struct symm_lane *lane;
+    struct symm_team_channel *channel;
     const struct symm_args *args;
     size_t element;
     double until;
@@ -160,10 +160,10 @@ static symm_status on_host(struct run *run, enum symm_kind kind, const void *in,
 {
     const struct symm_engine_request step = step_of(run, kind, in, out, count, root);
     symm_team *node = run->wide->node;
-    struct symm_lane *lane = &node->lane[run->lane->index];
+    struct symm_team_channel *channel = &node->channel[run->channel->index];
 
-    lane->stream = run->lane->stream;
-    return symm__collective_run(lane, &step, site_of(run), run->until - symm__now());
+    channel->stream = run->channel->stream;
+    return symm__collective_run(channel, &step, site_of(run), run->until - symm__now());
 }
 
 static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
@@ -180,7 +180,7 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
         .site = site_of(run)};
 
     if (team->calls)
-        return team->calls->engine(&call, run->lane->stream, NULL);
+        return team->calls->engine(&call, run->channel->stream, NULL);
     return symm__engine_run_host(team, comm, request, 1, call.timeout, call.what,
                                  call.site);
 }
@@ -225,17 +225,18 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
     return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
 }
 
-/* At least that much memory of this lane's own. */
+/* At least that much memory of this channel's own. */
 static symm_status scratch(struct run *run, size_t bytes, char **at)
 {
     struct symm_wide *wide = run->wide;
     symm_ctx *ctx = run->team->ctx;
-    int lane = run->lane->index;
-    size_t wanted = wide->scratch_bytes[lane] ? 2 * wide->scratch_bytes[lane] : 65536;
+    int channel = run->channel->index;
+    size_t wanted =
+        wide->scratch_bytes[channel] ? 2 * wide->scratch_bytes[channel] : 65536;
     void *fresh, **list;
     symm_status status;
 
-    if (wide->scratch_bytes[lane] < bytes) {
+    if (wide->scratch_bytes[channel] < bytes) {
         wanted = wanted > bytes ? wanted : bytes;
         list = realloc(wide->outgrown, (wide->outgrown_count + 1) * sizeof(*list));
         if (!list)
@@ -245,12 +246,12 @@ static symm_status scratch(struct run *run, size_t bytes, char **at)
         if (status != SYMM_OK)
             return status;
         /* What kernels still use stays until the team goes: at most as much again. */
-        if (wide->scratch[lane])
-            wide->outgrown[wide->outgrown_count++] = wide->scratch[lane];
-        wide->scratch[lane] = fresh;
-        wide->scratch_bytes[lane] = wanted;
+        if (wide->scratch[channel])
+            wide->outgrown[wide->outgrown_count++] = wide->scratch[channel];
+        wide->scratch[channel] = fresh;
+        wide->scratch_bytes[channel] = wanted;
     }
-    *at = wide->scratch[lane];
+    *at = wide->scratch[channel];
     return SYMM_OK;
 }
 
@@ -285,7 +286,7 @@ static symm_status source(struct run *run, const void **in)
                                   .signal = -1,
                                   .timeout = run->until - symm__now()};
     *in = at;
-    return run->team->calls->transfer(&copy, run->lane->stream, NULL, &path);
+    return run->team->calls->transfer(&copy, run->channel->stream, NULL, &path);
 }
 
 /* ---- Collectives ------------------------------------------------------------------- */
@@ -510,15 +511,16 @@ static void pass_turn(symm_team *team, uint64_t ticket)
     pthread_mutex_unlock(&wide->turn);
 }
 
-static symm_status run_steps(struct symm_lane *lane, const struct symm_args *args,
-                             uint64_t ticket, double timeout)
+static symm_status run_steps(struct symm_team_channel *channel,
+                             const struct symm_args *args, uint64_t ticket,
+                             double timeout)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     symm_status status = await_turn(team, ticket);
     struct run run = {.team = team,
                       .wide = team->wide,
                       .engine = team->engine,
-                      .lane = lane,
+                      .channel = channel,
                       .args = args,
                       .element = symm_dtype_size((symm_dtype)args->site.dtype),
                       .until = symm__now() + timeout};
@@ -533,19 +535,22 @@ static symm_status run_steps(struct symm_lane *lane, const struct symm_args *arg
 
 symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args)
 {
-    struct symm_lane *lane = state->owner;
+    struct symm_team_channel *channel = state->owner;
 
     /* A queued call has taken its ticket when it was made. */
-    return run_steps(
-        lane, args, args->out_offset ? args->out_offset : symm__wide_ticket(lane->team),
-        lane->timeout);
+    return run_steps(channel, args,
+                     args->out_offset ? args->out_offset
+                                      : symm__wide_ticket(channel->team),
+                     channel->timeout);
 }
 
-symm_status symm__wide_launch(struct symm_lane *lane, const struct symm_cached *entry,
-                              double timeout, symm_work **work)
+symm_status symm__wide_launch(struct symm_team_channel *channel,
+                              const struct symm_cached *entry, double timeout,
+                              symm_work **work)
 {
     symm_status status =
-        run_steps(lane, &entry->args, symm__wide_ticket(lane->team), timeout);
+        run_steps(channel, &entry->args, symm__wide_ticket(channel->team), timeout);
 
-    return status == SYMM_OK && work ? lane->team->calls->handle(lane, work) : status;
+    return status == SYMM_OK && work ? channel->team->calls->handle(channel, work)
+                                     : status;
 }

@@ -33,12 +33,13 @@ symm_status symm__wide_choose(const symm_team *team,
 /* A call's place among all of the team, when it is made. */
 uint64_t symm__wide_ticket(symm_team *team);
 symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args);
-/* On a device: queues all steps on the lane's stream. */
-symm_status symm__wide_launch(struct symm_lane *lane, const struct symm_cached *entry,
-                              double timeout, symm_work **work) SYMM_MUST_CHECK;
+/* On a device: queues all steps on the channel's stream. */
+symm_status symm__wide_launch(struct symm_team_channel *channel,
+                              const struct symm_cached *entry, double timeout,
+                              symm_work **work) SYMM_MUST_CHECK;
 
-/* collective.c: one collective of the node's part, on the lane of the same number. */
-symm_status symm__collective_run(struct symm_lane *lane,
+/* collective.c: one collective of the node's part, on the channel of the same number. */
+symm_status symm__collective_run(struct symm_team_channel *channel,
                                  const struct symm_engine_request *request,
                                  const char *site, double timeout) SYMM_MUST_CHECK;
 

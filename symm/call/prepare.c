@@ -211,8 +211,9 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
 
 /* What is launched for the entry; in front of an engine's operation a barrier with the
  * call's own tag, by which ranks find out who else comes. */
-static symm_status take_launch(struct symm_lane *lane, const struct symm_cached *entry,
-                               size_t index, const struct symm_select_query *query)
+static symm_status take_launch(struct symm_team_channel *channel,
+                               const struct symm_cached *entry, size_t index,
+                               const struct symm_select_query *query)
 {
     struct symm_select_query barrier = *query;
     struct symm_cached announced = *entry;
@@ -220,7 +221,7 @@ static symm_status take_launch(struct symm_lane *lane, const struct symm_cached 
     symm_status status;
 
     if (entry->algorithm != SYMM_ALGORITHM_ENGINE)
-        return lane->team->calls->prepare(lane, entry, index, query);
+        return channel->team->calls->prepare(channel, entry, index, query);
     barrier.kind = SYMM_KIND_BARRIER;
     barrier.bytes = 0;
     barrier.forced = NULL;
@@ -230,15 +231,15 @@ static symm_status take_launch(struct symm_lane *lane, const struct symm_cached 
     announced.algorithm = answer.algorithm;
     announced.args.count = announced.args.bytes = 0;
     announced.args.in = announced.args.out = NULL;
-    return lane->team->calls->prepare(lane, &announced, index, &barrier);
+    return channel->team->calls->prepare(channel, &announced, index, &barrier);
 }
 
-symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request *rq,
-                               const symm_call *call,
+symm_status symm__call_prepare(struct symm_team_channel *channel,
+                               const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,
                                struct symm_cached *entry)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     struct symm_args *args = &entry->args;
     struct symm_select_query query = {.kind = rq->kind,
                                       .forced = call->algorithm,
@@ -264,7 +265,7 @@ symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request
     args->in_offset = checked->in_offset;
     args->out_offset = checked->out_offset;
     if (team->calls)
-        team->calls->describe(lane, args, &query);
+        team->calls->describe(channel, args, &query);
     symm__engine_describe(team, rq->root, &query);
     status = team->wide ? symm__wide_choose(team, &query, entry)
                         : choose(team, rq, call, &query, entry);
@@ -281,7 +282,7 @@ symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request
     if (team->wide) {
         entry->kernel = symm__k_wide;
     } else if (team->calls) {
-        status = take_launch(lane, entry, index, &query);
+        status = take_launch(channel, entry, index, &query);
         if (status != SYMM_OK)
             return status;
     } else {

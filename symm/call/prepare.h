@@ -14,8 +14,8 @@ uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
                            const symm_call *call, const struct symm_checked *checked);
 /* Checks a call for the first time, unless it was (checked; else NULL), and fills the entry
  * that serves it from then on. */
-symm_status symm__call_prepare(struct symm_lane *lane, const struct symm_request *rq,
-                               const symm_call *call,
+symm_status symm__call_prepare(struct symm_team_channel *channel,
+                               const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,
                                struct symm_cached *entry) SYMM_MUST_CHECK;
 

@@ -207,9 +207,9 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
 
     describe(batch, first, count, what, sizeof(what));
     if (team->calls) { /* a communicator is for one thread at a time */
-        pthread_mutex_lock(&team->lanes);
+        pthread_mutex_lock(&team->channels);
         status = team->calls->engine(&call, stream, work);
-        pthread_mutex_unlock(&team->lanes);
+        pthread_mutex_unlock(&team->channels);
         return status;
     }
     return symm__engine_run_host(team, comm, first, count, batch->timeout, what,

@@ -180,7 +180,7 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
         if (ctx->teams[s] && ctx->teams[s]->uid == (uint32_t)(theirs >> 32))
             other = ctx->teams[s];
     if (!other ||
-        symm_device_epoch_reached(other->lane[0].state.epoch, (uint32_t)theirs)) {
+        symm_device_epoch_reached(other->channel[0].state.epoch, (uint32_t)theirs)) {
         pthread_mutex_unlock(&ctx->lock);
         return SYMM_OK;
     }
@@ -274,9 +274,9 @@ static symm_status report_timeout(const struct stall *stall)
 static void show(struct stall *stall)
 {
     struct symm_ctx *ctx = stall->team->ctx;
-    const struct symm_lane *lane = stall->state->owner;
+    const struct symm_team_channel *channel = stall->state->owner;
 
-    if (lane->index != 0 || stall->shown)
+    if (channel->index != 0 || stall->shown)
         return;
     __atomic_store_n(&ctx->control[ctx->rank]->waiting,
                      (uint64_t)stall->team->uid << 32 | stall->state->epoch,
@@ -311,13 +311,13 @@ static bool back_off(struct stall *stall, uint64_t seen, double *elapsed)
 }
 
 /* One deadline for all rounds and waits of a call, however many peers are late. */
-static double slow_wait_begin(struct symm_lane *lane)
+static double slow_wait_begin(struct symm_team_channel *channel)
 {
-    if (!lane->waits_slowly) {
-        lane->waits_slowly = true;
-        lane->slow_since = symm__now();
+    if (!channel->waits_slowly) {
+        channel->waits_slowly = true;
+        channel->slow_since = symm__now();
     }
-    return lane->slow_since;
+    return channel->slow_since;
 }
 
 /*
@@ -336,15 +336,15 @@ static void withdraw(struct symm_state *state)
 symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *args,
                             int peer)
 {
-    struct symm_lane *lane = state->owner;
+    struct symm_team_channel *channel = state->owner;
     const uint64_t expected = symm_device_word(args->site.tag, state->epoch);
-    struct stall stall = {.team = lane->team,
+    struct stall stall = {.team = channel->team,
                           .args = args,
                           .state = state,
                           .word = &state->slots[peer][state->epoch & 1].word,
-                          .wake = &lane->team->pad[peer]->wake[lane->index],
-                          .begin = slow_wait_begin(lane),
-                          .timeout = lane->timeout};
+                          .wake = &channel->team->pad[peer]->wake[channel->index],
+                          .begin = slow_wait_begin(channel),
+                          .timeout = channel->timeout};
     symm_status status = SYMM_OK;
     double elapsed = 0;
     uint64_t seen;

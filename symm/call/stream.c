@@ -106,14 +106,14 @@ void symm_stream_destroy(symm_ctx *ctx, void *stream)
     index = symm__stream_index(ctx, stream);
     if (index < 0 || ctx->ops->stream_is_own(stream))
         return;
-    /* only then may another stream have its lanes */
+    /* only then may another stream have its channels */
     if (ctx->calls)
         ctx->calls->ending(ctx, true);
     ctx->ops->stream_drain(ctx->backend, stream);
     if (ctx->calls)
         ctx->calls->ending(ctx, false);
     pthread_mutex_lock(&ctx->lock);
-    symm__lane_forget(ctx, stream);
+    symm__channel_forget(ctx, stream);
     __atomic_store_n(&ctx->streams[index], NULL, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&ctx->lock);
     ctx->ops->stream_destroy(ctx->backend, stream);

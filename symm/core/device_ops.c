@@ -4,7 +4,7 @@
 
 #include "util/status.h"
 
-int symm__lane_find(symm_team *team, const void *stream)
+int symm__channel_find(symm_team *team, const void *stream)
 {
     int found = SYMM_CHANNELS;
 
@@ -13,7 +13,7 @@ int symm__lane_find(symm_team *team, const void *stream)
     if (!stream)
         return 0;
     for (int i = 1; i < SYMM_HOST_CHANNELS; i++)
-        if (team->lane[i].stream == stream)
+        if (team->channel[i].stream == stream)
             found = i;
     return found;
 }

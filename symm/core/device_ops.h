@@ -111,23 +111,25 @@ struct symm_device_ops {
 
     /* The team's failure from what its kernels and peers have told; one load if none. */
     symm_status (*poll)(symm_team *team);
-    /* The stream as lanes know it: NULL for every name of the default one. */
+    /* The stream as channels know it: NULL for every name of the default one. */
     symm_status (*stream_check)(symm_ctx *ctx, void **stream);
-    /* Channels of streams, with team->lanes locked. */
-    /* The lane that the stream has; NULL: none (any more), it has to be claimed. */
-    symm_status (*channel_find)(symm_team *team, void *stream, struct symm_lane **lane);
+    /* Channels of streams, with team->channels locked. */
+    /* The channel that the stream has; NULL: none (any more), it has to be claimed. */
+    symm_status (*channel_find)(symm_team *team, void *stream,
+                                struct symm_team_channel **channel);
     /* A channel for a stream that has none. tag: of its call, which has `bytes` in one rank's
      * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; so it is on all
      * members that make this call, where no channel is named. */
     symm_status (*channel_claim)(symm_team *team, void *stream, uint32_t tag,
-                                 uint64_t bytes, int named, struct symm_lane **lane);
-    /* The lane for a call of `bytes` on the stream of an entered lane: that one, or one with
+                                 uint64_t bytes, int named,
+                                 struct symm_team_channel **channel);
+    /* The channel for a call of `bytes` on the stream of an entered channel: that one, or one with
      * the scratch that the call wants, if it is idle; the same on all members. On error the
-     * lane is left. */
-    symm_status (*channel_grow)(struct symm_lane *current, uint64_t bytes,
-                                struct symm_lane **lane);
+     * channel is left. */
+    symm_status (*channel_grow)(struct symm_team_channel *current, uint64_t bytes,
+                                struct symm_team_channel **channel);
     /* The call is queued: peers may see so. */
-    void (*channel_leave)(struct symm_lane *lane);
+    void (*channel_leave)(struct symm_team_channel *channel);
     /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
     int (*channel_of)(symm_team *team, const void *stream);
     /* Can this rank's device reach [ptr, ptr + bytes)? */
@@ -137,18 +139,20 @@ struct symm_device_ops {
     bool (*registered)(symm_team *team, const void *ptr, size_t bytes, int peer,
                        void **theirs);
     /* What select.c may look at beyond the call itself: equal on all ranks. */
-    void (*describe)(const struct symm_lane *lane, const struct symm_args *args,
-                     struct symm_select_query *query);
-    /* Makes lane->launches[index] ready for the entry, whose args are filled; on error it is
-     * as before. The lane is held, also during launch. */
-    symm_status (*prepare)(struct symm_lane *lane, const struct symm_cached *entry,
-                           size_t index, const struct symm_select_query *query);
-    symm_status (*launch)(struct symm_lane *lane, const struct symm_cached *entry,
-                          double timeout, symm_work **work);
-    /* For symm_explain, behind a sentence: where the lane's last call runs, and with what. */
-    void (*explain)(const struct symm_lane *lane, char *text, size_t bytes);
-    /* A handle for all that the lane's stream has got so far. */
-    symm_status (*handle)(struct symm_lane *lane, symm_work **work);
+    void (*describe)(const struct symm_team_channel *channel,
+                     const struct symm_args *args, struct symm_select_query *query);
+    /* Makes channel->launches[index] ready for the entry, whose args are filled; on error it is
+     * as before. The channel is held, also during launch. */
+    symm_status (*prepare)(struct symm_team_channel *channel,
+                           const struct symm_cached *entry, size_t index,
+                           const struct symm_select_query *query);
+    symm_status (*launch)(struct symm_team_channel *channel,
+                          const struct symm_cached *entry, double timeout,
+                          symm_work **work);
+    /* For symm_explain, behind a sentence: where the channel's last call runs, and with what. */
+    void (*explain)(const struct symm_team_channel *channel, char *text, size_t bytes);
+    /* A handle for all that the channel's stream has got so far. */
+    symm_status (*handle)(struct symm_team_channel *channel, symm_work **work);
     /* Sets bytes of this rank's memory, in the stream's order. */
     symm_status (*fill)(symm_ctx *ctx, void *stream, void *at, int byte, size_t bytes);
     /* *path: a sentence for symm_explain. */
@@ -177,7 +181,7 @@ struct symm_device_ops {
 };
 
 /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. With
- * team->lanes locked. */
-int symm__lane_find(symm_team *team, const void *stream);
+ * team->channels locked. */
+int symm__channel_find(symm_team *team, const void *stream);
 
 #endif

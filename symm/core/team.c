@@ -241,13 +241,13 @@ bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
 
 /* ---- Channels, hosts, devices */
 
-symm_status symm__lane_cache(struct symm_lane *lane)
+symm_status symm__channel_cache(struct symm_team_channel *channel)
 {
-    if (__builtin_expect(lane->cached != NULL, 1))
+    if (__builtin_expect(channel->cached != NULL, 1))
         return SYMM_OK;
-    lane->cached = calloc(SYMM_SITES, sizeof(*lane->cached));
-    if (!lane->cached)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's call cache");
+    channel->cached = calloc(SYMM_SITES, sizeof(*channel->cached));
+    if (!channel->cached)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's call cache");
     return SYMM_OK;
 }
 

@@ -6,7 +6,7 @@
  * what the calls of one stream share: counters and words in every member's pad, and the calls
  * that were checked before. A team over several hosts also has the team of its ranks on this
  * host, and a communicator across hosts: struct symm_wide.
- * `lanes` guards channels while calls are queued; ctx->lock guards all else but what is
+ * `channels` guards channels while calls are queued; ctx->lock guards all else but what is
  * marked atomic.
  */
 #ifndef SYMM_CORE_TEAM_H
@@ -55,7 +55,7 @@ struct symm_cached {
 };
 
 /* A stream's own part of a team's pad. */
-struct symm_lane {
+struct symm_team_channel {
     struct symm_state state;
     symm_team *team;
     int index;                  /* 0: the NULL stream's */
@@ -94,7 +94,7 @@ struct symm_wide {
     int rail_count;
     int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
     double looked;            /* at the ranks of other hosts; with the context locked */
-    void *scratch[SYMM_HOST_CHANNELS]; /* of each lane; owned */
+    void *scratch[SYMM_HOST_CHANNELS]; /* of each channel; owned */
     size_t scratch_bytes[SYMM_HOST_CHANNELS];
     void **outgrown; /* device memory that kernels may still use; owned */
     size_t outgrown_count;
@@ -135,16 +135,17 @@ struct symm_team {
     struct symm_pad *pad[SYMM_MAX_RANKS]; /* by team rank; NULL: on another host */
     struct symm_wide *wide; /* its ranks are on several hosts; NULL: on one; owned */
     bool inner;             /* the part on this host of a wide team, which owns it */
-    struct symm_lane lane[SYMM_CHANNELS];
+    struct symm_team_channel channel[SYMM_CHANNELS];
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
     int32_t failing;          /* atomic: somebody writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
-    pthread_mutex_t lanes; /* guards the lanes of streams while calls are queued */
-    uint64_t lane_uses;    /* CUDA: calls that took a lane */
+    pthread_mutex_t
+        channels;          /* guards the channels of streams while calls are queued */
+    uint64_t channel_uses; /* CUDA: calls that took a channel */
     char failure[SYMM_RECORD_BYTES];
-    uint64_t streams; /* host, atomic: by bits, those with calls that take no lane */
-    const char *last_path; /* what a one-sided call did; NULL: see lane */
-    int last_lane;
+    uint64_t streams; /* host, atomic: by bits, those with calls that take no channel */
+    const char *last_path; /* what a one-sided call did; NULL: see channel */
+    int last_channel;
     struct symm_team_engine *engine;     /* NULL: calls go to no engine; owned */
     struct symm_cuda_team *cuda;         /* of the CUDA backend; NULL on the host's */
     const struct symm_device_ops *calls; /* NULL: kernels run on the host */
@@ -174,7 +175,7 @@ const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
 /* Has `big` every rank of `small`? */
 bool symm__team_contains(const symm_team *big, const symm_team *small);
 /* Memory for a channel's cache of calls, at its first use. */
-symm_status symm__lane_cache(struct symm_lane *lane) SYMM_MUST_CHECK;
+symm_status symm__channel_cache(struct symm_team_channel *channel) SYMM_MUST_CHECK;
 bool symm__team_spans(const symm_team *team); /* are its ranks on several hosts? */
 /* A one-sided call needs memory that is mapped here. */
 symm_status symm__team_reach(const char *what, const symm_team *team,

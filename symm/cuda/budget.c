@@ -70,9 +70,9 @@ static struct symm_budget *budget_of(const symm_team *team, int member)
     return &team->ctx->control[team->world_rank[member]]->budget;
 }
 
-static uint64_t *word_of(const struct symm_lane *lane)
+static uint64_t *word_of(const struct symm_team_channel *channel)
 {
-    return &budget_of(lane->team, 0)->word[lane->team->slot][lane->index];
+    return &budget_of(channel->team, 0)->word[channel->team->slot][channel->index];
 }
 
 static uint16_t *claim_of(const symm_team *team, int member, int channel)
@@ -240,10 +240,10 @@ static bool has_member(const symm_team *team, int world_rank)
 /* ---- Room -------------------------------------------------------------------------- */
 
 /* What the other channels' claims leave on a member's device. */
-static struct room look(const struct symm_lane *lane, const struct scene *scene,
-                        int member)
+static struct room look(const struct symm_team_channel *channel,
+                        const struct scene *scene, int member)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
     const int rank = team->world_rank[member];
     const struct symm_control *page = team->ctx->control[rank];
     const uint32_t processors = processors_of(team), half = processors / 2;
@@ -259,7 +259,7 @@ static struct room look(const struct symm_lane *lane, const struct scene *scene,
                 __atomic_load_n(&page->budget.claim[s][c], __ATOMIC_SEQ_CST) &
                 (CUT - 1);
 
-            if (known && scene->team[s] == team && c == lane->index)
+            if (known && scene->team[s] == team && c == channel->index)
                 continue;
             if (claim > 0) {
                 all += claim;
@@ -284,9 +284,10 @@ static struct room look(const struct symm_lane *lane, const struct scene *scene,
 
 /* Claims of other channels on a member's device that are more than `share`, but for the
  * largest: at their next call they become smaller. */
-static void cut_others(const struct symm_lane *lane, int member, struct room room)
+static void cut_others(const struct symm_team_channel *channel, int member,
+                       struct room room)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
     struct symm_budget *budget = budget_of(team, member);
     uint64_t slots = __atomic_load_n(&budget->slots, __ATOMIC_ACQUIRE);
 
@@ -295,7 +296,7 @@ static void cut_others(const struct symm_lane *lane, int member, struct room roo
             uint16_t *at = &budget->claim[s][c];
             uint32_t claim = __atomic_load_n(at, __ATOMIC_RELAXED) & (CUT - 1);
 
-            if (at != claim_of(team, member, lane->index) && claim > room.share &&
+            if (at != claim_of(team, member, channel->index) && claim > room.share &&
                 claim < room.largest)
                 __atomic_store_n(at, (uint16_t)(claim | CUT), __ATOMIC_SEQ_CST);
         }
@@ -304,13 +305,13 @@ static void cut_others(const struct symm_lane *lane, int member, struct room roo
 /* ---- Grants ------------------------------------------------------------------------ */
 
 /* May the word change? Not while a member still has to read a grant that would be lost. */
-static bool may_change(const struct symm_lane *lane, struct grant grant)
+static bool may_change(const struct symm_team_channel *channel, struct grant grant)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
 
     for (int m = 0; m < team->size; m++)
         if (is_before(
-                __atomic_load_n(&budget_of(team, m)->asked[team->slot][lane->index],
+                __atomic_load_n(&budget_of(team, m)->asked[team->slot][channel->index],
                                 __ATOMIC_ACQUIRE),
                 (grant.from - 1) & NUMBER))
             return false;
@@ -319,10 +320,10 @@ static bool may_change(const struct symm_lane *lane, struct grant grant)
 
 /* With the lock: the grant from the next call on, by the other channels' claims. held: what
  * the channel may keep. */
-static uint32_t next_grant(struct symm_lane *lane, uint32_t wish, uint32_t held,
-                           bool cut)
+static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
+                           uint32_t held, bool cut)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     const uint32_t processors = processors_of(team);
     struct room room = {processors, processors, 0}, at[SYMM_DEVICE_RANKS];
     struct scene scene;
@@ -330,31 +331,32 @@ static uint32_t next_grant(struct symm_lane *lane, uint32_t wish, uint32_t held,
 
     settle_all(team, &scene);
     for (int m = 0; m < team->size; m++) {
-        at[m] = look(lane, &scene, m);
+        at[m] = look(channel, &scene, m);
         room.limit = least(room.limit, at[m].limit);
         room.share = least(room.share, at[m].share);
     }
     if (room.limit == processors)
         return processors;
     next = most_of(room.limit, held);
-    if (cut && !symm__channel_is_pinned(team, lane->index) && !lane->captured)
+    if (cut && !symm__channel_is_pinned(team, channel->index) && !channel->captured)
         next = least(next, room.share);
     for (int m = 0; m < team->size && next < wish; m++)
         if (next < at[m].share)
-            cut_others(lane, m, at[m]);
+            cut_others(channel, m, at[m]);
     return next;
 }
 
 /* Are all claims there that the last grant stands on, and is it enough? */
-static bool is_granted(const struct symm_lane *lane, struct grant grant, uint32_t wish)
+static bool is_granted(const struct symm_team_channel *channel, struct grant grant,
+                       uint32_t wish)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
 
     if (grant.now < wish)
         return false;
     for (int m = 0; m < team->size; m++) {
         uint32_t claim =
-            __atomic_load_n(claim_of(team, m, lane->index), __ATOMIC_SEQ_CST);
+            __atomic_load_n(claim_of(team, m, channel->index), __ATOMIC_SEQ_CST);
 
         if (claim < grant.now || (claim & CUT))
             return false;
@@ -363,26 +365,26 @@ static bool is_granted(const struct symm_lane *lane, struct grant grant, uint32_
 }
 
 /* Decides call `call`, which this member is the first to come to, for all. */
-static uint64_t decide(struct symm_lane *lane, uint32_t call, uint32_t wish)
+static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_t wish)
 {
-    const symm_team *team = lane->team;
-    uint64_t *at = word_of(lane);
+    const symm_team *team = channel->team;
+    uint64_t *at = word_of(channel);
     const bool locked = lock_take(team->ctx, TURNS);
     uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE), made = 0;
     uint32_t claim =
-        __atomic_load_n(claim_of(team, team->rank, lane->index), __ATOMIC_SEQ_CST);
+        __atomic_load_n(claim_of(team, team->rank, channel->index), __ATOMIC_SEQ_CST);
     const struct grant grant = unpack(word);
     const uint32_t held = (claim & (CUT - 1)) >= grant.now ? grant.now : 0;
     uint32_t next = held > 0 ? held : 1;
 
     if (locked)
-        next = next_grant(lane, wish, held, claim & CUT);
-    if (next != grant.now && !may_change(lane, grant))
+        next = next_grant(channel, wish, held, claim & CUT);
+    if (next != grant.now && !may_change(channel, grant))
         next = grant.now;
     if (locked) {
-        claim =
-            __atomic_load_n(claim_of(team, team->rank, lane->index), __ATOMIC_SEQ_CST);
-        claim_set(team, lane->index, most_of(claim & (CUT - 1), next));
+        claim = __atomic_load_n(claim_of(team, team->rank, channel->index),
+                                __ATOMIC_SEQ_CST);
+        claim_set(team, channel->index, most_of(claim & (CUT - 1), next));
     }
     do {
         struct grant now = unpack(word);
@@ -391,8 +393,8 @@ static uint64_t decide(struct symm_lane *lane, uint32_t call, uint32_t wish)
             break;
         made = decided(now, call);
         if (next != now.now && now.now == grant.now && now.from == grant.from) {
-            __atomic_store_n(&budget_of(team, 0)->boundary[team->slot][lane->index],
-                             lane->sequence + 1, __ATOMIC_RELAXED);
+            __atomic_store_n(&budget_of(team, 0)->boundary[team->slot][channel->index],
+                             channel->sequence + 1, __ATOMIC_RELAXED);
             made = pack((struct grant){call, call, now.now, next});
         }
         if (__atomic_compare_exchange_n(at, &word, made, false, __ATOMIC_ACQ_REL,
@@ -404,13 +406,13 @@ static uint64_t decide(struct symm_lane *lane, uint32_t call, uint32_t wish)
     return word;
 }
 
-static void publish(const struct symm_lane *lane)
+static void publish(const struct symm_team_channel *channel)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
 
     /* release: the grant was read before */
-    __atomic_store_n(&budget_of(team, team->rank)->asked[team->slot][lane->index],
-                     lane->asked, __ATOMIC_RELEASE);
+    __atomic_store_n(&budget_of(team, team->rank)->asked[team->slot][channel->index],
+                     channel->asked, __ATOMIC_RELEASE);
 }
 
 static bool asks(const symm_team *team, uint32_t wish)
@@ -419,46 +421,46 @@ static bool asks(const symm_team *team, uint32_t wish)
            wish > small_of(team);
 }
 
-uint32_t symm__cuda_budget_take(struct symm_lane *lane, uint32_t wish)
+uint32_t symm__cuda_budget_take(struct symm_team_channel *channel, uint32_t wish)
 {
-    const symm_team *team = lane->team;
-    const uint32_t call = (lane->asked + 1) & NUMBER;
+    const symm_team *team = channel->team;
+    const uint32_t call = (channel->asked + 1) & NUMBER;
     struct grant grant;
     uint64_t word, next;
 
     if (!asks(team, wish))
         return wish;
-    word = __atomic_load_n(word_of(lane), __ATOMIC_ACQUIRE);
+    word = __atomic_load_n(word_of(channel), __ATOMIC_ACQUIRE);
     for (;;) {
         grant = unpack(word);
         if (!is_before(grant.decided, call))
             break;
-        if (!is_granted(lane, grant, wish)) {
-            grant = unpack(decide(lane, call, wish));
+        if (!is_granted(channel, grant, wish)) {
+            grant = unpack(decide(channel, call, wish));
             break;
         }
         next = decided(grant, call);
-        if (__atomic_compare_exchange_n(word_of(lane), &word, next, false,
+        if (__atomic_compare_exchange_n(word_of(channel), &word, next, false,
                                         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             break;
     }
-    lane->asked = call;
-    publish(lane);
-    lane->granted = is_before(call, grant.from) ? grant.before : grant.now;
-    return lane->granted > 0 ? lane->granted : 1;
+    channel->asked = call;
+    publish(channel);
+    channel->granted = is_before(call, grant.from) ? grant.before : grant.now;
+    return channel->granted > 0 ? channel->granted : 1;
 }
 
-void symm__cuda_budget_return(struct symm_lane *lane, uint32_t wish)
+void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish)
 {
-    if (!asks(lane->team, wish))
+    if (!asks(channel->team, wish))
         return;
-    lane->asked = (lane->asked - 1) & NUMBER;
-    publish(lane);
+    channel->asked = (channel->asked - 1) & NUMBER;
+    publish(channel);
 }
 
-bool symm__cuda_budget_shares(const struct symm_lane *lane)
+bool symm__cuda_budget_shares(const struct symm_team_channel *channel)
 {
-    return lane->granted > 0 && lane->granted < processors_of(lane->team);
+    return channel->granted > 0 && channel->granted < processors_of(channel->team);
 }
 
 void symm__cuda_budget_refresh(symm_team *team)
@@ -469,7 +471,7 @@ void symm__cuda_budget_refresh(symm_team *team)
     if (team->wide || team->inner)
         return;
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        struct symm_lane *lane = &team->lane[c];
+        struct symm_team_channel *channel = &team->channel[c];
         const uint32_t launches =
             (uint32_t)(__atomic_load_n(&team->ctx->control[team->ctx->rank]
                                             ->progress[team->slot][c],
@@ -477,9 +479,9 @@ void symm__cuda_budget_refresh(symm_team *team)
                        32);
 
         old = old ||
-              (lane->looked == launches &&
+              (channel->looked == launches &&
                __atomic_load_n(claim_of(team, team->rank, c), __ATOMIC_RELAXED) != 0);
-        lane->looked = launches;
+        channel->looked = launches;
     }
     if (!old || !lock_take(team->ctx, 1))
         return;

@@ -14,9 +14,9 @@
 #define DEFAULT_STREAM UINT64_MAX          /* its id */
 #define CAPTURED       (UINT64_C(1) << 63) /* in the id of a stream first met in a capture */
 
-/* Captured calls of a lane that live graphs hold; freed with the last reference. */
+/* Captured calls of a channel that live graphs hold; freed with the last reference. */
 struct symm_cuda_pin {
-    int references; /* atomic: the lane's, and one for each graph */
+    int references; /* atomic: the channel's, and one for each graph */
     int graphs;     /* atomic */
 };
 
@@ -91,21 +91,23 @@ static void CUDA_CB graph_gone(void *arg)
 void symm__cuda_channel_close(symm_team *team)
 {
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        pin_release(team->lane[c].pin);
-        team->lane[c].pin = NULL;
+        pin_release(team->channel[c].pin);
+        team->channel[c].pin = NULL;
     }
     symm__cuda_map_free(&team->cuda->begun);
     symm__cuda_map_free(&team->cuda->keys);
 }
 
-static bool is_pinned(const struct symm_lane *lane)
+static bool is_pinned(const struct symm_team_channel *channel)
 {
-    return lane->pin && __atomic_load_n(&lane->pin->graphs, __ATOMIC_ACQUIRE) != 0;
+    return channel->pin &&
+           __atomic_load_n(&channel->pin->graphs, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* The graph that captures the lane's stream holds the channel; without an object that tells
+/* The graph that captures the channel's stream holds the channel; without an object that tells
  * of its end it is held for good. */
-static void pin_graph(const struct symm_cuda_driver *driver, struct symm_lane *lane)
+static void pin_graph(const struct symm_cuda_driver *driver,
+                      struct symm_team_channel *channel)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUuserObject object;
@@ -113,23 +115,23 @@ static void pin_graph(const struct symm_cuda_driver *driver, struct symm_lane *l
     cuuint64_t id = 0;
 
     if (driver->cuStreamGetCaptureInfo &&
-        driver->cuStreamGetCaptureInfo((CUstream)lane->stream, &capture, &id, &graph,
+        driver->cuStreamGetCaptureInfo((CUstream)channel->stream, &capture, &id, &graph,
                                        NULL, NULL, NULL) == CUDA_SUCCESS &&
-        id == lane->capture)
+        id == channel->capture)
         return;
-    if (!lane->pin) {
-        lane->pin = calloc(1, sizeof(*lane->pin));
-        if (!lane->pin) {
-            lane->held = true;
+    if (!channel->pin) {
+        channel->pin = calloc(1, sizeof(*channel->pin));
+        if (!channel->pin) {
+            channel->held = true;
             return;
         }
-        lane->pin->references = 1;
+        channel->pin->references = 1;
     }
-    lane->capture = id;
-    __atomic_add_fetch(&lane->pin->references, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&lane->pin->graphs, 1, __ATOMIC_RELAXED);
+    channel->capture = id;
+    __atomic_add_fetch(&channel->pin->references, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&channel->pin->graphs, 1, __ATOMIC_RELAXED);
     if (!graph || !driver->cuUserObjectCreate || !driver->cuGraphRetainUserObject ||
-        driver->cuUserObjectCreate(&object, lane->pin, graph_gone, 1,
+        driver->cuUserObjectCreate(&object, channel->pin, graph_gone, 1,
                                    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS)
         return; /* held for good */
     if (driver->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
@@ -137,27 +139,28 @@ static void pin_graph(const struct symm_cuda_driver *driver, struct symm_lane *l
         (void)driver->cuUserObjectRelease(object, 1);
 }
 
-uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
+uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag)
 {
-    const symm_ctx *ctx = lane->team->ctx;
+    const symm_ctx *ctx = channel->team->ctx;
     struct symm_cuda_calls *calls = ctx->launcher;
 
-    if (lane->captured) {
-        pin_graph(calls->driver, lane);
+    if (channel->captured) {
+        pin_graph(calls->driver, channel);
         return 0;
     }
     /* relaxed: for sentences; publish follows, a release */
-    __atomic_store_n(&ctx->control[ctx->rank]->queued[lane->team->slot][lane->index],
-                     tag, __ATOMIC_RELAXED);
-    lane->blocks = blocks;
-    lane->sequence += lane->sequence == UINT32_MAX ? 2 : 1; /* 0: captured */
-    return lane->sequence;
+    __atomic_store_n(
+        &ctx->control[ctx->rank]->queued[channel->team->slot][channel->index], tag,
+        __ATOMIC_RELAXED);
+    channel->blocks = blocks;
+    channel->sequence += channel->sequence == UINT32_MAX ? 2 : 1; /* 0: captured */
+    return channel->sequence;
 }
 
-uint32_t *symm__cuda_channel_done(const struct symm_lane *lane)
+uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel)
 {
-    symm_team *team = lane->team;
+    symm_team *team = channel->team;
     struct symm_cuda_words *words;
     CUdeviceptr device;
 
@@ -166,27 +169,28 @@ uint32_t *symm__cuda_channel_done(const struct symm_lane *lane)
             SYMM_OK)
         return NULL;
     return (uint32_t *)(uintptr_t)(device + offsetof(struct symm_cuda_words, done) +
-                                   (size_t)lane->index * sizeof(words->done[0]));
+                                   (size_t)channel->index * sizeof(words->done[0]));
 }
 
 /* ---- Entering ---------------------------------------------------------------------------- */
 
-static uint64_t progress_word(const struct symm_lane *lane)
+static uint64_t progress_word(const struct symm_team_channel *channel)
 {
-    return (uint64_t)lane->sequence << 32 | (uint64_t)lane->blocks << 8 |
-           (lane->held || is_pinned(lane) ? SYMM_CHANNEL_PINNED : 0);
+    return (uint64_t)channel->sequence << 32 | (uint64_t)channel->blocks << 8 |
+           (channel->held || is_pinned(channel) ? SYMM_CHANNEL_PINNED : 0);
 }
 
 /* release: pairs with the loads in is_quiet */
-static void publish(const struct symm_lane *lane)
+static void publish(const struct symm_team_channel *channel)
 {
-    __atomic_store_n(symm__channel_progress(lane->team, lane->team->rank, lane->index),
-                     progress_word(lane), __ATOMIC_RELEASE);
+    __atomic_store_n(
+        symm__channel_progress(channel->team, channel->team->rank, channel->index),
+        progress_word(channel), __ATOMIC_RELEASE);
 }
 
-void symm__cuda_channel_leave(struct symm_lane *lane)
+void symm__cuda_channel_leave(struct symm_team_channel *channel)
 {
-    publish(lane);
+    publish(channel);
 }
 
 /* Kernels that wait compare these counts with their own call's. */
@@ -216,137 +220,139 @@ void symm__cuda_channel_refresh(symm_team *team)
         uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
 
         if ((seen & SYMM_CHANNEL_PINNED) && !(seen & SYMM_CHANNEL_INSIDE) &&
-            !team->lane[c].held && !is_pinned(&team->lane[c]))
+            !team->channel[c].held && !is_pinned(&team->channel[c]))
             __atomic_compare_exchange_n(word, &seen,
                                         seen & ~(uint64_t)SYMM_CHANNEL_PINNED, false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }
 }
 
-/* Does the next key of the lane's stream follow from this one? Not if all that is known of the
+/* Does the next key of the channel's stream follow from this one? Not if all that is known of the
  * stream is a handle, which another one may get, nor if symm_call.channel gave the key. */
-static bool is_followed(const struct symm_lane *lane)
+static bool is_followed(const struct symm_team_channel *channel)
 {
-    if (lane->stream_id == DEFAULT_STREAM)
-        return !lane->named;
-    return !lane->named && !(lane->stream_id & CAPTURED) &&
-           lane->team->ctx->launcher->driver->cuStreamGetId;
+    if (channel->stream_id == DEFAULT_STREAM)
+        return !channel->named;
+    return !channel->named && !(channel->stream_id & CAPTURED) &&
+           channel->team->ctx->launcher->driver->cuStreamGetId;
 }
 
 /* The stream has lost its channel: its next key follows from this one (reserved before). */
-static void lane_lose(struct symm_lane *lane)
+static void channel_lose(struct symm_team_channel *channel)
 {
-    if (lane->stream_id != 0 && is_followed(lane))
-        symm__cuda_map_set(&lane->team->cuda->keys, lane->stream_id, lane->key);
-    lane->stream_id = 0;
+    if (channel->stream_id != 0 && is_followed(channel))
+        symm__cuda_map_set(&channel->team->cuda->keys, channel->stream_id,
+                           channel->key);
+    channel->stream_id = 0;
 }
 
 /* Marks the call; false: the channel has another key. */
-static bool mark(const struct symm_lane *lane)
+static bool mark(const struct symm_team_channel *channel)
 {
     __atomic_exchange_n(
-        symm__channel_progress(lane->team, lane->team->rank, lane->index),
-        progress_word(lane) | SYMM_CHANNEL_INSIDE, __ATOMIC_SEQ_CST);
-    return symm__channel_has_key(lane->team, lane->index, lane->key);
+        symm__channel_progress(channel->team, channel->team->rank, channel->index),
+        progress_word(channel) | SYMM_CHANNEL_INSIDE, __ATOMIC_SEQ_CST);
+    return symm__channel_has_key(channel->team, channel->index, channel->key);
 }
 
 /* *lost: the channel has gone to another stream. */
-static symm_status enter(struct symm_lane *lane, bool *lost)
+static symm_status enter(struct symm_team_channel *channel, bool *lost)
 {
     symm_status status;
 
     *lost = false;
-    if (mark(lane))
+    if (mark(channel))
         return SYMM_OK;
-    publish(lane);
-    if (!symm__cuda_map_reserve(&lane->team->cuda->keys, 1))
+    publish(channel);
+    if (!symm__cuda_map_reserve(&channel->team->cuda->keys, 1))
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
-    status = symm__channel_table_lock(lane->team);
+    status = symm__channel_table_lock(channel->team);
     if (status != SYMM_OK)
         return status;
-    *lost =
-        !mark(lane); /* now the key is final: a taker may have put the old one back */
+    *lost = !mark(
+        channel); /* now the key is final: a taker may have put the old one back */
     if (*lost) {
-        publish(lane);
-        lane_lose(lane);
+        publish(channel);
+        channel_lose(channel);
     }
-    symm__channel_table_unlock(lane->team);
+    symm__channel_table_unlock(channel->team);
     return SYMM_OK;
 }
 
-/* An entered lane's cache; without it the call is not made, and the mark is taken back. */
-static symm_status cache_or_leave(struct symm_lane *lane)
+/* An entered channel's cache; without it the call is not made, and the mark is taken back. */
+static symm_status cache_or_leave(struct symm_team_channel *channel)
 {
-    symm_status status = symm__lane_cache(lane);
+    symm_status status = symm__channel_cache(channel);
 
     if (status != SYMM_OK)
-        publish(lane);
+        publish(channel);
     return status;
 }
 
-static struct symm_lane *lane_with(symm_team *team, uint64_t id)
+static struct symm_team_channel *channel_with(symm_team *team, uint64_t id)
 {
     for (int c = 0; c < SYMM_CHANNELS; c++)
-        if (team->lane[c].stream_id == id)
-            return &team->lane[c];
+        if (team->channel[c].stream_id == id)
+            return &team->channel[c];
     return NULL;
 }
 
-/* The lane of the stream with this id. While a stream is captured its handle is all that is
- * known of it, so the lane that last had the handle is taken for its own. */
-static struct symm_lane *lane_of(symm_team *team, const void *stream, uint64_t id)
+/* The channel of the stream with this id. While a stream is captured its handle is all that is
+ * known of it, so the channel that last had the handle is taken for its own. */
+static struct symm_team_channel *channel_of(symm_team *team, const void *stream,
+                                            uint64_t id)
 {
-    struct symm_lane *lane = lane_with(team, id);
+    struct symm_team_channel *channel = channel_with(team, id);
 
-    if (lane || !stream)
-        return lane;
+    if (channel || !stream)
+        return channel;
     if (id & CAPTURED) {
-        for (int c = 0; c < SYMM_CHANNELS && !lane; c++)
-            if (team->lane[c].stream_id != 0 && team->lane[c].stream == stream)
-                lane = &team->lane[c];
-        return lane;
+        for (int c = 0; c < SYMM_CHANNELS && !channel; c++)
+            if (team->channel[c].stream_id != 0 && team->channel[c].stream == stream)
+                channel = &team->channel[c];
+        return channel;
     }
-    lane = lane_with(team, (uintptr_t)stream | CAPTURED);
-    if (lane) /* its first call was captured */
-        lane->stream_id = id;
+    channel = channel_with(team, (uintptr_t)stream | CAPTURED);
+    if (channel) /* its first call was captured */
+        channel->stream_id = id;
     for (int c = 0; c < SYMM_CHANNELS; c++) /* an earlier stream had the handle */
-        if (&team->lane[c] != lane && team->lane[c].stream == stream)
-            team->lane[c].stream = NULL;
-    return lane;
+        if (&team->channel[c] != channel && team->channel[c].stream == stream)
+            team->channel[c].stream = NULL;
+    return channel;
 }
 
 symm_status symm__cuda_channel_find(symm_team *team, void *stream,
-                                    struct symm_lane **lane)
+                                    struct symm_team_channel **channel)
 {
     uint64_t id;
     bool lost = false;
     symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
 
-    *lane = NULL;
+    *channel = NULL;
     if (status != SYMM_OK)
         return status;
-    *lane = lane_of(team, stream, id);
-    if (*lane)
-        status = enter(*lane, &lost);
+    *channel = channel_of(team, stream, id);
+    if (*channel)
+        status = enter(*channel, &lost);
     if (lost)
-        *lane = NULL;
-    if (status != SYMM_OK || !*lane)
+        *channel = NULL;
+    if (status != SYMM_OK || !*channel)
         return status;
-    (*lane)->stream = stream; /* of one id there may be two names */
-    (*lane)->captured = stream && (id & CAPTURED);
-    (*lane)->used = ++team->lane_uses;
-    return cache_or_leave(*lane);
+    (*channel)->stream = stream; /* of one id there may be two names */
+    (*channel)->captured = stream && (id & CAPTURED);
+    (*channel)->used = ++team->channel_uses;
+    return cache_or_leave(*channel);
 }
 
 int symm__cuda_channel_of(symm_team *team, const void *stream)
 {
-    struct symm_lane *lane;
+    struct symm_team_channel *channel;
     uint64_t id;
 
     if (symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id) != SYMM_OK)
         return SYMM_CHANNELS;
-    lane = lane_of(team, stream, id);
-    return lane ? lane->index : SYMM_CHANNELS;
+    channel = channel_of(team, stream, id);
+    return channel ? channel->index : SYMM_CHANNELS;
 }
 
 /* ---- Claiming ----------------------------------------------------------------------------- */
@@ -397,18 +403,18 @@ static void streams_text(const symm_team *team, char *text, size_t bytes)
 
     text[0] = '\0';
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        const struct symm_lane *lane = &team->lane[c];
+        const struct symm_team_channel *channel = &team->channel[c];
 
-        if (lane->stream_id == 0 || !symm__channel_has_key(team, c, lane->key))
+        if (channel->stream_id == 0 || !symm__channel_has_key(team, c, channel->key))
             continue;
         if (used + 48 > bytes)
             more++;
-        else if (lane->stream_id == DEFAULT_STREAM)
+        else if (channel->stream_id == DEFAULT_STREAM)
             used += (size_t)snprintf(text + used, bytes - used, "%sthe default one",
                                      listed++ ? ", " : "");
         else
             used += (size_t)snprintf(text + used, bytes - used, "%s%p",
-                                     listed++ ? ", " : "", lane->stream);
+                                     listed++ ? ", " : "", channel->stream);
     }
     if (more)
         snprintf(text + used, bytes - used, " and %d more", more);
@@ -439,25 +445,25 @@ static symm_status busy(const symm_team *team, const void *stream, int named)
 }
 
 /* The keys' map has room for a stream that has lost the channel without knowing. */
-static void lane_bind(struct symm_lane *lane, void *stream, uint64_t id, uint64_t key,
-                      bool named)
+static void channel_bind(struct symm_team_channel *channel, void *stream, uint64_t id,
+                         uint64_t key, bool named)
 {
-    struct symm_lane *old = lane_of(lane->team, stream, id);
+    struct symm_team_channel *old = channel_of(channel->team, stream, id);
 
-    if (old && old != lane) {
+    if (old && old != channel) {
         publish(old);
         old->stream_id = 0;
     }
-    if (old != lane)
-        lane_lose(lane);
-    lane->stream = stream;
-    lane->stream_id = id;
-    lane->captured = stream && (id & CAPTURED);
-    lane->key = key;
-    lane->named = named;
-    lane->capture = 0;
-    lane->used = ++lane->team->lane_uses;
-    (void)mark(lane); /* the table is locked: the key stays */
+    if (old != channel)
+        channel_lose(channel);
+    channel->stream = stream;
+    channel->stream_id = id;
+    channel->captured = stream && (id & CAPTURED);
+    channel->key = key;
+    channel->named = named;
+    channel->capture = 0;
+    channel->used = ++channel->team->channel_uses;
+    (void)mark(channel); /* the table is locked: the key stays */
 }
 
 /* Locks the table, with memory for all that may follow: the stream's own numbers, and the key
@@ -471,7 +477,8 @@ static symm_status table_open(symm_team *team)
 }
 
 symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
-                                     uint64_t bytes, int named, struct symm_lane **lane)
+                                     uint64_t bytes, int named,
+                                     struct symm_team_channel **channel)
 {
     uint64_t id, key;
     symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
@@ -484,18 +491,18 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
     key = key_for(team, id, tag, named);
     c = symm__channel_take(team, key, symm__cuda_tier_for(bytes, team->size), named);
     if (c >= 0)
-        lane_bind(&team->lane[c], stream, id, key, named != 0);
+        channel_bind(&team->channel[c], stream, id, key, named != 0);
     symm__channel_table_unlock(team);
     if (named == 0)
         key_used(team, id, tag, key);
     if (c < 0)
         return busy(team, stream, named);
-    *lane = &team->lane[c];
-    return cache_or_leave(*lane);
+    *channel = &team->channel[c];
+    return cache_or_leave(*channel);
 }
 
-symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
-                                    struct symm_lane **lane)
+symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t bytes,
+                                    struct symm_team_channel **channel)
 {
     symm_team *team = current->team;
     const int tier = symm__cuda_tier_for(bytes, team->size);
@@ -504,7 +511,7 @@ symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
     symm_status status;
     int c;
 
-    *lane = current;
+    *channel = current;
     if (tier >= symm__cuda_tier_of(current->index) || !is_followed(current))
         return SYMM_OK;
     status = table_open(team);
@@ -514,10 +521,10 @@ symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
     }
     c = symm__channel_grow(team, current, key, tier);
     if (c >= 0) {
-        *lane = &team->lane[c];
-        lane_bind(*lane, current->stream, current->stream_id, key, false);
-        (*lane)->captured = captured;
+        *channel = &team->channel[c];
+        channel_bind(*channel, current->stream, current->stream_id, key, false);
+        (*channel)->captured = captured;
     }
     symm__channel_table_unlock(team);
-    return cache_or_leave(*lane);
+    return cache_or_leave(*channel);
 }

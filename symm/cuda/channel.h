@@ -23,7 +23,7 @@
  * A handle is used within a call on its stream only: later the stream may be gone. A stream
  * that is captured cannot be asked for its id, so it has the channel that its handle had at
  * its last call: use a stream once before it is captured if its handle may be an old one.
- * With team->lanes locked, all of this. Teams over several hosts have no such table: there
+ * With team->channels locked, all of this. Teams over several hosts have no such table: there
  * the k-th stream used has channel k (call/channel.c).
  */
 #ifndef SYMM_CUDA_CHANNEL_H
@@ -38,19 +38,19 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream,
 void symm__cuda_channel_close(symm_team *team);
 /* Slots of device_ops.h: */
 symm_status symm__cuda_channel_find(symm_team *team, void *stream,
-                                    struct symm_lane **lane) SYMM_MUST_CHECK;
-symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
-                                     uint64_t bytes, int named,
-                                     struct symm_lane **lane) SYMM_MUST_CHECK;
-symm_status symm__cuda_channel_grow(struct symm_lane *current, uint64_t bytes,
-                                    struct symm_lane **lane) SYMM_MUST_CHECK;
-void symm__cuda_channel_leave(struct symm_lane *lane);
+                                    struct symm_team_channel **channel) SYMM_MUST_CHECK;
+symm_status
+symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag, uint64_t bytes,
+                         int named, struct symm_team_channel **channel) SYMM_MUST_CHECK;
+symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t bytes,
+                                    struct symm_team_channel **channel) SYMM_MUST_CHECK;
+void symm__cuda_channel_leave(struct symm_team_channel *channel);
 int symm__cuda_channel_of(symm_team *team, const void *stream);
 /* Before a launch of `blocks` blocks with that tag: its number, 0 if a graph captures it. */
-uint32_t symm__cuda_channel_launch(struct symm_lane *lane, uint32_t blocks,
+uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag);
 /* Where the device tells the end of each block's launches; NULL: nowhere. */
-uint32_t *symm__cuda_channel_done(const struct symm_lane *lane);
+uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel);
 /* For the watcher: channels whose graphs are gone, and what peers have queued, for kernels. */
 void symm__cuda_channel_refresh(symm_team *team);
 

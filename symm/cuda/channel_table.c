@@ -231,7 +231,7 @@ static int take_in(symm_team *team, int tier, uint64_t key)
 
         for (int c = first; c < end; c++)
             if (!tried[c] &&
-                (oldest < 0 || team->lane[c].used < team->lane[oldest].used))
+                (oldest < 0 || team->channel[c].used < team->channel[oldest].used))
                 oldest = c;
         tried[oldest] = true;
         if (take_idle(team, oldest, key))
@@ -273,19 +273,19 @@ int symm__channel_take(symm_team *team, uint64_t key, int tier, int named)
     return c;
 }
 
-int symm__channel_grow(symm_team *team, const struct symm_lane *lane, uint64_t key,
-                       int tier)
+int symm__channel_grow(symm_team *team, const struct symm_team_channel *channel,
+                       uint64_t key, int tier)
 {
-    uint32_t *stays = &table_of(team)->stays[lane->index];
+    uint32_t *stays = &table_of(team)->stays[channel->index];
     int c;
 
     /* launch numbers wrap: members are less than 2^31 launches apart */
-    if ((int32_t)(__atomic_load_n(stays, __ATOMIC_RELAXED) - lane->sequence) >= 0)
+    if ((int32_t)(__atomic_load_n(stays, __ATOMIC_RELAXED) - channel->sequence) >= 0)
         return -1;
     c = find_key(team, key);
-    for (int t = tier; t < symm__cuda_tier_of(lane->index) && c < 0; t++)
+    for (int t = tier; t < symm__cuda_tier_of(channel->index) && c < 0; t++)
         c = take_in(team, t, key);
     if (c < 0)
-        __atomic_store_n(stays, lane->sequence, __ATOMIC_RELAXED);
+        __atomic_store_n(stays, channel->sequence, __ATOMIC_RELAXED);
     return c;
 }

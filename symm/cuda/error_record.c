@@ -378,7 +378,7 @@ static int streams_in_use(const symm_team *team)
     int count = 0;
 
     for (int c = 0; c < SYMM_CHANNELS; c++)
-        count += __atomic_load_n(&team->lane[c].stream_id, __ATOMIC_RELAXED) != 0;
+        count += __atomic_load_n(&team->channel[c].stream_id, __ATOMIC_RELAXED) != 0;
     return count;
 }
 
@@ -440,7 +440,7 @@ static const char *unpaired_text(const symm_team *team, const struct facts *fact
             if (m == team->rank || !is_missing(facts, m) ||
                 launches == launches_of(team, team->rank, c) ||
                 symm__channel_has_key(
-                    team, c, __atomic_load_n(&team->lane[c].key, __ATOMIC_RELAXED)))
+                    team, c, __atomic_load_n(&team->channel[c].key, __ATOMIC_RELAXED)))
                 continue;
             snprintf(
                 text, bytes,

@@ -2,7 +2,7 @@
 /*
  * launch.c - a collective on CUDA: where its pointers lie, its kernel, its launch.
  *
- * A prepared call is one launch: no lock but the lane's, no allocation, no system call, no
+ * A prepared call is one launch: no lock but the channel's, no allocation, no system call, no
  * other call of the driver. The kernel counts in device memory, so a launch that a graph
  * captures is right at every replay. What is looked up once (pointers, functions) happens
  * when a call is prepared; nothing there disturbs a capture that is going on.
@@ -151,11 +151,11 @@ symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream)
 
 /* ---- A prepared call ----------------------------------------------------------------- */
 
-void symm__cuda_call_describe(const struct symm_lane *lane,
+void symm__cuda_call_describe(const struct symm_team_channel *channel,
                               const struct symm_args *args,
                               struct symm_select_query *query)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
     size_t out = query->bytes;
 
     if (query->kind == SYMM_KIND_ALL_GATHER)
@@ -168,19 +168,20 @@ void symm__cuda_call_describe(const struct symm_lane *lane,
                            symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
     query->size = team->size;
     query->processors = team->ctx->processors;
-    query->scratch = team->cuda->scratch[lane->index];
+    query->scratch = team->cuda->scratch[channel->index];
 }
 
-static void fill_args(const struct symm_lane *lane, const struct symm_cached *cached,
+static void fill_args(const struct symm_team_channel *channel,
+                      const struct symm_cached *cached,
                       const struct symm_select_query *query,
                       struct symm_cuda_args *args)
 {
-    const symm_team *team = lane->team;
+    const symm_team *team = channel->team;
     const struct symm_args *from = &cached->args;
 
     *args = (struct symm_cuda_args){
         .team = team->device,
-        .scratch = team->cuda->scratch[lane->index],
+        .scratch = team->cuda->scratch[channel->index],
         .in = from->in,
         .out = from->out,
         .in_offset = from->in_offset,
@@ -188,10 +189,10 @@ static void fill_args(const struct symm_lane *lane, const struct symm_cached *ca
         .in_step = (int64_t)from->in_step,
         .count = from->count,
         .bytes = from->bytes,
-        .done = symm__cuda_channel_done(lane),
+        .done = symm__cuda_channel_done(channel),
         .multicast = team->cuda->multicast.view - team->cuda->multicast.begin,
         .tag = from->site.tag,
-        .channel = (uint32_t)lane->index,
+        .channel = (uint32_t)channel->index,
         .flags = cached->planned ? from->barriers
                                  : SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
         .kind = (int32_t)query->kind,
@@ -226,10 +227,11 @@ static bool find_kernel(const struct symm_cuda_query *ask,
 }
 
 /* Kernel and shape of at most `blocks` blocks; 0: as many as it would have alone. */
-static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *cached,
+static symm_status take_shape(struct symm_team_channel *channel,
+                              const struct symm_cached *cached,
                               struct symm_cuda_entry *entry, uint32_t blocks)
 {
-    symm_ctx *ctx = lane->team->ctx;
+    symm_ctx *ctx = channel->team->ctx;
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     struct symm_site site = cached->args.site;
@@ -261,24 +263,25 @@ static symm_status take_shape(struct symm_lane *lane, const struct symm_cached *
     return SYMM_OK;
 }
 
-symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
-                               size_t index, const struct symm_select_query *query)
+symm_status symm__cuda_prepare(struct symm_team_channel *channel,
+                               const struct symm_cached *cached, size_t index,
+                               const struct symm_select_query *query)
 {
     struct symm_cuda_entry entry;
     symm_status status;
 
-    if (!lane->launches)
-        lane->launches = calloc(SYMM_SITES, sizeof(*lane->launches));
-    if (!lane->launches)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a lane's launches");
-    fill_args(lane, cached, query, &entry.args);
+    if (!channel->launches)
+        channel->launches = calloc(SYMM_SITES, sizeof(*channel->launches));
+    if (!channel->launches)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's launches");
+    fill_args(channel, cached, query, &entry.args);
     entry.ask = symm__cuda_ask(query, cached->algorithm);
-    status = take_shape(lane, cached, &entry, 0);
+    status = take_shape(channel, cached, &entry, 0);
     if (status != SYMM_OK)
         return status;
     entry.wish = entry.blocks;
-    __atomic_store_n(&lane->team->cuda->used, 1, __ATOMIC_RELAXED);
-    lane->launches[index] = entry;
+    __atomic_store_n(&channel->team->cuda->used, 1, __ATOMIC_RELAXED);
+    channel->launches[index] = entry;
     return SYMM_OK;
 }
 
@@ -366,81 +369,85 @@ static uint64_t limit_of(const symm_ctx *ctx, double timeout)
 
 /* The grid that the budget grants. Calls of a channel that leaves room to others trigger
  * no dependent kernel before all members have begun. */
-static symm_status take_blocks(struct symm_lane *lane, const struct symm_cached *cached,
+static symm_status take_blocks(struct symm_team_channel *channel,
+                               const struct symm_cached *cached,
                                struct symm_cuda_entry *entry)
 {
-    const uint32_t granted = symm__cuda_budget_take(lane, entry->wish);
+    const uint32_t granted = symm__cuda_budget_take(channel, entry->wish);
     const uint32_t cut = granted < entry->wish ? granted : 0;
     symm_status status = SYMM_OK;
 
     if (__builtin_expect(entry->cut != cut, 0))
-        status = take_shape(lane, cached, entry, cut);
+        status = take_shape(channel, cached, entry, cut);
     entry->args.flags &= ~SYMM_CUDA_EARLY;
-    if (entry->early && !symm__cuda_budget_shares(lane))
+    if (entry->early && !symm__cuda_budget_shares(channel))
         entry->args.flags |= SYMM_CUDA_EARLY;
     return status;
 }
 
-static symm_status launch_entry(struct symm_lane *lane, struct symm_cuda_entry *entry,
-                                enum symm_kind kind, symm_work **handle)
+static symm_status launch_entry(struct symm_team_channel *channel,
+                                struct symm_cuda_entry *entry, enum symm_kind kind,
+                                symm_work **handle)
 {
     const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
-    const uint32_t sequence = lane->sequence, blocks = lane->blocks;
+    const uint32_t sequence = channel->sequence, blocks = channel->blocks;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
     symm_status status;
 
     entry->args.result = NULL;
     entry->args.sequence =
-        symm__cuda_channel_launch(lane, entry->blocks, entry->args.tag);
-    if (__atomic_load_n(&lane->team->cuda->marked, __ATOMIC_RELAXED))
+        symm__cuda_channel_launch(channel, entry->blocks, entry->args.tag);
+    if (__atomic_load_n(&channel->team->cuda->marked, __ATOMIC_RELAXED))
         entry->args.flags |= SYMM_CUDA_TOLD;
-    __atomic_store_n(&lane->team->cuda->timeout[lane->index], entry->args.team.timeout,
-                     __ATOMIC_RELAXED); /* for a sentence */
-    status = symm__cuda_follow_begin(lane->team, lane, lane->stream,
-                                     (uint32_t)lane->index, &entry->args, &follow);
+    __atomic_store_n(&channel->team->cuda->timeout[channel->index],
+                     entry->args.team.timeout, __ATOMIC_RELAXED); /* for a sentence */
+    status = symm__cuda_follow_begin(channel->team, channel, channel->stream,
+                                     (uint32_t)channel->index, &entry->args, &follow);
     if (status == SYMM_OK && handle)
-        status =
-            symm__cuda_work_begin(lane->team, lane->stream, &work, &entry->args.result);
+        status = symm__cuda_work_begin(channel->team, channel->stream, &work,
+                                       &entry->args.result);
     if (status == SYMM_OK)
-        status = symm__cuda_start(lane->team->ctx->launcher, entry->function, shape,
-                                  &entry->args, lane->stream, symm__kind_name(kind));
+        status = symm__cuda_start(channel->team->ctx->launcher, entry->function, shape,
+                                  &entry->args, channel->stream, symm__kind_name(kind));
     symm__cuda_follow_end(&follow, status == SYMM_OK);
     if (status != SYMM_OK) { /* nothing was launched: peers count as many launches */
-        lane->sequence = sequence;
-        lane->blocks = blocks;
+        channel->sequence = sequence;
+        channel->blocks = blocks;
     }
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
-symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
-                              double timeout, symm_work **handle)
+symm_status symm__cuda_launch(struct symm_team_channel *channel,
+                              const struct symm_cached *cached, double timeout,
+                              symm_work **handle)
 {
-    struct symm_cuda_entry *entry = &lane->launches[cached - lane->cached];
-    symm_status status = take_blocks(lane, cached, entry);
+    struct symm_cuda_entry *entry = &channel->launches[cached - channel->cached];
+    symm_status status = take_blocks(channel, cached, entry);
 
     entry->args.team.timeout = symm__nanoseconds(timeout);
-    entry->args.limit = limit_of(lane->team->ctx, timeout);
+    entry->args.limit = limit_of(channel->team->ctx, timeout);
     if (status == SYMM_OK)
-        status =
-            launch_entry(lane, entry, (enum symm_kind)cached->args.site.kind, handle);
+        status = launch_entry(channel, entry, (enum symm_kind)cached->args.site.kind,
+                              handle);
     if (__builtin_expect(status != SYMM_OK, 0))
-        symm__cuda_budget_return(lane, entry->wish);
+        symm__cuda_budget_return(channel, entry->wish);
     return status;
 }
 
-void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes)
+void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
+                        size_t bytes)
 {
-    const symm_ctx *ctx = lane->team->ctx;
+    const symm_ctx *ctx = channel->team->ctx;
     const struct symm_cuda_entry *entry =
-        lane->launches ? &lane->launches[lane->last - lane->cached] : NULL;
-    const uint64_t timeout =
-        __atomic_load_n(&lane->team->cuda->timeout[lane->index], __ATOMIC_RELAXED);
+        channel->launches ? &channel->launches[channel->last - channel->cached] : NULL;
+    const uint64_t timeout = __atomic_load_n(
+        &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
     const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
     char grid[80] = "", wait[24] = "ever";
 
-    if (entry && entry->function && lane->last->algorithm != SYMM_ALGORITHM_ENGINE)
+    if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
         snprintf(grid, sizeof(grid), ", %u blocks of %u threads on %d multiprocessors",
                  entry->blocks, entry->threads, ctx->processors);
     if (!isinf(limit))
@@ -450,15 +457,16 @@ void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes)
         "; channel %d, stream %p%s; %d hardware queues "
         "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
         "for %s (SYMM_QUEUE_TIMEOUT)",
-        lane->index + 1, lane->stream, grid, symm__cuda_queues(),
+        channel->index + 1, channel->stream, grid, symm__cuda_queues(),
         set ? "" : " is not set", wait);
 }
 
 /* Of several launches, which have no word of their own: the team's state tells. */
-symm_status symm__cuda_handle(struct symm_lane *lane, symm_work **made)
+symm_status symm__cuda_handle(struct symm_team_channel *channel, symm_work **made)
 {
     struct symm_cuda_work *work;
-    symm_status status = symm__cuda_work_begin(lane->team, lane->stream, &work, NULL);
+    symm_status status =
+        symm__cuda_work_begin(channel->team, channel->stream, &work, NULL);
 
     if (status != SYMM_OK)
         return status;

@@ -22,7 +22,7 @@
 #define SYMM_CUDA_EARLY_SLOTS 64 /* a power of two */
 #define SYMM_CUDA_REACHED     64 /* ranges that were found reachable; a power of two */
 
-/* A call that was prepared: beside lane->cached. */
+/* A call that was prepared: beside channel->cached. */
 struct symm_cuda_entry {
     CUfunction function;
     uint32_t blocks, threads;
@@ -140,15 +140,18 @@ symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHEC
 /* Slots of device_ops.h: */
 symm_status symm__cuda_call_reach(symm_team *team, const char *what, const char *which,
                                   const void *ptr, size_t bytes);
-void symm__cuda_call_describe(const struct symm_lane *lane,
+void symm__cuda_call_describe(const struct symm_team_channel *channel,
                               const struct symm_args *args,
                               struct symm_select_query *query);
-symm_status symm__cuda_prepare(struct symm_lane *lane, const struct symm_cached *cached,
-                               size_t index, const struct symm_select_query *query);
-symm_status symm__cuda_launch(struct symm_lane *lane, const struct symm_cached *cached,
-                              double timeout, symm_work **work);
-void symm__cuda_explain(const struct symm_lane *lane, char *text, size_t bytes);
-symm_status symm__cuda_handle(struct symm_lane *lane, symm_work **made);
+symm_status symm__cuda_prepare(struct symm_team_channel *channel,
+                               const struct symm_cached *cached, size_t index,
+                               const struct symm_select_query *query);
+symm_status symm__cuda_launch(struct symm_team_channel *channel,
+                              const struct symm_cached *cached, double timeout,
+                              symm_work **work);
+void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
+                        size_t bytes);
+symm_status symm__cuda_handle(struct symm_team_channel *channel, symm_work **made);
 symm_status symm__cuda_team_device(symm_team *team, const void **device_team);
 
 /* error_record.c: `poll` and `abort` (see device_ops.h) */

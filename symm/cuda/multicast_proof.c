@@ -17,7 +17,7 @@
 #include "cuda/multicast_proof.h"
 #include "util/status.h"
 
-#define PART  512u /* bytes: a line of 16 for each lane of a warp */
+#define PART  512u /* bytes: a line of 16 for each channel of a warp */
 #define TYPES 3u
 #define IN    0u         /* own numbers, a part for each type; in the stage */
 #define OUT   (4 * PART) /* their sums, the same way */

@@ -54,7 +54,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     enum symm_cuda_p2p call = t->waits                          ? SYMM_CUDA_SIGNAL_WAIT
                               : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
                                                                 : SYMM_CUDA_PUT;
-    int channel = symm__lane_find(team, stream);
+    int channel = symm__channel_find(team, stream);
     struct symm_cuda_args args = {
         .team = team->device,
         .in = t->src,
@@ -86,7 +86,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
                      __ATOMIC_RELAXED);
     status = symm__cuda_follow_begin(
-        team, channel < SYMM_CHANNELS ? &team->lane[channel] : NULL, stream,
+        team, channel < SYMM_CHANNELS ? &team->channel[channel] : NULL, stream,
         (uint32_t)channel, &args, &follow);
     if (status == SYMM_OK)
         status = symm__cuda_start(team->ctx->launcher, function, shape, &args, stream,

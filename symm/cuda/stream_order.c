@@ -24,15 +24,15 @@ static symm_team *own_of(symm_team *team)
 }
 
 /* The number by which the stream's calls are ordered; 0: its calls follow no others. */
-static symm_status order_id(symm_team *team, const struct symm_lane *lane, void *stream,
-                            uint64_t *id)
+static symm_status order_id(symm_team *team, const struct symm_team_channel *channel,
+                            void *stream, uint64_t *id)
 {
     const struct symm_cuda_driver *driver = team->ctx->launcher->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t number = 0;
 
-    if (lane && lane->stream_id != 0 && !lane->captured) {
-        *id = lane->stream_id;
+    if (channel && channel->stream_id != 0 && !channel->captured) {
+        *id = channel->stream_id;
         return SYMM_OK;
     }
     *id = 0;
@@ -59,7 +59,8 @@ static struct symm_cuda_team *team_of(struct symm_cuda_calls *calls, uint64_t ma
     return cuda;
 }
 
-symm_status symm__cuda_follow_begin(symm_team *team, const struct symm_lane *lane,
+symm_status symm__cuda_follow_begin(symm_team *team,
+                                    const struct symm_team_channel *channel,
                                     void *stream, uint32_t channel,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow)
@@ -70,7 +71,7 @@ symm_status symm__cuda_follow_begin(symm_team *team, const struct symm_lane *lan
 
     *follow = (struct symm_cuda_follow){.calls = calls, .mark = mark_of(own, channel)};
     args->flags &= SYMM_CUDA_BEFORE - 1;
-    status = order_id(team, lane, stream, &follow->id);
+    status = order_id(team, channel, stream, &follow->id);
     if (status != SYMM_OK || follow->id == 0)
         return status;
     pthread_mutex_lock(&calls->order);
@@ -110,8 +111,8 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow)
 {
     const int channel = symm__cuda_channel_of(team, stream);
-    const struct symm_lane *lane =
-        channel < SYMM_CHANNELS ? &team->lane[channel] : NULL;
+    const struct symm_team_channel *channel =
+        channel < SYMM_CHANNELS ? &team->channel[channel] : NULL;
     struct symm_cuda_args args = {.team = own_of(team)->device,
                                   .channel = (uint32_t)channel,
                                   .kind = SYMM_CUDA_PUT,
@@ -121,8 +122,8 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     void *function = NULL;
-    symm_status status =
-        symm__cuda_follow_begin(team, lane, stream, (uint32_t)channel, &args, follow);
+    symm_status status = symm__cuda_follow_begin(team, channel, stream,
+                                                 (uint32_t)channel, &args, follow);
 
     if (status != SYMM_OK || !follow->before)
         return status;

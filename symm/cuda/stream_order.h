@@ -29,8 +29,9 @@ struct symm_cuda_follow {
 };
 
 /* Before a launch on the stream: fills args->before. channel: whose failed word the call has;
- * lane: the stream's, or NULL. SYMM_ERR_NOMEM. */
-symm_status symm__cuda_follow_begin(symm_team *team, const struct symm_lane *lane,
+ * channel: the stream's, or NULL. SYMM_ERR_NOMEM. */
+symm_status symm__cuda_follow_begin(symm_team *team,
+                                    const struct symm_team_channel *channel,
                                     void *stream, uint32_t channel,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;

@@ -326,8 +326,8 @@ void symm__cuda_team_close(symm_team *team)
         return;
     calls = team->ctx->launcher;
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        free(team->lane[c].launches);
-        team->lane[c].launches = NULL;
+        free(team->channel[c].launches);
+        team->channel[c].launches = NULL;
     }
     if (*team->ctx->own_process !=
         1) { /* forked: threads and device are the parent's */

@@ -105,14 +105,14 @@ symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm
 
 symm_status symm__k_engine(struct symm_state *state, const struct symm_args *args)
 {
-    const struct symm_lane *lane = state->owner;
+    const struct symm_team_channel *channel = state->owner;
     const struct symm_engine_request request = symm__engine_request(args);
     symm_status status =
         symm__host_kernel(SYMM_KIND_BARRIER, SYMM_ALGORITHM_COPY_IN, 0)(state, args);
 
     if (status != SYMM_OK)
         return status;
-    return symm__engine_run_host(lane->team, lane->team->engine->comm, &request, 1,
-                                 lane->timeout, symm__kind_name(request.kind),
+    return symm__engine_run_host(channel->team, channel->team->engine->comm, &request,
+                                 1, channel->timeout, symm__kind_name(request.kind),
                                  args->site.name);
 }

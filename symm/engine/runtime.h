@@ -7,7 +7,7 @@
  * only if all its members could make them; else it goes on without, and with an engine that
  * was asked for by name it does not begin at all.
  *
- * A collective that goes to an engine is announced in the lane first, by a signal round with
+ * A collective that goes to an engine is announced in the channel first, by a signal round with
  * the call's own tag: ranks that make another call, are late or dead are found there, with
  * the sentences of any other call, before the engine waits for them.
  */

@@ -24,7 +24,7 @@ struct dl_tensor {
     int32_t device_type, device_id;
     int32_t ndim;
     uint8_t code, bits;
-    uint16_t lanes;
+    uint16_t channels;
     int64_t *shape, *strides;
     uint64_t byte_offset;
 };
@@ -68,7 +68,7 @@ static void set_dtype(struct dl_tensor *tensor, symm_dtype dtype)
 
     tensor->code = codes[dtype];
     tensor->bits = (uint8_t)(8 * symm_dtype_size(dtype));
-    tensor->lanes = 1;
+    tensor->channels = 1;
 }
 
 static void set_tensor(struct exported *e, struct dl_tensor *tensor)

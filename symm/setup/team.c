@@ -138,14 +138,14 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
  * not waited for: what they wait for may be this thread's next call. (On a device streams are
  * the caller's own, and the table's team_close waits.)
  */
-static bool has_lane(symm_team *team, const void *stream)
+static bool has_channel(symm_team *team, const void *stream)
 {
-    int lane;
+    int channel;
 
-    pthread_mutex_lock(&team->lanes);
-    lane = symm__lane_find(team, stream);
-    pthread_mutex_unlock(&team->lanes);
-    return lane < SYMM_CHANNELS;
+    pthread_mutex_lock(&team->channels);
+    channel = symm__channel_find(team, stream);
+    pthread_mutex_unlock(&team->channels);
+    return channel < SYMM_CHANNELS;
 }
 
 static void run_queued(symm_team *team)
@@ -157,7 +157,7 @@ static void run_queued(symm_team *team)
             __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
         bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;
 
-        if (stream && (used || has_lane(team, stream)) &&
+        if (stream && (used || has_channel(team, stream)) &&
             !ctx->ops->stream_is_own(stream))
             ctx->ops->stream_drain(ctx->backend, stream);
     }

@@ -60,15 +60,15 @@ symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
     if (!t)
         goto err_memory;
     t->ctx = ctx;
-    pthread_mutex_init(&t->lanes, NULL);
+    pthread_mutex_init(&t->channels, NULL);
     t->world_rank = calloc((size_t)most, sizeof(*t->world_rank));
     t->sent = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->sent));
     t->awaited = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->awaited));
     if (!t->world_rank || !t->sent || !t->awaited)
         goto err_team;
     for (int i = 0; i < SYMM_CHANNELS; i++) {
-        t->lane[i].team = t;
-        t->lane[i].index = i;
+        t->channel[i].team = t;
+        t->channel[i].index = i;
     }
     *team = t;
     return SYMM_OK;
@@ -77,7 +77,7 @@ err_team:
     free(t->awaited);
     free(t->sent);
     free(t->world_rank);
-    pthread_mutex_destroy(&t->lanes);
+    pthread_mutex_destroy(&t->channels);
     free(t);
 err_memory:
     return symm__fail(SYMM_ERR_NOMEM, "no memory for a team of up to %d ranks", most);
@@ -261,11 +261,11 @@ void symm__team_free(symm_team *team)
         symm__thread_group_hold(team, -1); /* a split may take the place from here on */
     symm__heap_finish(&team->heap);
     for (int i = 0; i < SYMM_CHANNELS; i++)
-        free(team->lane[i].cached);
+        free(team->channel[i].cached);
     free(team->awaited);
     free(team->sent);
     free(team->world_rank);
-    pthread_mutex_destroy(&team->lanes);
+    pthread_mutex_destroy(&team->channels);
     free(team);
 }
 
@@ -339,7 +339,7 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
                                                              ctx->stride +
                                                          team->begin);
     for (int i = 0; i < SYMM_HOST_CHANNELS; i++) /* the others run on devices */
-        symm__lane_init(&team->lane[i]);
+        symm__channel_init(&team->channel[i]);
     return SYMM_OK;
 }
 
