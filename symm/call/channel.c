@@ -137,7 +137,7 @@ static symm_status channel_device(symm_team *team, void *stream,
         status = team->calls->stream_check(team->ctx, &stream);
     if (status != SYMM_OK)
         return status;
-    if (team->wide)
+    if (team->hierarchy)
         return channel_lock(team, stream, channel);
     pthread_mutex_lock(&team->channels);
     status = team->calls->channel_find(team, stream, channel);
@@ -167,7 +167,7 @@ void symm__channel_leave(struct symm_team_channel *channel)
 {
     const symm_team *team = channel->team;
 
-    if (team->calls && !team->wide)
+    if (team->calls && !team->hierarchy)
         team->calls->channel_leave(channel);
     if (channel->index == 0 && !team->calls)
         symm__default_leave(channel->team->ctx);

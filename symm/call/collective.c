@@ -113,8 +113,8 @@ static symm_status enqueue(struct symm_team_channel *channel,
             return status;
         }
     }
-    if (channel->team->wide)
-        queued->args.out_offset = symm__wide_ticket(channel->team);
+    if (channel->team->hierarchy)
+        queued->args.out_offset = symm__hierarchical_ticket(channel->team);
     if (work) /* before the push: afterwards the worker may have let go of it */
         *work = queued->work;
     ctx->ops->stream_push(ctx->backend, channel->stream, &queued->task);
@@ -180,8 +180,8 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     struct symm_engine_call call;
     symm_status status;
 
-    if (__builtin_expect(team->wide != NULL, 0))
-        return symm__wide_launch(channel, entry, timeout, work);
+    if (__builtin_expect(team->hierarchy != NULL, 0))
+        return symm__hierarchical_launch(channel, entry, timeout, work);
     if (__builtin_expect(entry->algorithm != SYMM_ALGORITHM_ENGINE, 1))
         return team->calls->launch(channel, entry, timeout, work);
     status = team->calls->launch(channel, entry, timeout, NULL); /* announces it */
@@ -398,7 +398,7 @@ static symm_status collective(symm_team *team, const struct symm_request *rq,
     status = symm__channel_enter(team, call->stream, &channel);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    if (team->calls && !team->wide) {
+    if (team->calls && !team->hierarchy) {
         checked = channel ? NULL : &first;
         status = channel ? grow_channel(team, rq, &channel)
                          : claim_channel(team, rq, call, &first, &channel);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hierarchical.c - collectives of a wide team (hierarchical.h), as steps on each host and
+ * hierarchical.c - collectives of a hierarchical team (hierarchical.h), as steps on each host and
  * between them.
  *
  *   all_reduce      rails: reduce_scatter on the host, all_reduce on the rail, all_gather on
@@ -38,7 +38,7 @@ enum way { RAILS, LEADERS, FLAT };
 /* A call in the making. */
 struct run {
     symm_team *team;
-    struct symm_wide *wide;
+    struct symm_hierarchy *hierarchy;
     struct symm_team_engine *engine;
     struct symm_team_channel *channel;
     const struct symm_args *args;
@@ -55,12 +55,13 @@ static bool is_integer(symm_dtype dtype)
 
 /* An average of averages is the average only of equal parts, and of what does not round to
  * whole numbers. */
-static bool in_steps(const struct symm_wide *wide, symm_dtype dtype, symm_op op)
+static bool in_steps(const struct symm_hierarchy *hierarchy, symm_dtype dtype,
+                     symm_op op)
 {
-    return op != SYMM_AVG || (wide->equal && !is_integer(dtype));
+    return op != SYMM_AVG || (hierarchy->equal && !is_integer(dtype));
 }
 
-static enum way way_of(const struct symm_wide *wide, enum symm_kind kind,
+static enum way way_of(const struct symm_hierarchy *hierarchy, enum symm_kind kind,
                        symm_dtype dtype, symm_op op)
 {
     switch (kind) {
@@ -68,13 +69,13 @@ static enum way way_of(const struct symm_wide *wide, enum symm_kind kind,
     case SYMM_KIND_BROADCAST:
         return LEADERS;
     case SYMM_KIND_ALL_REDUCE:
-        if (!in_steps(wide, dtype, op))
+        if (!in_steps(hierarchy, dtype, op))
             return FLAT;
-        return wide->equal ? RAILS : LEADERS;
+        return hierarchy->equal ? RAILS : LEADERS;
     case SYMM_KIND_REDUCE_SCATTER:
-        return wide->regular && in_steps(wide, dtype, op) ? RAILS : FLAT;
+        return hierarchy->regular && in_steps(hierarchy, dtype, op) ? RAILS : FLAT;
     case SYMM_KIND_ALL_GATHER:
-        return wide->regular ? RAILS : FLAT;
+        return hierarchy->regular ? RAILS : FLAT;
     default:
         return FLAT;
     }
@@ -89,15 +90,16 @@ static symm_status refuse_forced(const struct symm_select_query *q)
         symm__kind_name(q->kind), q->forced);
 }
 
-symm_status symm__wide_choose(const symm_team *team, const struct symm_select_query *q,
-                              struct symm_cached *entry)
+symm_status symm__hierarchical_choose(const symm_team *team,
+                                      const struct symm_select_query *q,
+                                      struct symm_cached *entry)
 {
     static const char *const reasons[] = {
         "kernels on each host, the engine along rails between them",
         "kernels on each host, the engine among the hosts' leaders",
         "the engine over all ranks"};
     bool flat = q->forced && strcmp(q->forced, "engine") == 0;
-    enum way way = flat ? FLAT : way_of(team->wide, q->kind, q->dtype, q->op);
+    enum way way = flat ? FLAT : way_of(team->hierarchy, q->kind, q->dtype, q->op);
     char name[64];
 
     if (!team->engine)
@@ -107,7 +109,7 @@ symm_status symm__wide_choose(const symm_team *team, const struct symm_select_qu
             "backend (SYMM_ENGINE=mpi), NCCL on cuda (SYMM_NCCL_LIB); or "
             "split it by host",
             symm__kind_name(q->kind), symm__team_name(team, name, sizeof(name)),
-            team->wide->hosts);
+            team->hierarchy->hosts);
     if (q->forced && !flat)
         return refuse_forced(q);
     if (q->engine_objection && q->kind != SYMM_KIND_BARRIER)
@@ -119,7 +121,7 @@ symm_status symm__wide_choose(const symm_team *team, const struct symm_select_qu
             "%s over %d hosts is not made in the order of all ranks: each "
             "host's ranks come first; ask for SYMM_NUMERICS_SAME_BITS, or "
             "split the team by host",
-            symm__kind_name(q->kind), team->wide->hosts);
+            symm__kind_name(q->kind), team->hierarchy->hosts);
     if (q->kind == SYMM_KIND_ALL_REDUCE && way == FLAT &&
         q->numerics != SYMM_NUMERICS_ANY)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
@@ -159,7 +161,7 @@ static symm_status on_host(struct run *run, enum symm_kind kind, const void *in,
                            void *out, size_t count, int root)
 {
     const struct symm_engine_request step = step_of(run, kind, in, out, count, root);
-    symm_team *node = run->wide->node;
+    symm_team *node = run->hierarchy->local_team;
     struct symm_team_channel *channel = &node->channel[run->channel->index];
 
     channel->stream = run->channel->stream;
@@ -219,8 +221,8 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
                            void *out, size_t count, int root)
 {
     const struct symm_engine_request step = step_of(run, kind, in, out, count, root);
-    symm_status status =
-        announce(run, run->engine->rail, run->wide->rail, run->wide->rail_count);
+    symm_status status = announce(run, run->engine->rail, run->hierarchy->rail,
+                                  run->hierarchy->rail_count);
 
     return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
 }
@@ -228,30 +230,33 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
 /* At least that much memory of this channel's own. */
 static symm_status scratch(struct run *run, size_t bytes, char **at)
 {
-    struct symm_wide *wide = run->wide;
+    struct symm_hierarchy *hierarchy = run->hierarchy;
     symm_ctx *ctx = run->team->ctx;
     int channel = run->channel->index;
-    size_t wanted =
-        wide->scratch_bytes[channel] ? 2 * wide->scratch_bytes[channel] : 65536;
+    size_t wanted = hierarchy->scratch_bytes[channel]
+                        ? 2 * hierarchy->scratch_bytes[channel]
+                        : 65536;
     void *fresh, **list;
     symm_status status;
 
-    if (wide->scratch_bytes[channel] < bytes) {
+    if (hierarchy->scratch_bytes[channel] < bytes) {
         wanted = wanted > bytes ? wanted : bytes;
-        list = realloc(wide->outgrown, (wide->outgrown_count + 1) * sizeof(*list));
+        list = realloc(hierarchy->outgrown,
+                       (hierarchy->outgrown_count + 1) * sizeof(*list));
         if (!list)
             return symm__fail(SYMM_ERR_NOMEM, "no memory for a list");
-        wide->outgrown = list;
+        hierarchy->outgrown = list;
         status = ctx->ops->local_alloc(ctx->backend, wanted, &fresh);
         if (status != SYMM_OK)
             return status;
         /* What kernels still use stays until the team goes: at most as much again. */
-        if (wide->scratch[channel])
-            wide->outgrown[wide->outgrown_count++] = wide->scratch[channel];
-        wide->scratch[channel] = fresh;
-        wide->scratch_bytes[channel] = wanted;
+        if (hierarchy->scratch[channel])
+            hierarchy->outgrown[hierarchy->outgrown_count++] =
+                hierarchy->scratch[channel];
+        hierarchy->scratch[channel] = fresh;
+        hierarchy->scratch_bytes[channel] = wanted;
     }
-    *at = wide->scratch[channel];
+    *at = hierarchy->scratch[channel];
     return SYMM_OK;
 }
 
@@ -277,12 +282,12 @@ static symm_status source(struct run *run, const void **in)
     status = scratch(run, bytes, &at);
     if (status != SYMM_OK)
         return status;
-    copy = (struct symm_transfer){.team = run->wide->node,
+    copy = (struct symm_transfer){.team = run->hierarchy->local_team,
                                   .what = "a copy of the input",
                                   .dst = at,
                                   .src = args->in,
                                   .bytes = bytes,
-                                  .peer = run->wide->here,
+                                  .peer = run->hierarchy->here,
                                   .signal = -1,
                                   .timeout = run->until - symm__now()};
     *in = at;
@@ -297,7 +302,7 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
 {
     symm_status status = on_host(run, SYMM_KIND_ALL_REDUCE, in, out, count, 0);
 
-    if (status == SYMM_OK && run->wide->here == 0)
+    if (status == SYMM_OK && run->hierarchy->here == 0)
         status = between(run, SYMM_KIND_ALL_REDUCE, out, out, count, 0);
     if (status == SYMM_OK)
         status = on_host(run, SYMM_KIND_BROADCAST, out, out, count, 0);
@@ -307,11 +312,12 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
 static symm_status all_reduce(struct run *run)
 {
     const struct symm_args *args = run->args;
-    size_t places = (size_t)run->wide->sizes[run->wide->at];
+    size_t places = (size_t)run->hierarchy->sizes[run->hierarchy->at];
     size_t part = (enum way)args->barriers == RAILS ? args->count / places : 0;
     size_t most = part * places * run->element;
     const char *in = args->in;
-    char *out = args->out, *own = out + (size_t)run->wide->here * part * run->element;
+    char *out = args->out,
+         *own = out + (size_t)run->hierarchy->here * part * run->element;
     symm_status status = SYMM_OK;
 
     if (part > 0)
@@ -330,11 +336,11 @@ static symm_status reduce_scatter(struct run *run)
 {
     const struct symm_args *args = run->args;
     size_t block = args->count * run->element;
-    size_t places = (size_t)run->wide->sizes[0];
+    size_t places = (size_t)run->hierarchy->sizes[0];
     char *sums;
-    symm_status status = scratch(run, (size_t)run->wide->hosts * block, &sums);
+    symm_status status = scratch(run, (size_t)run->hierarchy->hosts * block, &sums);
 
-    for (int h = 0; status == SYMM_OK && h < run->wide->hosts; h++)
+    for (int h = 0; status == SYMM_OK && h < run->hierarchy->hosts; h++)
         status = on_host(run, SYMM_KIND_REDUCE_SCATTER,
                          (const char *)args->in + (size_t)h * places * block,
                          sums + (size_t)h * block, args->count, 0);
@@ -347,13 +353,13 @@ static symm_status all_gather(struct run *run)
 {
     const struct symm_args *args = run->args;
     size_t block = args->count * run->element;
-    size_t places = (size_t)run->wide->sizes[0];
+    size_t places = (size_t)run->hierarchy->sizes[0];
     char *parts;
-    symm_status status = scratch(run, (size_t)run->wide->hosts * block, &parts);
+    symm_status status = scratch(run, (size_t)run->hierarchy->hosts * block, &parts);
 
     if (status == SYMM_OK)
         status = between(run, SYMM_KIND_ALL_GATHER, args->in, parts, args->count, 0);
-    for (int h = 0; status == SYMM_OK && h < run->wide->hosts; h++)
+    for (int h = 0; status == SYMM_OK && h < run->hierarchy->hosts; h++)
         status =
             on_host(run, SYMM_KIND_ALL_GATHER, parts + (size_t)h * block,
                     (char *)args->out + (size_t)h * places * block, args->count, 0);
@@ -361,11 +367,11 @@ static symm_status all_gather(struct run *run)
 }
 
 /* The rail's rank of the member on that host. */
-static int rail_rank(const struct symm_wide *wide, int host)
+static int rail_rank(const struct symm_hierarchy *hierarchy, int host)
 {
     int i = 0;
 
-    while (i + 1 < wide->rail_count && wide->host[wide->rail[i]] != host)
+    while (i + 1 < hierarchy->rail_count && hierarchy->host[hierarchy->rail[i]] != host)
         i++;
     return i;
 }
@@ -373,18 +379,19 @@ static int rail_rank(const struct symm_wide *wide, int host)
 static symm_status broadcast(struct run *run)
 {
     const struct symm_args *args = run->args;
-    const struct symm_wide *wide = run->wide;
-    int host = wide->host[args->root], local = wide->local[args->root];
-    int relay = wide->equal ? local : 0; /* the place on each host that gets it first */
-    bool there = wide->at == host;
-    const void *from = wide->here == local && there ? args->in : args->out;
+    const struct symm_hierarchy *hierarchy = run->hierarchy;
+    int host = hierarchy->host[args->root], local = hierarchy->local[args->root];
+    int relay =
+        hierarchy->equal ? local : 0; /* the place on each host that gets it first */
+    bool there = hierarchy->at == host;
+    const void *from = hierarchy->here == local && there ? args->in : args->out;
     symm_status status = SYMM_OK;
 
     if (there)
         status = on_host(run, SYMM_KIND_BROADCAST, from, args->out, args->count, local);
-    if (status == SYMM_OK && wide->here == relay)
+    if (status == SYMM_OK && hierarchy->here == relay)
         status = between(run, SYMM_KIND_BROADCAST, args->out, args->out, args->count,
-                         rail_rank(wide, host));
+                         rail_rank(hierarchy, host));
     if (status == SYMM_OK && !there)
         status =
             on_host(run, SYMM_KIND_BROADCAST, args->out, args->out, args->count, relay);
@@ -399,7 +406,8 @@ static symm_status leaders_meet(struct run *run)
     symm_status status;
 
     if (!run->team->calls)
-        return announce(run, run->engine->rail, run->wide->rail, run->wide->rail_count);
+        return announce(run, run->engine->rail, run->hierarchy->rail,
+                        run->hierarchy->rail_count);
     status = scratch(run, sizeof(uint64_t), &number);
     step = step_of(run, SYMM_KIND_ALL_REDUCE, number, number, 1, 0);
     step.dtype = SYMM_INT32;
@@ -411,7 +419,7 @@ static symm_status barrier(struct run *run)
 {
     symm_status status = on_host(run, SYMM_KIND_BARRIER, NULL, NULL, 0, 0);
 
-    if (status == SYMM_OK && run->wide->here == 0)
+    if (status == SYMM_OK && run->hierarchy->here == 0)
         status = leaders_meet(run);
     if (status == SYMM_OK)
         status = on_host(run, SYMM_KIND_BARRIER, NULL, NULL, 0, 0);
@@ -448,7 +456,7 @@ static symm_status steps(struct run *run)
         return barrier(run);
     if ((enum way)run->args->barriers == FLAT)
         return flat(run);
-    if ((enum way)run->args->barriers == RAILS && run->wide->sizes[0] == 1)
+    if ((enum way)run->args->barriers == RAILS && run->hierarchy->sizes[0] == 1)
         return rail_alone(run);
     switch (kind) {
     case SYMM_KIND_ALL_REDUCE:
@@ -469,7 +477,7 @@ static symm_status steps(struct run *run)
 /* The team and its part on this host fail together: whoever waits in either learns it. */
 static symm_status fail_both(struct run *run, symm_status status)
 {
-    symm_team *team = run->team, *node = run->wide->node;
+    symm_team *team = run->team, *node = run->hierarchy->local_team;
     symm_status failed = symm__team_failed(team);
 
     if (failed == SYMM_OK) {
@@ -484,31 +492,31 @@ static symm_status fail_both(struct run *run, symm_status status)
     return symm__team_failed(team);
 }
 
-uint64_t symm__wide_ticket(symm_team *team)
+uint64_t symm__hierarchical_ticket(symm_team *team)
 {
-    return __atomic_add_fetch(&team->wide->tickets, 1, __ATOMIC_RELAXED);
+    return __atomic_add_fetch(&team->hierarchy->tickets, 1, __ATOMIC_RELAXED);
 }
 
 /* Until all calls that were made before have run: each is bounded by itself. */
 static symm_status await_turn(symm_team *team, uint64_t ticket)
 {
-    struct symm_wide *wide = team->wide;
+    struct symm_hierarchy *hierarchy = team->hierarchy;
 
-    pthread_mutex_lock(&wide->turn);
-    while (wide->served + 1 != ticket && symm__team_failed(team) == SYMM_OK)
-        pthread_cond_wait(&wide->turns, &wide->turn);
-    pthread_mutex_unlock(&wide->turn);
+    pthread_mutex_lock(&hierarchy->turn);
+    while (hierarchy->served + 1 != ticket && symm__team_failed(team) == SYMM_OK)
+        pthread_cond_wait(&hierarchy->turns, &hierarchy->turn);
+    pthread_mutex_unlock(&hierarchy->turn);
     return symm__team_failed(team);
 }
 
 static void pass_turn(symm_team *team, uint64_t ticket)
 {
-    struct symm_wide *wide = team->wide;
+    struct symm_hierarchy *hierarchy = team->hierarchy;
 
-    pthread_mutex_lock(&wide->turn);
-    wide->served = ticket > wide->served ? ticket : wide->served;
-    pthread_cond_broadcast(&wide->turns);
-    pthread_mutex_unlock(&wide->turn);
+    pthread_mutex_lock(&hierarchy->turn);
+    hierarchy->served = ticket > hierarchy->served ? ticket : hierarchy->served;
+    pthread_cond_broadcast(&hierarchy->turns);
+    pthread_mutex_unlock(&hierarchy->turn);
 }
 
 static symm_status run_steps(struct symm_team_channel *channel,
@@ -518,7 +526,7 @@ static symm_status run_steps(struct symm_team_channel *channel,
     symm_team *team = channel->team;
     symm_status status = await_turn(team, ticket);
     struct run run = {.team = team,
-                      .wide = team->wide,
+                      .hierarchy = team->hierarchy,
                       .engine = team->engine,
                       .channel = channel,
                       .args = args,
@@ -533,23 +541,23 @@ static symm_status run_steps(struct symm_team_channel *channel,
     return status;
 }
 
-symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args)
+symm_status symm__k_hierarchical(struct symm_state *state, const struct symm_args *args)
 {
     struct symm_team_channel *channel = state->owner;
 
     /* A queued call has taken its ticket when it was made. */
     return run_steps(channel, args,
                      args->out_offset ? args->out_offset
-                                      : symm__wide_ticket(channel->team),
+                                      : symm__hierarchical_ticket(channel->team),
                      channel->timeout);
 }
 
-symm_status symm__wide_launch(struct symm_team_channel *channel,
-                              const struct symm_cached *entry, double timeout,
-                              symm_work **work)
+symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
+                                      const struct symm_cached *entry, double timeout,
+                                      symm_work **work)
 {
-    symm_status status =
-        run_steps(channel, &entry->args, symm__wide_ticket(channel->team), timeout);
+    symm_status status = run_steps(channel, &entry->args,
+                                   symm__hierarchical_ticket(channel->team), timeout);
 
     return status == SYMM_OK && work ? channel->team->calls->handle(channel, work)
                                      : status;

@@ -2,7 +2,7 @@
 /*
  * hierarchical.h - teams whose ranks are on several hosts.
  *
- * A wide team has the part of its ranks that are on this host as a team of its own (`node`),
+ * A hierarchical team has the part of its ranks that are on this host as a team of its own (`node`),
  * and, by its engine, a communicator of all its ranks and one of its rail: the ranks with
  * the same place on each host, if all hosts have equally many; else the first rank of each.
  * A collective is steps of both: kernels over symmetric memory on each host, the engine
@@ -16,9 +16,9 @@
  * refused. float16, bfloat16 and float8 are rounded once on each host and once by the engine.
  *
  * Calls run in the order in which they are made, on whichever streams: all ranks make them in
- * the same order over all streams of a wide team.
+ * the same order over all streams of a hierarchical team.
  *
- * Without an engine a wide team serves splits, rendezvous, and one-sided calls within the
+ * Without an engine a hierarchical team serves splits, rendezvous, and one-sided calls within the
  * host; its collectives are SYMM_ERR_UNSUPPORTED.
  */
 #ifndef SYMM_CALL_HIERARCHICAL_H
@@ -27,16 +27,17 @@
 #include "core/team.h"
 #include "engine/runtime.h"
 
-symm_status symm__wide_choose(const symm_team *team,
-                              const struct symm_select_query *query,
-                              struct symm_cached *entry) SYMM_MUST_CHECK;
+symm_status symm__hierarchical_choose(const symm_team *team,
+                                      const struct symm_select_query *query,
+                                      struct symm_cached *entry) SYMM_MUST_CHECK;
 /* A call's place among all of the team, when it is made. */
-uint64_t symm__wide_ticket(symm_team *team);
-symm_status symm__k_wide(struct symm_state *state, const struct symm_args *args);
+uint64_t symm__hierarchical_ticket(symm_team *team);
+symm_status symm__k_hierarchical(struct symm_state *state,
+                                 const struct symm_args *args);
 /* On a device: queues all steps on the channel's stream. */
-symm_status symm__wide_launch(struct symm_team_channel *channel,
-                              const struct symm_cached *entry, double timeout,
-                              symm_work **work) SYMM_MUST_CHECK;
+symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
+                                      const struct symm_cached *entry, double timeout,
+                                      symm_work **work) SYMM_MUST_CHECK;
 
 /* collective.c: one collective of the node's part, on the channel of the same number. */
 symm_status symm__collective_run(struct symm_team_channel *channel,

@@ -267,8 +267,8 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     if (team->calls)
         team->calls->describe(channel, args, &query);
     symm__engine_describe(team, rq->root, &query);
-    status = team->wide ? symm__wide_choose(team, &query, entry)
-                        : choose(team, rq, call, &query, entry);
+    status = team->hierarchy ? symm__hierarchical_choose(team, &query, entry)
+                             : choose(team, rq, call, &query, entry);
     if (status != SYMM_OK)
         return status;
     args->in = rq->in;
@@ -279,8 +279,8 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     args->root = rq->root;
     args->in_step = rq->kind == SYMM_KIND_ALL_GATHER && query.overlap ? args->bytes : 0;
     fill_site(team, entry, rq, call);
-    if (team->wide) {
-        entry->kernel = symm__k_wide;
+    if (team->hierarchy) {
+        entry->kernel = symm__k_hierarchical;
     } else if (team->calls) {
         status = take_launch(channel, entry, index, &query);
         if (status != SYMM_OK)

@@ -8,7 +8,7 @@ int symm__channel_find(symm_team *team, const void *stream)
 {
     int found = SYMM_CHANNELS;
 
-    if (team->calls && !team->wide)
+    if (team->calls && !team->hierarchy)
         return team->calls->channel_of(team, stream);
     if (!stream)
         return 0;
@@ -26,12 +26,12 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
         return status;
     if (!device_team)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_device: device_team is NULL");
-    if (team->wide)
+    if (team->hierarchy)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
             "symm_team_device: the team's ranks are on %d hosts, and device "
             "code reaches those of one; split it by host",
-            team->wide->hosts);
+            team->hierarchy->hosts);
     if (team->calls)
         return team->calls->team_device(team, device_team);
     if (team->size > SYMM_DEVICE_RANKS)

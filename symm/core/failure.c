@@ -26,16 +26,16 @@ symm_status symm__team_failed(const symm_team *team)
  * are told. */
 static void tell_hosts(symm_team *team)
 {
-    struct symm_wide *wide = team->wide;
+    struct symm_hierarchy *hierarchy = team->hierarchy;
 
     /* Members on this host may wait in a step of theirs, where they look at its records. */
-    if (wide->node && symm__team_failed(wide->node) == SYMM_OK)
-        (void)symm__team_fail(wide->node, (symm_status)team->failed, "%s",
+    if (hierarchy->local_team && symm__team_failed(hierarchy->local_team) == SYMM_OK)
+        (void)symm__team_fail(hierarchy->local_team, (symm_status)team->failed, "%s",
                               team->failure);
     /* Calls that have not had their turn never get it: what is queued before is skipped. */
-    pthread_mutex_lock(&wide->turn);
-    pthread_cond_broadcast(&wide->turns);
-    pthread_mutex_unlock(&wide->turn);
+    pthread_mutex_lock(&hierarchy->turn);
+    pthread_cond_broadcast(&hierarchy->turns);
+    pthread_mutex_unlock(&hierarchy->turn);
     symm__oob_notify(&team->ctx->oob, team->world_rank, team->size, team->uid,
                      (symm_status)team->failed, team->failure);
 }
@@ -53,7 +53,7 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
         __atomic_store_n(&record->state, (int32_t)status, __ATOMIC_RELEASE);
         /* release: pairs with the acquire in symm__team_failed */
         __atomic_store_n(&team->failed, (int32_t)status, __ATOMIC_RELEASE);
-        if (team->wide)
+        if (team->hierarchy)
             tell_hosts(team);
     } else {
         while (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
@@ -82,7 +82,7 @@ symm_status symm__team_record_of(symm_team *team, int member)
     char text[sizeof(record->text)];
     int32_t state;
 
-    if (!record) /* on another host: see symm__wide_look */
+    if (!record) /* on another host: see symm__hierarchical_look */
         return SYMM_OK;
     /* acquire: pairs with the release in team_mark of that rank */
     state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
@@ -188,23 +188,24 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
     return SYMM_ERR_PEER_DEAD;
 }
 
-symm_status symm__wide_look(symm_team *team)
+symm_status symm__hierarchical_look(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
     char said[SYMM_ERROR_BYTES];
     symm_status status = SYMM_OK;
 
-    if (!team->wide || symm__team_failed(team) != SYMM_OK)
+    if (!team->hierarchy || symm__team_failed(team) != SYMM_OK)
         return symm__team_failed(team);
-    if (team->wide->node && symm__team_failed(team->wide->node) != SYMM_OK)
-        return symm__team_fail(team, (symm_status)team->wide->node->failed, "%s",
-                               team->wide->node->failure);
+    if (team->hierarchy->local_team &&
+        symm__team_failed(team->hierarchy->local_team) != SYMM_OK)
+        return symm__team_fail(team, (symm_status)team->hierarchy->local_team->failed,
+                               "%s", team->hierarchy->local_team->failure);
     /* An exchange that runs meanwhile looks by itself. */
     if (pthread_mutex_trylock(&ctx->lock) != 0)
         return SYMM_OK;
-    if (symm__now() - team->wide->looked >= LOOK_SECONDS) {
+    if (symm__now() - team->hierarchy->looked >= LOOK_SECONDS) {
         status = look_far(team, said, sizeof(said));
-        team->wide->looked = symm__now();
+        team->hierarchy->looked = symm__now();
     }
     pthread_mutex_unlock(&ctx->lock);
     return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);

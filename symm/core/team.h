@@ -5,7 +5,7 @@
  * A team's range holds its pad, on a device its kernels' scratch, then its heap. A channel is
  * what the calls of one stream share: counters and words in every member's pad, and the calls
  * that were checked before. A team over several hosts also has the team of its ranks on this
- * host, and a communicator across hosts: struct symm_wide.
+ * host, and a communicator across hosts: struct symm_hierarchy.
  * `channels` guards channels while calls are queued; ctx->lock guards all else but what is
  * marked atomic.
  */
@@ -81,8 +81,8 @@ struct symm_team_channel {
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 
-struct symm_wide {
-    symm_team *node; /* the ranks on this host, in order; owned */
+struct symm_hierarchy {
+    symm_team *local_team; /* the ranks on this host, in order; owned */
     int hosts;
     int host[SYMM_MAX_RANKS];   /* by team rank, numbered by their lowest rank */
     int local[SYMM_MAX_RANKS];  /* by team rank: its rank in its host's part */
@@ -133,8 +133,9 @@ struct symm_team {
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
     size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
     struct symm_pad *pad[SYMM_MAX_RANKS]; /* by team rank; NULL: on another host */
-    struct symm_wide *wide; /* its ranks are on several hosts; NULL: on one; owned */
-    bool inner;             /* the part on this host of a wide team, which owns it */
+    struct symm_hierarchy
+        *hierarchy; /* its ranks are on several hosts; NULL: on one; owned */
+    bool inner;     /* the part on this host of a hierarchical team, which owns it */
     struct symm_team_channel channel[SYMM_CHANNELS];
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
     int32_t failing;          /* atomic: somebody writes the record */

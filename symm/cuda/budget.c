@@ -224,7 +224,7 @@ static void settle_all(symm_team *team, struct scene *scene)
     if (!locked)
         return;
     for (struct symm_cuda_team *t = calls->teams; t; t = t->next)
-        if (t->team != team && !t->team->wide && !t->team->inner)
+        if (t->team != team && !t->team->hierarchy && !t->team->inner)
             settle_team(t->team, scene);
     pthread_mutex_unlock(&calls->lock);
 }
@@ -417,7 +417,7 @@ static void publish(const struct symm_team_channel *channel)
 
 static bool asks(const symm_team *team, uint32_t wish)
 {
-    return !team->ctx->exclusive && !team->wide && !team->inner &&
+    return !team->ctx->exclusive && !team->hierarchy && !team->inner &&
            wish > small_of(team);
 }
 
@@ -468,7 +468,7 @@ void symm__cuda_budget_refresh(symm_team *team)
     const bool failed = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
     bool old = false;
 
-    if (team->wide || team->inner)
+    if (team->hierarchy || team->inner)
         return;
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         struct symm_team_channel *channel = &team->channel[c];

@@ -429,7 +429,8 @@ static const char *unpaired_text(const symm_team *team, const struct facts *fact
     char site[150];
 
     text[0] = '\0';
-    if (is_signal(facts) || team->wide) /* over several hosts streams pair by order */
+    if (is_signal(facts) ||
+        team->hierarchy) /* over several hosts streams pair by order */
         return text;
     for (int m = 0; m < team->size && !text[0]; m++)
         for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
@@ -591,7 +592,7 @@ static symm_status look_ahead(symm_team *team, const struct facts *facts)
     symm_status status = take_over(team);
 
     if (status == SYMM_OK)
-        status = symm__wide_look(team);
+        status = symm__hierarchical_look(team);
     if (status != SYMM_OK || !has_dead(team))
         return status;
     symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
@@ -646,9 +647,9 @@ symm_status symm__cuda_team_poll(symm_team *team)
 {
     symm_status status;
 
-    if (team->wide && team->wide->node &&
-        symm__cuda_team_poll(team->wide->node) != SYMM_OK)
-        return symm__wide_look(team);
+    if (team->hierarchy && team->hierarchy->node &&
+        symm__cuda_team_poll(team->hierarchy->node) != SYMM_OK)
+        return symm__hierarchical_look(team);
     /* relaxed: only whether there is something to look at */
     if (__builtin_expect(
             __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&

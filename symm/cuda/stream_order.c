@@ -20,7 +20,7 @@ static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
  * kernels and fails with it. */
 static symm_team *own_of(symm_team *team)
 {
-    return team->wide && team->wide->node ? team->wide->node : team;
+    return team->hierarchy && team->hierarchy->node ? team->hierarchy->node : team;
 }
 
 /* The number by which the stream's calls are ordered; 0: its calls follow no others. */

@@ -468,7 +468,7 @@ symm_status symm__engine_stop(void *arg)
                                      "rank %d %s during an operation of %s", rank, why,
                                      ctx->engine->version);
     }
-    if (status == SYMM_OK && team->wide)
-        status = symm__wide_look(team);
+    if (status == SYMM_OK && team->hierarchy)
+        status = symm__hierarchical_look(team);
     return status;
 }

@@ -97,37 +97,40 @@ static void team_place(symm_team *team, uint32_t uid, int slot, int rank, int si
 
 /* ---- Teams over several hosts -------------------------------------------------------- */
 
-static void find_hosts(const symm_team *team, struct symm_wide *wide)
+static void find_hosts(const symm_team *team, struct symm_hierarchy *hierarchy)
 {
     const symm_ctx *ctx = team->ctx;
 
     for (int m = 0; m < team->size; m++) {
         int h = 0;
 
-        while (h < wide->hosts && ctx->host_of[team->world_rank[wide->leader[h]]] !=
-                                      ctx->host_of[team->world_rank[m]])
+        while (h < hierarchy->hosts &&
+               ctx->host_of[team->world_rank[hierarchy->leader[h]]] !=
+                   ctx->host_of[team->world_rank[m]])
             h++;
-        if (h == wide->hosts)
-            wide->leader[wide->hosts++] = m;
-        wide->host[m] = h;
-        wide->local[m] = wide->sizes[h]++;
+        if (h == hierarchy->hosts)
+            hierarchy->leader[hierarchy->hosts++] = m;
+        hierarchy->host[m] = h;
+        hierarchy->local[m] = hierarchy->sizes[h]++;
     }
-    wide->at = wide->host[team->rank];
-    wide->here = wide->local[team->rank];
-    wide->equal = wide->regular = true;
-    for (int h = 0; h < wide->hosts; h++)
-        wide->equal = wide->equal && wide->sizes[h] == wide->sizes[0];
+    hierarchy->at = hierarchy->host[team->rank];
+    hierarchy->here = hierarchy->local[team->rank];
+    hierarchy->equal = hierarchy->regular = true;
+    for (int h = 0; h < hierarchy->hosts; h++)
+        hierarchy->equal =
+            hierarchy->equal && hierarchy->sizes[h] == hierarchy->sizes[0];
     for (int m = 0; m < team->size; m++)
-        wide->regular = wide->regular && wide->equal &&
-                        m == wide->host[m] * wide->sizes[0] + wide->local[m];
+        hierarchy->regular =
+            hierarchy->regular && hierarchy->equal &&
+            m == hierarchy->host[m] * hierarchy->sizes[0] + hierarchy->local[m];
     for (int m = 0; m < team->size; m++)
-        if (m == team->rank ||
-            (wide->local[m] == wide->here && (wide->equal || wide->here == 0)))
-            wide->rail[wide->rail_count++] = m;
+        if (m == team->rank || (hierarchy->local[m] == hierarchy->here &&
+                                (hierarchy->equal || hierarchy->here == 0)))
+            hierarchy->rail[hierarchy->rail_count++] = m;
 }
 
 /* Address ranges that are taken on any of this host's members. */
-static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
+static symm_status find_slot(symm_team *team, const struct symm_hierarchy *hierarchy,
                              double timeout, int *slot)
 {
     struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
@@ -143,7 +146,7 @@ static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
             break;
         }
         memcpy(&theirs, messages[m].bytes, sizeof(theirs));
-        taken |= wide->host[m] == wide->at ? theirs : 0;
+        taken |= hierarchy->host[m] == hierarchy->at ? theirs : 0;
     }
     symm__oob_messages_finish(messages, team->size);
     for (*slot = 0; *slot < SYMM_MAX_TEAMS && (taken >> *slot & 1) != 0;)
@@ -151,8 +154,8 @@ static symm_status find_slot(symm_team *team, const struct symm_wide *wide,
     return status;
 }
 
-static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
-                             double timeout)
+static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
+                             int slot, double timeout)
 {
     symm_ctx *ctx = team->ctx;
     int world_rank[SYMM_MAX_RANKS], count = 0;
@@ -167,17 +170,17 @@ static symm_status open_node(symm_team *team, struct symm_wide *wide, int slot,
             "SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
             ctx->team_bytes, ctx->host_name[ctx->host_of[ctx->rank]]);
     for (int m = 0; m < team->size; m++)
-        if (wide->host[m] == wide->at)
+        if (hierarchy->host[m] == hierarchy->at)
             world_rank[count++] = team->world_rank[m];
     status = symm__team_create(ctx, count, &node);
     if (status != SYMM_OK)
         return status;
     node->inner = true;
-    status =
-        symm__team_settle(node, symm__team_uid(team, NODE_STEP, (uint32_t)wide->at),
-                          slot, world_rank, count, timeout);
+    status = symm__team_settle(node,
+                               symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at),
+                               slot, world_rank, count, timeout);
     if (status == SYMM_OK)
-        wide->node = node;
+        hierarchy->local_team = node;
     else
         symm__team_free(node);
     return status;
@@ -187,53 +190,53 @@ static symm_status local_open(symm_team *team, double timeout)
 {
     double until = symm__now() + timeout;
     struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
-    struct symm_wide *wide;
+    struct symm_hierarchy *hierarchy;
     int slot = 0;
     symm_status status;
 
     if (!symm__team_spans(team))
         return SYMM_OK;
-    wide = calloc(1, sizeof(*wide));
-    if (!wide)
+    hierarchy = calloc(1, sizeof(*hierarchy));
+    if (!hierarchy)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team over several hosts");
-    pthread_mutex_init(&wide->turn, NULL);
-    pthread_cond_init(&wide->turns, NULL);
-    team->wide = wide;
-    find_hosts(team, wide);
-    status = find_slot(team, wide, timeout, &slot);
+    pthread_mutex_init(&hierarchy->turn, NULL);
+    pthread_cond_init(&hierarchy->turns, NULL);
+    team->hierarchy = hierarchy;
+    find_hosts(team, hierarchy);
+    status = find_slot(team, hierarchy, timeout, &slot);
     if (status != SYMM_OK)
         return status;
-    status = open_node(team, wide, slot, until - symm__now());
+    status = open_node(team, hierarchy, slot, until - symm__now());
     status =
         symm__team_exchange(team, "the start of a team over several hosts",
                             until - symm__now(), status, NULL, 0, NULL, 0, messages);
     symm__oob_messages_finish(messages, team->size);
     if (status == SYMM_OK && team->engine)
-        status = symm__engine_comm_among(team, wide->rail, wide->rail_count,
+        status = symm__engine_comm_among(team, hierarchy->rail, hierarchy->rail_count,
                                          until - symm__now(), &team->engine->rail);
     return status;
 }
 
 static void local_close(symm_team *team)
 {
-    struct symm_wide *wide = team->wide;
+    struct symm_hierarchy *hierarchy = team->hierarchy;
     symm_ctx *ctx = team->ctx;
 
-    if (!wide)
+    if (!hierarchy)
         return;
-    if (wide->node) {
-        ctx->teams[wide->node->slot] = NULL;
-        symm__team_free(wide->node);
+    if (hierarchy->local_team) {
+        ctx->teams[hierarchy->local_team->slot] = NULL;
+        symm__team_free(hierarchy->local_team);
     }
     for (int i = 0; i < SYMM_HOST_CHANNELS; i++)
-        ctx->ops->local_free(ctx->backend, wide->scratch[i]);
-    for (size_t i = 0; i < wide->outgrown_count; i++)
-        ctx->ops->local_free(ctx->backend, wide->outgrown[i]);
-    free(wide->outgrown);
-    pthread_cond_destroy(&wide->turns);
-    pthread_mutex_destroy(&wide->turn);
-    free(wide);
-    team->wide = NULL;
+        ctx->ops->local_free(ctx->backend, hierarchy->scratch[i]);
+    for (size_t i = 0; i < hierarchy->outgrown_count; i++)
+        ctx->ops->local_free(ctx->backend, hierarchy->outgrown[i]);
+    free(hierarchy->outgrown);
+    pthread_cond_destroy(&hierarchy->turns);
+    pthread_mutex_destroy(&hierarchy->turn);
+    free(hierarchy);
+    team->hierarchy = NULL;
 }
 
 /* ---- A team ---------------------------------------------------------------------------- */
