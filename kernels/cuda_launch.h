@@ -76,7 +76,7 @@ struct symm_cuda_record {
 /* all_reduce_pair.cu, all_reduce_line.cu: threads of a block that take a line each, at most:
  * 1 MiB by lines of 16 bytes in one round of 103 blocks, where registers allow. A multiple of
  * 32. */
-#define SYMM_LINE_THREADS(size) ((size) > 4 ? 512 : 640)
+#define SYMM_PACKET_THREADS(size) ((size) > 4 ? 512 : 640)
 
 /* all_reduce_two_shot_line.cu, wide: threads of a block that take lines, at most; as many as
  * scratch has room for and registers allow. */

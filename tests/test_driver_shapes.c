@@ -55,7 +55,7 @@ static void test_find(void **unused)
                 if (!symm__cuda_kernel_find(&query, &kernel, &shape))
                     continue;
                 assert_in_range(shape.blocks, 1, SYMM_DEVICE_BLOCKS);
-                assert_in_range(shape.threads, 32, SYMM_LINE_THREADS(2) + 32);
+                assert_in_range(shape.threads, 32, SYMM_PACKET_THREADS(2) + 32);
                 assert_int_equal(shape.threads % 32, 0);
             }
 }

@@ -2,7 +2,7 @@
 /*
  * all_reduce_inplace.cu - two-shot all-reduce over symmetric memory on both sides.
  *
- * The array is cut into one slice of whole lines of 128 bytes for each rank. A rank sums
+ * The array is cut into one slice of whole packets of 128 bytes for each rank. A rank sums
  * its slice of all inputs and stores the result into that slice of every rank's output:
  * each rank reads and writes (n - 1) / n of the bytes over its links, and nothing is
  * staged.
@@ -12,7 +12,7 @@
  * ends when all peers' blocks have arrived, that is when all slices of this rank's output
  * are there. It also says that nobody reads this rank's input any more.
  *
- * in == out: line i is read from every rank, and written to every rank, by one thread of one
+ * in == out: packet i is read from every rank, and written to every rank, by one thread of one
  * rank alone (the owner of the slice), which has all n values in registers before it stores:
  * no read can see a result. Other overlaps of in and out are not allowed.
  *
@@ -27,7 +27,7 @@ template <int N> SYMM_DEVICE uint32_t ranks(const struct symm_cuda_args &args)
     return N > 0 ? (uint32_t)N : (uint32_t)args.team.size;
 }
 
-/* Line i of the result to everybody, the next rank first, the own one last. */
+/* Packet i of the result to everybody, the next rank first, the own one last. */
 template <int N> struct to_all {
     const struct symm_cuda_args &args;
     uint32_t element;
@@ -37,27 +37,27 @@ template <int N> struct to_all {
         return args.team.base[symm_peer_after(args, k)] + args.out_offset;
     }
 
-    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void full(uint64_t i, const struct symm_packet &packet) const
     {
         SYMM_UNROLL
         for (uint32_t k = 1; k < (N > 0 ? N : SYMM_DEVICE_RANKS); k++)
             if (k < ranks<N>(args))
-                symm_port_store_line((struct symm_line *)at(k) + i, line);
-        symm_port_store_line((struct symm_line *)at(0) + i, line);
+                symm_port_store_packet((struct symm_packet *)at(k) + i, packet);
+        symm_port_store_packet((struct symm_packet *)at(0) + i, packet);
     }
 
-    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void part(uint64_t i, const struct symm_packet &packet) const
     {
         SYMM_NO_UNROLL
         for (uint32_t k = 0; k < ranks<N>(args); k++)
-            symm_line_scatter(at(k), 16 * i, args.bytes, element, false, line);
+            symm_packet_scatter(at(k), 16 * i, args.bytes, element, false, packet);
     }
 };
 
 template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_args &args)
 {
-    const uint64_t lines = symm_lines(args.bytes);
-    const uint64_t slice = 8 * symm_ceil(symm_ceil(lines, 8), ranks<N>(args));
+    const uint64_t packets = symm_packets(args.bytes);
+    const uint64_t slice = 8 * symm_ceil(symm_ceil(packets, 8), ranks<N>(args));
     const uint64_t low = slice * (uint32_t)args.team.rank;
     const struct to_all<N> out = {
         args, symm_element_size(args.dtype)
@@ -69,7 +69,7 @@ template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_arg
         symm_pull_sum<DTYPE, N>::run(
             args, args.in_offset, args.bytes,
             low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
-            (uint64_t)gridDim.x * blockDim.x, symm_least(low + slice, lines),
+            (uint64_t)gridDim.x * blockDim.x, symm_least(low + slice, packets),
             args.out_offset % 16 == 0, out);
     symm_round_end(args, &round, true);
 }

@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by lines: both send
+ * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by packets: both send
  * all that the other needs and each sums for itself, in one hop. For all_reduce that is the
  * same bytes as in two shots, so it does for all sizes that scratch takes, out of any memory.
  * The same bits on both: a sum of two is the same either way, and what is not a sum is made in
  * rank order.
  *
- * A thread sends its lines to the thread of its number on the other rank, and reduces what
+ * A thread sends its packets to the thread of its number on the other rank, and reduces what
  * that one sends: nothing hops between threads, and the block meets once, while the data are
  * in flight, for the counters' sake: written at the end they cost 0.17 us. The last warp of
- * each block takes no lines: it writes the counters, and in block 0 it says and reads the call
+ * each block takes no packets: it writes the counters, and in block 0 it says and reads the call
  * words and counts for the blocks that were not launched. Nobody but the peer sends here: a
- * slot has room for as many lines of one sender.
+ * slot has room for as many packets of one sender.
  *
- * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a line a thread, one
+ * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a packet a thread, one
  * round.
- * symm_all_reduce_pair_many_...: any number of lines a thread, SYMM_PAIR_AHEAD of them sent
+ * symm_all_reduce_pair_many_...: any number of packets a thread, SYMM_PAIR_AHEAD of them sent
  * ahead of the one that is summed; one round, or two if a slot is too small. A slot has room
- * for more than SYMM_PAIR_AHEAD lines of each thread, so that it has heard of the peer before
+ * for more than SYMM_PAIR_AHEAD packets of each thread, so that it has heard of the peer before
  * it sends the second round's.
  *
  * Why slots may be used again: packet.cuh, (1) and (4). in == out is fine (all_reduce): a
- * line of both is read and then written by one thread.
- * Launch: 32 more threads than take lines. pair: a thread for every line, in a slot; many: as
- * said, and the array in two slots, each rounded down to whole lines of all threads.
+ * packet of both is read and then written by one thread.
+ * Launch: 32 more threads than take packets. pair: a thread for every packet, in a slot; many: as
+ * said, and the array in two slots, each rounded down to whole packets of all threads.
  *
- * Lamport lines, SUM: symm_{all_reduce,reduce_scatter}_pair_{bfloat16,float16,float32}_n2,
+ * Lamport packets, SUM: symm_{all_reduce,reduce_scatter}_pair_{bfloat16,float16,float32}_n2,
  * symm_all_reduce_pair_many_{bfloat16,float16,float32}_n2
- * LL lines: symm_all_reduce_ll_pair_any
+ * LL packets: symm_all_reduce_ll_pair_any
  */
 #include "kernels/cuda/packet.cuh"
 
 /* What a thread knows before the counters are read. */
 template <class LINES> struct pair_place {
-    uint32_t width, step;        /* lines of a block at a time, of all blocks */
-    uint32_t begin, lines;       /* this thread's first, those of the array */
-    struct symm_line *to, *from; /* line `begin` in slot 0: the peer's, the own one */
+    uint32_t width, step;    /* packets of a block at a time, of all blocks */
+    uint32_t begin, packets; /* this thread's first, those of the array */
+    struct symm_packet *to,
+        *from; /* packet `begin` in slot 0: the peer's, the own one */
 
     SYMM_DEVICE pair_place(const struct symm_cuda_args &args)
         : width(blockDim.x - SYMM_WARP), step(gridDim.x * width),
           begin(blockIdx.x * width + threadIdx.x),
-          lines((uint32_t)symm_lines_of<LINES>(args.bytes))
+          packets((uint32_t)symm_packets_of<LINES>(args.bytes))
     {
         const uint32_t rank = (uint32_t)args.team.rank;
 
@@ -91,7 +92,7 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
     const uint32_t element =
         symm_element_size(DTYPE == SYMM_DTYPE_ANY ? args.dtype : DTYPE);
     const uint32_t rank = (uint32_t)args.team.rank, peer = 1 - rank;
-    const bool mine = place.takes() && place.begin < place.lines;
+    const bool mine = place.takes() && place.begin < place.packets;
     struct symm_round round = symm_round_open(args);
     const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
     typename LINES::value own = {}, sent, other;
@@ -110,30 +111,30 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
     if (!place.takes())
         symm_round_finish(args, &round, place.width / SYMM_WARP);
     else if (mine && round.ok &&
-             symm_line_wait<LINES>(args, &round, place.from + slot, peer, &other))
+             symm_packet_wait<LINES>(args, &round, place.from + slot, peer, &other))
         LINES::scatter(args.out, place.begin, args.bytes, element, ends,
                        pair_reduce<LINES, DTYPE>(args, LINES::clean(own), other));
 }
 
-/* ---- Many lines ------------------------------------------------------------------ */
+/* ---- Many packets ------------------------------------------------------------------ */
 
-/* A thread's view of the call; its lines are place.begin, and on by place.step. */
+/* A thread's view of the call; its packets are place.begin, and on by place.step. */
 template <int DTYPE, uint32_t ENDS> struct pair_many {
     const struct symm_cuda_args &args;
     const struct pair_place<symm_lamport> place;
-    const uint32_t share; /* lines of a round */
+    const uint32_t share; /* packets of a round */
     struct symm_round round;
-    int64_t slot[2]; /* from a line's number to its place, by round */
+    int64_t slot[2]; /* from a packet's number to its place, by round */
 
     SYMM_DEVICE pair_many(const struct symm_cuda_args &a)
         : args(a), place(a),
-          share(symm_slot_lines<symm_lamport>(a) / place.step * place.step),
+          share(symm_slot_packets<symm_lamport>(a) / place.step * place.step),
           round(symm_round_open(a))
     {
         symm_two_slots<symm_lamport>(args, &round, share, slot);
     }
 
-    /* From the thread's first line of slot 0 to line j. */
+    /* From the thread's first packet of slot 0 to packet j. */
     SYMM_DEVICE int64_t offset(uint32_t j) const
     {
         return (j < share ? slot[0] : slot[1]) + j - place.begin;
@@ -147,31 +148,32 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
 
     SYMM_DEVICE void send(uint32_t j) const
     {
-        if (j < place.lines && round.ok)
+        if (j < place.packets && round.ok)
             symm_lamport::send(place.to + offset(j), symm_lamport::clean(load(j)),
                                round.round);
     }
 
     SYMM_DEVICE void receive(uint32_t j)
     {
-        struct symm_line *from = place.from + offset(j), line;
+        struct symm_packet *from = place.from + offset(j), packet;
         struct symm_wait wait = {};
         const symm_lamport::value own = load(j); /* under way together */
 
-        while (!symm_lamport::arrived(line = symm_port_load_line(from), round.round)) {
+        while (
+            !symm_lamport::arrived(packet = symm_port_load_packet(from), round.round)) {
             if (!symm_wait_more(args, round.call, &wait, 2u >> args.team.rank)) {
                 round.ok = false;
                 return;
             }
         }
-        /* What is sent from here on comes behind what this line says of the peer. */
-        if (j == place.begin && place.lines > share)
+        /* What is sent from here on comes behind what this packet says of the peer. */
+        if (j == place.begin && place.packets > share)
             symm_port_load32_acquire(&from->word[0]);
         symm_lamport::consumed(from);
         symm_lamport::scatter(
             args.out, j, args.bytes, symm_element_size(DTYPE), ENDS,
             pair_reduce<symm_lamport, DTYPE>(args, symm_lamport::clean(own),
-                                             symm_lamport::open(line)));
+                                             symm_lamport::open(packet)));
     }
 
     SYMM_DEVICE void run(void)
@@ -185,12 +187,12 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
         }
         __syncthreads();
         if (!place.takes()) {
-            if (place.lines > share)
+            if (place.packets > share)
                 symm_round_next(&round);
             symm_round_finish(args, &round, place.width / SYMM_WARP);
             return;
         }
-        for (uint32_t j = place.begin; j < place.lines && round.ok; j += place.step) {
+        for (uint32_t j = place.begin; j < place.packets && round.ok; j += place.step) {
             send(j + SYMM_PAIR_AHEAD * place.step);
             receive(j);
         }
@@ -232,17 +234,18 @@ template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
 }
 
 #define SYMM_PAIR(name, dtype)                                                         \
-    SYMM_KERNEL_OF(symm_all_reduce_pair_##name##_n2, SYMM_LINE_THREADS(2) + SYMM_WARP)    \
+    SYMM_KERNEL_OF(symm_all_reduce_pair_##name##_n2,                                   \
+                   SYMM_PACKET_THREADS(2) + SYMM_WARP)                                 \
     {                                                                                  \
         all_reduce<dtype>(args);                                                       \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_reduce_scatter_pair_##name##_n2,                               \
-                   SYMM_LINE_THREADS(2) + SYMM_WARP)                                      \
+                   SYMM_PACKET_THREADS(2) + SYMM_WARP)                                 \
     {                                                                                  \
         reduce_scatter<dtype>(args);                                                   \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_all_reduce_pair_many_##name##_n2,                              \
-                   SYMM_LINE_THREADS(2) + SYMM_WARP)                                      \
+                   SYMM_PACKET_THREADS(2) + SYMM_WARP)                                 \
     {                                                                                  \
         many<dtype>(args);                                                             \
     }
@@ -250,7 +253,7 @@ SYMM_PAIR(bfloat16, SYMM_BFLOAT16)
 SYMM_PAIR(float16, SYMM_FLOAT16)
 SYMM_PAIR(float32, SYMM_FLOAT32)
 
-SYMM_KERNEL_OF(symm_all_reduce_ll_pair_any, SYMM_LINE_THREADS(2) + SYMM_WARP)
+SYMM_KERNEL_OF(symm_all_reduce_ll_pair_any, SYMM_PACKET_THREADS(2) + SYMM_WARP)
 {
     pair<symm_ll, SYMM_DTYPE_ANY>(
         args, 0, (((uintptr_t)args.in | (uintptr_t)args.out) & 7) == 0);

@@ -35,7 +35,7 @@ template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_arg
         symm_pull_sum<DTYPE, N>::run(args, args.in_offset, args.bytes,
                                      (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
                                      (uint64_t)gridDim.x * blockDim.x,
-                                     symm_lines(args.bytes), symm_aligned(args.out),
+                                     symm_packets(args.bytes), symm_aligned(args.out),
                                      out);
     symm_round_end(args, &round, exit);
 }

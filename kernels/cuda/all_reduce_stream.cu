@@ -5,14 +5,14 @@
  * all_reduce, into everybody's output (symmetric; the input may be any); copy_in of
  * reduce_scatter, into the own one (both may be any).
  *
- * Each rank owns a slice of every input: of all_reduce an n-th, in whole lines, of
+ * Each rank owns a slice of every input: of all_reduce an n-th, in whole packets, of
  * reduce_scatter its block. Block b of every rank has the same part of each slice, in as many
  * rounds as a slot of the stage demands. Step c of a block: it sends part c of every other
  * slice to its owner's stage, sums part c - 1 of its own slice and stores the sum; and there
  * is a barrier with the same block of the peers. all_reduce of more than two ranks arrives at
  * it before the sum and waits behind it, which takes one slot more: few ranks wait for the
  * slowest in each step otherwise (4 H200, 64 MiB: 307 us, so 304). Slices (all_reduce) and
- * parts begin at multiples of 512 bytes: stores that share a line of 128 with another block's
+ * parts begin at multiples of 512 bytes: stores that share a packet of 128 with another block's
  * are 10 % slower.
  *
  * Entry barrier, always: all ranks have begun this call, hence ended the ones before, and
@@ -23,7 +23,7 @@
  *
  * Sums are made in rank order: the same bits everywhere. in == out, all_reduce: part c of
  * slice q is overwritten here by q in step c + 1, after a barrier behind the step in which
- * this block has sent it; the own slice's lines are read and written by one thread.
+ * this block has sent it; the own slice's packets are read and written by one thread.
  * reduce_scatter: out is the own block, of which the same is true, or block 0 of the input:
  * its part c is overwritten by this block in step c + 1, and was sent before. Other overlaps
  * of in and out are not allowed.
@@ -35,18 +35,18 @@
 /* One block's share of the call. SCATTER: reduce_scatter. */
 template <int DTYPE, int N, bool SCATTER> struct stream {
     const struct symm_cuda_args &args;
-    const uint32_t lines;  /* of the array, or of its block (SCATTER); below 2^31 */
-    const uint32_t slice;  /* lines of a slice */
-    uint32_t begin, end;   /* this block's lines of each slice */
-    uint32_t room, rounds; /* room: lines in a row of the stage */
+    const uint32_t packets; /* of the array, or of its block (SCATTER); below 2^31 */
+    const uint32_t slice;   /* packets of a slice */
+    uint32_t begin, end;    /* this block's packets of each slice */
+    uint32_t room, rounds;  /* room: packets in a row of the stage */
     static constexpr bool apart = N > 2 && !SCATTER;  /* arrivals and waits */
     static constexpr uint32_t slots = apart ? 3 : 2;  /* of the stage */
-    static constexpr uint32_t sums = 8 / N;           /* lines summed at once */
+    static constexpr uint32_t sums = 8 / N;           /* packets summed at once */
     static constexpr uint32_t outs = SCATTER ? 1 : N; /* of a sum */
 
     SYMM_DEVICE stream(const struct symm_cuda_args &a)
-        : args(a), lines((uint32_t)symm_lines(a.bytes)),
-          slice(SCATTER ? lines : whole_warps((lines + N - 1) / N))
+        : args(a), packets((uint32_t)symm_packets(a.bytes)),
+          slice(SCATTER ? packets : whole_warps((packets + N - 1) / N))
     {
         const uint32_t share = whole_warps((slice + gridDim.x - 1) / gridDim.x);
 
@@ -117,10 +117,10 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
             });
     }
 
-    /* Line j of part c of every rank's input, in rank order: the own one is given, the
+    /* Packet j of part c of every rank's input, in rank order: the own one is given, the
      * others are in the stage. */
-    SYMM_DEVICE void load(uint32_t c, uint32_t j, const struct symm_line &own,
-                          struct symm_line (&line)[N]) const
+    SYMM_DEVICE void load(uint32_t c, uint32_t j, const struct symm_packet &own,
+                          struct symm_packet (&packet)[N]) const
     {
         const uint32_t rank = (uint32_t)args.team.rank;
         const char *base = args.team.base[rank];
@@ -129,9 +129,10 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
         for (uint32_t r = 0; r < N; r++) {
             uint32_t row = r > rank ? r - rank - 1 : r + N - rank - 1;
 
-            line[r] = own;
+            packet[r] = own;
             if (r != rank)
-                line[r] = symm_port_load_data(symm_line_at(base + stage(c, row), j));
+                packet[r] =
+                    symm_port_load_data(symm_packet_at(base + stage(c, row), j));
         }
     }
 
@@ -144,42 +145,43 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
                (uint64_t)16 * slice * (uint32_t)args.team.rank;
     }
 
-    /* Lines j, j + step, ... below `end` of part c of the own slice, COUNT at once while
+    /* Packets j, j + step, ... below `end` of part c of the own slice, COUNT at once while
      * there are as many, all of them full ones and aligned on both sides. Returns the next
      * j. */
     template <uint32_t COUNT>
     SYMM_DEVICE uint32_t sum_full(uint32_t c, uint32_t j, uint32_t whole) const
     {
-        const struct symm_line *own =
-            symm_line_at(in((uint32_t)args.team.rank), low(c));
+        const struct symm_packet *own =
+            symm_packet_at(in((uint32_t)args.team.rank), low(c));
         const uint32_t step = blockDim.x, first = low(c);
 
         SYMM_NO_UNROLL
         for (; j + (COUNT - 1) * step < whole; j += COUNT * step) {
-            struct symm_line line[COUNT][N];
+            struct symm_packet packet[COUNT][N];
 
             SYMM_UNROLL
             for (uint32_t u = 0; u < COUNT; u++)
-                load(c, j + u * step, symm_port_load_data(own + j + u * step), line[u]);
+                load(c, j + u * step, symm_port_load_data(own + j + u * step),
+                     packet[u]);
             SYMM_UNROLL
             for (uint32_t u = 0; u < COUNT; u++) {
-                struct symm_line sum = symm_pull_sum<DTYPE, N>::combine(line[u]);
+                struct symm_packet sum = symm_pull_sum<DTYPE, N>::combine(packet[u]);
 
                 SYMM_UNROLL
                 for (uint32_t k = 0; k < outs; k++)
-                    symm_port_store_line(
-                        (struct symm_line *)out(k) + first + j + u * step, sum);
+                    symm_port_store_packet(
+                        (struct symm_packet *)out(k) + first + j + u * step, sum);
             }
         }
         return j;
     }
 
-    /* Part c of the own slice, any lines. */
+    /* Part c of the own slice, any packets. */
     SYMM_DEVICE void sum(uint32_t c) const
     {
         const uint32_t rank = (uint32_t)args.team.rank, first = low(c);
         const uint64_t size = bytes(rank);
-        const uint32_t count = (uint32_t)symm_lines(
+        const uint32_t count = (uint32_t)symm_packets(
                            symm_bytes_within(size, first, low(c + 1))),
                        whole = first < size / 16
                                    ? least(count, (uint32_t)(size / 16) - first)
@@ -196,17 +198,17 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
         SYMM_NO_UNROLL
         for (; j < count; j += blockDim.x) {
             const uint64_t at = (uint64_t)16 * (first + j);
-            struct symm_line line[N], sum;
+            struct symm_packet packet[N], sum;
 
             load(c, j,
-                 symm_line_gather(in(rank), at, size, symm_element_size(DTYPE),
-                                  in_aligned),
-                 line);
-            sum = symm_pull_sum<DTYPE, N>::combine(line);
+                 symm_packet_gather(in(rank), at, size, symm_element_size(DTYPE),
+                                    in_aligned),
+                 packet);
+            sum = symm_pull_sum<DTYPE, N>::combine(packet);
             SYMM_NO_UNROLL
             for (uint32_t k = 0; k < outs; k++)
-                symm_line_scatter(out(k), at, size, symm_element_size(DTYPE),
-                                  out_aligned, sum);
+                symm_packet_scatter(out(k), at, size, symm_element_size(DTYPE),
+                                    out_aligned, sum);
         }
     }
 

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * all_reduce_two_shot_line.cu - two_shot_push (all_reduce_two_shot_push.cu) of the common
- * call: a sum of one of the common types over 2, 4 or 8 ranks by Lamport lines, and no more
- * than one slot takes, or two. What is rare (an array that is not aligned to 16 bytes, a line
+ * call: a sum of one of the common types over 2, 4 or 8 ranks by Lamport packets, and no more
+ * than one slot takes, or two. What is rare (an array that is not aligned to 16 bytes, a packet
  * that is not whole) is out of the way. Same bits everywhere: the owner of a segment
  * sums in rank order and sends its result out. Segments: as there, the last ones may lie
  * behind the end of the array.
  *
- * symm_all_reduce_two_shot_line_...: a warp a peer, one line of each segment a lane. A group
- * is `size` warps, a block has one or more; group g of block b has the lines
+ * symm_all_reduce_two_shot_line_...: a warp a peer, one packet of each segment a lane. A group
+ * is `size` warps, a block has one or more; group g of block b has the packets
  * 32 x (b x groups + g) + lane of every segment. Warp p of a group deals with member p: it
- * sends p line j of p's segment and waits for p's line j of the own one; the values hop
+ * sends p packet j of p's segment and waits for p's packet j of the own one; the values hop
  * through shared memory, every warp sums them (so there is no second hop), sends the sum to
  * p and waits for p's. The warp of the own rank keeps the sum; in group 0 of block 0 it reads
  * the call words while the sums are in flight.
  *
  * symm_all_reduce_two_shot_wide_...: more data. A thread deals with all members: it sends all
- * its lines of every segment, then sums line after line of the own one and sends the sums,
+ * its packets of every segment, then sums packet after packet of the own one and sends the sums,
  * then takes the others. In one round, or two if a slot is too small. The last warp of each
- * block takes no lines: it writes the counters, and in block 0 it says and reads the call
+ * block takes no packets: it writes the counters, and in block 0 it says and reads the call
  * words and counts for the blocks that were not launched.
  *
  * Slot = [phase][sender][line]. Why slots may be used again: packet.cuh, (1) and (4), for
- * which a line may be consumed at any time in the call: here behind what the peers wait for.
- * in == out is fine: one thread alone reads a line of `in` and writes it in `out`, after it
+ * which a packet may be consumed at any time in the call: here behind what the peers wait for.
+ * in == out is fine: one thread alone reads a packet of `in` and writes it in `out`, after it
  * has been sent or summed.
- * Launch: line: 32 x size x groups threads, a lane for every line of a segment; wide: 32 more
- * threads than take lines; a line of each of them fits into a slot, and a segment into two,
- * each rounded down to such lines.
+ * Launch: packet: 32 x size x groups threads, a lane for every packet of a segment; wide: 32 more
+ * threads than take packets; a packet of each of them fits into a slot, and a segment into two,
+ * each rounded down to such packets.
  *
  * symm_all_reduce_two_shot_line_{bfloat16,float16,float32}_n{2,4,8}: SUM
  * symm_all_reduce_two_shot_wide_{bfloat16,float16,float32}_n{4,8}: SUM
@@ -41,23 +41,23 @@ template <bool WHOLE> SYMM_DEVICE uint32_t ends_of(const void *array)
     return WHOLE ? (uint32_t)SYMM_ENDS_WHOLE : (uint32_t)symm_aligned(array);
 }
 
-/* Lines of a segment. */
+/* Packets of a segment. */
 template <int SIZE> SYMM_DEVICE uint32_t symm_segment(const struct symm_cuda_args &args)
 {
-    return (uint32_t)((symm_lines_of<symm_lamport>(args.bytes) + SIZE - 1) / SIZE);
+    return (uint32_t)((symm_packets_of<symm_lamport>(args.bytes) + SIZE - 1) / SIZE);
 }
 
 /* WHOLE: in and out both begin and end at multiples of 16, and nothing of the other case
  * stands in the way. */
 template <int DTYPE, int SIZE, bool WHOLE>
-SYMM_DEVICE void line(const struct symm_cuda_args &args)
+SYMM_DEVICE void packet(const struct symm_cuda_args &args)
 {
     line_value(*const hop)[SYMM_WARP] = symm_hop_space();
     const symm_hop_lane<symm_lamport, SIZE> at(args);
     const uint32_t rank = (uint32_t)args.team.rank, lane = threadIdx.x % SYMM_WARP;
     const uint32_t segment = symm_segment<SIZE>(args),
                    element = symm_element_size(DTYPE);
-    const uint32_t place = at.member * segment + at.j; /* of p's line, in and out */
+    const uint32_t place = at.member * segment + at.j; /* of p's packet, in and out */
     const bool mine = at.j < segment, peer = at.member != rank;
     struct symm_round round = symm_round_open(args);
     const uint64_t first = symm_slot_begin<symm_lamport>(args, symm_round_next(&round));
@@ -71,8 +71,8 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
         symm_lamport::send(at.to + first, v, round.round);
     symm_round_announce(args, &round);
     if (mine && peer && round.ok)
-        round.ok =
-            symm_line_await<symm_lamport>(args, &round, at.from + first, at.member, &v);
+        round.ok = symm_packet_await<symm_lamport>(args, &round, at.from + first,
+                                                   at.member, &v);
     hop[at.warp][lane] = v;
     symm_round_agree(&round);
     if (mine && round.ok) {
@@ -81,8 +81,8 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
         if (peer) {
             symm_lamport::send(at.to + second, v, round.round);
             symm_lamport::consumed(at.from + first);
-            round.ok = symm_line_await<symm_lamport>(args, &round, at.from + second,
-                                                     at.member, &v);
+            round.ok = symm_packet_await<symm_lamport>(args, &round, at.from + second,
+                                                       at.member, &v);
         }
         if (round.ok)
             symm_lamport::scatter(args.out, place, args.bytes, element,
@@ -98,20 +98,22 @@ SYMM_DEVICE void line(const struct symm_cuda_args &args)
     }
 }
 
-/* ---- Many lines ------------------------------------------------------------------ */
+/* ---- Many packets ------------------------------------------------------------------ */
 
-/* A thread's view of the call; its lines of a segment are begin, and on by step. */
+/* A thread's view of the call; its packets of a segment are begin, and on by step. */
 template <int DTYPE, int SIZE, bool WHOLE> struct wide {
     const struct symm_cuda_args &args;
-    const uint32_t rank, room, segment; /* lines of a sender in a phase, of a segment */
-    const uint32_t width, begin, step, share; /* share: lines of a segment in a round */
+    const uint32_t rank, room,
+        segment; /* packets of a sender in a phase, of a segment */
+    const uint32_t width, begin, step,
+        share; /* share: packets of a segment in a round */
     struct symm_round round;
-    struct symm_line *const from; /* member 0's line 0 in slot 0 */
-    uint32_t slot[2];             /* from a line's number to its place, by round */
+    struct symm_packet *const from; /* member 0's packet 0 in slot 0 */
+    uint32_t slot[2];               /* from a packet's number to its place, by round */
 
     SYMM_DEVICE wide(const struct symm_cuda_args &a)
         : args(a), rank((uint32_t)a.team.rank),
-          room(symm_slot_lines<symm_lamport>(a) / (2 * SIZE)),
+          room(symm_slot_packets<symm_lamport>(a) / (2 * SIZE)),
           segment(symm_segment<SIZE>(a)), width(blockDim.x - SYMM_WARP),
           begin(blockIdx.x * width + threadIdx.x), step(gridDim.x * width),
           share(segment <= room ? segment : room / step * step),
@@ -125,20 +127,20 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         return rank + i < SIZE ? rank + i : rank + i - SIZE;
     }
 
-    /* Where line j of a phase and a sender is, from that sender's line 0. */
+    /* Where packet j of a phase and a sender is, from that sender's packet 0. */
     SYMM_DEVICE uint32_t offset(uint32_t j) const
     {
         return (j < share ? slot[0] : slot[1]) + j;
     }
 
-    /* Line j of the own segment, or of his own, at the member i places behind. */
-    SYMM_DEVICE struct symm_line *to(uint32_t i, uint32_t phase, uint32_t j) const
+    /* Packet j of the own segment, or of his own, at the member i places behind. */
+    SYMM_DEVICE struct symm_packet *to(uint32_t i, uint32_t phase, uint32_t j) const
     {
         return symm_slot_of<symm_lamport>(args, member(i), 0) +
                (phase * SIZE + rank) * room + offset(j);
     }
 
-    /* Line j of member m's segment. */
+    /* Packet j of member m's segment. */
     SYMM_DEVICE line_value load(uint32_t m, uint32_t j) const
     {
         return symm_lamport::gather(args.in, m * segment + j, args.bytes,
@@ -151,7 +153,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
                               symm_element_size(DTYPE), ends_of<WHOLE>(args.out), v);
     }
 
-    /* Line j of every segment to its owner; their loads are under way together. */
+    /* Packet j of every segment to its owner; their loads are under way together. */
     SYMM_DEVICE void scatter(uint32_t j) const
     {
         line_value v[SIZE];
@@ -174,22 +176,22 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
             scatter(j);
     }
 
-    /* The lines j of a phase; the first ones of a call of two rounds come before all that the
+    /* The packets j of a phase; the first ones of a call of two rounds come before all that the
      * thread sends behind them. */
     SYMM_DEVICE bool wait(uint32_t phase, uint32_t j, line_value (&v)[SIZE]) const
     {
-        return symm_lines_get<symm_lamport, SIZE, SIZE, false>(
+        return symm_packets_get<symm_lamport, SIZE, SIZE, false>(
             args, &round, from + phase * SIZE * room + offset(j), room, SIZE, rank, v,
             phase == 0 && j == begin && share < segment);
     }
 
     SYMM_DEVICE void consume(uint32_t phase, uint32_t j) const
     {
-        symm_lines_consume<symm_lamport, SIZE, SIZE>(
+        symm_packets_consume<symm_lamport, SIZE, SIZE>(
             from + phase * SIZE * room + offset(j), room, SIZE, rank);
     }
 
-    /* Line j of the own segment: sum, send, keep. */
+    /* Packet j of the own segment: sum, send, keep. */
     SYMM_DEVICE void reduce(uint32_t j)
     {
         line_value v[SIZE], own = symm_lamport::clean(load(rank, j));
@@ -209,7 +211,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         consume(0, j);
     }
 
-    /* Line j of everybody's segment. */
+    /* Packet j of everybody's segment. */
     SYMM_DEVICE void gather(uint32_t j)
     {
         line_value v[SIZE];
@@ -232,7 +234,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
             scatter_round(begin, share);
         else
             symm_round_tell(args, round, threadIdx.x - width);
-        __syncthreads(); /* also, polls do not stand in the way of lines that are sent */
+        __syncthreads(); /* also, polls do not stand in the way of packets that are sent */
         if (!takes) {
             if (share < segment)
                 symm_round_next(&round);
@@ -251,16 +253,16 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
     }
 };
 
-#define SYMM_LINE(name, dtype, size)                                                   \
+#define SYMM_PACKET(name, dtype, size)                                                 \
     SYMM_KERNEL(symm_all_reduce_two_shot_line_##name)                                  \
     {                                                                                  \
         if (symm_ends_of<16>(args) == SYMM_ENDS_WHOLE)                                 \
-            line<dtype, size, true>(args);                                             \
+            packet<dtype, size, true>(args);                                           \
         else                                                                           \
-            line<dtype, size, false>(args);                                            \
+            packet<dtype, size, false>(args);                                          \
     }
 #define SYMM_BOTH(name, dtype, size)                                                   \
-    SYMM_LINE(name, dtype, size)                                                       \
+    SYMM_PACKET(name, dtype, size)                                                     \
     SYMM_KERNEL_OF(symm_all_reduce_two_shot_wide_##name,                               \
                    SYMM_WIDE_THREADS(size) + SYMM_WARP)                                \
     {                                                                                  \
@@ -269,12 +271,12 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         else                                                                           \
             wide<dtype, size, false>(args).run();                                      \
     }
-SYMM_LINE(bfloat16_n2, SYMM_BFLOAT16, 2)
+SYMM_PACKET(bfloat16_n2, SYMM_BFLOAT16, 2)
 SYMM_BOTH(bfloat16_n4, SYMM_BFLOAT16, 4)
 SYMM_BOTH(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_LINE(float16_n2, SYMM_FLOAT16, 2)
+SYMM_PACKET(float16_n2, SYMM_FLOAT16, 2)
 SYMM_BOTH(float16_n4, SYMM_FLOAT16, 4)
 SYMM_BOTH(float16_n8, SYMM_FLOAT16, 8)
-SYMM_LINE(float32_n2, SYMM_FLOAT32, 2)
+SYMM_PACKET(float32_n2, SYMM_FLOAT32, 2)
 SYMM_BOTH(float32_n4, SYMM_FLOAT32, 4)
 SYMM_BOTH(float32_n8, SYMM_FLOAT32, 8)

@@ -3,7 +3,7 @@
  * all_reduce_two_shot_pull.cu - two-shot all-reduce that only reads peers' memory: symmetric
  * input, any output.
  *
- * The array is cut into one slice of whole lines for each rank. A rank sums its slice of all
+ * The array is cut into one slice of whole packets for each rank. A rank sums its slice of all
  * inputs into its own stage (and its own out), and after a barrier reads the other slices
  * from the stages of their owners. Block b of every rank has the same part of each slice, in
  * as many rounds as its part of a stage slot demands; a barrier is between a block and the
@@ -30,25 +30,25 @@
  */
 #include "kernels/cuda/pull.cuh"
 
-/* Line i of the sum into own out, and into own stage for the peers. */
+/* Packet i of the sum into own out, and into own stage for the peers. */
 struct to_both {
     struct symm_to_array out;
-    struct symm_line *stage; /* has line i at its place i */
+    struct symm_packet *stage; /* has packet i at its place i */
 
-    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void full(uint64_t i, const struct symm_packet &packet) const
     {
-        symm_port_store_line(stage + i, line);
-        out.full(i, line);
+        symm_port_store_packet(stage + i, packet);
+        out.full(i, packet);
     }
 
-    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void part(uint64_t i, const struct symm_packet &packet) const
     {
-        symm_port_store_line(stage + i, line);
-        out.part(i, line);
+        symm_port_store_packet(stage + i, packet);
+        out.part(i, packet);
     }
 };
 
-/* The lines [low, high) of all other ranks' slices, the next rank's first. */
+/* The packets [low, high) of all other ranks' slices, the next rank's first. */
 SYMM_DEVICE void collect(const struct symm_cuda_args &args, uint64_t slice,
                          uint64_t low, uint64_t high, uint64_t stage)
 {
@@ -69,8 +69,8 @@ SYMM_DEVICE void collect(const struct symm_cuda_args &args, uint64_t slice,
 
 template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_args &args)
 {
-    const uint64_t lines = symm_lines(args.bytes);
-    const uint64_t slice = symm_ceil(lines, (uint32_t)args.team.size);
+    const uint64_t packets = symm_packets(args.bytes);
+    const uint64_t slice = symm_ceil(packets, (uint32_t)args.team.size);
     const uint64_t own = slice * (uint32_t)args.team.rank;
     const struct symm_split split = symm_split_of(args, slice, 1);
     struct symm_round round =
@@ -84,12 +84,12 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
         if (round.ok) {
             struct to_both to = {
                 {(char *)args.out, args.bytes, symm_element_size(args.dtype)},
-                (struct symm_line *)(args.team.base[args.team.rank] + stage) -
+                (struct symm_packet *)(args.team.base[args.team.rank] + stage) -
                     (own + low)};
 
             symm_pull_sum<DTYPE, N>::run(
                 args, args.in_offset, args.bytes, own + low + threadIdx.x, blockDim.x,
-                symm_least(own + high, lines), symm_aligned(args.out), to);
+                symm_least(own + high, packets), symm_aligned(args.out), to);
         }
         symm_round_barrier(args, &round);
         if (round.ok)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * all_reduce_two_shot_push.cu - two_shot_push: all-reduce as reduce-scatter and all-gather
- * in one kernel, both by lines that are their own flag. Any dtype, op, size of the team, count
- * and alignment: Lamport lines for floats up to 32 bits, LL lines for the rest. The owner of
+ * in one kernel, both by packets that are their own flag. Any dtype, op, size of the team, count
+ * and alignment: Lamport packets for floats up to 32 bits, LL packets for the rest. The owner of
  * a segment sums in rank order and sends its result out: the same bits everywhere.
  *
- * Segment p is the lines [p x segment, (p + 1) x segment) of the array; the last ones may lie
- * behind its end. A thread moves line j of every segment: sends line j of segment p to p,
- * waits for everybody's line j of its own segment, sends the sum to all, waits for everybody's
- * sum. It reads and writes these lines alone, so in == out is fine.
+ * Segment p is the packets [p x segment, (p + 1) x segment) of the array; the last ones may lie
+ * behind its end. A thread moves packet j of every segment: sends packet j of segment p to p,
+ * waits for everybody's packet j of its own segment, sends the sum to all, waits for everybody's
+ * sum. It reads and writes these packets alone, so in == out is fine.
  *
  * Slot = [phase][sender][line]. A thread's partner on each peer is the thread of the same
  * index; they send to each other and hear from each other in both phases of every round (also
  * behind the end of the array). Why slots may be used again: packet.cuh.
- * Launch: blocks of up to SYMM_COLUMNS (256) threads; half a slot takes a line of all
+ * Launch: blocks of up to SYMM_COLUMNS (256) threads; half a slot takes a packet of all
  * threads from each member.
  *
- * symm_all_reduce_two_shot_push_{bfloat16,float16,float32}_n{2,4,8}: SUM, Lamport lines;
- * symm_all_reduce_two_shot_push_float: Lamport lines; symm_all_reduce_two_shot_push_any: LL
+ * symm_all_reduce_two_shot_push_{bfloat16,float16,float32}_n{2,4,8}: SUM, Lamport packets;
+ * symm_all_reduce_two_shot_push_float: Lamport packets; symm_all_reduce_two_shot_push_any: LL
  */
 #include "kernels/cuda/packet.cuh"
 
@@ -25,16 +25,16 @@ template <class LINES, int SIZE> struct two_shot {
     static constexpr uint32_t most = SIZE ? SIZE : SYMM_DEVICE_RANKS;
     typedef typename LINES::value value;
 
-    uint32_t size, rank, element, room; /* room: lines of one sender in one phase */
-    uint64_t segment;                   /* lines */
+    uint32_t size, rank, element, room; /* room: packets of one sender in one phase */
+    uint64_t segment;                   /* packets */
     bool in_aligned, out_aligned;
     struct symm_rounds cut;
 
     SYMM_DEVICE two_shot(const struct symm_cuda_args &args)
         : size(SIZE ? SIZE : (uint32_t)args.team.size), rank((uint32_t)args.team.rank),
           element(symm_element_size(args.dtype)),
-          room(symm_slot_lines<LINES>(args) / (2 * size)),
-          segment((symm_lines_of<LINES>(args.bytes) + size - 1) / size),
+          room(symm_slot_packets<LINES>(args) / (2 * size)),
+          segment((symm_packets_of<LINES>(args.bytes) + size - 1) / size),
           in_aligned(((uintptr_t)args.in & (LINES::bytes - 1)) == 0),
           out_aligned(((uintptr_t)args.out & (LINES::bytes - 1)) == 0),
           cut(symm_rounds_of(segment, room, gridDim.x * blockDim.x))
@@ -46,22 +46,22 @@ template <class LINES, int SIZE> struct two_shot {
         return rank + i < size ? rank + i : rank + i - size;
     }
 
-    /* Whether line s of every segment is there and whole. */
+    /* Whether packet s of every segment is there and whole. */
     SYMM_DEVICE bool whole(const struct symm_cuda_args &args, uint64_t s) const
     {
         return s < segment &&
                ((size - 1) * segment + s + 1) * LINES::bytes <= args.bytes;
     }
 
-    SYMM_DEVICE struct symm_line *line(const struct symm_cuda_args &args,
-                                       const struct symm_round &round, uint32_t at,
-                                       uint32_t phase, uint32_t sender) const
+    SYMM_DEVICE struct symm_packet *packet(const struct symm_cuda_args &args,
+                                           const struct symm_round &round, uint32_t at,
+                                           uint32_t phase, uint32_t sender) const
     {
         return symm_slot_of<LINES>(args, at, round.round) +
                (uint64_t)(phase * size + sender) * room;
     }
 
-    /* Line s of every segment to its owner; j is its place in the round. */
+    /* Packet s of every segment to its owner; j is its place in the round. */
     SYMM_DEVICE void scatter(const struct symm_cuda_args &args,
                              const struct symm_round &round, uint64_t s,
                              uint32_t j) const
@@ -76,7 +76,7 @@ template <class LINES, int SIZE> struct two_shot {
             SYMM_UNROLL
             for (uint32_t i = 1; i < most; i++)
                 if (SIZE || i < size)
-                    LINES::send(line(args, round, member(i), 0, rank) + j,
+                    LINES::send(packet(args, round, member(i), 0, rank) + j,
                                 LINES::clean(v[i]), round.round);
             return;
         }
@@ -85,12 +85,12 @@ template <class LINES, int SIZE> struct two_shot {
             value w = LINES::gather(args.in, member(i) * segment + s, args.bytes,
                                     element, in_aligned);
 
-            LINES::send(line(args, round, member(i), 0, rank) + j, LINES::clean(w),
+            LINES::send(packet(args, round, member(i), 0, rank) + j, LINES::clean(w),
                         round.round);
         }
     }
 
-    /* Line s of the own segment: sum, keep, send. */
+    /* Packet s of the own segment: sum, keep, send. */
     template <int DTYPE, int OP>
     SYMM_DEVICE bool reduce(const struct symm_cuda_args &args,
                             const struct symm_round &round, uint64_t s,
@@ -104,15 +104,15 @@ template <class LINES, int SIZE> struct two_shot {
         for (uint32_t r = 0; r < most; r++)
             if (r == rank)
                 v[r] = own;
-        if (!symm_lines_wait<LINES, SIZE, (int)most>(
-                args, &round, line(args, round, rank, 0, 0) + j, room, size, rank, v))
+        if (!symm_packets_wait<LINES, SIZE, (int)most>(
+                args, &round, packet(args, round, rank, 0, 0) + j, room, size, rank, v))
             return false;
         own = LINES::clean(
             symm_value_fold<LINES, DTYPE, OP, SIZE, (int)most>(args, size, v));
         SYMM_UNROLL
         for (uint32_t i = 1; i < most; i++)
             if (SIZE || i < size)
-                LINES::send(line(args, round, member(i), 1, rank) + j, own,
+                LINES::send(packet(args, round, member(i), 1, rank) + j, own,
                             round.round);
         if (s < segment)
             LINES::scatter(args.out, rank * segment + s, args.bytes, element,
@@ -120,17 +120,17 @@ template <class LINES, int SIZE> struct two_shot {
         return true;
     }
 
-    /* Line s of everybody's segment. */
+    /* Packet s of everybody's segment. */
     SYMM_DEVICE bool gather(const struct symm_cuda_args &args,
                             const struct symm_round &round, uint64_t s,
                             uint32_t j) const
     {
-        struct symm_line *from = line(args, round, rank, 1, 0) + j;
+        struct symm_packet *from = packet(args, round, rank, 1, 0) + j;
         value v[most] = {};
 
         if (out_aligned && whole(args, s)) {
-            if (!symm_lines_wait<LINES, SIZE, (int)most>(args, &round, from, room, size,
-                                                         rank, v))
+            if (!symm_packets_wait<LINES, SIZE, (int)most>(args, &round, from, room,
+                                                           size, rank, v))
                 return false;
             SYMM_UNROLL
             for (uint32_t r = 0; r < most; r++)
@@ -142,8 +142,8 @@ template <class LINES, int SIZE> struct two_shot {
         for (uint32_t r = 0; r < size; r++) {
             if (r == rank)
                 continue;
-            if (!symm_line_wait<LINES>(args, &round, from + (uint64_t)r * room, r,
-                                       &v[0]))
+            if (!symm_packet_wait<LINES>(args, &round, from + (uint64_t)r * room, r,
+                                         &v[0]))
                 return false;
             if (s < segment)
                 LINES::scatter(args.out, r * segment + s, args.bytes, element,

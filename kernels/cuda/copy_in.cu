@@ -18,16 +18,16 @@
  *
  * All-reduce of more than SYMM_STAGED_ONE_SHOT bytes on more than two ranks takes two steps,
  * 2 (n - 1) / n of the bytes read instead of n - 1 times: each rank sums one n-th of the
- * staged lines, into out and over them in its own stage (which no peer reads: everybody reads
+ * staged packets, into out and over them in its own stage (which no peer reads: everybody reads
  * his own n-th of all stages), and after a second barrier the sums are read from their owners'
  * stages. A slot is then used over two rounds, so this kernel begins with an entry barrier
  * (all reads by kernels before are done), and its slots alternate by chunk, so that the last
  * chunk lies in the slot of the last round: the rule above holds for the next kernel.
  *
- * In place works for every collective: a block overwrites only lines that it has staged
+ * In place works for every collective: a block overwrites only packets that it has staged
  * before in the same round, or (all_gather) none that is read.
  *
- * Scratch: a slot, half of args.scratch.stage_bytes, has room for one line of each block and
+ * Scratch: a slot, half of args.scratch.stage_bytes, has room for one packet of each block and
  * row: stage_bytes >= 32 x blocks x size.
  *
  * symm_{all_reduce,reduce_scatter,all_gather,all_to_all,broadcast}_copy_in_any
@@ -40,9 +40,9 @@ typedef symm_pull_sum<SYMM_DTYPE_ANY, 0> sum_any;
 
 /* One round's part of this block. */
 struct chunk {
-    uint64_t low, lines; /* of one row */
-    uint64_t bytes;      /* of one row */
-    uint64_t stage;      /* of row 0, in every heap */
+    uint64_t low, packets; /* of one row */
+    uint64_t bytes;        /* of one row */
+    uint64_t stage;        /* of row 0, in every heap */
 };
 
 SYMM_DEVICE struct chunk chunk_of(const struct symm_cuda_args &args,
@@ -60,7 +60,7 @@ SYMM_DEVICE void stage(const struct symm_cuda_args &args,
                        const struct symm_split &split, const struct chunk &part)
 {
     symm_copy_rows(
-        split.rows, part.lines, threadIdx.x, blockDim.x,
+        split.rows, part.packets, threadIdx.x, blockDim.x,
         [&](uint32_t row) {
             return (const char *)args.in + row * args.bytes + 16 * part.low;
         },
@@ -73,34 +73,35 @@ SYMM_DEVICE void stage(const struct symm_cuda_args &args,
 
 /* ---- all_reduce ------------------------------------------------------------------ */
 
-/* Line i of a chunk's sum into out, and over what is in own stage. */
+/* Packet i of a chunk's sum into out, and over what is in own stage. */
 struct to_chunk {
     const struct symm_cuda_args &args;
     struct symm_to_array out;
     uint64_t stage;
     bool also; /* in the stage: peers read it there */
 
-    SYMM_DEVICE void keep(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void keep(uint64_t i, const struct symm_packet &packet) const
     {
         if (also)
-            symm_port_store_line(
-                (struct symm_line *)(args.team.base[args.team.rank] + stage) + i, line);
+            symm_port_store_packet(
+                (struct symm_packet *)(args.team.base[args.team.rank] + stage) + i,
+                packet);
     }
 
-    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void full(uint64_t i, const struct symm_packet &packet) const
     {
-        keep(i, line);
-        out.full(i, line);
+        keep(i, packet);
+        out.full(i, packet);
     }
 
-    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void part(uint64_t i, const struct symm_packet &packet) const
     {
-        keep(i, line);
-        out.part(i, line);
+        keep(i, packet);
+        out.part(i, packet);
     }
 };
 
-/* The other ranks' shares of a chunk, `share` lines each, the next rank's first. */
+/* The other ranks' shares of a chunk, `share` packets each, the next rank's first. */
 SYMM_DEVICE void collect(const struct symm_cuda_args &args, const struct chunk &part,
                          uint64_t share)
 {
@@ -124,7 +125,7 @@ SYMM_DEVICE void collect(const struct symm_cuda_args &args, const struct chunk &
 SYMM_KERNEL(symm_all_reduce_copy_in_any)
 {
     const bool twice = args.team.size > 2 && args.bytes > SYMM_STAGED_ONE_SHOT;
-    const struct symm_split split = symm_split_of(args, symm_lines(args.bytes), 1);
+    const struct symm_split split = symm_split_of(args, symm_packets(args.bytes), 1);
     const uint32_t rank = (uint32_t)args.team.rank, n = (uint32_t)args.team.size;
     struct symm_round round = symm_round_enter(args, twice);
     const uint32_t slots = round.round + (twice ? split.rounds - 1 : 1);
@@ -132,7 +133,7 @@ SYMM_KERNEL(symm_all_reduce_copy_in_any)
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
         struct chunk part = chunk_of(args, split, c, slots + c);
-        uint64_t share = twice ? symm_ceil(part.lines, n) : part.lines;
+        uint64_t share = twice ? symm_ceil(part.packets, n) : part.packets;
         uint64_t begin = twice ? share * rank : 0;
 
         if (round.ok)
@@ -146,8 +147,8 @@ SYMM_KERNEL(symm_all_reduce_copy_in_any)
                                   twice};
 
             sum_any::run(args, part.stage, part.bytes, begin + threadIdx.x, blockDim.x,
-                         symm_least(begin + share, part.lines), symm_aligned(args.out),
-                         to);
+                         symm_least(begin + share, part.packets),
+                         symm_aligned(args.out), to);
         }
         if (twice) {
             symm_round_barrier(args, &round);
@@ -164,7 +165,7 @@ SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
 {
     const uint32_t rank = (uint32_t)args.team.rank;
     const struct symm_split split =
-        symm_split_of(args, symm_lines(args.bytes), (uint32_t)args.team.size);
+        symm_split_of(args, symm_packets(args.bytes), (uint32_t)args.team.size);
     struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
@@ -178,7 +179,7 @@ SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
         symm_round_barrier(args, &round);
         if (round.ok)
             sum_any::run(args, part.stage + (uint64_t)16 * split.room * rank,
-                         part.bytes, threadIdx.x, blockDim.x, part.lines,
+                         part.bytes, threadIdx.x, blockDim.x, part.packets,
                          symm_aligned(args.out), to);
     }
     symm_round_end(args, &round, false);
@@ -187,7 +188,7 @@ SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
 SYMM_KERNEL(symm_all_gather_copy_in_any)
 {
     char *const own = (char *)args.out + (uint32_t)args.team.rank * args.bytes;
-    const struct symm_split split = symm_split_of(args, symm_lines(args.bytes), 1);
+    const struct symm_split split = symm_split_of(args, symm_packets(args.bytes), 1);
     struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
@@ -200,7 +201,7 @@ SYMM_KERNEL(symm_all_gather_copy_in_any)
         symm_round_barrier(args, &round);
         if (round.ok)
             symm_copy_rows(
-                (uint32_t)args.team.size - skip, part.lines, threadIdx.x, blockDim.x,
+                (uint32_t)args.team.size - skip, part.packets, threadIdx.x, blockDim.x,
                 [&](uint32_t row) {
                     return args.team.base[symm_peer_after(args, row + skip)] +
                            part.stage;
@@ -218,7 +219,7 @@ SYMM_KERNEL(symm_all_to_all_copy_in_any)
 {
     const uint32_t rank = (uint32_t)args.team.rank;
     const struct symm_split split =
-        symm_split_of(args, symm_lines(args.bytes), (uint32_t)args.team.size);
+        symm_split_of(args, symm_packets(args.bytes), (uint32_t)args.team.size);
     struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
@@ -229,7 +230,7 @@ SYMM_KERNEL(symm_all_to_all_copy_in_any)
             stage(args, split, part);
         symm_round_barrier(args, &round);
         if (round.ok)
-            symm_copy_rows((uint32_t)args.team.size, part.lines, threadIdx.x,
+            symm_copy_rows((uint32_t)args.team.size, part.packets, threadIdx.x,
                            blockDim.x,
                            [&](uint32_t row) {
                                return args.team.base[symm_peer_after(args, row)] +
@@ -248,7 +249,7 @@ SYMM_KERNEL(symm_all_to_all_copy_in_any)
 SYMM_KERNEL(symm_broadcast_copy_in_any)
 {
     const bool root = args.team.rank == args.root;
-    const struct symm_split split = symm_split_of(args, symm_lines(args.bytes), 1);
+    const struct symm_split split = symm_split_of(args, symm_packets(args.bytes), 1);
     struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
@@ -260,7 +261,7 @@ SYMM_KERNEL(symm_broadcast_copy_in_any)
         symm_round_barrier(args, &round);
         if (round.ok && !(root && args.in == args.out))
             symm_copy_rows(
-                1, part.lines, threadIdx.x, blockDim.x,
+                1, part.packets, threadIdx.x, blockDim.x,
                 [&](uint32_t) { return args.team.base[args.root] + part.stage; },
                 [&](uint32_t) { return (char *)args.out + 16 * part.low; },
                 [&](uint32_t) { return part.bytes; });

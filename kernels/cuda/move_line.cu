@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * move_line.cu - ll_push (move_ll.cu) of all_gather, all_to_all and broadcast where there is a
- * lane for every line, so in one round: any bits, any team, any memory.
+ * lane for every packet, so in one round: any bits, any team, any memory.
  *
  * A warp a peer. A group is `size` warps, a block has one or more; group g of block b has the
- * lines 32 x (b x groups + g) + lane. Warp p of a group sends to member p and takes what comes
+ * packets 32 x (b x groups + g) + lane. Warp p of a group sends to member p and takes what comes
  * from there straight to its place: the block meets once, while the data are in flight, for
  * the counters' sake. The warp of the own rank copies the own block, if it is not in place; in
  * group 0 of block 0 it says and reads the call words and counts for the blocks that were not
  * launched. broadcast: the root's warps send, and elsewhere those of the root take.
  *
  * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][line]. In
- * place is fine: a line of a block is read and then written by one thread.
- * Launch: 32 x size x groups threads, a lane for every line.
+ * place is fine: a packet of a block is read and then written by one thread.
+ * Launch: 32 x size x groups threads, a lane for every packet.
  *
  * symm_{all_gather,all_to_all,broadcast}_ll_line_any
  */
@@ -21,12 +21,12 @@
 /* What a lane knows before the counters are read. */
 struct move_lane {
     uint32_t warp, member, j; /* of the block, of the team, of a block of the array */
-    struct symm_line *to, *from; /* in slot 0 */
+    struct symm_packet *to, *from; /* in slot 0 */
 
     SYMM_DEVICE move_lane(const struct symm_cuda_args &args)
     {
         const uint32_t size = (uint32_t)args.team.size, rank = (uint32_t)args.team.rank;
-        const uint32_t room = symm_slot_lines<symm_ll>(args) / size;
+        const uint32_t room = symm_slot_packets<symm_ll>(args) / size;
         const uint32_t groups = blockDim.x / (SYMM_WARP * size);
 
         warp = threadIdx.x / SYMM_WARP;
@@ -51,7 +51,7 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
     char *out = (char *)args.out + at.member * out_stride;
     const bool in_aligned = ((uintptr_t)in & 7) == 0, own = at.member == rank;
     const bool out_aligned = ((uintptr_t)out & 7) == 0;
-    const bool mine = at.j < symm_lines_of<symm_ll>(args.bytes);
+    const bool mine = at.j < symm_packets_of<symm_ll>(args.bytes);
     const bool sends = mine && (!ROOTED || rank == root);
     const bool takes = mine && (!ROOTED || at.member == root);
     const uint32_t element = symm_element_size(args.dtype);
@@ -69,7 +69,7 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
     if (takes && round.ok && !(own && in == out)) {
         if (!own)
             round.ok =
-                symm_line_wait<symm_ll>(args, &round, at.from + slot, at.member, &v);
+                symm_packet_wait<symm_ll>(args, &round, at.from + slot, at.member, &v);
         if (round.ok)
             symm_ll::scatter(out, at.j, args.bytes, element, out_aligned, v);
     }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * move_ll.cu - ll_push for all_gather, all_to_all, broadcast and reduce_scatter: lines that
+ * move_ll.cu - ll_push for all_gather, all_to_all, broadcast and reduce_scatter: packets that
  * carry their flag, so any bits, any count, any alignment; no memory of the caller needs to
  * be symmetric.
  *
  * all_gather, all_to_all: a warp a peer. Warp p sends to member p and receives from it; its
  * partner on p is the warp of this rank, same lane; a __syncthreads behind every round
- * couples the warps. In place is fine: a line of a block is
+ * couples the warps. In place is fine: a packet of a block is
  * read and written by one thread, in this order.
  * reduce_scatter: warp_exchange.cuh; what goes to member p is block p of `in`.
  * broadcast: the root's warp p sends to member p; on the others all warps receive. It hears
  * from nobody, so one round must do: more than a slot holds has no kernel.
  *
  * Slot = [sender][line], broadcast: all of it. Why slots may be used again: packet.cuh.
- * Launch: 32 x size threads; 32 x blocks lines at most as many as a slot takes of a sender.
+ * Launch: 32 x size threads; 32 x blocks packets at most as many as a slot takes of a sender.
  *
  * symm_{all_gather,all_to_all,broadcast,reduce_scatter}_ll_push_any
  */
@@ -24,19 +24,19 @@ SYMM_DEVICE void exchange(const struct symm_cuda_args &args, uint64_t in_stride)
 {
     const uint32_t rank = (uint32_t)args.team.rank, size = (uint32_t)args.team.size;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t room = symm_slot_lines<symm_ll>(args) / size;
+    const uint32_t room = symm_slot_packets<symm_ll>(args) / size;
     const uint32_t element = symm_element_size(args.dtype), step = gridDim.x * 32;
     const char *in = (const char *)args.in + warp * in_stride;
     char *out = (char *)args.out + warp * args.bytes;
     const bool in_aligned = ((uintptr_t)in & 7) == 0;
     const bool out_aligned = ((uintptr_t)out & 7) == 0;
     const struct symm_rounds cut =
-        symm_rounds_of(symm_lines_of<symm_ll>(args.bytes), room, step);
+        symm_rounds_of(symm_packets_of<symm_ll>(args.bytes), room, step);
     struct symm_round round = symm_round_open(args);
 
     for (uint32_t k = 0; k < cut.rounds; k++) {
         const uint64_t first = (uint64_t)k * cut.width;
-        struct symm_line *from;
+        struct symm_packet *from;
 
         symm_round_next(&round);
         from = symm_slot_of<symm_ll>(args, rank, round.round) + (uint64_t)warp * room;
@@ -54,7 +54,7 @@ SYMM_DEVICE void exchange(const struct symm_cuda_args &args, uint64_t in_stride)
             if (warp == rank)
                 v = symm_ll::gather(in, first + j, args.bytes, element, in_aligned);
             else
-                round.ok = symm_line_wait<symm_ll>(args, &round, from + j, warp, &v);
+                round.ok = symm_packet_wait<symm_ll>(args, &round, from + j, warp, &v);
             if (round.ok && (warp != rank || in != out))
                 symm_ll::scatter(out, first + j, args.bytes, element, out_aligned, v);
         }
@@ -82,7 +82,7 @@ SYMM_KERNEL(symm_broadcast_ll_push_any)
 {
     const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;
     const uint32_t warp = threadIdx.x / 32, element = symm_element_size(args.dtype);
-    const uint64_t lines = symm_lines_of<symm_ll>(args.bytes);
+    const uint64_t packets = symm_packets_of<symm_ll>(args.bytes);
     const bool in_aligned = ((uintptr_t)args.in & 7) == 0;
     const bool out_aligned = ((uintptr_t)args.out & 7) == 0;
     const bool sends = rank == root;
@@ -91,19 +91,19 @@ SYMM_KERNEL(symm_broadcast_ll_push_any)
                                  : blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t step = gridDim.x * (sends ? 32 : blockDim.x);
     struct symm_round round = symm_round_open(args);
-    struct symm_line *to;
+    struct symm_packet *to;
 
     symm_round_next(&round);
     to = symm_slot_of<symm_ll>(args, sends ? warp : rank, round.round);
     if (!sends)
         symm_round_announce(args, &round);
-    for (uint64_t j = begin; j < lines && round.ok; j += step) {
+    for (uint64_t j = begin; j < packets && round.ok; j += step) {
         symm_ll::value v = {};
 
         if (sends)
             v = symm_ll::gather(args.in, j, args.bytes, element, in_aligned);
         else
-            round.ok = symm_line_wait<symm_ll>(args, &round, to + j, root, &v);
+            round.ok = symm_packet_wait<symm_ll>(args, &round, to + j, root, &v);
         if (sends && warp != rank)
             symm_ll::send(to + j, v, round.round);
         else if (round.ok && !(sends && args.in == args.out))

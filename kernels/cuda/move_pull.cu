@@ -11,7 +11,7 @@
  * Broadcast is different: the root's own kernel puts its input into its out first, from where
  * the peers read it, so the entry barrier is always there. Much data go in parts, with a
  * barrier for each, so that the root copies one while the peers read the one before. Which
- * line of a part a block moves depends on the line's number alone, the same on all ranks:
+ * packet of a part a block moves depends on the packet's number alone, the same on all ranks:
  * block b reads what the root's block b has written before it arrived.
  *
  * reduce_scatter and all_to_all: out must not overlap the input. all_gather: in place
@@ -61,7 +61,7 @@ SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
 
     if (round.ok)
         symm_pull_sum<DTYPE, N>::run(args, from, args.bytes, place(), places(),
-                                     symm_lines(args.bytes), symm_aligned(args.out),
+                                     symm_packets(args.bytes), symm_aligned(args.out),
                                      out);
     leave(args, &round);
 }
@@ -74,8 +74,8 @@ SYMM_KERNEL(symm_all_gather_one_shot_pull_any)
     struct symm_round round = enter(args);
 
     if (round.ok)
-        symm_copy_rows((uint32_t)args.team.size - skip, symm_lines(args.bytes), place(),
-                       places(),
+        symm_copy_rows((uint32_t)args.team.size - skip, symm_packets(args.bytes),
+                       place(), places(),
                        [&](uint32_t row) {
                            uint32_t p = symm_peer_after(args, row + skip);
                            int64_t ahead = (int64_t)p - args.team.rank;
@@ -98,7 +98,7 @@ SYMM_KERNEL(symm_all_to_all_one_shot_pull_any)
 
     if (round.ok)
         symm_copy_rows(
-            (uint32_t)args.team.size, symm_lines(args.bytes), place(), places(),
+            (uint32_t)args.team.size, symm_packets(args.bytes), place(), places(),
             [&](uint32_t row) {
                 return args.team.base[symm_peer_after(args, row)] + from;
             },
@@ -114,16 +114,17 @@ SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
     const bool root = args.team.rank == args.root;
     const char *from =
         root ? (const char *)args.in : args.team.base[args.root] + args.out_offset;
-    const uint64_t lines = symm_lines(args.bytes);
+    const uint64_t packets = symm_packets(args.bytes);
     const uint32_t parts = args.bytes < SYMM_PARTED ? 1 : SYMM_PARTS;
-    const uint64_t step = lines / parts / SYMM_WARP * SYMM_WARP;
+    const uint64_t step = packets / parts / SYMM_WARP * SYMM_WARP;
     struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
     for (uint32_t turn = 0; turn <= parts; turn++) {
         /* the root's copy of a part, the barrier, the others' */
         const uint32_t part = root ? turn : turn - 1;
-        const uint64_t low = step * part, high = part + 1 == parts ? lines : low + step;
+        const uint64_t low = step * part,
+                       high = part + 1 == parts ? packets : low + step;
 
         if (turn > 0)
             symm_round_barrier(args, &round);

@@ -14,7 +14,7 @@
  * The root stores each slice to its owner only, and the owners pass theirs on, so that no
  * link carries the array more than once. It goes in parts, each a round: the root arrives
  * at the owners when it has sent a part of every slice, and they pass it on behind that.
- * Block b of every rank has the same lines of each slice, so rounds between blocks of one
+ * Block b of every rank has the same packets of each slice, so rounds between blocks of one
  * number will do. In round 0 the owners tell the root alone that they have begun: its part 1
  * tells them all of each other. An only owner has all when the root has arrived: where there
  * are more, there is an exit barrier.
@@ -35,8 +35,8 @@
  */
 #include "kernels/cuda/pull.cuh"
 
-/* Lines of all slices that a block sends at once, at least: a round costs what it takes to
- * send two or three lines a thread. Twice as many where there are more than SYMM_FEW_PARTS. */
+/* Packets of all slices that a block sends at once, at least: a round costs what it takes to
+ * send two or three packets a thread. Twice as many where there are more than SYMM_FEW_PARTS. */
 #if defined(SYMM_SIMT)
 #define SYMM_PART 12u
 #else
@@ -63,17 +63,17 @@ SYMM_DEVICE char *own_place(const struct symm_cuda_args &args, uint32_t k)
            (uint64_t)args.team.rank * args.bytes;
 }
 
-/* The next lines of a thread's share of the own block; of whole lines only. */
+/* The next packets of a thread's share of the own block; of whole packets only. */
 struct batch {
-    struct symm_line line[SYMM_COPY_LINES];
+    struct symm_packet packet[SYMM_COPY_LINES];
 
     SYMM_DEVICE void load(const struct symm_cuda_args &args, uint64_t j)
     {
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
-            line[u] = symm_port_line_if(
+            packet[u] = symm_port_packet_if(
                 j + u * places() < args.bytes / 16,
-                symm_line_at((const char *)args.in, j + u * places()));
+                symm_packet_at((const char *)args.in, j + u * places()));
     }
 
     SYMM_DEVICE void store(const struct symm_cuda_args &args, uint64_t j,
@@ -82,8 +82,8 @@ struct batch {
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
             if (j + u * places() < args.bytes / 16)
-                symm_port_store_line((struct symm_line *)to + j + u * places(),
-                                     line[u]);
+                symm_port_store_packet((struct symm_packet *)to + j + u * places(),
+                                       packet[u]);
     }
 };
 
@@ -111,7 +111,7 @@ SYMM_KERNEL(symm_all_gather_push_any)
         }
     } else if (round.ok) {
         symm_copy_rows(
-            size - !own, symm_lines(args.bytes), place(), places(),
+            size - !own, symm_packets(args.bytes), place(), places(),
             [&](uint32_t) { return (const char *)args.in; },
             [&](uint32_t row) { return own_place(args, row + !own); },
             [&](uint32_t) { return args.bytes; });
@@ -125,7 +125,7 @@ SYMM_KERNEL(symm_all_to_all_push_any)
 
     if (round.ok)
         symm_copy_rows(
-            (uint32_t)args.team.size, symm_lines(args.bytes), place(), places(),
+            (uint32_t)args.team.size, symm_packets(args.bytes), place(), places(),
             [&](uint32_t row) {
                 return (const char *)args.in + symm_peer_after(args, row) * args.bytes;
             },
@@ -138,13 +138,13 @@ SYMM_KERNEL(symm_all_to_all_push_any)
 struct relay {
     const struct symm_cuda_args &args;
     const uint32_t owners; /* of slices: the ranks behind the root, in their order */
-    uint64_t slice, begin, end; /* lines of a slice; this block's of each */
-    uint64_t part;              /* lines of a part */
+    uint64_t slice, begin, end; /* packets of a slice; this block's of each */
+    uint64_t part;              /* packets of a part */
     uint32_t parts;
 
     SYMM_DEVICE relay(const struct symm_cuda_args &a)
         : args(a), owners((uint32_t)a.team.size - 1),
-          slice(symm_ceil(symm_lines(a.bytes), owners ? owners : 1))
+          slice(symm_ceil(symm_packets(a.bytes), owners ? owners : 1))
     {
         const uint64_t share = whole_warps(symm_ceil(slice, gridDim.x));
         const uint64_t all = owners > 1 ? share * owners : 0;
@@ -158,12 +158,12 @@ struct relay {
         part = whole_warps(symm_ceil(share, parts));
     }
 
-    static SYMM_DEVICE uint64_t whole_warps(uint64_t lines)
+    static SYMM_DEVICE uint64_t whole_warps(uint64_t packets)
     {
-        return symm_ceil(lines, SYMM_WARP) * SYMM_WARP;
+        return symm_ceil(packets, SYMM_WARP) * SYMM_WARP;
     }
 
-    /* Part c of slice k begins at this line of the array. */
+    /* Part c of slice k begins at this packet of the array. */
     SYMM_DEVICE uint64_t low(uint32_t k, uint32_t c) const
     {
         return k * slice + symm_least(begin + c * part, end);

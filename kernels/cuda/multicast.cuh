@@ -27,32 +27,33 @@ SYMM_DEVICE void symm_multicast_fence(void)
 }
 
 /* The sum of 16 bytes over all memories, in float32, rounded once. */
-template <int DTYPE> SYMM_DEVICE struct symm_line symm_multicast_sum(uint64_t address)
+template <int DTYPE> SYMM_DEVICE struct symm_packet symm_multicast_sum(uint64_t address)
 {
     symm_fold<DTYPE, SYMM_SUM> low, high;
     const void *memory;
     int n = 0;
 
     while ((memory = simt_multicast(address, (unsigned)n, false)) != NULL) {
-        struct symm_line line = symm_port_load_line((const struct symm_line *)memory);
+        struct symm_packet packet =
+            symm_port_load_packet((const struct symm_packet *)memory);
 
         if (n++ == 0) {
-            low.first(symm_line_unit(line, 0));
-            high.first(symm_line_unit(line, 1));
+            low.first(symm_packet_unit(packet, 0));
+            high.first(symm_packet_unit(packet, 1));
         } else {
-            low.next(symm_line_unit(line, 0));
-            high.next(symm_line_unit(line, 1));
+            low.next(symm_packet_unit(packet, 0));
+            high.next(symm_packet_unit(packet, 1));
         }
     }
-    return symm_line_make(low.done(n), high.done(n));
+    return symm_packet_make(low.done(n), high.done(n));
 }
 
-SYMM_DEVICE void symm_multicast_store(uint64_t address, struct symm_line line)
+SYMM_DEVICE void symm_multicast_store(uint64_t address, struct symm_packet packet)
 {
     void *memory;
 
     for (unsigned n = 0; (memory = simt_multicast(address, n, true)) != NULL; n++)
-        symm_port_store_line((struct symm_line *)memory, line);
+        symm_port_store_packet((struct symm_packet *)memory, packet);
 }
 
 #else
@@ -63,9 +64,9 @@ SYMM_DEVICE void symm_multicast_fence(void)
 }
 
 /* The sum of 16 bytes over all devices; small floats are added in float32. */
-template <int DTYPE> SYMM_DEVICE struct symm_line symm_multicast_sum(uint64_t address)
+template <int DTYPE> SYMM_DEVICE struct symm_packet symm_multicast_sum(uint64_t address)
 {
-    struct symm_line v = {};
+    struct symm_packet v = {};
 
 #if __CUDA_ARCH__ >= 900
 #define SYMM_MULTICAST_SUM(type, letter)                                               \
@@ -96,7 +97,7 @@ template <int DTYPE> SYMM_DEVICE struct symm_line symm_multicast_sum(uint64_t ad
     return v;
 }
 
-SYMM_DEVICE void symm_multicast_store(uint64_t address, struct symm_line v)
+SYMM_DEVICE void symm_multicast_store(uint64_t address, struct symm_packet v)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile(

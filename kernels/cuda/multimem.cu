@@ -6,24 +6,24 @@
  * args.multicast is the address of the heap's multicast view; data is at the offsets of the
  * symmetric arrays behind it. Sums are made by the switch in an order of its own: not in rank
  * order, and one_shot may differ between ranks; two_shot has the same bits on all, since each
- * line is summed once. SUM of bfloat16, float16 (added in float32) and float32.
+ * packet is summed once. SUM of bfloat16, float16 (added in float32) and float32.
  *
  * Inputs are written, and outputs read, by the devices' own addresses; sums and stores go by
  * multicast addresses of the same memory. So every thread puts a fence.proxy.alias between:
  * behind the entry barrier before its first multicast access, and behind its last one before
  * the exit barrier. The barriers' words only have addresses of the devices.
  *
- * one_shot: entry barrier, each rank sums all lines into its own out, exit barrier. Never in
+ * one_shot: entry barrier, each rank sums all packets into its own out, exit barrier. Never in
  * place: a peer's sum would see this rank's result instead of its input.
- * two_shot: each rank sums its slice and stores the result to all. In place is right: a line
+ * two_shot: each rank sums its slice and stores the result to all. In place is right: a packet
  * is read from all ranks and then written to all by one thread alone.
  * all_gather: each rank stores its block to all. All barriers are always there.
  *
- * Lines that are not whole or arrays that do not begin at a multiple of 16 are summed and
+ * Packets that are not whole or arrays that do not begin at a multiple of 16 are summed and
  * stored by the ranks' own addresses.
  *
- * prove: one warp. A line a lane of each type, one type's lines behind the other's, is summed
- * over all ranks from in_offset and written to `out`; the lane's own line of the first type,
+ * prove: one warp. A packet a lane of each type, one type's packets behind the other's, is summed
+ * over all ranks from in_offset and written to `out`; the lane's own packet of the first type,
  * at `in`, is stored to all ranks at out_offset + rank x bytes. Waits for nobody: the hosts
  * see to the order. Nothing but known numbers is near.
  *
@@ -33,10 +33,10 @@
 #include "kernels/cuda/multicast.cuh"
 #include "kernels/cuda/pull.cuh"
 
-/* Line i of the array at `from`, summed over all ranks. */
+/* Packet i of the array at `from`, summed over all ranks. */
 template <int DTYPE>
-SYMM_DEVICE struct symm_line sum_line(const struct symm_cuda_args &args, uint64_t i,
-                                      bool whole)
+SYMM_DEVICE struct symm_packet sum_packet(const struct symm_cuda_args &args, uint64_t i,
+                                          bool whole)
 {
     constexpr uint32_t element = symm_element_bytes(DTYPE);
     symm_fold<DTYPE, SYMM_SUM> low, high;
@@ -45,62 +45,62 @@ SYMM_DEVICE struct symm_line sum_line(const struct symm_cuda_args &args, uint64_
         return symm_multicast_sum<DTYPE>(args.multicast + args.in_offset + 16 * i);
     SYMM_NO_UNROLL
     for (int r = 0; r < args.team.size; r++) {
-        struct symm_line line = symm_line_gather(args.team.base[r] + args.in_offset,
-                                                 16 * i, args.bytes, element, false);
+        struct symm_packet packet = symm_packet_gather(
+            args.team.base[r] + args.in_offset, 16 * i, args.bytes, element, false);
 
         if (r == 0) {
-            low.first(symm_line_unit(line, 0));
-            high.first(symm_line_unit(line, 1));
+            low.first(symm_packet_unit(packet, 0));
+            high.first(symm_packet_unit(packet, 1));
         } else {
-            low.next(symm_line_unit(line, 0));
-            high.next(symm_line_unit(line, 1));
+            low.next(symm_packet_unit(packet, 0));
+            high.next(symm_packet_unit(packet, 1));
         }
     }
-    return symm_line_make(low.done(args.team.size), high.done(args.team.size));
+    return symm_packet_make(low.done(args.team.size), high.done(args.team.size));
 }
 
-/* Line i of an array of `bytes` bytes at `offset` in all heaps. */
-SYMM_DEVICE void store_line(const struct symm_cuda_args &args, uint64_t offset,
-                            uint64_t i, uint64_t bytes, uint32_t element, bool whole,
-                            const struct symm_line &line)
+/* Packet i of an array of `bytes` bytes at `offset` in all heaps. */
+SYMM_DEVICE void store_packet(const struct symm_cuda_args &args, uint64_t offset,
+                              uint64_t i, uint64_t bytes, uint32_t element, bool whole,
+                              const struct symm_packet &packet)
 {
     if (whole) {
-        symm_multicast_store(args.multicast + offset + 16 * i, line);
+        symm_multicast_store(args.multicast + offset + 16 * i, packet);
         return;
     }
     SYMM_NO_UNROLL
     for (int r = 0; r < args.team.size; r++)
-        symm_line_scatter(args.team.base[r] + offset, 16 * i, bytes, element, false,
-                          line);
+        symm_packet_scatter(args.team.base[r] + offset, 16 * i, bytes, element, false,
+                            packet);
 }
 
 template <int DTYPE>
-SYMM_DEVICE void sum_lines(const struct symm_cuda_args &args, bool two_shot)
+SYMM_DEVICE void sum_packets(const struct symm_cuda_args &args, bool two_shot)
 {
     constexpr uint32_t element = symm_element_bytes(DTYPE);
-    const uint64_t lines = symm_lines(args.bytes);
+    const uint64_t packets = symm_packets(args.bytes);
     const uint64_t slice =
-        two_shot ? symm_ceil(lines, (uint32_t)args.team.size) : lines;
+        two_shot ? symm_ceil(packets, (uint32_t)args.team.size) : packets;
     const uint64_t low = two_shot ? slice * (uint32_t)args.team.rank : 0;
-    const uint64_t end = symm_least(low + slice, lines);
+    const uint64_t end = symm_least(low + slice, packets);
 
     SYMM_NO_UNROLL
     for (uint64_t i = low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end;
          i += (uint64_t)gridDim.x * blockDim.x) {
         const bool full = 16 * i + 16 <= args.bytes;
-        struct symm_line line =
-            sum_line<DTYPE>(args, i, full && args.in_offset % 16 == 0);
+        struct symm_packet packet =
+            sum_packet<DTYPE>(args, i, full && args.in_offset % 16 == 0);
 
         if (two_shot)
-            store_line(args, args.out_offset, i, args.bytes, element,
-                       full && args.out_offset % 16 == 0, line);
+            store_packet(args, args.out_offset, i, args.bytes, element,
+                         full && args.out_offset % 16 == 0, packet);
         else
-            symm_line_scatter(args.out, 16 * i, args.bytes, element,
-                              symm_aligned(args.out), line);
+            symm_packet_scatter(args.out, 16 * i, args.bytes, element,
+                                symm_aligned(args.out), packet);
     }
 }
 
-SYMM_DEVICE void gather_lines(const struct symm_cuda_args &args)
+SYMM_DEVICE void gather_packets(const struct symm_cuda_args &args)
 {
     const uint64_t offset = args.out_offset + (uint64_t)args.team.rank * args.bytes;
     const uint32_t element = symm_element_size(args.dtype);
@@ -108,10 +108,10 @@ SYMM_DEVICE void gather_lines(const struct symm_cuda_args &args)
 
     SYMM_NO_UNROLL
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-         i < symm_lines(args.bytes); i += (uint64_t)gridDim.x * blockDim.x)
-        store_line(args, offset, i, args.bytes, element,
-                   aligned && 16 * i + 16 <= args.bytes,
-                   symm_line_gather(args.in, 16 * i, args.bytes, element, aligned));
+         i < symm_packets(args.bytes); i += (uint64_t)gridDim.x * blockDim.x)
+        store_packet(args, offset, i, args.bytes, element,
+                     aligned && 16 * i + 16 <= args.bytes,
+                     symm_packet_gather(args.in, 16 * i, args.bytes, element, aligned));
 }
 
 template <class BODY>
@@ -132,11 +132,11 @@ SYMM_DEVICE void all_reduce(const struct symm_cuda_args &args, bool two_shot)
 {
     between(args, [&]() {
         if (args.dtype == SYMM_BFLOAT16)
-            sum_lines<SYMM_BFLOAT16>(args, two_shot);
+            sum_packets<SYMM_BFLOAT16>(args, two_shot);
         else if (args.dtype == SYMM_FLOAT16)
-            sum_lines<SYMM_FLOAT16>(args, two_shot);
+            sum_packets<SYMM_FLOAT16>(args, two_shot);
         else
-            sum_lines<SYMM_FLOAT32>(args, two_shot);
+            sum_packets<SYMM_FLOAT32>(args, two_shot);
     });
 }
 
@@ -152,16 +152,16 @@ SYMM_KERNEL(symm_all_reduce_multimem_two_shot_any)
 
 SYMM_KERNEL(symm_all_gather_multimem_one_shot_any)
 {
-    between(args, [&]() { gather_lines(args); });
+    between(args, [&]() { gather_packets(args); });
 }
 
 template <int DTYPE>
 SYMM_DEVICE void prove_sum(const struct symm_cuda_args &args, uint64_t at)
 {
-    const struct symm_line sum =
+    const struct symm_packet sum =
         symm_multicast_sum<DTYPE>(args.multicast + args.in_offset + at);
 
-    symm_port_store_line((struct symm_line *)((char *)args.out + at), sum);
+    symm_port_store_packet((struct symm_packet *)((char *)args.out + at), sum);
 }
 
 SYMM_KERNEL(symm_multimem_prove_any)
@@ -173,8 +173,9 @@ SYMM_KERNEL(symm_multimem_prove_any)
     prove_sum<SYMM_FLOAT32>(args, at);
     prove_sum<SYMM_BFLOAT16>(args, at + args.bytes);
     prove_sum<SYMM_FLOAT16>(args, at + 2 * args.bytes);
-    symm_multicast_store(
-        args.multicast + args.out_offset + (uint64_t)args.team.rank * args.bytes + at,
-        symm_port_load_line((const struct symm_line *)((const char *)args.in + at)));
+    symm_multicast_store(args.multicast + args.out_offset +
+                             (uint64_t)args.team.rank * args.bytes + at,
+                         symm_port_load_packet(
+                             (const struct symm_packet *)((const char *)args.in + at)));
     symm_multicast_fence();
 }

@@ -81,20 +81,20 @@ SYMM_DEVICE void raise(const struct symm_cuda_args &args, uint32_t count)
     args.team.state->sent[args.peer][args.signal] = count;
 }
 
-/* The bytes of a put; the last line of an aligned one, if it is not whole, by one thread. */
+/* The bytes of a put; the last packet of an aligned one, if it is not whole, by one thread. */
 SYMM_DEVICE void copy(const struct symm_cuda_args &args)
 {
     const bool aligned = symm_aligned(args.in) && symm_aligned(args.out);
     const uint64_t bytes = aligned ? args.bytes / 16 * 16 : args.bytes;
 
     symm_copy_rows(
-        1, symm_lines(bytes), (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
+        1, symm_packets(bytes), (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
         (uint64_t)gridDim.x * blockDim.x,
         [&](uint32_t) { return (const char *)args.in; },
         [&](uint32_t) { return (char *)args.out; }, [&](uint32_t) { return bytes; });
     if (bytes != args.bytes && blockIdx.x == 0 && threadIdx.x == 0)
-        symm_line_scatter(args.out, bytes, args.bytes, 1, true,
-                          symm_line_gather(args.in, bytes, args.bytes, 1, true));
+        symm_packet_scatter(args.out, bytes, args.bytes, 1, true,
+                            symm_packet_gather(args.in, bytes, args.bytes, 1, true));
 }
 
 SYMM_KERNEL_BARE(symm_p2p_put)
@@ -103,17 +103,17 @@ SYMM_KERNEL_BARE(symm_p2p_put)
     const bool few = gridDim.x == 1 && args.bytes <= (uint64_t)16 * blockDim.x &&
                      symm_aligned(args.in) && symm_aligned(args.out);
     const uint64_t first = (uint64_t)16 * threadIdx.x;
-    struct symm_line line = {};
+    struct symm_packet packet = {};
     uint32_t count, failed;
     bool stopped;
 
     depend(args);
     if (few) /* on its way while the counters are */
-        line = symm_line_gather(args.in, first, args.bytes, 1, true);
+        packet = symm_packet_gather(args.in, first, args.bytes, 1, true);
     failed = begin(
         args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
     if (failed == 0 && few)
-        symm_line_scatter(args.out, first, args.bytes, 1, true, line);
+        symm_packet_scatter(args.out, first, args.bytes, 1, true, packet);
     else if (failed == 0)
         copy(args);
     if (!signals) /* what follows does not look back */

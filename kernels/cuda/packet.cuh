@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * packet.cuh - data that is its own flag: lines of 16 bytes that a rank writes into its
+ * packet.cuh - data that is its own flag: packets of 16 bytes that a rank writes into its
  * peers' scratch and polls in its own, without fences, atomics and flags beside them.
  *
  * symm_ll: {d0, f, d1, f}, 8 bytes of payload of any bits; f = round + 1, never 0, and each
@@ -8,15 +8,15 @@
  * symm_lamport: 16 bytes of payload. A word of 0xffffffff means "not here yet"; the sender
  * turns a data word of these bits into 0x7fffffff: of floats up to 32 bits both are NaN in
  * every element, so no number changes. Not for float64 and integers. The reader
- * consumes a line when it has it: it writes the sentinel back. Three slots, by round % 3.
+ * consumes a packet when it has it: it writes the sentinel back. Three slots, by round % 3.
  *
  * A region is [slot][line]; a kernel divides a slot as it likes, by sender at least. What a
  * slot held before does not matter: LL judges by the round, Lamport slots are clean.
  *
- * Who may write a line again, and when. A thread's lines of a round are written by it on its
+ * Who may write a packet again, and when. A thread's packets of a round are written by it on its
  * peers, and each is read by one thread there, its partner.
  *  (1) Nobody ends call c before everybody has begun it (round.cuh), hence ended c - 1.
- *      So all lines of c - 1 are consumed, and clean, once I am in c + 1; and those of c
+ *      So all packets of c - 1 are consumed, and clean, once I am in c + 1; and those of c
  *      once I have heard anything of c + 1 from the rank that I write to.
  *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to
  *      and hears from a partner on each peer (that is why rounds are filled up), itself or
@@ -26,8 +26,8 @@
  *      and however slots are divided: I may write r + 1 into the slot of r - 1. That holds
  *      from the last round of a call to the first of the next too, if the call had several;
  *      if it had one, (1) says it.
- *  (3) LL needs no more: what is consumed is not read again. With Lamport lines the sentinel's
- *      store has to be performed before the next line arrives. The reader executes a fence
+ *  (3) LL needs no more: what is consumed is not read again. With Lamport packets the sentinel's
+ *      store has to be performed before the next packet arrives. The reader executes a fence
  *      behind its round r and sends r + 1 and r + 2 behind that; the writer executes one
  *      behind hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
  *      have no fence: a kernel's end is one for sentinels.
@@ -38,7 +38,7 @@
  *      begins with, too: (1).
  * (1) and (4) take a kernel's end for a fence of its loads and of stores in own memory, such
  * as sentinels (round.cuh).
- * A line's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the line
+ * A packet's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the packet
  * was not written in between.
  */
 #ifndef SYMM_KERNELS_CUDA_PACKET_CUH
@@ -63,7 +63,7 @@ struct symm_ll {
         return args.scratch.ll_bytes;
     }
 
-    /* A whole line's payload of an array that is aligned to it. */
+    /* A whole packet's payload of an array that is aligned to it. */
     static SYMM_DEVICE value load(const void *array, uint64_t index)
     {
         return {{((const uint64_t *)array)[index]}};
@@ -92,25 +92,25 @@ struct symm_ll {
         return v;
     }
 
-    static SYMM_DEVICE void send(struct symm_line *to, value v, uint32_t round)
+    static SYMM_DEVICE void send(struct symm_packet *to, value v, uint32_t round)
     {
         uint32_t flag = round + 1;
 
-        symm_port_store_line(
+        symm_port_store_packet(
             to, {{(uint32_t)v.unit[0], flag, (uint32_t)(v.unit[0] >> 32), flag}});
     }
 
-    static SYMM_DEVICE bool arrived(const struct symm_line &line, uint32_t round)
+    static SYMM_DEVICE bool arrived(const struct symm_packet &packet, uint32_t round)
     {
-        return line.word[1] == round + 1 && line.word[3] == round + 1;
+        return packet.word[1] == round + 1 && packet.word[3] == round + 1;
     }
 
-    static SYMM_DEVICE value open(const struct symm_line &line)
+    static SYMM_DEVICE value open(const struct symm_packet &packet)
     {
-        return {{line.word[0] | (uint64_t)line.word[2] << 32}};
+        return {{packet.word[0] | (uint64_t)packet.word[2] << 32}};
     }
 
-    static SYMM_DEVICE void consumed(struct symm_line *) {}
+    static SYMM_DEVICE void consumed(struct symm_packet *) {}
 };
 
 struct symm_lamport {
@@ -131,93 +131,94 @@ struct symm_lamport {
 
     static SYMM_DEVICE value load(const void *array, uint64_t index)
     {
-        return open(symm_port_line_if(true, (const struct symm_line *)array + index));
+        return open(
+            symm_port_packet_if(true, (const struct symm_packet *)array + index));
     }
 
     static SYMM_DEVICE void store(void *array, uint64_t index, value v)
     {
-        ((struct symm_line *)array)[index] = symm_line_make(v.unit[0], v.unit[1]);
+        ((struct symm_packet *)array)[index] = symm_packet_make(v.unit[0], v.unit[1]);
     }
 
     static SYMM_DEVICE value gather(const void *array, uint64_t index, uint64_t size,
                                     uint32_t element, uint32_t ends)
     {
-        return open(symm_line_gather(array, 16 * index, size, element, ends));
+        return open(symm_packet_gather(array, 16 * index, size, element, ends));
     }
 
     static SYMM_DEVICE void scatter(void *array, uint64_t index, uint64_t size,
                                     uint32_t element, uint32_t ends, value v)
     {
-        symm_line_scatter(array, 16 * index, size, element, ends,
-                          symm_line_make(v.unit[0], v.unit[1]));
+        symm_packet_scatter(array, 16 * index, size, element, ends,
+                            symm_packet_make(v.unit[0], v.unit[1]));
     }
 
     /* As peers will see it. */
     static SYMM_DEVICE value clean(value v)
     {
-        struct symm_line line = symm_line_make(v.unit[0], v.unit[1]);
+        struct symm_packet packet = symm_packet_make(v.unit[0], v.unit[1]);
 
         SYMM_UNROLL
         for (int k = 0; k < 4; k++)
-            if (line.word[k] == 0xffffffffu)
-                line.word[k] = 0x7fffffffu;
-        return open(line);
+            if (packet.word[k] == 0xffffffffu)
+                packet.word[k] = 0x7fffffffu;
+        return open(packet);
     }
 
-    static SYMM_DEVICE void send(struct symm_line *to, value v, uint32_t round)
+    static SYMM_DEVICE void send(struct symm_packet *to, value v, uint32_t round)
     {
         (void)round;
-        symm_port_store_line(to, symm_line_make(v.unit[0], v.unit[1]));
+        symm_port_store_packet(to, symm_packet_make(v.unit[0], v.unit[1]));
     }
 
-    static SYMM_DEVICE bool arrived(const struct symm_line &line, uint32_t round)
+    static SYMM_DEVICE bool arrived(const struct symm_packet &packet, uint32_t round)
     {
         (void)round;
-        return line.word[0] != 0xffffffffu && line.word[1] != 0xffffffffu &&
-               line.word[2] != 0xffffffffu && line.word[3] != 0xffffffffu;
+        return packet.word[0] != 0xffffffffu && packet.word[1] != 0xffffffffu &&
+               packet.word[2] != 0xffffffffu && packet.word[3] != 0xffffffffu;
     }
 
-    static SYMM_DEVICE value open(const struct symm_line &line)
+    static SYMM_DEVICE value open(const struct symm_packet &packet)
     {
-        return {{symm_line_unit(line, 0), symm_line_unit(line, 1)}};
+        return {{symm_packet_unit(packet, 0), symm_packet_unit(packet, 1)}};
     }
 
-    static SYMM_DEVICE void consumed(struct symm_line *line)
+    static SYMM_DEVICE void consumed(struct symm_packet *packet)
     {
 #if defined(SYMM_PLANT_LAMPORT_CLEAR) /* for tests: a sentinel too few */
-        line += ((uintptr_t)line & 0x30) == 0;
+        packet += ((uintptr_t)packet & 0x30) == 0;
 #endif
-        symm_port_store_line(line,
-                             {{0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}});
+        symm_port_store_packet(packet,
+                               {{0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}});
     }
 };
 
-/* Lines of a slot, of all senders together. */
+/* Packets of a slot, of all senders together. */
 template <class LINES>
-SYMM_DEVICE uint32_t symm_slot_lines(const struct symm_cuda_args &args)
+SYMM_DEVICE uint32_t symm_slot_packets(const struct symm_cuda_args &args)
 {
     return (uint32_t)(LINES::region_bytes(args) / 16) / LINES::slots;
 }
 
-/* Lines before the slot of a round. */
+/* Packets before the slot of a round. */
 template <class LINES>
 SYMM_DEVICE uint64_t symm_slot_begin(const struct symm_cuda_args &args, uint32_t round)
 {
-    return (uint64_t)(round % LINES::slots) * symm_slot_lines<LINES>(args);
+    return (uint64_t)(round % LINES::slots) * symm_slot_packets<LINES>(args);
 }
 
 /* The slot of a round in a member's scratch. */
 template <class LINES>
-SYMM_DEVICE struct symm_line *symm_slot_of(const struct symm_cuda_args &args,
-                                           uint32_t member, uint32_t round)
+SYMM_DEVICE struct symm_packet *symm_slot_of(const struct symm_cuda_args &args,
+                                             uint32_t member, uint32_t round)
 {
-    return (struct symm_line *)(args.team.base[member] + LINES::region(args)) +
+    return (struct symm_packet *)(args.team.base[member] + LINES::region(args)) +
            symm_slot_begin<LINES>(args, round);
 }
 
 /*
- * Begins the first round of a call of one or two. A line's number plus slot[0], from line
- * `share` on plus slot[1], is its place from that of line 0 in slot 0.
+ * Begins the first round of a call of one or two. A packet's number plus slot[0], from packet
+ * `share` on plus slot[1], is its place from that of packet 0 in slot 0.
  */
 template <class LINES, class PLACE>
 SYMM_DEVICE void symm_two_slots(const struct symm_cuda_args &args,
@@ -233,49 +234,50 @@ SYMM_DEVICE void symm_two_slots(const struct symm_cuda_args &args,
     slot[1] = (PLACE)symm_slot_begin<LINES>(args, second.round) - share;
 }
 
-/* Waits for one line from `member`, which is to be consumed later. False: the wait has
+/* Waits for one packet from `member`, which is to be consumed later. False: the wait has
  * failed. */
 template <class LINES>
-SYMM_DEVICE bool symm_line_await(const struct symm_cuda_args &args,
-                                 const struct symm_round *round, struct symm_line *from,
-                                 uint32_t member, typename LINES::value *value)
+SYMM_DEVICE bool symm_packet_await(const struct symm_cuda_args &args,
+                                   const struct symm_round *round,
+                                   struct symm_packet *from, uint32_t member,
+                                   typename LINES::value *value)
 {
     struct symm_wait wait = {};
-    struct symm_line line;
+    struct symm_packet packet;
 
-    while (!LINES::arrived(line = symm_port_load_line(from), round->round))
+    while (!LINES::arrived(packet = symm_port_load_packet(from), round->round))
         if (!symm_wait_more(args, round->call, &wait, 1u << member))
             return false;
-    *value = LINES::open(line);
+    *value = LINES::open(packet);
     return true;
 }
 
 /*
- * Waits for the lines from[r x stride] of all members r but `rank`, all at once; value[rank]
+ * Waits for the packets from[r x stride] of all members r but `rank`, all at once; value[rank]
  * is left alone. SIZE 0: `size` members. CONSUME: else they are to be consumed later. acquire:
- * what comes behind it comes behind what the lines say of their senders. False: the wait has
+ * what comes behind it comes behind what the packets say of their senders. False: the wait has
  * failed.
  */
 template <class LINES, int SIZE, int MOST, bool CONSUME>
-SYMM_DEVICE bool symm_lines_get(const struct symm_cuda_args &args,
-                                const struct symm_round *round, struct symm_line *from,
-                                uint32_t stride, uint32_t size, uint32_t rank,
-                                typename LINES::value (&value)[MOST], bool acquire)
+SYMM_DEVICE bool
+symm_packets_get(const struct symm_cuda_args &args, const struct symm_round *round,
+                 struct symm_packet *from, uint32_t stride, uint32_t size,
+                 uint32_t rank, typename LINES::value (&value)[MOST], bool acquire)
 {
     struct symm_wait wait = {};
-    struct symm_line line[MOST];
+    struct symm_packet packet[MOST];
     uint32_t missing;
 
     for (;;) {
         SYMM_UNROLL
         for (uint32_t r = 0; r < MOST; r++)
             if (r != rank && (SIZE || r < size))
-                line[r] = symm_port_load_line(from + (uint64_t)r * stride);
+                packet[r] = symm_port_load_packet(from + (uint64_t)r * stride);
         missing = 0;
         SYMM_UNROLL
         for (uint32_t r = 0; r < MOST; r++)
             if (r != rank && (SIZE || r < size) &&
-                !LINES::arrived(line[r], round->round))
+                !LINES::arrived(packet[r], round->round))
                 missing |= 1u << r;
         if (missing == 0)
             break;
@@ -285,7 +287,7 @@ SYMM_DEVICE bool symm_lines_get(const struct symm_cuda_args &args,
     SYMM_UNROLL
     for (uint32_t r = 0; r < MOST; r++) {
         if (r != rank && (SIZE || r < size)) {
-            value[r] = LINES::open(line[r]);
+            value[r] = LINES::open(packet[r]);
             if (acquire)
                 symm_port_load32_acquire(&from[(uint64_t)r * stride].word[0]);
             if (CONSUME)
@@ -296,8 +298,8 @@ SYMM_DEVICE bool symm_lines_get(const struct symm_cuda_args &args,
 }
 
 template <class LINES, int SIZE, int MOST>
-SYMM_DEVICE void symm_lines_consume(struct symm_line *from, uint32_t stride,
-                                    uint32_t size, uint32_t rank)
+SYMM_DEVICE void symm_packets_consume(struct symm_packet *from, uint32_t stride,
+                                      uint32_t size, uint32_t rank)
 {
     SYMM_UNROLL
     for (uint32_t r = 0; r < MOST; r++)
@@ -305,13 +307,14 @@ SYMM_DEVICE void symm_lines_consume(struct symm_line *from, uint32_t stride,
             LINES::consumed(from + (uint64_t)r * stride);
 }
 
-/* The two of them in one, for a line and for all. */
+/* The two of them in one, for a packet and for all. */
 template <class LINES>
-SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
-                                const struct symm_round *round, struct symm_line *from,
-                                uint32_t member, typename LINES::value *value)
+SYMM_DEVICE bool symm_packet_wait(const struct symm_cuda_args &args,
+                                  const struct symm_round *round,
+                                  struct symm_packet *from, uint32_t member,
+                                  typename LINES::value *value)
 {
-    const bool ok = symm_line_await<LINES>(args, round, from, member, value);
+    const bool ok = symm_packet_await<LINES>(args, round, from, member, value);
 
     if (ok)
         LINES::consumed(from);
@@ -319,42 +322,42 @@ SYMM_DEVICE bool symm_line_wait(const struct symm_cuda_args &args,
 }
 
 template <class LINES, int SIZE, int MOST>
-SYMM_DEVICE bool symm_lines_wait(const struct symm_cuda_args &args,
-                                 const struct symm_round *round, struct symm_line *from,
-                                 uint32_t stride, uint32_t size, uint32_t rank,
-                                 typename LINES::value (&value)[MOST])
+SYMM_DEVICE bool
+symm_packets_wait(const struct symm_cuda_args &args, const struct symm_round *round,
+                  struct symm_packet *from, uint32_t stride, uint32_t size,
+                  uint32_t rank, typename LINES::value (&value)[MOST])
 {
-    return symm_lines_get<LINES, SIZE, MOST, true>(args, round, from, stride, size,
-                                                   rank, value, false);
+    return symm_packets_get<LINES, SIZE, MOST, true>(args, round, from, stride, size,
+                                                     rank, value, false);
 }
 
 /*
- * How `lines` lines are cut into rounds: each round takes the next `width` of them. With
- * more than one round, width is a multiple of `step`, the lines that all threads of the grid
+ * How `packets` packets are cut into rounds: each round takes the next `width` of them. With
+ * more than one round, width is a multiple of `step`, the packets that all threads of the grid
  * move at once, so that every thread takes part in every round; what lies behind the end is
- * sent as zeros. room: lines that a round has space for, at least `step`.
+ * sent as zeros. room: packets that a round has space for, at least `step`.
  */
 struct symm_rounds {
     uint32_t rounds, width;
 };
 
-SYMM_DEVICE struct symm_rounds symm_rounds_of(uint64_t lines, uint32_t room,
+SYMM_DEVICE struct symm_rounds symm_rounds_of(uint64_t packets, uint32_t room,
                                               uint32_t step)
 {
-    struct symm_rounds cut = {1, (uint32_t)lines};
+    struct symm_rounds cut = {1, (uint32_t)packets};
     uint64_t share;
 
-    if (lines <= room)
+    if (packets <= room)
         return cut;
     room -= room % step;
-    cut.rounds = (uint32_t)((lines + room - 1) / room);
-    share = (lines + cut.rounds - 1) / cut.rounds;
+    cut.rounds = (uint32_t)((packets + room - 1) / room);
+    share = (packets + cut.rounds - 1) / cut.rounds;
     cut.width = (uint32_t)((share + step - 1) / step) * step;
     return cut;
 }
 
-/* Lines of an array; a call of nothing moves one line of padding. */
-template <class LINES> SYMM_DEVICE uint64_t symm_lines_of(uint64_t bytes)
+/* Packets of an array; a call of nothing moves one packet of padding. */
+template <class LINES> SYMM_DEVICE uint64_t symm_packets_of(uint64_t bytes)
 {
     return bytes == 0 ? 1 : (bytes + LINES::bytes - 1) / LINES::bytes;
 }

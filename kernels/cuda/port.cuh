@@ -4,7 +4,7 @@
  * scope, the clock, conversions, programmatic dependent launch. The one place of PTX.
  *
  * Kernels are compiled twice: by nvcc for devices, and with SYMM_SIMT by a host compiler,
- * where tests/simt.h (included first, by the command line) runs every CUDA thread as a fiber
+ * where tests/simt.h (included first, by the command packet) runs every CUDA thread as a fiber
  * and provides __global__, __device__, __shared__, __forceinline__, threadIdx,
  * blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync, __any_sync and its
  * like, and simt_relax() for a poll that found nothing.
@@ -14,10 +14,10 @@
  * symm_kernel_done. SYMM_KERNEL_BARE(name), for calls that take no channel, has nothing added.
  *
  * Guarantees: `relaxed`, `acquire` and `release` are of system scope, so they hold between
- * devices and the host. Lines are 16 bytes at a multiple of 16; only each 8-byte half of one
+ * devices and the host. Packets are 16 bytes at a multiple of 16; only each 8-byte half of one
  * is atomic, on either side. That is what PTX promises of .v2.u64: a vector access is modelled
  * as one access of each element, in an unspecified order, and an element of up to 64 bits is a
- * scalar (PTX ISA 9.1, 8.2.4). Of .v4.u32 it would promise only words of 4 bytes, and a line
+ * scalar (PTX ISA 9.1, 8.2.4). Of .v4.u32 it would promise only words of 4 bytes, and a packet
  * of symm_ll has a word of data and its flag in each half. The instruction is the same one of
  * 128 bits on sm_80, sm_90 and sm_100. Nothing here waits.
  */
@@ -73,14 +73,14 @@
 #define SYMM_KERNEL_BARE(name)                                                         \
     extern "C" __global__ void __launch_bounds__(SYMM_MAX_BLOCK, 1)                    \
         name(const __grid_constant__ struct symm_cuda_args args)
-#define SYMM_COLD         static __device__ __noinline__ /* rare: its code is out of the way */
-#define SYMM_CONSTANT     __host__ __device__ constexpr
-#define SYMM_UNROLL       _Pragma("unroll")
-#define SYMM_NO_UNROLL    _Pragma("unroll 1")
+#define SYMM_COLD      static __device__ __noinline__ /* rare: its code is out of the way */
+#define SYMM_CONSTANT  __host__ __device__ constexpr
+#define SYMM_UNROLL    _Pragma("unroll")
+#define SYMM_NO_UNROLL _Pragma("unroll 1")
 #endif
 
 /* Four words of 32 bits, moved by one instruction. */
-struct alignas(16) symm_line {
+struct alignas(16) symm_packet {
     uint32_t word[4];
 };
 
@@ -114,34 +114,35 @@ SYMM_PORT_STORE(relaxed, __ATOMIC_RELAXED)
 SYMM_PORT_STORE(release, __ATOMIC_RELEASE)
 #undef SYMM_PORT_STORE
 
-SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
+SYMM_DEVICE struct symm_packet symm_port_load_packet(const struct symm_packet *from)
 {
     uint64_t half[2];
-    struct symm_line line;
+    struct symm_packet packet;
 
     half[0] = __atomic_load_n((const uint64_t *)from, __ATOMIC_RELAXED);
     half[1] = __atomic_load_n((const uint64_t *)from + 1, __ATOMIC_RELAXED);
-    memcpy(&line, half, sizeof(line));
-    return line;
+    memcpy(&packet, half, sizeof(packet));
+    return packet;
 }
 
-SYMM_DEVICE struct symm_line symm_port_load_data(const struct symm_line *from)
+SYMM_DEVICE struct symm_packet symm_port_load_data(const struct symm_packet *from)
 {
-    return symm_port_load_line(from);
+    return symm_port_load_packet(from);
 }
 
-SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line line)
+SYMM_DEVICE void symm_port_store_packet(struct symm_packet *to,
+                                        struct symm_packet packet)
 {
     uint64_t half[2];
 
-    memcpy(half, &line, sizeof(half));
+    memcpy(half, &packet, sizeof(half));
     __atomic_store_n((uint64_t *)to, half[0], __ATOMIC_RELAXED);
     __atomic_store_n((uint64_t *)to + 1, half[1], __ATOMIC_RELAXED);
 }
 
-SYMM_DEVICE struct symm_line symm_port_line_if(bool when, const void *from)
+SYMM_DEVICE struct symm_packet symm_port_packet_if(bool when, const void *from)
 {
-    return when ? *(const struct symm_line *)from : symm_line{};
+    return when ? *(const struct symm_packet *)from : symm_packet{};
 }
 
 SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
@@ -236,8 +237,8 @@ SYMM_PORT_STORE(32, "r", release, "release")
 SYMM_PORT_STORE(64, "l", release, "release")
 #undef SYMM_PORT_STORE
 
-/* Lines live in device memory, own or a peer's. */
-SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
+/* Packets live in device memory, own or a peer's. */
+SYMM_DEVICE struct symm_packet symm_port_load_packet(const struct symm_packet *from)
 {
     uint64_t low, high;
 
@@ -250,10 +251,10 @@ SYMM_DEVICE struct symm_line symm_port_load_line(const struct symm_line *from)
 }
 
 /* Of an array whose writers a barrier has awaited: no half needs to be atomic, and sums of
- * many lines take fewer registers. */
-SYMM_DEVICE struct symm_line symm_port_load_data(const struct symm_line *from)
+ * many packets take fewer registers. */
+SYMM_DEVICE struct symm_packet symm_port_load_data(const struct symm_packet *from)
 {
-    struct symm_line v;
+    struct symm_packet v;
 
     asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
@@ -262,7 +263,7 @@ SYMM_DEVICE struct symm_line symm_port_load_data(const struct symm_line *from)
     return v;
 }
 
-SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line v)
+SYMM_DEVICE void symm_port_store_packet(struct symm_packet *to, struct symm_packet v)
 {
     const uint64_t low = v.word[0] | (uint64_t)v.word[1] << 32,
                    high = v.word[2] | (uint64_t)v.word[3] << 32;
@@ -273,11 +274,11 @@ SYMM_DEVICE void symm_port_store_line(struct symm_line *to, struct symm_line v)
                  : "memory");
 }
 
-/* A line of the caller's memory, or zeros; without a branch, so that a load behind it is not
+/* A packet of the caller's memory, or zeros; without a branch, so that a load behind it is not
  * held up by it, nor it by that load. */
-SYMM_DEVICE struct symm_line symm_port_line_if(bool when, const void *from)
+SYMM_DEVICE struct symm_packet symm_port_packet_if(bool when, const void *from)
 {
-    struct symm_line v;
+    struct symm_packet v;
 
     asm volatile("{\n"
                  ".reg .pred p;\n"

@@ -3,14 +3,14 @@
  * pull.cuh - the inner loops of kernels that read peers' memory: sums over all ranks,
  * and copies of several rows at once.
  *
- * Work is counted in lines of 16 bytes from the beginning of an array; the last one may be
- * partial. A thread takes the lines first, first + step, ... below end. Several loads are
+ * Work is counted in packets of 16 bytes from the beginning of an array; the last one may be
+ * partial. A thread takes the packets first, first + step, ... below end. Several loads are
  * under way before the first is used: a load from a peer takes more than a microsecond.
  * Loads begin at the own rank and go upward, so that at no time all ranks read from one;
  * the sum is made in rank order all the same.
  *
  * Arrays may be aligned to their elements only. Where all of a loop's arrays begin at a
- * multiple of 16, full lines are moved by one instruction; everything else goes in words of
+ * multiple of 16, full packets are moved by one instruction; everything else goes in words of
  * up to 4 bytes. No loop here waits; callers have passed the barrier that makes the sources
  * readable.
  */
@@ -22,8 +22,8 @@
 
 #define SYMM_COPY_LINES 4 /* that a thread loads before it stores the first */
 
-/* Lines of `bytes` bytes; the last may be partial. */
-SYMM_DEVICE uint64_t symm_lines(uint64_t bytes)
+/* Packets of `bytes` bytes; the last may be partial. */
+SYMM_DEVICE uint64_t symm_packets(uint64_t bytes)
 {
     return bytes / 16 + (bytes % 16 != 0);
 }
@@ -38,7 +38,7 @@ SYMM_DEVICE uint64_t symm_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Bytes of an array of `bytes` bytes that lie in lines [low, high). */
+/* Bytes of an array of `bytes` bytes that lie in packets [low, high). */
 SYMM_DEVICE uint64_t symm_bytes_within(uint64_t bytes, uint64_t low, uint64_t high)
 {
     uint64_t begin = symm_least(16 * low, bytes), end = symm_least(16 * high, bytes);
@@ -54,18 +54,18 @@ SYMM_DEVICE uint32_t symm_peer_after(const struct symm_cuda_args &args, uint32_t
     return peer < size ? peer : peer - size;
 }
 
-SYMM_DEVICE const struct symm_line *symm_line_at(const char *array, uint64_t line)
+SYMM_DEVICE const struct symm_packet *symm_packet_at(const char *array, uint64_t packet)
 {
-    return (const struct symm_line *)array + line;
+    return (const struct symm_packet *)array + packet;
 }
 
 /* ---- Sums over all ranks --------------------------------------------------------- */
 
-/* lines[u][r] = line i + u x step of rank r's array at `from`; FIRST: the first one read. */
+/* packets[u][r] = packet i + u x step of rank r's array at `from`; FIRST: the first one read. */
 template <int N, int UNROLL, int FIRST>
 SYMM_DEVICE void symm_pull_from(const struct symm_cuda_args &args, uint64_t from,
                                 uint64_t i, uint64_t step,
-                                struct symm_line (&lines)[UNROLL][N])
+                                struct symm_packet (&packets)[UNROLL][N])
 {
     SYMM_UNROLL
     for (int u = 0; u < UNROLL; u++) {
@@ -74,8 +74,8 @@ SYMM_DEVICE void symm_pull_from(const struct symm_cuda_args &args, uint64_t from
             constexpr int first = FIRST;
             const int r = (first + k) % N;
 
-            lines[u][r] = symm_port_load_line(
-                symm_line_at(args.team.base[r] + from, i + (uint64_t)u * step));
+            packets[u][r] = symm_port_load_packet(
+                symm_packet_at(args.team.base[r] + from, i + (uint64_t)u * step));
         }
     }
 }
@@ -84,40 +84,41 @@ SYMM_DEVICE void symm_pull_from(const struct symm_cuda_args &args, uint64_t from
 template <int N, int UNROLL, int FIRST = 0>
 SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, uint64_t from,
                                uint64_t i, uint64_t step,
-                               struct symm_line (&lines)[UNROLL][N])
+                               struct symm_packet (&packets)[UNROLL][N])
 {
     if constexpr (FIRST + 1 < N) {
         if (args.team.rank != FIRST) {
-            symm_pull_all<N, UNROLL, FIRST + 1>(args, from, i, step, lines);
+            symm_pull_all<N, UNROLL, FIRST + 1>(args, from, i, step, packets);
             return;
         }
     }
-    symm_pull_from<N, UNROLL, FIRST>(args, from, i, step, lines);
+    symm_pull_from<N, UNROLL, FIRST>(args, from, i, step, packets);
 }
 
-/* What a sum is handed to: full(i, line) gets line i where both sides are at multiples of 16
- * and the line is a full one, part(i, line) any other; bytes behind the end hold anything. */
+/* What a sum is handed to: full(i, packet) gets packet i where both sides are at multiples of 16
+ * and the packet is a full one, part(i, packet) any other; bytes behind the end hold anything. */
 
 /*
  * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of the arrays of
- * `bytes` bytes at `from` in all heaps, lines first, first + step, ... below end. aligned:
+ * `bytes` bytes at `from` in all heaps, packets first, first + step, ... below end. aligned:
  * whether the side that is written is.
  */
 template <int DTYPE, int N> struct symm_pull_sum {
     typedef symm_fold<DTYPE, SYMM_SUM> fold;
 
-    static SYMM_DEVICE struct symm_line combine(const struct symm_line (&lines)[N])
+    static SYMM_DEVICE struct symm_packet
+    combine(const struct symm_packet (&packets)[N])
     {
         fold low, high;
 
-        low.first(symm_line_unit(lines[0], 0));
-        high.first(symm_line_unit(lines[0], 1));
+        low.first(symm_packet_unit(packets[0], 0));
+        high.first(symm_packet_unit(packets[0], 1));
         SYMM_UNROLL
         for (int r = 1; r < N; r++) {
-            low.next(symm_line_unit(lines[r], 0));
-            high.next(symm_line_unit(lines[r], 1));
+            low.next(symm_packet_unit(packets[r], 0));
+            high.next(symm_packet_unit(packets[r], 1));
         }
-        return symm_line_make(low.done(N), high.done(N));
+        return symm_packet_make(low.done(N), high.done(N));
     }
 
     template <int UNROLL, class TO>
@@ -125,14 +126,14 @@ template <int DTYPE, int N> struct symm_pull_sum {
                                      uint64_t i, uint64_t step, uint64_t end,
                                      const TO &to)
     {
-        struct symm_line lines[UNROLL][N];
+        struct symm_packet packets[UNROLL][N];
 
         SYMM_NO_UNROLL
         for (; i + (UNROLL - 1) * step < end; i += UNROLL * step) {
-            symm_pull_all<N, UNROLL>(args, from, i, step, lines);
+            symm_pull_all<N, UNROLL>(args, from, i, step, packets);
             SYMM_UNROLL
             for (int u = 0; u < UNROLL; u++)
-                to.full(i + (uint64_t)u * step, combine(lines[u]));
+                to.full(i + (uint64_t)u * step, combine(packets[u]));
         }
         return i;
     }
@@ -158,23 +159,23 @@ template <int DTYPE, int N> struct symm_pull_sum {
 
             SYMM_NO_UNROLL
             for (int r = 0; r < N; r++) {
-                struct symm_line line = symm_line_gather(args.team.base[r] + from,
-                                                         16 * i, bytes, element, false);
+                struct symm_packet packet = symm_packet_gather(
+                    args.team.base[r] + from, 16 * i, bytes, element, false);
 
                 if (r == 0) {
-                    low.first(symm_line_unit(line, 0));
-                    high.first(symm_line_unit(line, 1));
+                    low.first(symm_packet_unit(packet, 0));
+                    high.first(symm_packet_unit(packet, 1));
                 } else {
-                    low.next(symm_line_unit(line, 0));
-                    high.next(symm_line_unit(line, 1));
+                    low.next(symm_packet_unit(packet, 0));
+                    high.next(symm_packet_unit(packet, 1));
                 }
             }
-            to.part(i, symm_line_make(low.done(N), high.done(N)));
+            to.part(i, symm_packet_make(low.done(N), high.done(N)));
         }
     }
 };
 
-/* Any dtype, op and size: the ranks' lines are loaded into registers all at once and pass
+/* Any dtype, op and size: the ranks' packets are loaded into registers all at once and pass
  * through shared memory, each thread's own column, where they can be indexed. */
 template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
     template <class TO>
@@ -195,11 +196,11 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
             SYMM_UNROLL
             for (int r = 0; r < SYMM_DEVICE_RANKS; r++) {
                 if (whole && r < n) {
-                    struct symm_line line =
-                        symm_port_load_line(symm_line_at(args.team.base[r] + from, i));
+                    struct symm_packet packet = symm_port_load_packet(
+                        symm_packet_at(args.team.base[r] + from, i));
 
-                    now[r] = symm_line_unit(line, 0);
-                    later[r] = symm_line_unit(line, 1);
+                    now[r] = symm_packet_unit(packet, 0);
+                    later[r] = symm_packet_unit(packet, 1);
                 }
             }
             SYMM_NO_UNROLL
@@ -223,9 +224,9 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
                                      [&](int r) { return units[r][t]; });
             }
             if (whole)
-                to.full(i, symm_line_make(low, high));
+                to.full(i, symm_packet_make(low, high));
             else
-                to.part(i, symm_line_make(low, high));
+                to.part(i, symm_packet_make(low, high));
         }
     }
 };
@@ -236,14 +237,14 @@ struct symm_to_array {
     uint64_t bytes;
     uint32_t element;
 
-    SYMM_DEVICE void full(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void full(uint64_t i, const struct symm_packet &packet) const
     {
-        symm_port_store_line((struct symm_line *)array + i, line);
+        symm_port_store_packet((struct symm_packet *)array + i, packet);
     }
 
-    SYMM_DEVICE void part(uint64_t i, const struct symm_line &line) const
+    SYMM_DEVICE void part(uint64_t i, const struct symm_packet &packet) const
     {
-        symm_line_scatter(array, 16 * i, bytes, element, false, line);
+        symm_packet_scatter(array, 16 * i, bytes, element, false, packet);
     }
 };
 
@@ -255,7 +256,7 @@ SYMM_DEVICE uint32_t symm_granule(uint64_t numbers)
     return numbers % 4 == 0 ? 4 : numbers % 2 == 0 ? 2 : 1;
 }
 
-/* Lines of row `row` that one instruction moves, when `places` are its and all others'
+/* Packets of row `row` that one instruction moves, when `places` are its and all others'
  * addresses: all full ones, or none. */
 SYMM_DEVICE uint64_t symm_full_lines(uint64_t places, uint64_t bytes)
 {
@@ -271,8 +272,8 @@ SYMM_DEVICE void symm_copy_full(uint32_t rows, uint64_t width, uint64_t first,
 
     SYMM_NO_UNROLL
     for (uint64_t i = first; i < end; i += SYMM_COPY_LINES * step) {
-        struct symm_line lines[SYMM_COPY_LINES];
-        struct symm_line *at[SYMM_COPY_LINES];
+        struct symm_packet packets[SYMM_COPY_LINES];
+        struct symm_packet *at[SYMM_COPY_LINES];
 
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++) {
@@ -284,20 +285,20 @@ SYMM_DEVICE void symm_copy_full(uint32_t rows, uint64_t width, uint64_t first,
             at[u] = NULL;
             if (j >= end || (j -= row * width) >= size(row) / 16)
                 continue;
-            lines[u] = symm_port_load_line(symm_line_at(from(row), j));
-            at[u] = (struct symm_line *)to(row) + j;
+            packets[u] = symm_port_load_packet(symm_packet_at(from(row), j));
+            at[u] = (struct symm_packet *)to(row) + j;
         }
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
             if (at[u])
-                symm_port_store_line(at[u], lines[u]);
+                symm_port_store_packet(at[u], packets[u]);
     }
 }
 
 /*
  * Copies `rows` rows; from(row) and to(row) give a row's addresses, size(row) its bytes, at
- * most `width` lines. Of the rows x width lines, row after row, this thread takes first,
- * first + step, ...: which line is whose depends on nothing else. No row may overlap a
+ * most `width` packets. Of the rows x width packets, row after row, this thread takes first,
+ * first + step, ...: which packet is whose depends on nothing else. No row may overlap a
  * destination, but for its own at the same place.
  */
 template <class FROM, class TO, class SIZE>
@@ -324,9 +325,9 @@ SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
         uint64_t j = i - row * width;
 
         if (j >= symm_full_lines(places, size(row)) && 16 * j < size(row))
-            symm_line_scatter(
+            symm_packet_scatter(
                 to(row), 16 * j, size(row), word, false,
-                symm_line_gather(from(row), 16 * j, size(row), word, false));
+                symm_packet_gather(from(row), 16 * j, size(row), word, false));
     }
 }
 
@@ -334,42 +335,42 @@ SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
 
 /*
  * How a block's part of an array goes through its part of a slot of the stage, in rounds.
- * Block b has the lines [b x block, (b + 1) x block) of each of `rows` arrays; the same on
+ * Block b has the packets [b x block, (b + 1) x block) of each of `rows` arrays; the same on
  * all ranks. All blocks make the same number of rounds.
  */
 struct symm_split {
-    uint64_t lines; /* of one array */
+    uint64_t packets; /* of one array */
     uint32_t block,
-        round;     /* lines of one array that a block moves, in all and at once */
-    uint32_t room; /* lines of one array in a block's part of a slot */
+        round;     /* packets of one array that a block moves, in all and at once */
+    uint32_t room; /* packets of one array in a block's part of a slot */
     uint32_t rounds, rows;
 };
 
 SYMM_DEVICE struct symm_split symm_split_of(const struct symm_cuda_args &args,
-                                            uint64_t lines, uint32_t rows)
+                                            uint64_t packets, uint32_t rows)
 {
     struct symm_split split;
 
-    split.lines = lines;
+    split.packets = packets;
     split.rows = rows;
     split.room = (uint32_t)(args.scratch.stage_bytes / 32) / gridDim.x / rows;
-    split.block = (uint32_t)symm_ceil(lines, gridDim.x);
+    split.block = (uint32_t)symm_ceil(packets, gridDim.x);
     split.rounds = (uint32_t)symm_ceil(split.block, split.room);
     split.rounds = split.rounds ? split.rounds : 1;
     split.round = (uint32_t)symm_ceil(split.block, split.rounds);
     return split;
 }
 
-/* The lines [low, high) of this block in round c. */
+/* The packets [low, high) of this block in round c. */
 SYMM_DEVICE uint64_t symm_split_low(const struct symm_split &split, uint32_t c)
 {
     return symm_least((uint64_t)blockIdx.x * split.block + (uint64_t)c * split.round,
-                      split.lines);
+                      split.packets);
 }
 
 SYMM_DEVICE uint64_t symm_split_high(const struct symm_split &split, uint32_t c)
 {
-    uint64_t high = symm_least((blockIdx.x + (uint64_t)1) * split.block, split.lines);
+    uint64_t high = symm_least((blockIdx.x + (uint64_t)1) * split.block, split.packets);
 
     return symm_least(symm_split_low(split, c) + split.round, high);
 }

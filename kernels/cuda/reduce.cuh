@@ -382,29 +382,29 @@ SYMM_DEVICE void symm_word_scatter(char *to, uint64_t bytes, uint32_t element,
     }
 }
 
-/* The same for lines and units at `from` that are not aligned: rare, and kept out of the
+/* The same for packets and units at `from` that are not aligned: rare, and kept out of the
  * kernels' straight way. `bytes`: from `from` to the array's end, at least 1. */
-SYMM_COLD struct symm_line symm_line_gather_rest(const char *from, uint64_t bytes,
-                                                 uint32_t element)
+SYMM_COLD struct symm_packet symm_packet_gather_rest(const char *from, uint64_t bytes,
+                                                     uint32_t element)
 {
-    struct symm_line line;
+    struct symm_packet packet;
 
-    symm_words_gather(from, bytes, element, line.word);
-    return line;
+    symm_words_gather(from, bytes, element, packet.word);
+    return packet;
 }
 
-SYMM_COLD void symm_line_scatter_rest(char *to, uint64_t bytes, uint32_t element,
-                                      struct symm_line line)
+SYMM_COLD void symm_packet_scatter_rest(char *to, uint64_t bytes, uint32_t element,
+                                        struct symm_packet packet)
 {
     SYMM_UNROLL
     for (uint32_t k = 0; k < 4; k++)
-        symm_word_scatter(to, bytes, element, k, line.word[k]);
+        symm_word_scatter(to, bytes, element, k, packet.word[k]);
 }
 
-/* The last line of an array that begins at a multiple of 16: its first `rest` < 16 bytes, in
+/* The last packet of an array that begins at a multiple of 16: its first `rest` < 16 bytes, in
  * a few loads that are under way together; nothing behind the end is touched. */
-SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t rest,
-                                                   uint32_t element)
+SYMM_DEVICE struct symm_packet symm_packet_gather_tail(const char *from, uint32_t rest,
+                                                       uint32_t element)
 {
     uint32_t word[2] = {0, 0}, low = 0, high = 0;
 
@@ -427,16 +427,16 @@ SYMM_DEVICE struct symm_line symm_line_gather_tail(const char *from, uint32_t re
     return {{word[0], word[1], low, high}};
 }
 
-SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, uint32_t element,
-                                        struct symm_line line)
+SYMM_DEVICE void symm_packet_scatter_tail(char *to, uint32_t rest, uint32_t element,
+                                          struct symm_packet packet)
 {
-    const uint32_t low = rest & 8 ? line.word[2] : line.word[0];
-    const uint32_t next = rest & 8 ? line.word[3] : line.word[1];
+    const uint32_t low = rest & 8 ? packet.word[2] : packet.word[0];
+    const uint32_t next = rest & 8 ? packet.word[3] : packet.word[1];
     const uint32_t high = rest & 4 ? next : low;
 
     if (rest & 8) {
-        ((uint32_t *)to)[0] = line.word[0];
-        ((uint32_t *)to)[1] = line.word[1];
+        ((uint32_t *)to)[0] = packet.word[0];
+        ((uint32_t *)to)[1] = packet.word[1];
     }
     if (element <= 4 && rest & 4)
         *(uint32_t *)(to + (rest & 8)) = low;
@@ -450,7 +450,7 @@ SYMM_DEVICE void symm_line_scatter_tail(char *to, uint32_t rest, uint32_t elemen
  * is aligned. */
 enum symm_ends {
     SYMM_ENDS_ANY,     /* aligned to its elements */
-    SYMM_ENDS_ALIGNED, /* begins at a multiple of a line's or unit's bytes */
+    SYMM_ENDS_ALIGNED, /* begins at a multiple of a packet's or unit's bytes */
     SYMM_ENDS_WHOLE    /* and so does its end: no code for others stands in the way */
 };
 
@@ -469,45 +469,45 @@ SYMM_DEVICE uint32_t symm_ends_of(const struct symm_cuda_args &args)
  * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
  * behind its end. `ends`: enum symm_ends, multiples of 16.
  */
-SYMM_DEVICE struct symm_line symm_line_gather(const void *array, uint64_t first,
-                                              uint64_t bytes, uint32_t element,
-                                              uint32_t ends)
+SYMM_DEVICE struct symm_packet symm_packet_gather(const void *array, uint64_t first,
+                                                  uint64_t bytes, uint32_t element,
+                                                  uint32_t ends)
 {
     const char *from = (const char *)array + first;
-    struct symm_line line;
+    struct symm_packet packet;
 
     if (ends == SYMM_ENDS_WHOLE)
-        return symm_port_line_if(first < bytes, from);
-    /* whole lines of a warp are under way before its last one is looked at */
+        return symm_port_packet_if(first < bytes, from);
+    /* whole packets of a warp are under way before its last one is looked at */
     if (ends == SYMM_ENDS_ALIGNED) {
-        line = symm_port_line_if(first + 16 <= bytes, from);
+        packet = symm_port_packet_if(first + 16 <= bytes, from);
         if (first < bytes && first + 16 > bytes)
-            line = symm_line_gather_tail(from, (uint32_t)(bytes - first), element);
-        return line;
+            packet = symm_packet_gather_tail(from, (uint32_t)(bytes - first), element);
+        return packet;
     }
     if (first >= bytes)
         return {};
-    return symm_line_gather_rest(from, bytes - first, element);
+    return symm_packet_gather_rest(from, bytes - first, element);
 }
 
-SYMM_DEVICE void symm_line_scatter(void *array, uint64_t first, uint64_t bytes,
-                                   uint32_t element, uint32_t ends,
-                                   struct symm_line line)
+SYMM_DEVICE void symm_packet_scatter(void *array, uint64_t first, uint64_t bytes,
+                                     uint32_t element, uint32_t ends,
+                                     struct symm_packet packet)
 {
     char *to = (char *)array + first;
 
     if (ends == SYMM_ENDS_WHOLE ? first < bytes
                                 : ends == SYMM_ENDS_ALIGNED && first + 16 <= bytes)
-        *(struct symm_line *)to = line;
+        *(struct symm_packet *)to = packet;
     else if (ends == SYMM_ENDS_WHOLE)
         return;
     else if (first < bytes && ends == SYMM_ENDS_ALIGNED)
-        symm_line_scatter_tail(to, (uint32_t)(bytes - first), element, line);
+        symm_packet_scatter_tail(to, (uint32_t)(bytes - first), element, packet);
     else if (first < bytes)
-        symm_line_scatter_rest(to, bytes - first, element, line);
+        symm_packet_scatter_rest(to, bytes - first, element, packet);
 }
 
-/* The same for the 8 bytes that one LL line carries; multiples of 8. */
+/* The same for the 8 bytes that one LL packet carries; multiples of 8. */
 SYMM_DEVICE uint64_t symm_unit_gather(const void *array, uint64_t first, uint64_t bytes,
                                       uint32_t element, uint32_t ends)
 {
@@ -537,12 +537,12 @@ SYMM_DEVICE void symm_unit_scatter(void *array, uint64_t first, uint64_t bytes,
     symm_word_scatter(to, bytes - first, element, 1, (uint32_t)(unit >> 32));
 }
 
-SYMM_DEVICE uint64_t symm_line_unit(const struct symm_line &line, int half)
+SYMM_DEVICE uint64_t symm_packet_unit(const struct symm_packet &packet, int half)
 {
-    return line.word[2 * half] | (uint64_t)line.word[2 * half + 1] << 32;
+    return packet.word[2 * half] | (uint64_t)packet.word[2 * half + 1] << 32;
 }
 
-SYMM_DEVICE struct symm_line symm_line_make(uint64_t low, uint64_t high)
+SYMM_DEVICE struct symm_packet symm_packet_make(uint64_t low, uint64_t high)
 {
     return {
         {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)}};

@@ -11,7 +11,7 @@
  *     __syncthreads();                                   nobody needs the counters any more
  *     symm_round_close(args, &round);
  * Kernels of barriers end by symm_round_end, which looks at the call words beside its polls.
- * Kernels of one round or two, by lines, close it while their data are in flight, behind a
+ * Kernels of one round or two, by packets, close it while their data are in flight, behind a
  * __syncthreads, and meet behind that.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
@@ -53,7 +53,7 @@
  * everybody before the kernels behind it on its stream go past symm_round_open; so their
  * first words may be relaxed (symm_round_begin). What it has stored at a peer is not, in a
  * graph: it may be on its way for 100 us more, and words of later kernels overtake it. So who
- * stores at a peer either has it awaited there (lines, words) or ends with a release or a
+ * stores at a peer either has it awaited there (packets, words) or ends with a release or a
  * fence. docs/memory-model.md has the measurements.
  *
  * Dependent launch. The next kernel of the stream becomes resident when every block has

@@ -5,10 +5,10 @@
  *
  * Pure: the answer depends on the query alone, so ranks with equal queries get equal
  * answers. Refuses, by false: combinations without a kernel, teams of more than
- * SYMM_DEVICE_RANKS, scratch too small for one line of every thread of a warp. Whether memory
+ * SYMM_DEVICE_RANKS, scratch too small for one packet of every thread of a warp. Whether memory
  * is symmetric and whether there is multicast, the caller knows.
  *
- * Shapes are for few microseconds: as many blocks as there are lines for, as few lines for
+ * Shapes are for few microseconds: as many blocks as there are packets for, as few packets for
  * each thread as there are processors for. The numbers to tune are named at the top.
  */
 #include <stddef.h>
@@ -23,19 +23,19 @@
 #define HOP_BLOCKS      128u /* warp a peer: at most */
 #define WIDE_BLOCKS     128u /* every thread all peers: at most */
 #define WIDE_THREADS    128u /* a block, until there are WIDE_BLOCKS of them */
-#define LINE_BLOCKS     128u /* a warp a peer, a lane a line: at most */
+#define LINE_BLOCKS     128u /* a warp a peer, a lane a packet: at most */
 #define STAGE_BLOCKS    128u /* kernels that stage: at most; a power of two divides well */
-#define PULL_LINES      512u /* lines for which they get a block more */
+#define PULL_LINES      512u /* packets for which they get a block more */
 #define LATE_BLOCKS     36u  /* of them, while a barrier costs more than bytes */
 #define LATE_BYTES      (512u << 10) /* of one rank's block, until then */
 #define STREAM_BYTES    (24u << 20)  /* of an array: by stores alone from here on */
 #define SCATTER_BYTES   (8u << 20)   /* the same, of all blocks */
-#define STREAM_LIMIT    ((uint64_t)16 << 30) /* its lines are counted in 31 bits */
+#define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
 #define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
 #define COPY_BLOCKS     32u        /* of a put at most */
-#define COPY_LINES      512u       /* lines for which a put gets a block more */
+#define COPY_LINES      512u       /* packets for which a put gets a block more */
 
-/* Between the pad and the scratch of the first channel. Where its lines lie decides how far they
+/* Between the pad and the scratch of the first channel. Where its packets lie decides how far they
  * are from the multiprocessors that poll them. Of 13 places tried on H200, 16 B took 1.61 to
  * 1.69 us and 1 KiB 1.72 to 1.80; without a gap it was 1.69 and 1.77, with this one 1.63 and
  * 1.74. */
@@ -43,14 +43,14 @@
 
 /* How a kernel divides its work, see the heads of the .cu files. */
 enum way {
-    WAY_LINE, /* 32 x size x groups threads, a lane for each line; slot = [sender] */
-    WAY_EACH, /* a thread for each line, and a warp more; slot = [sender] */
-    WAY_PAIR, /* the same between two, slot = lines of the peer */
-    WAY_MANY, /* the same, with any number of lines; two slots at most */
-    WAY_TWO_LINE, /* as WAY_LINE, lines of a segment; slot = [phase][sender] */
-    WAY_TWO_WIDE, /* two rounds at most; a thread takes lines of each segment; a warp more */
-    WAY_HOP,      /* 32 x size threads; a block takes 32 lines at once */
-    WAY_TWO_SHOT,  /* a thread takes a line of each segment; slot = [phase][sender] */
+    WAY_LINE, /* 32 x size x groups threads, a lane for each packet; slot = [sender] */
+    WAY_EACH, /* a thread for each packet, and a warp more; slot = [sender] */
+    WAY_PAIR, /* the same between two, slot = packets of the peer */
+    WAY_MANY, /* the same, with any number of packets; two slots at most */
+    WAY_TWO_LINE, /* as WAY_LINE, packets of a segment; slot = [phase][sender] */
+    WAY_TWO_WIDE, /* two rounds at most; a thread takes packets of each segment; a warp more */
+    WAY_HOP,       /* 32 x size threads; a block takes 32 packets at once */
+    WAY_TWO_SHOT,  /* a thread takes a packet of each segment; slot = [phase][sender] */
     WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
     WAY_PULL,      /* any shape */
     WAY_STAGE,     /* the same, through the stage */
@@ -60,7 +60,7 @@ enum way {
 
 enum data {
     DATA_ANY,
-    DATA_FLOAT,  /* floats up to 32 bits: those that Lamport lines can carry */
+    DATA_FLOAT,  /* floats up to 32 bits: those that Lamport packets can carry */
     DATA_SWITCH, /* SUM of float32, float16, bfloat16: what multicast adds up */
     DATA_EXACT   /* dtype, SUM and size of the entry */
 };
@@ -69,7 +69,7 @@ struct entry {
     enum symm_kind kind;
     enum symm_algorithm algorithm;
     enum way way;
-    uint32_t payload; /* bytes in a line of 16 */
+    uint32_t payload; /* bytes in a packet of 16 */
     enum data data;
     symm_dtype dtype;
     int size;
@@ -225,12 +225,12 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-/* Blocks for `lines`, `share` to each, at most `most`. Blocks wait for peers, so an eighth of
+/* Blocks for `packets`, `share` to each, at most `most`. Blocks wait for peers, so an eighth of
  * the multiprocessors is left to other kernels: among them may be those that a peer waits for. */
-static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t lines,
+static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets,
                            uint32_t share, uint64_t most)
 {
-    uint64_t blocks = divide_up(lines, share);
+    uint64_t blocks = divide_up(packets, share);
 
     most = least(most, SYMM_DEVICE_BLOCKS);
     if (query->processors > 0)
@@ -247,7 +247,7 @@ static bool has_segments(const struct entry *entry)
            entry->way == WAY_TWO_WIDE;
 }
 
-/* Lines of one sender that a slot has room for; as symm_slot_lines in the kernels. */
+/* Packets of one sender that a slot has room for; as symm_slot_packets in the kernels. */
 static uint64_t room_of(const struct symm_cuda_query *query, const struct entry *entry)
 {
     uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / LINE / 2
@@ -258,58 +258,58 @@ static uint64_t room_of(const struct symm_cuda_query *query, const struct entry 
     return slot / (unsigned)query->size / (has_segments(entry) ? 2 : 1);
 }
 
-/* The lines of one sender, at least one; false: they need more than one round. */
+/* The packets of one sender, at least one; false: they need more than one round. */
 static bool one_round(const struct symm_cuda_query *query, const struct entry *entry,
-                      uint64_t *lines)
+                      uint64_t *packets)
 {
-    *lines = divide_up(query->bytes, entry->payload);
-    if (*lines == 0)
-        *lines = 1;
+    *packets = divide_up(query->bytes, entry->payload);
+    if (*packets == 0)
+        *packets = 1;
     if (has_segments(entry))
-        *lines = divide_up(*lines, (unsigned)query->size);
-    return *lines <= room_of(query, entry);
+        *packets = divide_up(*packets, (unsigned)query->size);
+    return *packets <= room_of(query, entry);
 }
 
-/* Groups of `size` warps, as many as it takes to have a lane for each line. */
+/* Groups of `size` warps, as many as it takes to have a lane for each packet. */
 static bool shape_of_line(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t group = WARP * (uint32_t)query->size;
     const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, LINE_BLOCKS);
-    uint64_t lines, groups;
+    uint64_t packets, groups;
 
-    if (!one_round(query, entry, &lines))
+    if (!one_round(query, entry, &packets))
         return false;
-    groups = divide_up(lines, (uint64_t)WARP * blocks);
+    groups = divide_up(packets, (uint64_t)WARP * blocks);
     if (groups > MOST_THREADS / group)
         return false;
     shape->threads = group * (uint32_t)groups;
-    shape->blocks = blocks_for(query, lines, WARP * (uint32_t)groups, blocks);
+    shape->blocks = blocks_for(query, packets, WARP * (uint32_t)groups, blocks);
     return true;
 }
 
-/* One warp more than take lines, here and below. */
+/* One warp more than take packets, here and below. */
 static bool shape_of_each(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, LINE_BLOCKS);
-    const uint32_t most = SYMM_LINE_THREADS(query->size);
+    const uint32_t most = SYMM_PACKET_THREADS(query->size);
     uint32_t threads = 2 * WARP;
-    uint64_t lines;
+    uint64_t packets;
 
     if ((entry->way == WAY_PAIR && query->size != 2) ||
-        !one_round(query, entry, &lines))
+        !one_round(query, entry, &packets))
         return false;
-    while (threads < most && lines > (uint64_t)threads * blocks)
+    while (threads < most && packets > (uint64_t)threads * blocks)
         threads = (uint32_t)least(2 * threads, most);
-    if (lines > (uint64_t)threads * blocks)
+    if (packets > (uint64_t)threads * blocks)
         return false;
     shape->threads = threads + WARP;
-    shape->blocks = blocks_for(query, lines, threads, blocks);
+    shape->blocks = blocks_for(query, packets, threads, blocks);
     return true;
 }
 
-/* Of kernels whose lines fill scratch, which a power of two divides well: an eighth less costs
+/* Of kernels whose packets fill scratch, which a power of two divides well: an eighth less costs
  * 4 % of 16 MiB. */
 static uint32_t whole_blocks(const struct symm_cuda_query *query)
 {
@@ -322,17 +322,17 @@ static uint32_t whole_blocks(const struct symm_cuda_query *query)
     return (uint32_t)blocks;
 }
 
-/* `step` lines, a line of each thread, fit into a slot, and all into two that are cut so. */
-static bool in_two_slots(uint64_t lines, uint64_t step, uint64_t room)
+/* `step` packets, a packet of each thread, fit into a slot, and all into two that are cut so. */
+static bool in_two_slots(uint64_t packets, uint64_t step, uint64_t room)
 {
-    return step <= room && lines <= 2 * (room - room % step);
+    return step <= room && packets <= 2 * (room - room % step);
 }
 
-/* More than SYMM_PAIR_AHEAD lines of all threads have room in a slot, the call in two. */
+/* More than SYMM_PAIR_AHEAD packets of all threads have room in a slot, the call in two. */
 static bool shape_of_many(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint64_t lines = divide_up(query->bytes, LINE);
+    const uint64_t packets = divide_up(query->bytes, LINE);
     const uint64_t room = room_of(query, entry);
     const uint32_t blocks = whole_blocks(query);
     uint32_t threads = MOST_THREADS;
@@ -340,77 +340,78 @@ static bool shape_of_many(const struct symm_cuda_query *query,
     while (threads > WARP && SYMM_PAIR_AHEAD >= room / (threads * blocks))
         threads /= 2;
     if (SYMM_PAIR_AHEAD >= room / (threads * blocks) ||
-        !in_two_slots(lines, threads * blocks, room))
+        !in_two_slots(packets, threads * blocks, room))
         return false;
     *shape = (struct symm_cuda_shape){blocks, threads + WARP};
     return true;
 }
 
-/* In one round or two, with as many lines of a segment for each thread. */
+/* In one round or two, with as many packets of a segment for each thread. */
 static bool shape_of_wide(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = whole_blocks(query);
     const uint64_t most = (uint64_t)blocks * SYMM_WIDE_THREADS(query->size);
     const uint64_t room = room_of(query, entry);
-    uint64_t lines, half, threads;
+    uint64_t packets, half, threads;
     bool one;
 
     if (room == 0)
         return false;
-    one = one_round(query, entry, &lines);
-    half = one ? lines : divide_up(lines, 2);
+    one = one_round(query, entry, &packets);
+    half = one ? packets : divide_up(packets, 2);
     threads = divide_up(divide_up(half, divide_up(half, most)), blocks);
     threads = divide_up(threads, WARP) * WARP;
     if (one && threads < WIDE_THREADS)
         threads = WIDE_THREADS;
-    while (!one && threads > WARP && !in_two_slots(lines, threads * blocks, room))
+    while (!one && threads > WARP && !in_two_slots(packets, threads * blocks, room))
         threads -= WARP;
-    if (!one && !in_two_slots(lines, threads * blocks, room))
+    if (!one && !in_two_slots(packets, threads * blocks, room))
         return false;
     shape->threads = (uint32_t)threads + WARP;
-    shape->blocks = one ? blocks_for(query, lines, (uint32_t)threads, blocks) : blocks;
+    shape->blocks =
+        one ? blocks_for(query, packets, (uint32_t)threads, blocks) : blocks;
     return true;
 }
 
 static bool shape_of_hop(const struct symm_cuda_query *query, const struct entry *entry,
                          struct symm_cuda_shape *shape)
 {
-    uint64_t lines = divide_up(query->bytes, entry->payload);
+    uint64_t packets = divide_up(query->bytes, entry->payload);
     uint64_t room = room_of(query, entry);
 
-    if (room < WARP || (entry->way == WAY_BROADCAST && lines > room))
+    if (room < WARP || (entry->way == WAY_BROADCAST && packets > room))
         return false;
     shape->threads = WARP * (uint32_t)query->size;
-    shape->blocks = blocks_for(query, lines, WARP, least(HOP_BLOCKS, room / WARP));
+    shape->blocks = blocks_for(query, packets, WARP, least(HOP_BLOCKS, room / WARP));
     return true;
 }
 
 static bool shape_of_two_shot(const struct symm_cuda_query *query,
                               const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    uint64_t lines =
+    uint64_t packets =
         divide_up(divide_up(query->bytes, entry->payload), (unsigned)query->size);
     uint64_t room = room_of(query, entry);
     uint32_t threads = WIDE_THREADS;
 
-    if (lines > (uint64_t)threads * blocks_for(query, UINT64_MAX, 1, WIDE_BLOCKS))
+    if (packets > (uint64_t)threads * blocks_for(query, UINT64_MAX, 1, WIDE_BLOCKS))
         threads = SEGMENT_THREADS;
-    while (threads > WARP && (threads > room || threads / 2 >= lines))
+    while (threads > WARP && (threads > room || threads / 2 >= packets))
         threads /= 2;
     if (threads > room)
         return false;
     shape->threads = threads;
     shape->blocks =
-        blocks_for(query, lines, threads, least(WIDE_BLOCKS, room / threads));
+        blocks_for(query, packets, threads, least(WIDE_BLOCKS, room / threads));
     return true;
 }
 
-/* Kernels that stage have room for a line of each block and rank in half of the stage. */
+/* Kernels that stage have room for a packet of each block and rank in half of the stage. */
 static bool shape_of_pull(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    uint64_t lines = divide_up(query->bytes, LINE);
+    uint64_t packets = divide_up(query->bytes, LINE);
     uint64_t most = query->bytes <= LATE_BYTES ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
 
     if (entry->way != WAY_PULL)
@@ -421,7 +422,7 @@ static bool shape_of_pull(const struct symm_cuda_query *query,
     if (most == 0)
         return false;
     shape->threads = MOST_THREADS;
-    shape->blocks = blocks_for(query, lines, PULL_LINES, most);
+    shape->blocks = blocks_for(query, packets, PULL_LINES, most);
     return true;
 }
 
@@ -558,7 +559,7 @@ int symm__cuda_tier_for(uint64_t bytes, int size)
 {
     int tier = SYMM_CUDA_TIERS - 1;
 
-    /* The call by lines with 8 bytes of each sender, in one round of the two slots, by whole
+    /* The call by packets with 8 bytes of each sender, in one round of the two slots, by whole
      * warps. No other protocol needs more, for calls of this size. */
     while (tier > 0 &&
            bytes > tiers[tier].ll_bytes / LINE / 2 / (unsigned)size / WARP * WARP * 8)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * warp_exchange.cuh - the one-shot reduction for small data: a warp a peer. Warp p sends this
- * rank's lines to member p and waits for p's lines; the values hop through shared memory to
+ * rank's packets to member p and waits for p's packets; the values hop through shared memory to
  * the warp that sums them in rank order. The warp of the own rank waits for nobody: it looks
  * at the call words meanwhile. For the kernels all_reduce and reduce_scatter by LL and by
- * Lamport lines.
+ * Lamport packets.
  *
- * Launch: 32 x size threads; lines j with j / 32 % blocks == b belong to block b. Any count,
- * any alignment, any overlap of in and out that symm.h allows: a line of `out` is written
+ * Launch: 32 x size threads; packets j with j / 32 % blocks == b belong to block b. Any count,
+ * any alignment, any overlap of in and out that symm.h allows: a packet of `out` is written
  * behind the hop, when all warps have long sent what lies there.
  *
  * Protocol (packet.cuh): slot = [sender][line]. Warp p's partner on member p is the warp
  * of this rank, same lane, which sends to me and hears from me. Between rounds of a call lies
- * a __syncthreads, and with Lamport lines a fence.
+ * a __syncthreads, and with Lamport packets a fence.
  */
 #ifndef SYMM_KERNELS_CUDA_WARP_EXCHANGE_CUH
 #define SYMM_KERNELS_CUDA_WARP_EXCHANGE_CUH
 
 #include "kernels/cuda/packet.cuh"
 
-/* This block's lines of one round go to member `warp`. */
+/* This block's packets of one round go to member `warp`. */
 template <class LINES>
 SYMM_DEVICE void symm_hop_send(const struct symm_cuda_args &args,
                                const struct symm_round &round, const char *in,
@@ -28,8 +28,8 @@ SYMM_DEVICE void symm_hop_send(const struct symm_cuda_args &args,
     uint32_t member = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t element = symm_element_size(args.dtype);
     bool aligned = ((uintptr_t)in & (LINES::bytes - 1)) == 0;
-    struct symm_line *to = symm_slot_of<LINES>(args, member, round.round) +
-                           (uint64_t)args.team.rank * room;
+    struct symm_packet *to = symm_slot_of<LINES>(args, member, round.round) +
+                             (uint64_t)args.team.rank * room;
 
     for (uint32_t j = blockIdx.x * 32 + lane; j < width; j += gridDim.x * 32) {
         typename LINES::value v =
@@ -76,18 +76,18 @@ symm_hop_fold(const struct symm_cuda_args &args,
 
 /*
  * What a lane knows before the counters are read, where a group of a block is SIZE warps, one
- * for each member, and a lane has one line: lines 32 x (block x groups + group) + lane. `to` is
+ * for each member, and a lane has one packet: packets 32 x (block x groups + group) + lane. `to` is
  * in the member's scratch, `from` in the own one, both in slot 0 and of the first of two phases.
  */
 template <class LINES, int SIZE> struct symm_hop_lane {
-    uint32_t warp, member, j, room; /* room: lines of a sender in a phase */
-    struct symm_line *to, *from;
+    uint32_t warp, member, j, room; /* room: packets of a sender in a phase */
+    struct symm_packet *to, *from;
 
     SYMM_DEVICE symm_hop_lane(const struct symm_cuda_args &args)
         : warp(threadIdx.x / SYMM_WARP), member(warp % SIZE),
           j((blockIdx.x * (blockDim.x / (SYMM_WARP * SIZE)) + warp / SIZE) * SYMM_WARP +
             threadIdx.x % SYMM_WARP),
-          room(symm_slot_lines<LINES>(args) / (2 * SIZE))
+          room(symm_slot_packets<LINES>(args) / (2 * SIZE))
     {
         const uint32_t rank = (uint32_t)args.team.rank;
 
@@ -98,7 +98,7 @@ template <class LINES, int SIZE> struct symm_hop_lane {
     }
 };
 
-/* Where Lamport lines hop: a line for each thread of a block. The same memory for all
+/* Where Lamport packets hop: a packet for each thread of a block. The same memory for all
  * instances of a kernel's template. */
 SYMM_DEVICE struct symm_lamport::value (*symm_hop_space(void))[SYMM_WARP]
 {
@@ -115,19 +115,19 @@ SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_
     const uint32_t size = SIZE ? SIZE : (uint32_t)args.team.size;
     const uint32_t rank = (uint32_t)args.team.rank;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t room = symm_slot_lines<LINES>(args) / size;
+    const uint32_t room = symm_slot_packets<LINES>(args) / size;
     const uint32_t element = symm_element_size(args.dtype);
     const char *in = (const char *)args.in + warp * in_stride;
     const bool in_aligned = ((uintptr_t)in & (LINES::bytes - 1)) == 0;
     const bool out_aligned = ((uintptr_t)args.out & (LINES::bytes - 1)) == 0;
-    const uint64_t lines = symm_lines_of<LINES>(args.bytes);
-    const struct symm_rounds cut = symm_rounds_of(lines, room, gridDim.x * 32);
+    const uint64_t packets = symm_packets_of<LINES>(args.bytes);
+    const struct symm_rounds cut = symm_rounds_of(packets, room, gridDim.x * 32);
     struct symm_round round = symm_round_open(args);
-    uint32_t turn = 0; /* batches of 32 lines so far */
+    uint32_t turn = 0; /* batches of 32 packets so far */
 
     for (uint32_t k = 0; k < cut.rounds; k++) {
         uint64_t first = (uint64_t)k * cut.width;
-        struct symm_line *from;
+        struct symm_packet *from;
 
         symm_round_next(&round);
         if (warp != rank && round.ok)
@@ -143,7 +143,7 @@ SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_
                 v = LINES::clean(
                     LINES::gather(in, first + j, args.bytes, element, in_aligned));
             else if (j < cut.width && round.ok)
-                round.ok = symm_line_wait<LINES>(args, &round, from + j, warp, &v);
+                round.ok = symm_packet_wait<LINES>(args, &round, from + j, warp, &v);
             hop[turn & 1][warp][lane] = v;
             if (warp == rank && turn == 0)
                 symm_round_meet(args, &round, rank);
