@@ -15,5 +15,5 @@
 
 SYMM_KERNEL(symm_all_reduce_lamport_push_any)
 {
-    symm_hop_reduce<symm_lamport, 0, 0, 0>(args, 0);
+    symm_warp_exchange_reduce<symm_lamport, 0, 0, 0>(args, 0);
 }

@@ -14,5 +14,5 @@
 
 SYMM_KERNEL(symm_all_reduce_ll_push_any)
 {
-    symm_hop_reduce<symm_ll, 0, 0, 0>(args, 0);
+    symm_warp_exchange_reduce<symm_ll, 0, 0, 0>(args, 0);
 }

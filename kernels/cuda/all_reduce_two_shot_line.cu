@@ -52,8 +52,8 @@ template <int SIZE> SYMM_DEVICE uint32_t symm_segment(const struct symm_cuda_arg
 template <int DTYPE, int SIZE, bool WHOLE>
 SYMM_DEVICE void packet(const struct symm_cuda_args &args)
 {
-    line_value(*const hop)[SYMM_WARP] = symm_hop_space();
-    const symm_hop_lane<symm_lamport, SIZE> at(args);
+    line_value(*const hop)[SYMM_WARP] = symm_warp_exchange_space();
+    const symm_warp_exchange_lane<symm_lamport, SIZE> at(args);
     const uint32_t rank = (uint32_t)args.team.rank, lane = threadIdx.x % SYMM_WARP;
     const uint32_t segment = symm_segment<SIZE>(args),
                    element = symm_element_size(DTYPE);
@@ -76,8 +76,9 @@ SYMM_DEVICE void packet(const struct symm_cuda_args &args)
     hop[at.warp][lane] = v;
     symm_round_agree(&round);
     if (mine && round.ok) {
-        v = symm_lamport::clean(symm_hop_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE>(
-            args, &hop[at.warp - at.member]));
+        v = symm_lamport::clean(
+            symm_warp_exchange_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE>(
+                args, &hop[at.warp - at.member]));
         if (peer) {
             symm_lamport::send(at.to + second, v, round.round);
             symm_lamport::consumed(at.from + first);

@@ -41,7 +41,7 @@ SYMM_DEVICE void exchange(const struct symm_cuda_args &args, uint64_t in_stride)
         symm_round_next(&round);
         from = symm_slot_of<symm_ll>(args, rank, round.round) + (uint64_t)warp * room;
         if (warp != rank && round.ok)
-            symm_hop_send<symm_ll>(args, round, in, first, cut.width, room);
+            symm_warp_exchange_send<symm_ll>(args, round, in, first, cut.width, room);
         if (k == 0) {
             symm_round_announce(args, &round);
             if (warp == rank)
@@ -75,7 +75,7 @@ SYMM_KERNEL(symm_all_to_all_ll_push_any)
 
 SYMM_KERNEL(symm_reduce_scatter_ll_push_any)
 {
-    symm_hop_reduce<symm_ll, 0, 0, 0>(args, args.bytes);
+    symm_warp_exchange_reduce<symm_ll, 0, 0, 0>(args, args.bytes);
 }
 
 SYMM_KERNEL(symm_broadcast_ll_push_any)

@@ -21,9 +21,9 @@
 
 /* This block's packets of one round go to member `warp`. */
 template <class LINES>
-SYMM_DEVICE void symm_hop_send(const struct symm_cuda_args &args,
-                               const struct symm_round &round, const char *in,
-                               uint64_t first, uint32_t width, uint32_t room)
+SYMM_DEVICE void symm_warp_exchange_send(const struct symm_cuda_args &args,
+                                         const struct symm_round &round, const char *in,
+                                         uint64_t first, uint32_t width, uint32_t room)
 {
     uint32_t member = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t element = symm_element_size(args.dtype);
@@ -42,8 +42,8 @@ SYMM_DEVICE void symm_hop_send(const struct symm_cuda_args &args,
 /* What the warps have put into shared memory, in rank order. */
 template <class LINES, int DTYPE, int OP, int SIZE>
 SYMM_DEVICE typename LINES::value
-symm_hop_fold(const struct symm_cuda_args &args,
-              const typename LINES::value (*hop)[SYMM_WARP])
+symm_warp_exchange_fold(const struct symm_cuda_args &args,
+                        const typename LINES::value (*hop)[SYMM_WARP])
 {
     uint32_t lane = threadIdx.x % 32;
     typename LINES::value result;
@@ -79,11 +79,11 @@ symm_hop_fold(const struct symm_cuda_args &args,
  * for each member, and a lane has one packet: packets 32 x (block x groups + group) + lane. `to` is
  * in the member's scratch, `from` in the own one, both in slot 0 and of the first of two phases.
  */
-template <class LINES, int SIZE> struct symm_hop_lane {
+template <class LINES, int SIZE> struct symm_warp_exchange_lane {
     uint32_t warp, member, j, room; /* room: packets of a sender in a phase */
     struct symm_packet *to, *from;
 
-    SYMM_DEVICE symm_hop_lane(const struct symm_cuda_args &args)
+    SYMM_DEVICE symm_warp_exchange_lane(const struct symm_cuda_args &args)
         : warp(threadIdx.x / SYMM_WARP), member(warp % SIZE),
           j((blockIdx.x * (blockDim.x / (SYMM_WARP * SIZE)) + warp / SIZE) * SYMM_WARP +
             threadIdx.x % SYMM_WARP),
@@ -100,7 +100,7 @@ template <class LINES, int SIZE> struct symm_hop_lane {
 
 /* Where Lamport packets hop: a packet for each thread of a block. The same memory for all
  * instances of a kernel's template. */
-SYMM_DEVICE struct symm_lamport::value (*symm_hop_space(void))[SYMM_WARP]
+SYMM_DEVICE struct symm_lamport::value (*symm_warp_exchange_space(void))[SYMM_WARP]
 {
     __shared__ struct symm_lamport::value hop[SYMM_MAX_BLOCK / SYMM_WARP][SYMM_WARP];
 
@@ -109,7 +109,8 @@ SYMM_DEVICE struct symm_lamport::value (*symm_hop_space(void))[SYMM_WARP]
 
 /* in_stride: from what goes to one member to what goes to the next, in bytes. */
 template <class LINES, int DTYPE, int OP, int SIZE>
-SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_stride)
+SYMM_DEVICE void symm_warp_exchange_reduce(const struct symm_cuda_args &args,
+                                           uint64_t in_stride)
 {
     __shared__ typename LINES::value hop[2][SYMM_DEVICE_RANKS][SYMM_WARP];
     const uint32_t size = SIZE ? SIZE : (uint32_t)args.team.size;
@@ -131,7 +132,7 @@ SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_
 
         symm_round_next(&round);
         if (warp != rank && round.ok)
-            symm_hop_send<LINES>(args, round, in, first, cut.width, room);
+            symm_warp_exchange_send<LINES>(args, round, in, first, cut.width, room);
         if (k == 0)
             symm_round_announce(args, &round);
         from = symm_slot_of<LINES>(args, rank, round.round) + (uint64_t)warp * room;
@@ -150,9 +151,9 @@ SYMM_DEVICE void symm_hop_reduce(const struct symm_cuda_args &args, uint64_t in_
             /* Behind it nobody writes the other half before all have left it. */
             symm_round_agree(&round);
             if (warp == turn % size && j < cut.width && round.ok)
-                LINES::scatter(
-                    args.out, first + j, args.bytes, element, out_aligned,
-                    symm_hop_fold<LINES, DTYPE, OP, SIZE>(args, hop[turn & 1]));
+                LINES::scatter(args.out, first + j, args.bytes, element, out_aligned,
+                               symm_warp_exchange_fold<LINES, DTYPE, OP, SIZE>(
+                                   args, hop[turn & 1]));
             turn++;
         }
         if (LINES::slots == 3 && k + 1 < cut.rounds)
