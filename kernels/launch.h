@@ -52,8 +52,8 @@ struct symm_args {
     size_t bytes;   /* count x element */
     symm_reduce_fn reduce;
     int root;
-    uint32_t barriers;   /* symm__k_planned: SYMM_BARRIER_... that it keeps */
-    symm_kernel_fn body; /* symm__k_planned: what runs between them */
+    uint32_t barriers;   /* symm__host_planned: SYMM_BARRIER_... that it keeps */
+    symm_kernel_fn body; /* symm__host_planned: what runs between them */
 };
 
 /* A channel of a team as one rank sees it. Indices are team ranks. */
@@ -80,7 +80,7 @@ symm_kernel_fn symm__host_kernel(enum symm_kind kind, enum symm_algorithm algori
  * nothing before the last peer has arrived at an entry barrier: what else lies there may be
  * in use by a peer until then.
  */
-symm_status symm__k_planned(struct symm_state *state, const struct symm_args *args);
+symm_status symm__host_planned(struct symm_state *state, const struct symm_args *args);
 /* What the algorithm does between its barriers, given that it has a kernel for it. */
 symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorithm,
                                size_t bytes);

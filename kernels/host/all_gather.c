@@ -16,8 +16,8 @@ static void keep_own(struct symm_state *state, const struct symm_args *args)
         round_copy(own, args->in, args->bytes);
 }
 
-symm_status symm__k_all_gather_pull(struct symm_state *state,
-                                    const struct symm_args *args)
+symm_status symm__host_all_gather_pull(struct symm_state *state,
+                                       const struct symm_args *args)
 {
     const size_t base = args->in_offset - (size_t)state->rank * args->in_step;
 
@@ -36,8 +36,8 @@ symm_status symm__k_all_gather_pull(struct symm_state *state,
     return round_all(state, args);
 }
 
-symm_status symm__k_all_gather_pull_body(struct symm_state *state,
-                                         const struct symm_args *args)
+symm_status symm__host_all_gather_pull_body(struct symm_state *state,
+                                            const struct symm_args *args)
 {
     const size_t base = args->in_offset - (size_t)state->rank * args->in_step;
 
@@ -52,8 +52,8 @@ symm_status symm__k_all_gather_pull_body(struct symm_state *state,
     return SYMM_OK;
 }
 
-symm_status symm__k_all_gather_copy_in(struct symm_state *state,
-                                       const struct symm_args *args)
+symm_status symm__host_all_gather_copy_in(struct symm_state *state,
+                                          const struct symm_args *args)
 {
     const size_t most = SYMM_SLOT_DATA_BYTES;
     size_t done = 0;

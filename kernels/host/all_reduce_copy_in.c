@@ -12,8 +12,8 @@
 
 #define CLAIM_BYTES 2048 /* up to here the next call's slot is fetched in advance */
 
-symm_status symm__k_all_reduce_inline(struct symm_state *state,
-                                      const struct symm_args *args)
+symm_status symm__host_all_reduce_inline(struct symm_state *state,
+                                         const struct symm_args *args)
 {
     const void *src[SYMM_MAX_LOCAL_RANKS];
     void *dst = args->out;
@@ -31,8 +31,8 @@ symm_status symm__k_all_reduce_inline(struct symm_state *state,
     return SYMM_OK;
 }
 
-symm_status symm__k_all_reduce_copy_in(struct symm_state *state,
-                                       const struct symm_args *args)
+symm_status symm__host_all_reduce_copy_in(struct symm_state *state,
+                                          const struct symm_args *args)
 {
     const size_t most = SYMM_SLOT_DATA_BYTES / args->element;
     const void *src[SYMM_MAX_LOCAL_RANKS];

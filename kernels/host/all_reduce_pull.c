@@ -8,8 +8,8 @@
  */
 #include "kernels/host/round.h"
 
-symm_status symm__k_all_reduce_pull_body(struct symm_state *state,
-                                         const struct symm_args *args)
+symm_status symm__host_all_reduce_pull_body(struct symm_state *state,
+                                            const struct symm_args *args)
 {
     const void *src[SYMM_MAX_LOCAL_RANKS];
     void *dst = args->out;
@@ -20,12 +20,12 @@ symm_status symm__k_all_reduce_pull_body(struct symm_state *state,
     return SYMM_OK;
 }
 
-symm_status symm__k_all_reduce_pull(struct symm_state *state,
-                                    const struct symm_args *args)
+symm_status symm__host_all_reduce_pull(struct symm_state *state,
+                                       const struct symm_args *args)
 {
     symm_status status = round_all(state, args);
 
     if (status == SYMM_OK)
-        status = symm__k_all_reduce_pull_body(state, args);
+        status = symm__host_all_reduce_pull_body(state, args);
     return status == SYMM_OK ? round_all(state, args) : status;
 }

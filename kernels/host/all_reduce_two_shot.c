@@ -62,8 +62,8 @@ static inline void slices_reduce(const struct symm_state *state,
     args->reduce(slices->dst, state->size, slices->src, state->size, slices->count);
 }
 
-symm_status symm__k_all_reduce_two_shot(struct symm_state *state,
-                                        const struct symm_args *args)
+symm_status symm__host_all_reduce_two_shot(struct symm_state *state,
+                                           const struct symm_args *args)
 {
     struct slices slices;
     symm_status status;
@@ -77,8 +77,8 @@ symm_status symm__k_all_reduce_two_shot(struct symm_state *state,
     return round_all(state, args);
 }
 
-symm_status symm__k_all_reduce_two_shot_body(struct symm_state *state,
-                                             const struct symm_args *args)
+symm_status symm__host_all_reduce_two_shot_body(struct symm_state *state,
+                                                const struct symm_args *args)
 {
     struct slices slices;
 

@@ -8,8 +8,8 @@
  */
 #include "kernels/host/round.h"
 
-symm_status symm__k_all_to_all_pull(struct symm_state *state,
-                                    const struct symm_args *args)
+symm_status symm__host_all_to_all_pull(struct symm_state *state,
+                                       const struct symm_args *args)
 {
     const size_t mine = (size_t)state->rank * args->bytes;
 
@@ -27,8 +27,8 @@ symm_status symm__k_all_to_all_pull(struct symm_state *state,
     return round_all(state, args);
 }
 
-symm_status symm__k_all_to_all_pull_body(struct symm_state *state,
-                                         const struct symm_args *args)
+symm_status symm__host_all_to_all_pull_body(struct symm_state *state,
+                                            const struct symm_args *args)
 {
     const size_t mine = (size_t)state->rank * args->bytes;
 
@@ -41,8 +41,8 @@ symm_status symm__k_all_to_all_pull_body(struct symm_state *state,
     return SYMM_OK;
 }
 
-symm_status symm__k_all_to_all_copy_in(struct symm_state *state,
-                                       const struct symm_args *args)
+symm_status symm__host_all_to_all_copy_in(struct symm_state *state,
+                                          const struct symm_args *args)
 {
     const size_t size = (size_t)state->size;
     const size_t most = SYMM_SLOT_DATA_BYTES / size / args->element * args->element;

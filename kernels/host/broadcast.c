@@ -9,8 +9,8 @@
  */
 #include "kernels/host/round.h"
 
-symm_status symm__k_broadcast_pull_body(struct symm_state *state,
-                                        const struct symm_args *args)
+symm_status symm__host_broadcast_pull_body(struct symm_state *state,
+                                           const struct symm_args *args)
 {
     const bool root = state->rank == args->root;
     symm_status status;
@@ -23,16 +23,16 @@ symm_status symm__k_broadcast_pull_body(struct symm_state *state,
     return status;
 }
 
-symm_status symm__k_broadcast_pull(struct symm_state *state,
-                                   const struct symm_args *args)
+symm_status symm__host_broadcast_pull(struct symm_state *state,
+                                      const struct symm_args *args)
 {
-    symm_status status = symm__k_broadcast_pull_body(state, args);
+    symm_status status = symm__host_broadcast_pull_body(state, args);
 
     return status == SYMM_OK ? round_all(state, args) : status;
 }
 
-symm_status symm__k_broadcast_copy_in(struct symm_state *state,
-                                      const struct symm_args *args)
+symm_status symm__host_broadcast_copy_in(struct symm_state *state,
+                                         const struct symm_args *args)
 {
     const bool root = state->rank == args->root;
     const size_t most = SYMM_SLOT_DATA_BYTES;

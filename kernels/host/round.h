@@ -107,43 +107,43 @@ static inline symm_status round_all(struct symm_state *state,
 }
 
 /* Kernels, one algorithm a file; the table is in table.c. */
-symm_status symm__k_barrier(struct symm_state *state, const struct symm_args *args);
-symm_status symm__k_all_reduce_inline(struct symm_state *state,
-                                      const struct symm_args *args);
-symm_status symm__k_all_reduce_copy_in(struct symm_state *state,
+symm_status symm__host_barrier(struct symm_state *state, const struct symm_args *args);
+symm_status symm__host_all_reduce_inline(struct symm_state *state,
+                                         const struct symm_args *args);
+symm_status symm__host_all_reduce_copy_in(struct symm_state *state,
+                                          const struct symm_args *args);
+symm_status symm__host_all_reduce_pull(struct symm_state *state,
                                        const struct symm_args *args);
-symm_status symm__k_all_reduce_pull(struct symm_state *state,
-                                    const struct symm_args *args);
-symm_status symm__k_all_reduce_two_shot(struct symm_state *state,
-                                        const struct symm_args *args);
-symm_status symm__k_reduce_scatter_copy_in(struct symm_state *state,
+symm_status symm__host_all_reduce_two_shot(struct symm_state *state,
                                            const struct symm_args *args);
-symm_status symm__k_reduce_scatter_pull(struct symm_state *state,
-                                        const struct symm_args *args);
-symm_status symm__k_all_gather_copy_in(struct symm_state *state,
+symm_status symm__host_reduce_scatter_copy_in(struct symm_state *state,
+                                              const struct symm_args *args);
+symm_status symm__host_reduce_scatter_pull(struct symm_state *state,
+                                           const struct symm_args *args);
+symm_status symm__host_all_gather_copy_in(struct symm_state *state,
+                                          const struct symm_args *args);
+symm_status symm__host_all_gather_pull(struct symm_state *state,
                                        const struct symm_args *args);
-symm_status symm__k_all_gather_pull(struct symm_state *state,
-                                    const struct symm_args *args);
-symm_status symm__k_broadcast_copy_in(struct symm_state *state,
+symm_status symm__host_broadcast_copy_in(struct symm_state *state,
+                                         const struct symm_args *args);
+symm_status symm__host_broadcast_pull(struct symm_state *state,
                                       const struct symm_args *args);
-symm_status symm__k_broadcast_pull(struct symm_state *state,
-                                   const struct symm_args *args);
-symm_status symm__k_all_to_all_copy_in(struct symm_state *state,
+symm_status symm__host_all_to_all_copy_in(struct symm_state *state,
+                                          const struct symm_args *args);
+symm_status symm__host_all_to_all_pull(struct symm_state *state,
                                        const struct symm_args *args);
-symm_status symm__k_all_to_all_pull(struct symm_state *state,
-                                    const struct symm_args *args);
 /* The same without entry and exit round: what lies between them. */
-symm_status symm__k_all_reduce_pull_body(struct symm_state *state,
-                                         const struct symm_args *args);
-symm_status symm__k_all_reduce_two_shot_body(struct symm_state *state,
-                                             const struct symm_args *args);
-symm_status symm__k_reduce_scatter_pull_body(struct symm_state *state,
-                                             const struct symm_args *args);
-symm_status symm__k_all_gather_pull_body(struct symm_state *state,
-                                         const struct symm_args *args);
-symm_status symm__k_broadcast_pull_body(struct symm_state *state,
-                                        const struct symm_args *args);
-symm_status symm__k_all_to_all_pull_body(struct symm_state *state,
-                                         const struct symm_args *args);
+symm_status symm__host_all_reduce_pull_body(struct symm_state *state,
+                                            const struct symm_args *args);
+symm_status symm__host_all_reduce_two_shot_body(struct symm_state *state,
+                                                const struct symm_args *args);
+symm_status symm__host_reduce_scatter_pull_body(struct symm_state *state,
+                                                const struct symm_args *args);
+symm_status symm__host_all_gather_pull_body(struct symm_state *state,
+                                            const struct symm_args *args);
+symm_status symm__host_broadcast_pull_body(struct symm_state *state,
+                                           const struct symm_args *args);
+symm_status symm__host_all_to_all_pull_body(struct symm_state *state,
+                                            const struct symm_args *args);
 
 #endif

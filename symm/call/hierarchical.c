@@ -541,7 +541,8 @@ static symm_status run_steps(struct symm_team_channel *channel,
     return status;
 }
 
-symm_status symm__k_hierarchical(struct symm_state *state, const struct symm_args *args)
+symm_status symm__host_hierarchical(struct symm_state *state,
+                                    const struct symm_args *args)
 {
     struct symm_team_channel *channel = state->owner;
 

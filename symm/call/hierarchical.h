@@ -32,8 +32,8 @@ symm_status symm__hierarchical_choose(const symm_team *team,
                                       struct symm_cached *entry) SYMM_MUST_CHECK;
 /* A call's place among all of the team, when it is made. */
 uint64_t symm__hierarchical_ticket(symm_team *team);
-symm_status symm__k_hierarchical(struct symm_state *state,
-                                 const struct symm_args *args);
+symm_status symm__host_hierarchical(struct symm_state *state,
+                                    const struct symm_args *args);
 /* On a device: queues all steps on the channel's stream. */
 symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
                                       const struct symm_cached *entry, double timeout,

@@ -195,15 +195,15 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
 
     args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
     if (entry->algorithm == SYMM_ALGORITHM_ENGINE) {
-        entry->kernel = entry->planned ? symm__k_planned : symm__k_engine;
-        args->body = symm__k_engine;
+        entry->kernel = entry->planned ? symm__host_planned : symm__host_engine;
+        args->body = symm__host_engine;
         return;
     }
     if (!entry->planned && !entry->left_out) {
         entry->kernel = symm__host_kernel(rq->kind, entry->algorithm, args->bytes);
         return;
     }
-    entry->kernel = symm__k_planned;
+    entry->kernel = symm__host_planned;
     args->body = entry->left_out
                      ? NULL
                      : symm__host_body(rq->kind, entry->algorithm, args->bytes);
@@ -280,7 +280,7 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     args->in_step = rq->kind == SYMM_KIND_ALL_GATHER && query.overlap ? args->bytes : 0;
     fill_site(team, entry, rq, call);
     if (team->hierarchy) {
-        entry->kernel = symm__k_hierarchical;
+        entry->kernel = symm__host_hierarchical;
     } else if (team->calls) {
         status = take_launch(channel, entry, index, &query);
         if (status != SYMM_OK)

@@ -103,7 +103,7 @@ symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm
     return status;
 }
 
-symm_status symm__k_engine(struct symm_state *state, const struct symm_args *args)
+symm_status symm__host_engine(struct symm_state *state, const struct symm_args *args)
 {
     const struct symm_team_channel *channel = state->owner;
     const struct symm_engine_request request = symm__engine_request(args);

@@ -118,7 +118,7 @@ symm_status symm__engine_windows(symm_team *team) SYMM_MUST_CHECK;
 void symm__engine_describe(const symm_team *team, int root,
                            struct symm_select_query *query);
 /* A host engine's collective, as a kernel: the round, then the engine. */
-symm_status symm__k_engine(struct symm_state *state, const struct symm_args *args);
+symm_status symm__host_engine(struct symm_state *state, const struct symm_args *args);
 struct symm_engine_request symm__engine_request(const struct symm_args *args);
 /* Runs on memory of the host, now. `what`: "symm_send", for sentences. */
 symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm,
