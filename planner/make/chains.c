@@ -632,9 +632,9 @@ static bool improve(struct placer *placer)
     return good;
 }
 
-symm_status symm__place_chains(const struct lifetimes *lives,
-                               const struct place_effort *effort, int64_t *offsets,
-                               struct place_outcome *outcome)
+symm_status symm__pack_chains(const struct lifetimes *lives,
+                              const struct place_effort *effort, int64_t *offsets,
+                              struct place_outcome *outcome)
 {
     const size_t count = (size_t)lives->count + 1;
     struct placer placer = {.arena = {.lives = lives, .sizes = lives->sizes},

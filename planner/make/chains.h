@@ -26,8 +26,8 @@ struct place_outcome {
 };
 
 /* Fills offsets[buffer] and *outcome. */
-symm_status symm__place_chains(const struct lifetimes *lives,
-                               const struct place_effort *effort, int64_t *offsets,
-                               struct place_outcome *outcome) SYMM_MUST_CHECK;
+symm_status symm__pack_chains(const struct lifetimes *lives,
+                              const struct place_effort *effort, int64_t *offsets,
+                              struct place_outcome *outcome) SYMM_MUST_CHECK;
 
 #endif

@@ -187,7 +187,7 @@ static symm_status place(struct chooser *chooser, struct choice *choice,
                                         .progress = search ? options->progress : NULL,
                                         .arg = options->arg};
     struct place_outcome outcome;
-    symm_status status = symm__place_chains(lives, &effort, choice->offsets, &outcome);
+    symm_status status = symm__pack_chains(lives, &effort, choice->offsets, &outcome);
 
     choice->cut_short = outcome.cut_short;
     choice->arena = lives->count ? outcome.arena : 0;

@@ -162,7 +162,7 @@ static void sort_seats(struct sweep *sweep)
     for (int i = 0; i < sweep->count; i++)
         sweep->pairs[i] = (struct place_block){
             .offset = (int64_t)sweep->extents[i].turn - INT_MIN, .item = i};
-    symm__place_sort_stable(sweep->pairs, sweep->spare, sweep->count);
+    symm__pack_sort_stable(sweep->pairs, sweep->spare, sweep->count);
     for (int i = 0; i < sweep->count; i++) {
         const int index = sweep->pairs[i].item;
         sweep->seats[i] = (struct seat){sweep->extents[index].turn, index};
@@ -184,7 +184,7 @@ static void sort_events(struct sweep *sweep)
         sorted[count++] =
             (struct place_block){(int64_t)extent->high, .end = false, .item = i};
     }
-    symm__place_sort_stable(sorted, sweep->spare, count);
+    symm__pack_sort_stable(sorted, sweep->spare, count);
     for (int k = 0; k < count; k++)
         sweep->events[k] = (struct event){(size_t)sorted[k].offset,
                                           (size_t)sorted[k].item, sorted[k].end};
@@ -218,7 +218,7 @@ static struct adjacent *list_pairs(const struct sweep *sweep, size_t *found)
     if (!list)
         return NULL;
     *found = 0;
-    symm__place_sort_stable(sweep->pairs, sweep->spare, (int)sweep->pair_count);
+    symm__pack_sort_stable(sweep->pairs, sweep->spare, (int)sweep->pair_count);
     for (size_t i = 0; i < sweep->pair_count; i++) {
         if (sweep->pairs[i].offset != previous)
             list[(*found)++] = pair_of_key(sweep, sweep->pairs[i].offset);

@@ -93,7 +93,7 @@ static struct spot cheapest_spot(struct place_eject *e, int item, int count)
 
 static void take_away(struct place_eject *e, int item)
 {
-    symm__place_tree_remove(&e->tree, item);
+    symm__pack_tree_remove(&e->tree, item);
     e->out[e->out_count++] = item;
 }
 
@@ -105,14 +105,14 @@ static void place_next(struct place_eject *e, struct place_state *state)
     struct spot spot;
 
     e->out[pick] = e->out[--e->out_count];
-    count = symm__place_tree_find(&e->tree, item, e->blocks);
+    count = symm__pack_tree_find(&e->tree, item, e->blocks);
     state->work += (uint64_t)count * CONFLICT_COST + STEP_COST;
     state->nodes++;
-    symm__place_tree_sort(&e->tree, e->blocks, count);
+    symm__pack_tree_sort(&e->tree, e->blocks, count);
     for (int k = 0; k < count; k++)
         e->ends[k] =
             (struct place_block){.offset = e->blocks[k].end, .item = e->blocks[k].item};
-    symm__place_tree_sort(&e->tree, e->ends, count);
+    symm__pack_tree_sort(&e->tree, e->ends, count);
     spot = cheapest_spot(e, item, count);
     if (spot.price > 0)
         e->price[item]++;
@@ -120,7 +120,7 @@ static void place_next(struct place_eject *e, struct place_state *state)
         if (e->blocks[k].offset < spot.offset + e->m->size[item] &&
             e->blocks[k].end > spot.offset)
             take_away(e, e->blocks[k].item);
-    symm__place_tree_add(&e->tree, item, spot.offset);
+    symm__pack_tree_add(&e->tree, item, spot.offset);
 }
 
 /* ---- Sliding --------------------------------------------------------------------- */
@@ -130,14 +130,14 @@ static bool may_go_on(struct place_eject *e, struct place_state *state)
     if (state->work < e->look)
         return !state->stopped;
     e->look = state->work + LOOK_WORK;
-    return symm__place_go_on(state);
+    return symm__pack_go_on(state);
 }
 
 /* How far down, or up, the item can be moved with the others where they are. */
 static int64_t slide_item(struct place_eject *e, struct place_state *state, int item,
                           bool up)
 {
-    int count = symm__place_tree_find(&e->tree, item, e->blocks);
+    int count = symm__pack_tree_find(&e->tree, item, e->blocks);
     int64_t offset = e->tree.offset[item], size = e->m->size[item];
     int64_t low = 0, high = e->target;
 
@@ -158,12 +158,12 @@ static bool slide_all(struct place_eject *e, struct place_state *state, bool up)
     int filled = 0;
 
     for (int i = 0; i < e->m->count; i++)
-        if (symm__place_tree_has(&e->tree, i))
+        if (symm__pack_tree_has(&e->tree, i))
             e->stack[filled++] = (struct place_block){
                 .offset = up ? e->target - e->m->size[i] - e->tree.offset[i]
                              : e->tree.offset[i],
                 .item = i};
-    symm__place_tree_sort(&e->tree, e->stack, filled);
+    symm__pack_tree_sort(&e->tree, e->stack, filled);
     for (int k = 0; k < filled; k++) {
         int item = e->stack[k].item;
         if (!may_go_on(e, state))
@@ -181,7 +181,7 @@ static bool slide_all(struct place_eject *e, struct place_state *state, bool up)
  */
 static bool squeeze_in(struct place_eject *e, int item)
 {
-    int count = symm__place_tree_find(&e->tree, item, e->blocks);
+    int count = symm__pack_tree_find(&e->tree, item, e->blocks);
     int64_t end = 0, floor = 0, cut = 0, room = -1;
 
     for (int k = 0; k < count; k++) {
@@ -189,7 +189,7 @@ static bool squeeze_in(struct place_eject *e, int item)
         e->blocks[k].end = e->blocks[k].offset; /* the high one */
         e->blocks[k].offset = e->low[other];
     }
-    symm__place_tree_sort(&e->tree, e->blocks, count);
+    symm__pack_tree_sort(&e->tree, e->blocks, count);
     e->ends[count].offset = e->target; /* the lowest high offset from k on */
     for (int k = count - 1; k >= 0; k--)
         e->ends[k].offset = e->blocks[k].end < e->ends[k + 1].offset
@@ -212,9 +212,9 @@ static bool squeeze_in(struct place_eject *e, int item)
     if (room < e->m->size[item])
         return false;
     for (int i = 0; i < e->m->count; i++)
-        if (symm__place_tree_has(&e->tree, i) && e->low[i] < cut)
+        if (symm__pack_tree_has(&e->tree, i) && e->low[i] < cut)
             e->tree.offset[i] = e->low[i];
-    symm__place_tree_add(&e->tree, item, floor);
+    symm__pack_tree_add(&e->tree, item, floor);
     return true;
 }
 
@@ -237,7 +237,7 @@ static void slide(struct place_eject *e, struct place_state *state)
     e->up = !e->up;
     if (!fits && e->up)
         for (int i = 0; i < e->m->count; i++)
-            if (symm__place_tree_has(&e->tree, i))
+            if (symm__pack_tree_has(&e->tree, i))
                 e->tree.offset[i] = e->low[i];
     e->slide = state->work + SLIDE_SHARE * (state->work - work);
 }
@@ -247,10 +247,10 @@ static void slide(struct place_eject *e, struct place_state *state)
 /* Takes the state's placement, unless it is the one that is there. */
 static void load(struct place_eject *e, const struct place_state *state)
 {
-    symm__place_tree_clear(&e->tree);
+    symm__pack_tree_clear(&e->tree);
     e->out_count = 0;
     for (int i = 0; i < e->m->count; i++)
-        symm__place_tree_add(&e->tree, i, state->offsets[i]);
+        symm__pack_tree_add(&e->tree, i, state->offsets[i]);
     e->target = state->peak;
     e->slide = state->work + FIRST_SLIDE;
     e->step = (state->peak - state->lower_bound) / FIRST_STEP + 1;
@@ -260,7 +260,7 @@ static void load(struct place_eject *e, const struct place_state *state)
 static void aim(struct place_eject *e, int64_t target)
 {
     for (int i = 0; target < e->target && i < e->m->count; i++)
-        if (symm__place_tree_has(&e->tree, i) &&
+        if (symm__pack_tree_has(&e->tree, i) &&
             e->tree.offset[i] + e->m->size[i] > target)
             take_away(e, i);
     e->target = target;
@@ -289,8 +289,8 @@ static void relent(struct place_eject *e)
     e->tried = 0;
 }
 
-void symm__place_eject_lower(struct place_eject *e, struct place_state *state,
-                             int64_t goal, uint64_t budget)
+void symm__pack_eject_lower(struct place_eject *e, struct place_state *state,
+                            int64_t goal, uint64_t budget)
 {
     uint64_t end = state->work + budget;
     int64_t least = goal > state->lower_bound ? goal : state->lower_bound;
@@ -302,7 +302,7 @@ void symm__place_eject_lower(struct place_eject *e, struct place_state *state,
         state->work += (uint64_t)e->m->count;
         aim(e, target > least ? target : least);
         if (reach(e, state, end)) {
-            symm__place_keep(state, e->tree.offset);
+            symm__pack_keep(state, e->tree.offset);
             e->target = state->peak;
             e->step += e->step / 2;
             e->tried = 0;
@@ -314,7 +314,7 @@ void symm__place_eject_lower(struct place_eject *e, struct place_state *state,
 
 /* ---- Opening and closing --------------------------------------------------------- */
 
-struct place_eject *symm__place_eject_open(const struct place_model *m)
+struct place_eject *symm__pack_eject_open(const struct place_model *m)
 {
     struct place_eject *e = calloc(1, sizeof *e);
     size_t n = (size_t)m->count + 1;
@@ -330,8 +330,8 @@ struct place_eject *symm__place_eject_open(const struct place_model *m)
         e->low = malloc(n * sizeof *e->low);
     }
     if (!e || !e->blocks || !e->ends || !e->out || !e->price || !e->stack || !e->low ||
-        symm__place_tree_make(m, &e->tree) != SYMM_OK) {
-        symm__place_eject_close(e);
+        symm__pack_tree_make(m, &e->tree) != SYMM_OK) {
+        symm__pack_eject_close(e);
         (void)symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
         return NULL;
     }
@@ -340,11 +340,11 @@ struct place_eject *symm__place_eject_open(const struct place_model *m)
     return e;
 }
 
-void symm__place_eject_close(struct place_eject *eject)
+void symm__pack_eject_close(struct place_eject *eject)
 {
     if (!eject)
         return;
-    symm__place_tree_free(&eject->tree);
+    symm__pack_tree_free(&eject->tree);
     free(eject->blocks);
     free(eject->ends);
     free(eject->out);

@@ -11,14 +11,14 @@
 struct place_eject; /* keeps what it learned from one call to the next */
 
 /* NULL: no memory; symm_last_error says so. */
-struct place_eject *symm__place_eject_open(const struct place_model *model);
-void symm__place_eject_close(struct place_eject *eject);
+struct place_eject *symm__pack_eject_open(const struct place_model *model);
+void symm__pack_eject_close(struct place_eject *eject);
 
 /*
  * Lowers state->peak until it is at most `goal`, about `budget` conflicts were looked
  * at, or the state is stopped. Updates the state whenever the peak falls.
  */
-void symm__place_eject_lower(struct place_eject *eject, struct place_state *state,
-                             int64_t goal, uint64_t budget);
+void symm__pack_eject_lower(struct place_eject *eject, struct place_state *state,
+                            int64_t goal, uint64_t budget);
 
 #endif

@@ -39,7 +39,7 @@ struct place_team {
     bool ended;
 };
 
-bool symm__place_exact_possible(const struct place_model *m)
+bool symm__pack_exact_possible(const struct place_model *m)
 {
     return m->members <= MAX_ENTRIES && m->pairs <= MAX_ENTRIES;
 }
@@ -51,19 +51,19 @@ static symm_status add_search(struct place_team *team)
     symm_status status;
 
     if (index < fixed)
-        status = symm__place_order(m, keys[index], 0, 0, team->order);
+        status = symm__pack_order(m, keys[index], 0, 0, team->order);
     else
-        status = symm__place_order(m,
-                                   index % 3 == 0   ? "A"
-                                   : index % 3 == 1 ? "TW"
-                                                    : "TA",
-                                   1, index, team->order);
+        status = symm__pack_order(m,
+                                  index % 3 == 0   ? "A"
+                                  : index % 3 == 1 ? "TW"
+                                                   : "TA",
+                                  1, index, team->order);
     if (status != SYMM_OK)
         return status;
     for (int k = 0; k < m->count; k++)
         team->rank[team->order[k]] = k;
     team->searches[index] =
-        symm__place_search_open(m, team->net, team->rank, team->capacity);
+        symm__pack_search_open(m, team->net, team->rank, team->capacity);
     if (!team->searches[index])
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
     team->count++;
@@ -75,30 +75,30 @@ static symm_status take_turn(struct place_team *team, int index, bool *done)
 {
     struct place_state *state = team->state;
     struct place_search *search = team->searches[index];
-    uint64_t nodes = symm__place_search_nodes(search);
-    uint64_t work = symm__place_search_work(search);
-    enum place_outcome outcome = symm__place_search_step(search, team->turn);
+    uint64_t nodes = symm__pack_search_nodes(search);
+    uint64_t work = symm__pack_search_work(search);
+    enum place_outcome outcome = symm__pack_search_step(search, team->turn);
 
-    state->nodes += symm__place_search_nodes(search) - nodes;
-    state->work += symm__place_search_work(search) - work;
+    state->nodes += symm__pack_search_nodes(search) - nodes;
+    state->work += symm__pack_search_work(search) - work;
     *done = outcome != PLACE_MORE;
     if (outcome == PLACE_NO_MEMORY)
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
     if (outcome == PLACE_EXHAUSTED)
         state->lower_bound = team->capacity + 1;
     if (outcome == PLACE_FOUND)
-        symm__place_keep(state, symm__place_search_offsets(search));
+        symm__pack_keep(state, symm__pack_search_offsets(search));
     return SYMM_OK;
 }
 
-symm_status symm__place_team_run(struct place_team *team, uint64_t budget)
+symm_status symm__pack_team_run(struct place_team *team, uint64_t budget)
 {
     struct place_state *state = team->state;
     uint64_t end = state->work + budget;
     symm_status status = SYMM_OK;
 
     while (status == SYMM_OK && !team->ended && state->work < end &&
-           state->peak > team->capacity && symm__place_go_on(state)) {
+           state->peak > team->capacity && symm__pack_go_on(state)) {
         if (team->at == team->wanted) {
             team->at = 0;
             team->round++;
@@ -115,14 +115,14 @@ symm_status symm__place_team_run(struct place_team *team, uint64_t budget)
     return status;
 }
 
-bool symm__place_team_ended(const struct place_team *team)
+bool symm__pack_team_ended(const struct place_team *team)
 {
     return team->ended;
 }
 
-symm_status symm__place_team_open(struct place_state *state,
-                                  const struct place_net *net, int64_t capacity,
-                                  uint64_t budget, struct place_team **team)
+symm_status symm__pack_team_open(struct place_state *state, const struct place_net *net,
+                                 int64_t capacity, uint64_t budget,
+                                 struct place_team **team)
 {
     size_t n = (size_t)state->model->count + 1;
     struct place_team *t = calloc(1, sizeof *t);
@@ -138,19 +138,19 @@ symm_status symm__place_team_open(struct place_state *state,
         t->rank = calloc(n, sizeof *t->rank);
     }
     if (!t || !t->order || !t->rank) {
-        symm__place_team_close(t);
+        symm__pack_team_close(t);
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
     }
     *team = t;
     return SYMM_OK;
 }
 
-void symm__place_team_close(struct place_team *team)
+void symm__pack_team_close(struct place_team *team)
 {
     if (!team)
         return;
     for (int k = 0; k < team->count; k++)
-        symm__place_search_close(team->searches[k]);
+        symm__pack_search_close(team->searches[k]);
     free(team->order);
     free(team->rank);
     free(team);
@@ -160,18 +160,18 @@ static symm_status fit_once(struct place_state *state, const struct place_net *n
                             int64_t capacity, uint64_t budget)
 {
     struct place_team *team;
-    symm_status status = symm__place_team_open(state, net, capacity, budget, &team);
+    symm_status status = symm__pack_team_open(state, net, capacity, budget, &team);
 
     if (status != SYMM_OK)
         return status;
-    status = symm__place_team_run(team, budget);
-    symm__place_team_close(team);
+    status = symm__pack_team_run(team, budget);
+    symm__pack_team_close(team);
     return status;
 }
 
-symm_status symm__place_exact_halve(struct place_state *state,
-                                    const struct place_net *net, uint64_t budget,
-                                    uint64_t end)
+symm_status symm__pack_exact_halve(struct place_state *state,
+                                   const struct place_net *net, uint64_t budget,
+                                   uint64_t end)
 {
     int64_t failed = state->lower_bound - 1;
     int64_t capacity = failed + (state->peak - failed + 2) / 3;
@@ -191,8 +191,8 @@ symm_status symm__place_exact_halve(struct place_state *state,
     return status;
 }
 
-symm_status symm__place_exact_lower(struct place_state *state,
-                                    const struct place_net *net, uint64_t budget)
+symm_status symm__pack_exact_lower(struct place_state *state,
+                                   const struct place_net *net, uint64_t budget)
 {
     uint64_t dive =
         DIVE * state->model->members; /* placing everything once, and some */
@@ -202,7 +202,7 @@ symm_status symm__place_exact_lower(struct place_state *state,
 
     while (status == SYMM_OK && !state->stopped && state->lower_bound < state->peak &&
            state->work < end) {
-        status = symm__place_exact_halve(state, net, share, end);
+        status = symm__pack_exact_halve(state, net, share, end);
         share *= 2;
     }
     return status;

@@ -77,7 +77,7 @@ static inline bool pass(const struct place_model *m, int item, bool best_fit,
 static void pass_sorted(struct greedy *g, int count, int item, bool best_fit,
                         struct gap *gap)
 {
-    symm__place_tree_sort(&g->tree, g->blocks, count);
+    symm__pack_tree_sort(&g->tree, g->blocks, count);
     for (int b = 0; b < count; b++)
         if (pass(g->m, item, best_fit, g->blocks[b].offset, g->blocks[b].end, gap))
             return;
@@ -152,7 +152,7 @@ static void clear_levels(struct greedy *g)
 
 static void settle(struct greedy *g, int item, int64_t offset)
 {
-    symm__place_tree_add(&g->tree, item, offset);
+    symm__pack_tree_add(&g->tree, item, offset);
     if (g->levels.of)
         add_level(&g->levels, g->m, item, offset);
 }
@@ -168,16 +168,16 @@ static symm_status place_in_order(struct greedy *g, const char *keys, bool best_
 {
     const struct place_model *m = g->m;
     uint64_t work = 0;
-    symm_status status = symm__place_order(m, keys, 0, 0, g->order);
+    symm_status status = symm__pack_order(m, keys, 0, 0, g->order);
 
     if (status != SYMM_OK)
         return status;
-    symm__place_tree_clear(&g->tree);
+    symm__pack_tree_clear(&g->tree);
     clear_levels(g);
     for (int k = 0; k < m->count && status == SYMM_OK; k++) {
         int item = g->order[k], count;
         int64_t offset;
-        count = symm__place_tree_find(&g->tree, item, g->blocks);
+        count = symm__pack_tree_find(&g->tree, item, g->blocks);
         offset = find_gap(g, count, item, best_fit);
         if (offset + m->size[item] >= g->state->peak)
             return SYMM_OK;
@@ -186,11 +186,11 @@ static symm_status place_in_order(struct greedy *g, const char *keys, bool best_
         if (work < LOOK_WORK)
             continue;
         work = 0;
-        if (!symm__place_go_on(g->state) && !must)
+        if (!symm__pack_go_on(g->state) && !must)
             return SYMM_OK;
     }
     if (status == SYMM_OK)
-        symm__place_keep(g->state, g->tree.offset);
+        symm__pack_keep(g->state, g->tree.offset);
     return status;
 }
 
@@ -198,9 +198,9 @@ static symm_status place_in_order(struct greedy *g, const char *keys, bool best_
 
 static symm_status sweep(struct greedy *g, const char *keys, bool best_fit)
 {
-    symm_status status = symm__place_order(g->m, keys, 0, 0, g->order);
+    symm_status status = symm__pack_order(g->m, keys, 0, 0, g->order);
 
-    return status == SYMM_OK ? symm__place_sweep(g->state, g->order, best_fit) : status;
+    return status == SYMM_OK ? symm__pack_sweep(g->state, g->order, best_fit) : status;
 }
 
 /* ---- All of them ----------------------------------------------------------------- */
@@ -247,7 +247,7 @@ static symm_status run_orders(struct greedy *g, uint64_t most)
                   {"WZ", false}, {"SZ", false}, {"AZ", true}};
     const struct place_model *m = g->m;
     uint64_t pairs = m->pairs + (uint64_t)m->count, work = 0;
-    symm_status status = symm__place_tree_make(m, &g->tree);
+    symm_status status = symm__pack_tree_make(m, &g->tree);
 
     if (status == SYMM_OK)
         status = make_levels(g);
@@ -255,19 +255,19 @@ static symm_status run_orders(struct greedy *g, uint64_t most)
         bool first = g->state->peak == INT64_MAX;
         bool must = first || (k == 0 && pairs <= MUST_PAIRS);
         work += pairs;
-        if (status != SYMM_OK || symm__place_reached(g->state) ||
-            (!must && !symm__place_go_on(g->state)))
+        if (status != SYMM_OK || symm__pack_reached(g->state) ||
+            (!must && !symm__pack_go_on(g->state)))
             break;
         if (!first && work > most && (k > 0 || pairs > always_pairs(g->state->options)))
             break;
         status = place_in_order(g, orders[k].keys, orders[k].best_fit, must);
     }
-    symm__place_tree_free(&g->tree);
+    symm__pack_tree_free(&g->tree);
     free_levels(&g->levels);
     return status;
 }
 
-symm_status symm__place_greedy(struct place_state *state, uint64_t most)
+symm_status symm__pack_greedy(struct place_state *state, uint64_t most)
 {
     size_t n = (size_t)state->model->count + 1;
     struct greedy g = {.state = state, .m = state->model};
@@ -280,9 +280,9 @@ symm_status symm__place_greedy(struct place_state *state, uint64_t most)
             symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", g.m->count);
     if (status == SYMM_OK)
         status = sweep(&g, "BZ", false);
-    if (status == SYMM_OK && symm__place_wanted(state))
+    if (status == SYMM_OK && symm__pack_wanted(state))
         status = sweep(&g, "BW", true);
-    if (status == SYMM_OK && !symm__place_reached(state))
+    if (status == SYMM_OK && !symm__pack_reached(state))
         status = run_orders(&g, most);
     free(g.order);
     free(g.blocks);

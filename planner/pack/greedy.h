@@ -16,7 +16,6 @@
  * without a time limit.
  * SYMM_ERR_NOMEM.
  */
-symm_status symm__place_greedy(struct place_state *state,
-                               uint64_t most) SYMM_MUST_CHECK;
+symm_status symm__pack_greedy(struct place_state *state, uint64_t most) SYMM_MUST_CHECK;
 
 #endif

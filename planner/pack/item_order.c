@@ -60,8 +60,8 @@ static uint64_t rank_of(double key)
     return bits >> 63 ? bits : ~(bits | UINT64_C(1) << 63);
 }
 
-symm_status symm__place_order(const struct place_model *m, const char *keys,
-                              double noise, uint64_t seed, int *order)
+symm_status symm__pack_order(const struct place_model *m, const char *keys,
+                             double noise, uint64_t seed, int *order)
 {
     size_t n = (size_t)m->count;
     struct place_block *entries = malloc((n + 1) * sizeof *entries);
@@ -82,7 +82,7 @@ symm_status symm__place_order(const struct place_model *m, const char *keys,
             double factor = 1 + (noise > 0 ? noise * scatter(seed, (uint64_t)item) : 0);
             entries[i].offset = (int64_t)rank_of(key_of(m, item, keys[k], factor));
         }
-        symm__place_sort_stable(entries, spare, m->count);
+        symm__pack_sort_stable(entries, spare, m->count);
     }
     for (int i = 0; i < m->count; i++)
         order[i] = entries[i].item;

@@ -16,7 +16,7 @@
  * noise > 0 scales widths and areas by a pseudo-random factor of up to 1 + noise that
  * depends on the seed alone. order[count] gets the items. SYMM_ERR_NOMEM.
  */
-symm_status symm__place_order(const struct place_model *model, const char *keys,
-                              double noise, uint64_t seed, int *order) SYMM_MUST_CHECK;
+symm_status symm__pack_order(const struct place_model *model, const char *keys,
+                             double noise, uint64_t seed, int *order) SYMM_MUST_CHECK;
 
 #endif

@@ -109,7 +109,7 @@ static symm_status make_sections(struct place_model *m, const symm_pack_item *it
         edges[filled++] = edge_at(items[m->source[i]].upper, ~i);
     for (int i = 0; i < m->count; i++)
         edges[filled++] = edge_at(items[m->source[i]].lower, i);
-    symm__place_sort_stable(edges, spare, filled);
+    symm__pack_sort_stable(edges, spare, filled);
     sweep(m, edges, filled);
     free(edges);
     free(spare);
@@ -181,7 +181,7 @@ static symm_status fill_items(struct place_model *m, const symm_pack_item *items
     for (int i = 0; status == SYMM_OK && by_start && i < count; i++)
         order[i] = edge_at(items[i].lower, i);
     if (status == SYMM_OK && by_start)
-        symm__place_sort_stable(order, spare, count);
+        symm__pack_sort_stable(order, spare, count);
     for (int k = 0; status == SYMM_OK && k < count; k++) {
         int i = by_start ? order[k].item : k;
         status = fill_item(m, &items[i], i, &sum);
@@ -191,8 +191,8 @@ static symm_status fill_items(struct place_model *m, const symm_pack_item *items
     return status;
 }
 
-symm_status symm__place_model_make(const symm_pack_item *items, int count,
-                                   struct place_model *model)
+symm_status symm__pack_model_make(const symm_pack_item *items, int count,
+                                  struct place_model *model)
 {
     struct place_model m = {0};
     size_t n = (size_t)count + 1;
@@ -215,14 +215,14 @@ symm_status symm__place_model_make(const symm_pack_item *items, int count,
     if (status == SYMM_OK)
         status = add_loads(&m);
     if (status != SYMM_OK) {
-        symm__place_model_free(&m);
+        symm__pack_model_free(&m);
         return status;
     }
     *model = m;
     return SYMM_OK;
 }
 
-void symm__place_model_free(struct place_model *model)
+void symm__pack_model_free(struct place_model *model)
 {
     free(model->source);
     free(model->size);
@@ -268,7 +268,7 @@ static int meet(const struct place_model *m, const struct place_net *net, int i,
     return filled;
 }
 
-symm_status symm__place_net_make(const struct place_model *m, struct place_net *net)
+symm_status symm__pack_net_make(const struct place_model *m, struct place_net *net)
 {
     size_t n = (size_t)m->count + 1;
     int *seen = malloc(n * sizeof *seen), filled = 0;
@@ -283,7 +283,7 @@ symm_status symm__place_net_make(const struct place_model *m, struct place_net *
                             "placement: no memory for %" PRIu64 " conflicts", m->pairs);
     if (status != SYMM_OK) {
         free(seen);
-        symm__place_net_free(net);
+        symm__pack_net_free(net);
         return status;
     }
     memset(seen, -1, n * sizeof *seen);
@@ -296,7 +296,7 @@ symm_status symm__place_net_make(const struct place_model *m, struct place_net *
     return SYMM_OK;
 }
 
-void symm__place_net_free(struct place_net *net)
+void symm__pack_net_free(struct place_net *net)
 {
     free(net->live_start);
     free(net->live);

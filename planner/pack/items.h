@@ -34,19 +34,19 @@ struct place_model {
     uint64_t members;          /* sum over the sections of what is live */
 };
 
-/* Made by symm__place_net for the exact search only: quadratic in the worst case. */
+/* Made by symm__pack_net for the exact search only: quadratic in the worst case. */
 struct place_net {
     int *live_start, *live;         /* by section: its items */
     int *neighbor_start, *neighbor; /* by item: the items it shares a section with */
 };
 
 /* Checks the items and makes the model, of 0 to SYMM_PACK_MAX; fails as symm_pack does. */
-symm_status symm__place_model_make(const symm_pack_item *items, int count,
-                                   struct place_model *model) SYMM_MUST_CHECK;
-void symm__place_model_free(struct place_model *model);
+symm_status symm__pack_model_make(const symm_pack_item *items, int count,
+                                  struct place_model *model) SYMM_MUST_CHECK;
+void symm__pack_model_free(struct place_model *model);
 
-symm_status symm__place_net_make(const struct place_model *model,
-                                 struct place_net *net) SYMM_MUST_CHECK;
-void symm__place_net_free(struct place_net *net);
+symm_status symm__pack_net_make(const struct place_model *model,
+                                struct place_net *net) SYMM_MUST_CHECK;
+void symm__pack_net_free(struct place_net *net);
 
 #endif

@@ -75,20 +75,20 @@ static symm_status run_team(struct searches *s, int64_t capacity, uint64_t budge
     if (capacity >= s->state->peak)
         return SYMM_OK;
     if (s->team && s->capacity != capacity) {
-        symm__place_team_close(s->team);
+        symm__pack_team_close(s->team);
         s->team = NULL;
     }
     s->capacity = capacity;
     if (!s->team)
         status =
-            symm__place_team_open(s->state, &s->net, capacity, UINT64_MAX, &s->team);
-    return status == SYMM_OK ? symm__place_team_run(s->team, budget) : status;
+            symm__pack_team_open(s->state, &s->net, capacity, UINT64_MAX, &s->team);
+    return status == SYMM_OK ? symm__pack_team_run(s->team, budget) : status;
 }
 
 /* The search for a placement without a gap goes on where it stopped. */
 static symm_status run_tile(struct searches *s, uint64_t budget)
 {
-    return s->tile ? symm__place_tile_run(s->tile, s->state, budget) : SYMM_OK;
+    return s->tile ? symm__pack_tile_run(s->tile, s->state, budget) : SYMM_OK;
 }
 
 /* The lowest peak: at the bound, between bound and peak, and by ejection. */
@@ -98,15 +98,15 @@ static symm_status minimize(struct searches *s)
     bool limited = state->options->time_limit > 0;
     symm_status status = SYMM_OK;
 
-    for (uint64_t turn = FIRST_TURN; status == SYMM_OK && symm__place_wanted(state);
+    for (uint64_t turn = FIRST_TURN; status == SYMM_OK && symm__pack_wanted(state);
          turn += turn / 2) {
         status = run_tile(s, turn);
-        if (status == SYMM_OK && s->exact && symm__place_wanted(state))
+        if (status == SYMM_OK && s->exact && symm__pack_wanted(state))
             status = run_team(s, state->lower_bound, turn);
-        if (symm__place_wanted(state))
-            symm__place_eject_lower(s->eject, state, state->lower_bound, turn);
-        if (status == SYMM_OK && s->exact && symm__place_wanted(state))
-            status = symm__place_exact_lower(state, &s->net, turn / 4);
+        if (symm__pack_wanted(state))
+            symm__pack_eject_lower(s->eject, state, state->lower_bound, turn);
+        if (status == SYMM_OK && s->exact && symm__pack_wanted(state))
+            status = symm__pack_exact_lower(state, &s->net, turn / 4);
         if (!s->exact && !limited && state->work > LAST_WORK)
             break;
     }
@@ -121,13 +121,13 @@ static symm_status fit(struct searches *s)
 
     for (uint64_t turn = FIRST_TURN;
          status == SYMM_OK && state->lower_bound <= state->goal &&
-         symm__place_wanted(state);
+         symm__pack_wanted(state);
          turn += turn / 2) {
         status = run_tile(s, turn);
-        if (status == SYMM_OK && s->exact && symm__place_wanted(state))
+        if (status == SYMM_OK && s->exact && symm__pack_wanted(state))
             status = run_team(s, state->goal, turn);
-        if (symm__place_wanted(state))
-            symm__place_eject_lower(s->eject, state, state->goal, turn / 4);
+        if (symm__pack_wanted(state))
+            symm__pack_eject_lower(s->eject, state, state->goal, turn / 4);
         if (!s->exact && !limited && state->work > LAST_WORK)
             break;
     }
@@ -138,35 +138,35 @@ static symm_status search(struct place_state *state)
 {
     const struct place_model *m = state->model;
     const symm_pack_options *options = state->options;
-    struct searches s = {.state = state, .exact = symm__place_exact_possible(m)};
+    struct searches s = {.state = state, .exact = symm__pack_exact_possible(m)};
     symm_status status = SYMM_OK;
 
-    if (!symm__place_wanted(state) || (options->greedy && m->count > FAST_ITEMS))
+    if (!symm__pack_wanted(state) || (options->greedy && m->count > FAST_ITEMS))
         return SYMM_OK;
     if (s.exact) {
-        status = symm__place_net_make(m, &s.net);
+        status = symm__pack_net_make(m, &s.net);
         if (status != SYMM_OK)
             return status;
     }
-    s.eject = symm__place_eject_open(m);
+    s.eject = symm__pack_eject_open(m);
     if (!s.eject)
         status = SYMM_ERR_NOMEM;
-    if (status == SYMM_OK && symm__place_tile_possible(m)) {
-        s.tile = symm__place_tile_open(m);
+    if (status == SYMM_OK && symm__pack_tile_possible(m)) {
+        s.tile = symm__pack_tile_open(m);
         status = s.tile ? run_tile(&s, FAST_TILE) : SYMM_ERR_NOMEM;
     }
     /* Also for a capacity: if it fails, how close one can come is of interest. */
-    if (status == SYMM_OK && s.exact && symm__place_wanted(state))
-        status = symm__place_exact_lower(state, &s.net, FAST_WORK);
-    if (status == SYMM_OK && m->count <= FAST_ITEMS && symm__place_wanted(state))
-        symm__place_eject_lower(s.eject, state, state->lower_bound, FAST_EJECT);
+    if (status == SYMM_OK && s.exact && symm__pack_wanted(state))
+        status = symm__pack_exact_lower(state, &s.net, FAST_WORK);
+    if (status == SYMM_OK && m->count <= FAST_ITEMS && symm__pack_wanted(state))
+        symm__pack_eject_lower(s.eject, state, state->lower_bound, FAST_EJECT);
     if (status == SYMM_OK && !options->greedy)
         status = must_fit(options) ? fit(&s) : minimize(&s);
-    symm__place_team_close(s.team);
-    symm__place_eject_close(s.eject);
-    symm__place_tile_close(s.tile);
+    symm__pack_team_close(s.team);
+    symm__pack_eject_close(s.eject);
+    symm__pack_tile_close(s.tile);
     if (s.exact)
-        symm__place_net_free(&s.net);
+        symm__pack_net_free(&s.net);
     return status;
 }
 
@@ -191,7 +191,7 @@ static symm_status hand_over(const struct place_state *state, int count,
     r.fits = options->capacity == 0 || r.peak <= options->capacity;
     if (must_fit(options))
         r.proved = r.fits || state->lower_bound > options->capacity / m->unit;
-    r.seconds = symm__place_now() - state->start;
+    r.seconds = symm__pack_now() - state->start;
     symm__struct_give(result, &r, sizeof(r));
     return SYMM_OK;
 }
@@ -208,7 +208,7 @@ symm_status symm_pack(const symm_pack_item *items, int count,
                       const symm_pack_options *options, int64_t *offsets,
                       symm_pack_result *result)
 {
-    double start = symm__place_now();
+    double start = symm__pack_now();
     symm_pack_options o = {0};
     struct place_model model;
     struct place_state state = {
@@ -221,7 +221,7 @@ symm_status symm_pack(const symm_pack_item *items, int count,
         status = check(items, count, &o, offsets, result);
     o.time_limit = limit_of(o.time_limit);
     if (status == SYMM_OK)
-        status = symm__place_model_make(items, count, &model);
+        status = symm__pack_model_make(items, count, &model);
     if (status != SYMM_OK)
         return status;
     state.lower_bound = model.max_load;
@@ -231,13 +231,13 @@ symm_status symm_pack(const symm_pack_item *items, int count,
     if (!state.offsets)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     if (status == SYMM_OK && model.count > 0)
-        status = symm__place_greedy(&state, model.count <= FAST_ITEMS ? FAST_PAIRS
-                                                                      : LARGE_PAIRS);
+        status = symm__pack_greedy(&state, model.count <= FAST_ITEMS ? FAST_PAIRS
+                                                                     : LARGE_PAIRS);
     if (status == SYMM_OK)
         status = search(&state);
     if (status == SYMM_OK)
         status = hand_over(&state, count, offsets, result);
     free(state.offsets);
-    symm__place_model_free(&model);
+    symm__pack_model_free(&model);
     return status;
 }

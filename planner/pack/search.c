@@ -459,7 +459,7 @@ static bool advance(struct place_search *s)
     return decide(s, item);
 }
 
-enum place_outcome symm__place_search_step(struct place_search *s, uint64_t budget)
+enum place_outcome symm__pack_search_step(struct place_search *s, uint64_t budget)
 {
     uint64_t end = s->work + budget;
 
@@ -481,17 +481,17 @@ enum place_outcome symm__place_search_step(struct place_search *s, uint64_t budg
     return s->part < 0 ? PLACE_FOUND : PLACE_MORE;
 }
 
-const int64_t *symm__place_search_offsets(const struct place_search *s)
+const int64_t *symm__pack_search_offsets(const struct place_search *s)
 {
     return s->offset;
 }
 
-uint64_t symm__place_search_work(const struct place_search *s)
+uint64_t symm__pack_search_work(const struct place_search *s)
 {
     return s->work;
 }
 
-uint64_t symm__place_search_nodes(const struct place_search *s)
+uint64_t symm__pack_search_nodes(const struct place_search *s)
 {
     return s->nodes;
 }
@@ -543,9 +543,9 @@ static void start_items(struct place_search *s)
     s->split = false;
 }
 
-struct place_search *symm__place_search_open(const struct place_model *m,
-                                             const struct place_net *net,
-                                             const int *rank, int64_t capacity)
+struct place_search *symm__pack_search_open(const struct place_model *m,
+                                            const struct place_net *net,
+                                            const int *rank, int64_t capacity)
 {
     struct place_search *s = calloc(1, sizeof *s);
     size_t n = (size_t)m->count + 1, members = (size_t)net->live_start[m->sections];
@@ -568,7 +568,7 @@ struct place_search *symm__place_search_open(const struct place_model *m,
     s->dirty = calloc((size_t)s->dirty_words, sizeof *s->dirty);
     if (!s->rank || !s->live || !s->open || !s->rest || !s->support || !s->low ||
         !s->top || !s->offset || !s->crossing || !s->dirty || !first_part(s)) {
-        symm__place_search_close(s);
+        symm__pack_search_close(s);
         return NULL;
     }
     memcpy(s->rank, rank, (n - 1) * sizeof *rank);
@@ -578,7 +578,7 @@ struct place_search *symm__place_search_open(const struct place_model *m,
     return s;
 }
 
-void symm__place_search_close(struct place_search *s)
+void symm__pack_search_close(struct place_search *s)
 {
     if (!s)
         return;

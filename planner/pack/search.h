@@ -9,7 +9,7 @@
 
 enum place_outcome {
     PLACE_MORE,      /* the budget is used up */
-    PLACE_FOUND,     /* symm__place_search_offsets has a placement */
+    PLACE_FOUND,     /* symm__pack_search_offsets has a placement */
     PLACE_EXHAUSTED, /* there is no placement within the capacity */
     PLACE_NO_MEMORY,
 };
@@ -21,20 +21,19 @@ struct place_search;
  * one with the lowest rank is tried first. Capacity in units. model and net are
  * borrowed, rank is copied. NULL: no memory.
  */
-struct place_search *symm__place_search_open(const struct place_model *model,
-                                             const struct place_net *net,
-                                             const int *rank, int64_t capacity);
-void symm__place_search_close(struct place_search *search); /* NULL is allowed */
+struct place_search *symm__pack_search_open(const struct place_model *model,
+                                            const struct place_net *net,
+                                            const int *rank, int64_t capacity);
+void symm__pack_search_close(struct place_search *search); /* NULL is allowed */
 
 /*
  * Goes on until about `budget` more list entries were looked at, a nanosecond or two
  * each. Deterministic, however it is cut up.
  */
-enum place_outcome symm__place_search_step(struct place_search *search,
-                                           uint64_t budget);
+enum place_outcome symm__pack_search_step(struct place_search *search, uint64_t budget);
 /* In units, by item of the model. */
-const int64_t *symm__place_search_offsets(const struct place_search *search);
-uint64_t symm__place_search_work(const struct place_search *search);
-uint64_t symm__place_search_nodes(const struct place_search *search);
+const int64_t *symm__pack_search_offsets(const struct place_search *search);
+uint64_t symm__pack_search_work(const struct place_search *search);
+uint64_t symm__pack_search_nodes(const struct place_search *search);
 
 #endif

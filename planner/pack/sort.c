@@ -50,8 +50,8 @@ static void sort_digit(const struct place_block *from, struct place_block *to,
         to[start[digit_of(&from[k], shift)]++] = from[k];
 }
 
-void symm__place_sort_stable(struct place_block *blocks, struct place_block *spare,
-                             int count)
+void symm__pack_sort_stable(struct place_block *blocks, struct place_block *spare,
+                            int count)
 {
     struct place_block *from = blocks, *to = spare, *swap;
     uint64_t differ = 0;
@@ -70,10 +70,10 @@ void symm__place_sort_stable(struct place_block *blocks, struct place_block *spa
         memcpy(blocks, from, (size_t)count * sizeof *blocks);
 }
 
-void symm__place_sort(struct place_block *blocks, struct place_block *spare, int count)
+void symm__pack_sort(struct place_block *blocks, struct place_block *spare, int count)
 {
-    if (count < SYMM_PLACE_STABLE)
+    if (count < SYMM_PACKER_STABLE)
         sort_few(blocks, count);
     else
-        symm__place_sort_stable(blocks, spare, count);
+        symm__pack_sort_stable(blocks, spare, count);
 }

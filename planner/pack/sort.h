@@ -14,14 +14,14 @@ struct place_block {
 
 /*
  * Sorts blocks by offset, taken as uint64_t. Stable if count is at least
- * SYMM_PLACE_STABLE; below, equal offsets come in any, but always the same, order.
+ * SYMM_PACKER_STABLE; below, equal offsets come in any, but always the same, order.
  * spare[count] is written.
  */
-#define SYMM_PLACE_STABLE 300
-void symm__place_sort(struct place_block *blocks, struct place_block *spare, int count);
+#define SYMM_PACKER_STABLE 300
+void symm__pack_sort(struct place_block *blocks, struct place_block *spare, int count);
 
 /* By radix whatever the count: stable. */
-void symm__place_sort_stable(struct place_block *blocks, struct place_block *spare,
-                             int count);
+void symm__pack_sort_stable(struct place_block *blocks, struct place_block *spare,
+                            int count);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-double symm__place_now(void)
+double symm__pack_now(void)
 {
     struct timespec now;
 
@@ -15,7 +15,7 @@ double symm__place_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-bool symm__place_go_on(struct place_state *state)
+bool symm__pack_go_on(struct place_state *state)
 {
     const symm_pack_options *options = state->options;
     int64_t unit = state->model->unit;
@@ -23,7 +23,7 @@ bool symm__place_go_on(struct place_state *state)
 
     if (state->stopped || (options->time_limit <= 0 && !options->progress))
         return !state->stopped;
-    now = symm__place_now();
+    now = symm__pack_now();
     if (options->progress && state->peak < INT64_MAX && now - state->told >= 1) {
         state->told = now;
         state->stopped =
@@ -35,12 +35,12 @@ bool symm__place_go_on(struct place_state *state)
     return !state->stopped;
 }
 
-bool symm__place_wanted(struct place_state *state)
+bool symm__pack_wanted(struct place_state *state)
 {
-    return !symm__place_reached(state) && symm__place_go_on(state);
+    return !symm__pack_reached(state) && symm__pack_go_on(state);
 }
 
-void symm__place_keep(struct place_state *state, const int64_t *offsets)
+void symm__pack_keep(struct place_state *state, const int64_t *offsets)
 {
     const struct place_model *m = state->model;
     int64_t peak = 0;

@@ -20,25 +20,25 @@ struct place_state {
     bool stopped;         /* by the time limit or the caller */
 };
 
-double symm__place_now(void);
+double symm__pack_now(void);
 
 /*
  * Reads the clock, and calls the progress function about once a second. False: the time
  * limit has passed or the caller wants no more. To be called at least once a
  * millisecond.
  */
-bool symm__place_go_on(struct place_state *state);
+bool symm__pack_go_on(struct place_state *state);
 
 /* Whether the peak is low enough, or as low as any can be. */
-static inline bool symm__place_reached(const struct place_state *state)
+static inline bool symm__pack_reached(const struct place_state *state)
 {
     return state->peak <= state->goal || state->peak <= state->lower_bound;
 }
 
 /* Whether anything is left to be found, and time to find it. */
-bool symm__place_wanted(struct place_state *state);
+bool symm__pack_wanted(struct place_state *state);
 
 /* Takes the placement if its peak is lower than the one kept. */
-void symm__place_keep(struct place_state *state, const int64_t *offsets);
+void symm__pack_keep(struct place_state *state, const int64_t *offsets);
 
 #endif

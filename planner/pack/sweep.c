@@ -275,18 +275,17 @@ static void run(struct sweep *s, struct place_state *state, const int *order)
     }
     for (int k = 0; k < m->count; k++) {
         int item = order[k];
-        if (k % LOOK_ITEMS == 0 && !symm__place_go_on(state) && state->peak < INT64_MAX)
+        if (k % LOOK_ITEMS == 0 && !symm__pack_go_on(state) && state->peak < INT64_MAX)
             return;
         while (section < m->range[item].first)
             for (int i = s->ends[++section]; i != NONE; i = s->next_end[i])
                 release(s, i);
         s->offsets[item] = place_item(s, item);
     }
-    symm__place_keep(state, s->offsets);
+    symm__pack_keep(state, s->offsets);
 }
 
-symm_status symm__place_sweep(struct place_state *state, const int *order,
-                              bool best_fit)
+symm_status symm__pack_sweep(struct place_state *state, const int *order, bool best_fit)
 {
     const struct place_model *m = state->model;
     /* Each item adds a block at most, and each gap is beside an item. */

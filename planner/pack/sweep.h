@@ -13,7 +13,7 @@
  * best_fit in the smallest (of equals the lowest). Keeps the
  * placement if it is the best so far; gives up when the state is stopped and has one. SYMM_ERR_NOMEM.
  */
-symm_status symm__place_sweep(struct place_state *state, const int *order,
-                              bool best_fit) SYMM_MUST_CHECK;
+symm_status symm__pack_sweep(struct place_state *state, const int *order,
+                             bool best_fit) SYMM_MUST_CHECK;
 
 #endif

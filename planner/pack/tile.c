@@ -349,8 +349,8 @@ static void advance(struct place_tile *t, struct place_state *state)
         t->ended = !backtrack(t);
 }
 
-symm_status symm__place_tile_run(struct place_tile *t, struct place_state *state,
-                                 uint64_t budget)
+symm_status symm__pack_tile_run(struct place_tile *t, struct place_state *state,
+                                uint64_t budget)
 {
     uint64_t end = state->work + budget, look = state->work + LOOK_WORK;
 
@@ -361,13 +361,13 @@ symm_status symm__place_tile_run(struct place_tile *t, struct place_state *state
         if (t->failed_memory)
             return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
         if (t->depth == t->m->count) {
-            symm__place_keep(state, t->offset);
+            symm__pack_keep(state, t->offset);
             t->ended = true;
         }
         if (state->work < look)
             continue;
         look = state->work + LOOK_WORK;
-        if (!symm__place_go_on(state))
+        if (!symm__pack_go_on(state))
             break;
     }
     return SYMM_OK;
@@ -375,7 +375,7 @@ symm_status symm__place_tile_run(struct place_tile *t, struct place_state *state
 
 /* ---- Opening and closing --------------------------------------------------------- */
 
-bool symm__place_tile_possible(const struct place_model *m)
+bool symm__pack_tile_possible(const struct place_model *m)
 {
     for (int s = 0; s < m->sections; s++)
         if (m->load[s] != m->max_load)
@@ -409,7 +409,7 @@ static void make_lists(struct place_tile *t)
     t->start_first[0] = t->end_first[0] = 0;
 }
 
-struct place_tile *symm__place_tile_open(const struct place_model *m)
+struct place_tile *symm__pack_tile_open(const struct place_model *m)
 {
     struct place_tile *t = calloc(1, sizeof *t);
     size_t n = (size_t)m->count + 1, sections = (size_t)m->sections + 2;
@@ -432,7 +432,7 @@ struct place_tile *symm__place_tile_open(const struct place_model *m)
     if (!t || !t->start_first || !t->end_first || !t->starts || !t->ends || !t->key ||
         !t->placed || !t->offset || !t->segments || !t->weight || !t->nodes ||
         !t->choices || !t->table) {
-        symm__place_tile_close(t);
+        symm__pack_tile_close(t);
         (void)symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
         return NULL;
     }
@@ -445,7 +445,7 @@ struct place_tile *symm__place_tile_open(const struct place_model *m)
     return t;
 }
 
-void symm__place_tile_close(struct place_tile *t)
+void symm__pack_tile_close(struct place_tile *t)
 {
     if (!t)
         return;

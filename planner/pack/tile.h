@@ -8,20 +8,20 @@
 #include "pack/state.h"
 
 /* Whether a placement at the bound has no gap: all loads are equal. */
-bool symm__place_tile_possible(const struct place_model *model);
+bool symm__pack_tile_possible(const struct place_model *model);
 
 struct place_tile; /* goes on where it stopped */
 
 /* For a model for which it is possible. NULL: no memory; symm_last_error says so. */
-struct place_tile *symm__place_tile_open(const struct place_model *model);
-void symm__place_tile_close(struct place_tile *tile); /* NULL is allowed */
+struct place_tile *symm__pack_tile_open(const struct place_model *model);
+void symm__pack_tile_close(struct place_tile *tile); /* NULL is allowed */
 
 /*
  * Searches until a placement at the largest load is found, which the state then keeps,
  * all choices are used up, about `budget` more list entries were looked at, or the state
  * is stopped. It proves nothing when it finds none. SYMM_ERR_NOMEM.
  */
-symm_status symm__place_tile_run(struct place_tile *tile, struct place_state *state,
-                                 uint64_t budget) SYMM_MUST_CHECK;
+symm_status symm__pack_tile_run(struct place_tile *tile, struct place_state *state,
+                                uint64_t budget) SYMM_MUST_CHECK;
 
 #endif

@@ -16,7 +16,7 @@
 
 #define GROUP 16
 
-symm_status symm__place_tree_make(const struct place_model *m, struct place_tree *tree)
+symm_status symm__pack_tree_make(const struct place_model *m, struct place_tree *tree)
 {
     size_t n = (size_t)m->count + 1;
     struct place_tree t = {.m = m, .groups = 1};
@@ -33,7 +33,7 @@ symm_status symm__place_tree_make(const struct place_model *m, struct place_tree
     t.spare = malloc(n * sizeof *t.spare);
     if (!t.offset || !t.leaf_of || !t.owner || !t.last || !t.reach || !t.lead ||
         !t.spare) {
-        symm__place_tree_free(&t);
+        symm__pack_tree_free(&t);
         return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
                           m->count);
     }
@@ -52,7 +52,7 @@ symm_status symm__place_tree_make(const struct place_model *m, struct place_tree
     return SYMM_OK;
 }
 
-void symm__place_tree_free(struct place_tree *tree)
+void symm__pack_tree_free(struct place_tree *tree)
 {
     free(tree->offset);
     free(tree->leaf_of);
@@ -64,13 +64,13 @@ void symm__place_tree_free(struct place_tree *tree)
     *tree = (struct place_tree){0};
 }
 
-void symm__place_tree_clear(struct place_tree *tree)
+void symm__pack_tree_clear(struct place_tree *tree)
 {
     memset(tree->last, 0, (size_t)tree->leaves * sizeof *tree->last);
     memset(tree->reach, 0, 2 * (size_t)tree->groups * sizeof *tree->reach);
 }
 
-void symm__place_tree_add(struct place_tree *t, int item, int64_t offset)
+void symm__pack_tree_add(struct place_tree *t, int item, int64_t offset)
 {
     int leaf = t->leaf_of[item], last = t->m->range[item].last;
     int node = t->groups + leaf / GROUP;
@@ -81,7 +81,7 @@ void symm__place_tree_add(struct place_tree *t, int item, int64_t offset)
         t->reach[node] = last;
 }
 
-void symm__place_tree_remove(struct place_tree *t, int item)
+void symm__pack_tree_remove(struct place_tree *t, int item)
 {
     int leaf = t->leaf_of[item], first = leaf / GROUP * GROUP, reach = 0;
     int node = t->groups + leaf / GROUP;
@@ -148,12 +148,12 @@ static int find_range(struct place_tree *t, struct place_range range, int filled
     return take(t, from, to, range.first, filled, blocks);
 }
 
-int symm__place_tree_find(struct place_tree *t, int item, struct place_block *blocks)
+int symm__pack_tree_find(struct place_tree *t, int item, struct place_block *blocks)
 {
     int filled = find_range(t, t->m->range[item], 0, blocks);
 
     /* The item itself may be among what was found. */
-    for (int k = 0; symm__place_tree_has(t, item) && k < filled; k++)
+    for (int k = 0; symm__pack_tree_has(t, item) && k < filled; k++)
         if (blocks[k].item == item) {
             blocks[k] = blocks[--filled];
             break;
@@ -161,8 +161,8 @@ int symm__place_tree_find(struct place_tree *t, int item, struct place_block *bl
     return filled;
 }
 
-void symm__place_tree_sort(struct place_tree *tree, struct place_block *blocks,
-                           int count)
+void symm__pack_tree_sort(struct place_tree *tree, struct place_block *blocks,
+                          int count)
 {
-    symm__place_sort(blocks, tree->spare, count);
+    symm__pack_sort(blocks, tree->spare, count);
 }

@@ -25,16 +25,16 @@ struct place_tree {
 };
 
 /* SYMM_ERR_NOMEM. The model must outlive the tree. */
-symm_status symm__place_tree_make(const struct place_model *model,
-                                  struct place_tree *tree) SYMM_MUST_CHECK;
-void symm__place_tree_free(struct place_tree *tree);
+symm_status symm__pack_tree_make(const struct place_model *model,
+                                 struct place_tree *tree) SYMM_MUST_CHECK;
+void symm__pack_tree_free(struct place_tree *tree);
 
 /* Forgets all placed items. */
-void symm__place_tree_clear(struct place_tree *tree);
-void symm__place_tree_add(struct place_tree *tree, int item, int64_t offset);
-void symm__place_tree_remove(struct place_tree *tree, int item);
+void symm__pack_tree_clear(struct place_tree *tree);
+void symm__pack_tree_add(struct place_tree *tree, int item, int64_t offset);
+void symm__pack_tree_remove(struct place_tree *tree, int item);
 
-static inline bool symm__place_tree_has(const struct place_tree *tree, int item)
+static inline bool symm__pack_tree_has(const struct place_tree *tree, int item)
 {
     return tree->last[tree->leaf_of[item]] > 0;
 }
@@ -43,11 +43,10 @@ static inline bool symm__place_tree_has(const struct place_tree *tree, int item)
  * Fills blocks[count] with the placed items that share a section with `item` (without
  * `item` itself), in no particular order. Returns their number.
  */
-int symm__place_tree_find(struct place_tree *tree, int item,
-                          struct place_block *blocks);
+int symm__pack_tree_find(struct place_tree *tree, int item, struct place_block *blocks);
 
 /* Sorts blocks by offset; equal offsets stay in any, but always the same, order. */
-void symm__place_tree_sort(struct place_tree *tree, struct place_block *blocks,
-                           int count);
+void symm__pack_tree_sort(struct place_tree *tree, struct place_block *blocks,
+                          int count);
 
 #endif
