@@ -79,7 +79,7 @@ static int bind_rank(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_init(&config, &ctx));
     const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
     CHECK(device != NULL);
-    CHECK(symm__gpu_place(folder, device->bus, list, sizeof(list), &node));
+    CHECK(symm__gpu_object(folder, device->bus, list, sizeof(list), &node));
     CHECK_OK(symm__cpus_read(&got));
     CHECK(CPU_COUNT_S(got.bytes, got.set) == 1);
     CHECK_MESSAGE(CPU_ISSET_S((size_t)atoi(list), got.bytes, got.set),

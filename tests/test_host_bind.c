@@ -22,7 +22,7 @@
 
 /* ---- Machines and GPUs ----------------------------------------------------------- */
 
-static void add(struct symm_topology *topology, struct symm_place place)
+static void add(struct symm_topology *topology, struct symm_topology_object place)
 {
     place.allowed = true;
     assert_int_equal(symm__topology_add(topology, &place), SYMM_OK);
@@ -34,24 +34,25 @@ static struct symm_topology make_machine(unsigned nodes, unsigned cores)
     struct symm_topology t = {.source = "test", .own = true};
     unsigned core = 0;
 
-    add(&t, (struct symm_place){.kind = SYMM_PLACE_MACHINE, .node = -1});
+    add(&t, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_MACHINE, .node = -1});
     for (unsigned node = 0; node < nodes; node++) {
-        add(&t, (struct symm_place){
-                    .kind = SYMM_PLACE_PACKAGE, .depth = 1, .index = node, .node = -1});
-        add(&t, (struct symm_place){.kind = SYMM_PLACE_NODE,
-                                    .depth = 2,
-                                    .index = node,
-                                    .os_index = node,
-                                    .node = -1});
+        add(&t,
+            (struct symm_topology_object){
+                .kind = SYMM_TOPOLOGY_PACKAGE, .depth = 1, .index = node, .node = -1});
+        add(&t, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_NODE,
+                                              .depth = 2,
+                                              .index = node,
+                                              .os_index = node,
+                                              .node = -1});
         for (unsigned i = 0; i < cores; i++, core++) {
             add(&t,
-                (struct symm_place){
-                    .kind = SYMM_PLACE_CORE, .depth = 2, .index = core, .node = -1});
-            add(&t, (struct symm_place){.kind = SYMM_PLACE_PU,
-                                        .depth = 3,
-                                        .index = core,
-                                        .os_index = core,
-                                        .node = (int)node});
+                (struct symm_topology_object){
+                    .kind = SYMM_TOPOLOGY_CORE, .depth = 2, .index = core, .node = -1});
+            add(&t, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_PU,
+                                                  .depth = 3,
+                                                  .index = core,
+                                                  .os_index = core,
+                                                  .node = (int)node});
         }
     }
     assert_true(symm__topology_check(&t));
@@ -117,7 +118,7 @@ static void assert_shares(const struct symm_topology *topology, const char *cons
                 CPU_SET_S(cpu, all.bytes, all.set);
         symm__cpus_finish(&share.cpus);
     }
-    if ((size_t)size <= symm__topology_count(topology, SYMM_PLACE_CORE, true))
+    if ((size_t)size <= symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true))
         assert_int_equal(CPU_COUNT_S(all.bytes, all.set), cpus);
     symm__cpus_finish(&all);
     symm__gpus_finish(&gpus);
@@ -473,17 +474,17 @@ static void test_near(void **state)
     free(gpus);
     symm__cpus_finish(&wanted);
     /* CUDA writes capital letters, /sys small ones. */
-    assert_true(symm__gpu_place(folder, "0000:0A:00.0", list, sizeof(list), &node));
+    assert_true(symm__gpu_object(folder, "0000:0A:00.0", list, sizeof(list), &node));
     assert_string_equal(list, "8-15,24-31");
     assert_int_equal(node, -1);
     put("0-1", "sys/devices/system/node/online");
     put("0-7", "sys/devices/system/node/node0/cpulist");
     put("8-15,24-31", "sys/devices/system/node/node1/cpulist");
-    assert_true(symm__gpu_place(folder, "0000:0A:00.0", list, sizeof(list), &node));
+    assert_true(symm__gpu_object(folder, "0000:0A:00.0", list, sizeof(list), &node));
     assert_int_equal(node, 1); /* where the device itself does not say */
-    assert_true(symm__gpu_place(folder, "0000:06:00.0", list, sizeof(list), &node));
+    assert_true(symm__gpu_object(folder, "0000:06:00.0", list, sizeof(list), &node));
     assert_int_equal(node, 0);
-    assert_false(symm__gpu_place(folder, "0000:47:00.0", list, sizeof(list), &node));
+    assert_false(symm__gpu_object(folder, "0000:47:00.0", list, sizeof(list), &node));
 }
 
 int main(void)

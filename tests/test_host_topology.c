@@ -223,12 +223,12 @@ static void test_check_finds_damage(void **state)
     put_server();
     struct symm_topology topology = read_folder();
     for (size_t i = 0; i < topology.count; i++) {
-        struct symm_place whole = topology.places[i];
+        struct symm_topology_object whole = topology.places[i];
         topology.places[i].depth += 10;
         assert_false(symm__topology_check(&topology));
         topology.places[i] = whole;
-        if (whole.kind == SYMM_PLACE_CORE) {
-            topology.places[i].kind = SYMM_PLACE_GROUP;
+        if (whole.kind == SYMM_TOPOLOGY_CORE) {
+            topology.places[i].kind = SYMM_TOPOLOGY_GROUP;
             assert_false(symm__topology_check(&topology));
             topology.places[i] = whole;
         }
@@ -321,11 +321,11 @@ static void test_readers_agree(void **state)
     assert_true(symm__topology_check(&two));
     assert_int_equal(symm__cpus_read(&allowed), SYMM_OK);
     symm__topology_mark(&two, &allowed);
-    size_t pus = symm__topology_count(&one, SYMM_PLACE_PU, true);
+    size_t pus = symm__topology_count(&one, SYMM_TOPOLOGY_PU, true);
     assert_int_equal(pus, CPU_COUNT_S(allowed.bytes, allowed.set));
-    assert_int_equal(pus, symm__topology_count(&two, SYMM_PLACE_PU, true));
-    assert_int_equal(symm__topology_count(&one, SYMM_PLACE_CORE, true),
-                     symm__topology_count(&two, SYMM_PLACE_CORE, true));
+    assert_int_equal(pus, symm__topology_count(&two, SYMM_TOPOLOGY_PU, true));
+    assert_int_equal(symm__topology_count(&one, SYMM_TOPOLOGY_CORE, true),
+                     symm__topology_count(&two, SYMM_TOPOLOGY_CORE, true));
     symm__cpus_finish(&allowed);
     symm__topology_finish(&one);
     symm__topology_finish(&two);

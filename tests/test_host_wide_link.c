@@ -184,7 +184,7 @@ static void test_damage(void **state)
 
 struct meeting {
     int size, listeners[4];
-    struct symm_host_place places[4];
+    struct symm_host_address places[4];
     int odd;        /* the rank whose key differs; -1: none */
     double timeout; /* of all */
     int strangers;  /* processes that connect to rank 0 meanwhile */
@@ -357,7 +357,7 @@ static void test_wrong_secret(void **state)
 
 static void test_bad_address(void **state)
 {
-    struct symm_host_place place = {0};
+    struct symm_host_address place = {0};
     int listener;
 
     (void)state;

@@ -81,7 +81,7 @@ struct meet_entry {
     int32_t size;
     uint8_t key[MEET_KEY_BYTES];
     uint8_t secret[SYMM_SECRET_BYTES]; /* zeros by the store: the job has one */
-    struct symm_host_place place;
+    struct symm_host_address place;
 };
 static_assert(sizeof(struct meet_entry) == 112, "the entry's layout is fixed");
 
@@ -227,7 +227,7 @@ static bool entries_far(const struct gathering *gathering)
 static symm_status entries_connect(const struct gathering *gathering, int *peer_fd)
 {
     const struct symm_bootstrap_run *meeting = gathering->meeting;
-    struct symm_host_place places[SYMM_BOOTSTRAP_MAX];
+    struct symm_host_address places[SYMM_BOOTSTRAP_MAX];
     uint8_t secret[SYMM_SECRET_BYTES];
     bool far = entries_far(gathering);
     memcpy(secret,

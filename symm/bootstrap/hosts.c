@@ -70,8 +70,8 @@ symm_status symm__host_identify(struct symm_host *host)
 
 /* ---- Addresses -------------------------------------------------------------------- */
 
-socklen_t symm__host_place_address(const struct symm_host_place *place,
-                                   struct sockaddr_storage *address)
+socklen_t symm__host_address_make(const struct symm_host_address *place,
+                                  struct sockaddr_storage *address)
 {
     struct sockaddr_in *v4 = (struct sockaddr_in *)address;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
@@ -90,7 +90,7 @@ socklen_t symm__host_place_address(const struct symm_host_place *place,
 }
 
 static bool address_place(const struct sockaddr_storage *address,
-                          struct symm_host_place *place)
+                          struct symm_host_address *place)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
@@ -106,8 +106,8 @@ static bool address_place(const struct sockaddr_storage *address,
     return place->family != 0;
 }
 
-const char *symm__host_place_text(const struct symm_host_place *place, char *text,
-                                  size_t bytes)
+const char *symm__host_address_text(const struct symm_host_address *place, char *text,
+                                    size_t bytes)
 {
     char address[INET6_ADDRSTRLEN] = "?";
 
@@ -191,7 +191,7 @@ static symm_status own_address(const char *toward, struct sockaddr_storage *own)
                : symm__fail(SYMM_ERR_SYSTEM, "this host has no network");
 }
 
-symm_status symm__hosts_listen(const char *toward, struct symm_host_place *place,
+symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener)
 {
     struct sockaddr_storage own;
@@ -204,7 +204,7 @@ symm_status symm__hosts_listen(const char *toward, struct symm_host_place *place
         return status;
     address_place(&own, place);
     place->port = 0;
-    bytes = symm__host_place_address(place, &own);
+    bytes = symm__host_address_make(place, &own);
     fd = socket(own.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&own, bytes) != 0 ||
         listen(fd, SOMAXCONN) != 0)
@@ -221,7 +221,7 @@ err_fd:
         symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                          "listening on %s for ranks of other hosts (another address "
                          "of this host: SYMM_HOST_ADDRESS)",
-                         symm__host_place_text(place, text, sizeof(text)));
+                         symm__host_address_text(place, text, sizeof(text)));
     if (fd >= 0)
         close(fd);
     return status;

@@ -27,35 +27,35 @@ struct symm_host {
 };
 
 /* Where a rank is, and where ranks of other hosts reach it: what an allgather carries. */
-struct symm_host_place {
+struct symm_host_address {
     struct symm_host host;
     uint8_t address[16];
     uint16_t family; /* 4, 6; 0: it does not listen */
     uint16_t port;
     uint32_t unused;
 };
-_Static_assert(sizeof(struct symm_host_place) == 64, "the entry's layout is fixed");
+_Static_assert(sizeof(struct symm_host_address) == 64, "the entry's layout is fixed");
 
 /* Fills the socket address; returns its length. */
-socklen_t symm__host_place_address(const struct symm_host_place *place,
-                                   struct sockaddr_storage *address);
+socklen_t symm__host_address_make(const struct symm_host_address *place,
+                                  struct sockaddr_storage *address);
 /* "10.0.0.1:4242" */
-const char *symm__host_place_text(const struct symm_host_place *place, char *text,
-                                  size_t bytes);
+const char *symm__host_address_text(const struct symm_host_address *place, char *text,
+                                    size_t bytes);
 
 symm_status symm__host_identify(struct symm_host *host) SYMM_MUST_CHECK;
 /*
  * Listens where ranks of other hosts can connect: on SYMM_HOST_ADDRESS, else on the address
  * that leads to `toward` (host:port; NULL: to the network). Fills place.
  */
-symm_status symm__hosts_listen(const char *toward, struct symm_host_place *place,
+symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener) SYMM_MUST_CHECK;
 /*
  * A connection to each rank of another host; peer_fd[r] and tcp[r] are set for those only.
  * Collective. On error the caller closes what was made. `until` is a point in time.
  */
 symm_status symm__hosts_connect(int rank, int size,
-                                const struct symm_host_place *places, int listener,
+                                const struct symm_host_address *places, int listener,
                                 const uint8_t *key, double until, int *peer_fd,
                                 struct symm_tcp **tcp) SYMM_MUST_CHECK;
 

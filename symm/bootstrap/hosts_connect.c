@@ -96,7 +96,7 @@ struct making {
 
 struct hosts {
     int rank, size;
-    const struct symm_host_place *places;
+    const struct symm_host_address *places;
     int listener;
     const uint8_t *key;
     double start, until;
@@ -265,7 +265,7 @@ static symm_status ask(struct hosts *hosts, struct making *m)
 static symm_status begin_try(struct hosts *hosts, struct making *m)
 {
     struct sockaddr_storage address;
-    socklen_t bytes = symm__host_place_address(&hosts->places[m->rank], &address);
+    socklen_t bytes = symm__host_address_make(&hosts->places[m->rank], &address);
 
     m->fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (m->fd < 0 && hosts->inbound_count == 0)
@@ -500,7 +500,7 @@ static symm_status accept_some(struct hosts *hosts)
 
 static symm_status not_reached(const struct hosts *hosts, int rank)
 {
-    const struct symm_host_place *place = &hosts->places[rank];
+    const struct symm_host_address *place = &hosts->places[rank];
     char text[64];
 
     if (hosts->stranger[rank])
@@ -515,7 +515,7 @@ static symm_status not_reached(const struct hosts *hosts, int rank)
         "firewall stand between them, is that address not for other hosts "
         "(SYMM_HOST_ADDRESS), or has that rank another secret or version?",
         hosts->rank, rank, place->host.name,
-        symm__host_place_text(place, text, sizeof(text)),
+        symm__host_address_text(place, text, sizeof(text)),
         hosts->why[rank][0] ? hosts->why[rank] : "it does not answer",
         symm__now() - hosts->start);
 }
@@ -600,7 +600,7 @@ static symm_status turn(struct hosts *hosts)
 }
 
 symm_status symm__hosts_connect(int rank, int size,
-                                const struct symm_host_place *places, int listener,
+                                const struct symm_host_address *places, int listener,
                                 const uint8_t *key, double until, int *peer_fd,
                                 struct symm_tcp **tcp)
 {

@@ -49,7 +49,8 @@ static symm_status look_at(const struct symm_cuda_driver *d, int ordinal, int co
         return status;
     out->memory = memory;
     out->node = -1;
-    if (!symm__gpu_place("", out->device.bus, out->cpus, sizeof(out->cpus), &out->node))
+    if (!symm__gpu_object("", out->device.bus, out->cpus, sizeof(out->cpus),
+                          &out->node))
         out->cpus[0] = '\0';
     out->posix = has(d, ordinal,
                      CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);

@@ -41,7 +41,7 @@ struct groups {
 static symm_status groups_create(struct groups *g, const struct symm_topology *topology,
                                  const struct symm_gpus *gpus, size_t ranks)
 {
-    size_t cores = symm__topology_count(topology, SYMM_PLACE_CORE, true);
+    size_t cores = symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true);
     size_t used = gpus == NULL ? 0 : gpus->count < ranks ? gpus->count : ranks;
     size_t need = 2 * cores + used + ranks + 2 * (used + 1), next = 0;
 
@@ -58,7 +58,8 @@ static symm_status groups_create(struct groups *g, const struct symm_topology *t
     g->core_count = g->rank_group + ranks;
     g->rank_count = g->core_count + g->count;
     for (size_t i = 0; i < topology->count; i++)
-        if (topology->places[i].kind == SYMM_PLACE_CORE && topology->places[i].allowed)
+        if (topology->places[i].kind == SYMM_TOPOLOGY_CORE &&
+            topology->places[i].allowed)
             g->place[next++] = i;
     return SYMM_OK;
 }
@@ -71,7 +72,7 @@ static bool is_near(const struct groups *g, size_t core, const struct symm_cpus 
 
     for (size_t i = at + 1; i < t->count && t->places[i].depth > t->places[at].depth;
          i++)
-        if (t->places[i].kind == SYMM_PLACE_PU &&
+        if (t->places[i].kind == SYMM_TOPOLOGY_PU &&
             CPU_ISSET_S(t->places[i].os_index, near->bytes, near->set))
             return true;
     return false;
@@ -186,13 +187,13 @@ struct gathered {
 static void gather_core(const struct symm_topology *topology, size_t at,
                         struct gathered *out)
 {
-    const struct symm_place *core = &topology->places[at];
+    const struct symm_topology_object *core = &topology->places[at];
 
     out->cores[out->core_count++] = core->index;
     for (size_t i = at + 1;
          i < topology->count && topology->places[i].depth > core->depth; i++) {
-        const struct symm_place *place = &topology->places[i];
-        if (place->kind != SYMM_PLACE_PU || !place->allowed)
+        const struct symm_topology_object *place = &topology->places[i];
+        if (place->kind != SYMM_TOPOLOGY_PU || !place->allowed)
             continue;
         out->pus[out->pu_count++] = place->os_index;
         if (place->os_index > out->pu_max)
@@ -291,7 +292,7 @@ symm_status symm__bind_share(const struct symm_topology *topology,
                           "symm_bind_self: no local rank %d among %d; ranks count from "
                           "0",
                           rank, size);
-    if (symm__topology_count(topology, SYMM_PLACE_CORE, true) == 0)
+    if (symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true) == 0)
         return symm__fail(SYMM_ERR_SYSTEM,
                           "bind: none of the CPUs that local rank %d may run on is "
                           "known to %s",

@@ -36,8 +36,8 @@ symm_status symm__gpus_read(struct symm_gpus *gpus, const char *root) SYMM_MUST_
 void symm__gpus_finish(struct symm_gpus *gpus); /* zeroed ones are fine */
 /* The CPUs near a PCI device as a list ("0-31,64-95"), and its NUMA node or -1. False: the
  * kernel doesn't say. */
-bool symm__gpu_place(const char *root, const char *bus, char *cpus, size_t bytes,
-                     int *node);
+bool symm__gpu_object(const char *root, const char *bus, char *cpus, size_t bytes,
+                      int *node);
 
 /*
  * The share of rank `rank` of `size` ranks of this host. Rank r has GPU r modulo their

@@ -39,36 +39,36 @@ static size_t end_of(const struct symm_topology *topology, size_t i)
     return end;
 }
 
-static void print_name(const struct symm_place *place, FILE *file)
+static void print_name(const struct symm_topology_object *place, FILE *file)
 {
     switch (place->kind) {
-    case SYMM_PLACE_MACHINE:
+    case SYMM_TOPOLOGY_MACHINE:
         fprintf(file, "Machine");
         break;
-    case SYMM_PLACE_PACKAGE:
+    case SYMM_TOPOLOGY_PACKAGE:
         fprintf(file, "Package %u", place->index);
         break;
-    case SYMM_PLACE_DIE:
+    case SYMM_TOPOLOGY_DIE:
         fprintf(file, "Die %u", place->index);
         break;
-    case SYMM_PLACE_GROUP:
+    case SYMM_TOPOLOGY_GROUP:
         fprintf(file, "Group %u", place->index);
         break;
-    case SYMM_PLACE_NODE:
+    case SYMM_TOPOLOGY_NODE:
         fprintf(file, "NUMA node %u", place->os_index);
         break;
-    case SYMM_PLACE_CACHE:
+    case SYMM_TOPOLOGY_CACHE:
         fprintf(file, "L%u", place->level);
         break;
-    case SYMM_PLACE_CORE:
+    case SYMM_TOPOLOGY_CORE:
         fprintf(file, "core %u", place->index);
         break;
-    case SYMM_PLACE_PU:
+    case SYMM_TOPOLOGY_PU:
         fprintf(file, "PU %u", place->os_index);
         break;
     }
     if (place->bytes > 0) {
-        fprintf(file, "%s", place->kind == SYMM_PLACE_CACHE ? " " : ", ");
+        fprintf(file, "%s", place->kind == SYMM_TOPOLOGY_CACHE ? " " : ", ");
         print_size(file, place->bytes);
     }
 }
@@ -79,19 +79,19 @@ static size_t print_line(const struct symm_topology *topology, size_t i, FILE *f
     print_name(&topology->places[i], file);
     for (;;) {
         size_t child = i + 1, end = end_of(topology, i);
-        if (topology->places[i].kind == SYMM_PLACE_CORE || child == end ||
+        if (topology->places[i].kind == SYMM_TOPOLOGY_CORE || child == end ||
             end_of(topology, child) != end ||
-            (topology->places[child].kind != SYMM_PLACE_CACHE &&
-             topology->places[child].kind != SYMM_PLACE_CORE))
+            (topology->places[child].kind != SYMM_TOPOLOGY_CACHE &&
+             topology->places[child].kind != SYMM_TOPOLOGY_CORE))
             break;
         i = child;
         fprintf(file, ", ");
         print_name(&topology->places[i], file);
     }
-    if (topology->places[i].kind == SYMM_PLACE_CORE) {
+    if (topology->places[i].kind == SYMM_TOPOLOGY_CORE) {
         const char *before = ": PU ";
         for (size_t pu = i + 1; pu < end_of(topology, i); pu++) {
-            if (topology->places[pu].kind != SYMM_PLACE_PU)
+            if (topology->places[pu].kind != SYMM_TOPOLOGY_PU)
                 continue;
             fprintf(file, "%s%u%s", before, topology->places[pu].os_index,
                     topology->places[pu].allowed ? "*" : "");
@@ -115,7 +115,7 @@ static void print_below(const struct symm_topology *topology, size_t i, int colu
             fprintf(file, "%s", open >> c & 1 ? "|   " : "    ");
         fprintf(file, "%s", last ? "`-- " : "|-- ");
         size_t shown = print_line(topology, child, file);
-        if (topology->places[shown].kind != SYMM_PLACE_CORE)
+        if (topology->places[shown].kind != SYMM_TOPOLOGY_CORE)
             print_below(topology, shown, columns + 1,
                         open | (last ? 0 : UINT64_C(1) << columns), file);
         child = next;
@@ -129,16 +129,18 @@ static void print_count(FILE *file, const char *before, size_t count, const char
 
 void symm__topology_draw_text(const struct symm_topology *topology, FILE *file)
 {
-    size_t allowed = symm__topology_count(topology, SYMM_PLACE_PU, true);
+    size_t allowed = symm__topology_count(topology, SYMM_TOPOLOGY_PU, true);
 
     print_name(&topology->places[0], file);
-    print_count(file, ": ", symm__topology_count(topology, SYMM_PLACE_PACKAGE, false),
+    print_count(file, ": ",
+                symm__topology_count(topology, SYMM_TOPOLOGY_PACKAGE, false),
                 "package");
-    print_count(file, ", ", symm__topology_count(topology, SYMM_PLACE_NODE, false),
+    print_count(file, ", ", symm__topology_count(topology, SYMM_TOPOLOGY_NODE, false),
                 "NUMA node");
-    print_count(file, ", ", symm__topology_count(topology, SYMM_PLACE_CORE, false),
+    print_count(file, ", ", symm__topology_count(topology, SYMM_TOPOLOGY_CORE, false),
                 "core");
-    print_count(file, ", ", symm__topology_count(topology, SYMM_PLACE_PU, false), "PU");
+    print_count(file, ", ", symm__topology_count(topology, SYMM_TOPOLOGY_PU, false),
+                "PU");
     print_count(file, "; ", allowed, "PU");
     fprintf(file, " allowed (*); from %s%s\n", topology->source,
             topology->own ? "" : ", another machine's description");
@@ -147,13 +149,13 @@ void symm__topology_draw_text(const struct symm_topology *topology, FILE *file)
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-static const char *kind_name(enum symm_place_kind kind)
+static const char *kind_name(enum symm_topology_kind kind)
 {
     static const char *const names[] = {
-        [SYMM_PLACE_MACHINE] = "machine", [SYMM_PLACE_PACKAGE] = "package",
-        [SYMM_PLACE_DIE] = "die",         [SYMM_PLACE_GROUP] = "group",
-        [SYMM_PLACE_NODE] = "numa_node",  [SYMM_PLACE_CACHE] = "cache",
-        [SYMM_PLACE_CORE] = "core",       [SYMM_PLACE_PU] = "pu",
+        [SYMM_TOPOLOGY_MACHINE] = "machine", [SYMM_TOPOLOGY_PACKAGE] = "package",
+        [SYMM_TOPOLOGY_DIE] = "die",         [SYMM_TOPOLOGY_GROUP] = "group",
+        [SYMM_TOPOLOGY_NODE] = "numa_node",  [SYMM_TOPOLOGY_CACHE] = "cache",
+        [SYMM_TOPOLOGY_CORE] = "core",       [SYMM_TOPOLOGY_PU] = "pu",
     };
     return names[kind];
 }
@@ -164,16 +166,16 @@ static void key_unsigned(struct symm_emit *emit, const char *key, uint64_t value
     symm__emit_unsigned(emit, value);
 }
 
-static void emit_place(struct symm_emit *emit, const struct symm_place *place)
+static void emit_place(struct symm_emit *emit, const struct symm_topology_object *place)
 {
     symm__emit_key(emit, "type");
     symm__emit_string(emit, kind_name(place->kind));
     key_unsigned(emit, "index", place->index);
-    if (place->kind == SYMM_PLACE_NODE || place->kind == SYMM_PLACE_PU)
+    if (place->kind == SYMM_TOPOLOGY_NODE || place->kind == SYMM_TOPOLOGY_PU)
         key_unsigned(emit, "os_index", place->os_index);
-    if (place->kind == SYMM_PLACE_CACHE)
+    if (place->kind == SYMM_TOPOLOGY_CACHE)
         key_unsigned(emit, "level", place->level);
-    if (place->kind == SYMM_PLACE_PU && place->node >= 0)
+    if (place->kind == SYMM_TOPOLOGY_PU && place->node >= 0)
         key_unsigned(emit, "numa_node", (uint64_t)place->node);
     if (place->bytes > 0)
         key_unsigned(emit, "bytes", place->bytes);
@@ -186,7 +188,7 @@ static void emit_tree(struct symm_emit *emit, const struct symm_topology *topolo
     int depth = 0; /* maps that are open */
 
     for (size_t i = 0; i < topology->count; i++) {
-        const struct symm_place *place = &topology->places[i];
+        const struct symm_topology_object *place = &topology->places[i];
         if (i > 0 && place->depth == depth) { /* the first child of the one before */
             symm__emit_key(emit, "children");
             symm__emit_begin_list(emit);
@@ -221,16 +223,16 @@ int symm__topology_draw_json(const struct symm_topology *topology, int fd)
     symm__emit_bool(&emit, topology->own);
     key_unsigned(&emit, "memory_bytes", topology->places[0].bytes);
     key_unsigned(&emit, "packages",
-                 symm__topology_count(topology, SYMM_PLACE_PACKAGE, false));
+                 symm__topology_count(topology, SYMM_TOPOLOGY_PACKAGE, false));
     key_unsigned(&emit, "numa_nodes",
-                 symm__topology_count(topology, SYMM_PLACE_NODE, false));
+                 symm__topology_count(topology, SYMM_TOPOLOGY_NODE, false));
     key_unsigned(&emit, "cores",
-                 symm__topology_count(topology, SYMM_PLACE_CORE, false));
-    key_unsigned(&emit, "pus", symm__topology_count(topology, SYMM_PLACE_PU, false));
+                 symm__topology_count(topology, SYMM_TOPOLOGY_CORE, false));
+    key_unsigned(&emit, "pus", symm__topology_count(topology, SYMM_TOPOLOGY_PU, false));
     key_unsigned(&emit, "allowed_cores",
-                 symm__topology_count(topology, SYMM_PLACE_CORE, true));
+                 symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true));
     key_unsigned(&emit, "allowed_pus",
-                 symm__topology_count(topology, SYMM_PLACE_PU, true));
+                 symm__topology_count(topology, SYMM_TOPOLOGY_PU, true));
     symm__emit_key(&emit, "tree");
     emit_tree(&emit, topology);
     symm__emit_end_map(&emit);

@@ -244,8 +244,8 @@ static int node_of(const char *root, const char *cpus)
     return -1;
 }
 
-bool symm__gpu_place(const char *root, const char *bus, char *cpus, size_t bytes,
-                     int *node)
+bool symm__gpu_object(const char *root, const char *bus, char *cpus, size_t bytes,
+                      int *node)
 {
     char name[SYMM_BUS_BYTES] = "", text[32];
 
@@ -270,7 +270,7 @@ static symm_status find_near(struct symm_gpu *gpu, const char *root)
     unsigned first, last, top = 0;
     int node;
 
-    if (!symm__gpu_place(root, gpu->bus, text, sizeof(text), &node))
+    if (!symm__gpu_object(root, gpu->bus, text, sizeof(text), &node))
         return SYMM_OK;
     for (const char *list = text; symm__sys_range(&list, &first, &last);)
         top = last > top ? last : top;

@@ -277,7 +277,7 @@ struct builder {
     unsigned packages, nodes, caches[LEVELS], cores, pus; /* so far */
 };
 
-static void add(struct builder *b, struct symm_place place)
+static void add(struct builder *b, struct symm_topology_object place)
 {
     if (b->status == SYMM_OK)
         b->status = symm__topology_add(b->topology, &place);
@@ -286,12 +286,12 @@ static void add(struct builder *b, struct symm_place place)
 static void add_node(struct builder *b, struct node *node, int depth)
 {
     node->placed = true;
-    add(b, (struct symm_place){.kind = SYMM_PLACE_NODE,
-                               .depth = depth,
-                               .index = b->nodes++,
-                               .os_index = node->number,
-                               .node = -1,
-                               .bytes = node->bytes});
+    add(b, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_NODE,
+                                         .depth = depth,
+                                         .index = b->nodes++,
+                                         .os_index = node->number,
+                                         .node = -1,
+                                         .bytes = node->bytes});
 }
 
 /* A package and the nodes that its CPUs (from cpu on) belong to. */
@@ -299,11 +299,11 @@ static void add_package(struct builder *b, const struct machine *machine, size_t
 {
     unsigned package = machine->cpus[cpu].package;
 
-    add(b, (struct symm_place){.kind = SYMM_PLACE_PACKAGE,
-                               .depth = 1,
-                               .index = b->packages++,
-                               .os_index = package,
-                               .node = -1});
+    add(b, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_PACKAGE,
+                                         .depth = 1,
+                                         .index = b->packages++,
+                                         .os_index = package,
+                                         .node = -1});
     for (; cpu < machine->count && machine->cpus[cpu].package == package; cpu++) {
         for (size_t n = 0; n < machine->node_count; n++) {
             struct node *node = &machine->nodes[n];
@@ -329,24 +329,24 @@ static void add_cpu(struct builder *b, const struct machine *machine, size_t i)
         fresh = fresh || before->bytes[level] == 0 ||
                 before->cache[level] != cpu->cache[level];
         if (fresh)
-            add(b, (struct symm_place){.kind = SYMM_PLACE_CACHE,
-                                       .depth = depth,
-                                       .index = b->caches[level]++,
-                                       .level = level,
-                                       .node = -1,
-                                       .bytes = cpu->bytes[level]});
+            add(b, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_CACHE,
+                                                 .depth = depth,
+                                                 .index = b->caches[level]++,
+                                                 .level = level,
+                                                 .node = -1,
+                                                 .bytes = cpu->bytes[level]});
         depth++;
     }
     if (fresh || before->core != cpu->core)
-        add(b, (struct symm_place){.kind = SYMM_PLACE_CORE,
-                                   .depth = depth,
-                                   .index = b->cores++,
-                                   .node = -1});
-    add(b, (struct symm_place){.kind = SYMM_PLACE_PU,
-                               .depth = depth + 1,
-                               .index = b->pus++,
-                               .os_index = cpu->number,
-                               .node = cpu->node});
+        add(b, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_CORE,
+                                             .depth = depth,
+                                             .index = b->cores++,
+                                             .node = -1});
+    add(b, (struct symm_topology_object){.kind = SYMM_TOPOLOGY_PU,
+                                         .depth = depth + 1,
+                                         .index = b->pus++,
+                                         .os_index = cpu->number,
+                                         .node = cpu->node});
 }
 
 static symm_status build(struct symm_topology *topology, struct machine *machine)
@@ -360,8 +360,8 @@ static symm_status build(struct symm_topology *topology, struct machine *machine
         long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
         bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
     }
-    add(&b,
-        (struct symm_place){.kind = SYMM_PLACE_MACHINE, .node = -1, .bytes = bytes});
+    add(&b, (struct symm_topology_object){
+                .kind = SYMM_TOPOLOGY_MACHINE, .node = -1, .bytes = bytes});
     for (size_t n = 0; n < machine->node_count; n++) {
         if (!machine->nodes[n].has_cpus)
             add_node(&b, &machine->nodes[n], 1);

@@ -31,14 +31,14 @@ void symm__topology_finish(struct symm_topology *topology)
 }
 
 symm_status symm__topology_add(struct symm_topology *topology,
-                               const struct symm_place *place)
+                               const struct symm_topology_object *place)
 {
     if (place->depth > SYMM_TOPOLOGY_DEPTH)
         return symm__fail(SYMM_ERR_OVERFLOW, "topology: more than %d levels",
                           SYMM_TOPOLOGY_DEPTH);
     if (topology->count == topology->capacity) {
         size_t capacity = topology->capacity > 0 ? 2 * topology->capacity : 64;
-        struct symm_place *places =
+        struct symm_topology_object *places =
             reallocarray(topology->places, capacity, sizeof(*places));
         if (places == NULL)
             return symm__fail(SYMM_ERR_NOMEM, "topology: no memory for %zu places",
@@ -55,21 +55,21 @@ bool symm__topology_check(const struct symm_topology *topology)
     int core = -1; /* depth of the CORE that encloses the place, -1: none */
 
     for (size_t i = 0; i < topology->count; i++) {
-        const struct symm_place *place = &topology->places[i];
-        const struct symm_place *before = i > 0 ? place - 1 : NULL;
+        const struct symm_topology_object *place = &topology->places[i];
+        const struct symm_topology_object *before = i > 0 ? place - 1 : NULL;
         if ((place->depth == 0) != (i == 0) || place->depth > SYMM_TOPOLOGY_DEPTH ||
-            (place->kind == SYMM_PLACE_MACHINE) != (i == 0))
+            (place->kind == SYMM_TOPOLOGY_MACHINE) != (i == 0))
             return false;
         if (before != NULL && place->depth > before->depth + 1)
             return false;
         if (before != NULL && place->depth > before->depth &&
-            (before->kind == SYMM_PLACE_NODE || before->kind == SYMM_PLACE_PU))
+            (before->kind == SYMM_TOPOLOGY_NODE || before->kind == SYMM_TOPOLOGY_PU))
             return false;
         if (place->depth <= core)
             core = -1;
-        if (place->kind == SYMM_PLACE_CORE)
+        if (place->kind == SYMM_TOPOLOGY_CORE)
             core = place->depth;
-        if (place->kind == SYMM_PLACE_PU && core < 0)
+        if (place->kind == SYMM_TOPOLOGY_PU && core < 0)
             return false;
     }
     return topology->count > 0;
@@ -78,19 +78,19 @@ bool symm__topology_check(const struct symm_topology *topology)
 void symm__topology_mark(struct symm_topology *topology,
                          const struct symm_cpus *allowed)
 {
-    struct symm_place *path[SYMM_TOPOLOGY_DEPTH + 1] = {NULL};
+    struct symm_topology_object *path[SYMM_TOPOLOGY_DEPTH + 1] = {NULL};
 
     for (size_t i = 0; i < topology->count; i++) {
-        struct symm_place *place = &topology->places[i];
+        struct symm_topology_object *place = &topology->places[i];
         place->allowed = false;
         path[place->depth] = place;
-        if (place->kind != SYMM_PLACE_PU ||
+        if (place->kind != SYMM_TOPOLOGY_PU ||
             !CPU_ISSET_S(place->os_index, allowed->bytes, allowed->set))
             continue;
         for (int depth = 0; depth <= place->depth; depth++)
             path[depth]->allowed = true;
         for (size_t n = 0; place->node >= 0 && n < topology->count; n++) {
-            if (topology->places[n].kind == SYMM_PLACE_NODE &&
+            if (topology->places[n].kind == SYMM_TOPOLOGY_NODE &&
                 topology->places[n].os_index == (unsigned)place->node)
                 topology->places[n].allowed = true;
         }
@@ -98,7 +98,7 @@ void symm__topology_mark(struct symm_topology *topology,
 }
 
 size_t symm__topology_count(const struct symm_topology *topology,
-                            enum symm_place_kind kind, bool allowed_only)
+                            enum symm_topology_kind kind, bool allowed_only)
 {
     size_t count = 0;
 
@@ -161,27 +161,27 @@ symm_status symm__cpus_read(struct symm_cpus *cpus)
 #endif
 
 /* False: of no interest; what lies below it counts as its parent's. */
-static bool place_of(hwloc_obj_t object, struct symm_place *place)
+static bool place_of(hwloc_obj_t object, struct symm_topology_object *place)
 {
     place->index = object->logical_index;
     place->os_index = object->os_index;
     place->node = -1;
     switch (object->type) {
     case HWLOC_OBJ_MACHINE:
-        place->kind = SYMM_PLACE_MACHINE;
+        place->kind = SYMM_TOPOLOGY_MACHINE;
         place->bytes = object->total_memory;
         return true;
     case HWLOC_OBJ_PACKAGE:
-        place->kind = SYMM_PLACE_PACKAGE;
+        place->kind = SYMM_TOPOLOGY_PACKAGE;
         return true;
     case HWLOC_OBJ_DIE:
-        place->kind = SYMM_PLACE_DIE;
+        place->kind = SYMM_TOPOLOGY_DIE;
         return true;
     case HWLOC_OBJ_GROUP:
-        place->kind = SYMM_PLACE_GROUP;
+        place->kind = SYMM_TOPOLOGY_GROUP;
         return true;
     case HWLOC_OBJ_NUMANODE:
-        place->kind = SYMM_PLACE_NODE;
+        place->kind = SYMM_TOPOLOGY_NODE;
         place->bytes = object->attr->numanode.local_memory;
         return true;
     case HWLOC_OBJ_L1CACHE:
@@ -189,15 +189,15 @@ static bool place_of(hwloc_obj_t object, struct symm_place *place)
     case HWLOC_OBJ_L3CACHE:
     case HWLOC_OBJ_L4CACHE:
     case HWLOC_OBJ_L5CACHE:
-        place->kind = SYMM_PLACE_CACHE;
+        place->kind = SYMM_TOPOLOGY_CACHE;
         place->level = object->attr->cache.depth;
         place->bytes = object->attr->cache.size;
         return true;
     case HWLOC_OBJ_CORE:
-        place->kind = SYMM_PLACE_CORE;
+        place->kind = SYMM_TOPOLOGY_CORE;
         return true;
     case HWLOC_OBJ_PU:
-        place->kind = SYMM_PLACE_PU;
+        place->kind = SYMM_TOPOLOGY_PU;
         if (object->nodeset != NULL)
             place->node = hwloc_bitmap_first(object->nodeset);
         return true;
@@ -210,20 +210,20 @@ static bool place_of(hwloc_obj_t object, struct symm_place *place)
 static symm_status add_object(struct symm_topology *topology, hwloc_obj_t object,
                               int depth, bool core)
 {
-    struct symm_place place = {.depth = depth};
+    struct symm_topology_object place = {.depth = depth};
     symm_status status = SYMM_OK;
 
     if (place_of(object, &place)) {
-        if (place.kind == SYMM_PLACE_PU && !core) {
+        if (place.kind == SYMM_TOPOLOGY_PU && !core) {
             /* Some virtual machines don't tell cores: each PU is taken for one. */
-            struct symm_place stand_in = {
-                .kind = SYMM_PLACE_CORE, .depth = depth, .index = place.index};
+            struct symm_topology_object stand_in = {
+                .kind = SYMM_TOPOLOGY_CORE, .depth = depth, .index = place.index};
             status = symm__topology_add(topology, &stand_in);
             place.depth = ++depth;
         }
         if (status == SYMM_OK)
             status = symm__topology_add(topology, &place);
-        core = core || place.kind == SYMM_PLACE_CORE;
+        core = core || place.kind == SYMM_TOPOLOGY_CORE;
         depth++;
     }
     for (hwloc_obj_t o = object->memory_first_child; o && status == SYMM_OK;

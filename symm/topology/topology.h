@@ -19,19 +19,19 @@
 
 #define SYMM_TOPOLOGY_DEPTH 24 /* deepest place; twice that many levels of JSON */
 
-enum symm_place_kind {
-    SYMM_PLACE_MACHINE,
-    SYMM_PLACE_PACKAGE,
-    SYMM_PLACE_DIE,
-    SYMM_PLACE_GROUP, /* cores that the system groups: clusters, for example */
-    SYMM_PLACE_NODE,  /* a NUMA node's memory */
-    SYMM_PLACE_CACHE,
-    SYMM_PLACE_CORE,
-    SYMM_PLACE_PU, /* what the kernel calls a CPU */
+enum symm_topology_kind {
+    SYMM_TOPOLOGY_MACHINE,
+    SYMM_TOPOLOGY_PACKAGE,
+    SYMM_TOPOLOGY_DIE,
+    SYMM_TOPOLOGY_GROUP, /* cores that the system groups: clusters, for example */
+    SYMM_TOPOLOGY_NODE,  /* a NUMA node's memory */
+    SYMM_TOPOLOGY_CACHE,
+    SYMM_TOPOLOGY_CORE,
+    SYMM_TOPOLOGY_PU, /* what the kernel calls a CPU */
 };
 
-struct symm_place {
-    enum symm_place_kind kind;
+struct symm_topology_object {
+    enum symm_topology_kind kind;
     int depth;
     unsigned index;    /* among those of its kind (and level), in tree order */
     unsigned os_index; /* NODE, PU: the kernel's number */
@@ -42,7 +42,7 @@ struct symm_place {
 };
 
 struct symm_topology {
-    struct symm_place *places; /* owned */
+    struct symm_topology_object *places; /* owned */
     size_t count, capacity;
     char source[32]; /* "hwloc 2.8", "/sys" */
     bool own; /* this machine; false: one from HWLOC_XMLFILE or HWLOC_SYNTHETIC */
@@ -59,13 +59,14 @@ symm_status symm__topology_read(struct symm_topology *topology) SYMM_MUST_CHECK;
 void symm__topology_finish(struct symm_topology *topology); /* zeroed ones are fine */
 bool symm__topology_check(const struct symm_topology *topology);
 /* Appends; places up to the depth of `place` must be there. */
-symm_status symm__topology_add(struct symm_topology *topology,
-                               const struct symm_place *place) SYMM_MUST_CHECK;
+symm_status
+symm__topology_add(struct symm_topology *topology,
+                   const struct symm_topology_object *place) SYMM_MUST_CHECK;
 /* Marks PUs of which `allowed` holds the number, and what holds or serves them. */
 void symm__topology_mark(struct symm_topology *topology,
                          const struct symm_cpus *allowed);
 size_t symm__topology_count(const struct symm_topology *topology,
-                            enum symm_place_kind kind, bool allowed_only);
+                            enum symm_topology_kind kind, bool allowed_only);
 
 /* The calling thread's affinity. */
 symm_status symm__cpus_read(struct symm_cpus *cpus) SYMM_MUST_CHECK;
