@@ -38,7 +38,7 @@ struct queued {
 
 static const symm_call no_call = {.size = sizeof(symm_call)};
 
-static inline bool is_same_choice(const struct symm_cached *entry,
+static inline bool is_same_choice(const struct symm_prepared_call *entry,
                                   const symm_call *call)
 {
     if (__builtin_expect(call->algorithm == NULL, 1))
@@ -47,8 +47,9 @@ static inline bool is_same_choice(const struct symm_cached *entry,
            strcmp(call->algorithm, symm_algorithm_name(entry->algorithm)) == 0;
 }
 
-static inline bool is_cached(const struct symm_cached *entry, const symm_ctx *ctx,
-                             const struct symm_request *rq, const symm_call *call)
+static inline bool is_cached(const struct symm_prepared_call *entry,
+                             const symm_ctx *ctx, const struct symm_request *rq,
+                             const symm_call *call)
 {
     const struct symm_args *args = &entry->args;
 
@@ -62,15 +63,15 @@ static inline bool is_cached(const struct symm_cached *entry, const symm_ctx *ct
                        : args->site.name[0] == '\0');
 }
 
-static inline struct symm_cached *cache_slot(struct symm_team_channel *channel,
-                                             const struct symm_request *rq,
-                                             const symm_call *call)
+static inline struct symm_prepared_call *cache_slot(struct symm_team_channel *channel,
+                                                    const struct symm_request *rq,
+                                                    const symm_call *call)
 {
     uintptr_t hash = (uintptr_t)rq->in ^ (uintptr_t)rq->out >> 3 ^
                      (uintptr_t)call->site * 31 ^ rq->count * 7 ^
                      (uintptr_t)rq->kind * 63;
 
-    return &channel->cached[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
+    return &channel->prepared[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
 }
 
 static void run_queued(struct symm_task *task)
@@ -91,7 +92,7 @@ static void run_queued(struct symm_task *task)
 }
 
 static symm_status enqueue(struct symm_team_channel *channel,
-                           const struct symm_cached *entry, double timeout,
+                           const struct symm_prepared_call *entry, double timeout,
                            symm_work **work)
 {
     symm_ctx *ctx = channel->team->ctx;
@@ -123,7 +124,7 @@ static symm_status enqueue(struct symm_team_channel *channel,
 
 /* On the caller's thread; the default stream is held by the caller. */
 static symm_status run_inline(struct symm_team_channel *channel,
-                              const struct symm_cached *entry, double timeout)
+                              const struct symm_prepared_call *entry, double timeout)
 {
     symm_status status;
 
@@ -140,14 +141,14 @@ static inline symm_status find_entry(struct symm_team_channel *channel,
                                      const struct symm_request *rq,
                                      const symm_call *call,
                                      const struct symm_checked *checked,
-                                     struct symm_cached **found)
+                                     struct symm_prepared_call **found)
 {
-    struct symm_cached *entry = cache_slot(channel, rq, call);
+    struct symm_prepared_call *entry = cache_slot(channel, rq, call);
 
     if (__builtin_expect(!is_cached(entry, channel->team->ctx, rq, call), 0)) {
-        struct symm_cached fresh;
+        struct symm_prepared_call fresh;
         symm_status status = symm__call_prepare(
-            channel, rq, call, checked, (size_t)(entry - channel->cached), &fresh);
+            channel, rq, call, checked, (size_t)(entry - channel->prepared), &fresh);
 
         if (status != SYMM_OK)
             return status;
@@ -163,7 +164,7 @@ static symm_status launch_barrier(struct symm_team_channel *channel, double time
 {
     const struct symm_request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
                                     SYMM_UINT8,        SYMM_SUM, 0};
-    struct symm_cached *entry;
+    struct symm_prepared_call *entry;
     symm_status status = find_entry(channel, &rq, &no_call, NULL, &entry);
 
     if (status != SYMM_OK)
@@ -172,7 +173,7 @@ static symm_status launch_barrier(struct symm_team_channel *channel, double time
 }
 
 static symm_status launch_entry(struct symm_team_channel *channel,
-                                const struct symm_cached *entry, double timeout,
+                                const struct symm_prepared_call *entry, double timeout,
                                 symm_work **work)
 {
     symm_team *team = channel->team;
@@ -201,7 +202,7 @@ static symm_status launch_entry(struct symm_team_channel *channel,
 /* A call around which the plan has more to do; the handle is for the end of it all. */
 static symm_status launch_around(struct symm_team_channel *channel,
                                  const struct symm_request *rq, const symm_call *call,
-                                 struct symm_cached *entry, double timeout,
+                                 struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
 {
     const struct symm_device_ops *calls = channel->team->calls;
@@ -230,7 +231,7 @@ static symm_status launch_around(struct symm_team_channel *channel,
 
 static symm_status launch_device(struct symm_team_channel *channel,
                                  const struct symm_request *rq, const symm_call *call,
-                                 struct symm_cached *entry, double timeout,
+                                 struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
 {
     size_t bytes;
@@ -247,7 +248,7 @@ static symm_status launch(struct symm_team_channel *channel,
                           const struct symm_checked *checked, symm_work **work)
 {
     symm_team *team = channel->team;
-    struct symm_cached *entry;
+    struct symm_prepared_call *entry;
     double timeout = call->timeout > 0 ? call->timeout : team->ctx->timeout;
     symm_work *inline_work = NULL;
     symm_status status = find_entry(channel, rq, call, checked, &entry);
@@ -288,7 +289,7 @@ symm_status symm__collective_run(struct symm_team_channel *channel,
     const struct symm_request rq = {step->kind,  step->in, step->out, step->count,
                                     step->dtype, step->op, step->root};
     const symm_call call = {.size = sizeof(call), .site = *site ? site : NULL};
-    struct symm_cached *entry;
+    struct symm_prepared_call *entry;
     symm_status status = symm__team_failed(channel->team);
 
     if (status == SYMM_OK)

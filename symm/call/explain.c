@@ -36,7 +36,7 @@ const char *symm_explain(symm_team *team)
 {
     static _Thread_local char explanation[768];
     const struct symm_team_channel *channel;
-    const struct symm_cached *entry;
+    const struct symm_prepared_call *entry;
     const char *path;
     int used;
 

@@ -92,7 +92,7 @@ static symm_status refuse_forced(const struct symm_select_query *q)
 
 symm_status symm__hierarchical_choose(const symm_team *team,
                                       const struct symm_select_query *q,
-                                      struct symm_cached *entry)
+                                      struct symm_prepared_call *entry)
 {
     static const char *const reasons[] = {
         "kernels on each host, the engine along rails between them",
@@ -554,8 +554,8 @@ symm_status symm__host_hierarchical(struct symm_state *state,
 }
 
 symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
-                                      const struct symm_cached *entry, double timeout,
-                                      symm_work **work)
+                                      const struct symm_prepared_call *entry,
+                                      double timeout, symm_work **work)
 {
     symm_status status = run_steps(channel, &entry->args,
                                    symm__hierarchical_ticket(channel->team), timeout);

@@ -29,15 +29,15 @@
 
 symm_status symm__hierarchical_choose(const symm_team *team,
                                       const struct symm_select_query *query,
-                                      struct symm_cached *entry) SYMM_MUST_CHECK;
+                                      struct symm_prepared_call *entry) SYMM_MUST_CHECK;
 /* A call's place among all of the team, when it is made. */
 uint64_t symm__hierarchical_ticket(symm_team *team);
 symm_status symm__host_hierarchical(struct symm_state *state,
                                     const struct symm_args *args);
 /* On a device: queues all steps on the channel's stream. */
 symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
-                                      const struct symm_cached *entry, double timeout,
-                                      symm_work **work) SYMM_MUST_CHECK;
+                                      const struct symm_prepared_call *entry,
+                                      double timeout, symm_work **work) SYMM_MUST_CHECK;
 
 /* collective.c: one collective of the node's part, on the channel of the same number. */
 symm_status symm__collective_run(struct symm_team_channel *channel,

@@ -58,7 +58,7 @@ static bool reads_all(enum symm_kind kind, enum symm_algorithm algorithm)
     }
 }
 
-static void fill_site(const symm_team *team, struct symm_cached *entry,
+static void fill_site(const symm_team *team, struct symm_prepared_call *entry,
                       const struct symm_request *rq, const symm_call *call)
 {
     struct symm_args *args = &entry->args;
@@ -108,7 +108,7 @@ uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
 
 /* The barrier at a put's site is the put's entry barrier, a collective is the site's op. */
 static symm_status find_planned(const symm_team *team, const struct symm_request *rq,
-                                const symm_call *call, struct symm_cached *entry)
+                                const symm_call *call, struct symm_prepared_call *entry)
 {
     const struct symm_plan_site *planned = symm__plan_find(team, call->site);
     symm_status status = SYMM_OK;
@@ -158,7 +158,7 @@ static symm_status check_bound(const symm_team *team, const struct symm_request 
 /* Algorithm and barriers, by the plan or by choice. */
 static symm_status choose(const symm_team *team, const struct symm_request *rq,
                           const symm_call *call, const struct symm_select_query *query,
-                          struct symm_cached *entry)
+                          struct symm_prepared_call *entry)
 {
     struct symm_selection answer;
     symm_status status = find_planned(team, rq, call, entry);
@@ -189,7 +189,7 @@ static symm_status choose(const symm_team *team, const struct symm_request *rq,
 }
 
 static void take_host_kernel(const symm_team *team, const struct symm_request *rq,
-                             struct symm_cached *entry)
+                             struct symm_prepared_call *entry)
 {
     struct symm_args *args = &entry->args;
 
@@ -212,11 +212,11 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
 /* What is launched for the entry; in front of an engine's operation a barrier with the
  * call's own tag, by which ranks find out who else comes. */
 static symm_status take_launch(struct symm_team_channel *channel,
-                               const struct symm_cached *entry, size_t index,
+                               const struct symm_prepared_call *entry, size_t index,
                                const struct symm_select_query *query)
 {
     struct symm_select_query barrier = *query;
-    struct symm_cached announced = *entry;
+    struct symm_prepared_call announced = *entry;
     struct symm_selection answer;
     symm_status status;
 
@@ -237,7 +237,7 @@ static symm_status take_launch(struct symm_team_channel *channel,
 symm_status symm__call_prepare(struct symm_team_channel *channel,
                                const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,
-                               struct symm_cached *entry)
+                               struct symm_prepared_call *entry)
 {
     symm_team *team = channel->team;
     struct symm_args *args = &entry->args;

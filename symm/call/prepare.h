@@ -17,6 +17,6 @@ uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
 symm_status symm__call_prepare(struct symm_team_channel *channel,
                                const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,
-                               struct symm_cached *entry) SYMM_MUST_CHECK;
+                               struct symm_prepared_call *entry) SYMM_MUST_CHECK;
 
 #endif

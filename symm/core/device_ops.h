@@ -144,10 +144,10 @@ struct symm_device_ops {
     /* Makes channel->launches[index] ready for the entry, whose args are filled; on error it is
      * as before. The channel is held, also during launch. */
     symm_status (*prepare)(struct symm_team_channel *channel,
-                           const struct symm_cached *entry, size_t index,
+                           const struct symm_prepared_call *entry, size_t index,
                            const struct symm_select_query *query);
     symm_status (*launch)(struct symm_team_channel *channel,
-                          const struct symm_cached *entry, double timeout,
+                          const struct symm_prepared_call *entry, double timeout,
                           symm_work **work);
     /* For symm_explain, behind a sentence: where the channel's last call runs, and with what. */
     void (*explain)(const struct symm_team_channel *channel, char *text, size_t bytes);

@@ -243,10 +243,10 @@ bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
 
 symm_status symm__channel_cache(struct symm_team_channel *channel)
 {
-    if (__builtin_expect(channel->cached != NULL, 1))
+    if (__builtin_expect(channel->prepared != NULL, 1))
         return SYMM_OK;
-    channel->cached = calloc(SYMM_SITES, sizeof(*channel->cached));
-    if (!channel->cached)
+    channel->prepared = calloc(SYMM_SITES, sizeof(*channel->prepared));
+    if (!channel->prepared)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's call cache");
     return SYMM_OK;
 }

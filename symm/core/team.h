@@ -38,7 +38,7 @@ struct symm_buffer {
 };
 
 /* A call that was checked once: the same arguments again take the short way. */
-struct symm_cached {
+struct symm_prepared_call {
     uint32_t generation; /* of the context; 0 = empty */
     uint32_t numerics;
     bool forced; /* the caller named the algorithm */
@@ -58,13 +58,13 @@ struct symm_cached {
 struct symm_team_channel {
     struct symm_state state;
     symm_team *team;
-    int index;                  /* 0: the NULL stream's */
-    void *stream;               /* whose it is; NULL: nobody's yet */
-    double timeout;             /* seconds, of the call that runs */
-    double slow_since;          /* when the first wait of that call slow_since, */
-    bool waits_slowly;          /* if one has */
-    struct symm_cached *cached; /* [SYMM_SITES]; owned */
-    const struct symm_cached *last;
+    int index;         /* 0: the NULL stream's */
+    void *stream;      /* whose it is; NULL: nobody's yet */
+    double timeout;    /* seconds, of the call that runs */
+    double slow_since; /* when the first wait of that call slow_since, */
+    bool waits_slowly; /* if one has */
+    struct symm_prepared_call *prepared; /* [SYMM_SITES]; owned */
+    const struct symm_prepared_call *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
     /* Whose the channel is there (cuda/channel.c): */

@@ -172,12 +172,12 @@ void symm__cuda_call_describe(const struct symm_team_channel *channel,
 }
 
 static void fill_args(const struct symm_team_channel *channel,
-                      const struct symm_cached *cached,
+                      const struct symm_prepared_call *prepared,
                       const struct symm_select_query *query,
                       struct symm_cuda_args *args)
 {
     const symm_team *team = channel->team;
-    const struct symm_args *from = &cached->args;
+    const struct symm_args *from = &prepared->args;
 
     *args = (struct symm_cuda_args){
         .team = team->device,
@@ -193,8 +193,8 @@ static void fill_args(const struct symm_team_channel *channel,
         .multicast = team->cuda->multicast.view - team->cuda->multicast.begin,
         .tag = from->site.tag,
         .channel = (uint32_t)channel->index,
-        .flags = cached->planned ? from->barriers
-                                 : SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
+        .flags = prepared->planned ? from->barriers
+                                   : SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER,
         .kind = (int32_t)query->kind,
         .dtype = (int32_t)query->dtype,
         .op = (int32_t)query->op,
@@ -228,13 +228,13 @@ static bool find_kernel(const struct symm_cuda_query *ask,
 
 /* Kernel and shape of at most `blocks` blocks; 0: as many as it would have alone. */
 static symm_status take_shape(struct symm_team_channel *channel,
-                              const struct symm_cached *cached,
+                              const struct symm_prepared_call *prepared,
                               struct symm_cuda_entry *entry, uint32_t blocks)
 {
     symm_ctx *ctx = channel->team->ctx;
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
-    struct symm_site site = cached->args.site;
+    struct symm_site site = prepared->args.site;
     void *function = NULL;
     symm_status status;
 
@@ -264,7 +264,7 @@ static symm_status take_shape(struct symm_team_channel *channel,
 }
 
 symm_status symm__cuda_prepare(struct symm_team_channel *channel,
-                               const struct symm_cached *cached, size_t index,
+                               const struct symm_prepared_call *prepared, size_t index,
                                const struct symm_select_query *query)
 {
     struct symm_cuda_entry entry;
@@ -274,9 +274,9 @@ symm_status symm__cuda_prepare(struct symm_team_channel *channel,
         channel->launches = calloc(SYMM_SITES, sizeof(*channel->launches));
     if (!channel->launches)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's launches");
-    fill_args(channel, cached, query, &entry.args);
-    entry.ask = symm__cuda_ask(query, cached->algorithm);
-    status = take_shape(channel, cached, &entry, 0);
+    fill_args(channel, prepared, query, &entry.args);
+    entry.ask = symm__cuda_ask(query, prepared->algorithm);
+    status = take_shape(channel, prepared, &entry, 0);
     if (status != SYMM_OK)
         return status;
     entry.wish = entry.blocks;
@@ -370,7 +370,7 @@ static uint64_t limit_of(const symm_ctx *ctx, double timeout)
 /* The grid that the budget grants. Calls of a channel that leaves room to others trigger
  * no dependent kernel before all members have begun. */
 static symm_status take_blocks(struct symm_team_channel *channel,
-                               const struct symm_cached *cached,
+                               const struct symm_prepared_call *prepared,
                                struct symm_cuda_entry *entry)
 {
     const uint32_t granted = symm__cuda_budget_take(channel, entry->wish);
@@ -378,7 +378,7 @@ static symm_status take_blocks(struct symm_team_channel *channel,
     symm_status status = SYMM_OK;
 
     if (__builtin_expect(entry->cut != cut, 0))
-        status = take_shape(channel, cached, entry, cut);
+        status = take_shape(channel, prepared, entry, cut);
     entry->args.flags &= ~SYMM_CUDA_EARLY;
     if (entry->early && !symm__cuda_budget_shares(channel))
         entry->args.flags |= SYMM_CUDA_EARLY;
@@ -419,16 +419,16 @@ static symm_status launch_entry(struct symm_team_channel *channel,
 }
 
 symm_status symm__cuda_launch(struct symm_team_channel *channel,
-                              const struct symm_cached *cached, double timeout,
+                              const struct symm_prepared_call *prepared, double timeout,
                               symm_work **handle)
 {
-    struct symm_cuda_entry *entry = &channel->launches[cached - channel->cached];
-    symm_status status = take_blocks(channel, cached, entry);
+    struct symm_cuda_entry *entry = &channel->launches[cached - channel->prepared];
+    symm_status status = take_blocks(channel, prepared, entry);
 
     entry->args.team.timeout = symm__nanoseconds(timeout);
     entry->args.limit = limit_of(channel->team->ctx, timeout);
     if (status == SYMM_OK)
-        status = launch_entry(channel, entry, (enum symm_kind)cached->args.site.kind,
+        status = launch_entry(channel, entry, (enum symm_kind)prepared->args.site.kind,
                               handle);
     if (__builtin_expect(status != SYMM_OK, 0))
         symm__cuda_budget_return(channel, entry->wish);
@@ -440,7 +440,8 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
 {
     const symm_ctx *ctx = channel->team->ctx;
     const struct symm_cuda_entry *entry =
-        channel->launches ? &channel->launches[channel->last - channel->cached] : NULL;
+        channel->launches ? &channel->launches[channel->last - channel->prepared]
+                          : NULL;
     const uint64_t timeout = __atomic_load_n(
         &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);

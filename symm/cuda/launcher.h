@@ -22,7 +22,7 @@
 #define SYMM_CUDA_EARLY_SLOTS 64 /* a power of two */
 #define SYMM_CUDA_REACHED     64 /* ranges that were found reachable; a power of two */
 
-/* A call that was prepared: beside channel->cached. */
+/* A call that was prepared: beside channel->prepared. */
 struct symm_cuda_entry {
     CUfunction function;
     uint32_t blocks, threads;
@@ -144,10 +144,10 @@ void symm__cuda_call_describe(const struct symm_team_channel *channel,
                               const struct symm_args *args,
                               struct symm_select_query *query);
 symm_status symm__cuda_prepare(struct symm_team_channel *channel,
-                               const struct symm_cached *cached, size_t index,
+                               const struct symm_prepared_call *prepared, size_t index,
                                const struct symm_select_query *query);
 symm_status symm__cuda_launch(struct symm_team_channel *channel,
-                              const struct symm_cached *cached, double timeout,
+                              const struct symm_prepared_call *prepared, double timeout,
                               symm_work **work);
 void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
                         size_t bytes);

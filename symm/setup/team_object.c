@@ -264,7 +264,7 @@ void symm__team_free(symm_team *team)
         symm__thread_group_hold(team, -1); /* a split may take the place from here on */
     symm__heap_finish(&team->heap);
     for (int i = 0; i < SYMM_CHANNELS; i++)
-        free(team->channel[i].cached);
+        free(team->channel[i].prepared);
     free(team->awaited);
     free(team->sent);
     free(team->world_rank);
