@@ -107,7 +107,7 @@ struct symm_ctx {
     struct symm_stream *streams[SYMM_MAX_STREAMS];
     struct symm_engine_use *engine;      /* what SYMM_ENGINE gave; NULL: not loaded */
     const struct symm_device_ops *calls; /* as in the teams */
-    struct symm_cuda_calls *launcher;    /* what they share; goes with the last team */
+    struct symm_cuda_launcher *launcher; /* what they share; goes with the last team */
     struct symm_hook *hooks;             /* owned */
     size_t hook_count;
     int hook_next;

@@ -211,7 +211,7 @@ static void settle_team(symm_team *team, struct scene *scene)
 /* All teams of this rank; only the given one while the list is held for long. */
 static void settle_all(symm_team *team, struct scene *scene)
 {
-    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *calls = team->ctx->launcher;
     bool locked = false;
 
     memset(scene, 0, sizeof(*scene));

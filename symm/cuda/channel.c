@@ -20,7 +20,7 @@ struct symm_cuda_pin {
     int graphs;     /* atomic */
 };
 
-static bool is_capturing(struct symm_cuda_calls *calls, void *stream)
+static bool is_capturing(struct symm_cuda_launcher *calls, void *stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
@@ -143,7 +143,7 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
                                    uint32_t tag)
 {
     const symm_ctx *ctx = channel->team->ctx;
-    struct symm_cuda_calls *calls = ctx->launcher;
+    struct symm_cuda_launcher *calls = ctx->launcher;
 
     if (channel->captured) {
         pin_graph(calls->driver, channel);

@@ -37,7 +37,7 @@ symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *
     return status;
 }
 
-static bool is_capturing(const struct symm_cuda_calls *calls, CUstream stream)
+static bool is_capturing(const struct symm_cuda_launcher *calls, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -45,7 +45,7 @@ static bool is_capturing(const struct symm_cuda_calls *calls, CUstream stream)
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static void watch_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+static void watch_free(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
 {
     if (wait->before)
         symm__cuda_event_give(calls, wait->before);
@@ -55,7 +55,7 @@ static void watch_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wai
 }
 
 /* In a scope: the event in front of the operations. */
-static symm_status watch_begin(struct symm_cuda_calls *calls, CUstream stream,
+static symm_status watch_begin(struct symm_cuda_launcher *calls, CUstream stream,
                                const struct symm_engine_call *call,
                                struct symm_cuda_wait **made)
 {
@@ -84,7 +84,7 @@ static symm_status watch_begin(struct symm_cuda_calls *calls, CUstream stream,
     return SYMM_OK;
 }
 
-static symm_status watch_end(struct symm_cuda_calls *calls, CUstream stream,
+static symm_status watch_end(struct symm_cuda_launcher *calls, CUstream stream,
                              struct symm_cuda_wait *wait, symm_status status)
 {
     if (!wait)
@@ -103,7 +103,7 @@ static symm_status watch_end(struct symm_cuda_calls *calls, CUstream stream,
 static symm_status run(const struct symm_engine_call *call, CUstream stream)
 {
     symm_team *team = call->team;
-    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *calls = team->ctx->launcher;
     const struct symm_engine_wait bound = {.until = symm__now() + call->timeout,
                                            .stop = symm__engine_stop,
                                            .stop_arg = team};
@@ -123,7 +123,7 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
                                   symm_work **handle)
 {
-    struct symm_cuda_calls *calls = call->team->ctx->launcher;
+    struct symm_cuda_launcher *calls = call->team->ctx->launcher;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
     struct symm_cuda_scope scope;

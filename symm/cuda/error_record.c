@@ -278,7 +278,7 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
  */
 static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
 {
-    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *calls = team->ctx->launcher;
     struct symm_device_record *record = team->cuda->record;
     const double until = symm__now() + PEEK_SECONDS;
     struct symm_cuda_scope scope;

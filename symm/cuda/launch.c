@@ -68,7 +68,7 @@ static uint64_t range_key(const struct symm_cuda_driver *driver, const void *ptr
 static symm_status judge_pointer(symm_team *team, const char *what, const char *which,
                                  const void *ptr, size_t bytes, const void *at)
 {
-    const struct symm_cuda_calls *calls = team->ctx->launcher;
+    const struct symm_cuda_launcher *calls = team->ctx->launcher;
     const struct symm_cuda_driver *driver = calls->driver;
     int ordinal = team->ctx->backend->device.ordinal, where = ordinal;
     CUmemorytype type = 0;
@@ -301,7 +301,7 @@ bool symm__cuda_elsewhere(CUresult result)
  * is not seen: it triggers nothing, or the user has made it so. SYMM_CUDA_RELAY is left only
  * to a kernel right behind an early one.
  */
-static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape shape,
+static bool may_depend(struct symm_cuda_launcher *calls, struct symm_cuda_shape shape,
                        struct symm_cuda_args *args, CUstream stream)
 {
     const uintptr_t handle = (uintptr_t)stream + 1; /* 0: no stream */
@@ -321,7 +321,7 @@ static bool may_depend(struct symm_cuda_calls *calls, struct symm_cuda_shape sha
            (early || seen == 0 || shape.blocks <= (uint32_t)calls->ctx->processors / 4);
 }
 
-symm_status symm__cuda_start(struct symm_cuda_calls *calls, CUfunction function,
+symm_status symm__cuda_start(struct symm_cuda_launcher *calls, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name)
 {

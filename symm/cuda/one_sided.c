@@ -97,7 +97,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
 
 /* ---- By copy engine ------------------------------------------------------------------- */
 
-static symm_status copy(const struct symm_cuda_calls *calls,
+static symm_status copy(const struct symm_cuda_launcher *calls,
                         const struct symm_transfer *t, CUstream stream)
 {
     if (t->bytes == 0)
@@ -108,7 +108,7 @@ static symm_status copy(const struct symm_cuda_calls *calls,
         "%s of %zu bytes to rank %d", t->what, t->bytes, t->team->world_rank[t->peer]);
 }
 
-static symm_status write_word(const struct symm_cuda_calls *calls, CUstream stream,
+static symm_status write_word(const struct symm_cuda_launcher *calls, CUstream stream,
                               CUdeviceptr word, uint32_t value)
 {
     return SYMM_CUDA_CALL(calls->driver, cuStreamWriteValue32,
@@ -117,7 +117,7 @@ static symm_status write_word(const struct symm_cuda_calls *calls, CUstream stre
 }
 
 /* Behind a wait: has the team failed? Kernels behind it on the stream see it here. */
-static symm_status copy_abort(const struct symm_cuda_calls *calls,
+static symm_status copy_abort(const struct symm_cuda_launcher *calls,
                               const struct symm_cuda_team *cuda, CUstream stream)
 {
     return SYMM_CUDA_CALL(calls->driver, cuMemcpyAsync,
@@ -127,7 +127,7 @@ static symm_status copy_abort(const struct symm_cuda_calls *calls,
                           "the abort word behind a stream's wait");
 }
 
-static bool is_captured(const struct symm_cuda_calls *calls, CUstream stream)
+static bool is_captured(const struct symm_cuda_launcher *calls, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -135,7 +135,7 @@ static bool is_captured(const struct symm_cuda_calls *calls, CUstream stream)
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static symm_status watched_create(struct symm_cuda_calls *calls,
+static symm_status watched_create(struct symm_cuda_launcher *calls,
                                   const struct symm_transfer *t, uint32_t *word,
                                   struct symm_cuda_wait **wait)
 {
@@ -169,13 +169,13 @@ err_wait:
 
 /* A wait for a word in memory of the host says nothing of the data, which came another way:
  * the flush does, where the device has it. Devices without order their remote writes. */
-static unsigned wait_flags(const struct symm_cuda_calls *calls)
+static unsigned wait_flags(const struct symm_cuda_launcher *calls)
 {
     return CU_STREAM_WAIT_VALUE_EQ | (calls->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
 }
 
 /* Waits until the own word is 1 and sets it to 0. `at`: as the device has it. */
-static symm_status take_word(struct symm_cuda_calls *calls,
+static symm_status take_word(struct symm_cuda_launcher *calls,
                              const struct symm_transfer *t, CUstream stream,
                              uint32_t *word, CUdeviceptr at)
 {
@@ -237,7 +237,7 @@ static symm_status place_of(const struct symm_transfer *t, int member, int peer,
 /* In a scope. */
 static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
 {
-    struct symm_cuda_calls *calls = t->team->ctx->launcher;
+    struct symm_cuda_launcher *calls = t->team->ctx->launcher;
     struct place own, theirs;
     symm_status status;
 
@@ -279,7 +279,7 @@ static symm_status wants_engine(const struct symm_transfer *t, bool *engine)
 symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
                                 symm_work **handle, const char **path)
 {
-    struct symm_cuda_calls *calls = t->team->ctx->launcher;
+    struct symm_cuda_launcher *calls = t->team->ctx->launcher;
     struct symm_cuda_scope scope;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;

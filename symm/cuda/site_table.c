@@ -39,7 +39,7 @@ static struct symm_site *place_of(struct symm_control *control, uint32_t tag)
     return empty ? empty : &control->site[tag & (SYMM_CONTROL_SITES - 1)];
 }
 
-void symm__cuda_site_publish(struct symm_cuda_calls *calls,
+void symm__cuda_site_publish(struct symm_cuda_launcher *calls,
                              const struct symm_site *site)
 {
     const symm_ctx *ctx = calls->ctx;

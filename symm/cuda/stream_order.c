@@ -47,7 +47,7 @@ static symm_status order_id(symm_team *team, const struct symm_team_channel *cha
 }
 
 /* The team of this context whose state the word is in; NULL: it has ended. */
-static struct symm_cuda_team *team_of(struct symm_cuda_calls *calls, uint64_t mark)
+static struct symm_cuda_team *team_of(struct symm_cuda_launcher *calls, uint64_t mark)
 {
     struct symm_cuda_team *cuda;
 
@@ -65,7 +65,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow)
 {
-    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *calls = team->ctx->launcher;
     struct symm_cuda_team *const own = own_of(team)->cuda, *other = NULL;
     symm_status status;
 
@@ -96,7 +96,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
 
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 {
-    struct symm_cuda_calls *calls = follow->calls;
+    struct symm_cuda_launcher *calls = follow->calls;
 
     if (launched && follow->id != 0 && follow->last != follow->mark) {
         pthread_mutex_lock(&calls->order);
@@ -137,7 +137,7 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
 
 void symm__cuda_follow_forget(struct symm_cuda_team *cuda)
 {
-    struct symm_cuda_calls *calls = cuda->team->ctx->launcher;
+    struct symm_cuda_launcher *calls = cuda->team->ctx->launcher;
 
     pthread_mutex_lock(&calls->order);
     for (size_t i = 0; i < calls->last.capacity; i++)

@@ -112,7 +112,7 @@ static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
 
 static symm_status launcher_create(symm_ctx *ctx)
 {
-    struct symm_cuda_calls *calls = calloc(1, sizeof(*calls));
+    struct symm_cuda_launcher *calls = calloc(1, sizeof(*calls));
     int pageable = 0, flush = 0;
     symm_status status;
 
@@ -157,7 +157,7 @@ err_calls:
 
 static void launcher_destroy(symm_ctx *ctx)
 {
-    struct symm_cuda_calls *calls = ctx->launcher;
+    struct symm_cuda_launcher *calls = ctx->launcher;
 
     symm__cuda_watch_stop(calls);
     symm__cuda_pool_close(calls);
@@ -304,7 +304,7 @@ static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
                   symm_last_error());
 }
 
-static void unlist(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+static void unlist(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 {
     struct symm_cuda_team **at = &calls->teams;
 
@@ -318,7 +318,7 @@ static void unlist(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
 
 void symm__cuda_team_close(symm_team *team)
 {
-    struct symm_cuda_calls *calls;
+    struct symm_cuda_launcher *calls;
     uint32_t counters[SYMM_CHANNELS] = {0};
     bool drained;
 

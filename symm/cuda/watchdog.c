@@ -51,7 +51,7 @@
  * that begin later? Else it is on its way; false for a second at most. With the lock, in a
  * scope.
  */
-static bool tell(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+static bool tell(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 {
     const struct symm_cuda_driver *driver = calls->driver;
     const double now = symm__now();
@@ -76,7 +76,7 @@ static bool tell(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
 
 void symm__cuda_tell(struct symm_cuda_team *cuda)
 {
-    struct symm_cuda_calls *calls = cuda->team->ctx->launcher;
+    struct symm_cuda_launcher *calls = cuda->team->ctx->launcher;
     struct symm_cuda_scope scope;
     bool told = false;
 
@@ -95,7 +95,7 @@ void symm__cuda_tell(struct symm_cuda_team *cuda)
 }
 
 /* The team has failed: may its waits be ended now? With the lock, in a scope. */
-static bool may_release(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda,
+static bool may_release(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda,
                         double now)
 {
     symm__cuda_abort(cuda->team, symm__team_failed(cuda->team));
@@ -112,7 +112,7 @@ static void word_end(uint32_t *word)
 }
 
 /* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
-static void wait_end(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
+static void wait_end(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait,
                      double now)
 {
     struct symm_cuda_team *cuda = wait->team->cuda;
@@ -152,7 +152,7 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 }
 
 /* Whether the wait is over; one that lasts too long is ended, and its team has failed. */
-static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait,
+static bool wait_look(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait,
                       double now)
 {
     const struct symm_cuda_driver *driver = calls->driver;
@@ -178,7 +178,7 @@ static bool wait_look(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait
     return false;
 }
 
-static void wait_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+static void wait_free(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
 {
     symm__cuda_event_give(calls, wait->before);
     symm__cuda_event_give(calls, wait->after);
@@ -186,7 +186,7 @@ static void wait_free(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait
 }
 
 /* With the lock held. */
-static void look_at_waits(struct symm_cuda_calls *calls)
+static void look_at_waits(struct symm_cuda_launcher *calls)
 {
     struct symm_cuda_wait **at = &calls->waits;
     struct symm_cuda_scope scope;
@@ -209,7 +209,7 @@ static void look_at_waits(struct symm_cuda_calls *calls)
 
 /* ---- Waits in graphs ------------------------------------------------------------- */
 
-symm_status symm__cuda_word_add(struct symm_cuda_calls *calls, symm_team *team,
+symm_status symm__cuda_word_add(struct symm_cuda_launcher *calls, symm_team *team,
                                 uint32_t *word)
 {
     symm_status status = SYMM_OK;
@@ -244,7 +244,7 @@ void symm__cuda_words_free(struct symm_cuda_team *cuda)
 
 void symm__cuda_ending(symm_ctx *ctx, bool begins)
 {
-    struct symm_cuda_calls *calls = ctx->launcher;
+    struct symm_cuda_launcher *calls = ctx->launcher;
 
     if (!calls)
         return;
@@ -257,7 +257,7 @@ void symm__cuda_ending(symm_ctx *ctx, bool begins)
 
 /* With the lock held. Which of them is waited at is not known, and a replay may come to the
  * next when one is over: so all, at each look. */
-static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+static void words_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 {
     symm_team *team = cuda->team;
     struct symm_cuda_scope scope;
@@ -284,7 +284,7 @@ static void words_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cud
 
 /* With the lock held. Kernels that begin later are told of a failure, too; then operations of
  * an engine are ended, which leave no word behind them. */
-static void team_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda)
+static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 {
     symm_status status = symm__cuda_diagnose(cuda->team, false);
     struct symm_cuda_scope scope;
@@ -302,7 +302,7 @@ static void team_look(struct symm_cuda_calls *calls, struct symm_cuda_team *cuda
 
 static void *watch(void *arg)
 {
-    struct symm_cuda_calls *calls = arg;
+    struct symm_cuda_launcher *calls = arg;
 
     symm__log_rank(calls->ctx->rank);
     pthread_mutex_lock(&calls->lock);
@@ -323,7 +323,7 @@ static void *watch(void *arg)
     return NULL;
 }
 
-static symm_status watch_stream(struct symm_cuda_calls *calls)
+static symm_status watch_stream(struct symm_cuda_launcher *calls)
 {
     struct symm_cuda_scope scope;
     symm_status status = symm__cuda_enter(calls->backend, &scope);
@@ -337,7 +337,7 @@ static symm_status watch_stream(struct symm_cuda_calls *calls)
     return status;
 }
 
-static void watch_stream_destroy(struct symm_cuda_calls *calls)
+static void watch_stream_destroy(struct symm_cuda_launcher *calls)
 {
     struct symm_cuda_scope scope;
 
@@ -347,7 +347,7 @@ static void watch_stream_destroy(struct symm_cuda_calls *calls)
     symm__cuda_leave(&scope);
 }
 
-symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls)
+symm_status symm__cuda_watch_start(struct symm_cuda_launcher *calls)
 {
     pthread_condattr_t monotonic;
     sigset_t all, before;
@@ -371,7 +371,7 @@ symm_status symm__cuda_watch_start(struct symm_cuda_calls *calls)
     return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watcher thread");
 }
 
-void symm__cuda_watch_stop(struct symm_cuda_calls *calls)
+void symm__cuda_watch_stop(struct symm_cuda_launcher *calls)
 {
     pthread_mutex_lock(&calls->lock);
     calls->leaving = true;
@@ -382,7 +382,7 @@ void symm__cuda_watch_stop(struct symm_cuda_calls *calls)
     watch_stream_destroy(calls);
 }
 
-void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *wait)
+void symm__cuda_wait_add(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
 {
     __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&calls->lock);
@@ -391,7 +391,7 @@ void symm__cuda_wait_add(struct symm_cuda_calls *calls, struct symm_cuda_wait *w
     pthread_mutex_unlock(&calls->lock);
 }
 
-void symm__cuda_waits_end(struct symm_cuda_calls *calls, const symm_team *team)
+void symm__cuda_waits_end(struct symm_cuda_launcher *calls, const symm_team *team)
 {
     struct symm_cuda_wait **at = &calls->waits;
     struct symm_cuda_scope scope;

@@ -31,7 +31,7 @@
 
 struct symm_cuda_work {
     struct symm_work head;
-    struct symm_cuda_calls *calls; /* NULL: settled, nothing is left of the device */
+    struct symm_cuda_launcher *calls; /* NULL: settled, nothing is left of the device */
     symm_team *team;
     CUstream stream;
     struct symm_cuda_work *next, **oob; /* launcher->works, or launcher->released */
@@ -45,7 +45,7 @@ struct symm_cuda_work {
 
 /* ---- Pools: all of it with the pool's lock ---------------------------------------------- */
 
-symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls)
+symm_status symm__cuda_pool_open(struct symm_cuda_launcher *calls)
 {
     void *results;
     symm_status status = symm__cuda_host_alloc(
@@ -61,7 +61,7 @@ symm_status symm__cuda_pool_open(struct symm_cuda_calls *calls)
     return SYMM_OK;
 }
 
-void symm__cuda_pool_close(struct symm_cuda_calls *calls)
+void symm__cuda_pool_close(struct symm_cuda_launcher *calls)
 {
     struct symm_cuda_scope scope;
 
@@ -74,7 +74,7 @@ void symm__cuda_pool_close(struct symm_cuda_calls *calls)
     symm__cuda_host_free(calls->ctx, calls->results);
 }
 
-static int result_take(struct symm_cuda_calls *calls)
+static int result_take(struct symm_cuda_launcher *calls)
 {
     int index;
 
@@ -86,13 +86,13 @@ static int result_take(struct symm_cuda_calls *calls)
     return index;
 }
 
-static void result_drop(struct symm_cuda_calls *calls, int index)
+static void result_drop(struct symm_cuda_launcher *calls, int index)
 {
     if (index >= 0 && --calls->result_holders[index] == 0)
         calls->result_free[calls->result_count++] = (uint16_t)index;
 }
 
-symm_status symm__cuda_event_take(struct symm_cuda_calls *calls, CUevent *event)
+symm_status symm__cuda_event_take(struct symm_cuda_launcher *calls, CUevent *event)
 {
     struct symm_cuda_scope scope;
     symm_status status;
@@ -114,7 +114,7 @@ symm_status symm__cuda_event_take(struct symm_cuda_calls *calls, CUevent *event)
 }
 
 /* With the lock held; an event that does not fit is destroyed, done or not. */
-static void event_give(struct symm_cuda_calls *calls, CUevent event)
+static void event_give(struct symm_cuda_launcher *calls, CUevent event)
 {
     if (calls->event_count == calls->event_capacity) {
         size_t capacity = calls->event_capacity ? 2 * calls->event_capacity : 64;
@@ -130,14 +130,14 @@ static void event_give(struct symm_cuda_calls *calls, CUevent event)
     calls->events[calls->event_count++] = event;
 }
 
-void symm__cuda_event_give(struct symm_cuda_calls *calls, CUevent event)
+void symm__cuda_event_give(struct symm_cuda_launcher *calls, CUevent event)
 {
     pthread_mutex_lock(&calls->pool);
     event_give(calls, event);
     pthread_mutex_unlock(&calls->pool);
 }
 
-static void link_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
+static void link_work(struct symm_cuda_launcher *calls, struct symm_cuda_work *work)
 {
     work->oob = &calls->works;
     work->next = calls->works;
@@ -146,7 +146,7 @@ static void link_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work
     calls->works = work;
 }
 
-static void unlink_work(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
+static void unlink_work(struct symm_cuda_launcher *calls, struct symm_cuda_work *work)
 {
     *work->oob = work->next;
     if (work->next)
@@ -156,7 +156,7 @@ static void unlink_work(struct symm_cuda_calls *calls, struct symm_cuda_work *wo
 }
 
 /* The newest of the released ones. */
-static void link_released(struct symm_cuda_calls *calls, struct symm_cuda_work *work)
+static void link_released(struct symm_cuda_launcher *calls, struct symm_cuda_work *work)
 {
     work->oob = calls->released_end;
     work->next = NULL;
@@ -167,7 +167,7 @@ static void link_released(struct symm_cuda_calls *calls, struct symm_cuda_work *
 /* Gives back what the handle has of the device; frees it if the caller has let go. */
 static void detach(struct symm_cuda_work *work)
 {
-    struct symm_cuda_calls *calls = work->calls;
+    struct symm_cuda_launcher *calls = work->calls;
 
     unlink_work(calls, work);
     event_give(calls, work->event);
@@ -180,7 +180,7 @@ static void detach(struct symm_cuda_work *work)
 
 /* Frees released handles whose calls are done: a few, the oldest first. The first whose call
  * still runs ends it and goes to the end, so that it hides no others. In a scope. */
-static void reap(struct symm_cuda_calls *calls)
+static void reap(struct symm_cuda_launcher *calls)
 {
     for (int i = 0; i < REAP_AT_ONCE && calls->released; i++) {
         struct symm_cuda_work *work = calls->released;
@@ -195,7 +195,7 @@ static void reap(struct symm_cuda_calls *calls)
 }
 
 /* Several at a time, so that few calls look and make. In a scope; who finds none says so. */
-static void make_events(struct symm_cuda_calls *calls)
+static void make_events(struct symm_cuda_launcher *calls)
 {
     CUevent event;
 
@@ -209,7 +209,7 @@ static void make_events(struct symm_cuda_calls *calls)
 
 /* Where a pool is empty: what released handles no longer need comes back, or events are
  * made. */
-static void refill(struct symm_cuda_calls *calls, bool own_result)
+static void refill(struct symm_cuda_launcher *calls, bool own_result)
 {
     struct symm_cuda_scope scope;
     bool empty;
@@ -234,14 +234,14 @@ static void refill(struct symm_cuda_calls *calls, bool own_result)
  * As for a launch, any context will do that knows the stream; if the current one does not,
  * the rank's own. The default stream is the current context's, so it always takes that.
  */
-static bool try_own(struct symm_cuda_calls *calls, CUresult result,
+static bool try_own(struct symm_cuda_launcher *calls, CUresult result,
                     struct symm_cuda_scope *scope)
 {
     return symm__cuda_elsewhere(result) &&
            symm__cuda_enter(calls->backend, scope) == SYMM_OK;
 }
 
-static CUresult record_event(struct symm_cuda_calls *calls, CUevent event,
+static CUresult record_event(struct symm_cuda_launcher *calls, CUevent event,
                              CUstream stream)
 {
     CUresult result = stream ? calls->driver->cuEventRecord(event, stream)
@@ -255,7 +255,7 @@ static CUresult record_event(struct symm_cuda_calls *calls, CUevent event,
     return result;
 }
 
-static CUresult await_event(struct symm_cuda_calls *calls, CUevent event,
+static CUresult await_event(struct symm_cuda_launcher *calls, CUevent event,
                             CUstream stream)
 {
     CUresult result = stream ? calls->driver->cuStreamWaitEvent(stream, event, 0)
@@ -269,7 +269,7 @@ static CUresult await_event(struct symm_cuda_calls *calls, CUevent event,
     return result;
 }
 
-static bool is_captured(struct symm_cuda_calls *calls, CUstream stream)
+static bool is_captured(struct symm_cuda_launcher *calls, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = stream ? calls->driver->cuStreamIsCapturing(stream, &capture)
@@ -306,7 +306,7 @@ static symm_status work_create(symm_team *team, CUstream stream,
     return SYMM_OK;
 }
 
-static symm_status begin(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
+static symm_status begin(struct symm_cuda_launcher *calls, struct symm_cuda_work *work,
                          bool own_result)
 {
     symm_status status;
@@ -329,7 +329,7 @@ static symm_status begin(struct symm_cuda_calls *calls, struct symm_cuda_work *w
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work, uint32_t **result)
 {
-    struct symm_cuda_calls *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *calls = team->ctx->launcher;
     struct symm_cuda_work *made = NULL;
     symm_status status = work_create(team, (CUstream)stream, &made);
 
@@ -349,7 +349,7 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle)
 {
-    struct symm_cuda_calls *calls = work->calls;
+    struct symm_cuda_launcher *calls = work->calls;
 
     if (status == SYMM_OK)
         status = symm__cuda_check(
@@ -500,7 +500,7 @@ const char *symm__cuda_work_error(symm_work *handle)
 void symm__cuda_work_release(symm_work *handle)
 {
     struct symm_cuda_work *work = cuda_work(handle);
-    struct symm_cuda_calls *calls = work->calls;
+    struct symm_cuda_launcher *calls = work->calls;
 
     if (!calls || symm__ctx_check(work->head.ctx) != SYMM_OK) {
         free(work); /* settled, or in a forked child */
@@ -560,7 +560,7 @@ static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **hand
 /* The end of what fn has put on the stream; it fails if the work before it has. */
 static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
 {
-    struct symm_cuda_calls *calls = before->calls;
+    struct symm_cuda_launcher *calls = before->calls;
     struct symm_cuda_work *work;
     symm_status status = symm__cuda_work_begin(before->team, stream, &work, NULL);
 
@@ -606,7 +606,7 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
 /* ---- The team's end -------------------------------------------------------------- */
 
 /* The team's kernels have ended: the event behind one is done in a moment. */
-static bool is_recorded(struct symm_cuda_calls *calls, CUevent event)
+static bool is_recorded(struct symm_cuda_launcher *calls, CUevent event)
 {
     double start = symm__now();
 
@@ -618,7 +618,7 @@ static bool is_recorded(struct symm_cuda_calls *calls, CUevent event)
     return true;
 }
 
-static void settle(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
+static void settle(struct symm_cuda_launcher *calls, struct symm_cuda_work *work,
                    symm_status failure, const char *sentence)
 {
     uint32_t code = work->result < 0 ? 0
@@ -638,7 +638,7 @@ static void settle(struct symm_cuda_calls *calls, struct symm_cuda_work *work,
     detach(work);
 }
 
-static void settle_all(struct symm_cuda_calls *calls, struct symm_cuda_work *first,
+static void settle_all(struct symm_cuda_launcher *calls, struct symm_cuda_work *first,
                        const symm_team *team, symm_status failure, const char *sentence)
 {
     while (first) {
@@ -650,7 +650,7 @@ static void settle_all(struct symm_cuda_calls *calls, struct symm_cuda_work *fir
     }
 }
 
-void symm__cuda_work_settle(struct symm_cuda_calls *calls, symm_team *team)
+void symm__cuda_work_settle(struct symm_cuda_launcher *calls, symm_team *team)
 {
     char sentence[SYMM_ERROR_BYTES] = "";
     struct symm_cuda_scope scope;
