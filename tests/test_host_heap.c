@@ -48,7 +48,7 @@ static void give(struct symm_heap *heap, size_t offset)
 
 static void settle(struct symm_heap *heap)
 {
-    symm__heap_settle(heap);
+    symm__heap_commit(heap);
     assert_true(symm__heap_check(heap));
 }
 
@@ -321,7 +321,7 @@ static void random_step(struct model *model, struct symm_heap *heap, size_t begi
             assert_int_equal(symm__heap_free(heap, begin + at * UNIT),
                              SYMM_ERR_NOT_FOUND);
     } else {
-        symm__heap_settle(heap);
+        symm__heap_commit(heap);
         for (size_t i = 0; i < MODEL_UNITS; i++) {
             if (model->unit[i] == MODEL_RETIRED)
                 model->unit[i] = MODEL_FREE;
@@ -372,7 +372,7 @@ static void test_deterministic(void **state)
                 (void)ignored;
             }
             if (value % 17 == 0)
-                symm__heap_settle(&heap[i]);
+                symm__heap_commit(&heap[i]);
         }
         assert_int_equal(offset[0], offset[1]);
     }
@@ -418,7 +418,7 @@ static int run_out_of_memory(void)
     /* It still works where no record is needed: an exact fit. */
     if (symm__heap_free(&heap, 0) != SYMM_OK)
         return 7;
-    symm__heap_settle(&heap);
+    symm__heap_commit(&heap);
     if (symm__heap_alloc(&heap, 1, 1, &offset) != SYMM_OK || offset != 0)
         return 8;
     return symm__heap_check(&heap) ? 0 : 9;

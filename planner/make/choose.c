@@ -377,9 +377,9 @@ symm_status symm__plan_choose(struct pool *pool, struct order *order,
     return SYMM_OK;
 }
 
-symm_status symm__plan_settle(struct pool *pool, struct order *order,
-                              const symm_plan_options *options, struct choice *choice,
-                              struct lifetimes *lives)
+symm_status symm__plan_complete(struct pool *pool, struct order *order,
+                                const symm_plan_options *options, struct choice *choice,
+                                struct lifetimes *lives)
 {
     struct chooser chooser = {.pool = pool,
                               .order = order,

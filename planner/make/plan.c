@@ -274,7 +274,7 @@ static symm_status make_in_order(const symm_plan_options *options, struct order 
     } else {
         status = symm__plan_choose(&pool, order, options, &choices, &count, &best);
         if (status == SYMM_OK)
-            status = symm__plan_settle(&pool, order, options, &choices[best], &lives);
+            status = symm__plan_complete(&pool, order, options, &choices[best], &lives);
     }
     if (status == SYMM_OK) {
         status = fill(private, order, options, choices, count, best, &lives);

@@ -38,9 +38,9 @@ symm_status symm__plan_choose(struct pool *pool, struct order *order,
 
 /* Makes order and lives (new) those of the choice, and its placement as good as options
  * allow. */
-symm_status symm__plan_settle(struct pool *pool, struct order *order,
-                              const symm_plan_options *options, struct choice *choice,
-                              struct lifetimes *lives) SYMM_MUST_CHECK;
+symm_status symm__plan_complete(struct pool *pool, struct order *order,
+                                const symm_plan_options *options, struct choice *choice,
+                                struct lifetimes *lives) SYMM_MUST_CHECK;
 
 /* Runs the order with the choice's barriers as demands; they are then those that it has. */
 symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,

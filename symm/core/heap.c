@@ -4,7 +4,7 @@
  *
  * Guarantees: the lowest offset that fits is taken, so equal calls give equal offsets
  * on every rank; a call that fails leaves the heap as it was; memory given back is
- * handed out again only after symm__heap_settle.
+ * handed out again only after symm__heap_commit.
  * Refuses: ranges that aren't multiples of SYMM_HEAP_ALIGN, sizes that don't fit,
  * offsets at which no LIVE block begins.
  *
@@ -246,7 +246,7 @@ static void coalesce(struct symm_heap *heap)
     heap->count = kept;
 }
 
-void symm__heap_settle(struct symm_heap *heap)
+void symm__heap_commit(struct symm_heap *heap)
 {
     pthread_mutex_lock(&changes);
     for (size_t i = 0; i < heap->count; i++)

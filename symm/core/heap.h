@@ -7,7 +7,7 @@
  * two FREE neighbours; used == sum of LIVE bytes; every offset is a multiple of
  * SYMM_HEAP_ALIGN. The same calls give the same offsets on every rank: the lowest offset
  * that fits is taken.
- * A freed block is RETIRED until symm__heap_settle: peers may still read it.
+ * A freed block is RETIRED until symm__heap_commit: peers may still read it.
  */
 #ifndef SYMM_CORE_HEAP_H
 #define SYMM_CORE_HEAP_H
@@ -41,7 +41,7 @@ symm_status symm__heap_alloc(struct symm_heap *heap, size_t bytes, uint64_t id,
 symm_status symm__heap_free(struct symm_heap *heap, size_t offset) SYMM_MUST_CHECK;
 /* FREE at once: for a block that no peer has ever mapped. An unknown offset is ignored. */
 void symm__heap_discard(struct symm_heap *heap, size_t offset);
-void symm__heap_settle(struct symm_heap *heap); /* RETIRED becomes FREE */
+void symm__heap_commit(struct symm_heap *heap); /* RETIRED becomes FREE */
 size_t symm__heap_top(
     const struct symm_heap *heap); /* end of the last block that isn't FREE */
 /* Changes whenever a block of any heap ceases to be LIVE; never 0. */

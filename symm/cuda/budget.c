@@ -421,7 +421,7 @@ static bool asks(const symm_team *team, uint32_t wish)
            wish > small_of(team);
 }
 
-uint32_t symm__cuda_budget_take(struct symm_team_channel *channel, uint32_t wish)
+uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish)
 {
     const symm_team *team = channel->team;
     const uint32_t call = (channel->asked + 1) & NUMBER;

@@ -489,7 +489,7 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
     if (status != SYMM_OK)
         return status;
     key = key_for(team, id, tag, named);
-    c = symm__channel_take(team, key, symm__cuda_tier_for(bytes, team->size), named);
+    c = symm__channel_acquire(team, key, symm__cuda_tier_for(bytes, team->size), named);
     if (c >= 0)
         channel_bind(&team->channel[c], stream, id, key, named != 0);
     symm__channel_table_unlock(team);

@@ -255,7 +255,7 @@ static int take_any(symm_team *team, int tier, uint64_t key)
 
 /* ---- Answers ---------------------------------------------------------------------------- */
 
-int symm__channel_take(symm_team *team, uint64_t key, int tier, int named)
+int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named)
 {
     int c = find_key(team, key);
 

@@ -50,7 +50,7 @@ bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
  * named: 1 .. SYMM_CHANNELS, only that one; 0: none. -1: all are in use. That is the answer
  * to all members that ask with the key later, unless it names its channel.
  */
-int symm__channel_take(symm_team *team, uint64_t key, int tier, int named);
+int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named);
 /*
  * A channel in a better tier, from `tier` on, for the stream that has this channel and gets
  * `key` if there is one. -1: none is idle, the stream's next launch is on this channel. Members

@@ -65,7 +65,7 @@ void symm__cuda_leave(struct symm_cuda_scope *scope)
         (void)scope->driver->cuCtxPopCurrent(&popped);
 }
 
-symm_status symm__cuda_settle(struct symm_backend *backend, const char *what)
+symm_status symm__cuda_complete(struct symm_backend *backend, const char *what)
 {
     return SYMM_CUDA_CALL(backend->driver, cuStreamSynchronize, (backend->setup),
                           "%s on device %d", what, backend->device.ordinal);
@@ -175,7 +175,7 @@ static symm_status fill(struct symm_backend *b, CUdeviceptr at, int byte, size_t
         b->driver, cuMemsetD8Async, (at, (unsigned char)byte, bytes, b->setup),
         "filling %zu bytes of device %d", bytes, b->device.ordinal);
 
-    return status == SYMM_OK ? symm__cuda_settle(b, "filling memory") : status;
+    return status == SYMM_OK ? symm__cuda_complete(b, "filling memory") : status;
 }
 
 symm_status symm__cuda_local_alloc(struct symm_backend *b, size_t bytes, void **memory)
@@ -274,7 +274,7 @@ symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src, size_t by
         ((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, b->setup),
         "copying %zu bytes", bytes);
     if (status == SYMM_OK)
-        status = symm__cuda_settle(b, "copying memory");
+        status = symm__cuda_complete(b, "copying memory");
     symm__cuda_leave(&scope);
     return status;
 }

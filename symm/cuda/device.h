@@ -71,8 +71,8 @@ void symm__cuda_leave(struct symm_cuda_scope *scope);
 #define SYMM_CUDA_CALL(table, function, arguments, ...)                                \
     symm__cuda_check((table), (table)->function arguments, #function, __VA_ARGS__)
 /* Blocks until the set-up stream has done what was put on it. With the scope entered. */
-symm_status symm__cuda_settle(struct symm_backend *backend,
-                              const char *what) SYMM_MUST_CHECK;
+symm_status symm__cuda_complete(struct symm_backend *backend,
+                                const char *what) SYMM_MUST_CHECK;
 /* The attributes of memory that peers can map. */
 CUmemAllocationProp symm__cuda_properties(int ordinal);
 /* Read and write for this rank's device on what is mapped there. With the scope entered. */

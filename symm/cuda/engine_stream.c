@@ -48,9 +48,9 @@ static bool is_capturing(const struct symm_cuda_launcher *calls, CUstream stream
 static void watch_free(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
 {
     if (wait->before)
-        symm__cuda_event_give(calls, wait->before);
+        symm__cuda_event_release(calls, wait->before);
     if (wait->after)
-        symm__cuda_event_give(calls, wait->after);
+        symm__cuda_event_release(calls, wait->after);
     free(wait);
 }
 
@@ -70,9 +70,9 @@ static symm_status watch_begin(struct symm_cuda_launcher *calls, CUstream stream
     wait->peer = wait->signal = -1;
     snprintf(wait->what, sizeof(wait->what), "%s", call->what);
     snprintf(wait->site, sizeof(wait->site), "%s", call->site);
-    status = symm__cuda_event_take(calls, &wait->before);
+    status = symm__cuda_event_acquire(calls, &wait->before);
     if (status == SYMM_OK)
-        status = symm__cuda_event_take(calls, &wait->after);
+        status = symm__cuda_event_acquire(calls, &wait->after);
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(calls->driver, cuEventRecord, (wait->before, stream),
                                 "the begin of %s", call->what);

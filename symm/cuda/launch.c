@@ -373,7 +373,7 @@ static symm_status take_blocks(struct symm_team_channel *channel,
                                const struct symm_prepared_call *prepared,
                                struct symm_cuda_entry *entry)
 {
-    const uint32_t granted = symm__cuda_budget_take(channel, entry->wish);
+    const uint32_t granted = symm__cuda_budget_acquire(channel, entry->wish);
     const uint32_t cut = granted < entry->wish ? granted : 0;
     symm_status status = SYMM_OK;
 

@@ -203,9 +203,9 @@ void symm__cuda_tell(struct symm_cuda_team *cuda);
 /* work.c */
 symm_status symm__cuda_pool_open(struct symm_cuda_launcher *calls) SYMM_MUST_CHECK;
 void symm__cuda_pool_close(struct symm_cuda_launcher *calls);
-symm_status symm__cuda_event_take(struct symm_cuda_launcher *calls,
-                                  CUevent *event) SYMM_MUST_CHECK;
-void symm__cuda_event_give(struct symm_cuda_launcher *calls, CUevent event);
+symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *calls,
+                                     CUevent *event) SYMM_MUST_CHECK;
+void symm__cuda_event_release(struct symm_cuda_launcher *calls, CUevent event);
 /* Before a launch: a handle whose result slot the kernel may write (*result, or NULL). */
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
@@ -214,7 +214,7 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
 /* The team goes: its handles keep what became of them. */
-void symm__cuda_work_settle(struct symm_cuda_launcher *calls, symm_team *team);
+void symm__cuda_work_complete_all(struct symm_cuda_launcher *calls, symm_team *team);
 symm_status symm__cuda_work_query(symm_work *work, bool *done);
 symm_status symm__cuda_work_wait(symm_work *work, void *stream);
 symm_status symm__cuda_work_synchronize(symm_work *work, double seconds);

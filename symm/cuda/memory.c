@@ -223,7 +223,7 @@ static symm_status commit(struct symm_backend *backend, CUdeviceptr at, size_t b
     status = SYMM_CUDA_CALL(d, cuMemsetD8Async, (at, 0, bytes, backend->setup),
                             "zeroing %zu bytes", bytes);
     if (status == SYMM_OK)
-        status = symm__cuda_settle(backend, "zeroing new memory");
+        status = symm__cuda_complete(backend, "zeroing new memory");
     if (status == SYMM_OK && backend->owns_space)
         status = SYMM_CUDA_CALL(
             d, cuMemExportToShareableHandle,

@@ -126,7 +126,7 @@ static symm_status run(symm_team *team)
         symm__cuda_start(team->ctx->launcher, function, (struct symm_cuda_shape){1, 32},
                          &args, b->setup, "the proof of multicast");
     if (status == SYMM_OK)
-        status = symm__cuda_settle(b, "proving multicast");
+        status = symm__cuda_complete(b, "proving multicast");
     symm__cuda_leave(&scope);
     return status;
 }

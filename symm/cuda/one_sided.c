@@ -151,17 +151,17 @@ static symm_status watched_create(struct symm_cuda_launcher *calls,
     w->signal = t->signal;
     w->receives = t->waits;
     memcpy(w->site, t->site, sizeof(w->site));
-    status = symm__cuda_event_take(calls, &w->before);
+    status = symm__cuda_event_acquire(calls, &w->before);
     if (status != SYMM_OK)
         goto err_wait;
-    status = symm__cuda_event_take(calls, &w->after);
+    status = symm__cuda_event_acquire(calls, &w->after);
     if (status != SYMM_OK)
         goto err_before;
     *wait = w;
     return SYMM_OK;
 
 err_before:
-    symm__cuda_event_give(calls, w->before);
+    symm__cuda_event_release(calls, w->before);
 err_wait:
     free(w);
     return status;
@@ -201,8 +201,8 @@ static symm_status take_word(struct symm_cuda_launcher *calls,
     if (wait && status == SYMM_OK) {
         symm__cuda_wait_add(calls, wait);
     } else if (wait) {
-        symm__cuda_event_give(calls, wait->before);
-        symm__cuda_event_give(calls, wait->after);
+        symm__cuda_event_release(calls, wait->before);
+        symm__cuda_event_release(calls, wait->after);
         free(wait);
     }
     if (status == SYMM_OK)

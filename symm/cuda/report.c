@@ -110,7 +110,7 @@ static symm_status copy(struct symm_backend *b, CUdeviceptr dst, CUdeviceptr src
                             "copying %zu bytes by device %d", PROOF_BYTES,
                             b->device.ordinal);
     if (status == SYMM_OK)
-        status = symm__cuda_settle(b, "copying");
+        status = symm__cuda_complete(b, "copying");
     symm__cuda_leave(&scope);
     return status;
 }

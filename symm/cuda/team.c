@@ -351,7 +351,7 @@ void symm__cuda_team_close(symm_team *team)
     symm__engine_team_close(team); /* its operations have ended, the memory is there */
     if (drained)
         say_goodbye(team, counters);
-    symm__cuda_work_settle(calls, team);
+    symm__cuda_work_complete_all(calls, team);
     team_forget(team, drained);
     if (!calls->teams)
         launcher_destroy(team->ctx);

@@ -180,8 +180,8 @@ static bool wait_look(struct symm_cuda_launcher *calls, struct symm_cuda_wait *w
 
 static void wait_free(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
 {
-    symm__cuda_event_give(calls, wait->before);
-    symm__cuda_event_give(calls, wait->after);
+    symm__cuda_event_release(calls, wait->before);
+    symm__cuda_event_release(calls, wait->after);
     free(wait);
 }
 

@@ -92,7 +92,7 @@ static void result_drop(struct symm_cuda_launcher *calls, int index)
         calls->result_free[calls->result_count++] = (uint16_t)index;
 }
 
-symm_status symm__cuda_event_take(struct symm_cuda_launcher *calls, CUevent *event)
+symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *calls, CUevent *event)
 {
     struct symm_cuda_scope scope;
     symm_status status;
@@ -130,7 +130,7 @@ static void event_give(struct symm_cuda_launcher *calls, CUevent event)
     calls->events[calls->event_count++] = event;
 }
 
-void symm__cuda_event_give(struct symm_cuda_launcher *calls, CUevent event)
+void symm__cuda_event_release(struct symm_cuda_launcher *calls, CUevent event)
 {
     pthread_mutex_lock(&calls->pool);
     event_give(calls, event);
@@ -314,7 +314,7 @@ static symm_status begin(struct symm_cuda_launcher *calls, struct symm_cuda_work
     work->captured = is_captured(calls, work->stream);
     if (!work->captured)
         refill(calls, own_result);
-    status = symm__cuda_event_take(calls, &work->event);
+    status = symm__cuda_event_acquire(calls, &work->event);
     if (status != SYMM_OK)
         return status;
     pthread_mutex_lock(&calls->pool);
@@ -650,7 +650,7 @@ static void settle_all(struct symm_cuda_launcher *calls, struct symm_cuda_work *
     }
 }
 
-void symm__cuda_work_settle(struct symm_cuda_launcher *calls, symm_team *team)
+void symm__cuda_work_complete_all(struct symm_cuda_launcher *calls, symm_team *team)
 {
     char sentence[SYMM_ERROR_BYTES] = "";
     struct symm_cuda_scope scope;

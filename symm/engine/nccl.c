@@ -153,8 +153,8 @@ static symm_status wait_ready(const struct symm_nccl *nccl, void *comm,
     return status == SYMM_OK ? symm__nccl_check(nccl, comm, state, what) : status;
 }
 
-symm_status symm__nccl_settle(struct symm_engine_comm *comm, int result,
-                              const struct symm_engine_wait *wait, const char *what)
+symm_status symm__nccl_complete(struct symm_engine_comm *comm, int result,
+                                const struct symm_engine_wait *wait, const char *what)
 {
     symm_status status = symm__nccl_check(comm->nccl, comm->comm, result, what);
 
@@ -196,7 +196,7 @@ static symm_status nccl_create(struct symm_engine *engine,
     memcpy(comm->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
     memcpy(&nccl_id_, id->bytes, sizeof(nccl_id_));
     pthread_mutex_init(&comm->lock, NULL);
-    status = symm__nccl_settle(
+    status = symm__nccl_complete(
         comm, comm->nccl->init_rank(&comm->comm, size, nccl_id_, rank, &config), wait,
         "ncclCommInitRankConfig");
     if (status == SYMM_OK) {
@@ -235,8 +235,8 @@ static void nccl_destroy(struct symm_engine_comm *comm)
     if (!comm)
         return;
     if (!comm->aborting) {
-        if (symm__nccl_settle(comm, comm->nccl->finalize(comm->comm), &wait,
-                              "ncclCommFinalize") == SYMM_OK)
+        if (symm__nccl_complete(comm, comm->nccl->finalize(comm->comm), &wait,
+                                "ncclCommFinalize") == SYMM_OK)
             (void)comm->nccl->destroy(comm->comm);
         else
             (void)comm->nccl->abort(comm->comm);
@@ -299,11 +299,11 @@ static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t 
         return symm__fail_quiet(SYMM_ERR_UNSUPPORTED, "this NCCL has no windows");
     pthread_mutex_lock(&comm->lock);
     if (!comm->aborting)
-        status =
-            symm__nccl_settle(comm,
-                              comm->nccl->register_window(comm->comm, ptr, bytes,
-                                                          handle, SYMM_NCCL_SYMMETRIC),
-                              &wait, "ncclCommWindowRegister");
+        status = symm__nccl_complete(comm,
+                                     comm->nccl->register_window(comm->comm, ptr, bytes,
+                                                                 handle,
+                                                                 SYMM_NCCL_SYMMETRIC),
+                                     &wait, "ncclCommWindowRegister");
     pthread_mutex_unlock(&comm->lock);
     if (status == SYMM_OK && !*handle) /* NCCL says so for memory that it cannot take */
         status = symm__fail_quiet(SYMM_ERR_UNSUPPORTED,

@@ -28,9 +28,9 @@ struct symm_engine_comm {
 symm_status symm__nccl_check(const struct symm_nccl *nccl, void *comm, int result,
                              const char *what) SYMM_MUST_CHECK;
 /* And waits while it is in progress; with the lock. */
-symm_status symm__nccl_settle(struct symm_engine_comm *comm, int result,
-                              const struct symm_engine_wait *wait,
-                              const char *what) SYMM_MUST_CHECK;
+symm_status symm__nccl_complete(struct symm_engine_comm *comm, int result,
+                                const struct symm_engine_wait *wait,
+                                const char *what) SYMM_MUST_CHECK;
 
 /* nccl_call.c */
 const char *symm__nccl_objection(const struct symm_engine *engine,

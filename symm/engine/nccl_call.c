@@ -182,8 +182,8 @@ symm_status symm__nccl_run(struct symm_engine_comm *comm,
     if (__atomic_load_n(&comm->aborting, __ATOMIC_ACQUIRE))
         status = symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
     else
-        status = symm__nccl_settle(comm, queue(comm, requests, count, stream), wait,
-                                   call_name(requests));
+        status = symm__nccl_complete(comm, queue(comm, requests, count, stream), wait,
+                                     call_name(requests));
     pthread_mutex_unlock(&comm->lock);
     return status;
 }

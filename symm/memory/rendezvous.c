@@ -299,7 +299,7 @@ static symm_status rendezvous(symm_team *team)
     free(manifest.entries);
     if (status != SYMM_OK)
         return status;
-    symm__heap_settle(&team->heap);
+    symm__heap_commit(&team->heap);
     for (size_t i = 0; i < team->buffer_count; i++)
         team->buffers[i]->shared = true;
     if (team->plan) /* release: pairs with the acquire in symm__plan_find */

@@ -78,7 +78,7 @@ static bool is_for(const symm_costs *costs, const char *machine)
     return false;
 }
 
-symm_status symm__costs_take(symm_ctx *ctx)
+symm_status symm__costs_load(symm_ctx *ctx)
 {
     const char *path = symm__option(SYMM_OPTION_COSTS);
 
@@ -86,7 +86,7 @@ symm_status symm__costs_take(symm_ctx *ctx)
     return path ? read_file(path, &ctx->costs_file) : SYMM_OK;
 }
 
-void symm__costs_settle(symm_ctx *ctx, bool alike)
+void symm__costs_agree(symm_ctx *ctx, bool alike)
 {
     ctx->costs = NULL;
     if (!alike) {

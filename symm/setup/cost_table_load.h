@@ -12,10 +12,10 @@
 #include "core/context.h"
 
 /* Names the machine, and reads SYMM_COSTS if it is set. */
-symm_status symm__costs_take(symm_ctx *ctx) SYMM_MUST_CHECK;
+symm_status symm__costs_load(symm_ctx *ctx) SYMM_MUST_CHECK;
 /* After the handshake, which compares what the ranks have read: sets ctx->costs. `alike`:
  * all ranks have one name for their machines. */
-void symm__costs_settle(symm_ctx *ctx, bool alike);
+void symm__costs_agree(symm_ctx *ctx, bool alike);
 void symm__costs_drop(symm_ctx *ctx);
 
 #endif

@@ -215,7 +215,7 @@ symm_status symm__handshake_check(symm_ctx *ctx,
     }
     take_hosts(ctx, handshakes);
     ctx->processors = (int)processors;
-    symm__costs_settle(ctx, alike);
+    symm__costs_agree(ctx, alike);
     ctx->multicast = multicast != 0 && ctx->size > 1;
     for (int r = 0; handshakes[ctx->rank].multicast && r < ctx->size; r++)
         if (!handshakes[r].multicast)

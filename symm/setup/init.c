@@ -457,7 +457,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
         status = symm__settings_take(c, config);
     }
     if (status == SYMM_OK)
-        status = symm__costs_take(c);
+        status = symm__costs_load(c);
     if (status != SYMM_OK) {
         symm_finalize(c);
         return status;

@@ -82,7 +82,7 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
     for (int m = 0; m < size; m++)
         world_rank[m] = parent->world_rank[places[m].parent_rank];
     made->before = parent->uid;
-    return symm__team_settle(made, uid, slot, world_rank, size, ctx->timeout);
+    return symm__team_complete(made, uid, slot, world_rank, size, ctx->timeout);
 }
 
 /* With the context locked. *team: the new one, or NULL for color < 0. */

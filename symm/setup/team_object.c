@@ -176,9 +176,9 @@ static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
     if (status != SYMM_OK)
         return status;
     node->inner = true;
-    status = symm__team_settle(node,
-                               symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at),
-                               slot, world_rank, count, timeout);
+    status = symm__team_complete(
+        node, symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at), slot,
+        world_rank, count, timeout);
     if (status == SYMM_OK)
         hierarchy->local_team = node;
     else
@@ -354,8 +354,8 @@ uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
     return uid ? uid : 1;
 }
 
-symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
-                              const int *world_rank, int size, double timeout)
+symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
+                                const int *world_rank, int size, double timeout)
 {
     symm_ctx *ctx = made->ctx;
     int rank = 0;

@@ -16,9 +16,9 @@ symm_status symm__team_create(symm_ctx *ctx, int most,
                               symm_team **team) SYMM_MUST_CHECK;
 /* Gives it members and place, and opens it with them. Collective; with the context locked.
  * On error the caller frees it. */
-symm_status symm__team_settle(symm_team *made, uint32_t uid, int slot,
-                              const int *world_rank, int size,
-                              double timeout) SYMM_MUST_CHECK;
+symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
+                                const int *world_rank, int size,
+                                double timeout) SYMM_MUST_CHECK;
 /* The name of a team that comes of `parent`: step and part tell it from the others. */
 uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part);
 uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here */

@@ -391,8 +391,9 @@ static symm_status make(struct shrink *s)
         if (is_in(s->set, m))
             world_rank[size++] = s->team->world_rank[m];
     s->made->agreed = true;
-    return symm__team_settle(s->made, symm__team_uid(s->team, s->attempt, SPLIT_NEVER),
-                             s->slot, world_rank, size, ctx->timeout);
+    return symm__team_complete(s->made,
+                               symm__team_uid(s->team, s->attempt, SPLIT_NEVER),
+                               s->slot, world_rank, size, ctx->timeout);
 }
 
 static void unmake(struct shrink *s)
