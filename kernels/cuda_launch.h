@@ -47,7 +47,7 @@ struct symm_cuda_record {
     uint32_t held_up; /* as in the clock of the record's channel */
     uint32_t before;  /* 1 + args.before_team, of a call that was stopped by its mark */
     /* The launches that the member's host has queued on the channel, as in
-     * symm_cuda_args.sequence; the watcher keeps it up to date. */
+     * symm_cuda_args.sequence; the watchdog keeps it up to date. */
     uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
 };
 

@@ -217,7 +217,7 @@ SYMM_DEVICE_FN uint32_t symm__device_swap(uint32_t *word, uint32_t value)
 }
 
 /* Why a wait that began at *begin (0: not yet known) must end; 0: it may go on. */
-SYMM_DEVICE_FN uint32_t symm__device_look(const struct symm_device_team *team,
+SYMM_DEVICE_FN uint32_t symm__device_poll(const struct symm_device_team *team,
                                           uint64_t *begin)
 {
     uint32_t why = symm__device_load(&team->record->abort);
@@ -315,7 +315,7 @@ SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int p
     while (!symm_device_epoch_reached((uint32_t)seen, count) && why == 0) {
         symm_device_pause();
         if (++polls % SYMM_DEVICE_POLLS == 0)
-            why = symm__device_look(team, &begin);
+            why = symm__device_poll(team, &begin);
         seen = symm_device_word_load(symm__device_word(team, peer, signal));
     }
     if (symm_device_epoch_reached((uint32_t)seen,
@@ -397,7 +397,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
         symm_device_pause();
         if (++polls % SYMM_DEVICE_POLLS == 0 &&
             (why = symm__device_failed(team, channel)) == 0)
-            why = symm__device_look(team, &begin);
+            why = symm__device_poll(team, &begin);
     }
     if (missing == 0) {
         state[block].round = round;

@@ -41,7 +41,7 @@
  * taken back everywhere. failed[channel] stops the other blocks at their next look and later
  * kernels at their start. A failure that the host has found (record.abort) concerns all
  * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
- * streams and the watcher copy from record.abort, is for kernels behind what waits without a
+ * streams and the watchdog copy from record.abort, is for kernels behind what waits without a
  * kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
  * team's marks count, too: the call ends as failed, and so does its team. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
  * the call (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH
@@ -225,7 +225,7 @@ SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
  * A wait that lasts: why? Returns the time at which it ends, or 0 if it has ended now; then
  * the failure has been reported. `awaited`: bits of the members waited for.
  */
-SYMM_COLD uint64_t symm_round_look(const struct symm_cuda_args &args, uint32_t call,
+SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t call,
                                    uint64_t deadline, uint32_t awaited)
 {
     const struct symm_device_channel *own =
@@ -288,7 +288,7 @@ SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call
     if (++wait->polls < SYMM_POLLS)
         return true;
     wait->polls = 0;
-    wait->deadline = symm_round_look(args, call, wait->deadline, awaited);
+    wait->deadline = symm_round_poll(args, call, wait->deadline, awaited);
     return wait->deadline != 0;
 }
 
@@ -526,7 +526,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
             }
         }
         if (symm_withdrawn(begun, round->call) && round->ok)
-            round->ok = symm_round_look(args, round->call, 0, 1u << m) != 0;
+            round->ok = symm_round_poll(args, round->call, 0, 1u << m) != 0;
     }
     symm_round_agree(round);
     symm_round_trigger(

@@ -82,7 +82,7 @@ symm_status symm__team_record_of(symm_team *team, int member)
     char text[sizeof(record->text)];
     int32_t state;
 
-    if (!record) /* on another host: see symm__hierarchical_look */
+    if (!record) /* on another host: see symm__hierarchical_poll */
         return SYMM_OK;
     /* acquire: pairs with the release in team_mark of that rank */
     state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
@@ -171,7 +171,7 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
 
-        if (symm__is_far(ctx, rank) && !symm__oob_look(&ctx->oob, rank) &&
+        if (symm__is_far(ctx, rank) && !symm__oob_poll(&ctx->oob, rank) &&
             !symm__oob_left(&ctx->oob, rank) && dead < 0)
             dead = rank;
     }
@@ -188,7 +188,7 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
     return SYMM_ERR_PEER_DEAD;
 }
 
-symm_status symm__hierarchical_look(symm_team *team)
+symm_status symm__hierarchical_poll(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
     char said[SYMM_ERROR_BYTES];

@@ -31,6 +31,6 @@ const char *symm__site_text(const struct symm_site *site, uint32_t step, char *t
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
 /* Of a team over several hosts: has a rank of another host died, or told that the team has
  * failed? Then it has, here. Looks at most once a millisecond. */
-symm_status symm__hierarchical_look(symm_team *team);
+symm_status symm__hierarchical_poll(symm_team *team);
 
 #endif

@@ -77,7 +77,7 @@ struct symm_team_channel {
     bool named;                /* by symm_call.channel */
     uint32_t asked;            /* grants of blocks read so far (budget.h) */
     uint32_t granted;          /* blocks of the last grant; 0: none yet */
-    uint32_t looked;           /* launches when the watcher last looked at the claim */
+    uint32_t looked;           /* launches when the watchdog last looked at the claim */
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 

@@ -51,7 +51,7 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
                                    uint32_t tag);
 /* Where the device tells the end of each block's launches; NULL: nowhere. */
 uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel);
-/* For the watcher: channels whose graphs are gone, and what peers have queued, for kernels. */
+/* For the watchdog: channels whose graphs are gone, and what peers have queued, for kernels. */
 void symm__cuda_channel_refresh(symm_team *team);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * engine_stream.c - an engine's operations on a stream.
  *
- * A call returns when they are queued. They lie between two events, which the watcher
+ * A call returns when they are queued. They lie between two events, which the watchdog
  * (watchdog.c) looks at: one that is past its deadline, or whose team has failed, is ended
  * by aborting the team's communicators. What a graph captures leaves no event: such an
  * operation has no deadline, only the kernel in front of it has.
@@ -149,7 +149,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
-/* ---- The watcher's part: with its lock and a scope ------------------------------- */
+/* ---- The watchdog's part: with its lock and a scope ------------------------------- */
 
 void symm__cuda_engine_end(struct symm_cuda_wait *wait)
 {
@@ -177,7 +177,7 @@ symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
                            ctx->engine->version);
 }
 
-symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait)
+symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait)
 {
     const struct symm_engine_ops *ops = wait->team->ctx->engine->ops;
     symm_status status = ops->comm_error(wait->comm);

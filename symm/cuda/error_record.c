@@ -583,7 +583,7 @@ void symm__cuda_abort(symm_team *team, symm_status status)
 }
 
 /*
- * For the watcher: what kernels would find out much later. A death ends them first, so that
+ * For the watchdog: what kernels would find out much later. A death ends them first, so that
  * one which waits tells at which call; if none does within a moment, none waited.
  */
 static symm_status look_ahead(symm_team *team, const struct facts *facts)
@@ -592,7 +592,7 @@ static symm_status look_ahead(symm_team *team, const struct facts *facts)
     symm_status status = take_over(team);
 
     if (status == SYMM_OK)
-        status = symm__hierarchical_look(team);
+        status = symm__hierarchical_poll(team);
     if (status != SYMM_OK || !has_dead(team))
         return status;
     symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
@@ -629,7 +629,8 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
 
         if (team->cuda->withdrawn == 0 && !may_wait)
             team->cuda->withdrawn = now;
-        status = symm__team_failed(team); /* the watcher may have found out meanwhile */
+        status =
+            symm__team_failed(team); /* the watchdog may have found out meanwhile */
         if (status == SYMM_OK)
             status = explain(team, &facts,
                              now - (may_wait ? begin : team->cuda->withdrawn) >=
@@ -649,7 +650,7 @@ symm_status symm__cuda_team_poll(symm_team *team)
 
     if (team->hierarchy && team->hierarchy->node &&
         symm__cuda_team_poll(team->hierarchy->node) != SYMM_OK)
-        return symm__hierarchical_look(team);
+        return symm__hierarchical_poll(team);
     /* relaxed: only whether there is something to look at */
     if (__builtin_expect(
             __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&

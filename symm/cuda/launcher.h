@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * launcher.h - what the files of the CUDA backend's call side share: the launcher of a
- * context (streams, events, handles, the watcher) and what a team has on its device.
+ * context (streams, events, handles, the watchdog) and what a team has on its device.
  *
  * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
- * watcher while it looks at them; launcher->pool guards events, result slots and handles.
+ * watchdog while it looks at them; launcher->pool guards events, result slots and handles.
  * The first may be held when the second is taken. Neither is taken by a call without a
  * handle, unless it follows another team's call on its stream. launcher->order is taken by
  * each call; launcher->lock may be taken while it is held.
@@ -61,7 +61,7 @@ struct symm_cuda_team {
     double
         telling; /* when the copy of the abort word was put on a stream; 0: not yet */
     bool told;   /* that copy is done, or was waited for long enough */
-    double failing; /* when the watcher first saw the team failed; 0: not yet */
+    double failing; /* when the watchdog first saw the team failed; 0: not yet */
 };
 
 static inline struct symm_cuda_record *
@@ -77,7 +77,7 @@ struct symm_cuda_word {
 
 /*
  * A member's words that streams or kernels write and its peers' processes read. Those of
- * copy-engine calls are 1 or 0: streams write and await them, and the member's watcher stores
+ * copy-engine calls are 1 or 0: streams write and await them, and the member's watchdog stores
  * 1 to end a wait.
  */
 struct symm_cuda_words {
@@ -104,8 +104,8 @@ struct symm_cuda_launcher {
     pthread_mutex_t lock;
     pthread_cond_t leave;
     bool leaving;
-    pthread_t watcher;
-    CUstream stream; /* the watcher's */
+    pthread_t watchdog;
+    CUstream stream; /* the watchdog's */
     struct symm_cuda_team *teams;
     struct symm_cuda_wait *waits;
     int endings;   /* of streams, teams and the context that wait for the device now */
@@ -159,7 +159,7 @@ symm_status symm__cuda_team_poll(symm_team *team) SYMM_MUST_CHECK;
 void symm__cuda_abort(symm_team *team, symm_status status);
 /* The hardware queues that a context has: streams beyond them share one. */
 int symm__cuda_queues(void);
-/* As symm__cuda_team_poll, for the watcher: SYMM_OK also while a reason is still missing. */
+/* As symm__cuda_team_poll, for the watchdog: SYMM_OK also while a reason is still missing. */
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
 /* The call sites of tags: published by their rank, found by all. */
 void symm__cuda_site_publish(struct symm_cuda_launcher *calls,
@@ -169,8 +169,8 @@ bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
 
 /* watchdog.c: `ending` (see device_ops.h) */
 void symm__cuda_ending(symm_ctx *ctx, bool begins);
-symm_status symm__cuda_watch_start(struct symm_cuda_launcher *calls) SYMM_MUST_CHECK;
-void symm__cuda_watch_stop(struct symm_cuda_launcher *calls);
+symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *calls) SYMM_MUST_CHECK;
+void symm__cuda_watchdog_stop(struct symm_cuda_launcher *calls);
 /*
  * A wait of a stream for `word` (own, tokens.c) to become 1 has been put between two
  * events: it is ended at the deadline, by a store into the word. Takes the events.
@@ -237,10 +237,10 @@ symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *
                               void *arg);
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
                                   symm_work **handle) SYMM_MUST_CHECK;
-/* For the watcher: aborts it; it has taken too long; has it failed? */
+/* For the watchdog: aborts it; it has taken too long; has it failed? */
 void symm__cuda_engine_end(struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
-symm_status symm__cuda_engine_look(const struct symm_cuda_wait *wait);
+symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait);
 /* Of a team that has failed: aborts its communicators once its kernels have been told. */
 void symm__cuda_engine_abort(symm_team *team);
 

@@ -13,7 +13,7 @@
  * word has one writer of ones and one of zeros, which take turns, so a captured graph can be
  * replayed. docs/memory-model.md has the order of data and words.
  *
- * A stream's wait has no time limit: of calls that are made (not captured) the watcher ends
+ * A stream's wait has no time limit: of calls that are made (not captured) the watchdog ends
  * those that last too long, by a store of 1. In a graph it ends those of a team that has
  * failed, or when the end of a stream, a team or the context is held up (watchdog.c); a peer
  * that is only late holds the stream until it comes. What follows on the stream then runs on,

@@ -138,7 +138,7 @@ static symm_status launcher_create(symm_ctx *ctx)
     status = symm__cuda_pool_open(calls);
     if (status != SYMM_OK)
         goto err_calls;
-    status = symm__cuda_watch_start(calls);
+    status = symm__cuda_watchdog_start(calls);
     if (status != SYMM_OK)
         goto err_pool;
     ctx->launcher = calls;
@@ -159,7 +159,7 @@ static void launcher_destroy(symm_ctx *ctx)
 {
     struct symm_cuda_launcher *calls = ctx->launcher;
 
-    symm__cuda_watch_stop(calls);
+    symm__cuda_watchdog_stop(calls);
     symm__cuda_pool_close(calls);
     symm__cuda_map_free(&calls->last);
     pthread_mutex_destroy(&calls->order);
@@ -308,7 +308,7 @@ static void unlist(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda
 {
     struct symm_cuda_team **at = &calls->teams;
 
-    pthread_mutex_lock(&calls->lock); /* the watcher holds it while it uses a team */
+    pthread_mutex_lock(&calls->lock); /* the watchdog holds it while it uses a team */
     while (*at && *at != cuda)
         at = &(*at)->next;
     if (*at)
@@ -346,7 +346,7 @@ void symm__cuda_team_close(symm_team *team)
     drained = drain(team, counters);
     symm__cuda_ending(team->ctx, false);
     symm__cuda_waits_end(calls, team);
-    unlist(calls, team->cuda); /* the watcher aborts the engine of a team that fails */
+    unlist(calls, team->cuda); /* the watchdog aborts the engine of a team that fails */
     symm__cuda_tell(team->cuda);   /* what it has put on its stream uses the memory */
     symm__engine_team_close(team); /* its operations have ended, the memory is there */
     if (drained)

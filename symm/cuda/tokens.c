@@ -9,7 +9,7 @@
  * behind the wait, no further operation begins, and nothing could end the waits. So each
  * member's words lie in a memfd that its peers map, too; every process registers its mapping
  * with the driver. Streams write and await the words through the device address, and the
- * watcher ends a wait by a store of the host, which needs no queue.
+ * watchdog ends a wait by a store of the host, which needs no queue.
  *
  * Guarantees: the words are there as long as a member has them mapped; those of an earlier
  * team are never those of a later one. Ranks that are threads share one mapping, which is

@@ -170,7 +170,7 @@ static bool wait_look(struct symm_cuda_launcher *calls, struct symm_cuda_wait *w
         symm__cuda_abort(wait->team, wait_timeout(wait));
         wait_end(calls, wait, now);
     } else if (wait->comm) {
-        symm_status status = symm__cuda_engine_look(wait);
+        symm_status status = symm__cuda_engine_poll(wait);
 
         if (status != SYMM_OK)
             symm__cuda_abort(wait->team, status);
@@ -289,7 +289,7 @@ static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *c
     symm_status status = symm__cuda_diagnose(cuda->team, false);
     struct symm_cuda_scope scope;
 
-    /* relaxed: the watcher's own store, or that of a call which has failed */
+    /* relaxed: the watchdog's own store, or that of a call which has failed */
     if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0)
         return;
     if (!cuda->told && symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
@@ -332,7 +332,7 @@ static symm_status watch_stream(struct symm_cuda_launcher *calls)
         return status;
     status = SYMM_CUDA_CALL(calls->driver, cuStreamCreateWithPriority,
                             (&calls->stream, CU_STREAM_NON_BLOCKING, 0),
-                            "a stream for the watcher of rank %d", calls->ctx->rank);
+                            "a stream for the watchdog of rank %d", calls->ctx->rank);
     symm__cuda_leave(&scope);
     return status;
 }
@@ -347,7 +347,7 @@ static void watch_stream_destroy(struct symm_cuda_launcher *calls)
     symm__cuda_leave(&scope);
 }
 
-symm_status symm__cuda_watch_start(struct symm_cuda_launcher *calls)
+symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *calls)
 {
     pthread_condattr_t monotonic;
     sigset_t all, before;
@@ -362,22 +362,22 @@ symm_status symm__cuda_watch_start(struct symm_cuda_launcher *calls)
     pthread_condattr_destroy(&monotonic);
     sigfillset(&all); /* the program's signals belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&calls->watcher, NULL, watch, calls);
+    error = pthread_create(&calls->watchdog, NULL, watch, calls);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error)
         return SYMM_OK;
     pthread_cond_destroy(&calls->leave);
     watch_stream_destroy(calls);
-    return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watcher thread");
+    return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watchdog thread");
 }
 
-void symm__cuda_watch_stop(struct symm_cuda_launcher *calls)
+void symm__cuda_watchdog_stop(struct symm_cuda_launcher *calls)
 {
     pthread_mutex_lock(&calls->lock);
     calls->leaving = true;
     pthread_cond_signal(&calls->leave);
     pthread_mutex_unlock(&calls->lock);
-    pthread_join(calls->watcher, NULL);
+    pthread_join(calls->watchdog, NULL);
     pthread_cond_destroy(&calls->leave);
     watch_stream_destroy(calls);
 }

@@ -469,6 +469,6 @@ symm_status symm__engine_stop(void *arg)
                                      ctx->engine->version);
     }
     if (status == SYMM_OK && team->hierarchy)
-        status = symm__hierarchical_look(team);
+        status = symm__hierarchical_poll(team);
     return status;
 }

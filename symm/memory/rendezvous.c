@@ -322,7 +322,7 @@ static symm_status peer_failure(symm_team *team, symm_status status)
     for (int m = 0; m < team->size; m++)
         if (m != team->rank && symm__team_record_of(team, m) != SYMM_OK)
             return symm__team_failed(team);
-    if (symm__hierarchical_look(team) != SYMM_OK)
+    if (symm__hierarchical_poll(team) != SYMM_OK)
         return symm__team_failed(team);
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];

@@ -69,7 +69,7 @@ void symm__oob_leave(struct symm_oob *oob)
         symm__oob_notify(oob, &r, 1, OOB_LEAVING, SYMM_OK, "");
 }
 
-bool symm__oob_look(struct symm_oob *oob, int rank)
+bool symm__oob_poll(struct symm_oob *oob, int rank)
 {
     for (int i = 0; i < SYMM_OOB_BURST; i++) {
         struct symm_oob_head head;

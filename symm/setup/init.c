@@ -314,7 +314,7 @@ static bool link_alive(void *arg, int rank)
             symm__team_record_of(ctx->in_rendezvous, m) != SYMM_OK)
             return false;
     if (symm__is_far(ctx, rank))
-        return symm__oob_look(&ctx->oob, rank) &&
+        return symm__oob_poll(&ctx->oob, rank) &&
                !(ctx->in_rendezvous &&
                  symm__oob_told(&ctx->oob, ctx->in_rendezvous->uid));
 
