@@ -94,7 +94,7 @@ static void *mark(void *arg)
         ;
     if (job->delay < 0)
         return NULL;
-    __atomic_store_n(job->all ? &state->told : &state->failed[16 * CHANNEL],
+    __atomic_store_n(job->all ? &state->reported : &state->failed[16 * CHANNEL],
                      (uint32_t)-SYMM_ERR_ABORTED, __ATOMIC_RELAXED);
     harness_sleep(0.002);
     for (int r = 0; r < 2; r++) /* who waits goes home */

@@ -258,9 +258,9 @@ SYMM_DEVICE_FN uint32_t symm__device_failed(const struct symm_device_team *team,
                                             uint32_t channel)
 {
     uint32_t failed = symm__device_load(&team->state->failed[16 * channel]);
-    uint32_t told = symm__device_load(&team->state->told);
+    uint32_t reported = symm__device_load(&team->state->reported);
 
-    return failed != 0 ? failed : told;
+    return failed != 0 ? failed : reported;
 }
 
 /* Marks all channels that have not failed yet: kernels behind do nothing. */

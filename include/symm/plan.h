@@ -400,7 +400,7 @@ SYMM_API symm_status symm_plan_run_hash(const symm_plan *plan,
 SYMM_API symm_status symm_plan_hash(const symm_plan *plan,
                                     uint64_t *hash) SYMM_MUST_CHECK;
 /*
- * What can be told without the program: two buffers that come one after the other in some
+ * What can be reported without the program: two buffers that come one after the other in some
  * bytes while `after` of the second does not list the first. *before -1: there are none.
  */
 SYMM_API symm_status symm_plan_find_unlisted(const symm_plan *plan, int *before,

@@ -39,9 +39,10 @@ SYMM_DEVICE void depend(const struct symm_cuda_args &args)
 
 /* Where `told` is if it may say something; else the channel's own mark once more, so that no
  * branch stands between the loads. */
-SYMM_DEVICE const uint32_t *told_of(const struct symm_cuda_args &args)
+SYMM_DEVICE const uint32_t *reported_of(const struct symm_cuda_args &args)
 {
-    return args.flags & SYMM_CUDA_TOLD ? &args.team.state->told : symm_failed_of(args);
+    return args.flags & SYMM_CUDA_REPORTED ? &args.team.state->reported
+                                           : symm_failed_of(args);
 }
 
 /* 0, or why no call may be made: the call before it on the stream, of another team, has
@@ -60,12 +61,12 @@ SYMM_COLD uint32_t before(const struct symm_cuda_args &args)
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
                            uint32_t *count)
 {
-    uint32_t failed, told;
+    uint32_t failed, reported;
 
     failed = symm_port_load32_relaxed(symm_failed_of(args));
-    told = symm_port_load32_relaxed(told_of(args));
+    reported = symm_port_load32_relaxed(reported_of(args));
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
-    failed = failed != 0 ? failed : told;
+    failed = failed != 0 ? failed : reported;
     if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0)
         failed = before(args);
     if (failed != 0 && args.result)
@@ -144,7 +145,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal)
 SYMM_KERNEL_BARE(symm_p2p_signal_wait)
 {
     const uint32_t *counter = &args.team.state->awaited[args.peer][args.signal];
-    uint32_t count, why, told;
+    uint32_t count, why, reported;
     uint64_t seen;
 
     if (threadIdx.x != 0)
@@ -152,10 +153,10 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     symm_round_depend(args);
     symm_round_trigger(args); /* of few threads: as kernels of SYMM_CUDA_EARLY */
     why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
-    told = symm_port_load32_relaxed(told_of(args));
+    reported = symm_port_load32_relaxed(reported_of(args));
     count = symm_port_load32_relaxed(counter);
     seen = symm_device_word_load(symm__device_word(&args.team, args.peer, args.signal));
-    why = why != 0 ? why : told;
+    why = why != 0 ? why : reported;
     if ((args.flags & SYMM_CUDA_BEFORE) && why == 0)
         why = before(args);
     if (why == 0)

@@ -234,7 +234,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
 
     status = symm_port_load32_relaxed(symm_failed_of(args));
     if (status == 0)
-        status = symm_port_load32_relaxed(&args.team.state->told);
+        status = symm_port_load32_relaxed(&args.team.state->reported);
     if (status !=
         0) { /* of this kernel or, with nothing taken back yet, of another's wait */
         if (status != (uint32_t)-SYMM_ERR_MISMATCH)
@@ -317,7 +317,7 @@ SYMM_COLD uint32_t symm_round_before(const struct symm_cuda_args &args)
         &args.before->failed[(args.flags >> SYMM_CUDA_BEFORE_SHIFT) * 16]);
 
     if (failed == 0)
-        failed = symm_port_load32_relaxed(&args.before->told);
+        failed = symm_port_load32_relaxed(&args.before->reported);
     if (failed == 0)
         return 0;
     symm_port_store32_relaxed(&symm_record_of(args)->before, 1 + args.before_team);
@@ -329,10 +329,10 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 {
     const uint64_t *block =
         (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x];
-    const uint32_t *channel = symm_failed_of(args), *all = &args.team.state->told;
+    const uint32_t *channel = symm_failed_of(args), *all = &args.team.state->reported;
     struct symm_round round;
     uint64_t counters;
-    uint32_t failed, told;
+    uint32_t failed, reported;
 
     symm_port_settle(block);
     symm_port_settle(channel);
@@ -342,8 +342,8 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
         symm_round_trigger(args);
     counters = symm_port_load64_relaxed(block);
     failed = symm_port_load32_relaxed(channel);
-    told = args.flags & SYMM_CUDA_TOLD ? symm_port_load32_relaxed(all) : 0;
-    failed = failed != 0 ? failed : told;
+    reported = args.flags & SYMM_CUDA_REPORTED ? symm_port_load32_relaxed(all) : 0;
+    failed = failed != 0 ? failed : reported;
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0) {

@@ -165,7 +165,7 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
 static symm_status look_far(symm_team *team, char *said, size_t bytes)
 {
     symm_ctx *ctx = team->ctx;
-    const struct symm_oob_notice *told;
+    const struct symm_oob_report *told;
     int dead = -1;
 
     for (int m = 0; m < team->size; m++) {
@@ -175,7 +175,7 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
             !symm__oob_left(&ctx->oob, rank) && dead < 0)
             dead = rank;
     }
-    told = symm__oob_told(&ctx->oob, team->uid);
+    told = symm__oob_reported(&ctx->oob, team->uid);
     if (told) {
         snprintf(said, bytes, "%s", told->sentence);
         return told->status;

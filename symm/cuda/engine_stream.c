@@ -184,6 +184,6 @@ symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait)
 
     if (status == SYMM_OK)
         return SYMM_OK;
-    status = symm__engine_said(wait->team->ctx, status, "");
+    status = symm__engine_reported(wait->team->ctx, status, "");
     return symm__engine_failed(wait->team, status, wait->what, wait->site);
 }

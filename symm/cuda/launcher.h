@@ -59,8 +59,8 @@ struct symm_cuda_team {
     int tokens_lost; /* rank of the world that has not, if one has not */
     /* With the lock: */
     double
-        telling; /* when the copy of the abort word was put on a stream; 0: not yet */
-    bool told;   /* that copy is done, or was waited for long enough */
+        telling;   /* when the copy of the abort word was put on a stream; 0: not yet */
+    bool reported; /* that copy is done, or was waited for long enough */
     double failing; /* when the watchdog first saw the team failed; 0: not yet */
 };
 

@@ -66,7 +66,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
         .channel = (uint32_t)channel,
         .flags =
             (t->waits ? SYMM_CUDA_EARLY : SYMM_CUDA_RELAY) |
-            (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED) ? SYMM_CUDA_TOLD
+            (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED) ? SYMM_CUDA_REPORTED
                                                                     : 0),
         .kind = (int32_t)call,
         .dtype = SYMM_UINT8,
@@ -121,9 +121,9 @@ static symm_status copy_abort(const struct symm_cuda_launcher *calls,
                               const struct symm_cuda_team *cuda, CUstream stream)
 {
     return SYMM_CUDA_CALL(calls->driver, cuMemcpyAsync,
-                          (device_address(&cuda->state->told),
+                          (device_address(&cuda->state->reported),
                            device_address(&cuda->record->abort),
-                           sizeof(cuda->state->told), stream),
+                           sizeof(cuda->state->reported), stream),
                           "the abort word behind a stream's wait");
 }
 

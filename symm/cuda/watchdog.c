@@ -56,13 +56,13 @@ static bool tell(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
     const struct symm_cuda_driver *driver = calls->driver;
     const double now = symm__now();
 
-    if (cuda->told)
+    if (cuda->reported)
         return true;
     if (cuda->telling == 0) {
         cuda->telling = now;
-        if (driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&cuda->state->told,
+        if (driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&cuda->state->reported,
                                   (CUdeviceptr)(uintptr_t)&cuda->record->abort,
-                                  sizeof(cuda->state->told),
+                                  sizeof(cuda->state->reported),
                                   calls->stream) != CUDA_SUCCESS)
             symm__log(SYMM_LOG_DEBUG, "cannot tell kernels of a failure: the device "
                                       "has failed");
@@ -70,7 +70,7 @@ static bool tell(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
     if (driver->cuStreamQuery(calls->stream) == CUDA_ERROR_NOT_READY &&
         now - cuda->telling < TELL_SECONDS)
         return false;
-    cuda->told = true;
+    cuda->reported = true;
     return true;
 }
 
@@ -292,11 +292,11 @@ static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *c
     /* relaxed: the watchdog's own store, or that of a call which has failed */
     if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0)
         return;
-    if (!cuda->told && symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+    if (!cuda->reported && symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
         (void)tell(calls, cuda);
         symm__cuda_leave(&scope);
     }
-    if (cuda->told && status != SYMM_OK)
+    if (cuda->reported && status != SYMM_OK)
         symm__engine_team_abort(cuda->team);
 }
 

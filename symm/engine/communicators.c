@@ -207,14 +207,14 @@ static symm_status make_among(symm_team *team, const int *members, int count,
     if (making.index == 0) {
         status = symm__engine_within(ctx, false, create_id, &making);
         if (status != SYMM_OK)
-            status = symm__engine_said(ctx, status, "no id for a communicator");
+            status = symm__engine_reported(ctx, status, "no id for a communicator");
     }
     status = tell(&making, "a communicator's id", timeout, status, true, told);
     if (status != SYMM_OK)
         return status;
     status = symm__engine_within(ctx, false, create_comm, &making);
     if (status != SYMM_OK)
-        status = symm__engine_said(ctx, status, "no communicator");
+        status = symm__engine_reported(ctx, status, "no communicator");
     status = tell(&making, "a communicator", begin + timeout - symm__now(), status,
                   false, told);
     if (status != SYMM_OK) {
@@ -375,7 +375,7 @@ static symm_status pair_id(struct making *making, double timeout)
     if (making->index == 0) {
         mine = symm__engine_within(team->ctx, false, create_id, making);
         if (mine != SYMM_OK)
-            mine = symm__engine_said(team->ctx, mine, "no id for a communicator");
+            mine = symm__engine_reported(team->ctx, mine, "no id for a communicator");
     }
     wire = wire_of(mine, &making->id);
     snprintf(step, sizeof(step), "the first message between ranks %d and %d", world[0],
@@ -438,7 +438,7 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
         if (status == SYMM_OK) {
             status = symm__engine_within(team->ctx, false, create_comm, &making);
             if (status != SYMM_OK)
-                status = symm__engine_said(team->ctx, status, "no communicator");
+                status = symm__engine_reported(team->ctx, status, "no communicator");
         }
         if (status == SYMM_OK)
             status = pair_keep(team, peer, making.comm);

@@ -27,7 +27,8 @@ enum engine_state { NONE, LOADED, REFUSED }; /* REFUSED: wanted, but it does not
 #define FLAG_WINDOWS 2u
 #define FLAG_PAIRS   4u
 
-symm_status symm__engine_said(const symm_ctx *ctx, symm_status status, const char *what)
+symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
+                                  const char *what)
 {
     const struct symm_engine_ops *ops = ctx->engine ? ctx->engine->ops : NULL;
     char sentence[SYMM_ERROR_BYTES];
@@ -199,7 +200,7 @@ static symm_status load(symm_ctx *ctx, struct symm_engine_use *use)
     use->ops = complete(&use->table, given);
     status = symm__engine_within(ctx, false, open_engine, use);
     if (status != SYMM_OK) {
-        status = symm__engine_said(ctx, status, "");
+        status = symm__engine_reported(ctx, status, "");
         use->ops = NULL;
         return status;
     }

@@ -107,7 +107,7 @@ static void appeared(struct symm_team_engine *te, char *at, size_t bytes)
         status = symm__engine_within(te->team->ctx, false, piece_register, &piece);
     }
     if (status != SYMM_OK) {
-        status = symm__engine_said(te->team->ctx, status, "");
+        status = symm__engine_reported(te->team->ctx, status, "");
         symm__log(SYMM_LOG_INFO,
                   "rank %d: [%p, +%zu) is not registered with %s (%s) and serves "
                   "without",
@@ -223,7 +223,7 @@ static symm_status register_one(struct symm_team_engine *te,
             te->window_count++;
     }
     pthread_mutex_unlock(&te->lock);
-    return status == SYMM_OK ? SYMM_OK : symm__engine_said(team->ctx, status, "");
+    return status == SYMM_OK ? SYMM_OK : symm__engine_reported(team->ctx, status, "");
 }
 
 /*

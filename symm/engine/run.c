@@ -72,7 +72,7 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
 {
     char sentence[SYMM_ERROR_BYTES];
 
-    status = symm__engine_said(team->ctx, status, "");
+    status = symm__engine_reported(team->ctx, status, "");
     snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
     /* A peer's death, or what it has found, says more than how the engine saw that. */
     if (symm__engine_stop(team) == SYMM_OK)

@@ -70,8 +70,8 @@ symm_status symm__engine_agree(symm_ctx *ctx,
                                const struct symm_engine_handshake *hellos,
                                int count) SYMM_MUST_CHECK;
 /* An engine's own failure as this thread's last error, with `what` in front. */
-symm_status symm__engine_said(const symm_ctx *ctx, symm_status status,
-                              const char *what);
+symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
+                                  const char *what);
 /* Calls fn with the rank's device current, if the engine wants it; `last`: to give something
  * back, even where the device refuses. */
 symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),

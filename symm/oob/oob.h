@@ -16,7 +16,7 @@
 #define SYMM_OOB_PAST           8           /* failed exchanges that are remembered */
 #define SYMM_OOB_SENTENCE       512         /* SYMM_ERROR_BYTES */
 
-#define SYMM_OOB_NOTICES 8 /* of different teams that are remembered */
+#define SYMM_OOB_REPORTS 8 /* of different teams that are remembered */
 
 struct symm_tcp;
 
@@ -39,7 +39,7 @@ struct symm_oob {
         uint64_t tag;
         uint32_t sequence;
         symm_status status;
-        uint64_t untold; /* bit r: rank r has still to be told */
+        uint64_t unreported; /* bit r: rank r has still to be told */
         uint64_t blamed; /* bit r: rank r had not come, or was in another exchange: */
         uint64_t other_tag;
         uint32_t other_sequence;
@@ -47,12 +47,12 @@ struct symm_oob {
     } past[SYMM_OOB_PAST];
     unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_OOB_PAST */
     /* What far ranks have told of their teams: one for each team, the first one. */
-    struct symm_oob_notice {
+    struct symm_oob_report {
         uint64_t tag;
         symm_status status;
         int rank; /* who said so */
         char sentence[SYMM_OOB_SENTENCE];
-    } notice[SYMM_OOB_NOTICES];
+    } notice[SYMM_OOB_REPORTS];
     unsigned notice_count; /* ever */
     uint64_t left;         /* bit r: rank r has said that it goes */
 };

@@ -52,7 +52,7 @@ static enum symm_seqpacket oob_tell(const struct symm_oob_run *run,
                                     struct symm_oob_past *past, int rank, double until)
 {
     uint64_t bit = UINT64_C(1) << rank;
-    if ((past->untold & bit) == 0)
+    if ((past->unreported & bit) == 0)
         return SYMM_SEQPACKET_OK;
     struct symm_oob_head head = oob_head(
         run, (past->blamed & bit) != 0 ? SYMM_OOB_BLAME : SYMM_OOB_FAIL, past->status);
@@ -65,7 +65,7 @@ static enum symm_seqpacket oob_tell(const struct symm_oob_run *run,
                              symm__seqpacket_part(past->sentence, head.bytes_here)};
     enum symm_seqpacket wire = symm__oob_out(run->oob, rank, parts, 2, NULL, 0, until);
     if (wire == SYMM_SEQPACKET_OK)
-        past->untold &= ~bit;
+        past->unreported &= ~bit;
     return wire;
 }
 
@@ -191,7 +191,7 @@ void symm__oob_abandon(struct symm_oob_run *run, symm_status status)
             continue;
         if (status == SYMM_ERR_TIMEOUT && run->peers != NULL && !run->peers[i].got_any)
             past->blamed |= UINT64_C(1) << exchange->members[i];
-        past->untold |= UINT64_C(1) << exchange->members[i];
+        past->unreported |= UINT64_C(1) << exchange->members[i];
         (void)oob_tell(run, past, exchange->members[i], until);
     }
 }

@@ -13,9 +13,10 @@
 
 #define OOB_LEAVING UINT64_MAX /* tag of a NOTICE that is of no team */
 
-const struct symm_oob_notice *symm__oob_told(const struct symm_oob *oob, uint64_t tag)
+const struct symm_oob_report *symm__oob_reported(const struct symm_oob *oob,
+                                                 uint64_t tag)
 {
-    for (unsigned i = 0; i < SYMM_OOB_NOTICES && i < oob->notice_count; i++) {
+    for (unsigned i = 0; i < SYMM_OOB_REPORTS && i < oob->notice_count; i++) {
         if (oob->notice[i].tag == tag)
             return &oob->notice[i];
     }
@@ -25,13 +26,13 @@ const struct symm_oob_notice *symm__oob_told(const struct symm_oob *oob, uint64_
 void symm__oob_note(struct symm_oob *oob, const struct symm_oob_head *head,
                     const char *text)
 {
-    struct symm_oob_notice *notice;
+    struct symm_oob_report *notice;
     size_t bytes = head->bytes_here;
     if (head->tag == OOB_LEAVING)
         oob->left |= UINT64_C(1) << head->rank;
-    if (head->tag == OOB_LEAVING || symm__oob_told(oob, head->tag) != NULL)
+    if (head->tag == OOB_LEAVING || symm__oob_reported(oob, head->tag) != NULL)
         return;
-    notice = &oob->notice[oob->notice_count++ % SYMM_OOB_NOTICES];
+    notice = &oob->notice[oob->notice_count++ % SYMM_OOB_REPORTS];
     bytes = bytes < sizeof(notice->sentence) - 1 ? bytes : sizeof(notice->sentence) - 1;
     notice->tag = head->tag;
     notice->rank = head->rank;

@@ -22,7 +22,8 @@ void symm__oob_leave(struct symm_oob *oob);
  * has no more to say). Like an exchange, one at a time. */
 bool symm__oob_poll(struct symm_oob *oob, int rank);
 /* What has been told of a team; NULL: nothing. */
-const struct symm_oob_notice *symm__oob_told(const struct symm_oob *oob, uint64_t tag);
+const struct symm_oob_report *symm__oob_reported(const struct symm_oob *oob,
+                                                 uint64_t tag);
 /* Keeps the first notice of each team. `head` is checked; `text` may hold anything. */
 void symm__oob_note(struct symm_oob *oob, const struct symm_oob_head *head,
                     const char *text);

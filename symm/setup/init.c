@@ -316,7 +316,7 @@ static bool link_alive(void *arg, int rank)
     if (symm__is_far(ctx, rank))
         return symm__oob_poll(&ctx->oob, rank) &&
                !(ctx->in_rendezvous &&
-                 symm__oob_told(&ctx->oob, ctx->in_rendezvous->uid));
+                 symm__oob_reported(&ctx->oob, ctx->in_rendezvous->uid));
 
     return !ctx->control[rank] ||
            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
