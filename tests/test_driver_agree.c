@@ -92,7 +92,7 @@ static symm_status sum(struct stage *s, int i, const char *site)
                                          s->count, SYMM_FLOAT32, SYMM_SUM, &call, NULL);
 
     if (s->calls < CALLS)
-        s->shared->channel[s->rank][s->calls++] = s->team->last_lane;
+        s->shared->channel[s->rank][s->calls++] = s->team->last_channel;
     return status;
 }
 
@@ -177,9 +177,9 @@ static int in_turn(symm_ctx *ctx, void *arg)
         for (int i = 0; i < 8; i++) {
             for (int k = 0; k < 2; k++) {
                 CHECK_OK(sum(&s, i, "turn"));
-                CHECK_MESSAGE(s.team->last_lane < SYMM_LARGE_CHANNELS,
+                CHECK_MESSAGE(s.team->last_channel < SYMM_LARGE_CHANNELS,
                               "round %d, stream %d, call %d: channel %d", round, i, k,
-                              s.team->last_lane);
+                              s.team->last_channel);
             }
             CHECK_ZERO(check_sum(&s, i));
             /* this rank's kernels have ended, and now all ranks' */
@@ -218,7 +218,7 @@ static int at_any_time(symm_ctx *ctx, void *arg)
         CHECK_ZERO(check_sum(&s, 4));
         CHECK_ZERO(harness_sync_wait(&s.shared->sync, s.n));
     }
-    CHECK(s.team->last_lane < SYMM_LARGE_CHANNELS);
+    CHECK(s.team->last_channel < SYMM_LARGE_CHANNELS);
     stage_close(&s, 5);
     return 0;
 }

@@ -99,7 +99,7 @@ static const struct symm_cuda_entry *launched(const struct stage *s, int i)
         const struct symm_team_channel *lane = &team_of(s, i)->channel[c];
 
         if (lane->stream == s->stream[i] && lane->last)
-            return &lane->launches[lane->last - lane->cached];
+            return &lane->launches[lane->last - lane->prepared];
     }
     return NULL;
 }

@@ -648,8 +648,8 @@ symm_status symm__cuda_team_poll(symm_team *team)
 {
     symm_status status;
 
-    if (team->hierarchy && team->hierarchy->node &&
-        symm__cuda_team_poll(team->hierarchy->node) != SYMM_OK)
+    if (team->hierarchy && team->hierarchy->local_team &&
+        symm__cuda_team_poll(team->hierarchy->local_team) != SYMM_OK)
         return symm__hierarchical_poll(team);
     /* relaxed: only whether there is something to look at */
     if (__builtin_expect(

@@ -422,7 +422,7 @@ symm_status symm__cuda_launch(struct symm_team_channel *channel,
                               const struct symm_prepared_call *prepared, double timeout,
                               symm_work **handle)
 {
-    struct symm_cuda_entry *entry = &channel->launches[cached - channel->prepared];
+    struct symm_cuda_entry *entry = &channel->launches[prepared - channel->prepared];
     symm_status status = take_blocks(channel, prepared, entry);
 
     entry->args.team.timeout = symm__nanoseconds(timeout);

@@ -20,7 +20,8 @@ static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
  * kernels and fails with it. */
 static symm_team *own_of(symm_team *team)
 {
-    return team->hierarchy && team->hierarchy->node ? team->hierarchy->node : team;
+    return team->hierarchy && team->hierarchy->local_team ? team->hierarchy->local_team
+                                                          : team;
 }
 
 /* The number by which the stream's calls are ordered; 0: its calls follow no others. */
@@ -61,7 +62,7 @@ static struct symm_cuda_team *team_of(struct symm_cuda_launcher *calls, uint64_t
 
 symm_status symm__cuda_follow_begin(symm_team *team,
                                     const struct symm_team_channel *channel,
-                                    void *stream, uint32_t channel,
+                                    void *stream, uint32_t mark,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow)
 {
@@ -69,7 +70,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     struct symm_cuda_team *const own = own_of(team)->cuda, *other = NULL;
     symm_status status;
 
-    *follow = (struct symm_cuda_follow){.calls = calls, .mark = mark_of(own, channel)};
+    *follow = (struct symm_cuda_follow){.calls = calls, .mark = mark_of(own, mark)};
     args->flags &= SYMM_CUDA_BEFORE - 1;
     status = order_id(team, channel, stream, &follow->id);
     if (status != SYMM_OK || follow->id == 0)
@@ -110,11 +111,11 @@ void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow)
 {
-    const int channel = symm__cuda_channel_of(team, stream);
+    const int mark = symm__cuda_channel_of(team, stream);
     const struct symm_team_channel *channel =
-        channel < SYMM_CHANNELS ? &team->channel[channel] : NULL;
+        mark < SYMM_CHANNELS ? &team->channel[mark] : NULL;
     struct symm_cuda_args args = {.team = own_of(team)->device,
-                                  .channel = (uint32_t)channel,
+                                  .channel = (uint32_t)mark,
                                   .kind = SYMM_CUDA_PUT,
                                   .dtype = SYMM_UINT8,
                                   .peer = own_of(team)->rank,
@@ -122,8 +123,8 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     void *function = NULL;
-    symm_status status = symm__cuda_follow_begin(team, channel, stream,
-                                                 (uint32_t)channel, &args, follow);
+    symm_status status =
+        symm__cuda_follow_begin(team, channel, stream, (uint32_t)mark, &args, follow);
 
     if (status != SYMM_OK || !follow->before)
         return status;

@@ -28,11 +28,11 @@ struct symm_cuda_follow {
         last; /* the stream; addresses of failed words: own, the last call's */
 };
 
-/* Before a launch on the stream: fills args->before. channel: whose failed word the call has;
- * channel: the stream's, or NULL. SYMM_ERR_NOMEM. */
+/* Before a launch on the stream: fills args->before. mark: the number of the failed word that the
+ * call has. channel: the stream's, or NULL. SYMM_ERR_NOMEM. */
 symm_status symm__cuda_follow_begin(symm_team *team,
                                     const struct symm_team_channel *channel,
-                                    void *stream, uint32_t channel,
+                                    void *stream, uint32_t mark,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
 /* After it. launched: the call is the stream's last one now. */
