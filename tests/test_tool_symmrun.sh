@@ -165,7 +165,7 @@ mkdir -m 700 login
 XDG_RUNTIME_DIR=$work/login env -u SYMM_RUNTIME_DIR "$symmrun" -n 1 --no-prefix -- printenv SYMM_RUNTIME_DIR >out
 [ "${#work}" -gt 26 ] || grep -q "^$work/login/symmrun-" out || fail "XDG_RUNTIME_DIR is not used: $(cat out)"
 [ -z "$(ls login)" ] || fail 'the directory in XDG_RUNTIME_DIR is left'
-# One whose symmrun and keeper were killed goes with the next job; one in use stays.
+# One whose symmrun and reaper were killed goes with the next job; one in use stays.
 stale=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
 mkdir -m 700 "$stale/symm-$(id -u)" && mkfifo "$stale/symm-$(id -u)/0123"
 held=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
@@ -453,19 +453,19 @@ done
 kill -USR1 "$pid"
 ended 0 'SIGUSR1, ignored'
 
-# SIGKILL of symmrun: the ranks, what they have started, and the keeper go.
+# SIGKILL of symmrun: the ranks, what they have started, and the reaper go.
 unset SYMM_RUNTIME_DIR XDG_RUNTIME_DIR
 begin 3 -- sh -c "echo up; echo place \$SYMM_RUNTIME_DIR; sleep $long & sleep $long; sleep $long"
 place=$(sed -n 's/.*place //p' out | head -n 1)
-keeper=$(pgrep -P "$pid" symmrun-keeper) || fail 'there is no keeper'
+reaper=$(pgrep -P "$pid" symmrun-reaper) || fail 'there is no reaper'
 kill -KILL "$pid"
 ended 137 SIGKILL
 nothing_left 'SIGKILL of symmrun'
 for _ in $(seq 1200); do
-    grep -q '^State:.[RSD]' "/proc/${keeper:-0}/status" 2>/dev/null || break
+    grep -q '^State:.[RSD]' "/proc/${reaper:-0}/status" 2>/dev/null || break
     sleep 0.05
 done
-! grep -q '^State:.[RSD]' "/proc/${keeper:-0}/status" 2>/dev/null || fail 'the keeper is left'
+! grep -q '^State:.[RSD]' "/proc/${reaper:-0}/status" 2>/dev/null || fail 'the reaper is left'
 
 [ -n "$place" ] && [ ! -e "$place" ] || fail "the directory '$place' is left"
 
