@@ -199,12 +199,13 @@ static symm_status adopt(struct hosts *hosts, struct making *m)
 {
     uint64_t halves[2] = {prove(hosts, 'k', m), prove(hosts, 'l', m)};
     uint8_t key[SYMM_SIPHASH_KEY];
-    symm_status status;
 
     memcpy(key, halves, sizeof(key));
-    status = symm__tcp_create(m->fd, key, hosts->rank > m->rank, &hosts->tcp[m->rank]);
-    if (status != SYMM_OK)
-        return status;
+    hosts->tcp[m->rank] = symm__tcp_create(m->fd, key, hosts->rank > m->rank);
+    if (!hosts->tcp[m->rank])
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "rank %d: no memory for the connection to rank %d",
+                          hosts->rank, m->rank);
     set_options(m->fd);
     hosts->peer_fd[m->rank] = m->fd;
     hosts->missing--;

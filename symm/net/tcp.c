@@ -11,23 +11,20 @@
 #include <sys/socket.h>
 
 #include "util/clock.h"
-#include "util/status.h"
 
 #define TCP_MAGIC 0x53594d54u /* "SYMT" */
 
-symm_status symm__tcp_create(int fd, const uint8_t *key, bool higher,
-                             struct symm_tcp **tcp)
+struct symm_tcp *symm__tcp_create(int fd, const uint8_t *key, bool higher)
 {
-    struct symm_tcp *t = calloc(1, sizeof(*t));
+    struct symm_tcp *tcp = calloc(1, sizeof(*tcp));
 
-    if (!t)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a connection");
-    t->fd = fd;
-    t->side = higher;
-    memcpy(t->key, key, sizeof(t->key));
-    pthread_mutex_init(&t->sending, NULL);
-    *tcp = t;
-    return SYMM_OK;
+    if (!tcp)
+        return NULL;
+    tcp->fd = fd;
+    tcp->side = higher;
+    memcpy(tcp->key, key, sizeof(tcp->key));
+    pthread_mutex_init(&tcp->sending, NULL);
+    return tcp;
 }
 
 void symm__tcp_destroy(struct symm_tcp *tcp)

@@ -19,7 +19,6 @@
 
 #include "net/seqpacket.h"
 #include "net/siphash.h"
-#include "symm/symm.h"
 
 #define SYMM_TCP_PACKET (33u << 10) /* the largest packet */
 
@@ -41,9 +40,8 @@ struct symm_tcp {
     uint8_t in[sizeof(struct symm_tcp_head) + SYMM_TCP_PACKET];
 };
 
-/* key: known to both ends only. fd: connected and non-blocking. */
-symm_status symm__tcp_create(int fd, const uint8_t *key, bool higher,
-                             struct symm_tcp **tcp) SYMM_MUST_CHECK;
+/* key: known to both ends only. fd: connected and non-blocking. NULL: no memory. */
+struct symm_tcp *symm__tcp_create(int fd, const uint8_t *key, bool higher);
 void symm__tcp_destroy(struct symm_tcp *tcp); /* NULL allowed; fd stays */
 
 enum symm_seqpacket symm__tcp_send(struct symm_tcp *tcp, const struct iovec *parts,
