@@ -8,9 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
@@ -70,40 +68,37 @@ symm_status symm__host_identify(struct symm_host *host)
 
 /* ---- Addresses -------------------------------------------------------------------- */
 
-socklen_t symm__host_address_make(const struct symm_host_address *place,
-                                  struct sockaddr_storage *address)
+struct symm_address symm__host_address_make(const struct symm_host_address *place)
 {
-    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&address.at;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address.at;
 
-    memset(address, 0, sizeof(*address));
     if (place->family == 6) {
+        address.bytes = sizeof(*v6);
         v6->sin6_family = AF_INET6;
         v6->sin6_port = place->port;
         memcpy(&v6->sin6_addr, place->address, 16);
-        return sizeof(*v6);
+        return address;
     }
     v4->sin_family = AF_INET;
     v4->sin_port = place->port;
     memcpy(&v4->sin_addr, place->address, 4);
-    return sizeof(*v4);
+    return address;
 }
 
-static bool address_place(const struct sockaddr_storage *address,
+static void address_place(const struct sockaddr_storage *address,
                           struct symm_host_address *place)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
 
-    place->family = address->ss_family == AF_INET6  ? 6
-                    : address->ss_family == AF_INET ? 4
-                                                    : 0;
+    place->family = address->ss_family == AF_INET6 ? 6 : 4;
     place->port = place->family == 6 ? v6->sin6_port : v4->sin_port;
     if (place->family == 6)
         memcpy(place->address, &v6->sin6_addr, 16);
     else
         memcpy(place->address, &v4->sin_addr, 4);
-    return place->family != 0;
 }
 
 const char *symm__host_address_text(const struct symm_host_address *place, char *text,
@@ -118,111 +113,67 @@ const char *symm__host_address_text(const struct symm_host_address *place, char 
     return text;
 }
 
-/* "10.0.0.1", "10.0.0.1:4242", "[fe80::1]:4242": numbers only. */
-static bool parse_address(const char *text, struct sockaddr_storage *address)
+/* The own address of the way to `target` (a number; NULL: none); nothing is sent. */
+static bool way_to(const char *target, struct symm_address *own)
 {
-    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                                   .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    const char *colon = strrchr(text, ':');
-    bool bracket = text[0] == '[';
-    size_t length = strlen(text);
-    char name[INET6_ADDRSTRLEN + 1];
-
-    if (bracket || (colon && strchr(text, ':') == colon))
-        length = colon ? (size_t)(colon - text) : length;
-    if (bracket && length >= 2 && text[length - 1] == ']') {
-        text++;
-        length -= 2;
-    }
-    if (length == 0 || length >= sizeof(name))
-        return false;
-    memcpy(name, text, length);
-    name[length] = '\0';
-    if (getaddrinfo(name, "9", &hints, &found) != 0)
-        return false;
-    memset(address, 0, sizeof(*address));
-    memcpy(address, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
-    return true;
-}
-
-/* The own address of the way there; nothing is sent. */
-static bool way_to(const struct sockaddr_storage *target, struct sockaddr_storage *own)
-{
-    socklen_t bytes = target->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-                                                    : sizeof(struct sockaddr_in);
-    int fd = socket(target->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct symm_address to;
+    int fd;
     bool found = false;
 
+    if (!target || symm__address_parse(target, SYMM_ADDRESS_NUMBER, &to))
+        return false;
+    fd = socket(to.at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    if (connect(fd, (const struct sockaddr *)target, bytes) == 0) {
-        bytes = sizeof(*own);
-        found = getsockname(fd, (struct sockaddr *)own, &bytes) == 0;
+    if (connect(fd, (const struct sockaddr *)&to.at, to.bytes) == 0) {
+        own->bytes = sizeof(own->at);
+        found = getsockname(fd, (struct sockaddr *)&own->at, &own->bytes) == 0;
     }
     close(fd);
     return found;
 }
 
 /* Port 0 of the address on which ranks of other hosts find this one. */
-static symm_status own_address(const char *toward, struct sockaddr_storage *own)
+static symm_status own_address(const char *toward, struct symm_host_address *place)
 {
     const char *given = symm__option(SYMM_OPTION_HOST_ADDRESS);
-    struct sockaddr_storage target;
+    struct symm_address own;
 
-    if (given && !parse_address(given, own))
+    if (given && symm__address_parse(given, SYMM_ADDRESS_NUMBER, &own))
         return symm__fail(
             SYMM_ERR_INVALID,
             "SYMM_HOST_ADDRESS='%.60s': must be a numeric address of this "
             "host, as 10.0.0.1",
             given);
-    if (given)
-        return SYMM_OK;
-    if (toward && parse_address(toward, &target) && way_to(&target, own))
-        return SYMM_OK;
     /* An address that is nobody's leads out by the default route. */
-    if (parse_address("192.0.2.1", &target) && way_to(&target, own))
-        return SYMM_OK;
-    if (parse_address("2001:db8::1", &target) && way_to(&target, own))
-        return SYMM_OK;
-    return parse_address("127.0.0.1", own)
-               ? SYMM_OK
-               : symm__fail(SYMM_ERR_SYSTEM, "this host has no network");
+    if (!given && !way_to(toward, &own) && !way_to("192.0.2.1", &own) &&
+        !way_to("2001:db8::1", &own) &&
+        symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &own))
+        return symm__fail(SYMM_ERR_SYSTEM, "this host has no network");
+    address_place(&own.at, place);
+    place->port = 0;
+    return SYMM_OK;
 }
 
 symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener)
 {
-    struct sockaddr_storage own;
-    socklen_t bytes;
+    struct symm_address own;
     char text[64];
-    symm_status status = own_address(toward, &own);
+    symm_status status = own_address(toward, place);
     int fd;
 
     if (status != SYMM_OK)
         return status;
-    address_place(&own, place);
-    place->port = 0;
-    bytes = symm__host_address_make(place, &own);
-    fd = socket(own.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&own, bytes) != 0 ||
-        listen(fd, SOMAXCONN) != 0)
-        goto err_fd;
-    bytes = sizeof(own);
-    if (getsockname(fd, (struct sockaddr *)&own, &bytes) != 0)
-        goto err_fd;
-    address_place(&own, place);
+    own = symm__host_address_make(place);
+    fd = symm__address_listen(&own);
+    if (fd < 0)
+        return symm__fail_errno(
+            SYMM_ERR_SYSTEM, errno,
+            "listening on %s for ranks of other hosts (another address of this host: "
+            "SYMM_HOST_ADDRESS)",
+            symm__host_address_text(place, text, sizeof(text)));
+    address_place(&own.at, place);
     *listener = fd;
     return SYMM_OK;
-
-err_fd:
-    status =
-        symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                         "listening on %s for ranks of other hosts (another address "
-                         "of this host: SYMM_HOST_ADDRESS)",
-                         symm__host_address_text(place, text, sizeof(text)));
-    if (fd >= 0)
-        close(fd);
-    return status;
 }

@@ -14,8 +14,7 @@
 #ifndef SYMM_BOOTSTRAP_HOSTS_H
 #define SYMM_BOOTSTRAP_HOSTS_H
 
-#include <sys/socket.h>
-
+#include "net/address.h"
 #include "net/tcp.h"
 #include "symm/symm.h"
 
@@ -36,9 +35,7 @@ struct symm_host_address {
 };
 _Static_assert(sizeof(struct symm_host_address) == 64, "the entry's layout is fixed");
 
-/* Fills the socket address; returns its length. */
-socklen_t symm__host_address_make(const struct symm_host_address *place,
-                                  struct sockaddr_storage *address);
+struct symm_address symm__host_address_make(const struct symm_host_address *place);
 /* "10.0.0.1:4242" */
 const char *symm__host_address_text(const struct symm_host_address *place, char *text,
                                     size_t bytes);

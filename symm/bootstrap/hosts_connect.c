@@ -263,32 +263,35 @@ static symm_status ask(struct hosts *hosts, struct making *m)
     return SYMM_OK;
 }
 
+/* No descriptor or memory: unless strangers hold them, another try meets the same. */
+static bool is_short(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 static symm_status begin_try(struct hosts *hosts, struct making *m)
 {
-    struct sockaddr_storage address;
-    socklen_t bytes = symm__host_address_make(&hosts->places[m->rank], &address);
+    struct symm_address address = symm__host_address_make(&hosts->places[m->rank]);
+    int error;
 
-    m->fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (m->fd < 0 && hosts->inbound_count == 0)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d: a socket to rank %d",
+    m->fd = symm__address_connect(&address);
+    error = errno;
+    if (m->fd < 0 && is_short(error) && hosts->inbound_count == 0)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, error, "rank %d: a socket to rank %d",
                                 hosts->rank, m->rank);
     m->stage = CONNECTING;
     m->until = symm__now() + m->patience;
     m->patience = 2 * m->patience < CONNECT_MOST ? 2 * m->patience : CONNECT_MOST;
-    if (m->fd < 0 || (connect(m->fd, (struct sockaddr *)&address, bytes) != 0 &&
-                      errno != EINPROGRESS))
-        try_again(hosts, m, strerror(errno));
+    if (m->fd < 0)
+        try_again(hosts, m, strerror(error));
     return SYMM_OK;
 }
 
 /* The connection stands, or never will. */
 static symm_status end_connect(struct hosts *hosts, struct making *m)
 {
-    int error = 0;
-    socklen_t length = sizeof(error);
+    int error = symm__connect_error(m->fd);
 
-    if (getsockopt(m->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
-        error = errno;
     if (error == 0)
         return ask(hosts, m);
     try_again(hosts, m, strerror(error));

@@ -11,8 +11,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +19,8 @@
 #include <unistd.h>
 
 #include "bootstrap/protocol.h"
+#include "net/address.h"
+#include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/random.h"
 #include "util/rank_text.h"
@@ -32,59 +32,15 @@
 
 enum outcome { DONE, HUNG_UP, FAILED };
 
-/* Decimal digits, 1 to 65535: getaddrinfo takes also none, and more than fit. */
-static bool is_port(const char *text)
+static symm_status resolve(const char *text, struct symm_address *address)
 {
-    unsigned port = 0;
-    const char *c = text;
+    const char *wrong = symm__address_parse(text, SYMM_ADDRESS_PORT, address);
 
-    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
-        port = 10 * port + (unsigned)(*c - '0');
-    return *c == '\0' && port >= 1 && port <= 65535;
-}
-
-/* Splits "127.0.0.1:4242" or "[::1]:4242". */
-static symm_status resolve(const char *address, struct addrinfo **found)
-{
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                                   .ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    const char *colon = strrchr(address, ':');
-    const char *host = address;
-    size_t length = colon ? (size_t)(colon - address) : 0;
-    char name[64];
-
-    if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {
-        host++;
-        length -= 2;
-    }
-    if (length > 0 && length < sizeof(name) && is_port(colon + 1)) {
-        memcpy(name, host, length);
-        name[length] = '\0';
-        if (getaddrinfo(name, colon + 1, &hints, found) == 0)
-            return SYMM_OK;
-    }
-    return symm__fail(SYMM_ERR_JOB,
-                      "SYMM_STORE='%.80s': must be a numeric address and a port, as "
-                      "127.0.0.1:4242 or [::1]:4242",
-                      address);
-}
-
-/* Waits for `events`; false: the deadline has passed. A hang-up counts as ready. */
-static bool wait_for(int fd, short events, double until)
-{
-    struct pollfd entry = {.fd = fd, .events = events};
-
-    for (;;) {
-        double left = until - symm__now();
-        struct timespec span = symm__timespec(left);
-        int ready = ppoll(&entry, 1, &span, NULL);
-
-        if (ready > 0)
-            return true;
-        if (ready == 0 || errno != EINTR)
-            return false;
-    }
+    return !wrong ? SYMM_OK
+                  : symm__fail(SYMM_ERR_JOB,
+                               "SYMM_STORE='%.80s': must be a numeric address and a "
+                               "port, as 127.0.0.1:4242 or [::1]:4242",
+                               text);
 }
 
 static symm_status no_answer(const struct symm_store_exchange *exchange,
@@ -97,28 +53,19 @@ static symm_status no_answer(const struct symm_store_exchange *exchange,
 }
 
 static enum outcome connect_store(const struct symm_store_exchange *exchange,
-                                  const struct addrinfo *to, double until, int *fd,
+                                  const struct symm_address *to, double until, int *fd,
                                   symm_status *status)
 {
-    int error = 0;
-    socklen_t length = sizeof(error);
+    int error;
 
-    *fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd < 0) {
-        *status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                   "rank %d: no socket for the store", exchange->rank);
+    *fd = symm__address_connect(to);
+    error = *fd < 0 ? errno : 0;
+    if (*fd >= 0 && symm__seqpacket_wait(*fd, POLLOUT, until) != SYMM_SEQPACKET_OK) {
+        *status = no_answer(exchange, "take the connection");
         return FAILED;
     }
-    if (connect(*fd, to->ai_addr, to->ai_addrlen) != 0)
-        error = errno;
-    if (error == EINPROGRESS) {
-        if (!wait_for(*fd, POLLOUT, until)) {
-            *status = no_answer(exchange, "take the connection");
-            return FAILED;
-        }
-        if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
-            error = errno;
-    }
+    if (*fd >= 0)
+        error = symm__connect_error(*fd);
     if (error == 0)
         return DONE;
     *status =
@@ -143,7 +90,8 @@ static enum outcome transfer(const struct symm_store_exchange *exchange, int fd,
             next += moved;
             bytes -= (size_t)moved;
         } else if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (!wait_for(fd, out ? POLLOUT : POLLIN, until)) {
+            if (symm__seqpacket_wait(fd, out ? POLLOUT : POLLIN, until) !=
+                SYMM_SEQPACKET_OK) {
                 *status = no_answer(exchange, "answer");
                 return FAILED;
             }
@@ -331,7 +279,7 @@ static enum outcome read_reply(const struct symm_store_exchange *exchange, int f
 }
 
 static enum outcome attempt(const struct symm_store_exchange *exchange,
-                            const struct addrinfo *to, void *room, double until,
+                            const struct symm_address *to, void *room, double until,
                             symm_status *status)
 {
     struct session session;
@@ -374,7 +322,7 @@ symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
     double until = symm__now() + exchange->timeout;
     double pause = FIRST_PAUSE;
     enum outcome outcome = HUNG_UP;
-    struct addrinfo *to;
+    struct symm_address to;
     void *room;
     symm_status status = check_arguments(exchange);
 
@@ -384,17 +332,15 @@ symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
         return status;
     /* No overflow: both factors have just been checked. */
     room = malloc((size_t)exchange->size * (exchange->bytes > 0 ? exchange->bytes : 1));
-    if (!room) {
-        status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d blocks of %zu bytes",
-                            exchange->size, exchange->bytes);
-        goto err_free_address;
-    }
+    if (!room)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %d blocks of %zu bytes",
+                          exchange->size, exchange->bytes);
     for (int i = 0; i < ATTEMPTS && outcome == HUNG_UP && symm__now() < until; i++) {
         if (i > 0) {
             symm__sleep(pause);
             pause *= 2;
         }
-        outcome = attempt(exchange, to, room, until, &status);
+        outcome = attempt(exchange, &to, room, until, &status);
     }
     if (outcome == HUNG_UP)
         status = symm__fail(
@@ -403,7 +349,5 @@ symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
             "is not its job's, symmrun is of another version, or it is ending",
             exchange->rank, exchange->address);
     free(room);
-err_free_address:
-    freeaddrinfo(to);
     return status;
 }

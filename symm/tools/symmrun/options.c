@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/address.h"
 #include "symm/symm.h"
 
 static const char usage[] =
@@ -158,17 +159,6 @@ static bool is_secret(const char *text)
             strspn(text, "0123456789abcdefABCDEF") == 2 * SYMMRUN_SECRET_BYTES);
 }
 
-/* HOST:PORT; an IPv6 address stands in brackets. */
-static bool is_rendezvous(const char *text)
-{
-    const char *colon = strrchr(text, ':'), *c = colon ? colon + 1 : text;
-    int port = 0;
-
-    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
-        port = 10 * port + (*c - '0');
-    return colon && colon != text && *c == '\0' && port >= 1 && port <= 65535;
-}
-
 /* -1: the options that name nodes fit together. */
 static int check_nodes(const struct symmrun_options *options)
 {
@@ -189,7 +179,7 @@ static int check_nodes(const struct symmrun_options *options)
     else if (options->nodes > 1 && options->node > 0 && (!secret || !*secret))
         wrong = "SYMM_SECRET is missing: set it alike on all nodes, or to what node 0 "
                 "shows";
-    if (!wrong && options->nodes > 1 && !is_rendezvous(options->rendezvous))
+    if (!wrong && options->nodes > 1 && !symm__address_has_port(options->rendezvous))
         return refuse("--rendezvous", options->rendezvous,
                       "HOST:PORT, the port a number from 1 to 65535");
     /* A log file keeps what it is given, and others may read it. */

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "net/address.h"
 #include "net/siphash.h"
 
 #define PENDING_MAX     1024
@@ -408,26 +409,14 @@ static bool accept_nodes(struct lobby *lobby, double until)
     return true;
 }
 
-static bool listen_at(struct lobby *lobby, const struct addrinfo *to)
+static bool listen_at(struct lobby *lobby, struct symm_address *at)
 {
-    const int yes = 1, no = 0;
-
-    lobby->listener =
-        socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    lobby->listener = symm__address_listen(at);
     if (lobby->listener < 0)
-        goto err_say;
-    (void)setsockopt(lobby->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (to->ai_family == AF_INET6)
-        (void)setsockopt(lobby->listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    if (bind(lobby->listener, to->ai_addr, to->ai_addrlen) == 0 &&
-        listen(lobby->listener, SOMAXCONN) == 0)
-        return true;
-err_say:
-    symmrun_say(lobby->nodes->run,
-                "cannot listen at --rendezvous %s: %s; it is an address of "
-                "node 0",
-                lobby->nodes->run->options.rendezvous, strerror(errno));
-    return false;
+        symmrun_say(lobby->nodes->run,
+                    "cannot listen at --rendezvous %s: %s; it is an address of node 0",
+                    lobby->nodes->run->options.rendezvous, strerror(errno));
+    return lobby->listener >= 0;
 }
 
 /* Half of the descriptors that may be had, and no more than PENDING_MAX. */
@@ -440,7 +429,7 @@ static size_t room_for_pending(void)
     return limit.rlim_cur < 4 ? 2 : (size_t)limit.rlim_cur / 2;
 }
 
-static bool receive_nodes(struct symmrun_nodes *nodes, const struct addrinfo *to,
+static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
                           double until)
 {
     struct lobby lobby = {.nodes = nodes, .listener = -1, .most = room_for_pending()};
@@ -451,7 +440,7 @@ static bool receive_nodes(struct symmrun_nodes *nodes, const struct addrinfo *to
     if (!lobby.pending || !lobby.fds)
         symmrun_say(nodes->run, "no memory");
     else
-        met = listen_at(&lobby, to) && accept_nodes(&lobby, until);
+        met = listen_at(&lobby, at) && accept_nodes(&lobby, until);
     if (lobby.refused > REFUSALS_SHOWN)
         symmrun_say(nodes->run, "refused %lu more connections to %s",
                     lobby.refused - REFUSALS_SHOWN, nodes->run->options.rendezvous);
@@ -506,41 +495,22 @@ static enum join introduce(struct symmrun_nodes *nodes, int fd, double until)
     return JOINED;
 }
 
-/* Without a listener, TCP can connect a socket with itself. */
-static bool is_own(int fd)
-{
-    struct sockaddr_storage own = {0}, other = {0};
-    socklen_t own_bytes = sizeof(own), other_bytes = sizeof(other);
-
-    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 &&
-           getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 &&
-           own_bytes == other_bytes && memcmp(&own, &other, own_bytes) == 0;
-}
-
 /* One try; -1: nobody answers. */
-static int connect_once(const struct symmrun_nodes *nodes, const struct addrinfo *to,
-                        double until)
+static int connect_once(const struct symmrun_nodes *nodes,
+                        const struct symm_address *to, double until)
 {
-    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int error = 0;
-    socklen_t bytes = sizeof(error);
+    int fd = symm__address_connect(to);
 
     if (fd < 0)
         return -1;
-    if (connect(fd, to->ai_addr, to->ai_addrlen) != 0 &&
-        (errno != EINPROGRESS || !ready(nodes, fd, POLLOUT, until) ||
-         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0))
-        goto err_close;
-    if (is_own(fd) || fcntl(fd, F_SETFL, 0) != 0)
-        goto err_close;
-    return fd;
-
-err_close:
+    if (ready(nodes, fd, POLLOUT, until) && symm__connect_error(fd) == 0 &&
+        fcntl(fd, F_SETFL, 0) == 0)
+        return fd;
     close(fd);
     return -1;
 }
 
-static bool connect_first(struct symmrun_nodes *nodes, const struct addrinfo *to,
+static bool connect_first(struct symmrun_nodes *nodes, const struct symm_address *to,
                           double until)
 {
     const struct timespec pause = {0, 50000000};
@@ -576,44 +546,19 @@ static bool connect_first(struct symmrun_nodes *nodes, const struct addrinfo *to
 
 /* ---- Both --------------------------------------------------------------------------- */
 
-/* HOST:PORT or [ADDRESS]:PORT. */
-static bool resolve(struct symmrun_nodes *nodes, struct addrinfo **found)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    const char *text = nodes->run->options.rendezvous, *colon = strrchr(text, ':');
-    size_t length = colon ? (size_t)(colon - text) : 0;
-    char host[256];
-    int error;
-
-    if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
-        text++;
-        length -= 2;
-    }
-    if (length == 0 || length >= sizeof(host)) {
-        symmrun_say(nodes->run, "--rendezvous '%s': must be HOST:PORT", text);
-        return false;
-    }
-    memcpy(host, text, length);
-    host[length] = '\0';
-    error = getaddrinfo(host, colon + 1, &hints, found);
-    if (error != 0) {
-        symmrun_say(nodes->run, "--rendezvous %s: %s", text, gai_strerror(error));
-        return false;
-    }
-    (void)getnameinfo((*found)->ai_addr, (*found)->ai_addrlen, nodes->run->job.master,
-                      sizeof(nodes->run->job.master), NULL, 0, NI_NUMERICHOST);
-    return true;
-}
-
 bool symmrun_rendezvous(struct symmrun_nodes *nodes, double until)
 {
-    struct addrinfo *to = NULL;
-    bool met;
+    struct symmrun *run = nodes->run;
+    struct symm_address at;
+    const char *wrong =
+        symm__address_parse(run->options.rendezvous, SYMM_ADDRESS_NAME, &at);
 
-    if (!resolve(nodes, &to))
+    if (wrong) {
+        symmrun_say(run, "--rendezvous %s: %s", run->options.rendezvous, wrong);
         return false;
-    met = nodes->own == 0 ? receive_nodes(nodes, to, until)
-                          : connect_first(nodes, to, until);
-    freeaddrinfo(to);
-    return met;
+    }
+    (void)getnameinfo((struct sockaddr *)&at.at, at.bytes, run->job.master,
+                      sizeof(run->job.master), NULL, 0, NI_NUMERICHOST);
+    return nodes->own == 0 ? receive_nodes(nodes, &at, until)
+                           : connect_first(nodes, &at, until);
 }

@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "net/address.h"
 #include "net/store_protocol.h"
 #include "tools/symmrun/nodes.h"
 
@@ -79,8 +80,8 @@ struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
                                            const uint8_t secret[SYMMRUN_SECRET_BYTES],
                                            struct symmrun_nodes *nodes)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t length = sizeof(address);
+    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
+    struct sockaddr_in *own = (struct sockaddr_in *)&address.at;
     struct symmrun_store *store = calloc(1, sizeof(*store));
     int saved;
 
@@ -92,18 +93,12 @@ struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
     store->nodes = nodes;
     memcpy(store->secret, secret, sizeof(store->secret));
     store->round = calloc((size_t)ranks, sizeof(struct connection *));
-    store->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (!store->round || store->fd < 0)
-        goto err_destroy;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (bind(store->fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-        listen(store->fd, SOMAXCONN) != 0 ||
-        getsockname(store->fd, (struct sockaddr *)&address, &length) != 0)
-        goto err_destroy;
-    store->port = ntohs(address.sin_port);
-    return store;
-
-err_destroy:
+    own->sin_family = AF_INET;
+    own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    store->fd = symm__address_listen(&address);
+    store->port = ntohs(own->sin_port);
+    if (store->round && store->fd >= 0)
+        return store;
     saved = errno;
     symmrun_store_destroy(store);
     errno = saved;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* address.c - see address.h. */
+#include "net/address.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Decimal digits, 1 to 65535: getaddrinfo takes also none, and more than fit. */
+static bool is_port(const char *text)
+{
+    unsigned port = 0;
+    const char *c = text;
+
+    for (; *c >= '0' && *c <= '9' && port <= 65535; c++)
+        port = 10 * port + (unsigned)(*c - '0');
+    return *c == '\0' && port >= 1 && port <= 65535;
+}
+
+bool symm__address_has_port(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+
+    return colon && colon != text && is_port(colon + 1);
+}
+
+const char *symm__address_parse(const char *text, enum symm_address_form form,
+                                struct symm_address *address)
+{
+    const struct addrinfo hints = {
+        .ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICSERV | (form == SYMM_ADDRESS_NAME ? 0 : AI_NUMERICHOST)};
+    const char *colon = strrchr(text, ':'), *port = "9";
+    size_t length = strlen(text);
+    struct addrinfo *found;
+    char host[256];
+    int error;
+
+    if (form != SYMM_ADDRESS_NUMBER && !symm__address_has_port(text))
+        return "must end in a port, as HOST:PORT";
+    if (form != SYMM_ADDRESS_NUMBER)
+        port = colon + 1;
+    /* Without a port, more than one colon is IPv6's. */
+    if (colon &&
+        (form != SYMM_ADDRESS_NUMBER || text[0] == '[' || strchr(text, ':') == colon))
+        length = (size_t)(colon - text);
+    if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
+        text++;
+        length -= 2;
+    }
+    if (length == 0 || length >= sizeof(host))
+        return "has no host, or one of more than 255 characters";
+    memcpy(host, text, length);
+    host[length] = '\0';
+    error = getaddrinfo(host, port, &hints, &found);
+    if (error != 0)
+        return gai_strerror(error);
+    *address = (struct symm_address){.bytes = found->ai_addrlen};
+    memcpy(&address->at, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return NULL;
+}
+
+int symm__address_listen(struct symm_address *address)
+{
+    const int yes = 1, no = 0;
+    int error, fd = socket(address->at.ss_family,
+                           SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -1;
+    /* sin_port and sin6_port lie at one place. A port that was asked for may have been
+     * used a moment ago; the wildcard of IPv6 serves IPv4, too. */
+    if (((struct sockaddr_in *)&address->at)->sin_port != 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (address->at.ss_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+    if (bind(fd, (struct sockaddr *)&address->at, address->bytes) == 0 &&
+        listen(fd, SOMAXCONN) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address->at, &address->bytes) == 0)
+        return fd;
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int symm__address_connect(const struct symm_address *address)
+{
+    int error, fd = socket(address->at.ss_family,
+                           SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0 ||
+        connect(fd, (const struct sockaddr *)&address->at, address->bytes) == 0 ||
+        errno == EINPROGRESS)
+        return fd;
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* Without a listener, TCP can connect a socket with itself. */
+static bool is_own(int fd)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    socklen_t own_bytes = sizeof(own), other_bytes = sizeof(other);
+
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 &&
+           getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 &&
+           own_bytes == other_bytes && memcmp(&own, &other, own_bytes) == 0;
+}
+
+int symm__connect_error(int fd)
+{
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+        return errno;
+    return error != 0 ? error : is_own(fd) ? ECONNREFUSED : 0;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * address.h - addresses of TCP: from text, listening at one, connecting to one.
+ *
+ * Nothing here waits, but symm__address_parse for a name server where names are allowed.
+ * Descriptors are CLOEXEC and do not block.
+ */
+#ifndef SYMM_NET_ADDRESS_H
+#define SYMM_NET_ADDRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+struct symm_address {
+    struct sockaddr_storage at;
+    socklen_t bytes; /* of at */
+};
+
+enum symm_address_form {
+    SYMM_ADDRESS_NUMBER, /* a number; a port may follow, and is not kept */
+    SYMM_ADDRESS_PORT,   /* a number and a port */
+    SYMM_ADDRESS_NAME    /* a name or a number, and a port */
+};
+
+/* "10.0.0.1:4242", "[fe80::1]:4242"; ports are 1 to 65535. */
+bool symm__address_has_port(const char *text);
+/* NULL: done; else what is wrong with the text (static). */
+const char *symm__address_parse(const char *text, enum symm_address_form form,
+                                struct symm_address *address);
+/* A listener, or -1: errno. Port 0: any; `address` gets the one that it was. */
+int symm__address_listen(struct symm_address *address);
+/* A socket that connects, or -1: errno. It is writable once symm__connect_error tells. */
+int symm__address_connect(const struct symm_address *address);
+/* How connecting has ended: 0, or an errno. */
+int symm__connect_error(int fd);
+
+#endif
