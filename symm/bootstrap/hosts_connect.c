@@ -11,13 +11,12 @@
  *     finish     of the higher rank: it keeps the connection, too, and does not try again
  *
  * A handshake's own hash tells ranks from strangers by the first message, so that strangers
- * hold no state but a place in `inbound` until they have spoken. A handshake is taken once:
- * its nonce is remembered, so that a recorded handshake is of no use. The key of the packets
+ * hold no state but a place in `inbound` (net/acceptor.h) until they have spoken. A handshake
+ * is taken once: its nonce is remembered, so that a recorded handshake is of no use. The key of the packets
  * that follow belongs to this connection alone.
  *
  * The higher rank tries again whenever a connection is lost before `confirm`. The lower rank
  * counts a rank only after its `finish`, so that it listens until no rank tries again.
- * When `inbound` is full, the oldest connection that has not sent a valid handshake goes.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -33,27 +32,24 @@
 #include "bootstrap/hosts.h"
 #include "bootstrap/job.h"
 #include "bootstrap/protocol.h"
+#include "net/acceptor.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/random.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define HOSTS_MAGIC        0x53594d48u /* "SYMH" */
-#define HOSTS_VERSION      2u
-#define NONCE_BYTES        16
-#define INBOUND_MAX        256
-#define ACCEPT_AT_ONCE     64
-#define HANDSHAKE_DONE_MAX 4    /* connections of one rank that may be under way */
-#define NONCES_KEPT        16   /* of one rank's handshakes */
-#define INBOUND_SECONDS    2.0  /* for a stranger to send a valid handshake */
-#define RETRY_SECONDS      0.02 /* before the next try to connect; doubles */
-#define RETRY_MOST         0.25
-#define CONNECT_SECONDS    0.25 /* for the first try to connect; doubles */
-#define CONNECT_MOST       4.0
-#define FULL_SECONDS       0.01 /* no accept: no descriptor is left */
-#define REFUSED_LOGGED     8
-#define SILENT_SECONDS     30 /* until a host that says nothing is taken for gone */
+#define HOSTS_MAGIC     0x53594d48u /* "SYMH" */
+#define HOSTS_VERSION   2u
+#define NONCE_BYTES     16
+#define INBOUND_MAX     256
+#define NONCES_KEPT     16   /* of one rank's handshakes */
+#define INBOUND_SECONDS 2.0  /* for a stranger to send a valid handshake */
+#define RETRY_SECONDS   0.02 /* before the next try to connect; doubles */
+#define RETRY_MOST      0.25
+#define CONNECT_SECONDS 0.25 /* for the first try to connect; doubles */
+#define CONNECT_MOST    4.0
+#define SILENT_SECONDS  30 /* until a host that says nothing is taken for gone */
 
 /* What both ends say first; in network byte order. */
 struct handshake {
@@ -69,20 +65,20 @@ struct answer {
 };
 
 enum stage {
+    HANDSHAKE,  /* lower, a new guest: nothing valid has come */
+    ANSWERED,   /* lower: the proof is to come */
+    CONFIRMED,  /* lower: the end is to come */
     WAITING,    /* higher: until the next try */
     CONNECTING, /* higher */
     ASKED,      /* higher: the answer is to come */
     PROVED,     /* higher: the confirmation is to come */
-    HANDSHAKE,  /* lower: nothing valid has come */
-    ANSWERED,   /* lower: the proof is to come */
-    CONFIRMED,  /* lower: the end is to come */
 };
 
 /* One connection in the making. */
 struct making {
+    struct symm_guest at; /* until: WAITING: next try; CONNECTING: it is given up */
     enum stage stage;
-    int fd, rank; /* rank: of the other end; -1: not known */
-    double until; /* WAITING: next try; CONNECTING, HANDSHAKE: it is given up */
+    int rank; /* of the other end */
     double pause, patience;
     struct handshake first, second; /* of the higher, the lower rank */
     size_t used;                    /* bytes of the message that is to come */
@@ -97,23 +93,20 @@ struct making {
 struct hosts {
     int rank, size;
     const struct symm_host_address *places;
-    int listener;
     const uint8_t *key;
     double start, until;
-    double accept_at; /* no accept before */
     int *peer_fd;
     struct symm_tcp **tcp;
-    int missing; /* ranks of other hosts without a connection */
-    int refused;
+    int missing;                       /* ranks of other hosts without a connection */
+    symm_status status;                /* of what `inbound` has met */
     char why[SYMM_BOOTSTRAP_MAX][96];  /* the last try to reach that rank failed */
     bool stranger[SYMM_BOOTSTRAP_MAX]; /* what answered there did not know the key */
     uint8_t nonce[SYMM_BOOTSTRAP_MAX][NONCES_KEPT][NONCE_BYTES];
     unsigned nonces[SYMM_BOOTSTRAP_MAX]; /* ever */
     struct making outbound[SYMM_BOOTSTRAP_MAX];
     int outbound_count;
-    struct making inbound[INBOUND_MAX]; /* oldest first */
-    int inbound_count;
-    struct pollfd polls[1 + SYMM_BOOTSTRAP_MAX + INBOUND_MAX];
+    struct symm_acceptor inbound; /* of struct making; a group: those of one rank */
+    struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + INBOUND_MAX];
 };
 
 static bool is_far(const struct hosts *hosts, int rank)
@@ -194,22 +187,22 @@ static void set_options(int fd)
                          sizeof(options[i].value));
 }
 
-/* Both ends have confirmed: the connection is the pair's. Takes m->fd on success. */
+/* Both ends have confirmed: the connection is the pair's. Takes m->at.fd on success. */
 static symm_status adopt(struct hosts *hosts, struct making *m)
 {
     uint64_t halves[2] = {prove(hosts, 'k', m), prove(hosts, 'l', m)};
     uint8_t key[SYMM_SIPHASH_KEY];
 
     memcpy(key, halves, sizeof(key));
-    hosts->tcp[m->rank] = symm__tcp_create(m->fd, key, hosts->rank > m->rank);
+    hosts->tcp[m->rank] = symm__tcp_create(m->at.fd, key, hosts->rank > m->rank);
     if (!hosts->tcp[m->rank])
         return symm__fail(SYMM_ERR_NOMEM,
                           "rank %d: no memory for the connection to rank %d",
                           hosts->rank, m->rank);
-    set_options(m->fd);
-    hosts->peer_fd[m->rank] = m->fd;
+    set_options(m->at.fd);
+    hosts->peer_fd[m->rank] = m->at.fd;
     hosts->missing--;
-    m->fd = -1;
+    m->at.fd = -1;
     return SYMM_OK;
 }
 
@@ -223,7 +216,8 @@ static bool write_all(int fd, const void *data, size_t bytes)
 static int take(struct making *m, size_t bytes)
 {
     while (m->used < bytes) {
-        ssize_t got = recv(m->fd, m->in.bytes + m->used, bytes - m->used, MSG_DONTWAIT);
+        ssize_t got =
+            recv(m->at.fd, m->in.bytes + m->used, bytes - m->used, MSG_DONTWAIT);
 
         if (got > 0)
             m->used += (size_t)got;
@@ -242,11 +236,11 @@ static int take(struct making *m, size_t bytes)
 static void try_again(struct hosts *hosts, struct making *m, const char *why)
 {
     snprintf(hosts->why[m->rank], sizeof(hosts->why[m->rank]), "%s", why);
-    if (m->fd >= 0)
-        close(m->fd);
-    m->fd = -1;
+    if (m->at.fd >= 0)
+        close(m->at.fd);
+    m->at.fd = -1;
     m->stage = WAITING;
-    m->until = symm__now() + m->pause;
+    m->at.until = symm__now() + m->pause;
     m->pause = 2 * m->pause < RETRY_MOST ? 2 * m->pause : RETRY_MOST;
 }
 
@@ -258,7 +252,7 @@ static symm_status ask(struct hosts *hosts, struct making *m)
         return status;
     m->stage = ASKED;
     m->used = 0;
-    if (!write_all(m->fd, &m->first, sizeof(m->first)))
+    if (!write_all(m->at.fd, &m->first, sizeof(m->first)))
         try_again(hosts, m, "it hung up");
     return SYMM_OK;
 }
@@ -274,15 +268,15 @@ static symm_status begin_try(struct hosts *hosts, struct making *m)
     struct symm_address address = symm__host_address_make(&hosts->places[m->rank]);
     int error;
 
-    m->fd = symm__address_connect(&address);
+    m->at.fd = symm__address_connect(&address);
     error = errno;
-    if (m->fd < 0 && is_short(error) && hosts->inbound_count == 0)
+    if (m->at.fd < 0 && is_short(error) && hosts->inbound.count == 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, error, "rank %d: a socket to rank %d",
                                 hosts->rank, m->rank);
     m->stage = CONNECTING;
-    m->until = symm__now() + m->patience;
+    m->at.until = symm__now() + m->patience;
     m->patience = 2 * m->patience < CONNECT_MOST ? 2 * m->patience : CONNECT_MOST;
-    if (m->fd < 0)
+    if (m->at.fd < 0)
         try_again(hosts, m, strerror(error));
     return SYMM_OK;
 }
@@ -290,7 +284,7 @@ static symm_status begin_try(struct hosts *hosts, struct making *m)
 /* The connection stands, or never will. */
 static symm_status end_connect(struct hosts *hosts, struct making *m)
 {
-    int error = symm__connect_error(m->fd);
+    int error = symm__connect_error(m->at.fd);
 
     if (error == 0)
         return ask(hosts, m);
@@ -318,7 +312,7 @@ static symm_status hear_answer(struct hosts *hosts, struct making *m)
     hosts->stranger[m->rank] = false;
     proof = prove(hosts, 'b', m);
     m->stage = PROVED;
-    if (!write_all(m->fd, &proof, sizeof(proof)))
+    if (!write_all(m->at.fd, &proof, sizeof(proof)))
         try_again(hosts, m, "it hung up");
     return SYMM_OK;
 }
@@ -329,7 +323,7 @@ static symm_status hear_confirm(struct hosts *hosts, struct making *m)
     uint64_t finish = prove(hosts, 'd', m);
 
     if (come < 0 || (come > 0 && m->in.proof != prove(hosts, 'c', m)) ||
-        (come > 0 && !write_all(m->fd, &finish, sizeof(finish)))) {
+        (come > 0 && !write_all(m->at.fd, &finish, sizeof(finish)))) {
         try_again(hosts, m, "it hung up before it had confirmed");
         return SYMM_OK;
     }
@@ -338,7 +332,7 @@ static symm_status hear_confirm(struct hosts *hosts, struct making *m)
 
 static symm_status move_outbound(struct hosts *hosts, struct making *m, bool ready)
 {
-    bool late = symm__now() >= m->until;
+    bool late = symm__now() >= m->at.until;
 
     if (m->stage == WAITING)
         return late ? begin_try(hosts, m) : SYMM_OK;
@@ -353,38 +347,12 @@ static symm_status move_outbound(struct hosts *hosts, struct making *m, bool rea
 
 /* ---- From higher ranks ------------------------------------------------------------ */
 
-static void drop(struct hosts *hosts, int index, const char *why)
+static void log_refused(void *user, const char *why, bool last)
 {
-    if (hosts->inbound[index].fd >= 0)
-        close(hosts->inbound[index].fd);
-    hosts->inbound_count--;
-    memmove(&hosts->inbound[index], &hosts->inbound[index + 1],
-            (size_t)(hosts->inbound_count - index) * sizeof(hosts->inbound[0]));
-    if (why && ++hosts->refused <= REFUSED_LOGGED)
-        symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", hosts->rank, why,
-                  hosts->refused == REFUSED_LOGGED ? " (more are not logged)" : "");
-}
+    const struct hosts *hosts = user;
 
-/* The oldest connection from this rank, or without a valid handshake (rank -1); -1: none. */
-static int oldest_of(const struct hosts *hosts, int rank)
-{
-    for (int i = 0; i < hosts->inbound_count; i++)
-        if (hosts->inbound[i].rank == rank)
-            return i;
-    return -1;
-}
-
-/* A rank that tries again has given up its earlier tries. Returns where `index` is now. */
-static int make_room_of(struct hosts *hosts, int rank, int index)
-{
-    int count = 0, oldest = oldest_of(hosts, rank);
-
-    for (int i = 0; i < hosts->inbound_count; i++)
-        count += hosts->inbound[i].rank == rank;
-    if (count < HANDSHAKE_DONE_MAX)
-        return index;
-    drop(hosts, oldest, NULL);
-    return oldest < index ? index - 1 : index;
+    symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", hosts->rank, why,
+              last ? " (more are not logged)" : "");
 }
 
 static bool handshake_counts(struct hosts *hosts, const struct handshake *handshake)
@@ -397,107 +365,52 @@ static bool handshake_counts(struct hosts *hosts, const struct handshake *handsh
            !is_repeated(hosts, handshake);
 }
 
-static symm_status hear_handshake(struct hosts *hosts, int index)
+static const char *hear_handshake(struct hosts *hosts, struct making *m)
 {
-    struct making *m = &hosts->inbound[index];
     int come = take(m, sizeof(struct handshake));
     struct answer answer;
-    symm_status status;
 
     if (come == 0)
-        return SYMM_OK;
-    if (come < 0 || !handshake_counts(hosts, &m->in.handshake)) {
-        drop(hosts, index, "it did not begin as a rank of this job would");
-        return SYMM_OK;
-    }
-    index = make_room_of(hosts, (int)ntohl(m->in.handshake.from), index);
-    m = &hosts->inbound[index];
+        return NULL;
+    if (come < 0 || !handshake_counts(hosts, &m->in.handshake))
+        return "it did not begin as a rank of this job would";
     m->first = m->in.handshake;
     m->rank = (int)ntohl(m->first.from);
-    status = handshake_make(hosts, m->rank, &m->second);
-    if (status != SYMM_OK)
-        return status;
+    m->at.until = SYMM_ACCEPTOR_NEVER;
+    symm__acceptor_spare(&hosts->inbound, &m->at, m->rank);
+    hosts->status = handshake_make(hosts, m->rank, &m->second);
     m->stage = ANSWERED;
     answer = (struct answer){.handshake = m->second, .proof = prove(hosts, 'a', m)};
-    if (!write_all(m->fd, &answer, sizeof(answer)))
-        drop(hosts, index, "it hung up");
-    return SYMM_OK;
+    return write_all(m->at.fd, &answer, sizeof(answer)) ? NULL : "it hung up";
 }
 
-static symm_status hear_proof(struct hosts *hosts, int index)
+static const char *hear_proof(struct hosts *hosts, struct making *m)
 {
-    struct making *m = &hosts->inbound[index];
     bool answered = m->stage == ANSWERED;
     int come = take(m, sizeof(uint64_t));
     uint64_t confirm = prove(hosts, 'c', m);
-    symm_status status;
 
     if (come == 0)
-        return SYMM_OK;
+        return NULL;
     if (come < 0 || m->in.proof != prove(hosts, answered ? 'b' : 'd', m) ||
         hosts->peer_fd[m->rank] >= 0 ||
-        (answered && !write_all(m->fd, &confirm, sizeof(confirm)))) {
-        drop(hosts, index, "it hung up, or does not know the job's secret");
-        return SYMM_OK;
-    }
-    if (answered) {
-        m->stage = CONFIRMED;
-        return SYMM_OK;
-    }
-    status = adopt(hosts, m);
-    if (status == SYMM_OK)
-        drop(hosts, index, NULL);
-    return status;
+        (answered && !write_all(m->at.fd, &confirm, sizeof(confirm))))
+        return "it hung up, or does not know the job's secret";
+    m->stage = CONFIRMED;
+    if (!answered)
+        hosts->status = adopt(hosts, m);
+    return NULL;
 }
 
-static symm_status move_inbound(struct hosts *hosts, int index, bool ready)
+/* The acceptor's `hear`. */
+static const char *hear_inbound(void *user, struct symm_guest *guest)
 {
-    const struct making *m = &hosts->inbound[index];
+    struct hosts *hosts = user;
+    struct making *m = (struct making *)guest;
 
-    if (m->stage == HANDSHAKE && m->until <= symm__now()) {
-        drop(hosts, index, "it did not begin in time");
-        return SYMM_OK;
-    }
-    if (!ready)
-        return SYMM_OK;
-    return m->stage == HANDSHAKE ? hear_handshake(hosts, index)
-                                 : hear_proof(hosts, index);
-}
-
-/* Most strangers have spoken, or gone, when they are accepted: they cost no place. */
-static symm_status accept_some(struct hosts *hosts)
-{
-    symm_status status = SYMM_OK;
-
-    for (int i = 0; i < ACCEPT_AT_ONCE && status == SYMM_OK; i++) {
-        int fd = accept4(hosts->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        int oldest = oldest_of(hosts, -1);
-
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-            continue;
-        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            break;
-        if (fd < 0) { /* no descriptor: a stranger's is as good as any */
-            if (oldest >= 0)
-                drop(hosts, oldest, "descriptors are short");
-            else
-                hosts->accept_at = symm__now() + FULL_SECONDS;
-            break;
-        }
-        if (hosts->inbound_count == INBOUND_MAX && oldest >= 0)
-            drop(hosts, oldest, "too many connections say nothing");
-        if (hosts->inbound_count == INBOUND_MAX) {
-            close(fd);
-            break;
-        }
-        hosts->inbound[hosts->inbound_count++] =
-            (struct making){.stage = HANDSHAKE,
-                            .fd = fd,
-                            .rank = -1,
-                            .until = symm__now() + INBOUND_SECONDS};
-        status = hear_handshake(hosts, hosts->inbound_count - 1);
-    }
-    return status;
+    if (hosts->status != SYMM_OK) /* it ends the meeting */
+        return NULL;
+    return m->stage == HANDSHAKE ? hear_handshake(hosts, m) : hear_proof(hosts, m);
 }
 
 /* ---- Together --------------------------------------------------------------------- */
@@ -527,6 +440,7 @@ static symm_status not_reached(const struct hosts *hosts, int rank)
 static symm_status missing(const struct hosts *hosts)
 {
     int ranks[SYMM_BOOTSTRAP_MAX], count = 0;
+    unsigned long refusals = hosts->inbound.refusals;
     char names[300], refused[80] = "";
 
     for (int r = 0; r < hosts->size; r++) {
@@ -537,9 +451,8 @@ static symm_status missing(const struct hosts *hosts)
         ranks[count++] = r;
     }
     symm__ranks_text(ranks, count, names, sizeof(names));
-    if (hosts->refused)
-        snprintf(refused, sizeof(refused), "; %d connections were refused",
-                 hosts->refused);
+    if (refusals)
+        snprintf(refused, sizeof(refused), "; %lu connections were refused", refusals);
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "%s (host %s%s) did not connect to rank %d on host %s within %.3g "
@@ -549,30 +462,21 @@ static symm_status missing(const struct hosts *hosts)
         refused);
 }
 
-/* Fills polls: listener, outbound, inbound. Returns when to look without an event. */
+/* Fills polls: of outbound. Returns when to look without an event. */
 static double set_polls(struct hosts *hosts)
 {
-    bool full = hosts->accept_at > symm__now();
-    double wake =
-        full && hosts->accept_at < hosts->until ? hosts->accept_at : hosts->until;
-    struct pollfd *poll = hosts->polls;
+    double due = symm__acceptor_due(&hosts->inbound);
+    double wake = due < hosts->until ? due : hosts->until;
 
-    *poll++ = (struct pollfd){.fd = full ? -1 : hosts->listener, .events = POLLIN};
     for (int i = 0; i < hosts->outbound_count; i++) {
         const struct making *m = &hosts->outbound[i];
         bool made = hosts->peer_fd[m->rank] >= 0;
 
-        *poll++ = (struct pollfd){.fd = made ? -1 : m->fd,
-                                  .events = m->stage == CONNECTING ? POLLOUT : POLLIN};
-        if (!made && m->stage <= CONNECTING && m->until < wake)
-            wake = m->until;
-    }
-    for (int i = 0; i < hosts->inbound_count; i++) {
-        const struct making *m = &hosts->inbound[i];
-
-        *poll++ = (struct pollfd){.fd = m->fd, .events = POLLIN};
-        if (m->stage == HANDSHAKE && m->until < wake)
-            wake = m->until;
+        hosts->polls[i] =
+            (struct pollfd){.fd = made ? -1 : m->at.fd,
+                            .events = m->stage == CONNECTING ? POLLOUT : POLLIN};
+        if (!made && m->stage <= CONNECTING && m->at.until < wake)
+            wake = m->at.until;
     }
     return wake;
 }
@@ -580,27 +484,25 @@ static double set_polls(struct hosts *hosts)
 static symm_status turn(struct hosts *hosts)
 {
     struct timespec span = symm__timespec(set_polls(hosts) - symm__now());
-    int outbound = hosts->outbound_count, inbound = hosts->inbound_count;
-    int ready = ppoll(hosts->polls, (nfds_t)(1 + outbound + inbound), &span, NULL);
-    const struct pollfd *polls = hosts->polls + 1;
+    int outbound = hosts->outbound_count;
+    size_t inbound = symm__acceptor_watch(&hosts->inbound, hosts->polls + outbound);
+    int ready = ppoll(hosts->polls, (nfds_t)outbound + inbound, &span, NULL);
     symm_status status = SYMM_OK;
 
     if (ready < 0 && errno != EINTR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "rank %d waiting for ranks of other hosts",
                                 hosts->rank);
+    if (ready < 0)
+        return SYMM_OK;
     for (int i = 0; i < outbound && status == SYMM_OK; i++)
         if (hosts->peer_fd[hosts->outbound[i].rank] < 0)
-            status = move_outbound(hosts, &hosts->outbound[i],
-                                   ready > 0 && polls[i].revents);
-    /* From the newest on: what is dropped lies at or behind those still to be heard, or
-     * before them (make_room_of), and then `fd` does not fit. */
-    for (int i = inbound - 1; i >= 0 && status == SYMM_OK; i--)
-        if (i < hosts->inbound_count && hosts->inbound[i].fd == polls[outbound + i].fd)
-            status = move_inbound(hosts, i, ready > 0 && polls[outbound + i].revents);
-    if (status == SYMM_OK && ready > 0 && hosts->polls[0].revents)
-        status = accept_some(hosts);
-    return status;
+            status = move_outbound(hosts, &hosts->outbound[i], hosts->polls[i].revents);
+    if (status != SYMM_OK)
+        return status;
+    /* Too few descriptors: the own tries tell it if nothing else helps. */
+    (void)symm__acceptor_serve(&hosts->inbound, hosts->polls + outbound, inbound);
+    return hosts->status;
 }
 
 symm_status symm__hosts_connect(int rank, int size,
@@ -617,29 +519,37 @@ symm_status symm__hosts_connect(int rank, int size,
     hosts->rank = rank;
     hosts->size = size;
     hosts->places = places;
-    hosts->listener = listener;
     hosts->key = key;
     hosts->start = symm__now();
     hosts->until = until;
     hosts->peer_fd = peer_fd;
     hosts->tcp = tcp;
+    hosts->inbound = (struct symm_acceptor){.listener = listener,
+                                            .most = INBOUND_MAX,
+                                            .guest_bytes = sizeof(struct making),
+                                            .seconds = INBOUND_SECONDS,
+                                            .hear = hear_inbound,
+                                            .refused = log_refused,
+                                            .user = hosts};
+    if (!symm__acceptor_open(&hosts->inbound))
+        status = symm__fail(SYMM_ERR_NOMEM,
+                            "rank %d: no memory to meet ranks of other hosts", rank);
     for (int r = 0; r < size; r++) {
         hosts->missing += is_far(hosts, r);
         if (r < rank && is_far(hosts, r))
             hosts->outbound[hosts->outbound_count++] =
                 (struct making){.stage = WAITING,
-                                .fd = -1,
+                                .at.fd = -1,
                                 .rank = r,
                                 .pause = RETRY_SECONDS,
                                 .patience = CONNECT_SECONDS};
     }
     while (status == SYMM_OK && hosts->missing > 0)
         status = symm__now() >= until ? missing(hosts) : turn(hosts);
-    while (hosts->inbound_count > 0)
-        drop(hosts, hosts->inbound_count - 1, NULL);
+    symm__acceptor_close(&hosts->inbound);
     for (int i = 0; i < hosts->outbound_count; i++)
-        if (hosts->outbound[i].fd >= 0)
-            close(hosts->outbound[i].fd);
+        if (hosts->outbound[i].at.fd >= 0)
+            close(hosts->outbound[i].at.fd);
     free(hosts);
     return status;
 }

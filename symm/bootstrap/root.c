@@ -18,6 +18,7 @@
 
 #include "bootstrap/protocol.h"
 #include "bootstrap/socket_path.h"
+#include "net/acceptor.h"
 #include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -27,27 +28,19 @@
 #define ROOT_PENDING_MAX     64   /* connections that have not said HELLO yet */
 #define ROOT_PENDING_SECONDS 1.0  /* for one to say it */
 #define ROOT_PENDING_KEEP    0.01 /* before it may have to make room for a newer one */
-#define ROOT_LOGGED_MAX      16   /* refusals that are logged one by one */
 #define ROOT_PARTING_SECONDS 0.05 /* for last words */
 #define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have come */
-
-struct root_pending {
-    int fd;
-    double since;
-};
 
 struct root {
     const struct symm_bootstrap_run *meeting;
     double start, until;
-    int listener;
     int *peer_fd;                       /* by rank; -1: not joined; the caller's */
     uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
     int pid[SYMM_BOOTSTRAP_MAX];
-    int joined;                                    /* without rank 0 */
-    struct root_pending pending[ROOT_PENDING_MAX]; /* oldest first */
-    int pending_count;
-    int refusals;
-    char refused[128]; /* why the last one was; "" while there is none */
+    int joined;                   /* without rank 0 */
+    struct symm_acceptor joiners; /* that have not said HELLO */
+    char refused[sizeof(
+        ((struct symm_bootstrap_message *)0)->text)]; /* why the last was */
 };
 
 /* ---- Saying ---------------------------------------------------------------------- */
@@ -91,39 +84,29 @@ static symm_status root_missing(struct root *root, int impatient)
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "%s %s not joined after %.3g s%s: not started, on another host, or "
-        "with another job id?%s%s",
+        "with another job id?%s%.127s",
         names, count == 1 ? "has" : "have", symm__now() - root->start, who,
-        root->refusals > 0 ? " rank 0 has refused a connection: " : "", root->refused);
+        root->refused[0] ? " rank 0 has refused a connection: " : "", root->refused);
 }
 
 /* ---- Connections that have not said who they are --------------------------------- */
 
-static void pending_drop(struct root *root, int index)
-{
-    int fd = root->pending[index].fd;
-    if (fd >= 0)
-        (void)close(fd);
-    root->pending_count--;
-    memmove(&root->pending[index], &root->pending[index + 1],
-            (size_t)(root->pending_count - index) * sizeof(root->pending[0]));
-}
-
-/* Answers with the reason, which the detector has put together; logs; the caller
- * closes. */
+/* Answers with the reason, root->refused. */
 static void root_refuse(struct root *root, int fd,
-                        const struct symm_bootstrap_message *hello, const char *reason)
+                        const struct symm_bootstrap_message *hello)
 {
     struct symm_bootstrap_message message = symm__bootstrap_message(
         SYMM_BOOTSTRAP_REFUSED, root->meeting, hello->rank, hello->nonce);
     message.status = SYMM_ERR_REFUSED;
-    (void)snprintf(message.text, sizeof(message.text), "%s", reason);
+    memcpy(message.text, root->refused, sizeof(message.text));
     (void)root_send(fd, &message, NULL, 0, 0);
-    root->refusals++;
-    (void)snprintf(root->refused, sizeof(root->refused), "%.127s", reason);
-    if (root->refusals <= ROOT_LOGGED_MAX)
-        symm__log(
-            SYMM_LOG_WARN, "refused a connection to the job's meeting: %s%s", reason,
-            root->refusals == ROOT_LOGGED_MAX ? " (more of them are not logged)" : "");
+}
+
+static void root_log(void *user, const char *why, bool last)
+{
+    (void)user;
+    symm__log(SYMM_LOG_WARN, "refused a connection to the job's meeting: %s%s", why,
+              last ? " (more of them are not logged)" : "");
 }
 
 /* Takes as long whatever the difference is. */
@@ -138,12 +121,13 @@ static bool root_same_secret(const struct symm_bootstrap_run *meeting,
     return difference == 0;
 }
 
-/* Is this HELLO one of the ranks we wait for? If not, `reason` says why. */
-static bool root_judge(const struct root *root, int fd, bool whole,
-                       const struct symm_bootstrap_message *hello, char *reason,
-                       size_t bytes)
+/* Is this HELLO one of the ranks we wait for? If not, root->refused says why. */
+static bool root_judge(struct root *root, int fd, bool whole,
+                       const struct symm_bootstrap_message *hello)
 {
     const struct symm_bootstrap_run *meeting = root->meeting;
+    const size_t bytes = sizeof(root->refused);
+    char *reason = root->refused;
     unsigned uid;
     if (!symm__bootstrap_same_user(fd, &uid))
         (void)snprintf(reason, bytes, "it comes from user %u", uid);
@@ -179,70 +163,41 @@ static bool root_judge(const struct root *root, int fd, bool whole,
     return false;
 }
 
-/* Something has come from pending[index], or its end. True: the entry is gone. */
-static bool root_hear_pending(struct root *root, int index)
+/* The acceptor's `hear`. */
+static const char *root_hear_joiner(void *user, struct symm_guest *guest)
 {
-    int fd = root->pending[index].fd, fds_count;
+    struct root *root = user;
+    int fds_count;
     struct symm_bootstrap_message hello;
     struct iovec part = {.iov_base = &hello, .iov_len = sizeof(hello)};
     size_t bytes;
-    char reason[sizeof(hello.text)];
     memset(&hello, 0, sizeof(hello));
     enum symm_seqpacket wire =
-        symm__seqpacket_recv(fd, &part, 1, &bytes, NULL, 0, &fds_count, 0);
+        symm__seqpacket_recv(guest->fd, &part, 1, &bytes, NULL, 0, &fds_count, 0);
     if (wire == SYMM_SEQPACKET_AGAIN)
-        return false;
-    if (wire == SYMM_SEQPACKET_OK || wire == SYMM_SEQPACKET_CUT ||
-        wire == SYMM_SEQPACKET_CUT_FDS) {
-        bool whole =
-            wire == SYMM_SEQPACKET_OK && symm__bootstrap_message_check(&hello, bytes);
-        if (root_judge(root, fd, whole, &hello, reason, sizeof(reason))) {
-            int rank = hello.rank;
-            struct symm_bootstrap_message welcome = symm__bootstrap_message(
-                SYMM_BOOTSTRAP_WELCOME, root->meeting, rank, hello.nonce);
-            wire = root_send(fd, &welcome, NULL, 0, 0);
-            /* One that has hung up since its handshake has failed, and is found next. */
-            if (wire == SYMM_SEQPACKET_OK || wire == SYMM_SEQPACKET_CLOSED) {
-                root->peer_fd[rank] = fd;
-                root->nonce[rank] = hello.nonce;
-                root->pid[rank] = hello.pid;
-                root->joined++;
-                root->pending[index].fd = -1;
-            }
-        } else {
-            root_refuse(root, fd, &hello, reason);
-        }
+        return NULL;
+    if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CUT &&
+        wire != SYMM_SEQPACKET_CUT_FDS)
+        return "";
+    bool whole =
+        wire == SYMM_SEQPACKET_OK && symm__bootstrap_message_check(&hello, bytes);
+    if (!root_judge(root, guest->fd, whole, &hello)) {
+        root_refuse(root, guest->fd, &hello);
+        return root->refused;
     }
-    pending_drop(root, index);
-    return true;
-}
-
-static symm_status root_accept(struct root *root)
-{
-    /* As many as may have queued up at once; more come in the next turn. */
-    for (int i = 0; i < ROOT_PENDING_MAX; i++) {
-        if (root->pending_count == ROOT_PENDING_MAX) {
-            if (symm__now() < root->pending[0].since + ROOT_PENDING_KEEP)
-                return SYMM_OK;
-            pending_drop(root, 0); /* a joiner that loses its place tries again */
-        }
-        int fd = accept4(root->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-            continue;
-        if (fd < 0 && errno == EAGAIN)
-            return SYMM_OK;
-        if (fd < 0)
-            return symm__fail_errno(
-                SYMM_ERR_SYSTEM, errno,
-                "rank 0 accepting a rank's connection to the meeting");
-        root->pending[root->pending_count] =
-            (struct root_pending){.fd = fd, .since = symm__now()};
-        root->pending_count++;
-        (void)root_hear_pending(root, root->pending_count - 1);
-        if (root->joined == root->meeting->size - 1)
-            return SYMM_OK;
-    }
-    return SYMM_OK;
+    struct symm_bootstrap_message welcome = symm__bootstrap_message(
+        SYMM_BOOTSTRAP_WELCOME, root->meeting, hello.rank, hello.nonce);
+    wire = root_send(guest->fd, &welcome, NULL, 0, 0);
+    /* One that has hung up since its handshake has failed, and is found next. */
+    if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CLOSED)
+        return "";
+    root->peer_fd[hello.rank] = guest->fd;
+    root->nonce[hello.rank] = hello.nonce;
+    root->pid[hello.rank] = hello.pid;
+    root->joined++;
+    root->joiners.over = root->joined == root->meeting->size - 1;
+    guest->fd = -1;
+    return NULL;
 }
 
 /* ---- Gathering ------------------------------------------------------------------- */
@@ -287,69 +242,38 @@ static symm_status root_hear_joined(struct root *root, int rank, bool *done)
     return SYMM_OK;
 }
 
-/* Who is polled: the listener, the pending ones, the joined ones. */
-struct root_polls {
-    struct pollfd poll[1 + ROOT_PENDING_MAX + SYMM_BOOTSTRAP_MAX];
-    int count, pending, joined;   /* pending, joined: where those begin */
-    int rank[SYMM_BOOTSTRAP_MAX]; /* of the joined ones, in the order of poll */
-};
-
-static double root_set_polls(const struct root *root, struct root_polls *polls)
+static symm_status root_gather_once(struct root *root)
 {
-    double wake = root->until;
-    double now = symm__now();
-    bool room = root->pending_count < ROOT_PENDING_MAX ||
-                now >= root->pending[0].since + ROOT_PENDING_KEEP;
-    /* poll ignores negative descriptors. */
-    polls->poll[0] =
-        (struct pollfd){.fd = room ? root->listener : -1, .events = POLLIN};
-    polls->count = polls->pending = 1;
-    for (int i = 0; i < root->pending_count; i++)
-        polls->poll[polls->count++] =
-            (struct pollfd){.fd = root->pending[i].fd, .events = POLLIN};
-    polls->joined = polls->count;
+    struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + ROOT_PENDING_MAX];
+    int rank[SYMM_BOOTSTRAP_MAX], joined = 0, error;
+    double due = symm__acceptor_due(&root->joiners);
     for (int r = 1; r < root->meeting->size; r++) {
         if (root->peer_fd[r] < 0)
             continue;
-        polls->rank[polls->count - polls->joined] = r;
-        polls->poll[polls->count++] =
-            (struct pollfd){.fd = root->peer_fd[r], .events = POLLIN};
+        rank[joined] = r;
+        polls[joined++] = (struct pollfd){.fd = root->peer_fd[r], .events = POLLIN};
     }
-    if (root->pending_count > 0) {
-        double life = room ? ROOT_PENDING_SECONDS : ROOT_PENDING_KEEP;
-        if (root->pending[0].since + life < wake)
-            wake = root->pending[0].since + life;
-    }
-    return wake - now;
-}
-
-static symm_status root_gather_once(struct root *root)
-{
-    struct root_polls polls;
-    struct timespec span = symm__timespec(root_set_polls(root, &polls));
-    int ready = ppoll(polls.poll, (nfds_t)polls.count, &span, NULL);
+    size_t count = symm__acceptor_watch(&root->joiners, polls + joined);
+    struct timespec span =
+        symm__timespec((due < root->until ? due : root->until) - symm__now());
+    int ready = ppoll(polls, (nfds_t)joined + count, &span, NULL);
     if (ready < 0 && errno != EINTR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank 0 polling the meeting");
     if (ready < 0)
         return SYMM_OK;
-    for (int i = polls.joined; i < polls.count; i++) {
+    for (int i = 0; i < joined; i++) {
         bool done;
-        if (polls.poll[i].revents == 0)
+        if (polls[i].revents == 0)
             continue;
-        symm_status status =
-            root_hear_joined(root, polls.rank[i - polls.joined], &done);
+        symm_status status = root_hear_joined(root, rank[i], &done);
         if (status != SYMM_OK)
             return status;
     }
-    /* From the newest on, so that indices of those still to be heard do not move. */
-    for (int i = polls.joined - 1; i >= polls.pending; i--) {
-        if (polls.poll[i].revents != 0)
-            (void)root_hear_pending(root, i - polls.pending);
-    }
-    while (root->pending_count > 0 &&
-           symm__now() > root->pending[0].since + ROOT_PENDING_SECONDS)
-        pending_drop(root, 0);
-    return polls.poll[0].revents != 0 ? root_accept(root) : SYMM_OK;
+    error = symm__acceptor_serve(&root->joiners, polls + joined, count);
+    return error == 0 ? SYMM_OK
+                      : symm__fail_errno(
+                            SYMM_ERR_SYSTEM, error,
+                            "rank 0 accepting a rank's connection to the meeting");
 }
 
 static symm_status root_gather(struct root *root)
@@ -489,17 +413,25 @@ symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
         .start = symm__now(),
         .until = until,
         .peer_fd = peer_fd,
+        .joiners = {.most = ROOT_PENDING_MAX,
+                    .guest_bytes = sizeof(struct symm_guest),
+                    .seconds = ROOT_PENDING_SECONDS,
+                    .keep = ROOT_PENDING_KEEP,
+                    .hear = root_hear_joiner,
+                    .refused = root_log,
+                    .user = &root},
     };
-    symm_status status = symm__socket_path_claim(place, until, &root.listener);
+    symm_status status = symm__socket_path_claim(place, until, &root.joiners.listener);
     if (status != SYMM_OK)
         return status;
-    status = root_gather(&root);
+    status = symm__acceptor_open(&root.joiners)
+                 ? root_gather(&root)
+                 : symm__fail(SYMM_ERR_NOMEM, "rank 0: no memory for the meeting");
     if (status != SYMM_OK)
         status = root_abort(&root, status);
-    while (root.pending_count > 0)
-        pending_drop(&root, root.pending_count - 1);
+    symm__acceptor_close(&root.joiners);
     /* While the listener lives nobody takes the name for a dead owner's. */
     symm__socket_path_leave(place);
-    (void)close(root.listener);
+    (void)close(root.joiners.listener);
     return status == SYMM_OK ? root_finish(&root) : status;
 }

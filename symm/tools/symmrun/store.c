@@ -8,8 +8,8 @@
  *
  * Listens on the loopback address only. A client that does not prove that it knows the
  * secret is hung up on; a connection that has not sent its request after REQUEST_SECONDS, or
- * does not take its answer, is closed; of those that are not waiting in the round at
- * most ranks + SPARE are kept, the newest. So garbage and slow connections cost bounded
+ * does not take its answer, is closed; beside those that wait in the round at least
+ * ranks + SPARE are kept, the newest (net/acceptor.h). So garbage and slow connections cost bounded
  * memory and do not keep a rank out. Nothing here blocks.
  */
 #include <arpa/inet.h>
@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "net/acceptor.h"
 #include "net/address.h"
 #include "net/store_protocol.h"
 #include "tools/symmrun/nodes.h"
@@ -28,7 +29,6 @@
 #define REQUEST_SECONDS 2.0
 #define ANSWER_SECONDS  5.0
 #define SPARE           64
-#define ACCEPT_AT_ONCE  64
 
 _Static_assert(SYMMRUN_RANKS_MAX == SYMM_STORE_RANKS_MAX,
                "both sides serve as many ranks");
@@ -46,10 +46,9 @@ struct answer {
 enum stage { HANDSHAKE, ASKING, WAITING, ANSWERED };
 
 struct connection {
-    struct connection *next; /* newest first */
-    int fd;
+    struct symm_guest at; /* spared while WAITING */
     enum stage stage;
-    double until;  /* closed then; WAITING: the round ends then */
+    double round_until; /* WAITING: the round ends then */
     size_t used;   /* HANDSHAKE, ASKING: received; ANSWERED: sent, the hash included */
     uint32_t rank; /* among this node's */
     struct answer *answer;
@@ -61,20 +60,25 @@ struct connection {
 };
 
 struct symmrun_store {
-    int fd;
     int port;
-    double accept_at; /* no accept before: there are no descriptors left */
     uint32_t first, ranks, world;
     struct symmrun_nodes
         *nodes;      /* where other ranks' blocks come from; NULL: no others */
     bool away;       /* the round's blocks are on their way to other nodes */
     uint32_t number; /* of the blocks that went there last */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
-    struct connection *connections;
-    size_t count;
-    size_t came;               /* connections that wait */
-    struct connection **round; /* [ranks]: who waits, by rank */
+    struct symm_acceptor connections; /* of struct connection */
+    size_t came;                      /* connections that wait */
+    struct connection **round;        /* [ranks]: who waits, by rank */
 };
+
+static const char *serve_one(void *user, struct symm_guest *guest);
+static void leave(void *user, struct symm_guest *guest);
+
+static void refuse_quietly(void *user, const char *why, bool last)
+{
+    (void)user, (void)why, (void)last; /* stderr is the ranks' */
+}
 
 struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
                                            const uint8_t secret[SYMMRUN_SECRET_BYTES],
@@ -95,9 +99,18 @@ struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
     store->round = calloc((size_t)ranks, sizeof(struct connection *));
     own->sin_family = AF_INET;
     own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    store->fd = symm__address_listen(&address);
+    store->connections =
+        (struct symm_acceptor){.listener = symm__address_listen(&address),
+                               .most = 2 * (size_t)ranks + SPARE,
+                               .guest_bytes = sizeof(struct connection),
+                               .seconds = REQUEST_SECONDS,
+                               .hear = serve_one,
+                               .refused = refuse_quietly,
+                               .gone = leave,
+                               .user = store};
     store->port = ntohs(own->sin_port);
-    if (store->round && store->fd >= 0)
+    if (store->round && store->connections.listener >= 0 &&
+        symm__acceptor_open(&store->connections))
         return store;
     saved = errno;
     symmrun_store_destroy(store);
@@ -124,23 +137,24 @@ static void take_back(struct symmrun_store *store)
     store->away = false;
 }
 
-/* Takes the connection out of the list, and out of the round. */
-static void hang_up(struct symmrun_store *store, struct connection *connection)
+/* The acceptor's `gone`: takes the connection out of the round. */
+static void leave(void *user, struct symm_guest *guest)
 {
-    struct connection **at = &store->connections;
+    struct symmrun_store *store = user;
+    struct connection *connection = (struct connection *)guest;
 
-    while (*at != connection)
-        at = &(*at)->next;
-    *at = connection->next;
-    store->count--;
     if (connection->stage == WAITING) {
         store->round[connection->rank] = NULL;
         store->came--;
         take_back(store);
     }
-    close(connection->fd);
     drop_answer(connection->answer);
-    free(connection);
+    connection->answer = NULL;
+}
+
+static void hang_up(struct symmrun_store *store, struct connection *connection)
+{
+    symm__acceptor_drop(&store->connections, &connection->at);
 }
 
 void symmrun_store_destroy(struct symmrun_store *store)
@@ -148,10 +162,9 @@ void symmrun_store_destroy(struct symmrun_store *store)
     if (!store)
         return;
     store->away = false;
-    while (store->connections)
-        hang_up(store, store->connections);
-    if (store->fd >= 0)
-        close(store->fd);
+    symm__acceptor_close(&store->connections);
+    if (store->connections.listener >= 0)
+        close(store->connections.listener);
     free(store->round);
     free(store);
 }
@@ -184,7 +197,7 @@ static bool send_answer(struct connection *connection)
                                ? (const unsigned char *)&connection->proof + used
                                : answer->data + (used - first);
         size_t bytes = used < first ? first - used : answer->bytes - (used - first);
-        ssize_t sent = send(connection->fd, from, bytes, MSG_NOSIGNAL);
+        ssize_t sent = send(connection->at.fd, from, bytes, MSG_NOSIGNAL);
 
         if (sent >= 0)
             connection->used += (size_t)sent;
@@ -215,7 +228,9 @@ static void answer_one(struct symmrun_store *store, struct connection *connectio
         store->came--;
     }
     connection->stage = ANSWERED;
-    connection->until = symmrun_now() + ANSWER_SECONDS;
+    connection->at.group = -1;
+    connection->at.events = POLLOUT;
+    connection->at.until = symmrun_now() + ANSWER_SECONDS;
     connection->used = 0;
     connection->answer = answer;
     if (answer) {
@@ -298,7 +313,7 @@ static void time_out_round(struct symmrun_store *store)
 static bool has_gone(const struct connection *connection)
 {
     char byte;
-    ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t got = recv(connection->at.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
     return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
@@ -329,7 +344,9 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
     }
     connection->rank = place;
     connection->stage = WAITING;
-    connection->until = symmrun_now() + 1e-3 * request->timeout_ms;
+    connection->at.until = SYMM_ACCEPTOR_NEVER;
+    connection->round_until = symmrun_now() + 1e-3 * request->timeout_ms;
+    symm__acceptor_spare(&store->connections, &connection->at, (int)place);
     store->round[place] = connection;
     store->came++;
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
@@ -356,9 +373,9 @@ static void refuse_version(const struct connection *connection)
     if (connection->hello.magic != reply.magic ||
         connection->hello.version == htonl(SYMM_STORE_VERSION))
         return;
-    (void)send(connection->fd, &reply, sizeof(reply), MSG_NOSIGNAL);
-    (void)shutdown(connection->fd, SHUT_WR);
-    (void)recv(connection->fd, rest, sizeof(rest), MSG_DONTWAIT);
+    (void)send(connection->at.fd, &reply, sizeof(reply), MSG_NOSIGNAL);
+    (void)shutdown(connection->at.fd, SHUT_WR);
+    (void)recv(connection->at.fd, rest, sizeof(rest), MSG_DONTWAIT);
 }
 
 /* The client's hello is complete: it gets the welcome. False: the connection is gone. */
@@ -377,7 +394,7 @@ static bool welcome(struct symmrun_store *store, struct connection *connection)
         connection->stage = ASKING;
         connection->used = 0;
         /* Smaller than any socket's buffer, and the first that is sent. */
-        if (send(connection->fd, mine, sizeof(*mine), MSG_NOSIGNAL) ==
+        if (send(connection->at.fd, mine, sizeof(*mine), MSG_NOSIGNAL) ==
             (ssize_t)sizeof(*mine))
             return true;
     }
@@ -448,7 +465,7 @@ static void read_request(struct symmrun_store *store, struct connection *connect
         to = connection->used >= head
                  ? (char *)connection->block + connection->used - head
                  : to + connection->used;
-        got = recv(connection->fd, to, end - connection->used, 0);
+        got = recv(connection->at.fd, to, end - connection->used, 0);
         if (got > 0) {
             connection->used += (size_t)got;
             if (handshake && connection->used == head && !welcome(store, connection))
@@ -463,77 +480,22 @@ static void read_request(struct symmrun_store *store, struct connection *connect
     }
 }
 
-/* Too many that are not waiting in the round: the oldest of them goes. */
-static void make_room(struct symmrun_store *store)
-{
-    struct connection *oldest = NULL;
-
-    if (store->count - store->came < store->ranks + (size_t)SPARE)
-        return;
-    for (struct connection *c = store->connections; c; c = c->next) {
-        if (c->stage != WAITING)
-            oldest = c;
-    }
-    if (oldest)
-        hang_up(store, oldest);
-}
-
-static void accept_some(struct symmrun_store *store)
-{
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        int fd = accept4(store->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        struct connection *connection;
-
-        if (fd < 0) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED)
-                store->accept_at = symmrun_now() + 0.1;
-            return;
-        }
-        make_room(store);
-        connection = calloc(1, sizeof(*connection));
-        if (!connection) {
-            close(fd);
-            return;
-        }
-        connection->fd = fd;
-        connection->stage = HANDSHAKE;
-        connection->until = symmrun_now() + REQUEST_SECONDS;
-        connection->next = store->connections;
-        store->connections = connection;
-        store->count++;
-        read_request(store, connection); /* mostly it is there already */
-    }
-}
-
 size_t symmrun_store_most(const struct symmrun_store *store)
 {
-    return 1 + store->count;
+    return 1 + store->connections.count;
 }
 
-void symmrun_store_watch(const struct symmrun_store *store, struct pollfd *fds,
-                         size_t *count)
+void symmrun_store_watch(struct symmrun_store *store, struct pollfd *fds, size_t *count)
 {
-    size_t at = 0;
-
-    fds[at++] = (struct pollfd){
-        .fd = store->accept_at <= symmrun_now() ? store->fd : -1, .events = POLLIN};
-    for (const struct connection *c = store->connections; c; c = c->next)
-        fds[at++] = (struct pollfd){.fd = c->fd,
-                                    .events = c->stage == ANSWERED ? POLLOUT : POLLIN};
-    *count = at;
+    *count = symm__acceptor_watch(&store->connections, fds);
 }
 
-static struct connection *find_connection(struct symmrun_store *store, int fd)
+/* The acceptor's `hear`. */
+static const char *serve_one(void *user, struct symm_guest *guest)
 {
-    struct connection *c = store->connections;
+    struct symmrun_store *store = user;
+    struct connection *connection = (struct connection *)guest;
 
-    while (c && c->fd != fd)
-        c = c->next;
-    return c;
-}
-
-static void serve_one(struct symmrun_store *store, struct connection *connection)
-{
     switch (connection->stage) {
     case HANDSHAKE:
     case ASKING:
@@ -548,51 +510,31 @@ static void serve_one(struct symmrun_store *store, struct connection *connection
             hang_up(store, connection);
         break;
     }
+    return NULL;
 }
 
-/* Closes who is too slow; ends a round whose time is over. */
-static void serve_overdue(struct symmrun_store *store)
+/* When the round's time is over; SYMMRUN_NEVER: nobody waits. */
+static double round_due(const struct symmrun_store *store)
 {
-    double now = symmrun_now();
-    struct connection *c = store->connections;
-    bool round_over = false;
+    double due = SYMMRUN_NEVER;
 
-    while (c) {
-        struct connection *next = c->next;
-
-        if (c->until <= now && c->stage == WAITING)
-            round_over = true;
-        else if (c->until <= now)
-            hang_up(store, c);
-        c = next;
-    }
-    if (round_over)
-        time_out_round(store);
+    for (uint32_t rank = 0; rank < store->ranks; rank++)
+        if (store->round[rank] && store->round[rank]->round_until < due)
+            due = store->round[rank]->round_until;
+    return due;
 }
 
 void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
                          size_t count)
 {
-    for (size_t i = 1; i < count; i++) {
-        /* By descriptor: serving one connection may end others. None is opened here. */
-        struct connection *connection =
-            fds[i].revents ? find_connection(store, fds[i].fd) : NULL;
-
-        if (connection)
-            serve_one(store, connection);
-    }
-    if (count > 0 && fds[0].revents)
-        accept_some(store);
-    serve_overdue(store);
+    (void)symm__acceptor_serve(&store->connections, fds, count);
+    if (round_due(store) <= symmrun_now())
+        time_out_round(store);
 }
 
 double symmrun_store_due(const struct symmrun_store *store)
 {
-    double due = store->accept_at > symmrun_now() ? store->accept_at : SYMMRUN_NEVER;
+    double round = round_due(store), other = symm__acceptor_due(&store->connections);
 
-    for (const struct connection *c = store->connections; c; c = c->next) {
-        if (c->until < due)
-            due = c->until;
-    }
-    return due;
+    return round < other ? round : other;
 }

@@ -92,7 +92,7 @@ void symmrun_store_destroy(struct symmrun_store *store);
 int symmrun_store_port(const struct symmrun_store *store);
 /* The descriptors to poll; *count <= symmrun_store_most. */
 size_t symmrun_store_most(const struct symmrun_store *store);
-void symmrun_store_watch(const struct symmrun_store *store, struct pollfd *fds,
+void symmrun_store_watch(struct symmrun_store *store, struct pollfd *fds,
                          size_t *count);
 /* Serves what poll found in the same array, and what is overdue. */
 void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,

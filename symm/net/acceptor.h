@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * acceptor.h - a listener and the connections that have not proved themselves yet, most of
+ * which may be strangers'.
+ *
+ * All are polled together, and none is waited for. Guarantees: at most `most` are kept. When
+ * there are more, or descriptors are short, the oldest that is not spared goes. One end's
+ * connections that are spared are at most SYMM_ACCEPTOR_GROUP: then the oldest of them goes,
+ * since an end that connects again has given up its earlier tries. Each has `seconds` to
+ * prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are told. Not for several threads.
+ */
+#ifndef SYMM_NET_ACCEPTOR_H
+#define SYMM_NET_ACCEPTOR_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SYMM_ACCEPTOR_GROUP 4
+#define SYMM_ACCEPTOR_SHOWN 8
+#define SYMM_ACCEPTOR_NEVER 1e300 /* a point in time */
+
+/* Begins the user's own struct for a connection, whose other bytes begin as zero. */
+struct symm_guest {
+    int fd;       /* -1: dropped, or the user's now */
+    int group;    /* -1: a stranger's so far; else it is spared */
+    short events; /* of poll */
+    double since; /* it was accepted then */
+    double until; /* it is dropped then; the user may set it */
+};
+
+struct symm_acceptor {
+    /* The user's, set before symm__acceptor_open. */
+    int listener; /* does not block; borrowed */
+    size_t most, guest_bytes;
+    double seconds; /* for a connection to prove itself */
+    double keep;    /* so long no other takes its place: then accepting waits */
+    /* Something has come from a guest, or its end. NULL: go on, or `fd` was taken over; else
+     * why the guest is to be dropped; "": that is not told. */
+    const char *(*hear)(void *user, struct symm_guest *guest);
+    void (*refused)(void *user, const char *why,
+                    bool last);                         /* last: no more are told */
+    void (*gone)(void *user, struct symm_guest *guest); /* before a drop; or NULL */
+    void *user;
+    bool over; /* set at any time: no more are heard or accepted */
+    /* The acceptor's own. */
+    struct symm_guest **guests; /* oldest first */
+    size_t count;
+    double accept_at; /* no accept before */
+    unsigned long refusals;
+};
+
+/* False: no memory. */
+bool symm__acceptor_open(struct symm_acceptor *acceptor);
+/* Drops all guests; `listener` stays. A zeroed acceptor is allowed. */
+void symm__acceptor_close(struct symm_acceptor *acceptor);
+/* Fills 1 + acceptor->count polls, and returns how many. */
+size_t symm__acceptor_watch(struct symm_acceptor *acceptor, struct pollfd *polls);
+/* When to serve without an event. */
+double symm__acceptor_due(const struct symm_acceptor *acceptor);
+/* Serves what poll found in the same polls, and what is overdue; accepts. Returns 0, or why
+ * no connection can be accepted though there is none to drop: an errno. */
+int symm__acceptor_serve(struct symm_acceptor *acceptor, const struct pollfd *polls,
+                         size_t count);
+/* The guest has proved itself as that end (>= 0), as far as it is known. */
+void symm__acceptor_spare(struct symm_acceptor *acceptor, struct symm_guest *guest,
+                          int group);
+/* Not told. The guest's memory lasts until the end of symm__acceptor_serve. */
+void symm__acceptor_drop(struct symm_acceptor *acceptor, struct symm_guest *guest);
+
+#endif
