@@ -349,8 +349,8 @@ static void test_wrong_secret(void **state)
 
     (void)state;
     meeting_run(&meeting, &plane, "ab");
-    assert_int_equal(plane.results[1].status, SYMM_ERR_TIMEOUT);
-    assert_non_null(strstr(plane.results[1].error, "another secret"));
+    assert_int_equal(plane.results[1].status, SYMM_ERR_REFUSED);
+    assert_non_null(strstr(plane.results[1].error, "does not know the job's secret"));
     assert_int_equal(plane.results[0].status, SYMM_ERR_TIMEOUT);
     assert_non_null(strstr(plane.results[0].error, "rank 1 (host host-b) did not"));
     assert_non_null(strstr(plane.results[0].error, "connections were refused"));

@@ -2,26 +2,14 @@
 /*
  * hosts_connect.c - one TCP connection between each two ranks of different hosts (hosts.h).
  *
- * The higher rank connects to the lower. Five messages follow, each but the answer one way:
- *
- *     handshake   ranks, a random nonce, and a keyed hash over them
- *     answer     the same of the lower rank, and a keyed hash over both handshakes
- *     proof      of the higher rank, over both handshakes
- *     confirm    of the lower rank: it keeps the connection
- *     finish     of the higher rank: it keeps the connection, too, and does not try again
- *
- * A handshake's own hash tells ranks from strangers by the first message, so that strangers
- * hold no state but a place in `inbound` (net/acceptor.h) until they have spoken. A handshake
- * is taken once: its nonce is remembered, so that a recorded handshake is of no use. The key of the packets
- * that follow belongs to this connection alone.
- *
- * The higher rank tries again whenever a connection is lost before `confirm`. The lower rank
- * counts a rank only after its `finish`, so that it listens until no rank tries again.
+ * The higher rank connects to the lower, and both prove that they know the job's key
+ * (net/auth.h). Connections that come are guests of an acceptor (net/acceptor.h), spared once
+ * they have sent a valid handshake. The higher rank tries again whenever a connection is lost
+ * before the lower has confirmed it. The lower rank counts a rank only after its finish, so
+ * that it listens until no rank tries again.
  */
 #include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,45 +21,26 @@
 #include "bootstrap/job.h"
 #include "bootstrap/protocol.h"
 #include "net/acceptor.h"
+#include "net/auth.h"
 #include "util/clock.h"
 #include "util/log.h"
-#include "util/random.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
 #define HOSTS_MAGIC     0x53594d48u /* "SYMH" */
 #define HOSTS_VERSION   2u
-#define NONCE_BYTES     16
 #define INBOUND_MAX     256
-#define NONCES_KEPT     16   /* of one rank's handshakes */
 #define INBOUND_SECONDS 2.0  /* for a stranger to send a valid handshake */
 #define RETRY_SECONDS   0.02 /* before the next try to connect; doubles */
 #define RETRY_MOST      0.25
 #define CONNECT_SECONDS 0.25 /* for the first try to connect; doubles */
 #define CONNECT_MOST    4.0
-#define SILENT_SECONDS  30 /* until a host that says nothing is taken for gone */
-
-/* What both ends say first; in network byte order. */
-struct handshake {
-    uint32_t magic, version;
-    uint32_t from, to; /* ranks */
-    uint8_t nonce[NONCE_BYTES];
-    uint64_t hash; /* over the fields before it */
-};
-
-struct answer {
-    struct handshake handshake;
-    uint64_t proof;
-};
 
 enum stage {
-    HANDSHAKE,  /* lower, a new guest: nothing valid has come */
-    ANSWERED,   /* lower: the proof is to come */
-    CONFIRMED,  /* lower: the end is to come */
-    WAITING,    /* higher: until the next try */
-    CONNECTING, /* higher */
-    ASKED,      /* higher: the answer is to come */
-    PROVED,     /* higher: the confirmation is to come */
+    INBOUND, /* a new guest: the higher rank speaks next */
+    WAITING, /* as are all that follow, to a lower rank: until the next try */
+    CONNECTING,
+    ASKED /* the lower rank speaks next */
 };
 
 /* One connection in the making. */
@@ -80,20 +49,13 @@ struct making {
     enum stage stage;
     int rank; /* of the other end */
     double pause, patience;
-    struct handshake first, second; /* of the higher, the lower rank */
-    size_t used;                    /* bytes of the message that is to come */
-    union {
-        struct handshake handshake;
-        struct answer answer;
-        uint64_t proof;
-        uint8_t bytes[sizeof(struct answer)];
-    } in;
+    struct symm_auth auth;
 };
 
 struct hosts {
     int rank, size;
     const struct symm_host_address *places;
-    const uint8_t *key;
+    struct symm_auth_protocol protocol;
     double start, until;
     int *peer_fd;
     struct symm_tcp **tcp;
@@ -101,8 +63,7 @@ struct hosts {
     symm_status status;                /* of what `inbound` has met */
     char why[SYMM_BOOTSTRAP_MAX][96];  /* the last try to reach that rank failed */
     bool stranger[SYMM_BOOTSTRAP_MAX]; /* what answered there did not know the key */
-    uint8_t nonce[SYMM_BOOTSTRAP_MAX][NONCES_KEPT][NONCE_BYTES];
-    unsigned nonces[SYMM_BOOTSTRAP_MAX]; /* ever */
+    struct symm_auth_nonces nonces[SYMM_BOOTSTRAP_MAX];
     struct making outbound[SYMM_BOOTSTRAP_MAX];
     int outbound_count;
     struct symm_acceptor inbound; /* of struct making; a group: those of one rank */
@@ -114,120 +75,21 @@ static bool is_far(const struct hosts *hosts, int rank)
     return hosts->places[rank].host.id != hosts->places[hosts->rank].host.id;
 }
 
-/* ---- Proofs ----------------------------------------------------------------------- */
-
-static uint64_t prove(const struct hosts *hosts, char what, const struct making *m)
-{
-    struct symm_siphash hash = symm__siphash_begin(hosts->key);
-
-    symm__siphash_add(&hash, &what, 1);
-    symm__siphash_add(&hash, &m->first, sizeof(m->first));
-    symm__siphash_add(&hash, &m->second, sizeof(m->second));
-    return htobe64(symm__siphash_end(&hash));
-}
-
-static uint64_t handshake_hash(const struct hosts *hosts, const struct handshake *g)
-{
-    struct symm_siphash hash = symm__siphash_begin(hosts->key);
-
-    symm__siphash_add(&hash, "g", 1);
-    symm__siphash_add(&hash, g, offsetof(struct handshake, hash));
-    return htobe64(symm__siphash_end(&hash));
-}
-
-static symm_status handshake_make(const struct hosts *hosts, int to,
-                                  struct handshake *handshake)
-{
-    symm_status status;
-
-    *handshake = (struct handshake){.magic = htonl(HOSTS_MAGIC),
-                                    .version = htonl(HOSTS_VERSION),
-                                    .from = htonl((uint32_t)hosts->rank),
-                                    .to = htonl((uint32_t)to)};
-    status = symm__random(handshake->nonce, sizeof(handshake->nonce));
-    handshake->hash = handshake_hash(hosts, handshake);
-    return status;
-}
-
-static bool handshake_fits(const struct hosts *hosts, const struct handshake *handshake)
-{
-    return ntohl(handshake->magic) == HOSTS_MAGIC &&
-           ntohl(handshake->version) == HOSTS_VERSION &&
-           ntohl(handshake->to) == (uint32_t)hosts->rank &&
-           ntohl(handshake->from) < (uint32_t)hosts->size;
-}
-
-/* Has that rank's handshake come before? Else its nonce is kept. */
-static bool is_repeated(struct hosts *hosts, const struct handshake *handshake)
-{
-    uint32_t from = ntohl(handshake->from); /* checked */
-    unsigned known = hosts->nonces[from];
-
-    for (unsigned i = 0; i < NONCES_KEPT && i < known; i++)
-        if (memcmp(hosts->nonce[from][i], handshake->nonce, NONCE_BYTES) == 0)
-            return true;
-    memcpy(hosts->nonce[from][hosts->nonces[from]++ % NONCES_KEPT], handshake->nonce,
-           NONCE_BYTES);
-    return false;
-}
-
-static void set_options(int fd)
-{
-    static const struct {
-        int level, name, value;
-    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_NODELAY, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, SILENT_SECONDS / 3},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, SILENT_SECONDS / 6},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 4},
-                   {IPPROTO_TCP, TCP_USER_TIMEOUT, SILENT_SECONDS * 1000}};
-
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-                         sizeof(options[i].value));
-}
-
 /* Both ends have confirmed: the connection is the pair's. Takes m->at.fd on success. */
 static symm_status adopt(struct hosts *hosts, struct making *m)
 {
-    uint64_t halves[2] = {prove(hosts, 'k', m), prove(hosts, 'l', m)};
     uint8_t key[SYMM_SIPHASH_KEY];
 
-    memcpy(key, halves, sizeof(key));
+    symm__auth_key(&hosts->protocol, &m->auth, key);
     hosts->tcp[m->rank] = symm__tcp_create(m->at.fd, key, hosts->rank > m->rank);
     if (!hosts->tcp[m->rank])
         return symm__fail(SYMM_ERR_NOMEM,
                           "rank %d: no memory for the connection to rank %d",
                           hosts->rank, m->rank);
-    set_options(m->at.fd);
     hosts->peer_fd[m->rank] = m->at.fd;
     hosts->missing--;
     m->at.fd = -1;
     return SYMM_OK;
-}
-
-/* A message is far smaller than any socket's buffer. */
-static bool write_all(int fd, const void *data, size_t bytes)
-{
-    return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
-}
-
-/* Reads towards a message of so many bytes. 1: it is here; 0: not yet; -1: never. */
-static int take(struct making *m, size_t bytes)
-{
-    while (m->used < bytes) {
-        ssize_t got =
-            recv(m->at.fd, m->in.bytes + m->used, bytes - m->used, MSG_DONTWAIT);
-
-        if (got > 0)
-            m->used += (size_t)got;
-        else if (got < 0 && errno == EAGAIN)
-            return 0;
-        else if (got == 0 || errno != EINTR)
-            return -1;
-    }
-    m->used = 0;
-    return 1;
 }
 
 /* ---- To lower ranks --------------------------------------------------------------- */
@@ -242,19 +104,6 @@ static void try_again(struct hosts *hosts, struct making *m, const char *why)
     m->stage = WAITING;
     m->at.until = symm__now() + m->pause;
     m->pause = 2 * m->pause < RETRY_MOST ? 2 * m->pause : RETRY_MOST;
-}
-
-static symm_status ask(struct hosts *hosts, struct making *m)
-{
-    symm_status status = handshake_make(hosts, m->rank, &m->first);
-
-    if (status != SYMM_OK)
-        return status;
-    m->stage = ASKED;
-    m->used = 0;
-    if (!write_all(m->at.fd, &m->first, sizeof(m->first)))
-        try_again(hosts, m, "it hung up");
-    return SYMM_OK;
 }
 
 /* No descriptor or memory: unless strangers hold them, another try meets the same. */
@@ -282,52 +131,38 @@ static symm_status begin_try(struct hosts *hosts, struct making *m)
 }
 
 /* The connection stands, or never will. */
-static symm_status end_connect(struct hosts *hosts, struct making *m)
+static void end_connect(struct hosts *hosts, struct making *m)
 {
     int error = symm__connect_error(m->at.fd);
 
-    if (error == 0)
-        return ask(hosts, m);
-    try_again(hosts, m, strerror(error));
-    return SYMM_OK;
-}
-
-static symm_status hear_answer(struct hosts *hosts, struct making *m)
-{
-    int come = take(m, sizeof(struct answer));
-    uint64_t proof;
-
-    if (come < 0)
-        try_again(hosts, m, "it does not answer, or hangs up");
-    if (come <= 0)
-        return SYMM_OK;
-    m->second = m->in.answer.handshake;
-    if (!handshake_fits(hosts, &m->second) ||
-        ntohl(m->second.from) != (uint32_t)m->rank ||
-        m->in.answer.proof != prove(hosts, 'a', m)) {
-        hosts->stranger[m->rank] = true;
-        try_again(hosts, m, "a stranger answers");
-        return SYMM_OK;
-    }
-    hosts->stranger[m->rank] = false;
-    proof = prove(hosts, 'b', m);
-    m->stage = PROVED;
-    if (!write_all(m->at.fd, &proof, sizeof(proof)))
+    m->stage = ASKED;
+    if (error != 0)
+        try_again(hosts, m, strerror(error));
+    else if (!symm__auth_ask(&hosts->protocol, &m->auth, m->at.fd,
+                             (uint32_t)hosts->rank, (uint32_t)m->rank))
         try_again(hosts, m, "it hung up");
-    return SYMM_OK;
 }
 
-static symm_status hear_confirm(struct hosts *hosts, struct making *m)
+static symm_status hear_lower(struct hosts *hosts, struct making *m)
 {
-    int come = take(m, sizeof(uint64_t));
-    uint64_t finish = prove(hosts, 'd', m);
+    const struct symm_auth_handshake *theirs = &m->auth.second;
+    bool answered = m->auth.stage != SYMM_AUTH_ANSWER;
+    enum symm_auth_said said = symm__auth_hear(&hosts->protocol, &m->auth, m->at.fd);
 
-    if (come < 0 || (come > 0 && m->in.proof != prove(hosts, 'c', m)) ||
-        (come > 0 && !write_all(m->at.fd, &finish, sizeof(finish)))) {
-        try_again(hosts, m, "it hung up before it had confirmed");
+    if (said == SYMM_AUTH_GONE) {
+        try_again(hosts, m,
+                  answered ? "it hung up before it had confirmed"
+                           : "it does not answer, or hangs up");
         return SYMM_OK;
     }
-    return come > 0 ? adopt(hosts, m) : SYMM_OK;
+    if (said == SYMM_AUTH_WAIT && m->auth.stage == SYMM_AUTH_ANSWER)
+        return SYMM_OK;
+    hosts->stranger[m->rank] = (said != SYMM_AUTH_WAIT && said != SYMM_AUTH_DONE) ||
+                               ntohl(theirs->from) != (uint32_t)m->rank ||
+                               ntohl(theirs->about) != (uint32_t)hosts->rank;
+    if (hosts->stranger[m->rank])
+        try_again(hosts, m, "a stranger answers");
+    return said == SYMM_AUTH_DONE && m->at.fd >= 0 ? adopt(hosts, m) : SYMM_OK;
 }
 
 static symm_status move_outbound(struct hosts *hosts, struct making *m, bool ready)
@@ -340,9 +175,10 @@ static symm_status move_outbound(struct hosts *hosts, struct making *m, bool rea
         try_again(hosts, m, strerror(ETIMEDOUT));
     if (!ready)
         return SYMM_OK;
-    return m->stage == CONNECTING ? end_connect(hosts, m)
-           : m->stage == ASKED    ? hear_answer(hosts, m)
-                                  : hear_confirm(hosts, m);
+    if (m->stage == ASKED)
+        return hear_lower(hosts, m);
+    end_connect(hosts, m);
+    return SYMM_OK;
 }
 
 /* ---- From higher ranks ------------------------------------------------------------ */
@@ -355,51 +191,24 @@ static void log_refused(void *user, const char *why, bool last)
               last ? " (more are not logged)" : "");
 }
 
-static bool handshake_counts(struct hosts *hosts, const struct handshake *handshake)
+/* A rank's handshake has come. */
+static const char *answer(struct hosts *hosts, struct making *m)
 {
-    int from = (int)ntohl(handshake->from);
+    const struct symm_auth_handshake *theirs = &m->auth.first;
+    uint32_t from = ntohl(theirs->from);
 
-    return handshake_fits(hosts, handshake) && from > hosts->rank &&
-           is_far(hosts, from) && hosts->peer_fd[from] < 0 &&
-           handshake->hash == handshake_hash(hosts, handshake) &&
-           !is_repeated(hosts, handshake);
-}
-
-static const char *hear_handshake(struct hosts *hosts, struct making *m)
-{
-    int come = take(m, sizeof(struct handshake));
-    struct answer answer;
-
-    if (come == 0)
-        return NULL;
-    if (come < 0 || !handshake_counts(hosts, &m->in.handshake))
+    if (ntohl(theirs->about) != (uint32_t)hosts->rank ||
+        from <= (uint32_t)hosts->rank || from >= (uint32_t)hosts->size ||
+        !is_far(hosts, (int)from) || hosts->peer_fd[from] >= 0 ||
+        !symm__auth_is_new(&hosts->nonces[from], theirs))
         return "it did not begin as a rank of this job would";
-    m->first = m->in.handshake;
-    m->rank = (int)ntohl(m->first.from);
+    m->rank = (int)from;
     m->at.until = SYMM_ACCEPTOR_NEVER;
     symm__acceptor_spare(&hosts->inbound, &m->at, m->rank);
-    hosts->status = handshake_make(hosts, m->rank, &m->second);
-    m->stage = ANSWERED;
-    answer = (struct answer){.handshake = m->second, .proof = prove(hosts, 'a', m)};
-    return write_all(m->at.fd, &answer, sizeof(answer)) ? NULL : "it hung up";
-}
-
-static const char *hear_proof(struct hosts *hosts, struct making *m)
-{
-    bool answered = m->stage == ANSWERED;
-    int come = take(m, sizeof(uint64_t));
-    uint64_t confirm = prove(hosts, 'c', m);
-
-    if (come == 0)
-        return NULL;
-    if (come < 0 || m->in.proof != prove(hosts, answered ? 'b' : 'd', m) ||
-        hosts->peer_fd[m->rank] >= 0 ||
-        (answered && !write_all(m->at.fd, &confirm, sizeof(confirm))))
-        return "it hung up, or does not know the job's secret";
-    m->stage = CONFIRMED;
-    if (!answered)
-        hosts->status = adopt(hosts, m);
-    return NULL;
+    return symm__auth_answer(&hosts->protocol, &m->auth, m->at.fd,
+                             (uint32_t)hosts->rank, from)
+               ? NULL
+               : "it hung up";
 }
 
 /* The acceptor's `hear`. */
@@ -407,10 +216,24 @@ static const char *hear_inbound(void *user, struct symm_guest *guest)
 {
     struct hosts *hosts = user;
     struct making *m = (struct making *)guest;
+    bool handshake = m->auth.stage == SYMM_AUTH_HANDSHAKE;
 
     if (hosts->status != SYMM_OK) /* it ends the meeting */
         return NULL;
-    return m->stage == HANDSHAKE ? hear_handshake(hosts, m) : hear_proof(hosts, m);
+    if (!handshake && hosts->peer_fd[m->rank] >= 0)
+        return "another connection of that rank was kept";
+    switch (symm__auth_hear(&hosts->protocol, &m->auth, guest->fd)) {
+    case SYMM_AUTH_WAIT:
+        return NULL;
+    case SYMM_AUTH_ASKED:
+        return answer(hosts, m);
+    case SYMM_AUTH_DONE:
+        hosts->status = adopt(hosts, m);
+        return NULL;
+    default:
+        return handshake ? "it did not begin as a rank of this job would"
+                         : "it hung up, or does not know the job's secret";
+    }
 }
 
 /* ---- Together --------------------------------------------------------------------- */
@@ -519,7 +342,8 @@ symm_status symm__hosts_connect(int rank, int size,
     hosts->rank = rank;
     hosts->size = size;
     hosts->places = places;
-    hosts->key = key;
+    hosts->protocol = (struct symm_auth_protocol){
+        .magic = HOSTS_MAGIC, .version = HOSTS_VERSION, .key = key};
     hosts->start = symm__now();
     hosts->until = until;
     hosts->peer_fd = peer_fd;

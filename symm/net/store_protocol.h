@@ -3,14 +3,13 @@
  * store_protocol.h - the exchange that symmrun serves: one all-gather of small blocks over
  * TCP.
  *
- * The client side is symm__store_allgather; the server is store.c, which shares
- * only the layout of the messages, and siphash.h, with the library. A connection serves one
- * exchange. The client sends a hello with a random nonce, the server a welcome with its own
- * and a keyed hash over both: so the client knows that it is the job's store before it says
- * anything. Then come the request and its block, with a keyed hash over all before it. The
- * server answers once every rank's block is there, or the request's deadline has passed, or
- * the request was refused; a keyed hash goes before the answer. The secret is never sent. A
- * client that does not know it is hung up on.
+ * The client side is symm__store_allgather; the server is symmrun's store.c. A connection
+ * serves one exchange. The client sends a hello with a random nonce, the server a welcome
+ * with its own and a keyed hash over both: so the client knows that it is the job's store
+ * before it says anything. Then come the request and its block, with a keyed hash over all
+ * before it. The server answers once every rank's block is there, or the request's deadline
+ * has passed, or the request was refused; a keyed hash goes before the answer. The secret is
+ * never sent. A client that does not know it is hung up on.
  *
  * Integers are in network byte order. Counts and lengths that come over the wire are
  * checked against what the receiver expects; they never choose an address or a size of

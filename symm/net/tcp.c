@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,24 @@
 
 #include "util/clock.h"
 
-#define TCP_MAGIC 0x53594d54u /* "SYMT" */
+#define TCP_MAGIC      0x53594d54u /* "SYMT" */
+#define SILENT_SECONDS 30 /* until a host that says nothing is taken for gone */
+
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_NODELAY, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, SILENT_SECONDS / 3},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, SILENT_SECONDS / 6},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 4},
+                   {IPPROTO_TCP, TCP_USER_TIMEOUT, SILENT_SECONDS * 1000}};
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof(options[i].value));
+}
 
 struct symm_tcp *symm__tcp_create(int fd, const uint8_t *key, bool higher)
 {
@@ -20,6 +39,7 @@ struct symm_tcp *symm__tcp_create(int fd, const uint8_t *key, bool higher)
 
     if (!tcp)
         return NULL;
+    set_options(fd);
     tcp->fd = fd;
     tcp->side = higher;
     memcpy(tcp->key, key, sizeof(tcp->key));

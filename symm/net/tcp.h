@@ -40,7 +40,8 @@ struct symm_tcp {
     uint8_t in[sizeof(struct symm_tcp_head) + SYMM_TCP_PACKET];
 };
 
-/* key: known to both ends only. fd: connected and non-blocking. NULL: no memory. */
+/* key: known to both ends only. fd: connected and non-blocking. The connection ends when the
+ * other host says nothing for half a minute. NULL: no memory. */
 struct symm_tcp *symm__tcp_create(int fd, const uint8_t *key, bool higher);
 void symm__tcp_destroy(struct symm_tcp *tcp); /* NULL allowed; fd stays */
 

@@ -4,9 +4,9 @@
  *
  * rendezvous.c connects node 0 with all others, which have proved by then that they
  * know the job's secret. Node 0 then names the job. Later messages carry the blocks of the
- * ranks' store, and how a node's first rank has failed, which ends the job everywhere; each
- * has a keyed hash (siphash.h). A connection that ends in the middle of the job is a failure
- * of that node.
+ * ranks' store, and how a node's first rank has failed, which ends the job everywhere. A
+ * message is one or more packets (net/tcp.h), the first of which begins with its head. A
+ * connection that ends in the middle of the job is a failure of that node.
  */
 #include "tools/symmrun/nodes.h"
 
@@ -18,57 +18,60 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "net/siphash.h"
 #include "tools/symmrun/rendezvous.h"
 
 #define RENDEZVOUS_SECONDS 60.0
 #define START_SECONDS      10.0 /* more, since node 0 may have begun to wait later */
+#define SEND_SECONDS       5.0  /* for a packet to go */
 #define PAYLOAD_MAX        (32u << 20)
 
-enum message { START = 1, BLOCKS, ALL, FAILED, BYE, TAKE_BACK };
+static void hear(struct symmrun_nodes *nodes, int index);
 
-struct node_head { /* in network byte order */
-    uint32_t magic, type, bytes, value;
-    uint64_t
-        hash; /* over this head (with 0 here), the number of the message, the bytes */
-};
+enum message { START = 1, BLOCKS, ALL, FAILED, BYE, TAKE_BACK };
 
 struct node_start {
     char id[33], port[16];
 };
 
-static uint64_t hash_of(const uint8_t *key, uint64_t number, bool from_first,
-                        const struct node_head *head, const void *data, size_t bytes)
+static bool tell(struct symmrun_node *to, enum message type, uint32_t value,
+                 const void *data, size_t bytes)
 {
-    struct symm_siphash hash = symm__siphash_begin(key);
-    uint64_t order = number << 1 | from_first;
-
-    symm__siphash_add(&hash, head, sizeof(*head));
-    symm__siphash_add(&hash, &order, sizeof(order));
-    symm__siphash_add(&hash, data, bytes);
-    return symm__siphash_end(&hash);
-}
-
-static bool tell(struct symmrun_nodes *nodes, struct symmrun_node *to,
-                 enum message type, uint32_t value, const void *data, size_t bytes)
-{
-    struct node_head head = {.magic = htonl(SYMMRUN_NODES_MAGIC),
-                             .type = htonl((uint32_t)type),
-                             .bytes = htonl((uint32_t)bytes),
-                             .value = htonl(value)};
+    const struct symmrun_node_head head = {.type = htonl((uint32_t)type),
+                                           .bytes = htonl((uint32_t)bytes),
+                                           .value = htonl(value)};
+    struct iovec parts[2] = {symm__seqpacket_part(&head, sizeof(head))};
+    size_t room = SYMM_TCP_PACKET - sizeof(head);
+    const unsigned char *at = data;
+    enum symm_seqpacket wire;
+    int first = 0;
 
     if (to->fd < 0)
         return false;
-    head.hash = hash_of(to->key, to->sent++, nodes->own == 0, &head, data, bytes);
-    return symmrun_send_bytes(to->fd, &head, sizeof(head)) &&
-           (bytes == 0 || symmrun_send_bytes(to->fd, data, bytes));
+    do {
+        size_t part = bytes < room ? bytes : room;
+
+        parts[1] = symm__seqpacket_part(at, part);
+        wire = symm__tcp_send(to->tcp, parts + first, 2 - first,
+                              symmrun_now() + SEND_SECONDS);
+        at += part;
+        bytes -= part;
+        first = 1;
+        room = SYMM_TCP_PACKET;
+    } while (wire == SYMM_SEQPACKET_OK && bytes > 0);
+    while (wire == SYMM_SEQPACKET_OK && symm__tcp_owes(to->tcp)) {
+        wire = symm__seqpacket_wait(to->fd, POLLOUT, symmrun_now() + SEND_SECONDS);
+        if (wire == SYMM_SEQPACKET_OK &&
+            symm__tcp_flush(to->tcp) == SYMM_SEQPACKET_CLOSED)
+            wire = SYMM_SEQPACKET_CLOSED;
+    }
+    return wire == SYMM_SEQPACKET_OK;
 }
 
 static void tell_all(struct symmrun_nodes *nodes, enum message type, uint32_t value,
                      const void *data, size_t bytes)
 {
     for (int n = 0; n < nodes->count; n++)
-        (void)tell(nodes, &nodes->node[n], type, value, data, bytes);
+        (void)tell(&nodes->node[n], type, value, data, bytes);
 }
 
 /* ---- The start ---------------------------------------------------------------------- */
@@ -88,38 +91,25 @@ static bool share_start(struct symmrun_nodes *nodes, double until)
 {
     struct symmrun_job *job = &nodes->run->job;
     struct node_start start = {0};
-    struct node_head head;
-    uint64_t hash;
 
     if (nodes->own == 0) {
         memcpy(start.id, job->id, sizeof(start.id));
         memcpy(start.port, job->port, sizeof(start.port));
         tell_all(nodes, START, 0, &start, sizeof(start));
         own_address(job, nodes->node[1].fd);
+        nodes->started = true;
         return true;
     }
-    if (!symmrun_rendezvous_receive(nodes, nodes->node[0].fd, &head, sizeof(head),
-                                    until) ||
-        ntohl(head.bytes) != sizeof(start) ||
-        !symmrun_rendezvous_receive(nodes, nodes->node[0].fd, &start, sizeof(start),
-                                    until)) {
+    own_address(job, nodes->node[0].fd);
+    while (!nodes->started && nodes->node[0].fd >= 0 &&
+           symmrun_rendezvous_wait(nodes, nodes->node[0].fd, POLLIN, until))
+        hear(nodes, 0);
+    if (!nodes->started)
         symmrun_say(nodes->run,
                     "node 0 at %s hung up, and says why: other nodes did not come, or "
                     "--nnodes, -n and --node-rank do not fit its own",
                     nodes->run->options.rendezvous);
-        return false;
-    }
-    hash = head.hash;
-    head.hash = 0;
-    if (hash != hash_of(nodes->node[0].key, nodes->node[0].received++, true, &head,
-                        &start, sizeof(start)) ||
-        ntohl(head.type) != START)
-        return false;
-    start.id[32] = start.port[15] = '\0';
-    memcpy(job->id, start.id, sizeof(job->id));
-    memcpy(job->port, start.port, sizeof(job->port));
-    own_address(job, nodes->node[0].fd);
-    return true;
+    return nodes->started;
 }
 
 bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret)
@@ -151,6 +141,7 @@ void symmrun_nodes_destroy(struct symmrun_nodes *nodes)
     for (int n = 0; nodes->node && n < nodes->count; n++) {
         if (nodes->node[n].fd >= 0)
             close(nodes->node[n].fd);
+        symm__tcp_destroy(nodes->node[n].tcp);
         free(nodes->node[n].data);
         free(nodes->node[n].blocks);
     }
@@ -181,8 +172,7 @@ static void finish_blocks(struct symmrun_nodes *nodes)
     if (!data)
         return; /* the ranks' deadline tells them */
     for (int n = 1; n < nodes->count; n++)
-        (void)tell(nodes, &nodes->node[n], ALL, nodes->node[n].blocks_number, data,
-                   all);
+        (void)tell(&nodes->node[n], ALL, nodes->node[n].blocks_number, data, all);
     symmrun_store_fulfil(nodes->run->store, nodes->node[0].blocks_number, data, all);
     free(data);
 }
@@ -222,8 +212,7 @@ void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
     else if (nodes->own == 0)
         drop_blocks(nodes, 0, number);
     else
-        (void)tell(nodes, &nodes->node[0], data ? BLOCKS : TAKE_BACK, number, data,
-                   bytes);
+        (void)tell(&nodes->node[0], data ? BLOCKS : TAKE_BACK, number, data, bytes);
 }
 
 void symmrun_nodes_failed(struct symmrun_nodes *nodes, int status)
@@ -248,16 +237,39 @@ static void node_gone(struct symmrun_nodes *nodes, int index)
 
     close(node->fd);
     node->fd = -1;
-    if (!node->bye && !nodes->over)
+    if (!node->bye && !nodes->over && nodes->started)
         node_failed(nodes, index, 1);
 }
 
-static void obey(struct symmrun_nodes *nodes, int index, const struct node_head *head,
-                 const void *data, size_t bytes)
+/* Node 0 has named the job. */
+static void take_start(struct symmrun_nodes *nodes, const void *data, size_t bytes)
 {
+    struct symmrun_job *job = &nodes->run->job;
+    struct node_start start;
+
+    if (nodes->started || nodes->own == 0 || bytes != sizeof(start))
+        return;
+    memcpy(&start, data, sizeof(start));
+    start.id[32] = start.port[15] = '\0';
+    memcpy(job->id, start.id, sizeof(job->id));
+    memcpy(job->port, start.port, sizeof(job->port));
+    nodes->started = true;
+}
+
+/* A whole message has come. */
+static void obey(struct symmrun_nodes *nodes, int index)
+{
+    const struct symmrun_node_head *head = &nodes->node[index].head;
+    const void *data = nodes->node[index].data;
+    const size_t bytes = nodes->node[index].used;
     uint32_t value = ntohl(head->value);
 
+    if (!nodes->started && ntohl(head->type) != START)
+        return;
     switch (ntohl(head->type)) {
+    case START:
+        take_start(nodes, data, bytes);
+        break;
     case BLOCKS:
         if (nodes->own == 0)
             take_blocks(nodes, index, value, data, bytes);
@@ -281,55 +293,48 @@ static void obey(struct symmrun_nodes *nodes, int index, const struct node_head 
     }
 }
 
-/* Whole messages that have come. False: it is damaged. */
-static bool take_messages(struct symmrun_nodes *nodes, int index)
+/* A packet has come. False: it is none of a message. */
+static bool take_packet(struct symmrun_nodes *nodes, int index,
+                        const unsigned char *packet, size_t bytes)
 {
     struct symmrun_node *node = &nodes->node[index];
 
-    while (node->used >= sizeof(struct node_head)) {
-        struct node_head head;
-        size_t bytes;
-        uint64_t hash;
-
-        memcpy(&head, node->data, sizeof(head));
-        bytes = ntohl(head.bytes);
-        hash = head.hash;
-        head.hash = 0;
-        if (ntohl(head.magic) != SYMMRUN_NODES_MAGIC || bytes > PAYLOAD_MAX)
+    if (!node->data) {
+        if (bytes < sizeof(node->head))
             return false;
-        if (node->used < sizeof(head) + bytes)
-            return true;
-        if (hash != hash_of(node->key, node->received++, nodes->own != 0, &head,
-                            node->data + sizeof(head), bytes))
+        memcpy(&node->head, packet, sizeof(node->head));
+        packet += sizeof(node->head);
+        bytes -= sizeof(node->head);
+        if (ntohl(node->head.bytes) > PAYLOAD_MAX)
             return false;
-        obey(nodes, index, &head, node->data + sizeof(head), bytes);
-        node->used -= sizeof(head) + bytes;
-        memmove(node->data, node->data + sizeof(head) + bytes, node->used);
+        node->data = malloc(ntohl(node->head.bytes) + 1);
+        node->used = 0;
+    }
+    if (!node->data || bytes > ntohl(node->head.bytes) - node->used)
+        return false;
+    memcpy(node->data + node->used, packet, bytes);
+    node->used += bytes;
+    if (node->used == ntohl(node->head.bytes)) {
+        obey(nodes, index);
+        free(node->data);
+        node->data = NULL;
     }
     return true;
 }
 
 static void hear(struct symmrun_nodes *nodes, int index)
 {
-    struct symmrun_node *node = &nodes->node[index];
-    ssize_t got;
+    unsigned char packet[SYMM_TCP_PACKET];
+    struct iovec part = {packet, sizeof(packet)};
+    enum symm_seqpacket wire = SYMM_SEQPACKET_OK;
+    size_t bytes;
 
-    if (node->capacity - node->used < 65536) {
-        unsigned char *grown = realloc(node->data, 2 * node->capacity + 131072);
-
-        if (!grown) {
-            node_gone(nodes, index);
-            return;
-        }
-        node->data = grown;
-        node->capacity = 2 * node->capacity + 131072;
+    while (wire == SYMM_SEQPACKET_OK) {
+        wire = symm__tcp_recv(nodes->node[index].tcp, &part, 1, &bytes);
+        if (wire == SYMM_SEQPACKET_OK && !take_packet(nodes, index, packet, bytes))
+            wire = SYMM_SEQPACKET_CUT;
     }
-    got = recv(node->fd, node->data + node->used, node->capacity - node->used,
-               MSG_DONTWAIT);
-    if (got > 0)
-        node->used += (size_t)got;
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) ||
-        (got > 0 && !take_messages(nodes, index)))
+    if (wire != SYMM_SEQPACKET_AGAIN)
         node_gone(nodes, index);
 }
 

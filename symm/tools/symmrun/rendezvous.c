@@ -2,114 +2,63 @@
 /*
  * rendezvous.c - see rendezvous.h.
  *
- * Node 0 listens at the rendezvous address until all other nodes have come. A node sends its
- * handshake, node 0 answers with its own and a proof, the node with its proof: keyed hashes
- * over both sides' random numbers, so that the secret is never sent. All connections that
- * have not proved themselves are polled together. At most PENDING_MAX are kept: then the
- * oldest goes, silent ones before those that were answered. A node whose connection ended
- * before it was answered comes again.
+ * Node 0 listens at the rendezvous address until all other nodes have come, and each proves
+ * to the other that it knows the secret (net/auth.h). Connections that have not proved
+ * themselves are an acceptor's guests (net/acceptor.h), spared once they have sent a valid
+ * handshake. A node whose connection ends before node 0 has confirmed it comes again.
  */
 #include "tools/symmrun/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "net/acceptor.h"
 #include "net/address.h"
-#include "net/siphash.h"
+#include "net/auth.h"
 
+#define NODES_MAGIC     0x53594d4eu /* "SYMN" */
+#define NODES_VERSION   3u
 #define PENDING_MAX     1024
 #define PENDING_SECONDS 5.0 /* for a connection to prove itself */
 #define CONNECT_SECONDS 5.0 /* for one try to connect */
-#define ACCEPT_AT_ONCE  64
-#define REFUSALS_SHOWN  8
-#define SEND_SECONDS    5
 
-_Static_assert(SYMMRUN_NODES_KEY == SYMM_SIPHASH_KEY, "one length of keys");
+_Static_assert(SYMMRUN_SECRET_BYTES == SYMM_SIPHASH_KEY, "the secret is the key");
 
-struct handshake { /* in network byte order */
-    uint32_t magic, version, node, nodes, ranks, unused;
-    uint8_t nonce[16];
-};
+/* ---- Both --------------------------------------------------------------------------- */
 
-/* What node 0 answers to a handshake. */
-struct answer {
-    struct handshake handshake;
-    uint64_t proof;
-};
-
-_Static_assert(sizeof(struct handshake) == 40 && sizeof(struct answer) == 48,
-               "the layout on the wire");
-
-/* ---- Bytes and proofs --------------------------------------------------------------- */
-
-bool symmrun_send_bytes(int fd, const void *data, size_t bytes)
+static struct symm_auth_protocol protocol_of(const struct symmrun_nodes *nodes)
 {
-    const char *at = data;
-
-    while (bytes > 0) {
-        ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
-
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent <= 0)
-            return false;
-        at += sent;
-        bytes -= (size_t)sent;
-    }
-    return true;
+    return (struct symm_auth_protocol){
+        .magic = NODES_MAGIC, .version = NODES_VERSION, .key = nodes->secret};
 }
 
-static uint64_t prove(const struct symmrun_nodes *nodes, char what,
-                      const struct handshake *joiner, const struct handshake *first)
+/* What handshakes are about: the job's shape, the same on all nodes. */
+static uint32_t shape_of(const struct symmrun_nodes *nodes)
 {
-    struct symm_siphash hash = symm__siphash_begin(nodes->secret);
-
-    symm__siphash_add(&hash, &what, 1);
-    symm__siphash_add(&hash, joiner, sizeof(*joiner));
-    symm__siphash_add(&hash, first, sizeof(*first));
-    return symm__siphash_end(&hash);
+    return (uint32_t)nodes->count << 16 | (uint32_t)nodes->run->options.ranks;
 }
 
-static struct handshake handshake_of(const struct symmrun_nodes *nodes)
+/* Both ends have proved themselves. False: no memory. */
+static bool adopt(struct symmrun_nodes *nodes, int index, int fd,
+                  const struct symm_auth *auth)
 {
-    struct handshake handshake = {.magic = htonl(SYMMRUN_NODES_MAGIC),
-                                  .version = htonl(SYMMRUN_NODES_VERSION),
-                                  .node = htonl((uint32_t)nodes->own),
-                                  .nodes = htonl((uint32_t)nodes->count),
-                                  .ranks = htonl((uint32_t)nodes->run->options.ranks)};
+    const struct symm_auth_protocol protocol = protocol_of(nodes);
+    struct symmrun_node *node = &nodes->node[index];
+    uint8_t key[SYMM_SIPHASH_KEY];
 
-    if (getrandom(handshake.nonce, sizeof(handshake.nonce), 0) !=
-        (ssize_t)sizeof(handshake.nonce))
-        handshake.magic = 0; /* the other side refuses it */
-    return handshake;
-}
-
-static void adopt(struct symmrun_nodes *nodes, int index, int fd,
-                  const struct handshake *joiner, const struct handshake *first)
-{
-    uint64_t halves[2] = {prove(nodes, 'k', joiner, first),
-                          prove(nodes, 'l', joiner, first)};
-    const struct timeval limit = {.tv_sec = SEND_SECONDS};
-    const int yes = 1, idle = 10;
-
-    memcpy(nodes->node[index].key, halves, sizeof(halves));
-    nodes->node[index].fd = fd;
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+    symm__auth_key(&protocol, auth, key);
+    node->tcp = symm__tcp_create(fd, key, nodes->own != 0);
+    if (node->tcp)
+        node->fd = fd;
+    return node->tcp != NULL;
 }
 
 /* ---- Waiting ------------------------------------------------------------------------ */
@@ -141,8 +90,8 @@ static int milliseconds(double until)
     return left <= 0 ? 0 : left > 1e6 ? 1000000000 : (int)(1e3 * left) + 1;
 }
 
-/* Waits for readiness; false: too late, or a signal ends the job. */
-static bool ready(const struct symmrun_nodes *nodes, int fd, short events, double until)
+bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short events,
+                             double until)
 {
     struct pollfd fds[2] = {{.fd = fd, .events = events},
                             {.fd = nodes->run->signal_fd, .events = POLLIN}};
@@ -158,64 +107,27 @@ static bool ready(const struct symmrun_nodes *nodes, int fd, short events, doubl
     return false;
 }
 
-bool symmrun_rendezvous_receive(const struct symmrun_nodes *nodes, int fd, void *data,
-                                size_t bytes, double until)
-{
-    char *at = data;
-
-    while (bytes > 0) {
-        ssize_t got = recv(fd, at, bytes, MSG_DONTWAIT);
-
-        if (got > 0) {
-            at += got;
-            bytes -= (size_t)got;
-        } else if (got == 0 || (errno != EAGAIN && errno != EINTR) ||
-                   !ready(nodes, fd, POLLIN, until)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* ---- Node 0 ------------------------------------------------------------------------- */
 
 /* A connection that has not proved itself, which may be a stranger's. */
 struct pending {
-    int fd;
-    double until;
-    bool answered;
-    size_t used; /* bytes of the handshake, then of the proof */
-    struct handshake theirs, mine;
-    uint64_t proof;
+    struct symm_guest at; /* group: the node's number, once it has sent its handshake */
+    struct symm_auth auth;
 };
 
 struct lobby {
     struct symmrun_nodes *nodes;
-    int listener;
-    struct pending *pending; /* oldest first */
-    struct pollfd *fds;      /* of the signals, the listener, the pending */
-    size_t count, most;
-    unsigned long refused;
+    struct symm_acceptor guests; /* of struct pending */
 };
 
-static void refuse(struct lobby *lobby, const char *why)
+static void refuse(void *user, const char *why, bool last)
 {
+    const struct lobby *lobby = user;
     struct symmrun *run = lobby->nodes->run;
 
-    if (++lobby->refused > REFUSALS_SHOWN)
-        return;
+    (void)last; /* how many more there were is told at the end */
     symmrun_say(run, "refused a connection to %s: %s", run->options.rendezvous, why);
     symmrun_queue_flush(&run->queues[1]);
-}
-
-/* Takes it out of the list; its descriptor is closed, unless it is a node's now. */
-static void forget(struct lobby *lobby, size_t index, bool keep)
-{
-    if (!keep)
-        close(lobby->pending[index].fd);
-    lobby->count--;
-    memmove(&lobby->pending[index], &lobby->pending[index + 1],
-            (lobby->count - index) * sizeof(*lobby->pending));
 }
 
 /* Has the node that came before hung up, unseen so far? */
@@ -227,141 +139,69 @@ static bool has_gone(int fd)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* The handshake is complete. NULL: answered; else what is wrong. */
-static const char *answer(struct symmrun_nodes *nodes, struct pending *pending)
+/* A handshake of one that knows the secret. NULL: answered; else what is wrong. */
+static const char *answer(struct lobby *lobby, struct pending *pending)
 {
-    struct answer answer;
+    struct symmrun_nodes *nodes = lobby->nodes;
+    const struct symm_auth_protocol protocol = protocol_of(nodes);
+    const struct symm_auth_handshake *theirs = &pending->auth.first;
+    const uint32_t index = ntohl(theirs->from), shape = shape_of(nodes);
+    bool fits =
+        ntohl(theirs->about) == shape && index >= 1 && index < (uint32_t)nodes->count;
 
-    if (ntohl(pending->theirs.magic) != SYMMRUN_NODES_MAGIC)
-        return "it is no symmrun";
-    pending->mine = handshake_of(nodes);
-    answer =
-        (struct answer){.handshake = pending->mine,
-                        .proof = prove(nodes, 'a', &pending->theirs, &pending->mine)};
-    /* Few bytes to a new connection: they fit its buffer, or the other side is no node. */
-    if (send(pending->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) !=
-        (ssize_t)sizeof(answer))
+    if (fits && !symm__auth_is_new(&nodes->node[index].nonces, theirs))
+        return "it repeats the handshake of a node";
+    if (fits)
+        symm__acceptor_spare(&lobby->guests, &pending->at, (int)index);
+    /* One that does not fit sees by the answer what it was to be. */
+    if (!symm__auth_answer(&protocol, &pending->auth, pending->at.fd, 0, shape))
         return "it takes no answer";
-    if (ntohl(pending->theirs.version) != SYMMRUN_NODES_VERSION)
-        return "it is a symmrun of another version";
-    pending->answered = true;
-    pending->used = 0;
-    return NULL;
+    return fits ? NULL : "it was started with another --nnodes, -n or --node-rank";
 }
 
-/* The proof is complete. NULL: adopted; else what is wrong. */
+/* NULL: adopted; else what is wrong. */
 static const char *admit(struct symmrun_nodes *nodes, struct pending *pending)
 {
-    const struct handshake *theirs = &pending->theirs, *mine = &pending->mine;
-    const uint32_t index = ntohl(theirs->node);
+    const int index = pending->at.group;
+    struct symmrun_node *node = &nodes->node[index];
 
-    if (pending->proof != prove(nodes, 'b', theirs, mine))
-        return "it does not know the secret (SYMM_SECRET)";
-    if (theirs->nodes != mine->nodes || theirs->ranks != mine->ranks || index < 1 ||
-        index >= (uint32_t)nodes->count)
-        return "it was started with another --nnodes, -n or --node-rank";
-    if (nodes->node[index].fd >= 0 && !has_gone(nodes->node[index].fd))
+    if (node->fd >= 0 && !has_gone(node->fd))
         return "a node of that --node-rank has come before";
-    if (nodes->node[index].fd >= 0)
-        close(nodes->node[index].fd);
-    adopt(nodes, (int)index, pending->fd, theirs, mine);
+    if (node->fd >= 0)
+        close(node->fd);
+    node->fd = -1;
+    symm__tcp_destroy(node->tcp);
+    if (!adopt(nodes, index, pending->at.fd, &pending->auth))
+        return "there is no memory for it";
+    pending->at.fd = -1;
     return NULL;
 }
 
-/* Reads what there is. NULL and *adopted: it is a node's; NULL: go on; else the fault. */
-static const char *hear(struct symmrun_nodes *nodes, struct pending *pending,
-                        bool *adopted)
+/* The acceptor's `hear`. */
+static const char *hear(void *user, struct symm_guest *guest)
 {
-    *adopted = false;
-    for (;;) {
-        char *to =
-            pending->answered ? (char *)&pending->proof : (char *)&pending->theirs;
-        size_t whole =
-            pending->answered ? sizeof(pending->proof) : sizeof(pending->theirs);
-        ssize_t got =
-            recv(pending->fd, to + pending->used, whole - pending->used, MSG_DONTWAIT);
-        const char *wrong;
+    struct lobby *lobby = user;
+    struct pending *pending = (struct pending *)guest;
+    const struct symm_auth_protocol protocol = protocol_of(lobby->nodes);
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && errno == EAGAIN)
-            return NULL;
-        if (got <= 0)
-            return pending->answered ? "it does not know the secret (SYMM_SECRET), or "
-                                       "has another command line"
-                                     : "it hung up without a word";
-        pending->used += (size_t)got;
-        if (pending->used < whole)
-            continue;
-        if (pending->answered) {
-            wrong = admit(nodes, pending);
-            *adopted = !wrong;
-            return wrong;
-        }
-        wrong = answer(nodes, pending);
-        if (wrong)
-            return wrong;
+    switch (symm__auth_hear(&protocol, &pending->auth, guest->fd)) {
+    case SYMM_AUTH_WAIT:
+        return NULL;
+    case SYMM_AUTH_ASKED:
+        return answer(lobby, pending);
+    case SYMM_AUTH_DONE:
+        return admit(lobby->nodes, pending);
+    case SYMM_AUTH_FOREIGN:
+        return "it is no symmrun";
+    case SYMM_AUTH_VERSION:
+        return "it is a symmrun of another version";
+    case SYMM_AUTH_KEY:
+        return "it does not know the secret (SYMM_SECRET)";
+    case SYMM_AUTH_GONE:
+        break;
     }
-}
-
-/* No room: the oldest goes, one that was not answered if there is one. */
-static void make_room(struct lobby *lobby)
-{
-    size_t index = 0;
-
-    while (index < lobby->count && lobby->pending[index].answered)
-        index++;
-    forget(lobby, index < lobby->count ? index : 0, false);
-    refuse(lobby,
-           "there are too many at a time, and it was silent for the longest time");
-}
-
-static void accept_some(struct lobby *lobby)
-{
-    const struct timespec pause = {0, 10000000};
-
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        int fd = accept4(lobby->listener, NULL, NULL, SOCK_CLOEXEC);
-
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && lobby->count > 0) {
-            make_room(lobby);
-            continue;
-        }
-        if (fd < 0 && errno != EAGAIN && errno != ECONNABORTED)
-            nanosleep(&pause,
-                      NULL); /* no descriptors or memory: the others have them */
-        if (fd < 0)
-            return;
-        if (lobby->count == lobby->most)
-            make_room(lobby);
-        lobby->pending[lobby->count++] =
-            (struct pending){.fd = fd, .until = symmrun_now() + PENDING_SECONDS};
-    }
-}
-
-/* One round over all pending connections; fds[2 + i] belongs to pending[i]. */
-static void serve(struct lobby *lobby)
-{
-    const size_t polled = lobby->count;
-    const double now = symmrun_now();
-    size_t gone = 0;
-
-    for (size_t i = 0; i < polled; i++) {
-        struct pending *pending = &lobby->pending[i - gone];
-        bool adopted = false;
-        const char *wrong = NULL;
-
-        if (lobby->fds[2 + i].revents)
-            wrong = hear(lobby->nodes, pending, &adopted);
-        if (!wrong && !adopted && pending->until <= now)
-            wrong = "it has not proved itself in time";
-        if (!wrong && !adopted)
-            continue;
-        forget(lobby, i - gone, adopted);
-        gone++;
-        if (wrong)
-            refuse(lobby, wrong);
-    }
+    return guest->group < 0 ? "it hung up without a word"
+                            : "it hung up before it had proved itself";
 }
 
 static int missing(const struct symmrun_nodes *nodes, char *text, size_t bytes)
@@ -378,15 +218,14 @@ static int missing(const struct symmrun_nodes *nodes, char *text, size_t bytes)
 }
 
 /* Until all nodes have come. */
-static bool accept_nodes(struct lobby *lobby, double until)
+static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
 {
     struct symmrun_nodes *nodes = lobby->nodes;
     char text[80];
 
     while (missing(nodes, text, sizeof(text)) > 0) {
-        double next = lobby->count > 0 && lobby->pending[0].until < until
-                          ? lobby->pending[0].until
-                          : until;
+        double next = symm__acceptor_due(&lobby->guests);
+        size_t count;
 
         if (interrupted(nodes))
             return false;
@@ -395,28 +234,12 @@ static bool accept_nodes(struct lobby *lobby, double until)
                         nodes->run->options.rendezvous);
             return false;
         }
-        lobby->fds[0] = (struct pollfd){.fd = nodes->run->signal_fd, .events = POLLIN};
-        lobby->fds[1] = (struct pollfd){.fd = lobby->listener, .events = POLLIN};
-        for (size_t i = 0; i < lobby->count; i++)
-            lobby->fds[2 + i] =
-                (struct pollfd){.fd = lobby->pending[i].fd, .events = POLLIN};
-        if (poll(lobby->fds, (nfds_t)(2 + lobby->count), milliseconds(next)) < 0)
-            continue;
-        serve(lobby);
-        if (lobby->fds[1].revents)
-            accept_some(lobby);
+        fds[0] = (struct pollfd){.fd = nodes->run->signal_fd, .events = POLLIN};
+        count = symm__acceptor_watch(&lobby->guests, fds + 1);
+        if (poll(fds, 1 + count, milliseconds(next < until ? next : until)) >= 0)
+            (void)symm__acceptor_serve(&lobby->guests, fds + 1, count);
     }
     return true;
-}
-
-static bool listen_at(struct lobby *lobby, struct symm_address *at)
-{
-    lobby->listener = symm__address_listen(at);
-    if (lobby->listener < 0)
-        symmrun_say(lobby->nodes->run,
-                    "cannot listen at --rendezvous %s: %s; it is an address of node 0",
-                    lobby->nodes->run->options.rendezvous, strerror(errno));
-    return lobby->listener >= 0;
 }
 
 /* Half of the descriptors that may be had, and no more than PENDING_MAX. */
@@ -432,24 +255,35 @@ static size_t room_for_pending(void)
 static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
                           double until)
 {
-    struct lobby lobby = {.nodes = nodes, .listener = -1, .most = room_for_pending()};
+    struct lobby lobby = {.nodes = nodes,
+                          .guests = {.listener = symm__address_listen(at),
+                                     .most = room_for_pending(),
+                                     .guest_bytes = sizeof(struct pending),
+                                     .seconds = PENDING_SECONDS,
+                                     .hear = hear,
+                                     .refused = refuse,
+                                     .user = &lobby}};
+    const char *place = nodes->run->options.rendezvous;
+    struct pollfd *fds;
     bool met = false;
 
-    lobby.pending = calloc(lobby.most, sizeof(*lobby.pending));
-    lobby.fds = calloc(lobby.most + 2, sizeof(*lobby.fds));
-    if (!lobby.pending || !lobby.fds)
+    if (lobby.guests.listener < 0) {
+        symmrun_say(nodes->run,
+                    "cannot listen at --rendezvous %s: %s; it is an address of node 0",
+                    place, strerror(errno));
+        return false;
+    }
+    fds = calloc(lobby.guests.most + 2, sizeof(*fds));
+    if (!fds || !symm__acceptor_open(&lobby.guests))
         symmrun_say(nodes->run, "no memory");
     else
-        met = listen_at(&lobby, at) && accept_nodes(&lobby, until);
-    if (lobby.refused > REFUSALS_SHOWN)
+        met = accept_nodes(&lobby, fds, until);
+    if (lobby.guests.refusals > SYMM_ACCEPTOR_SHOWN)
         symmrun_say(nodes->run, "refused %lu more connections to %s",
-                    lobby.refused - REFUSALS_SHOWN, nodes->run->options.rendezvous);
-    while (lobby.count > 0)
-        forget(&lobby, lobby.count - 1, false);
-    if (lobby.listener >= 0)
-        close(lobby.listener);
-    free(lobby.pending);
-    free(lobby.fds);
+                    lobby.guests.refusals - SYMM_ACCEPTOR_SHOWN, place);
+    symm__acceptor_close(&lobby.guests);
+    close(lobby.guests.listener);
+    free(fds);
     return met;
 }
 
@@ -457,42 +291,49 @@ static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
 
 enum join { JOINED, AGAIN, REFUSED };
 
-/* AGAIN: node 0 has not answered, so it may do so at another try. */
+/* AGAIN: node 0 has not confirmed, so it may do so at another try. */
 static enum join introduce(struct symmrun_nodes *nodes, int fd, double until)
 {
-    struct handshake mine = handshake_of(nodes);
-    struct answer theirs;
+    const struct symm_auth_protocol protocol = protocol_of(nodes);
     const char *place = nodes->run->options.rendezvous;
-    uint64_t proof;
+    enum symm_auth_said said = SYMM_AUTH_WAIT;
+    struct symm_auth auth;
 
-    if (!symmrun_send_bytes(fd, &mine, sizeof(mine)) ||
-        !symmrun_rendezvous_receive(nodes, fd, &theirs.handshake.magic,
-                                    sizeof(theirs.handshake.magic), until))
+    if (!symm__auth_ask(&protocol, &auth, fd, (uint32_t)nodes->own, shape_of(nodes)))
         return AGAIN;
-    if (ntohl(theirs.handshake.magic) != SYMMRUN_NODES_MAGIC) {
+    while (said == SYMM_AUTH_WAIT) {
+        if (!symmrun_rendezvous_wait(nodes, fd, POLLIN, until))
+            return AGAIN;
+        said = symm__auth_hear(&protocol, &auth, fd);
+        if (auth.stage == SYMM_AUTH_CONFIRM &&
+            ntohl(auth.second.about) != shape_of(nodes)) {
+            symmrun_say(
+                nodes->run,
+                "node 0 at %s refuses this node: --nnodes and -n do not fit its "
+                "own",
+                place);
+            return REFUSED;
+        }
+    }
+    switch (said) {
+    case SYMM_AUTH_DONE:
+        return adopt(nodes, 0, fd, &auth) ? JOINED : AGAIN;
+    case SYMM_AUTH_FOREIGN:
         symmrun_say(nodes->run,
                     "what listens at %s is no symmrun, so it does not know the secret "
                     "(SYMM_SECRET)",
                     place);
         return REFUSED;
-    }
-    if (!symmrun_rendezvous_receive(nodes, fd, (char *)&theirs + sizeof(uint32_t),
-                                    sizeof(theirs) - sizeof(uint32_t), until))
-        return AGAIN;
-    if (ntohl(theirs.handshake.version) != SYMMRUN_NODES_VERSION) {
+    case SYMM_AUTH_VERSION:
         symmrun_say(nodes->run, "node 0 at %s is a symmrun of another version", place);
         return REFUSED;
-    }
-    if (theirs.proof != prove(nodes, 'a', &mine, &theirs.handshake)) {
+    case SYMM_AUTH_KEY:
         symmrun_say(nodes->run,
                     "what listens at %s does not know the secret (SYMM_SECRET)", place);
         return REFUSED;
-    }
-    proof = prove(nodes, 'b', &mine, &theirs.handshake);
-    if (!symmrun_send_bytes(fd, &proof, sizeof(proof)))
+    default:
         return AGAIN;
-    adopt(nodes, 0, fd, &mine, &theirs.handshake);
-    return JOINED;
+    }
 }
 
 /* One try; -1: nobody answers. */
@@ -501,10 +342,8 @@ static int connect_once(const struct symmrun_nodes *nodes,
 {
     int fd = symm__address_connect(to);
 
-    if (fd < 0)
-        return -1;
-    if (ready(nodes, fd, POLLOUT, until) && symm__connect_error(fd) == 0 &&
-        fcntl(fd, F_SETFL, 0) == 0)
+    if (fd < 0 || (symmrun_rendezvous_wait(nodes, fd, POLLOUT, until) &&
+                   symm__connect_error(fd) == 0))
         return fd;
     close(fd);
     return -1;
@@ -533,18 +372,17 @@ static bool connect_first(struct symmrun_nodes *nodes, const struct symm_address
     if (nodes->run->signals > 0)
         return false;
     if (hung_up > 0)
-        symmrun_say(
-            nodes->run,
-            "what listens at %s hung up on %lu connections without an answer: is "
-            "it node 0 of this job?",
-            nodes->run->options.rendezvous, hung_up);
+        symmrun_say(nodes->run,
+                    "what listens at %s hung up on %lu connections before it had "
+                    "confirmed them: is it node 0 of this job?",
+                    nodes->run->options.rendezvous, hung_up);
     else
         symmrun_say(nodes->run, "node 0 does not listen at %s",
                     nodes->run->options.rendezvous);
     return false;
 }
 
-/* ---- Both --------------------------------------------------------------------------- */
+/* ---- The start ---------------------------------------------------------------------- */
 
 bool symmrun_rendezvous(struct symmrun_nodes *nodes, double until)
 {

@@ -10,20 +10,23 @@
 #ifndef SYMM_TOOLS_SYMMRUN_RENDEZVOUS_H
 #define SYMM_TOOLS_SYMMRUN_RENDEZVOUS_H
 
+#include "net/auth.h"
+#include "net/tcp.h"
 #include "tools/symmrun/symmrun.h"
 
-#define SYMMRUN_NODES_MAGIC   0x53594d4eu /* "SYMN" */
-#define SYMMRUN_NODES_VERSION 2u
-#define SYMMRUN_NODES_KEY     16
+struct symmrun_node_head { /* in network byte order; begins a message's first packet */
+    uint32_t type, bytes, value, unused;
+};
 
 struct symmrun_node {
     int fd;   /* -1: not connected, or gone */
     bool bye; /* it has ended well */
-    uint8_t key[SYMMRUN_NODES_KEY];
-    uint64_t sent, received;
-    unsigned char *data; /* what has come of a message */
-    size_t used, capacity;
-    unsigned char *blocks; /* node 0: the round's part of that node */
+    struct symm_tcp *tcp;
+    struct symm_auth_nonces nonces; /* of its handshakes */
+    struct symmrun_node_head head;  /* of the message that is coming: */
+    unsigned char *data;            /* NULL: none */
+    size_t used;                    /* bytes of data that have come */
+    unsigned char *blocks;          /* node 0: the round's part of that node */
     size_t blocks_bytes;
     uint32_t blocks_number; /* that node's own, of its rounds; comes back with ALL */
 };
@@ -33,14 +36,14 @@ struct symmrun_nodes {
     int count, own; /* own: --node-rank */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct symmrun_node *node; /* [count]; node 0: all others; else only [0] is used */
-    bool over;                 /* a failure was told */
+    bool started; /* the job has its id: what ends a connection now is a failure */
+    bool over;    /* a failure was told */
 };
 
 /* Connects node 0 with all others. False: the reason was said, or a signal has come. */
 bool symmrun_rendezvous(struct symmrun_nodes *nodes, double until);
-/* Exactly so many bytes; false: too late, the other side hung up, or a signal has come. */
-bool symmrun_rendezvous_receive(const struct symmrun_nodes *nodes, int fd, void *data,
-                                size_t bytes, double until);
-bool symmrun_send_bytes(int fd, const void *data, size_t bytes);
+/* Waits for readiness; false: too late, or a signal ends the job. */
+bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short events,
+                             double until);
 
 #endif
