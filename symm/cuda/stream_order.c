@@ -111,7 +111,7 @@ void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow)
 {
-    const int mark = symm__cuda_channel_of(team, stream);
+    const int mark = symm__channel_find(team, stream);
     const struct symm_team_channel *channel =
         mark < SYMM_CHANNELS ? &team->channel[mark] : NULL;
     struct symm_cuda_args args = {.team = own_of(team)->device,
