@@ -326,7 +326,7 @@ static void test_stop(void **state)
                      SYMM_OK);
     assert_true(!result.fits && !result.proved && result.seconds >= 0.05);
     assert_true(valid(in->items, in->count, in->offsets));
-    options.time_limit = 0;
+    options.time_limit = INFINITY;
     options.progress = stop;
     options.arg = &calls;
     assert_int_equal(symm_pack(in->items, in->count, &options, in->offsets, &result),
