@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# compare.sh - libsymm beside what else does the same on this machine, in two steps that may
-# be made on two machines.
+# compare.sh - compares libsymm with other libraries on this machine. The steps measure and
+# plot may run on different machines.
 #
 #   bench/compare.sh measure [-o FILE.json] [--build DIR] [--ranks "2 4 8"] [--quick]
 #   bench/compare.sh plot FILE.json [DIR]
 #
 # measure, with GPUs: symm-perf with NCCL, plain and by symmetric windows, and PyTorch's
 # symmetric memory, in CUDA graphs of 50 calls; all_reduce of bfloat16, float32 and int32, the
-# other collectives, signals. Multicast stays off for all. Without GPUs: the host backend
-# beside Open MPI, MPICH and the floor of bench/floor.c. What is not installed is left out,
-# and said so. All goes into one JSON file (default compare.json). --quick: fewer sizes.
+# other collectives, signals. Multicast stays off for all. Without GPUs: the host backend,
+# Open MPI, MPICH and the floor of bench/floor.c. A message names each library that is not
+# installed. All figures go into one JSON file (default compare.json). --quick: fewer sizes.
 #
 # plot: DIR/compare.md and an SVG for each table's latencies and bus bandwidths (default
 # docs/performance). Needs python3 and gnuplot.
@@ -30,7 +30,7 @@ report() { python3 -B "$here/compare_report.py" "$@"; }
 graph=50 replays=30
 build=$compare_root/build out=compare.json ranks='' quick=''
 
-# Multicast is what others of a shared machine may not have: nobody here uses it.
+# A shared machine may lack multicast, so no library uses it here.
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=${TORCH_SYMM_MEM_DISABLE_MULTICAST:-1}
 export NVSHMEM_DISABLE_NVLS=${NVSHMEM_DISABLE_NVLS:-1}
@@ -39,7 +39,7 @@ export NVSHMEM_DISABLE_NVLS=${NVSHMEM_DISABLE_NVLS:-1}
 
 gpus() { nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true; }
 
-# NCCL where the loader does not find it: PyTorch brings its own.
+# If the loader does not find NCCL, the copy that PyTorch brings is used.
 find_nccl() {
     [ -z "${SYMM_NCCL_LIB:-}" ] || return 0
     ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' && return 0
@@ -48,7 +48,7 @@ print(list(nvidia.nccl.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null) || retu
     [ -e "$SYMM_NCCL_LIB" ] && export SYMM_NCCL_LIB
 }
 
-# machine_json BACKEND METHOD: what the figures mean nothing without.
+# machine_json BACKEND METHOD: the machine, the versions and the method of the figures.
 machine_json() {
     BACKEND=$1 METHOD=$2 MACHINE=$(compare_machine) python3 - <<'PYTHON'
 import datetime, json, os, subprocess
@@ -75,7 +75,7 @@ PYTHON
 }
 
 number=0
-# perf RANKS OP ARG...: symm-perf; its JSON in $work, in order.
+# perf RANKS OP ARG...: runs symm-perf; numbers its JSON files in $work.
 perf() {
     local n=$1 op=$2 json
     shift 2
@@ -86,7 +86,7 @@ perf() {
         -J "$json" "$@" >/dev/null || { rm -f "$json"; return 1; }
 }
 
-# beside RANKS OP ARG...: the same with NCCL, or alone where NCCL will not.
+# beside RANKS OP ARG...: perf with --compare of NCCL, or without it if that fails.
 beside() {
     { [ -n "$nccl" ] && perf "$@" --compare nccl,nccl-window; } || perf "$@" ||
         say "left out: symm-perf $*"

@@ -1,11 +1,11 @@
-# shellcheck shell=bash disable=SC2034 # variables are for those who source this
+# shellcheck shell=bash disable=SC2034 # the sourcing scripts use the variables
 # SPDX-License-Identifier: MIT
 #
-# compare_common.sh - what compare.sh, compare_mpi.sh and compare_floor.sh share. To be sourced
-# by bash.
+# compare_common.sh - functions of compare.sh, compare_mpi.sh and compare_floor.sh. To be
+# sourced by bash.
 #
-# Figures are lines of NAME, BYTES, MEDIAN, P99, separated by tabs, one for each repetition;
-# the best repetition is the one of the lowest median, and its own p99 goes with it.
+# Figures are lines of NAME, BYTES, MEDIAN, P99, separated by tabs, one for each repetition.
+# The best repetition has the lowest median; its own p99 is reported with it.
 
 compare_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 compare_bin=$compare_root/build/bin
@@ -14,7 +14,7 @@ compare_ranks=2
 compare_repetitions=5
 compare_scale=1
 
-# Calls timed at a size, as bench/floor.c and bench/mpi_allreduce.c count them.
+# Timed calls of a size, the same number as in bench/floor.c and bench/mpi_allreduce.c.
 compare_iterations() {
     awk -v bytes="$1" -v scale="$compare_scale" 'BEGIN {
         n = bytes <= 8192 ? 20000 : bytes <= 65536 ? 8000 : bytes <= 524288 ? 2000 : \
@@ -42,7 +42,7 @@ compare_parse() {
     sed -nE 's/^(.*) ranks=.* bytes=([0-9]+) .*median= *([0-9.]+) us p99= *([0-9.]+) .*/\1\t\2\t\3\t\4/p'
 }
 
-# Of each name and size the repetition with the lowest median; order of appearance kept.
+# For each name and size: the best repetition, in order of first appearance.
 compare_best() {
     awk -F '\t' '
         { key = $1 FS $2 }
@@ -62,7 +62,7 @@ compare_size_name() {
     fi
 }
 
-# One line about the machine: figures mean nothing without it.
+# One line about the machine.
 compare_machine() {
     local model
     model=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# compare_floor.sh - all_reduce of libsymm beside the floor of this machine.
+# compare_floor.sh - compares all_reduce of libsymm with the floor of this machine.
 #
 #   bench/compare_floor.sh [--strict] [--repetitions R] [--scale X] [--build DIR]
 #
-# The floor (bench/floor.c) is what bare C11 atomics reach with no error handling: at 8 B its
-# mode copyin, above the best of its modes. Two bound ranks, float32 sum in place, same
+# The floor (bench/floor.c) is the time of bare C11 atomics without error handling: of mode
+# copyin at 8 B, of the fastest mode above. Two bound ranks, float32 sum in place, same
 # method; medians of the slowest rank, best of R interleaved repetitions (5). A size misses
-# its limit where libsymm takes longer than the floor times 1.1 at 8 B, times 1.2 above.
+# its limit if libsymm takes longer than 1.1 times the floor at 8 B, 1.2 times above.
 # Exit status: 0; with --strict 1 if a size misses its limit.
 
 set -euo pipefail
@@ -41,7 +41,7 @@ prepare() {
     setup_packages "${setup_build_packages[@]}" || setup_say "going on with what is there"
     setup_configure release "$build"
     setup_build "$build" symm-perf
-    # For this very processor: a floor that leaves its vectors unused would lie too high.
+    # -march=native: without this processor's vectors the floor would be too high.
     if [ ! -x "$floor" ] || [ "$here/floor.c" -nt "$floor" ]; then
         "${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -O3 -march=native -o "$floor" "$here/floor.c"
     fi

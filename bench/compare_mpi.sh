@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# compare_mpi.sh - all_reduce of libsymm beside Open MPI and MPICH, as a table and a plot.
+# compare_mpi.sh - compares all_reduce of libsymm with Open MPI and MPICH: a table, a plot.
 #
 #   bench/compare_mpi.sh [--repetitions R] [--scale X] [--build DIR] [--figures FILE]
 #
-# Two ranks, one bound to a core each, float32 sum; every rank rewrites its input before each
-# call; median and p99 of the slowest rank, best of R interleaved repetitions (5). --scale
-# multiplies the numbers of calls. The table (Markdown) goes to stdout, the plot to
-# DIR/plots/compare_mpi.svg; with --figures the figures go to FILE and nothing else is made.
-# An MPI that is not installed is left out, and said so.
+# Two ranks, each bound to a core of its own, float32 sum. Every rank rewrites its input
+# before each call. Median and p99 of the slowest rank, best of R interleaved repetitions
+# (5). --scale multiplies the number of calls. The table (Markdown) goes to stdout, the plot
+# to DIR/plots/compare_mpi.svg; with --figures only FILE is written, with the figures. A
+# message names an MPI that is not installed.
 
 set -euo pipefail
 export LC_ALL=C
@@ -58,7 +58,7 @@ mpi_version() {
     esac
 }
 
-# run_mpi MPI BYTES: figures, under the name that the MPI gives itself.
+# run_mpi MPI BYTES: figures under the MPI's own name.
 run_mpi() {
     local command=("mpirun.$1") name
     name=$(mpi_version "$1")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""compare_report.py - the figures of one run of compare.sh: put together, shown as Markdown,
-or picked out for plot.sh. Needs nothing but Python's own library.
+"""compare_report.py - merges the figures of one run of compare.sh, prints them as Markdown, or
+selects some for plot.sh. Needs only Python's standard library.
 
     compare_report.py merge OUT.json MACHINE.json FILE...   .json of symm-perf or
                                                             compare_torch.py, .tsv of MPI
@@ -9,16 +9,16 @@ or picked out for plot.sh. Needs nothing but Python's own library.
     compare_report.py plots IN.json                         lines of OP DTYPE RANKS
     compare_report.py figures IN.json OP DTYPE RANKS latency|bandwidth
 
-The file is "symm-compare/1": machine and versions, and figures, each of one call: op, dtype,
-ranks, bytes as nccl-tests counts them, who, p50 and p99 in microseconds. The floor is not
-measured here but follows from the machine's facts, which the file holds.
+The file is "symm-compare/1": machine, versions and figures. A figure is of one call: op, dtype,
+ranks, bytes as nccl-tests counts them, who (the library), p50 and p99 in microseconds. The
+floor is computed from the machine's facts, which the file holds.
 """
 
 import json
 import os
 import sys
 
-# Of H200s with NVLink between all: an empty kernel in a graph, a flag's way, a copy engine.
+# H200s, NVLink between all: an empty kernel in a graph, a flag's latency, a copy engine.
 CUDA_FACTS = {"launch_us": 0.58, "hop_us": 0.756, "bytes_per_us": 382e3}
 OURS = ("libsymm", "libsymm, in place")
 OTHERS = ("nccl", "nccl-window")
@@ -37,11 +37,11 @@ def load(path):
         refuse(f"{path}: {error}")
 
 
-# ---- Putting together ----------------------------------------------------------------------
+# ---- Merging -------------------------------------------------------------------------------
 
 
 def of_symm_perf(run):
-    """symm-perf -J: a figure for each cell that is there."""
+    """Figures of a file of symm-perf -J."""
     config = run["config"]
     columns = zip(OURS + OTHERS, ("out_of_place", "in_place") + OTHERS)
     for who, column in columns:
@@ -124,7 +124,7 @@ def groups(whole):
 
 
 def floor(whole, op, ranks, size):
-    """What no kernel of this machine goes below: a launch, hops, and bytes that must come in."""
+    """A lower bound for any kernel of this machine: launch, hops, and bytes to be received."""
     facts, peers = whole.get("floor"), (ranks - 1) / ranks
     if not facts or ranks < 2:
         return None
@@ -143,7 +143,7 @@ def bus_factor(op, ranks):
     return (ranks - 1) / ranks if op in ("reduce_scatter", "all_gather", "all_to_all") else 1
 
 
-# ---- Showing -----------------------------------------------------------------------------------
+# ---- Printing --------------------------------------------------------------------------------
 
 
 def number(value):

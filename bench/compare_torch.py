@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""compare_torch.py - PyTorch's all-reduces, measured as symm-perf measures: symmetric memory
-in one shot and in two, and NCCL as PyTorch calls it.
+"""compare_torch.py - times PyTorch's all-reduces by symm-perf's method: symmetric memory in one
+shot and in two, and NCCL as PyTorch calls it.
 
     torchrun --nproc-per-node N bench/compare_torch.py --json OUT.json [-b 16 -e 64M -f 4]
 
-Each size: -G calls are captured in one CUDA graph; -n replays are timed by events, the ranks
-beginning each one together; median and p99 of the slowest rank. Multicast stays off:
-TORCH_SYMM_MEM_DISABLE_MULTICAST=1 is set where nothing is said, and never unset. The result
-of each variant is checked once. What a variant cannot do is left out. Rank 0 writes the JSON.
-Exit status 2: no torch, no GPUs, or an argument that is not understood.
+Each size: -G calls are captured in one CUDA graph; -n replays are timed by events. A barrier
+precedes each replay. Figures: median and p99 of the slowest rank. Multicast stays off:
+TORCH_SYMM_MEM_DISABLE_MULTICAST=1 is set unless the variable exists. The result of each
+variant is checked once; sizes that a variant cannot do are omitted. Rank 0 writes the JSON.
+Exit status 2: no torch, no GPUs, or an unknown argument.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def arguments():
 
 
 def percentile(times, share):
-    """As symm-perf: the sorted list's element at floor(n x share)."""
+    """The sorted list's element at floor(n x share), as in symm-perf."""
     return sorted(times)[int(len(times) * share)]
 
 
@@ -74,7 +74,7 @@ class Bench:
         return tensor.tolist()
 
     def agree(self, fine):
-        """Whether it went well on all ranks."""
+        """Whether `fine` is true on all ranks."""
         return self.slowest([0.0 if fine else 1.0])[0] == 0.0
 
     def variants(self, count):
@@ -114,7 +114,7 @@ class Bench:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         for turn in range(self.options.w + self.options.n):
             with torch.cuda.stream(self.stream):
-                self.dist.all_reduce(self.word)  # the ranks begin together
+                self.dist.all_reduce(self.word)  # a barrier
                 begin.record()
                 graph.replay()
                 end.record()
@@ -125,7 +125,7 @@ class Bench:
 
     def time(self, source, call):
         torch = self.torch
-        source.zero_()  # sums of sums stay what they are
+        source.zero_()  # sums of zeros stay zero
         with torch.cuda.stream(self.stream):
             for _ in range(3):
                 call()
@@ -139,7 +139,7 @@ class Bench:
         return self.slowest([percentile(times, 0.5), percentile(times, 0.99)])
 
     def figure(self, bytes_, name, source, call):
-        """One figure, or None after a sentence on rank 0; all ranks agree which."""
+        """One figure, or None after a message on rank 0; the same on all ranks."""
         try:
             right, why = self.is_right(source, call), "its result is wrong"
         except (RuntimeError, AttributeError) as error:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# demo.sh - from a fresh clone to a checked run and a plot, in one command.
+# demo.sh - builds a fresh clone, makes a checked run and a plot, in one command.
 #
 #   bench/demo.sh
 #
@@ -43,7 +43,7 @@ run 4 replay "$program" -J "$plots/replay.json" || fail "the replay"
 jq -e '.replay.nwrong == 0 and .replay.results_checked > 0' "$plots/replay.json" >/dev/null ||
     fail "the replay checked nothing"
 
-# Ranks that have no core of their own measure the scheduler as much as the library.
+# Ranks that share a core would time the scheduler as much as the library.
 if [ "$cores" -ge 4 ]; then
     counts=(4)
 else

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * floor.c - the reachable floor of an all-reduce between processes of one machine:
- * minimal C11 atomics over a memfd mapping, float32 sum, no error handling whatever.
+ * minimal C11 atomics over a memfd mapping, float32 sum, no error handling.
  *
- * A program of its own, for comparisons: shares no code with libsymm. Modes:
- *   copyin   copies its input into its own shared slot (two in turn), one round of
- *            signals, then adds all slots into its private output
- *   symm     its input lies in shared memory already; a round, adds all, a second round
+ * A separate program, for comparisons: it shares no code with libsymm. Modes:
+ *   copyin   each rank copies its input into its own shared slot (two in turn); after
+ *            one round of signals it adds all slots into its private output
+ *   symm     the input is in shared memory: a round, the sum of all, a second round
  *   symm1    as symm without the second round, two inputs in turn: a lower bound
- *   twoshot  in place in shared memory: adds its slice of all buffers and writes it to
- *            each
- * Method, which symm-perf and mpi_allreduce.c share: ranks are pinned; each rewrites
- * its whole input before each call, untimed; one clock read before and one after the
- * call; the slowest rank's median counts. Every first result is checked whole, later
- * ones in three elements. Refuses unknown words with exit status 2; wrong results end
- * it with 1.
+ *   twoshot  in place in shared memory: each rank adds its slice of all buffers and
+ *            writes the sum to each
+ * Method, as in symm-perf and mpi_allreduce.c: ranks are pinned; each rewrites its
+ * whole input before each call, untimed; the clock is read before and after the call;
+ * the slowest rank's median counts. The first result of a size is checked whole, later
+ * ones in three elements. Exit status 2: an unknown argument; 1: a wrong result.
  */
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize(                                                                  \
-    "O3") /* a floor whose sums are not vectorised would lie too high */
+#pragma GCC optimize("O3") /* without vectorised sums the floor would be too high */
 #endif
 
 #include <errno.h>
@@ -39,7 +37,7 @@
 
 #define MOST_RANKS 16
 #define MOST_SIZES 32
-#define SLOT       ((size_t)64 << 20) /* largest size; two slots a rank */
+#define SLOT       ((size_t)64 << 20) /* the largest size; two slots per rank */
 #define PIECE      4096               /* elements that twoshot adds at a time */
 
 enum mode { COPYIN, SYMM, SYMM1, TWOSHOT, MODES };
@@ -47,7 +45,7 @@ static const char *const mode_names[MODES] = {"copyin", "symm", "symm1", "twosho
 
 enum figure { MEDIAN, P99, LEAST, MEAN, FIGURES };
 
-struct pad { /* one a rank: the round it has arrived at */
+struct pad { /* one per rank: the round at which it has arrived */
     _Alignas(128) _Atomic uint32_t epoch;
 };
 
@@ -60,10 +58,10 @@ struct rank {
     struct shared *shared;
     char *slots;
     enum mode mode;
-    bool yields; /* gives the processor away while it waits */
+    bool yields; /* a waiting rank calls sched_yield */
     int rank, size;
     uint32_t epoch;
-    int half; /* of the two slots, the one in use */
+    int half; /* which of the two slots is in use */
 };
 
 struct run {
@@ -264,7 +262,7 @@ static void check_whole(struct rank *me, const struct buffers *buffers, size_t c
             _exit(1);
         }
     }
-    /* Nobody refills its input while a slower peer may still read it. */
+    /* No rank refills its input while a slower peer may still read it. */
     all_reduce(me, input_of(me, buffers), output_of(me, buffers), count);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mpi_allreduce.c - MPI_Allreduce of float32 sums, timed as symm-perf and floor time
- * theirs.
+ * mpi_allreduce.c - times MPI_Allreduce of float32 sums by the method of symm-perf and
+ * floor.c.
  *
- * Ranks are pinned; each rewrites its whole input before each call, untimed; one clock
- * read before and one after the call; nothing else orders the ranks. The first result
+ * Ranks are pinned; each rewrites its whole input before each call, untimed; the clock
+ * is read before and after the call; nothing else orders the ranks. The first result
  * of a size is checked whole, later ones in three elements. Rank 0 prints the slowest
- * rank's figures. Usage: mpi_allreduce [NAME [SCALE [BYTES...]]]; a wrong result ends
+ * rank's figures. Usage: mpi_allreduce [NAME [SCALE [BYTES...]]]; a wrong result aborts
  * the job.
  */
 #include <mpi.h>
@@ -52,8 +52,8 @@ static int iterations_for(long bytes, double scale)
     return iterations < 10 ? 10 : iterations;
 }
 
-/* The launcher is told not to bind, so that both MPIs are bound alike: rank r to the
- * r-th core that it may use. */
+/* The launcher must not bind, so that both MPIs are bound alike: rank r to the r-th
+ * core of its affinity mask. */
 static void pin(int rank)
 {
     cpu_set_t all, one;

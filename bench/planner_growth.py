@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """planner_growth.py SYMM_PLAN [OUT.svg]: how the planner's time grows with a program.
 
-Plans and checks programs of planner_programs.py on one core and prints, for each, seconds of the processor for both
-together, the largest resident memory, the arena, and the arena over the lower bound; for each family the exponent of
-time over the number of buffers, by least squares of the logarithms. With OUT.svg it plots the times (needs gnuplot).
+Plans and checks programs of planner_programs.py on one core. For each program it prints processor seconds (plan and
+check together), the largest resident memory, the arena, and the arena over the lower bound; for each family the
+exponent of time over the number of buffers, by least squares of the logarithms. OUT.svg: plots the times (gnuplot).
 Exit status 1: an arena above 1.05 times its bound, more than 5 s or 1 GB, or an exponent above 1.3.
 """
 import json
@@ -21,7 +21,7 @@ RUNS = [("moe", (20, 40, 80, 120, 160, 200)), ("zero3", (10, 20, 30, 40, 60)), (
 
 
 def run(*command):
-    """Seconds of processor and megabytes of one command."""
+    """Processor seconds and megabytes of one command."""
     pid = os.fork()
     if pid == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# plot.sh - latency, or bandwidth, over size as an SVG.
+# plot.sh - plots latency or bandwidth over size as an SVG.
 #
 #   bench/plot.sh [--latency|--bandwidth] OUT.svg TITLE < FIGURES
 #
 # FIGURES are lines of LABEL, BYTES, MEDIAN, P99 (microseconds; with --bandwidth GB/s), separated
-# by tabs; lines of one label make one curve. Each has a mark and a colour of its own, so that
-# curves can be told apart without colours; the p99 of labels that begin with "libsymm" is
-# dashed, a label that begins with "floor" is a broad grey line without marks. Both axes are
-# logarithmic, the bandwidth's begins at 0. Prints the path of what it has written. Exit status
-# 2: no gnuplot, or nothing to plot.
+# by tabs; lines of one label make one curve. Each curve has its own mark and colour, so that
+# the marks suffice without colours. The p99 of a label that begins with "libsymm" is dashed; a
+# label that begins with "floor" is a broad grey line without marks. Both axes are logarithmic,
+# except that the bandwidth's begins at 0. Prints the path of the SVG. Exit status 2: no
+# gnuplot, or nothing to plot.
 
 set -euo pipefail
 export LC_ALL=C

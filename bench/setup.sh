@@ -1,16 +1,16 @@
-# shellcheck shell=bash disable=SC2034 # the lists are for those who source this
+# shellcheck shell=bash disable=SC2034 # the sourcing scripts use the lists
 # SPDX-License-Identifier: MIT
 #
-# setup.sh - what tests/run.sh and bench/demo.sh share: install what is missing, configure
-# and build. To be sourced by bash; defines functions only and never ends the shell.
+# setup.sh - functions of tests/run.sh and bench/demo.sh: install missing packages, configure,
+# build. To be sourced by bash; defines functions only and never ends the shell.
 #
-# Nothing that is there is installed, configured or built again, so a second run is quick
-# and needs no network. Where packages cannot be installed it says so and goes on: the build
-# leaves out what is optional and stops at what is not.
+# Nothing is installed, configured or built twice, so a second run is quick and needs no
+# network. If packages cannot be installed, a message says so and the build goes on: it leaves
+# out optional parts and fails at required ones.
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Debian's package : the command or the pkg-config module that shows it is there.
+# Debian's package : a command or pkg-config module whose presence proves it installed.
 setup_build_packages=(
     gcc:gcc g++:g++ cmake:cmake ninja-build:ninja pkg-config:pkg-config
     libcmocka-dev:+cmocka libhwloc-dev:+hwloc libjansson-dev:+jansson scdoc:scdoc jq:jq
@@ -21,7 +21,7 @@ setup_compare_packages=(
 
 setup_say() { printf '== %s\n' "$*"; }
 
-# Whether PACKAGE:SIGN is there, by its sign or by Debian's own records.
+# Whether PACKAGE:SIGN is installed, by its sign or by Debian's records.
 setup_has() {
     case ${1#*:} in
     +*) pkg-config --exists "${1#*:+}" 2>/dev/null && return ;;
@@ -30,8 +30,8 @@ setup_has() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "${1%%:*}" 2>/dev/null)" = installed ]
 }
 
-# setup_packages PACKAGE:SIGN...: installs those that are missing; 1 if some still are.
-# Sets setup_installed to what was installed.
+# setup_packages PACKAGE:SIGN...: installs the missing packages; 1 if any is still missing.
+# Sets setup_installed to the packages installed.
 setup_packages() {
     local entry missing=() as_root=() left=()
     setup_installed=
@@ -74,8 +74,8 @@ setup_nvcc() {
     fi
 }
 
-# setup_configure PRESET DIR: does nothing for a folder that was configured for this tree,
-# unless packages have just been installed that the build may use.
+# setup_configure PRESET DIR: does nothing if DIR was configured for this tree and
+# setup_packages installed nothing.
 setup_configure() {
     local cache=$2/CMakeCache.txt generator=() fresh=()
     if grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$setup_root" "$cache" &&
@@ -90,7 +90,7 @@ setup_configure() {
         cmake --preset "$1" -B "$2" "${fresh[@]}" "${generator[@]}" </dev/null)
 }
 
-# setup_build DIR [TARGET...]: as far as it goes; 1 if anything failed.
+# setup_build DIR [TARGET...]: builds as much as possible; 1 if anything failed.
 setup_build() {
     local dir=$1 target options=() all=()
     shift

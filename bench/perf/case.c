@@ -79,7 +79,7 @@ void perf_case_finish(struct perf_case *test)
     test->inputs = test->sums = NULL;
 }
 
-/* ---- Where input and output lie -------------------------------------------------- */
+/* ---- Addresses ------------------------------------------------------------------- */
 
 static size_t block_offset(const struct perf_case *test)
 {
@@ -117,7 +117,7 @@ void perf_case_fill(const struct perf_case *test, bool in_place, int phase)
     }
     perf_pattern_fill(input, 0, test->in_bytes, test->staging);
     (void)perf_job_copy(test->job, input_of(test, in_place), test->staging,
-                        test->in_bytes); /* a copy that failed is a wrong result */
+                        test->in_bytes); /* a failed copy shows as a wrong result */
 }
 
 void perf_case_spoil(const struct perf_case *test)
@@ -125,7 +125,7 @@ void perf_case_spoil(const struct perf_case *test)
     (void)perf_job_fill(test->job, test->receive, 0, test->out_bytes);
 }
 
-/* The output where the host can read it: bytes [at, at + bytes). */
+/* Bytes [at, at + bytes) of the output, in memory that the host can read. */
 static const char *output_at(const struct perf_case *test, size_t at, size_t bytes)
 {
     if (!test->staging)
@@ -197,9 +197,9 @@ symm_status perf_case_call(const struct perf_case *test, bool in_place)
     }
 }
 
-/* ---- What must come out ---------------------------------------------------------- */
+/* ---- Expected results ------------------------------------------------------------ */
 
-/* The pattern of the output's block `block`, and where in the pattern it begins. */
+/* The pattern of the output's block `block`, and the offset at which it begins. */
 static const struct perf_pattern *expected(const struct perf_case *test, int phase,
                                            size_t block, size_t *first)
 {

@@ -6,23 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VALUES    251 /* bytes that the input takes in turn: a prime */
+#define VALUES    251 /* different input bytes, used in turn: a prime */
 #define BURST     32  /* iterations at a time */
 #define BURSTS    20
 #define LONG_WAIT 600.0 /* seconds; every call is bounded by its own timeout */
 
-/* The times of a row. The first four are the host's, of each iteration. */
+/* The times of a row. The first four are host times of each iteration. */
 enum timed { CALL, COMPUTE, THEN, ITERATION, BURST_CALL, DEVICE };
 
 struct chain {
-    struct perf_series series; /* first: the callbacks' argument is ours */
+    struct perf_series series; /* first: callbacks cast to chain */
     symm_buffer *buffers[2];
-    char *in, *out;   /* symmetric */
-    uint32_t *kept;   /* an element of each result, where the streams can write it */
-    uint32_t *looked; /* the same for the host */
+    char *in, *out;      /* symmetric */
+    uint32_t *kept;      /* one element of each result; the streams write it */
+    uint32_t *host_kept; /* copy of kept for the host */
     void *main, *side;
-    symm_work *last;               /* the newest callback's */
-    int written, followed, copied; /* iterations, by those who do it, in their order */
+    symm_work *last;               /* of the newest callback */
+    int written, followed, copied; /* iterations that each step has done */
     json_t **extra;
 };
 
@@ -43,7 +43,7 @@ static uint32_t sum_of(const struct chain *c, int iteration)
     return sum;
 }
 
-/* Which element of an iteration's result is kept. */
+/* Index of the element of an iteration's result that is kept. */
 static size_t kept_at(const struct chain *c, int iteration)
 {
     return (size_t)iteration * 7 % (c->series.bytes / sizeof(uint32_t));
@@ -115,7 +115,7 @@ static symm_status iterate(struct chain *c, int at)
     if (status == SYMM_OK)
         status = symm_work_then(work, c->side, keep, c, &next);
     followed = perf_now();
-    if (status == SYMM_OK) /* what comes next overwrites input and result */
+    if (status == SYMM_OK) /* the next iteration overwrites input and result */
         status = symm_work_wait(next, c->main);
     symm_work_release(work);
     symm_work_release(c->last);
@@ -127,7 +127,7 @@ static symm_status iterate(struct chain *c, int at)
     return status;
 }
 
-/* Both streams are idle, and what became of the newest callback. */
+/* Waits until both streams are idle; the status of the newest callback. */
 static symm_status finish(struct chain *c)
 {
     symm_status status = SYMM_OK, idle;
@@ -142,35 +142,35 @@ static symm_status finish(struct chain *c)
     return status == SYMM_OK ? idle : status;
 }
 
-/* ---- Many ------------------------------------------------------------------------------ */
+/* ---- Many iterations ------------------------------------------------------------------ */
 
 static void start(struct chain *c)
 {
     c->written = c->followed = c->copied = 0;
 }
 
-/* Wrong results of `n` iterations: the kept elements, and all of the last result. */
-static symm_status look(struct chain *c, int n)
+/* Counts wrong results of `n` iterations: the kept elements, all of the last result. */
+static symm_status check(struct chain *c, int n)
 {
     uint32_t *out = malloc(c->series.bytes);
 
     if (!out)
         return SYMM_ERR_NOMEM;
-    if (perf_job_copy(c->series.job, c->looked, c->kept,
+    if (perf_job_copy(c->series.job, c->host_kept, c->kept,
                       (size_t)n * sizeof(uint32_t)) ||
         perf_job_copy(c->series.job, out, c->out, c->series.bytes)) {
         free(out);
         return SYMM_ERR_SYSTEM;
     }
     for (int i = 0; i < n; i++)
-        c->series.wrong += c->looked[i] != sum_of(c, i);
+        c->series.wrong += c->host_kept[i] != sum_of(c, i);
     for (size_t i = 0; i < c->series.bytes / sizeof(uint32_t); i++)
         c->series.wrong += out[i] != sum_of(c, n - 1);
     free(out);
     return SYMM_OK;
 }
 
-/* Short runs from idle streams: no call waits for the device. */
+/* Times short runs from idle streams, in which no call waits for the device. */
 static symm_status burst(struct chain *c, int n)
 {
     int done = 0, each = n < BURST ? n : BURST;
@@ -186,10 +186,10 @@ static symm_status burst(struct chain *c, int n)
     c->series.counts[BURST_CALL] = done;
     memcpy(c->series.times[BURST_CALL], c->series.times[CALL],
            (size_t)done * sizeof(double));
-    return status == SYMM_OK && c->series.options->checks > 0 ? look(c, done) : status;
+    return status == SYMM_OK && c->series.options->checks > 0 ? check(c, done) : status;
 }
 
-/* The marks lie on the first stream, which follows all that the second one does. */
+/* The marks lie on the first stream, which waits for all work of the second. */
 static symm_status mark(const struct chain *c, int which)
 {
     if (!c->series.job->gpu)
@@ -218,7 +218,7 @@ static symm_status whole(struct chain *c, int n, double *device)
             return SYMM_ERR_SYSTEM;
         *device /= n;
     }
-    return status == SYMM_OK && c->series.options->checks > 0 ? look(c, n) : status;
+    return status == SYMM_OK && c->series.options->checks > 0 ? check(c, n) : status;
 }
 
 /* ---- A row --------------------------------------------------------------------------- */
@@ -256,9 +256,9 @@ static void print(const struct perf_series *series)
 struct failing {
     struct chain *chain;
     int refused, never;
-    symm_status next, behind; /* what became of the two handles */
+    symm_status next, behind; /* final statuses of the two handles */
     char sentence[256];
-    bool goes_on; /* the same team reduced rightly afterwards */
+    bool goes_on; /* a later call on the same team was correct */
 };
 
 static symm_status refuse(void *arg, void *stream)
@@ -268,7 +268,7 @@ static symm_status refuse(void *arg, void *stream)
     return SYMM_ERR_REFUSED;
 }
 
-/* all_reduce -> a callback that keeps -> one that fails -> one that must not be called. */
+/* all_reduce -> keep -> a callback that fails -> a callback that must not be called. */
 static symm_status fail_once(struct failing *f)
 {
     struct chain *c = f->chain;
@@ -310,7 +310,7 @@ static int run_failing(struct chain *c, struct failing *f)
     if (status == SYMM_OK)
         status = finish(c);
     if (status == SYMM_OK)
-        status = look(c, 2);
+        status = check(c, 2);
     f->goes_on = c->series.wrong == 0;
     c->series.wrong = wrong;
     good = f->refused == 1 && f->never == 0 && f->next == SYMM_ERR_REFUSED &&
@@ -369,10 +369,10 @@ static int prepare(struct perf_series *series)
         return result;
     c->in = symm_buffer_ptr(c->buffers[0]);
     c->out = symm_buffer_ptr(c->buffers[1]);
-    c->looked = calloc(most, sizeof *c->looked);
+    c->host_kept = calloc(most, sizeof *c->host_kept);
     c->kept = job->gpu ? perf_gpu_alloc(job->gpu, most * sizeof *c->kept)
                        : calloc(most, sizeof *c->kept);
-    return c->looked && c->kept ? PERF_RIGHT : perf_job_no_memory(job);
+    return c->host_kept && c->kept ? PERF_RIGHT : perf_job_no_memory(job);
 }
 
 static void release(struct perf_series *series)
@@ -386,7 +386,7 @@ static void release(struct perf_series *series)
         perf_gpu_free(series->job->gpu, c->kept);
     else
         free(c->kept);
-    free(c->looked);
+    free(c->host_kept);
     symm_buffer_release(c->buffers[0]);
     symm_buffer_release(c->buffers[1]);
 }

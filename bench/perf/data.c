@@ -2,9 +2,8 @@
 /*
  * data.c - patterns, and a plain reference of the reductions.
  *
- * Written for being right, not for speed: every floating-point format narrower than
- * float32 goes through one pair of functions that take the format's widths from a
- * table.
+ * Written to be correct, not fast: one pair of functions converts every floating-point
+ * format narrower than float32, with the widths from a table.
  */
 #include "perf/data.h"
 
@@ -86,7 +85,7 @@ static bool is_unsigned(symm_dtype dtype)
     return dtype >= SYMM_UINT64;
 }
 
-/* The low `size` bytes of 64 bits, from and to memory. */
+/* Load and store the low `size` bytes of 64 bits. */
 static uint64_t load_bits(const void *src, size_t size)
 {
     const bool last = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
@@ -103,7 +102,7 @@ static void store_bits(uint64_t bits, void *dst, size_t size)
     memcpy(dst, (const char *)&bits + (last ? sizeof(bits) - size : 0), size);
 }
 
-/* Sign-extended to 64 bits, so that one wrapping arithmetic serves all widths. */
+/* Sign-extended to 64 bits: one wrapping arithmetic serves all widths. */
 static uint64_t load_integer(symm_dtype dtype, const void *src)
 {
     const size_t size = symm_dtype_size(dtype), unused = 64 - 8 * size;
@@ -207,7 +206,7 @@ static void reduce_float(symm_dtype dtype, symm_op op, const void *const *src, i
     for (int r = 1; r < n; r++) {
         double next =
             combine_double(op, sum, perf_decode(dtype, (const char *)src[r] + at));
-        /* As one operation on floats: the double is exact enough to be rounded. */
+        /* Rounds as one float operation would: the double has enough bits for that. */
         sum = wide ? next : (double)(float)next;
     }
     if (op == SYMM_AVG)

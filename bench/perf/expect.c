@@ -2,10 +2,10 @@
 /*
  * expect.c - see expect.h.
  *
- * Time is the place in program->order. A content is asked for as (buffer, rank, bytes,
- * before which place); the answer comes from the last op before it that wrote those
- * bytes. The recursion ends at writes, at kept results and at the period's start. Its
- * cost for one element is bounded: expect_keep.c keeps the dear results.
+ * An op's time is its place in program->order. A query names (buffer, rank, bytes, place):
+ * the content is that of the last op before the place that wrote those bytes. The
+ * recursion ends at writes, at kept results and at the period's start. Its cost for one
+ * element is bounded: expect_keep.c keeps the expensive results.
  */
 #include "perf/expect.h"
 
@@ -21,7 +21,7 @@ static const symm_program_partition *partition_of(const struct perf_expect *expe
     return &expect->program->partitions[op->partition];
 }
 
-/* ---- Which op wrote last --------------------------------------------------------- */
+/* ---- The last writer ------------------------------------------------------------- */
 
 static int op_at(const struct perf_expect *expect, int place)
 {
@@ -47,7 +47,7 @@ void perf_expect_written(const struct perf_expect *expect, int op, int buffer, i
     perf_pattern_make(pattern, expect->program->buffers[buffer].dtype, seed);
 }
 
-/* Whether the whole buffer then holds what one write put there. */
+/* Whether one write filled the whole buffer; *pattern is then its pattern. */
 static bool written_pattern(const struct perf_expect *expect, int buffer, int rank,
                             int before, struct perf_pattern *pattern)
 {
@@ -62,7 +62,7 @@ static bool written_pattern(const struct perf_expect *expect, int buffer, int ra
 
 /* ---- Reductions ------------------------------------------------------------------ */
 
-/* 1: it is a pattern, *pattern; 0: not all inputs are patterns; -1: no memory. */
+/* 1: the result is *pattern; 0: not all inputs are patterns; -1: no memory. */
 static int reduced_pattern(const struct perf_expect *expect, int index, int list,
                            struct perf_pattern *pattern)
 {
@@ -85,7 +85,7 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
     return result;
 }
 
-/* Whole elements, at most BLOCK bytes, of the reduction of all inputs. */
+/* Computes whole elements, at most BLOCK bytes, of the reduction of all inputs. */
 static int reduce_block(const struct perf_expect *expect, int index, int list,
                         struct perf_range range, unsigned char *to)
 {
@@ -110,7 +110,7 @@ static int reduce_block(const struct perf_expect *expect, int index, int list,
     return result;
 }
 
-/* Any bytes of it: widened to whole elements. */
+/* Computes any bytes of the reduction, widened to whole elements. */
 static int reduce_range(const struct perf_expect *expect, int index, int list,
                         struct perf_range range, unsigned char *to)
 {
@@ -144,8 +144,8 @@ static int reduce_range(const struct perf_expect *expect, int index, int list,
 
 /* ---- Results and contents -------------------------------------------------------- */
 
-/* The result is made of blocks, one from each rank of the list: of an all_gather the
- * whole of its input, of an all_to_all the block that is meant for `place`. */
+/* The result has one block from each rank of the list: in an all_gather that rank's
+ * whole input, in an all_to_all its block for the rank at `place`. */
 static int gathered_range(const struct perf_expect *expect, int index, int list,
                           int place, struct perf_range range, unsigned char *to)
 {
@@ -244,7 +244,7 @@ int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
             range.from += part;
             range.bytes -= part;
         }
-        before = writer; /* behind the result, the op before it decides */
+        before = writer; /* bytes after the result: an earlier op wrote them */
     }
     return 0;
 }
@@ -260,7 +260,7 @@ static int expected_range(const struct perf_expect *expect, int index, int buffe
     return perf_expect__result(expect, index, rank, range, to);
 }
 
-/* 1: all of it is a pattern that begins at *first; 0: it isn't; -1: no memory. */
+/* 1: all bytes are a pattern that begins at *first; 0: they are not; -1: no memory. */
 static int expected_pattern(const struct perf_expect *expect, int index, int buffer,
                             int rank, struct perf_pattern *pattern, size_t *first)
 {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * expect.h - what every buffer of a replayed program must hold, on every rank.
+ * expect.h - the expected content of every buffer of a replayed program, on every rank.
  *
- * What a rank writes is a pattern of (buffer, rank, period, op), so that any rank can
- * tell what any buffer holds by going back from op to op: contents are computed when
- * asked for, in blocks, and only two kinds are kept in memory: buffers that carry a
- * value over the end of a period, and results that would cost too much to compute again
- * at each use. One period at a time; between begin and end the queries may come from
- * several threads.
+ * A rank writes patterns of (buffer, rank, period, op), so that any rank can compute the
+ * content of any buffer by going back from op to op. Contents are computed on demand, in
+ * blocks. Only two kinds are kept in memory: buffers that carry a value over the end of a
+ * period, and results that cost too much to compute again at each use. One period at a
+ * time; between begin and end the queries may come from several threads.
  */
 #ifndef PERF_EXPECT_H
 #define PERF_EXPECT_H
@@ -27,9 +26,9 @@ struct perf_expect {
     int *place;        /* of each op in the order */
     int **writers;     /* by buffer: places of the ops that write it, ascending */
     int *writer_count; /* by buffer */
-    struct perf_copies *results; /* by op: kept for this period */
+    struct perf_copies *results; /* by op: kept for the period */
     struct perf_copies *carried; /* by buffer: content at the end of the last period */
-    struct perf_copies *next;    /* by buffer: at the end of this one, as computed */
+    struct perf_copies *next;    /* by buffer: content at the end of this period */
 };
 
 /* Returns new; NULL: no memory. Borrows the program. */
@@ -44,14 +43,14 @@ int perf_expect_end(struct perf_expect *expect);
 bool perf_op_writes(const symm_program_op *op, int buffer);
 bool perf_op_reads(const symm_program_op *op, int buffer);
 
-/* What op `op`, a write, puts into one of its buffers on a rank in this period. */
+/* The pattern that op `op`, a write, puts into a buffer on a rank in this period. */
 void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,
                          struct perf_pattern *pattern);
 
-/* Elements of the memory at `found` that differ from what must be there; -1: no
- * memory. The whole of a buffer as `op`, a read, sees it; the whole result of `op`,
- * a collective; the bytes that arrive by `op`, a put, on `rank`. Only the first,
- * middle and last element with `glance`. */
+/* Counts elements of the memory at `found` that differ from the expected ones; -1: no
+ * memory. Compared are, if `op` is a read, the whole buffer; a collective, its whole
+ * result; a put, the bytes that arrive on `rank`. With `glance` only the first, middle
+ * and last element. */
 int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
                            int rank, const void *found, bool glance);
 
@@ -61,10 +60,10 @@ struct perf_range {
     size_t from, bytes;
 };
 
-/* What the buffer holds on the rank before the op at place `before`. -1: no memory. */
+/* The buffer's content on the rank before the op at place `before`. -1: no memory. */
 int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
                          int before, struct perf_range range, unsigned char *to);
-/* What op `index`, a collective or a put, delivers on the rank. -1: no memory. */
+/* The result of op `index`, a collective or a put, on the rank. -1: no memory. */
 int perf_expect__result(const struct perf_expect *expect, int index, int rank,
                         struct perf_range range, unsigned char *to);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * expect_keep.c - makes the reference of a program, and decides what it keeps.
+ * expect_keep.c - makes the reference of a program and selects the contents to keep.
  *
- * Kept are the buffers that carry a value over the end of a period, and results that
- * take more than KEEP_COST steps back for one element: all else is computed when asked
- * for.
+ * It keeps the buffers that carry a value over the end of a period, and results that
+ * take more than KEEP_COST steps back for one element. All else is computed on demand.
  */
 #include "perf/expect.h"
 
@@ -31,7 +30,7 @@ bool perf_op_reads(const symm_program_op *op, int buffer)
     return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer) : op->in == buffer;
 }
 
-/* Whether some op sees bytes of the buffer that this period has not written before. */
+/* Whether an op reads bytes of the buffer that no earlier op of the period wrote. */
 static bool is_carried(const symm_program *program, int buffer)
 {
     for (int p = 0; p < program->op_count; p++) {
@@ -74,7 +73,7 @@ static int find_writers(struct perf_expect *expect, int buffer)
     return make_copies(program, &expect->next[buffer], program->buffers[buffer].bytes);
 }
 
-/* Steps back that one element of a result takes; dear ones are kept from here on. */
+/* Counts the steps back for one element of each result; keeps the expensive results. */
 static int find_dear_results(struct perf_expect *expect)
 {
     const symm_program *program = expect->program;

@@ -35,7 +35,7 @@ static int refuse(const char *path, const char *flag, int error)
     return PERF_REFUSED;
 }
 
-/* Beside `path`: the name that becomes it when it is whole. NULL: no memory. */
+/* The temporary name beside `path`, renamed when the file is whole. NULL: no memory. */
 static char *fresh_name(const char *path)
 {
     size_t bytes = strlen(path) + 16;
@@ -76,7 +76,7 @@ static int try_beside(const char *path)
     return error;
 }
 
-/* 0, or errno: can what `path` leads to be opened? A pipe may get its reader later. */
+/* 0, or errno: can the target of `path` be opened? A pipe may get its reader later. */
 static int try_special(const char *path)
 {
     struct stat is;
@@ -92,7 +92,8 @@ static int try_special(const char *path)
     if (fd < 0)
         return errno;
     close(fd);
-    made = there ? NULL : realpath(path, NULL); /* a link to nothing: made just now */
+    made =
+        there ? NULL : realpath(path, NULL); /* a dangling link: open made its target */
     if (made)
         unlink(made);
     free(made);

@@ -73,7 +73,7 @@ static bool find_calls(struct perf_gpu *gpu)
 {
     void *found;
 
-    /* A function's address comes as an object's: POSIX says that this copy is right. */
+    /* dlsym returns void *; POSIX allows copying it into a function pointer. */
 #define GPU_FIND(member, symbol, arguments)                                            \
     found = dlsym(gpu->library, symbol);                                               \
     if (!found)                                                                        \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gpu.h - this rank's GPU as symm-perf needs it: memory, copies, graphs, events.
+ * gpu.h - this rank's GPU: memory, copies, graphs, events.
  *
  * The driver is opened at run time (SYMM_CUDA_LIBRARY, else libcuda.so.1), so that
- * symm-perf starts on machines without one. The device's primary context becomes current
- * on the opening thread, which makes libsymm take the same device. A call of the driver
- * that fails prints one sentence with the call and its result.
+ * symm-perf starts on machines without a driver. The device's primary context becomes
+ * current on the opening thread, so that libsymm uses the same device. If a call of the
+ * driver fails, a message names the call and its result.
  */
 #ifndef PERF_GPU_H
 #define PERF_GPU_H
@@ -15,7 +15,7 @@
 
 struct perf_gpu;
 
-/* NULL, without a word: no driver, or no device. */
+/* NULL, without a message: no driver, or no device. */
 struct perf_gpu *perf_gpu_open(int local_rank);
 void perf_gpu_close(struct perf_gpu *gpu);             /* NULL is allowed */
 const char *perf_gpu_name(const struct perf_gpu *gpu); /* "NVIDIA H200" */
@@ -37,18 +37,18 @@ int perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src, size_t
 int perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
                         void *stream);
 
-/* Later work of `after` waits for what `before` holds now. */
+/* Later work of stream `after` waits for the work queued on `before` now. */
 int perf_gpu_order(struct perf_gpu *gpu, void *before, void *after);
-/* The same for several streams by one event; NULL among them is left out. */
+/* The same for several streams by one event; a NULL stream is skipped. */
 int perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after, int count);
 
-/* What is called between begin and end on the stream goes into a graph. */
+/* Work queued on the stream between begin and end goes into a graph. */
 int perf_gpu_capture(struct perf_gpu *gpu, void *stream);
 int perf_gpu_captured(struct perf_gpu *gpu, void *stream, void **graph);
 int perf_gpu_replay(struct perf_gpu *gpu, void *graph, void *stream);
 void perf_gpu_graph_free(struct perf_gpu *gpu, void *graph);
 
-/* Marks on a stream; the microseconds between the two last ones, once they are reached. */
+/* Marks on a stream; elapsed waits for both and gives the microseconds between them. */
 int perf_gpu_mark(struct perf_gpu *gpu, int which, void *stream); /* which: 0, 1 */
 int perf_gpu_elapsed(struct perf_gpu *gpu, double *microseconds);
 

@@ -48,7 +48,7 @@ int perf_job_no_memory(const struct perf_job *job)
     return PERF_FAILED;
 }
 
-/* What was asked for needs GPUs. */
+/* Checks options that need GPUs. */
 static int check_gpu(struct perf_job *job, const struct perf_options *options)
 {
     bool needed = options->graph || options->nccl || options->nccl_window;
@@ -82,7 +82,8 @@ int perf_job_open(struct perf_job *job, const struct perf_place *place,
     if (options->pin)
         bind_self(job, place);
     if (!options->backend || strcmp(options->backend, "cuda") == 0)
-        job->gpu = perf_gpu_open(place->local_rank); /* before: libsymm takes it too */
+        job->gpu =
+            perf_gpu_open(place->local_rank); /* first: libsymm uses the same device */
     symm_status status = symm_init(&config, &job->ctx);
     if (status != SYMM_OK) {
         perf_gpu_close(job->gpu);
@@ -127,7 +128,7 @@ int perf_job_fill(const struct perf_job *job, void *dst, int byte, size_t bytes)
     return PERF_RIGHT;
 }
 
-/* Through device memory, which is all that a call on a GPU can reach. */
+/* Through device memory: calls on a GPU reach no other. */
 static symm_status gather_on_gpu(const struct perf_job *job, const void *mine,
                                  size_t bytes, void *all)
 {
@@ -231,7 +232,7 @@ static void run_child(int ranks, int rank, const char *job_id, pid_t parent,
 
     snprintf(place.job_id, sizeof place.job_id, "%s", job_id);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died before prctl */
+    if (getppid() != parent) /* the parent died before prctl */
         _exit(PERF_FAILED);
     exit(body(arg, &place));
 }
@@ -255,8 +256,8 @@ static int forget(pid_t *pids, int ranks, pid_t pid, int status, int *first)
     return left;
 }
 
-/* Sleeps until all have ended or one has failed, so as not to disturb what they
- * measure. Returns how many are left; *first is the first failure's exit status. */
+/* Waits, asleep so as not to disturb the measurement, until all ranks have ended or one
+ * has failed. Returns how many still run; *first is the first failure's exit status. */
 static int wait_for_failure(pid_t *pids, int ranks, int *first)
 {
     int left = ranks, status;

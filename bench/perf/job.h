@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job.h - this rank in its job, and the ranks that symm-perf starts by itself.
+ * job.h - this rank in its job, and the ranks that symm-perf starts itself.
  *
- * Messages go to stderr with the rank's number, errors of the command line from rank 0
- * only. Exit statuses: 0 right, 1 a wrong result, 2 a command line, file or request
- * that can't be served, 3 a call of the library failed (a peer died, no memory, ...).
+ * Messages go to stderr with the rank's number; only rank 0 reports errors of the
+ * command line. Exit statuses: 0 right, 1 a wrong result, 2 a command line, file or
+ * request that cannot be served, 3 a call of the library failed (a dead peer, ...).
  */
 #ifndef PERF_JOB_H
 #define PERF_JOB_H
@@ -26,7 +26,7 @@ struct perf_job {
     char where[96];       /* "cores 0-3, NUMA node 0"; "" if not bound */
 };
 
-/* Where the ranks come from: --ranks, or a launcher's variables, or a job of one. */
+/* How the ranks were started: by --ranks, by a launcher, or a job of one rank. */
 struct perf_place {
     int rank, size, local_rank, local_size;
     bool forked;     /* started by perf_job_fork */
@@ -38,33 +38,33 @@ int perf_job_open(struct perf_job *job, const struct perf_place *place,
                   const struct perf_options *options);
 void perf_job_close(struct perf_job *job);
 
-/* Exit status for a failed call; prints its sentence. */
+/* Exit status for a failed call; prints its error. */
 int perf_job_failed(const struct perf_job *job, symm_status status, const char *what);
 int perf_job_no_memory(const struct perf_job *job);
-/* Collective: `count` symmetric buffers (alloc_id 1 and up), zeroed, so that their pages are
- * there before anything is timed. An exit status; what was made is in buffers. */
+/* Collective: `count` symmetric buffers (alloc_id 1 and up), zeroed, so that their pages
+ * exist before the timing. An exit status; on failure buffers holds those made. */
 int perf_job_buffers(const struct perf_job *job, size_t bytes, int count,
                      symm_buffer **buffers);
-/* Copies from or to a buffer of either backend; filled with a byte. An exit status. */
+/* Copy from or to a buffer of either backend; fill one with a byte. An exit status. */
 int perf_job_copy(const struct perf_job *job, void *dst, const void *src, size_t bytes);
 int perf_job_fill(const struct perf_job *job, void *dst, int byte, size_t bytes);
-/* Every rank's `bytes` bytes in rank order, in memory of the host. */
+/* Gathers every rank's `bytes` bytes in rank order, in host memory. */
 symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
                                   size_t bytes, void *all) SYMM_MUST_CHECK;
-/* Every rank's n doubles in rank order. A status of the library. */
+/* Gathers every rank's n doubles in rank order. A status of the library. */
 symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
                             double *all) SYMM_MUST_CHECK;
 
-/* Collective: the worst exit status that a rank has for `what`, on every rank. */
+/* Collective: the worst exit status of all ranks for `what`, on every rank. */
 int perf_job_worst(const struct perf_job *job, int mine, const char *what);
-/* On every rank: of each of `count` statistics the slowest rank's, and of each of `n` figures
- * the sum over all ranks. A status of the library. */
+/* Gives every rank the slowest rank's value of each of `count` statistics, and the sum over
+ * all ranks of each of `n` figures. A status of the library. */
 symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stats,
                              int count, double *sums, int n) SYMM_MUST_CHECK;
 
 /* Starts `ranks` processes that run body and waits for them; returns the exit status
- * of the first that failed, 128 + signal if by a signal. The others get 5 s to end
- * by themselves. */
+ * of the first failure (128 + signal if a signal ended it). The others then get 5 s to
+ * end by themselves. */
 int perf_job_fork(int ranks, int (*body)(void *arg, const struct perf_place *place),
                   void *arg);
 

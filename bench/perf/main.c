@@ -2,9 +2,9 @@
 /*
  * main.c - times libsymm's operations, and replays programs; symm-perf(1).
  *
- * Runs as one rank of a job that a launcher (symmrun, torchrun, mpirun, srun) has
- * started, or starts the ranks itself (--ranks N), or is a job of one. Rank 0 prints.
- * Uses the public API only. Refuses what it does not understand with exit status 2.
+ * Runs as one rank of a job of a launcher (symmrun, torchrun, mpirun, srun), or starts
+ * the ranks itself (--ranks N), or is a job of one rank. Rank 0 prints. Uses the public
+ * API only. Exit status 2: an argument that it does not understand.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -50,7 +50,7 @@ static int run_job(const struct perf_job *job, const struct main_args *args)
     return result;
 }
 
-/* Results that nobody gets are none. */
+/* Lost output is a failure: no reader gets the results. */
 static int flush_output(int result)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -60,8 +60,8 @@ static int flush_output(int result)
 }
 
 /*
- * The file of -J or of --tune is tried before anything is measured. Rank 0 writes it; all
- * ranks learn how that went, so that all end.
+ * Checks the file of -J or --tune before anything is measured. Rank 0 writes the file, and
+ * all ranks get its result, so that all end.
  */
 static int check_file(const struct perf_job *job, const struct perf_options *options)
 {
@@ -98,7 +98,7 @@ out:
     return flush_output(result);
 }
 
-/* The launcher's job. A complaint about the command line comes from rank 0 alone. */
+/* Finds the launcher's job. *launched: there is a launcher. */
 static int find_place(struct perf_place *place, bool *launched)
 {
     symm_job_info info = {.size = sizeof info};
@@ -122,7 +122,7 @@ static int refuse(const struct perf_place *place, const char *error)
     return PERF_REFUSED;
 }
 
-/* How many ranks to start here: 0 under a launcher, or for a job of one. */
+/* The number of ranks to start: 0 under a launcher, or for a job of one rank. */
 static int choose_ranks(const struct main_args *args, const struct perf_place *place,
                         bool launched, int *ranks, char *error, size_t bytes)
 {
@@ -178,8 +178,8 @@ static int run(struct main_args *args, const struct perf_place *place, bool laun
 }
 
 /*
- * A stream that is closed gets a descriptor that cannot be written: else a file or a
- * segment that is opened later gets its number, and what is printed.
+ * Opens closed standard streams read-only. Otherwise a file or a segment opened later would
+ * get the stream's number, and receive the printed text.
  */
 static void occupy_streams(void)
 {
@@ -190,7 +190,7 @@ static void occupy_streams(void)
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write(2) */
+    signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE then makes write(2) fail */
 }
 
 int main(int argc, char **argv)

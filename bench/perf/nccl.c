@@ -61,7 +61,7 @@ static int failed(const struct perf_nccl *nccl, int result, const char *what)
     return -1;
 }
 
-/* A function's address comes as an object's: POSIX says that this copy is right. */
+/* dlsym returns void *; POSIX allows copying it into a function pointer. */
 #define NCCL_FIND(member, symbol, arguments)                                           \
     found = dlsym(nccl->library, symbol);                                              \
     missing = found ? missing : symbol;                                                \
@@ -181,7 +181,7 @@ void perf_nccl_close(struct perf_nccl *nccl)
     }
     if (nccl->comm)
         (void)nccl->destroy(nccl->comm);
-    free(nccl); /* the library stays loaded: it has threads of its own */
+    free(nccl); /* the library stays loaded: its threads may still run */
 }
 
 int perf_nccl_version(const struct perf_nccl *nccl)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nccl.h - NCCL's collectives beside libsymm's, for --compare.
+ * nccl.h - times NCCL's collectives for --compare.
  *
- * NCCL is opened at run time (SYMM_NCCL_LIB, else libnccl.so.2). "nccl" uses the buffers
- * that libsymm's calls use, which are plain memory to it; "nccl-window" uses memory of
- * ncclMemAlloc registered as symmetric windows (NCCL 2.27 or newer). Refuses, with one
- * sentence: no library, too old a one, operations it does not have.
+ * NCCL is opened at run time (SYMM_NCCL_LIB, else libnccl.so.2). "nccl" uses the buffers of
+ * libsymm's calls, which are plain memory to NCCL; "nccl-window" uses memory of
+ * ncclMemAlloc registered as symmetric windows (NCCL 2.27 or newer). Refused, with a
+ * message: no library, an old version, operations that NCCL does not have.
  */
 #ifndef PERF_NCCL_H
 #define PERF_NCCL_H
@@ -18,10 +18,10 @@ struct perf_nccl;
 struct perf_nccl *perf_nccl_open(const struct perf_job *job, bool window, size_t bytes);
 void perf_nccl_close(struct perf_nccl *nccl);        /* NULL is allowed */
 int perf_nccl_version(const struct perf_nccl *nccl); /* 22809 */
-/* Where the calls read; NULL: where libsymm's do. */
+/* The input of NCCL's calls; NULL: the input of libsymm's. */
 void *perf_nccl_input(const struct perf_nccl *nccl);
-/* One call, out of place, on the stream; a put: a send and a receive in one group. 0, or -1
- * after a message. */
+/* One call, out of place, on the stream; a put is a send and a receive in one group. 0, or
+ * -1 after a message. */
 int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *stream);
 
 #endif

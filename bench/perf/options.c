@@ -43,7 +43,7 @@ const char *perf_kind_name(enum perf_kind kind)
     return kind_names[kind];
 }
 
-/* What the parsing functions share; error is written once. */
+/* State of the parsing functions; error is written once. */
 struct parser {
     struct perf_options *options;
     char *error;
@@ -102,7 +102,8 @@ static int parse_size(struct parser *parser, const char *flag, const char *text,
     number = strtoull(text, &end, 10);
     if (end != text && *end) {
         const char *units = "KMG", *unit = strchr(units, *end & ~0x20);
-        if (unit && *unit && !end[1]) { /* a space less that bit is the string's end */
+        if (unit && *unit &&
+            !end[1]) { /* a space without that bit matches the final NUL */
             shift = 10 * (unsigned)(unit - units + 1);
             end++;
         }
@@ -115,7 +116,7 @@ static int parse_size(struct parser *parser, const char *flag, const char *text,
     return 0;
 }
 
-/* nccl-tests' own words for types are taken beside the library's. */
+/* Accepts nccl-tests' names of types and the library's. */
 static int parse_dtypes(struct parser *parser, const char *text)
 {
     static const struct {
@@ -296,7 +297,7 @@ static int take_flag(struct parser *parser, int flag, const char *text)
     case 'd':
         options->dtype_given = true;
         return parse_dtypes(parser, text);
-    case 'o': /* with --tune a file: known when all flags are */
+    case 'o': /* with --tune a file: decided after all flags */
         options->table = text;
         return 0;
     case 'n':
@@ -348,7 +349,7 @@ static int take_words(struct parser *parser, int count, char **words)
     return 0;
 }
 
-/* A flag that would not be looked at is a mistake; `letters`: the flags that would not. */
+/* Refuses the flags `letters`, which would have no effect here. */
 static int refuse_given(struct parser *parser, const char *letters, const char *command)
 {
     for (; *letters; letters++)
@@ -357,7 +358,7 @@ static int refuse_given(struct parser *parser, const char *letters, const char *
     return 0;
 }
 
-/* --tune and --regret measure what has several algorithms, and -o is a file of --tune. */
+/* --tune and --regret take operations with several algorithms; -o is a file of --tune. */
 static int check_tune(struct parser *parser)
 {
     struct perf_options *options = parser->options;
@@ -378,14 +379,14 @@ static int check_tune(struct parser *parser)
         return 2;
     if (options->budget <= 0)
         options->budget = 60;
-    if (options->timeout <= 0) /* who is not in a team waits for those who are */
+    if (options->timeout <= 0) /* ranks outside a team wait for its members */
         options->timeout = options->tune ? 60 + 2 * options->budget : 600;
     if (options->tune && !options->table)
         options->table = "symm-costs.json";
     return 0;
 }
 
-/* overlap and chain have data and reductions of their own, of elements of 4 bytes. */
+/* overlap and chain fix their data and reductions, of elements of 4 bytes. */
 static int check_streams(struct parser *parser)
 {
     const struct perf_options *options = parser->options;
@@ -405,7 +406,7 @@ static int check_streams(struct parser *parser)
     return 0;
 }
 
-/* What is measured, and how often, is the program's; all of it is checked. */
+/* The program defines what is measured and how often; every result is checked. */
 static int check_replay(struct parser *parser)
 {
     const struct perf_options *options = parser->options;
@@ -440,7 +441,7 @@ static int check_together(struct parser *parser)
     return options->kind > PERF_REPLAY ? check_streams(parser) : 0;
 }
 
-/* What was not given: a chain is long and its messages are small. */
+/* Defaults of flags that were not given: a chain is long and its messages are small. */
 static void fill_defaults(struct perf_options *options)
 {
     bool chain = options->kind == PERF_CHAIN && !options->every_kind;
@@ -463,7 +464,7 @@ bool perf_options_next(const struct perf_options *options, size_t *bytes)
     return true;
 }
 
-/* -n auto: as bench/floor.c counts, so that both see the same machine. */
+/* -n auto: the same counts as bench/floor.c, so that the figures are comparable. */
 static int auto_iterations(size_t bytes)
 {
     static const struct {

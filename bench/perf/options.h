@@ -2,8 +2,8 @@
 /*
  * options.h - symm-perf's command line, in nccl-tests' letters.
  *
- * Pure: reads argv, starts nothing, prints nothing. What is not understood is refused
- * with one sentence; nothing is guessed.
+ * Pure: reads argv, starts nothing, prints nothing. An unknown argument is an error with
+ * one sentence.
  */
 #ifndef PERF_OPTIONS_H
 #define PERF_OPTIONS_H
@@ -41,7 +41,7 @@ struct perf_options {
     symm_op ops[PERF_OPS];
     int op_count;
     int iterations, warmup; /* or PERF_AUTO */
-    int checks;             /* calls checked in full a row; 0: no checking */
+    int checks;             /* calls of a row checked in full; 0: no checking */
     int root;
     const char *json; /* -J; borrows */
     double timeout;   /* -T, seconds; 0: the library's */
@@ -66,7 +66,7 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
 const char *perf_kind_name(enum perf_kind kind);
 /* The next size of the table; false: there is none. */
 bool perf_options_next(const struct perf_options *options, size_t *bytes);
-/* Timed calls of a size, and those before them: as given, or by size. */
+/* The number of timed calls of a size, and of warm-up calls: as given, or by size. */
 int perf_options_iterations(const struct perf_options *options, size_t bytes);
 int perf_options_warmup(const struct perf_options *options, size_t bytes);
 extern const char perf_usage[];

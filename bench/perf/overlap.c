@@ -18,26 +18,25 @@ enum part { PUT_NEXT, PUT_SECOND, REDUCE, PARTS };
 #define TOGETHER PARTS /* a mode: a part alone, or all of them */
 #define MODES    (PARTS + 1)
 
-/* Holds a stream until everything behind it has been queued. */
+/* Holds a stream until all later work has been queued. */
 struct gate {
     atomic_bool open;
-    atomic_bool late; /* it was waited for in vain: queueing seems to need the stream */
+    atomic_bool late; /* the gate's wait timed out: queueing seems to need the stream */
 };
 
 struct overlap {
-    struct perf_series
-        series; /* first: the callbacks' argument is ours; times: by mode */
+    struct perf_series series; /* first: callbacks cast to overlap; times: by mode */
     symm_buffer *buffer;
-    struct perf_case parts[PARTS]; /* each with an input of its own: phase `part` */
+    struct perf_case parts[PARTS]; /* each has its own input: phase `part` */
     symm_call calls[PARTS];
     void *main, *streams[PARTS]; /* main: GPUs only */
-    struct perf_nccl *nccl;      /* --compare: it makes the second row; else NULL */
+    struct perf_nccl *nccl;      /* --compare: for the second row; else NULL */
     struct gate gate;
-    char *staging; /* of the host, for what lies on a GPU; else NULL */
+    char *staging; /* GPUs: host memory; else NULL */
     void *graphs[MODES];
 };
 
-/* NCCL does the row's work; NULL: libsymm does. */
+/* The row's NCCL; NULL: libsymm does the row. */
 static struct perf_nccl *by_nccl(const struct overlap *o)
 {
     return o->series.row ? o->nccl : NULL;
@@ -70,7 +69,7 @@ static symm_status queue_parts(const struct overlap *o, int mode)
     return status;
 }
 
-/* On a GPU: from one event to one event on the main stream. */
+/* GPUs: one round between two events on the main stream. */
 static symm_status queue_round(const struct overlap *o, int mode)
 {
     void *used[PARTS];
@@ -87,15 +86,15 @@ static symm_status queue_round(const struct overlap *o, int mode)
     return status;
 }
 
-/* The ranks meet on the main stream; on the host here. */
-static symm_status meet(const struct overlap *o)
+/* A barrier: GPUs: on the main stream; host: on this thread. */
+static symm_status world_barrier(const struct overlap *o)
 {
     const symm_call call = {.size = sizeof call, .stream = o->main};
 
     return symm_barrier(o->series.job->world, &call, NULL);
 }
 
-/* Until all streams are idle. */
+/* Waits until all streams are idle. */
 static symm_status finish(const struct overlap *o)
 {
     symm_status status = SYMM_OK;
@@ -126,7 +125,7 @@ static void wait_for_gate(void *arg)
 static symm_status queue_timed(const struct overlap *o, int mode)
 {
     struct perf_gpu *gpu = o->series.job->gpu;
-    symm_status status = meet(o);
+    symm_status status = world_barrier(o);
 
     if (status == SYMM_OK)
         status = of_gpu(perf_gpu_mark(gpu, 0, o->main));
@@ -157,7 +156,7 @@ static symm_status time_on_gpu(struct overlap *o, int mode, double *elapsed)
 
 static symm_status time_on_host(const struct overlap *o, int mode, double *elapsed)
 {
-    symm_status status = meet(o);
+    symm_status status = world_barrier(o);
     double begin = perf_now();
 
     if (status == SYMM_OK)
@@ -202,8 +201,8 @@ static symm_status capture(struct overlap *o)
 
 /* ---- Its results --------------------------------------------------------------------- */
 
-/* One round of all three, `gated` as they are timed. Puts end on one side only: the ranks
- * meet before they look. */
+/* One round of all three, `gated` as in a timed round. Puts end on one side only, so a
+ * barrier precedes the check. */
 static symm_status check(struct overlap *o, bool gated)
 {
     double elapsed = 0;
@@ -211,11 +210,12 @@ static symm_status check(struct overlap *o, bool gated)
 
     for (int part = 0; part < PARTS && o->series.options->checks > 0; part++)
         perf_case_spoil(&o->parts[part]);
-    status = gated || !o->series.job->gpu ? time_round(o, TOGETHER, &elapsed) : meet(o);
+    status = gated || !o->series.job->gpu ? time_round(o, TOGETHER, &elapsed)
+                                          : world_barrier(o);
     if (status == SYMM_OK && o->series.job->gpu && !gated)
         status = queue_round(o, TOGETHER);
     if (status == SYMM_OK)
-        status = meet(o);
+        status = world_barrier(o);
     if (status == SYMM_OK)
         status = finish(o);
     for (int part = 0; part < PARTS && status == SYMM_OK; part++)
@@ -237,7 +237,7 @@ static symm_status measure(struct perf_series *series)
         perf_case_size(&o->parts[part], series->bytes);
         perf_case_fill(&o->parts[part], false, part);
     }
-    status = check(o, false); /* what is lazy happens here */
+    status = check(o, false); /* the first calls do lazy set-up */
     if (status == SYMM_OK && o->series.options->graph && !by_nccl(o))
         status = capture(o);
     for (int i = -warmup; i < series->iterations && status == SYMM_OK; i++) {
@@ -253,7 +253,7 @@ static symm_status measure(struct perf_series *series)
     return status;
 }
 
-/* Of the three parts alone, and all three beside the longest of these. */
+/* The sum of the parts' times alone; *ratio: all three at once over the longest part. */
 static double sum_of(const struct perf_series *series, double *ratio)
 {
     double sum = 0, longest = 0;
@@ -320,7 +320,7 @@ static int tell_late(struct perf_series *series)
 
 /* ---- Buffers and streams ------------------------------------------------------------- */
 
-/* --algorithm is a put's way or an all_reduce's; the other has its default. */
+/* --algorithm names an algorithm of put or of all_reduce; the other keeps its default. */
 static const char *algorithm_for(const struct overlap *o, int part)
 {
     const char *name = o->series.options->algorithm;
@@ -366,7 +366,7 @@ static int make_parts(struct overlap *o)
     return PERF_RIGHT;
 }
 
-/* A team's first stream has the most scratch: the all_reduce's, as it is elsewhere. */
+/* A team's first stream has the most scratch: it is the all_reduce's, as elsewhere. */
 static symm_status use_first(const struct overlap *o)
 {
     const symm_call call = {.size = sizeof call, .stream = o->streams[REDUCE]};

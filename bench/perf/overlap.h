@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * overlap.h - two puts and an all_reduce: what they take alone, and all three at once.
+ * overlap.h - times two puts and an all_reduce, each alone and all three at once.
  *
- * On three streams of each rank: a put to the next rank, one to the rank behind that (of
- * two ranks: the same one, into other memory) and an all_reduce, of as many bytes each, in
- * symmetric memory. On GPUs events on a fourth stream time them, from the event that
- * releases the three streams to the one behind them all; what is queued waits behind a gate
- * until all of it is, so that the host's part of a call is no part of the time. With -G they
- * are three branches of a graph. On the host backend a clock times them. NCCL does the same
- * with grouped sends and receives on one communicator, never in a graph.
+ * On three streams of each rank: a put to rank + 1, a put to rank + 2 (of two ranks: the
+ * same rank, other memory) and an all_reduce, of the same number of bytes, in symmetric
+ * memory. On GPUs two events on a fourth stream time them: the first releases the three
+ * streams, the second waits for all. A gate holds the streams until all calls are queued, so
+ * that the time excludes the host's part of a call. With -G they are three branches of a
+ * graph. On the host backend a clock times them. NCCL does the same with grouped sends and
+ * receives on one communicator, never in a graph.
  *
  * Every element of the three results is compared, before and after the timed rounds.
  */

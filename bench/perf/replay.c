@@ -17,11 +17,11 @@ struct replay {
     struct perf_stats times[2]; /* the slowest rank's: of calls and wall */
     double results, wrong;      /* over all ranks */
     double committed;           /* bytes, on this rank */
-    uint64_t plan_hash;         /* rank 0 with --plan: what will be printed */
+    uint64_t plan_hash;         /* rank 0 with --plan: printed at the end */
     size_t arena_bytes;
 };
 
-/* The plan's own fault, also one that cannot be read: but not that memory ran out. */
+/* A plan that is invalid or cannot be read is refused; lack of memory is a failure. */
 static int plan_failed(const struct perf_job *job, symm_status status)
 {
     int result = perf_job_failed(job, status, "--plan");
@@ -29,7 +29,7 @@ static int plan_failed(const struct perf_job *job, symm_status status)
     return status == SYMM_ERR_NOMEM ? result : PERF_REFUSED;
 }
 
-/* Rank 0: what the plan says of itself, and whether it is the program's. */
+/* Rank 0: reads the plan's hash and sizes; refuses a plan of another program. */
 static int read_plan(struct replay *replay)
 {
     const struct perf_options *options = replay->options;
@@ -58,7 +58,7 @@ static int read_plan(struct replay *replay)
     return result;
 }
 
-/* Collective: who could not load it says so, and all give up. */
+/* Collective: if one rank cannot load the plan, it prints why and all ranks fail. */
 static int load_plan(struct replay *replay)
 {
     const struct perf_job *job = replay->job;

@@ -11,7 +11,7 @@
 
 #include "perf/file.h"
 
-#define JSON_VERSION 2 /* of nccl-tests' JSON, whose keys these are */
+#define JSON_VERSION 2 /* of nccl-tests' JSON: the keys are the same */
 
 extern char **environ;
 
@@ -33,9 +33,9 @@ const char *perf_report_type(symm_dtype dtype)
     }
 }
 
-/* ---- Who takes part -------------------------------------------------------------- */
+/* ---- The ranks ------------------------------------------------------------------- */
 
-struct device_record { /* travels between the ranks as bytes */
+struct device_record { /* gathered as bytes */
     int32_t pid, local_rank;
     char host[64], where[96];
 };
@@ -107,7 +107,7 @@ void perf_report_close(struct perf_report *report)
 
 /* ---- The table ------------------------------------------------------------------- */
 
-/* At most `width` characters: fewer decimals, then an exponent, as the number grows. */
+/* At most `width` characters: a larger number has fewer decimals, then an exponent. */
 static void number_text(double value, int width, char *text, size_t bytes)
 {
     int digits = 0;
@@ -142,7 +142,7 @@ static void print_cell(const struct perf_cell *cell)
         printf("  %6g", cell->wrong);
 }
 
-/* Into an array of 16 bytes, which it returns. */
+/* Writes to an array of 16 bytes; returns it. */
 static const char *count_text(int count, char *text)
 {
     if (count == PERF_AUTO)
@@ -161,7 +161,7 @@ bool perf_other_wanted(const struct perf_options *options, int other)
     return other == 0 ? options->nccl : options->nccl_window;
 }
 
-/* The end of a line of the head: `text` for each column of --compare; NULL: its name. */
+/* Ends a line of the head: `text` for each column of --compare; NULL: its name. */
 static void print_others(const struct perf_options *options, const char *text)
 {
     for (int i = 0; i < PERF_OTHERS; i++)
@@ -320,7 +320,7 @@ static json_t *args_json(int argc, char **argv)
     return list;
 }
 
-/* Only variables that bear on the run: others are nobody's business. */
+/* Only variables that bear on the run. */
 static json_t *env_json(void)
 {
     static const char *const prefixes[] = {
@@ -329,7 +329,8 @@ static json_t *env_json(void)
     json_t *list = json_array();
 
     for (char **entry = environ; *entry; entry++) {
-        if (strncmp(*entry, "SYMM_SECRET", 11) == 0) /* admits to the job's meeting */
+        if (strncmp(*entry, "SYMM_SECRET", 11) ==
+            0) /* a secret: it admits to the job's bootstrap */
             continue;
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
             if (strncmp(*entry, prefixes[i], strlen(prefixes[i])) == 0)
@@ -362,7 +363,7 @@ static json_t *config_json(const struct perf_options *options,
     return config;
 }
 
-/* What was measured beside libsymm. */
+/* Versions of the libraries that --compare timed. */
 static void add_versions(json_t *whole, int nccl)
 {
     char text[32];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * report.h - what symm-perf tells: nccl-tests' table on stdout, JSON in a file.
+ * report.h - the output of symm-perf: nccl-tests' table on stdout, JSON in a file.
  *
- * Header, rows and foot of the table are those of nccl-tests, byte for byte, so that
- * what reads theirs reads ours; the time column is the slowest rank's median. Rank 0
+ * Header, rows and foot of the table have the format of nccl-tests, byte for byte, so
+ * that parsers of its output work; the time column is the slowest rank's median. Rank 0
  * reports.
  */
 #ifndef PERF_REPORT_H
@@ -14,7 +14,7 @@
 #include "perf/job.h"
 #include "perf/stats.h"
 
-#define PERF_OTHERS 2 /* what --compare knows */
+#define PERF_OTHERS 2 /* variants of --compare */
 
 /* One half of a row: out of place, or in place. */
 struct perf_cell {
@@ -28,8 +28,8 @@ struct perf_cell {
 
 struct perf_row {
     size_t bytes, count;
-    const char *type, *redop; /* nccl-tests' words */
-    const char *dtype;        /* the library's word; NULL: none */
+    const char *type, *redop; /* names of nccl-tests */
+    const char *dtype;        /* the library's name; NULL: none */
     int root;
     struct perf_cell cells[2];            /* out of place, in place */
     struct perf_cell others[PERF_OTHERS]; /* --compare: nccl, nccl-window */
@@ -42,17 +42,18 @@ struct perf_report {
     bool prints;           /* rank 0 */
     double wrong, bus_sum; /* over the rows */
     int bus_cells;
-    int nccl_version; /* 22809; 0: not beside */
+    int nccl_version; /* 22809; 0: NCCL not timed */
     char start_time[32];
 };
 
-/* "nccl", "nccl-window"; is it asked for? */
+/* "nccl", "nccl-window"; whether --compare names it. */
 const char *perf_other_name(int other);
 bool perf_other_wanted(const struct perf_options *options, int other);
-/* nccl-tests' word for a dtype: "float", "f8e4m3". */
+/* nccl-tests' name of a dtype: "float", "f8e4m3". */
 const char *perf_report_type(symm_dtype dtype);
 
-/* Collective: gathers who the ranks are; rank 0 prints it. An exit status. */
+/* Collective: gathers host, process and device of each rank; rank 0 prints them. An exit
+ * status. */
 int perf_report_open(struct perf_report *report, const struct perf_job *job,
                      const struct perf_options *options);
 /* On every rank; rank 0 prints. */
@@ -60,8 +61,8 @@ void perf_report_table(const struct perf_report *report);
 void perf_report_row(struct perf_report *report, const struct perf_row *row);
 void perf_report_wrong(const struct perf_report *report); /* the line of the sum */
 void perf_report_foot(const struct perf_report *report);
-/* Writes the JSON file, if one was asked for. Takes `extra`, an object merged into the
- * whole; may be NULL. An exit status. */
+/* Writes the JSON file, if -J was given. Takes `extra`, an object that is merged into it;
+ * may be NULL. An exit status. */
 int perf_report_write(struct perf_report *report, const struct perf_job *job, int argc,
                       char **argv, json_t *extra);
 void perf_report_close(struct perf_report *report);

@@ -17,7 +17,7 @@ struct runner {
     symm_call call;
     symm_buffer *buffers[2];
     double *times;                         /* of one cell, on this rank */
-    void *stream;                          /* -G: what is captured */
+    void *stream;                          /* -G: the captured stream */
     struct perf_nccl *others[PERF_OTHERS]; /* --compare; NULL: not asked for */
 };
 
@@ -29,8 +29,8 @@ static symm_status finish_call(const struct runner *runner)
     return perf_gpu_wait(runner->job->gpu, runner->stream) ? SYMM_ERR_SYSTEM : SYMM_OK;
 }
 
-/* A barrier on the calls' stream; --algorithm names theirs, not the barrier's. */
-static symm_status meet(const struct runner *runner)
+/* A barrier on the calls' stream, without --algorithm, which is for the calls. */
+static symm_status world_barrier(const struct runner *runner)
 {
     symm_call call = runner->call;
 
@@ -38,15 +38,15 @@ static symm_status meet(const struct runner *runner)
     return symm_barrier(runner->job->world, &call, NULL);
 }
 
-/* A put and a get begin and end on one side only: between the writing of an input,
- * the call and a look at its output the ranks meet. Untimed. */
-static symm_status settle(const struct runner *runner)
+/* A put and a get begin and end on one side only: an untimed barrier separates the
+ * writing of an input, the call and the check of its output. */
+static symm_status one_sided_barrier(const struct runner *runner)
 {
     symm_status status;
 
     if (!perf_kind_one_sided(runner->test.kind))
         return SYMM_OK;
-    status = meet(runner);
+    status = world_barrier(runner);
     return status == SYMM_OK && runner->job->gpu ? finish_call(runner) : status;
 }
 
@@ -57,7 +57,7 @@ static symm_status one_call(struct runner *runner, bool in_place, int phase,
     symm_status status;
 
     perf_case_fill(test, in_place, phase);
-    status = settle(runner);
+    status = one_sided_barrier(runner);
     if (status != SYMM_OK)
         return status;
     double begin = perf_now();
@@ -65,10 +65,10 @@ static symm_status one_call(struct runner *runner, bool in_place, int phase,
     if (status == SYMM_OK && runner->job->gpu)
         status = finish_call(runner);
     *elapsed = perf_now() - begin;
-    return status == SYMM_OK ? settle(runner) : status;
+    return status == SYMM_OK ? one_sided_barrier(runner) : status;
 }
 
-/* The calls whose results are looked at in every element. */
+/* The calls whose results are checked in every element. */
 static symm_status run_checks(struct runner *runner, bool in_place, double *wrong)
 {
     symm_status status = SYMM_OK;
@@ -81,7 +81,7 @@ static symm_status run_checks(struct runner *runner, bool in_place, double *wron
         if (status == SYMM_OK)
             *wrong += (double)perf_case_check(&runner->test, phase);
         if (status == SYMM_OK)
-            status = settle(runner);
+            status = one_sided_barrier(runner);
     }
     return status;
 }
@@ -103,14 +103,14 @@ static symm_status run_timed(struct runner *runner, bool in_place, int warmup,
         if (checked)
             *wrong += (double)perf_case_glance(&runner->test, phase);
         if (checked)
-            status = settle(runner);
+            status = one_sided_barrier(runner);
     }
     return status;
 }
 
 /* ---- Calls in a graph ------------------------------------------------------------ */
 
-/* What is captured: our call, or (nccl not NULL) NCCL's. */
+/* The captured call: libsymm's, or (nccl not NULL) NCCL's. */
 struct subject {
     struct runner *runner;
     struct perf_nccl *nccl;
@@ -146,11 +146,11 @@ static symm_status capture(const struct subject *subject, void **graph)
     return status;
 }
 
-/* One replay; the barrier before it lets the ranks begin together. */
+/* One replay, after a barrier, so that the ranks begin together. */
 static symm_status replay(const struct runner *runner, void *graph, double *elapsed)
 {
     struct perf_gpu *gpu = runner->job->gpu;
-    symm_status status = meet(runner);
+    symm_status status = world_barrier(runner);
 
     if (status != SYMM_OK)
         return status;
@@ -165,7 +165,7 @@ static symm_status replay(const struct runner *runner, void *graph, double *elap
 static symm_status time_graph(const struct subject *subject, int warmup, int iterations)
 {
     struct runner *runner = subject->runner;
-    symm_status status = issue(subject); /* what is lazy happens before the capture */
+    symm_status status = issue(subject); /* lazy set-up is done before the capture */
     void *graph = NULL;
     double elapsed;
 
@@ -182,7 +182,7 @@ static symm_status time_graph(const struct subject *subject, int warmup, int ite
     return status;
 }
 
-/* Replays of our own call; out of place, the last result is looked at as well. */
+/* Replays of libsymm's call; out of place, the last result is checked, too. */
 static symm_status run_graph(struct runner *runner, bool in_place, int warmup,
                              int iterations, double *wrong)
 {
@@ -193,17 +193,17 @@ static symm_status run_graph(struct runner *runner, bool in_place, int warmup,
     perf_case_fill(test, in_place, 0);
     if (!in_place)
         perf_case_spoil(test);
-    status = settle(runner);
+    status = one_sided_barrier(runner);
     if (status == SYMM_OK)
         status = time_graph(&subject, warmup, iterations);
     if (status == SYMM_OK)
-        status = settle(runner);
+        status = one_sided_barrier(runner);
     if (status == SYMM_OK && !in_place && runner->options->checks > 0)
         *wrong += (double)perf_case_check(test, 0);
     return status;
 }
 
-/* What all ranks make of the cell's times, and of the wrong elements of each. */
+/* The cell's statistics and wrong elements, over all ranks. */
 static symm_status combine(struct runner *runner, struct perf_cell *cell)
 {
     perf_stats_make(&cell->stats, runner->times, (size_t)cell->iterations);
@@ -298,7 +298,7 @@ static int run_row(struct runner *runner, size_t bytes)
         status = run_cell(runner, true, &row.cells[1]);
     if (status == SYMM_ERR_INVALID && row.cells[0].present &&
         runner->options->algorithm)
-        status = SYMM_OK; /* the algorithm named does not do it in place: N/A */
+        status = SYMM_OK; /* the algorithm named has no in-place form: N/A */
     for (int i = 0; i < PERF_OTHERS && status == SYMM_OK; i++)
         if (runner->others[i] && test->size > 0)
             status = run_other(runner, i, &row.others[i]);
@@ -346,7 +346,7 @@ static int run_kinds_of_data(struct runner *runner)
 
 /* ---- Buffers --------------------------------------------------------------------- */
 
-/* A stream, memory of the host for what is written and checked, NCCL if asked for. */
+/* A stream, host memory for writing and checking, NCCL with --compare. */
 static int prepare_gpu(struct runner *runner, size_t capacity)
 {
     const struct perf_job *job = runner->job;
@@ -373,7 +373,7 @@ static int prepare_gpu(struct runner *runner, size_t capacity)
 static int allocate(struct runner *runner)
 {
     const struct perf_job *job = runner->job;
-    /* Blocks are parts of a size, so that nothing exceeds the largest. */
+    /* A block is part of a size, so no block exceeds the largest size. */
     size_t capacity = runner->options->end < 4096 ? 4096 : runner->options->end;
     int most = perf_options_iterations(runner->options, 0), result;
 

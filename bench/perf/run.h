@@ -4,8 +4,8 @@
  *
  * Method: each rank rewrites its whole input (untimed), reads the clock, makes the
  * call, reads the clock. Nothing else orders the ranks between timed calls of a
- * collective; after a put or get an untimed barrier does, since those end without the
- * peer. Some calls are checked in every element, timed ones in three.
+ * collective. A put or get ends without the peer, so an untimed barrier surrounds it.
+ * Some calls are checked in every element, timed calls in three.
  */
 #ifndef PERF_RUN_H
 #define PERF_RUN_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * series.h - the loop that overlap and chain share: for each size a row, or two, of several
+ * series.h - the loop of overlap and chain: for each size one or two rows, with several
  * times of each iteration.
  *
- * A kind has callbacks for what is its own. Theirs are the times of a row on this rank; the
- * loop makes the slowest rank's statistics of them, prints and records the row.
+ * A kind's callbacks measure the times of a row on this rank. The loop computes the slowest
+ * rank's statistics of them, prints and records the row.
  */
 #ifndef PERF_SERIES_H
 #define PERF_SERIES_H
@@ -16,8 +16,8 @@
 struct perf_series;
 
 struct perf_series_kind {
-    const char *names[2]; /* of the first row of a size, and the second; in errors */
-    const char *times[PERF_SERIES_TIMES]; /* names in JSON; NULL behind the last */
+    const char *names[2]; /* of a size's first and second row; for errors */
+    const char *times[PERF_SERIES_TIMES]; /* names in JSON; NULL after the last */
     size_t element;                       /* sizes are rounded down to a multiple */
     int (*prepare)(struct perf_series *series); /* collective; an exit status */
     void (*head)(const struct perf_series *series);
@@ -26,7 +26,7 @@ struct perf_series_kind {
     void (*print)(const struct perf_series *series);       /* between size and #wrong */
     json_t *(*describe)(const struct perf_series *series); /* of the row; returns new */
     int (*finish)(struct perf_series *series);   /* collective; an exit status */
-    void (*release)(struct perf_series *series); /* also of what was half prepared */
+    void (*release)(struct perf_series *series); /* also after a failed prepare */
 };
 
 struct perf_series {
@@ -39,7 +39,7 @@ struct perf_series {
     size_t bytes;
     double *times[PERF_SERIES_TIMES]; /* of the row, on this rank */
     int counts[PERF_SERIES_TIMES];
-    double wrong; /* elements of the row: on this rank, then over all */
+    double wrong; /* elements of the row: on this rank, then of all ranks */
     struct perf_stats stats[PERF_SERIES_TIMES]; /* of the row, of the slowest rank */
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stage.c - see stage.h: setting up and tearing down.
- * The period itself is in stage_run.c.
+ * stage.c - see stage.h: opens and closes a stage. stage_run.c runs the period.
  */
 #include "perf/stage.h"
 
@@ -70,7 +69,7 @@ static int make_teams(struct perf_stage *stage)
 
 static int make_streams(struct perf_stage *stage)
 {
-    /* On GPUs the first stream is one of ours, too: the default one cannot be captured. */
+    /* On GPUs the first stream is created, too: the default stream cannot be captured. */
     for (int s = stage->job->gpu ? 0 : 1; s < stage->program->stream_count; s++) {
         symm_status status = symm_stream_create(stage->job->ctx, &stage->streams[s]);
         if (status != SYMM_OK)
@@ -79,7 +78,7 @@ static int make_streams(struct perf_stage *stage)
     return PERF_RIGHT;
 }
 
-/* All call sites, then one rendezvous. The reference begins with zeroes, too. */
+/* Allocates all buffers, then one rendezvous. Buffers, like the reference, begin zeroed. */
 static int make_buffers(struct perf_stage *stage)
 {
     const symm_program *program = stage->program;
@@ -93,7 +92,7 @@ static int make_buffers(struct perf_stage *stage)
                                    buffer->dtype, buffer->alloc_id, &stage->buffers[b]);
         if (status != SYMM_OK) {
             int result = perf_job_failed(stage->job, status, buffer->name);
-            /* The plan has another size for it. */
+            /* The plan has another size for the buffer. */
             return status == SYMM_ERR_MISMATCH ? PERF_REFUSED : result;
         }
     }
@@ -105,7 +104,7 @@ static int make_buffers(struct perf_stage *stage)
                           program->buffers[b].bytes))
             return PERF_FAILED;
     for (int b = 0; b < program->buffer_count && status == SYMM_OK; b++)
-        /* under SYMM_RECORD: all that touches it will be told */
+        /* under SYMM_RECORD: every access will be reported */
         status = symm_record_read(world, symm_buffer_ptr(stage->buffers[b]), 0, NULL);
     if (status == SYMM_OK)
         status = symm_barrier(world, NULL, NULL);
@@ -114,7 +113,7 @@ static int make_buffers(struct perf_stage *stage)
     return PERF_RIGHT;
 }
 
-/* On GPUs: memory of the host for one write or check at a time. */
+/* On GPUs: host memory for one write or check at a time. */
 static int make_staging(struct perf_stage *stage)
 {
     const symm_program *program = stage->program;
@@ -133,9 +132,9 @@ static int make_staging(struct perf_stage *stage)
 }
 
 /*
- * Under a plan: may the result of this op be looked at when the op, or the wait for it, is
- * over? A collective's has arrived only where the program reads it: it is looked at there.
- * A put's has, but its bytes may be another buffer's at once if nobody reads it.
+ * Under a plan: may the result of this op be checked right after the op, or after the wait
+ * for it? A collective's result has arrived only where the program reads it, and is checked
+ * there. A put's has arrived, but its bytes may already be another buffer's if no op reads it.
  */
 static bool is_looked_at(const symm_program *program, int index)
 {
@@ -154,7 +153,7 @@ static bool is_looked_at(const symm_program *program, int index)
     return false;
 }
 
-/* Of the library's options: symm_env(7). */
+/* Whether a variable of symm_env(7) is set. */
 static bool is_set(const char *name)
 {
     const char *value = getenv(name);

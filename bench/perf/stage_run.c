@@ -3,14 +3,14 @@
  * stage_run.c - one period of a program on this rank.
  *
  * Local actions (writes, checks, delays) run in their stream's order: at once on the
- * first stream, by symm_stream_call on the others.
+ * first stream, by symm_stream_call on other streams.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "perf/stage.h"
 
-#define MOST_COMPLAINTS 4 /* wrong results that one rank describes */
+#define MOST_COMPLAINTS 4 /* wrong results that a rank describes */
 
 static const symm_program_op *op_of(const struct perf_step *step)
 {
@@ -19,7 +19,7 @@ static const symm_program_op *op_of(const struct perf_step *step)
 
 /* ---- Local actions --------------------------------------------------------------- */
 
-/* A copy that failed is seen as a wrong result. */
+/* A failed copy shows as a wrong result. */
 static void fill(const struct perf_stage *stage, const struct perf_pattern *pattern,
                  void *dst, size_t bytes)
 {
@@ -117,7 +117,7 @@ static void delay_some(void *arg)
         ;
 }
 
-/* What the library cannot see: the program's own accesses. */
+/* Reports the program's own accesses, which the library cannot see. */
 static symm_status record_local(const struct perf_step *step)
 {
     const struct perf_stage *stage = step->stage;
@@ -204,7 +204,7 @@ static symm_status run_depend(struct perf_step *step)
 
 /* ---- Communication --------------------------------------------------------------- */
 
-/* Where a call's work goes: those on worker threads tell their status later. */
+/* Where a call's work goes: a call on a worker thread reports its status later. */
 static symm_work **work_for(struct perf_stage *stage, const symm_program_op *op)
 {
     return op->stream > 0 || stage->job->gpu ? &stage->works[stage->work_count] : NULL;
@@ -325,7 +325,7 @@ static void abort_waits(struct perf_stage *stage)
     pthread_mutex_unlock(&stage->lock);
 }
 
-/* All streams empty, all their calls' statuses asked for. */
+/* Waits for all streams; collects the statuses of their calls. */
 static int drain(struct perf_stage *stage)
 {
     const double long_time = 3600; /* each call in a stream has a timeout of its own */
@@ -347,8 +347,8 @@ static int drain(struct perf_stage *stage)
     return result;
 }
 
-/* The plan of a program that is no loop ends with it: a barrier lies between two runs. One
- * that is recorded runs as it would under its plan. */
+/* The plan of a program without a loop ends with the program: a barrier separates two runs.
+ * A recorded program runs as it will under its plan. */
 static int part_runs(struct perf_stage *stage)
 {
     symm_status status = SYMM_OK;

@@ -20,8 +20,7 @@ struct perf_stats {
 double perf_now(void); /* microseconds of a steady clock */
 /* Sorts the times; n >= 1. */
 void perf_stats_make(struct perf_stats *stats, double *times, size_t n);
-/* Field by field the greater: what the slowest rank needs. min becomes the slowest's
- * too. */
+/* Keeps the greater value of each field, min included: the slowest rank's. */
 void perf_stats_slower(struct perf_stats *stats, const struct perf_stats *other);
 
 #endif

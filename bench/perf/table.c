@@ -11,9 +11,9 @@
 
 #include "perf/file.h"
 
-#define MEMORY_US_PER_GIB 16 /* what the planner takes a GiB to be worth */
+#define MEMORY_US_PER_GIB 16 /* the planner's price of a GiB */
 
-/* Measured before? Then the lesser of the two times stays. */
+/* If the size was measured before, keeps the lesser of the two times. */
 static bool keep_least(struct table_set *set, int algorithm, size_t bytes, double us)
 {
     for (int p = 0; p < set->count[algorithm]; p++)
@@ -61,7 +61,7 @@ static int barriers_of(int algorithm)
     }
 }
 
-/* Bytes that a rank receives, as docs/planner.md counts them. */
+/* Bytes that a rank receives, by the rules of docs/planner.md. */
 static double received(const struct table_set *set, int algorithm, double bytes)
 {
     double n = set->ranks;
@@ -81,7 +81,7 @@ static double received(const struct table_set *set, int algorithm, double bytes)
     }
 }
 
-/* From the first point of a curve to its last. */
+/* The line through the first and the last point of a curve. */
 static json_t *line_json(const struct table_set *set, int algorithm, double barrier_us)
 {
     int last = set->count[algorithm] - 1;
@@ -158,7 +158,7 @@ static void write_value(FILE *file, const char *name, json_t *value, const char 
     json_decref(value);
 }
 
-/* A line each, so that two tables can be compared by eye. */
+/* One line per curve, so that two tables can be compared by eye. */
 static void write_curve(FILE *file, const struct table_set *set, int algorithm,
                         bool first)
 {

@@ -9,13 +9,13 @@
 
 #include "perf/table.h"
 
-#define GRAPH         50 /* calls, where -G says nothing */
-#define SWEEPS        3 /* over everything, while the budget lasts: the least time counts */
-#define PASSES        3   /* finer and finer */
-#define HOPELESS      3.0 /* times the best, and getting worse */
+#define GRAPH         50 /* calls, without -G */
+#define SWEEPS        3 /* over all points, while the budget lasts: the least time counts */
+#define PASSES        3   /* each with a finer grid */
+#define HOPELESS      3.0 /* ratio to the best, if it grows with the size */
 #define HOPELESS_FROM ((size_t)64 << 10)
 
-/* What is measured over each team, the most wanted first. */
+/* What is measured over each team, the most important first. */
 static const struct {
     enum perf_kind kind;
     const char *data;
@@ -101,7 +101,7 @@ static int allocate(struct tuner *tuner)
     return tuner->staging ? PERF_RIGHT : perf_job_no_memory(job);
 }
 
-/* Buffers of the world are symmetric in its parts as well. */
+/* Buffers of the world are symmetric in its child teams, too. */
 static int open_team(struct tuner *tuner, struct tune_team *team)
 {
     const struct perf_job *job = tuner->job;
@@ -227,7 +227,7 @@ static size_t size_at(int i)
     return ((size_t)8 << i / 2) * (size_t)(2 + i % 2) / 2;
 }
 
-/* Is it in the buffers, and made of whole elements? */
+/* Whether the size fits the buffers and has whole elements. */
 static bool is_fitting(const struct tuner *tuner, const struct table_set *set,
                        size_t bytes)
 {
@@ -270,7 +270,7 @@ static void give_up(struct table_set *set, size_t bytes,
         double ratio = best > 0 ? timing->us[a] / best : 0;
 
         if (bytes >= HOPELESS_FROM && ratio > HOPELESS && ratio > set->ratio[a] &&
-            set->ratio[a] > HOPELESS / 2) /* one slow point may be chance */
+            set->ratio[a] > HOPELESS / 2) /* a single slow point may be noise */
             set->hopeless[a] = bytes;
         set->ratio[a] = ratio;
     }
@@ -306,8 +306,8 @@ static symm_status tune_set(struct tuner *tuner, struct tune_team *team,
     return status;
 }
 
-/* Everybody waits for the team, and learns whether the budget is spent. */
-static symm_status meet(struct tuner *tuner)
+/* All ranks wait for the team's members and get rank 0's verdict on the budget. */
+static symm_status share_verdict(struct tuner *tuner)
 {
     double mine = tuner->over, all[PERF_MAX_RANKS];
     symm_status status = perf_job_gather(tuner->job, &mine, 1, all);
@@ -332,7 +332,7 @@ static symm_status tune_barrier(struct tuner *tuner)
     return status;
 }
 
-/* A pass over the teams that are common (all ranks, a power of two), or over the others. */
+/* One pass over the common teams (all ranks, a power of two), or over the others. */
 static symm_status tune_teams(struct tuner *tuner, bool common, int pass)
 {
     int sets = tuner->table.set_count / tuner->team_count; /* of a team */
@@ -346,7 +346,7 @@ static symm_status tune_teams(struct tuner *tuner, bool common, int pass)
         for (int s = 0; s < sets && status == SYMM_OK && team->team; s++)
             status = tune_set(tuner, team, &tuner->table.sets[t * sets + s], pass);
         if (status == SYMM_OK)
-            status = meet(tuner);
+            status = share_verdict(tuner);
     }
     return status;
 }
@@ -459,7 +459,7 @@ static symm_status regret_at(struct tune_team *team, const struct table_set *set
         if (timing.us[a] > 0 &&
             (best == PERF_AUTOMATIC || timing.us[a] < timing.us[best]))
             best = a;
-    /* What cannot be forced has no time of its own, and no regret. */
+    /* An algorithm that cannot be forced has no time of its own, and no regret. */
     regret = timing.us[chosen] > 0 ? timing.us[chosen] / timing.us[best] - 1 : NAN;
     if (regret > worst->regret)
         *worst = (struct worst){regret, bytes, set};
@@ -493,7 +493,7 @@ static symm_status regret_all(struct tuner *tuner, struct worst *worst)
             if (is_fitting(tuner, set, regret_sizes[i]))
                 status = regret_at(team, set, regret_sizes[i], prints, worst);
         if (status == SYMM_OK && s % sets == sets - 1)
-            status = meet(tuner);
+            status = share_verdict(tuner);
     }
     return status;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tune.h - --tune: what each call costs by each algorithm, as a table that the library
- * reads (SYMM_COSTS); --regret: how far its choices are from the best.
+ * tune.h - --tune: the cost of each call by each algorithm, as a table that the library
+ * reads (SYMM_COSTS); --regret: how far the library's choices are from the best.
  *
- * Measured are teams of 2 to all ranks, the collectives, kinds of data that have kernels of
- * their own, and sizes from few to many bytes: for teams of all ranks and of powers of two,
- * then for the others, first a coarse grid, then finer ones, until the budget is spent; then
- * all of it twice more, if it lasts, and the least time of a point counts. The first
- * rank's clock decides, so that all ranks stop together. What was left out is told.
+ * It measures teams of 2 to all ranks, the collectives, the kinds of data that have their
+ * own kernels, and sizes from few to many bytes. Teams of all ranks and of powers of two
+ * come first; the first grid is coarse, the next are finer, until the budget is spent. If
+ * it lasts, all points are measured twice more, and the least time counts. Rank 0's clock
+ * decides, so that all ranks stop together. A message counts the points left out.
  */
 #ifndef PERF_TUNE_H
 #define PERF_TUNE_H

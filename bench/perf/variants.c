@@ -46,8 +46,7 @@ symm_status perf_variants_call(struct perf_variants *variants, enum perf_kind ki
     struct perf_case *test = &variants->test;
 
     perf_case_finish(test);
-    test->job =
-        &variants->job; /* here: the struct may have moved since it was opened */
+    test->job = &variants->job; /* set here: the struct may have moved since open */
     test->call = &variants->call;
     test->kind = kind;
     test->dtype = dtype;
@@ -64,7 +63,7 @@ static void name_algorithm(struct perf_variants *variants, int algorithm)
                                    : symm_algorithm_name((symm_algorithm)algorithm);
 }
 
-static symm_status settle(const struct perf_variants *variants)
+static symm_status finish_call(const struct perf_variants *variants)
 {
     if (!variants->job.gpu)
         return SYMM_OK;
@@ -72,7 +71,7 @@ static symm_status settle(const struct perf_variants *variants)
                                                                    : SYMM_OK;
 }
 
-/* *can: false where the library has no such algorithm for this call, alike on all ranks. */
+/* *can: false if the library has no such algorithm for this call, the same on all ranks. */
 static symm_status try_call(struct perf_variants *variants, int algorithm,
                             bool in_place, bool *can)
 {
@@ -83,7 +82,7 @@ static symm_status try_call(struct perf_variants *variants, int algorithm,
     *can = status == SYMM_OK;
     if (status == SYMM_ERR_INVALID || status == SYMM_ERR_UNSUPPORTED)
         return SYMM_OK;
-    return status == SYMM_OK ? settle(variants) : status;
+    return status == SYMM_OK ? finish_call(variants) : status;
 }
 
 /* Large calls fill a graph sooner. */
@@ -145,7 +144,7 @@ static symm_status one_call(struct perf_variants *variants, int algorithm, int t
 
 /* ---- All of them ---------------------------------------------------------------------- */
 
-/* Times of a round; the first of them on the host warms up what the last one left cold. */
+/* Timed calls of a round; on the host the first call warms the caches. */
 static int calls_for(const struct perf_variants *variants)
 {
     static const struct {
@@ -179,7 +178,7 @@ static symm_status run_round(struct perf_variants *variants, int algorithm, int 
     return status;
 }
 
-/* Each rank's medians, and what the first of them gave for elapsed. */
+/* Combines the medians of all ranks; elapsed becomes rank 0's. */
 static symm_status combine(struct perf_variants *variants, unsigned which,
                            double elapsed, struct perf_timing *timing)
 {
@@ -209,7 +208,7 @@ static symm_status combine(struct perf_variants *variants, unsigned which,
     return SYMM_OK;
 }
 
-/* Clears the bits of those that cannot. */
+/* Clears the bits of algorithms that cannot do the call. */
 static symm_status find_able(struct perf_variants *variants, bool in_place,
                              unsigned *which)
 {
