@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * info.h - what the files of the tool symm-info share.
+ * info.h - the functions shared by the files of the tool symm-info.
  */
 #ifndef SYMM_TOOLS_SYMM_INFO_INFO_H
 #define SYMM_TOOLS_SYMM_INFO_INFO_H
@@ -12,8 +12,8 @@
 void symm__info_json_string(FILE *file, const char *text);
 
 /*
- * Proves on two forked ranks that what the library needs works here; prints one line
- * for each proof, or a JSON list. Returns how many proofs failed.
+ * Proves on two forked ranks that the library works on this machine; prints one line for
+ * each proof, or a JSON list. Returns the number of failed proofs.
  */
 int symm__info_probe(FILE *file, bool json);
 

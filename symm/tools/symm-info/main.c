@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * main.c - the tool symm-info: what libsymm is here, and what it has to work with.
+ * main.c - the tool symm-info: reports the library and the machine it runs on.
  *
- * Sections: the library, CUDA, the job as the launcher's variables tell it, the options, the
- * limits of the process, the machine. It uses public headers only, joins no job, and
- * needs no other rank. --json prints the same as one JSON object. With --probe the tool
- * tries things out (probe.c).
- * Exit status: 0; 1 if the job's variables are wrong, the library can't be used or a
+ * Sections: the library, CUDA, the job by the launcher's variables, the options, the limits
+ * of the process, the machine. The tool uses public headers only, joins no job, and needs
+ * no other rank. --json prints the same as one JSON object. --probe also proves the
+ * library's needs by use (probe.c).
+ * Exit status: 0; 1 if the job's variables are wrong, the library cannot be used or a
  * proof failed; 2 for a wrong command line.
  */
 #include <ctype.h>
@@ -47,7 +47,7 @@ static size_t utf8_sequence(const unsigned char *s)
         return 0;
     point &= 0xffU >> (count + 1);
     for (size_t i = 1; i < count; i++) {
-        if (s[i] >> 6 != 2) /* the NUL too */
+        if (s[i] >> 6 != 2) /* stops at NUL, too */
             return 0;
         point = point << 6 | (s[i] & 0x3fU);
     }
@@ -120,14 +120,14 @@ static const char *size_text(uint64_t bytes, char *text, size_t text_bytes)
 struct library {
     char compiler[128];
     char machine[sizeof(((struct utsname *)NULL)->machine)];
-    char features[512]; /* of the processor, those that reductions may use */
+    char features[512]; /* of the processor; only those that reductions may use */
     bool usable;        /* symm_init works */
     char error[512];    /* why not */
     char backend[16], isa[16], why_backend[256];
     size_t heap_bytes, granularity, scratch_bytes;
 };
 
-/* Those names of the flags in /proc/cpuinfo that matter to reductions. */
+/* The flags of /proc/cpuinfo that matter to reductions. */
 static void read_features(char *text, size_t bytes)
 {
     static const char *const wanted[] = {
@@ -155,13 +155,13 @@ static void read_features(char *text, size_t bytes)
                                              used > 0 ? " " : "", word);
             }
         }
-        break; /* one processor speaks for all */
+        break; /* the flags of one processor suffice */
     }
     free(line);
     fclose(file);
 }
 
-/* A context of a job of one says what a rank would get. */
+/* Opens a context of a job of one rank and reads its choices. */
 static void try_library(struct library *library)
 {
     char job[64];
@@ -300,7 +300,7 @@ static bool json_job(FILE *file, bool *first)
 
 /* ---- The options ----------------------------------------------------------------- */
 
-/* The job's secret is for its ranks' eyes only. */
+/* Hides the job's secret, which only its ranks may know. */
 static const char *shown_value(const symm_option_info *option)
 {
     if (option->value != NULL && strcmp(option->name, "SYMM_SECRET") == 0)
@@ -374,7 +374,7 @@ static void limit_text(rlim_t value, bool bytes, char *text, size_t text_bytes)
         snprintf(text, text_bytes, "%llu", (unsigned long long)value);
 }
 
-/* -1: can't be read. */
+/* -1: cannot be read. */
 static int read_overcommit(void)
 {
     int value = -1;
@@ -388,7 +388,7 @@ static int read_overcommit(void)
     return value;
 }
 
-/* What a segment needs: memory without a name. "" if it works, else what failed. */
+/* Tries a memfd, which segments need. error: "" if it works, else the failed step. */
 static void try_memfd(char *error, size_t bytes)
 {
     const size_t size = 1 << 16;
@@ -472,8 +472,8 @@ static void json_limits(FILE *file, bool *first)
 
 /* ---- The machine ----------------------------------------------------------------- */
 
-/* Copies what the library writes to file; prefix begins each line. *good: did it say so?
- * False: nothing was written. */
+/* Copies the output of write_to to file; prefix begins each line. *good: write_to
+ * succeeded. Returns false if it wrote nothing. */
 static bool copy_written(FILE *file,
                          symm_status (*write_to)(int fd, const char *format),
                          const char *format, const char *prefix, bool *good)
@@ -510,7 +510,7 @@ static symm_status write_cuda_proofs(int fd, const char *format)
     return symm_cuda_write(fd, format, true);
 }
 
-/* True: all proofs hold, if there are any. */
+/* Writes the CUDA section; false: a proof failed. */
 static bool copy_cuda(FILE *file, const char *format, bool probe)
 {
     bool good;
@@ -561,7 +561,7 @@ static bool print_text(const struct selection *show, FILE *file)
         good = print_topology(file) && good;
     if (show->probe)
         good = symm__info_probe(file, false) == 0 && good;
-    if (show->probe) /* last: what it starts of CUDA no child of ours may use */
+    if (show->probe) /* last: a forked child may not use CUDA that its parent started */
         good = copy_cuda(file, "text", true) && good;
     return good;
 }
@@ -674,7 +674,7 @@ static int parse(int argc, char **argv, struct selection *show)
     return -1;
 }
 
-/* Errors are shown where they belong in the output, not as log lines beside it. */
+/* A log sink: errors are part of the output, so log lines are dropped. */
 static void drop_line(void *arg, int level, const char *line)
 {
     (void)arg;
@@ -683,9 +683,9 @@ static void drop_line(void *arg, int level, const char *line)
 }
 
 /*
- * A stream that was closed gets a descriptor that cannot be written: what is opened later
- * must not get its number, and with it what is printed. A limit on the size of files is an
- * error of write(2) instead of a signal.
+ * Opens closed standard streams read-only: a file opened later must not get the stream's
+ * number and receive the printed text. With SIGXFSZ ignored, RLIMIT_FSIZE is an error of
+ * write(2).
  */
 static void guard_streams(void)
 {

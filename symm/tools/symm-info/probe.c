@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * probe.c - proof by use, on this machine, of what the library stands on.
+ * probe.c - proves by use that the library works on this machine.
  *
- * Two forked ranks meet, map each other's memory, and use it: loads and stores,
- * atomics, an all-reduce, a put with its signal. Then one is killed, and the other must
- * be told so. Ranks report on a consensus_word in shared memory, so that a rank that crashes
- * leaves what it has found. Every call has a deadline; after LIMIT_SECONDS the ranks
- * are killed.
+ * Two forked ranks do the bootstrap, map each other's memory and use it: loads and stores,
+ * atomics, an all-reduce, a put with its signal. Then rank 1 is killed, and rank 0 must
+ * get an error that says so. The findings are in shared memory, so that those of a crashed
+ * rank remain. Every call has a timeout; after LIMIT_SECONDS the ranks are killed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -29,13 +28,13 @@
 #define LIMIT_SECONDS 40.0
 #define WORDS         8192  /* of the buffer */
 #define PATTERN       1024  /* words of a pattern */
-#define ADDITIONS     50000 /* atomic, of each rank */
+#define ADDITIONS     50000 /* atomic, by each rank */
 #define SIGNAL        3
 
 enum outcome { NOT_RUN, RIGHT, WRONG };
 
 struct finding {
-    _Atomic int outcome; /* stored last: the text is whole once it isn't NOT_RUN */
+    _Atomic int outcome; /* stored last: the text is complete unless this is NOT_RUN */
     char text[256];
 };
 
@@ -46,9 +45,9 @@ static const char *const proof_names[PROOFS] = {
 };
 
 /* Shared by the parent and both ranks. */
-struct consensus_word {
+struct reports {
     struct finding finding[RANKS][PROOFS];
-    _Atomic int waiting;       /* rank 0 is about to wait for the dead */
+    _Atomic int waiting;       /* rank 0 is about to wait for rank 1's death */
     _Atomic int64_t killed_at; /* nanoseconds */
 };
 
@@ -58,9 +57,9 @@ struct self {
     symm_ctx *ctx;
     symm_team *team;
     symm_buffer *buffer;
-    uint64_t *words; /* own, WORDS of them */
-    struct consensus_word *consensus_word;
-    char *text; /* of the proof that runs; 256 bytes */
+    uint64_t *words; /* this rank's WORDS words */
+    struct reports *reports;
+    char *text; /* of the running proof; 256 bytes */
 };
 
 static int64_t now(void)
@@ -77,8 +76,7 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct self *self,
     va_list args;
 
     va_start(args, format);
-    vsnprintf(self->text, sizeof(self->consensus_word->finding[0][0].text), format,
-              args);
+    vsnprintf(self->text, sizeof(self->reports->finding[0][0].text), format, args);
     va_end(args);
     return false;
 }
@@ -89,8 +87,7 @@ __attribute__((format(printf, 2, 3))) static bool right(struct self *self,
     va_list args;
 
     va_start(args, format);
-    vsnprintf(self->text, sizeof(self->consensus_word->finding[0][0].text), format,
-              args);
+    vsnprintf(self->text, sizeof(self->reports->finding[0][0].text), format, args);
     va_end(args);
     return true;
 }
@@ -228,12 +225,12 @@ static bool prove_put_signal(struct self *self)
     return right(self, "%zu bytes were there when their signal was", sizeof(data));
 }
 
-/* Rank 0's: the parent kills rank 1 while this waits for it. */
+/* On rank 0: the parent kills rank 1 during the wait. */
 static bool prove_dead_peer(struct self *self)
 {
-    atomic_store(&self->consensus_word->waiting, 1);
+    atomic_store(&self->reports->waiting, 1);
     symm_status status = symm_signal_wait(self->team, self->peer, SIGNAL, NULL, NULL);
-    int64_t end = now(), begin = atomic_load(&self->consensus_word->killed_at);
+    int64_t end = now(), begin = atomic_load(&self->reports->killed_at);
     if (begin == 0)
         return wrong(self, "the wait ended with %s before rank %d was killed: %s",
                      symm_status_name(status), self->peer, symm_last_error());
@@ -248,7 +245,7 @@ static bool prove_dead_peer(struct self *self)
 
 static bool prove(struct self *self, int proof, bool (*run)(struct self *self))
 {
-    struct finding *finding = &self->consensus_word->finding[self->rank][proof];
+    struct finding *finding = &self->reports->finding[self->rank][proof];
 
     self->text = finding->text;
     bool good = run(self);
@@ -256,12 +253,11 @@ static bool prove(struct self *self, int proof, bool (*run)(struct self *self))
     return good;
 }
 
-/* Proofs need what earlier ones have proved: the first that fails ends the rank. */
-static _Noreturn void run_rank(int rank, const char *job,
-                               struct consensus_word *consensus_word, pid_t parent)
+/* Each proof relies on the earlier proofs: the first failure ends the rank. */
+static _Noreturn void run_rank(int rank, const char *job, struct reports *reports,
+                               pid_t parent)
 {
-    struct self self = {
-        .rank = rank, .peer = 1 - rank, .consensus_word = consensus_word};
+    struct self self = {.rank = rank, .peer = 1 - rank, .reports = reports};
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -290,9 +286,8 @@ static void sleep_ms(int milliseconds)
     nanosleep(&time, NULL);
 }
 
-/* Waits for both, kills rank 1 when rank 0 waits for it. ended[r]: wait status. */
-static void direct(struct consensus_word *consensus_word, const pid_t *ranks,
-                   int *ended)
+/* Waits for both ranks; kills rank 1 once rank 0 waits for it. ended[r]: wait status. */
+static void direct(struct reports *reports, const pid_t *ranks, int *ended)
 {
     bool alive[RANKS] = {true, true}, killed = false;
     int64_t limit = now() + (int64_t)(LIMIT_SECONDS * 1e9);
@@ -302,13 +297,13 @@ static void direct(struct consensus_word *consensus_word, const pid_t *ranks,
             if (alive[r] && waitpid(ranks[r], &ended[r], WNOHANG) != 0)
                 alive[r] = false;
         }
-        if (!killed && alive[1] && atomic_load(&consensus_word->waiting) != 0) {
-            sleep_ms(20); /* until rank 0 is deep in its wait */
-            atomic_store(&consensus_word->killed_at, now());
+        if (!killed && alive[1] && atomic_load(&reports->waiting) != 0) {
+            sleep_ms(20); /* so that rank 0 is in its wait */
+            atomic_store(&reports->killed_at, now());
             kill(ranks[1], SIGKILL);
             killed = true;
         }
-        /* Without rank 0 nobody asks for rank 1's death. */
+        /* Without rank 0, rank 1 would wait for SIGKILL until the limit. */
         bool orphan = alive[1] && !alive[0];
         for (int r = 0; r < RANKS; r++) {
             if (alive[r] && (orphan || now() > limit))
@@ -318,14 +313,14 @@ static void direct(struct consensus_word *consensus_word, const pid_t *ranks,
     }
 }
 
-/* The sentence that stands for both ranks; true if the proof holds. */
-static bool judge(struct consensus_word *consensus_word, int proof, const int *ended,
-                  char *text, size_t bytes)
+/* The sentence for both ranks; true if the proof holds. */
+static bool judge(struct reports *reports, int proof, const int *ended, char *text,
+                  size_t bytes)
 {
     int needed = proof == DEAD_PEER ? 1 : RANKS;
 
     for (int r = 0; r < needed; r++) {
-        struct finding *finding = &consensus_word->finding[r][proof];
+        struct finding *finding = &reports->finding[r][proof];
         int outcome = atomic_load(&finding->outcome);
         if (outcome == WRONG)
             snprintf(text, bytes, "rank %d: %s", r, finding->text);
@@ -338,12 +333,11 @@ static bool judge(struct consensus_word *consensus_word, int proof, const int *e
         if (outcome != RIGHT)
             return false;
     }
-    snprintf(text, bytes, "%s", consensus_word->finding[0][proof].text);
+    snprintf(text, bytes, "%s", reports->finding[0][proof].text);
     return true;
 }
 
-static int report(struct consensus_word *consensus_word, const int *ended, FILE *file,
-                  bool json)
+static int report(struct reports *reports, const int *ended, FILE *file, bool json)
 {
     int failed = 0;
 
@@ -351,7 +345,7 @@ static int report(struct consensus_word *consensus_word, const int *ended, FILE 
         fprintf(file, "[");
     for (int proof = 0; proof < PROOFS; proof++) {
         char text[300];
-        bool good = judge(consensus_word, proof, ended, text, sizeof(text));
+        bool good = judge(reports, proof, ended, text, sizeof(text));
         failed += !good;
         if (json) {
             fprintf(file, "%s\n  {\"proof\": \"%s\", \"ok\": %s, \"text\": ",
@@ -388,31 +382,30 @@ int symm__info_probe(FILE *file, bool json)
     int ended[RANKS] = {0}, failed = 1;
     char job[64];
 
-    struct consensus_word *consensus_word =
-        mmap(NULL, sizeof(*consensus_word), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (consensus_word == MAP_FAILED) {
-        cannot_start(file, json, "mmap of the consensus_word");
+    struct reports *reports = mmap(NULL, sizeof(*reports), PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (reports == MAP_FAILED) {
+        cannot_start(file, json, "mmap of the reports");
         return 1;
     }
     snprintf(job, sizeof(job), "symm-info-%ld-%lld", (long)parent, (long long)now());
-    fflush(NULL); /* or the ranks would write what is buffered once more */
+    fflush(NULL); /* else each rank would write the buffered output again */
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = fork();
         if (ranks[r] == 0)
-            run_rank(r, job, consensus_word, parent);
+            run_rank(r, job, reports, parent);
         if (ranks[r] < 0) {
             cannot_start(file, json, "fork of a rank");
             if (r == 1) {
                 kill(ranks[0], SIGKILL);
                 waitpid(ranks[0], &ended[0], 0);
             }
-            goto err_consensus_word;
+            goto err_unmap;
         }
     }
-    direct(consensus_word, ranks, ended);
-    failed = report(consensus_word, ended, file, json);
-err_consensus_word:
-    munmap(consensus_word, sizeof(*consensus_word));
+    direct(reports, ranks, ended);
+    failed = report(reports, ended, file, json);
+err_unmap:
+    munmap(reports, sizeof(*reports));
     return failed;
 }
