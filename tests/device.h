@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device.h - for suites that run on GPUs and, in their absence, over the fake driver: the
- * rank's device, and a team's buffers with a copy of each in memory of the host.
+ * device.h - for suites that run on GPUs or over the fake driver: the rank's device, and a
+ * team's buffers, each with a copy in host memory.
  *
- * A suite that begins with device_suite() runs its ranks on the CUDA backend: on the fake
- * driver unless SYMM_TEST_GPU=1, then on the machine's GPUs, as many ranks as there are. In a
- * build without kernels the fake driver gets modules by images.h.
+ * A suite that begins with device_suite() runs its ranks on the CUDA backend: with
+ * SYMM_TEST_GPU=1 on the machine's GPUs, one rank each, else on the fake driver. In a build
+ * without kernels images.h provides modules for the fake driver.
  */
 #ifndef SYMM_TESTS_DEVICE_H
 #define SYMM_TESTS_DEVICE_H
@@ -13,29 +13,29 @@
 #include "harness.h"
 #include "perf/gpu.h"
 
-/* Sets the environment for ranks that are started later. Ends the program with 77 where
- * neither GPUs are asked for nor a fake driver was built. */
+/* Sets the environment of later ranks. Ends the program with 77 if SYMM_TEST_GPU is not 1
+ * and no fake driver was built. */
 void device_suite(void);
 bool device_real(void);
-/* Numbers of ranks that can run: on GPUs at most their number, else at most `most`. */
+/* The number of ranks that can run: at most `most`; on GPUs at most their number. */
 int device_ranks(int most);
 
 /* Memory that kernels can reach. */
 struct device_area {
     struct perf_gpu *gpu;
-    char *device; /* what calls get */
-    char *host;   /* as large */
+    char *device; /* the argument of calls */
+    char *host;   /* of the same size */
     size_t bytes;
     symm_buffer *buffer; /* NULL: private memory */
 };
 
-/* Opens the rank's device; in a rank. NULL: failed, said so. */
+/* Opens the device of the calling rank. NULL after a message. */
 struct perf_gpu *device_open(symm_ctx *ctx);
-/* Symmetric if team is not NULL (a rendezvous follows by the caller). 0, or 1. */
+/* Symmetric if team is not NULL; the caller then makes the rendezvous. 0, or 1. */
 int device_area_open(struct device_area *area, struct perf_gpu *gpu, symm_team *team,
                      size_t bytes);
 void device_area_close(struct device_area *area);
-/* [at, at + bytes) from and to the host's copy. 0, or 1. */
+/* Copy [at, at + bytes) from and to the host's copy. 0, or 1. */
 int device_put(const struct device_area *area, size_t at, size_t bytes);
 int device_get(const struct device_area *area, size_t at, size_t bytes);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * driver.h - suites on the fake CUDA driver: its functions, and processes of their own for
- * what ends a process or must begin before the driver does.
+ * driver.h - for suites on the fake CUDA driver: its functions, and child processes for code
+ * that ends its process or must run before the driver starts.
  *
- * The driver belongs to the process that starts it, as on a real machine: a suite starts it
+ * As on a real machine, the driver belongs to the process that starts it: a suite starts it
  * only in children, or in its own process after the last fork. Needs cuda.h.
  */
 #ifndef SYMM_TESTS_DRIVER_H
@@ -42,7 +42,7 @@ struct driver {
 
 /* Loads the fake driver and makes the library use it (SYMM_CUDA_LIBRARY). 0, or 1. */
 int driver_load(struct driver *d);
-/* And starts it, with the context of device 0 current in this thread. */
+/* Loads and starts it; the context of device 0 is current in this thread. 0, or 1. */
 int driver_start(struct driver *d);
 /* A function of the fake driver; never NULL. */
 void *driver_symbol(const struct driver *d, const char *name);
@@ -50,17 +50,17 @@ void *driver_symbol(const struct driver *d, const char *name);
 void (*driver_kernel(const struct driver *d, const char *name))(struct symm_cuda_args);
 
 /*
- * Runs body in a process of its own, which exits with what it returns. `settings` is a list
- * of NAME=VALUE for its environment that ends with NULL, or NULL. What it writes to stderr
- * goes to `text`. Returns the status as of waitpid.
+ * Runs body in a child process, which exits with body's result. `settings` is a list of
+ * NAME=VALUE for its environment that ends with NULL, or NULL. Its stderr goes to `text`.
+ * Returns the status of waitpid.
  */
 #define DRIVER_TEXT 4096
 int driver_child(int (*body)(void *arg), void *arg, const char *const *settings,
                  char text[DRIVER_TEXT]);
-/* 0 if the process ended by abort, or by a fault, and said `words` on stderr. */
+/* 0 if the process ended by abort or by a fault, with `words` on stderr. */
 int driver_dies(int (*body)(void *arg), void *arg, const char *const *settings,
                 const char *words);
-/* 0 if it exited with 0; else its stderr is shown. */
+/* 0 if the process exited with 0; else its stderr is printed. */
 int driver_lives(int (*body)(void *arg), void *arg, const char *const *settings);
 
 #define CHECK_CUDA(call, wanted)                                                       \

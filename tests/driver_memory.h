@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * driver_memory.h - what suites ask the fake driver for as memory of device 0.
+ * driver_memory.h - properties of memory of device 0, for suites on the fake driver.
  */
 #ifndef SYMM_TESTS_DRIVER_MEMORY_H
 #define SYMM_TESTS_DRIVER_MEMORY_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_stage.h - what suites of the NCCL engine share: the environment, and a rank's
- * memory. They run over the fake driver and the stand-in for NCCL, or with SYMM_TEST_GPU=1
- * on GPUs with NCCL itself, as far as they do not ask the stand-in.
+ * engine_stage.h - for suites of the NCCL engine: the environment, and a rank's memory. They
+ * run over the fake driver and the fake NCCL; with SYMM_TEST_GPU=1 on GPUs with the real
+ * NCCL, except tests that query the fake.
  */
 #ifndef SYMM_TESTS_ENGINE_STAGE_H
 #define SYMM_TESTS_ENGINE_STAGE_H
@@ -20,12 +20,12 @@ struct engine_stage {
     int rank, n;
 };
 
-/* device_suite(), the stand-in, and SYMM_ENGINE=nccl. */
+/* device_suite(), the fake NCCL, and SYMM_ENGINE=nccl. */
 void engine_suite(void);
-/* 0, or 1: said why. */
+/* 0, or 1 after a message. */
 int engine_open(struct engine_stage *s, symm_ctx *ctx);
 void engine_close(struct engine_stage *s);
-/* Number of calls of a function of NCCL, in this process; 0 on GPUs. */
+/* Calls of a function of NCCL in this process; 0 on GPUs. */
 uint64_t engine_calls(const char *symbol);
 int engine_registered(void);
 int engine_windows(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda_private.h - what the parts of the fake driver share. One lock guards all state;
- * every function of the driver holds it from its first line to its return (FAKE_ENTER), and
- * the streams' workers let it go while they do an operation.
+ * fake_cuda_private.h - shared by the parts of the fake driver. One lock guards all state.
+ * Every function of the driver holds it from its first line to its return (FAKE_ENTER); the
+ * streams' workers release it while they run an operation.
  */
 #ifndef SYMM_TESTS_FAKE_CUDA_PRIVATE_H
 #define SYMM_TESTS_FAKE_CUDA_PRIVATE_H
@@ -18,7 +18,7 @@
 #include "fake_cuda.h"
 #include "kernels/cuda_launch.h"
 
-/* The name stands for its second form in the headers of CUDA 12. */
+/* The headers of CUDA 12 define the name as its second version. */
 #if CUDA_VERSION < 13000
 #undef cuStreamGetCaptureInfo
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3
@@ -29,7 +29,7 @@
 #define FAKE_DEVICES     16
 #define FAKE_PAGE        ((size_t)4096)
 
-/* ---- Objects: everything that a program makes and must give back ----------------- */
+/* ---- Objects: everything that a program creates and must release ----------------- */
 
 #define FAKE_KIND_MAP(X)                                                               \
     X(CONTEXT, "retained contexts")                                                    \
@@ -54,7 +54,7 @@ enum fake_kind {
         FAKE_KINDS
 };
 
-/* The first member of everything that is listed. */
+/* The first member of every listed object. */
 struct fake_object {
     struct fake_object *next, **link;
     enum fake_kind kind;
@@ -74,7 +74,7 @@ void fake_expect(enum fake_kind kind, const void *object);
 enum fake_needs {
     FAKE_NOTHING = 0,
     FAKE_INIT = 1,    /* cuInit has been called in this process */
-    FAKE_CURRENT = 3, /* and a context is current */
+    FAKE_CURRENT = 3, /* FAKE_INIT, and a context is current */
     FAKE_UNSAFE = 4,  /* refused while a stream is captured */
 };
 
@@ -95,8 +95,8 @@ _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1
         if (entered_ != CUDA_SUCCESS)                                                  \
             return entered_;                                                           \
     } while (0)
-/* For functions that give something back, or wait: a failure on demand is returned when it
- * is done, as a real driver returns the errors of earlier work: `return later`. */
+/* For functions that release something or wait: an injected failure is returned after the
+ * work (`return later`), as a real driver returns the errors of earlier work. */
 #define FAKE_ENTER_FREE(needs)                                                         \
     FAKE_LOCKED;                                                                       \
     bool injected;                                                                     \
@@ -111,19 +111,19 @@ uint64_t fake_env(const char *name, uint64_t fallback);
 /* ---- Devices and contexts (fake_cuda_device.c) ----------------------------------- */
 
 struct CUctx_st {
-    int ordinal, physical; /* as the program counts, as the machine counts */
+    int ordinal, physical; /* number in the program, number in the machine */
     int refs;
     size_t used;                      /* bytes of this process */
     int dying;                        /* destroyed streams that still have work */
     CUstream legacy;                  /* the NULL stream; made when first used */
-    struct fake_model *model;         /* NULL: no model of the device's room */
+    struct fake_model *model;         /* NULL: FAKE_CUDA_MODEL is not set */
     struct fake_object *retained[64]; /* one for each retain */
 };
 
 struct fake_settings {
-    int devices, version, bus; /* bus: that of device 0 of the machine */
+    int devices, version, bus; /* bus: of device 0 of the machine */
     int processors, registers; /* multiprocessors; registers of a thread */
-    int share;                 /* of the multiprocessors that a context may use */
+    int share;                 /* multiprocessors that a context may use */
     size_t memory;
     bool peer, multicast, trace, check, flush; /* flush: of remote writes, by waits */
     int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */
@@ -134,15 +134,15 @@ struct fake_settings {
 extern struct fake_settings fake_settings;
 extern struct CUctx_st fake_contexts[FAKE_DEVICES];
 CUresult fake_devices_init(void);
-CUcontext fake_current(void); /* NULL: none, or one that was released */
+CUcontext fake_current(void); /* NULL: none, or a released one */
 bool fake_peers(int ordinal,
-                int physical); /* may the device reach the other's memory? */
+                int physical); /* whether the device reaches the other's memory */
 CUresult fake_use(int ordinal, size_t bytes);
 void fake_unuse(int ordinal, size_t bytes);
 
 /* ---- Memory ---------------------------------------------------------------------- */
 
-/* What lies at an address. */
+/* The object at an address. */
 struct fake_place {
     enum fake_kind kind; /* MAPPING, DEVICE_MEMORY, HOST_MEMORY or IPC_MEMORY */
     CUdeviceptr base;
@@ -150,34 +150,36 @@ struct fake_place {
     int physical;    /* device; -1: host */
     unsigned access; /* bit per ordinal; for mappings */
     int handle_type;
-    uint64_t id; /* of the memory in its process: never used twice */
+    uint64_t id; /* of the memory in its process: never reused */
 };
-/* False: nothing that the driver knows. Calls under the lock. */
+/* False: the driver knows no object there. Call it under the lock. */
 bool fake_at(CUdeviceptr address, struct fake_place *place);
 bool fake_mapping_at(CUdeviceptr address,
                      struct fake_place *place); /* fake_cuda_memory.c */
-/* Ends the program unless the device may touch these bytes; memory the driver does not
- * know is the host's own. */
+/* Ends the program unless the device may access these bytes; memory that the driver does
+ * not know is ordinary host memory. */
 void fake_expect_access(const char *function, int ordinal, CUdeviceptr address,
                         size_t bytes);
 int fake_memfd(const char *name, size_t bytes); /* sealed; -1 */
-void fake_poison(void *memory, size_t bytes);   /* new memory holds no zeros */
-/* Whether the fd is a memfd of this name's kind; the rest of its name into `rest`. */
+void fake_poison(void *memory,
+                 size_t bytes); /* fills new memory with bytes other than zero */
+/* Whether fd is a memfd whose name begins with `kind`; `rest` gets the rest of its name. */
 bool fake_memfd_name(int fd, const char *kind, char *rest, size_t bytes);
 
-/* The memory behind a handle of cuMemCreate, or a multicast object. */
+/* The memory of a handle of cuMemCreate, or a multicast object. */
 struct fake_memory {
     struct fake_object object;
     CUmemGenericAllocationHandle id;
     int fd, physical, ordinal, handle_type;
-    int handles, users; /* references by handles; by mappings and bindings */
+    int handles, users; /* references of handles; of mappings and bindings */
     size_t bytes;
     bool owned;                     /* counts as used memory of the device */
     struct fake_multicast *members; /* not NULL: a multicast object */
 };
 struct fake_memory *fake_memory_of(CUmemGenericAllocationHandle id); /* never NULL */
 struct fake_memory *fake_memory_new(int fd, size_t bytes, CUresult *result);
-void fake_memory_drop(struct fake_memory *memory); /* frees it without references */
+void fake_memory_drop(
+    struct fake_memory *memory); /* frees it if it has no references */
 bool fake_memory_at(CUdeviceptr address, struct fake_memory **memory, size_t *offset);
 /* fake_cuda_multicast.c */
 struct fake_multicast *fake_multicast_map(int fd);
@@ -186,11 +188,11 @@ CUresult fake_multicast_may_map(const struct fake_multicast *members);
 
 /* ---- Streams (fake_cuda_stream.c), graphs (fake_cuda_graph.c) -------------------- */
 
-/* A point of a stream that others wait for. */
+/* A point of a stream that other streams wait for. */
 struct fake_mark {
     int refs;
     bool done;
-    struct timespec time; /* when it was done */
+    struct timespec time; /* when it was reached */
 };
 
 enum fake_op_kind {
@@ -202,7 +204,7 @@ enum fake_op_kind {
     FAKE_OP_WAIT,
     FAKE_OP_GRAPH, /* runs the operations of an executable graph */
     FAKE_OP_MARK,  /* sets a mark */
-    FAKE_OP_AWAIT  /* waits for one */
+    FAKE_OP_AWAIT  /* waits for a mark */
 };
 
 struct fake_op {
@@ -223,15 +225,15 @@ struct fake_op {
     struct fake_graph *graph;
     /* For the model of the device: */
     struct CUstream_st *stream;
-    struct fake_op *queue_next; /* behind it in the hardware queue */
-    uint64_t number;            /* in the order of submission */
+    struct fake_op *queue_next; /* the next op of the hardware queue */
+    uint64_t number;            /* order of submission */
     int registers, priority;
     bool
-        dependent; /* a kernel that may be resident before the one in front has ended */
-    bool soft; /* takes no place in a hardware queue: the host waits, no operation */
+        dependent; /* a kernel that may be resident before the previous kernel has ended */
+    bool soft;     /* not in a hardware queue: a wait of the host, not an operation */
 };
 
-/* Operations in their order, shared by a graph, what was made from it, and launches. */
+/* Operations in order, shared by a graph, executable graphs made from it, and launches. */
 struct fake_graph {
     int refs;
     struct fake_op *first, **end;
@@ -242,15 +244,15 @@ struct CUstream_st {
     struct fake_object object;
     CUcontext context;
     unsigned flags;
-    uint64_t id; /* never used twice, as handles are */
+    uint64_t id; /* never reused, unlike handles */
     bool busy, destroyed, started;
-    bool of_thread; /* what CU_STREAM_PER_THREAD stands for in some thread */
+    bool of_thread; /* the CU_STREAM_PER_THREAD of a thread */
     struct fake_op *first, **end;
     pthread_cond_t work;
-    CUstream ended;               /* once this one has ended: the next such */
-    int priority, queue;          /* queue: of the hardware's, in the model */
-    struct fake_grid *grid;       /* in the model: what the last operation launched */
-    struct fake_capture *capture; /* this stream's operations are recorded */
+    CUstream ended;         /* after this stream has ended: the next ended stream */
+    int priority, queue;    /* queue: hardware queue, in the model */
+    struct fake_grid *grid; /* in the model: the grid of the last operation */
+    struct fake_capture *capture; /* not NULL: this stream's operations are recorded */
     uint64_t capture_last, capture_joined;
 };
 
@@ -259,7 +261,7 @@ struct CUevent_st {
     CUcontext context;
     struct fake_mark *mark;       /* NULL: not recorded, which counts as done */
     bool captured;                /* last recorded in a capture */
-    struct fake_capture *capture; /* which is still running */
+    struct fake_capture *capture; /* the capture, if it still runs */
     CUstream capture_stream;
     uint64_t capture_number;
 };
@@ -286,9 +288,10 @@ CUresult fake_stream_of(CUstream *stream); /* checks; NULL becomes the legacy st
     } while (0)
 /* Records the operation or gives it to the stream's worker; takes a copy. */
 CUresult fake_submit(CUstream stream, const struct fake_op *op);
-void fake_run(const struct fake_op *op);  /* without the lock */
-void fake_step(const struct fake_op *op); /* under it: runs it, or waits for its mark */
-/* Detached, with all signals blocked. */
+void fake_run(const struct fake_op *op); /* without the lock */
+void fake_step(
+    const struct fake_op *op); /* under the lock: runs it, or waits for its mark */
+/* Starts a detached thread with all signals blocked. */
 void fake_thread(void *(*function)(void *arg), void *arg);
 void fake_host_call(CUhostFn function, void *arg); /* without the lock */
 bool fake_in_host_function(void);
@@ -296,21 +299,22 @@ struct fake_mark *fake_mark_new(void);
 void fake_mark_drop(struct fake_mark *mark);
 void fake_mark_wait(struct fake_mark *mark); /* under the lock */
 void fake_mark_set(struct fake_mark *mark);
-extern pthread_cond_t fake_progress; /* a mark was set, the model moved on */
-bool fake_stream_works(const struct CUstream_st *stream); /* is there more to do? */
-/* All that the context's streams have to do now, and the destroyed ones'. */
+extern pthread_cond_t fake_progress; /* a mark was set, or the model advanced */
+bool fake_stream_works(const struct CUstream_st *stream); /* whether it has work left */
+/* Waits for the present work of the context's streams, destroyed ones included. */
 void fake_context_wait(CUcontext context);
 CUresult fake_capture_unsafe(void);
 CUresult fake_capture_add(CUstream stream, const struct fake_op *op);
-CUresult fake_capture_break(CUstream stream); /* a call that a capture does not allow */
+CUresult fake_capture_break(CUstream stream); /* for a call that a capture forbids */
 CUresult fake_capture_record(CUstream stream, CUevent event);
 CUresult fake_capture_join(CUstream stream, CUevent event);
 void fake_capture_forget(CUstream stream);
 struct fake_graph *fake_graph_new(void);
 void fake_graph_drop(struct fake_graph *graph);
 void fake_graph_add(struct fake_graph *graph, const struct fake_op *op);
-void fake_op_hold(struct fake_op *op); /* references of what it points to */
-void fake_op_drop(struct fake_op *op); /* and the op itself */
+void fake_op_hold(
+    struct fake_op *op); /* takes references to the objects it points to */
+void fake_op_drop(struct fake_op *op); /* drops them and frees the op */
 
 /* ---- The model of a device (fake_cuda_model.c) ----------------------------------- */
 
@@ -318,10 +322,10 @@ int fake_registers(const char *kernel, unsigned threads); /* of a thread */
 /* Blocks of a kernel that one multiprocessor holds. */
 int fake_occupancy(int registers, unsigned threads);
 CUresult fake_model_open(CUcontext context);
-void fake_model_stream(CUstream stream); /* a new one: it gets its hardware queue */
+void fake_model_stream(CUstream stream); /* assigns a hardware queue to a new stream */
 void fake_model_queue(CUstream stream, struct fake_op *op);
-void fake_model_move(struct fake_model *model); /* something has changed */
-/* Does the stream's next operation, no kernel; under the lock, which it lets go. */
+void fake_model_move(struct fake_model *model); /* advances the model after a change */
+/* Runs the stream's next operation, not a kernel; releases the lock meanwhile. */
 void fake_model_step(CUstream stream, struct fake_op *op);
 void fake_model_drain(CUstream stream); /* until the last grid has completed */
 bool fake_model_works(const struct fake_grid *grid);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_nccl.h - what tests ask of the stand-in for NCCL, lib/libfake_nccl.so, and what its
- * files share.
+ * fake_nccl.h - the fake NCCL, lib/libfake_nccl.so: environment, functions for tests, and
+ * declarations shared by its files.
  *
  * SYMM_NCCL_LIB=<build>/lib/libfake_nccl.so (SYMM_FAKE_NCCL in suites) makes the engine use
- * it, over the fake CUDA driver: operations run as host functions of its streams and move
- * data through memory that the ranks share, reductions by the library's own code in rank
- * order. A broken rule of use ends the program with a sentence on stderr; a communicator
- * that is alive at the end of a process makes its status 98.
+ * it, over the fake CUDA driver. Operations run as host functions of its streams and move
+ * data through memory that the ranks share; the library's own code reduces, in rank order.
+ * A broken rule of use ends the program with a sentence on stderr; a communicator alive at
+ * the end of a process makes its status 98.
  *
  * Environment, read at each call:
  *  FAKE_NCCL_VERSION=n       22809 by default
  *  FAKE_NCCL_FAIL=symbol     this function fails (ncclSystemError); symbol@r: on rank r only
- *  FAKE_NCCL_HANG=symbol     likewise: it stays in progress (ncclCommInitRankConfig), or its
- *                            operation does not begin
+ *  FAKE_NCCL_HANG=symbol     likewise: it stays in progress (ncclCommInitRankConfig), or
+ *                            its operation does not begin
  *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig stays in progress for a second
  */
 #ifndef SYMM_TESTS_FAKE_NCCL_H
@@ -40,14 +40,14 @@ FAKE_API int fake_nccl_windows(void);
 
 /* ---- Shared by the ranks of a communicator ---------------------------------------------- */
 
-/* What a message says of itself; both ends must say the same. */
+/* The header of a message; both ends must state the same. */
 struct fake_head {
     uint32_t call; /* hash of the function's name; sends and receives alike */
     int32_t type;
     uint64_t count;
 };
 
-/* On its way from one rank to another. */
+/* A message from one rank to another. */
 struct fake_box {
     _Atomic uint32_t full;
     uint32_t bytes;
@@ -81,13 +81,13 @@ struct fake_comm {
     atomic_bool abort;
     bool hangs;
     double ready_at;     /* not before; CLOCK_MONOTONIC */
-    atomic_int looked;   /* since the last operation was taken */
-    atomic_int progress; /* polls until the last call is no more in progress */
+    atomic_int looked;   /* polls since the last operation began */
+    atomic_int progress; /* polls until the last call has completed */
     pthread_mutex_t lock;
     pthread_cond_t turn;
-    uint64_t tickets, serving; /* operations run in the order they were queued */
-    atomic_int flight;         /* operations that were queued and have not ended */
-    atomic_int running;        /* those that move data now */
+    uint64_t tickets, serving; /* operations run in queue order */
+    atomic_int flight;         /* operations queued and not ended */
+    atomic_int running;        /* operations that move data now */
     struct fake_piece *registered, *windows;
 };
 
@@ -101,14 +101,14 @@ struct fake_transfer {
     struct fake_head head;
 };
 
-/* A group of transfers, then perhaps a reduction of what has come. */
+/* A group of transfers, then perhaps a reduction of the received data. */
 struct fake_work {
     struct fake_comm *comm;
     bool ticketed, captured, hangs;
     uint64_t ticket;
     struct fake_transfer *transfers; /* owned */
     int count, capacity;
-    char *staged; /* [size][count]; owned; NULL: nothing is reduced */
+    char *staged; /* [size][count]; owned; NULL: no reduction */
     void *out;
     size_t elements;
     symm_reduce_fn reduce;
@@ -116,15 +116,15 @@ struct fake_work {
 };
 
 void fake_work_add(struct fake_work *work, struct fake_transfer transfer);
-void fake_work_run(void *work); /* frees it, unless it was captured */
+void fake_work_run(void *work); /* frees it unless it was captured */
 void fake_work_free(struct fake_work *work);
-/* ---- fake_nccl_calls.c: what all calls need --------------------------------------- */
+/* ---- fake_nccl_calls.c: helpers of all calls -------------------------------------- */
 
 /* "fake NCCL: ...", then abort. */
 _Noreturn void fake_nccl_die(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 void fake_nccl_count(const char *symbol);
-/* Does the variable name this function, for this rank? */
+/* Whether the variable names this function for this rank. */
 bool fake_nccl_named(const char *variable, const char *symbol, int rank);
 bool fake_nccl_has_device(void);
 /* Queues the work on the stream; SYMM_NCCL_IN_PROGRESS. */

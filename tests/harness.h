@@ -2,14 +2,13 @@
 /*
  * harness.h - runs one function as every rank of a job, as processes or as threads.
  *
- * Each rank gets a context of its own (a small heap, a unique job id or a shared group)
- * and returns 0 or a failure that was printed with rank, file and line. Nothing hangs:
- * calls have a deadline, the whole run has a limit after which processes are killed and
- * threads end the program. Ranks that are processes are forked from a program with one
- * thread, die with their parent, and end by exit() so that leak checks and coverage
- * work in them too.
+ * Each rank gets its own context (a small heap, a unique job id or a shared group) and
+ * returns 0 or a failure that was printed with rank, file and line. Nothing hangs: calls
+ * have a timeout; after the run's limit processes are killed and threads end the program.
+ * Ranks that are processes are forked from a program with one thread, die with their
+ * parent, and end by exit(), so that leak checks and coverage work in them, too.
  *
- * Not for use in ranks: cmocka's assertions, which jump out of the test's own stack.
+ * Ranks must not use cmocka's assertions, which jump out of the test's own stack.
  */
 #ifndef SYMM_TESTS_HARNESS_H
 #define SYMM_TESTS_HARNESS_H
@@ -47,12 +46,12 @@
 /*
  * Time. The machines that run tests are slow and busy, so no test may depend on speed:
  *
- * - What must come has HARNESS_AMPLE seconds. A test that is right never waits that long.
- * - That something came at once, and not by such a deadline, is told by HARNESS_SOON.
- * - A deadline that is to expire may be short if nothing else has to happen within it;
- *   else the test begins anew with a longer one (HARNESS_PATIENCE).
- * - What is promised in milliseconds is judged by the best of several tries.
- * - That a rank has come somewhere is waited for (harness_until), never slept for.
+ * - An expected event has HARNESS_AMPLE seconds. A passing test never waits that long.
+ * - An event within HARNESS_SOON seconds came at once, not by such a timeout.
+ * - A timeout that must expire may be short if nothing else has to happen within it; else
+ *   the test begins anew with a longer timeout (HARNESS_PATIENCE).
+ * - A promise in milliseconds is judged by the best of several tries.
+ * - A test waits for a rank's progress by harness_until, never by sleeping.
  */
 #define HARNESS_AMPLE 100.0
 #define HARNESS_SOON  30.0
@@ -69,62 +68,62 @@ struct harness {
     int ranks;              /* 1..HARNESS_MAX_RANKS */
     enum harness_mode mode; /* processes */
     harness_body body; /* what each rank does between symm_init and symm_finalize */
-    void *arg;         /* borrowed; shared between processes only if it was mapped so */
-    double timeout;    /* of every call: HARNESS_AMPLE */
+    void *arg;         /* borrowed; processes share it only if it is shared memory */
+    double timeout;    /* seconds, of every call: HARNESS_AMPLE */
     double limit;      /* of the whole run: 400 s */
     size_t heap_bytes; /* 1 GiB */
     size_t team_bytes; /* 64 MiB, 128 on another backend than the host */
     uint32_t epoch_start;
     const char *job_id; /* default: a new one for each run */
-    /* Changes what a rank passes to symm_init; runs on the rank. */
+    /* Changes a rank's argument of symm_init; runs on the rank. */
     void (*configure)(symm_config *config, int rank, void *arg);
-    /* Processes: runs in the parent while the ranks run, with their ids. */
+    /* Processes: runs in the parent while the ranks run; gets their process ids. */
     void (*direct)(const pid_t *ranks, int count, void *arg);
-    unsigned killed;  /* bit r: rank r is expected to end by SIGKILL, not by itself */
+    unsigned killed;  /* bit r: rank r must end by SIGKILL */
     bool without_ctx; /* the body gets NULL and calls symm_init with harness_config() */
 };
 
-/* 0: every rank returned 0 (or was killed where `killed` says so). */
+/* 0: every rank returned 0, or was killed if its bit in `killed` is set. */
 int harness_run(const struct harness *h);
-/* The same in both modes, processes first: 0 if both went well. */
+/* The same in both modes, processes first: 0 if both succeeded. */
 int harness_run_both(struct harness h);
-/* The body on each number of ranks, all as processes, then all as threads; arg is shared
- * memory of `bytes` that is zeroed before each. Returns 0 if all went well. */
+/* Runs the body on each number of ranks, first as processes, then as threads; arg is shared
+ * memory of `bytes`, zeroed before each run. Returns 0 if all succeeded. */
 int harness_run_each(void *arg, size_t bytes, harness_body body, const int *ranks,
                      int count);
 
-/* The calling rank; -1 outside of one. */
+/* The calling rank; -1 outside of ranks. */
 int harness_rank(void);
-/* The configuration of the calling rank: for bodies that call symm_init themselves. */
+/* The calling rank's configuration, for bodies that call symm_init. */
 symm_config harness_config(void);
 
-/* Zeroed memory shared with processes forked later. Never NULL. */
+/* Zeroed memory, shared with processes forked later. Never NULL. */
 void *harness_shared(size_t bytes);
 void harness_shared_free(void *memory, size_t bytes);
 
-/* A barrier that does not use the library; zeroed memory is ready for use. */
+/* A barrier without the library; zeroed memory is a valid barrier. */
 struct harness_sync {
     _Atomic unsigned arrived;
     _Atomic unsigned round;
 };
-int harness_sync_wait(struct harness_sync *sync, int ranks); /* 0, or 1: too late */
+int harness_sync_wait(struct harness_sync *sync, int ranks); /* 0, or 1: timeout */
 
 double harness_now(void); /* monotonic seconds */
 void harness_sleep(double seconds);
-/* Sleeps until the counter is at least `wanted`, for HARNESS_AMPLE at most: was it? */
+/* Sleeps until the counter is at least `wanted`; false after HARNESS_AMPLE seconds. */
 bool harness_until(_Atomic int *counter, int wanted);
 int64_t harness_env(const char *name,
                     int64_t fallback);    /* an integer from the environment */
 bool harness_strict(void);                /* SYMM_TEST_STRICT=1 */
 uint64_t harness_random(uint64_t *state); /* splitmix64 */
-/* Median of n values, which are sorted by the call. */
+/* Median of n values; sorts them. */
 double harness_median(double *values, int n);
-/* A new private directory; harness_remove removes one with what lies in it. */
+/* Makes a private directory; harness_remove removes it with its content. */
 void harness_directory(char *path, size_t bytes);
 void harness_remove(const char *path);
 /* Files, sockets and folders below a directory (itself not counted). */
 int harness_entries(const char *path, bool print);
-/* Entries in the runtime folder, sockets and shared memory of ours that still exist: 0. */
+/* Counts leftovers of libsymm: entries of the runtime folder, sockets, shared memory. */
 int harness_leftovers(const char *directory);
 /* Removes launchers' variables from the environment. */
 void harness_clear_environment(void);
@@ -160,7 +159,7 @@ int harness_check_error(const char *file, int line, const char *wanted);
         if (harness_check_error(__FILE__, __LINE__, (wanted)))                         \
             return 1;                                                                  \
     } while (0)
-/* A function of the same kind failed and has printed why. */
+/* For a function that returns 0, or 1 after a message. */
 #define CHECK_ZERO(call)                                                               \
     do {                                                                               \
         if (call)                                                                      \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * host_reduce_reference.h - what a reduction must give, one element at a time, slowly.
+ * host_reduce_reference.h - the expected result of a reduction, element by element.
  *
- * Part of test_host_reduce.c. Shares nothing with the kernels: values are decoded by
- * ldexp, rounded by a search for the nearest value of the format, integers divided by
- * `/`. Elements are handed around as bit patterns in the low bits of a uint64_t.
+ * Part of test_host_reduce.c. Shares no code with the kernels: ldexp decodes values, a
+ * search for the nearest value of the format rounds them, `/` divides integers. Elements
+ * are bit patterns in the low bits of a uint64_t.
  */
 #ifndef SYMM_TESTS_HOST_REDUCE_REFERENCE_H
 #define SYMM_TESTS_HOST_REDUCE_REFERENCE_H
@@ -49,10 +49,7 @@ static uint64_t sign_bit(const struct format *f)
     return (uint64_t)1 << (8 * f->size - 1);
 }
 
-/*
- * The pattern of the largest finite magnitude, and of infinity or the only NaN behind
- * it.
- */
+/* The pattern of the largest finite magnitude; infinity or the only NaN is the next. */
 static uint64_t largest(const struct format *f)
 {
     uint64_t top = sign_bit(f) - 1;
@@ -91,9 +88,7 @@ static double decode(const struct format *f, uint64_t bits)
     return bits & sign_bit(f) ? -value : value;
 }
 
-/*
- * The pattern of the nearest value, the even one of two; overflow as the format has it.
- */
+/* The pattern of the nearest value, ties to even; overflow by the format's rule. */
 static uint64_t encode(const struct format *f, double value)
 {
     uint64_t sign = signbit(value) ? sign_bit(f) : 0;
@@ -103,7 +98,7 @@ static uint64_t encode(const struct format *f, double value)
     if (isnan(value))
         return written_nan(f);
     if (magnitude >= decode(f, high)) {
-        /* What would come behind the largest value if exponents went on. */
+        /* The value after the largest if there were one more exponent. */
         above = 2 * decode(f, high) - decode(f, high - 1);
         if (f->saturates || magnitude - decode(f, high) < above - magnitude)
             return sign | high;
@@ -169,10 +164,7 @@ static void put(const struct format *f, void *array, size_t i, uint64_t bits)
 
 /* ---- Reference ------------------------------------------------------------------- */
 
-/*
- * float64 steps in double; all else in float, by doubles that are rounded to it at
- * once.
- */
+/* float64 steps in double; other types in double, rounded to float at once. */
 static double step(const struct format *f, symm_op op, double a, double b)
 {
     double exact = op == SYMM_PROD ? a * b : op == SYMM_AVG ? a / b : a + b;
@@ -208,7 +200,7 @@ static uint64_t reference_float(const struct format *f, symm_op op, const uint64
     return encode(f, a);
 }
 
-/* Sign or zero extended. */
+/* Sign-extended or zero-extended. */
 static uint64_t extend(const struct format *f, uint64_t bits)
 {
     return f->is_signed && (bits & sign_bit(f)) ? bits | ~(sign_bit(f) - 1) : bits;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inject_job.h - the job in which test_host_inject makes calls fail: what a rank does, step
- * by step.
+ * inject_job.h - the steps of a rank in the job in which test_host_inject makes calls fail.
  */
 #ifndef SYMM_TESTS_INJECT_JOB_H
 #define SYMM_TESTS_INJECT_JOB_H
@@ -16,20 +15,20 @@ struct setup {
     enum inject_mode mode;
     int ranks, armed;
     bool threads;
-    bool brief;   /* the job ends behind its first collective */
-    bool retries; /* a step that failed is made again */
-    bool carried; /* the ranks meet by the caller's own exchange */
+    bool brief;   /* the job ends after its first collective */
+    bool retries; /* a failed step is repeated */
+    bool carried; /* the bootstrap uses the caller's exchange */
 };
 
-/* What one rank has to say. */
+/* The report of one rank. */
 struct seen {
     bool returned;
-    bool joined;       /* symm_init went well */
-    bool wrong;        /* a sum was */
-    bool lonely;       /* its failed exchange did not fail for the others */
+    bool joined;       /* symm_init succeeded */
+    bool wrong;        /* a sum was wrong */
+    bool lonely;       /* its exchange failed, the other ranks' did not */
     _Atomic bool over; /* status and sentence are final */
     symm_status status;
-    char step[96]; /* the last one */
+    char step[96]; /* the last step */
     char sentence[512];
     long fds, blocks, mappings; /* lost */
     double ended;
@@ -48,7 +47,7 @@ struct job {
     struct seen seen[MAX_RANKS];
 };
 
-/* One rank in the midst of it. */
+/* The state of one rank. */
 struct rank {
     struct job *job;
     struct seen *seen;
@@ -61,15 +60,15 @@ struct rank {
     void *stream;
     int called; /* times that the callback ran */
     int tries;  /* of the current step */
-    float mark; /* what it puts on its stream */
+    float mark; /* the value that it writes by its stream */
 };
 
 extern int inject_null_fd; /* a descriptor of /dev/null */
 
 bool inject_is_gentle(const struct job *job);
-/* May others wait for the armed rank until their deadline? It is short then. */
+/* Whether other ranks may wait for the armed rank until their timeout, which is then short. */
 bool inject_is_early(const struct job *job);
-/* All steps of the rank's job; the status of the one that failed. */
+/* Runs all steps of the rank; returns the status of the step that failed. */
 symm_status inject_run_steps(struct rank *r);
 
 #endif

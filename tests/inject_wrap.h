@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inject_wrap.h - what the linker puts in the place of the functions in wrap.txt.
+ * inject_wrap.h - the functions that the linker substitutes for those in wrap.txt.
  *
- * Included once, by the suite that is linked with --wrap: what all suites share is
- * linked without it. Each function fails with an errno that its manual page names.
- * Never failed: close, free, munmap, futex wakes.
+ * Included once, by the suite that is linked with --wrap; code shared by all suites is
+ * linked without it. Each function fails with an errno of its manual page. close, free,
+ * munmap and futex wakes never fail.
  */
 #ifndef SYMM_TESTS_INJECT_WRAP_H
 #define SYMM_TESTS_INJECT_WRAP_H
@@ -85,7 +85,7 @@ void __wrap_free(void *block)
     __real_free(block);
 }
 
-/* On failure the old block stays; a null pointer becomes a new one. */
+/* On failure the old block stays valid; a null pointer gets a new block. */
 static void *resized(const void *old, void *block)
 {
     if (old == NULL)
@@ -134,7 +134,7 @@ int __wrap_asprintf(char **text, const char *format, ...)
     return length;
 }
 
-/* What _FORTIFY_SOURCE makes of it. */
+/* The form of asprintf with _FORTIFY_SOURCE. */
 int __wrap___asprintf_chk(char **text, int flag, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int __wrap___asprintf_chk(char **text, int flag, const char *format, ...)
@@ -271,10 +271,10 @@ WRAP(int, ppoll,
       const sigset_t *mask),
      (polls, count, timeout, mask), -1, ENOMEM, FAIL | EINT | RECV)
 
-/* ---- What _FORTIFY_SOURCE makes of them ------------------------------------------- */
+/* ---- Forms of _FORTIFY_SOURCE ----------------------------------------------------- */
 
-/* The library is built with it: calls whose room the compiler cannot judge get the room
- * as another argument, under another name. They count and fail as the plain ones do. */
+/* In a build with _FORTIFY_SOURCE a call gets the buffer's size as another argument, under
+ * another name, if the compiler cannot check it. It counts and fails as the plain call. */
 #define WRAP_CHECKED(type, name, parameters, arguments)                                \
     type __wrap___##name##_chk parameters;                                             \
     type __wrap___##name##_chk parameters                                              \
@@ -302,7 +302,7 @@ WRAP(int, nanosleep, (const struct timespec *span, struct timespec *left), (span
 WRAP(ssize_t, getrandom, (void *bytes, size_t count, unsigned flags),
      (bytes, count, flags), -1, ENOSYS, FAIL | EINT)
 
-/* A wait may end for no reason. */
+/* A spurious wake-up. */
 int __real_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock)
@@ -329,8 +329,8 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lo
 }
 
 long __real_syscall(long number, ...);
-/* It reads six arguments, as many as there can be: AddressSanitizer would see those that the
- * caller has not given. */
+/* Reads six arguments, the most there can be; AddressSanitizer would report those that the
+ * caller did not pass. */
 __attribute__((noinline, no_sanitize("address"))) long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...)
 {
@@ -350,7 +350,7 @@ long __wrap_syscall(long number, ...)
     return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-/* A thread of an armed one is armed. */
+/* A thread started by an armed thread is armed. */
 struct inject_start {
     void *(*main)(void *arg);
     void *arg;

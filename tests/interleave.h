@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * interleave.h - whether a plan is safe, by trying every interleaving of a small program.
+ * interleave.h - decides whether a plan is safe by trying every interleaving of a small
+ * program.
  *
  * Each stream of each rank is a process that takes the ops in order, by small steps: start
- * (arrive), begin to touch memory, pass the algorithm's own barrier, finish touching,
- * leave. Steps of different processes interleave in every way that barriers, signals,
- * depends and streams allow. Each piece of each rank's arena remembers which write it holds
- * and whose parts of it are in. Unsafe is: an access begins while a conflicting one is
- * going on; a read begins on bytes that are not those which the program means it to find,
- * or not whole; some process can never go on.
+ * (arrive), begin to access memory, pass the algorithm's own barrier, end the access, leave.
+ * Steps of different processes interleave in every way that barriers, signals, depends and
+ * streams allow. Each piece of each rank's arena remembers its last write and which ranks'
+ * parts of it have arrived. A plan is unsafe if an access begins during a conflicting
+ * access; if a read begins on bytes that are incomplete or of another write than the
+ * program's order requires; or if a process can never continue.
  *
- * It knows nothing of "happens before": it is the judge of the planner and of the checker.
+ * The search uses no "happens before" relation, so it can judge the planner and the checker.
  */
 #ifndef SYMM_TESTS_INTERLEAVE_H
 #define SYMM_TESTS_INTERLEAVE_H
@@ -28,15 +29,15 @@ enum interleave_verdict {
 
 struct interleave {
     int periods; /* of a loop */
-    bool plain;  /* every order of every step; else steps that touch no memory and
-                            can only help others are taken at once, which finds the same */
-    uint64_t max_states; /* then INTERLEAVE_TOO_LARGE */
-    uint64_t states;     /* out: different states that were seen */
-    char why[256];       /* out: of UNSAFE, in a few words */
+    bool plain;  /* try every order of every step; else steps that touch no memory and
+                            can only help others run at once, with the same verdict */
+    uint64_t max_states; /* more: INTERLEAVE_TOO_LARGE */
+    uint64_t states;     /* out: number of different states */
+    char why[256];       /* out: the reason of UNSAFE */
 };
 
-/* The program is finished; the plan has an op for every site, in the program's order. The
- * certificate and the hashes are not looked at. */
+/* The program is finished; the plan has an op for every site, in the program's order.
+ * Ignores the certificate and the hashes. */
 enum interleave_verdict interleave_search(const symm_program *program,
                                           const symm_plan *plan,
                                           struct interleave *search);

@@ -2,8 +2,8 @@
 /*
  * interleave_world.h - a program and its plan in the form that the search works on.
  *
- * Private to interleave.c, which makes the steps, and interleave_world.c, which finds what
- * each op touches and what it waits for.
+ * Private to interleave.c, which makes the steps, and interleave_world.c, which computes the
+ * memory that each op touches and the ops that it waits for.
  */
 #ifndef SYMM_TESTS_INTERLEAVE_WORLD_H
 #define SYMM_TESTS_INTERLEAVE_WORLD_H
@@ -15,7 +15,7 @@
 #define MAX_ITEMS   250 /* ops of all periods */
 #define FILLED      255 /* held by a piece that a free has filled */
 
-/* How far an op is on a rank. */
+/* The progress of an op on a rank. */
 enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, DONE };
 
 struct touch {
@@ -28,8 +28,8 @@ struct action {
     const symm_program_op *op;
     const symm_plan_op *planned;
     bool inside,
-        in_place;     /* barrier inside; peers' reads and writes of one op are apart */
-    unsigned pushers; /* bits of places in a list */
+        in_place; /* inside: a barrier separates peers' reads and writes of the op */
+    unsigned pushers; /* bits: places in a list */
     struct touch touches[MAX_TOUCHES];
     int touch_count;
 };
@@ -38,7 +38,7 @@ struct item {          /* an op of a period */
     int action, place; /* place among its stream's items */
     int period;
     int needs
-        [INTERLEAVE_MAX_STREAMS]; /* items of each stream that must be done before */
+        [INTERLEAVE_MAX_STREAMS]; /* items of each stream that must be done first */
     unsigned char *expected;      /* [touch][piece]: item + 1, or 0: input */
 };
 
@@ -49,7 +49,7 @@ struct world {
     int ranks, streams, items;
     struct action *actions; /* by op of the program */
     struct item list[MAX_ITEMS];
-    int of_stream[INTERLEAVE_MAX_STREAMS][MAX_ITEMS]; /* items, no depends */
+    int of_stream[INTERLEAVE_MAX_STREAMS][MAX_ITEMS]; /* items without depends */
     int stream_items[INTERLEAVE_MAX_STREAMS];
     size_t cuts[MAX_PIECES + 1];
     int pieces;
@@ -62,10 +62,10 @@ struct world {
 
 enum touchers { OWN, ALL, ROOTS, FROM_ROOT, BY_ROOT, TO_NEXT };
 
-/* The list of its partition that the rank is in; *place: its place there. */
+/* The list of the op's partition that contains the rank; *place: its index there. */
 const int *world_list_of(const struct world *w, const symm_program_op *op, int rank,
                          int *place);
-/* Bits of the ranks whose copies the rank touches. */
+/* Bit set of the ranks whose copies the rank touches. */
 unsigned world_owners_of(const struct world *w, const symm_program_op *op,
                          enum touchers who, int rank);
 /* The first piece that does not begin before the offset. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kernels_rig.h - ranks as threads over plain memory, for kernels that run on the processor:
- * their heaps and counters, the inputs of a call, and the results that the host makes.
+ * their heaps and counters, the inputs of a call, and the results computed by the host.
  */
 #ifndef SYMM_TESTS_KERNELS_RIG_H
 #define SYMM_TESTS_KERNELS_RIG_H
@@ -23,7 +23,7 @@ typedef void (*kernel_fn)(struct symm_cuda_args);
 typedef void (*launch_fn)(kernel_fn kernel, const struct symm_cuda_args *args,
                           unsigned blocks, unsigned threads);
 
-/* One call as all ranks make it. */
+/* One call, the same on all ranks. */
 struct call {
     enum symm_kind kind;
     enum symm_algorithm algorithm;
@@ -32,7 +32,7 @@ struct call {
     size_t count;
     int root;
     uint32_t seed, tag;
-    uint32_t blocks;    /* instead of the shape's: 0: as it is */
+    uint32_t blocks;    /* 0: the shape's number */
     bool in_place, raw; /* raw: any bits */
 };
 
@@ -46,7 +46,7 @@ struct rank {
     char *in, *out, *want, *all;
     uint32_t random;
     int bad;
-    char what[160]; /* the first that was bad */
+    char what[160]; /* the first bad call */
 };
 
 struct rig {
@@ -56,26 +56,27 @@ struct rig {
     struct symm_cuda_scratch scratch;
     uint64_t timeout;
     const struct call *calls;
-    int count, dead, odd; /* ranks: who does nothing, whose tag differs; -1: nobody */
+    int count, dead,
+        odd; /* dead: a rank that makes no call; odd: a rank with another tag; -1: none */
     bool slow, stop_when_bad;
     pthread_barrier_t start;
     struct rank ranks[SYMM_DEVICE_RANKS];
 };
 
 uint32_t rig_next(uint32_t *random);
-/* With the kernels of a library; the counters begin at `round` and `call`. */
+/* Uses the kernels of `library`; the counters begin at `round` and `call`. */
 void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
               uint32_t call);
 void rig_close(struct rig *rig);
 size_t rig_call_bytes(const struct call *call);
-/* Elements of a rank's whole input, output. */
+/* Elements of a rank's whole input or output. */
 size_t rig_in_count(const struct call *call, int size);
 size_t rig_out_count(const struct call *call, int size);
 void rig_fill(const struct call *call, int size, int rank, void *to);
-/* all: inputs of all ranks one behind the other, `stride` bytes apart. */
+/* all: the inputs of all ranks, `stride` bytes apart. */
 void rig_expect(const struct call *call, int size, int rank, const char *all,
                 size_t stride, char *want);
-/* Notes what is wrong with a call of the rank; keeps the first. */
+/* Records a bad call of the rank; keeps the first record. */
 void rig_bad(struct rank *rank, const struct call *call, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * misuse.h - for suites that call functions as they must not be called: a refused call has
- * the wanted status and a sentence of its own with a name in it; a good one leaves the
- * thread's sentence alone. Complaints are printed, and fail test_complaints, the last test.
+ * misuse.h - for suites of invalid calls: a refused call must return the wanted status and
+ * set its own error with a given name in it; a valid call must not change the thread's
+ * error. Complaints are printed, and fail test_complaints, the last test.
  */
 #ifndef SYMM_TESTS_MISUSE_H
 #define SYMM_TESTS_MISUSE_H
@@ -20,7 +20,7 @@
 
 #define QUIET_NAN __builtin_nan("")
 
-/* Sets a sentence that no other function makes. */
+/* Sets an error that no other function sets. */
 static void mark(void)
 {
     symm_op op;
@@ -29,7 +29,7 @@ static void mark(void)
     assert_non_null(strstr(symm_last_error(), "marker"));
 }
 
-static int complaints; /* of all tests: one of them does not hide the next */
+static int complaints; /* of all tests, so that a failure does not hide the next */
 
 static void refused(symm_status status, symm_status wanted, const char *call,
                     const char *name, int line)
@@ -43,10 +43,10 @@ static void refused(symm_status status, symm_status wanted, const char *call,
     complaints++;
 }
 
-/* The call is refused, and the sentence has the name. */
+/* The call is refused, and its error contains the name. */
 #define BAD(status, name, call) (mark(), refused(call, status, #call, name, __LINE__))
 #define INVALID(name, call)     BAD(SYMM_ERR_INVALID, name, call)
-/* The call goes well, and leaves the thread's sentence alone. */
+/* The call succeeds, and does not change the thread's error. */
 #define GOOD(call)                                                                     \
     (mark(), refused((call) == SYMM_OK && strstr(symm_last_error(), "marker")          \
                          ? symm_op_parse("good", &(symm_op){0})                        \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multicast_stage.h - a rank's memory, and calls that the switch may do, with their results
- * compared.
+ * multicast_stage.h - a rank's memory; calls that the switch may reduce, with their results
+ * checked.
  */
 #ifndef SYMM_TESTS_MULTICAST_STAGE_H
 #define SYMM_TESTS_MULTICAST_STAGE_H
@@ -9,17 +9,18 @@
 #include "device.h"
 #include "harness.h"
 
-#define MIB        ((size_t)1 << 20)
-#define AREA_BYTES (3 * MIB) /* no whole number of granules: areas share segments */
-#define BACK       (AREA_BYTES / 2)
-#define MOST       8
-#define CASES      64
+#define MIB ((size_t)1 << 20)
+#define AREA_BYTES                                                                     \
+    (3 * MIB) /* not a multiple of the granularity: areas share segments */
+#define BACK  (AREA_BYTES / 2)
+#define MOST  8
+#define CASES 64
 
-/* What ranks tell each other and the test; shared memory. */
+/* Reports of the ranks to each other and to the test; shared memory. */
 struct told {
     struct harness_sync sync;
     uint64_t hash[MOST][CASES];
-    bool has[MOST][2];       /* multicast: the first buffer, the second */
+    bool has[MOST][2];       /* has multicast: the first buffer, the second */
     uint64_t from[2], to[2]; /* driver calls of the opening, of the extension */
     _Atomic int warnings;
     char warning[512], notice[512];
@@ -47,10 +48,10 @@ struct test_case {
 };
 
 int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team, struct told *told);
-/* A buffer more, behind a rendezvous of its own. */
+/* Allocates one more buffer, followed by its own rendezvous. */
 symm_status stage_grow(struct stage *s, int index);
 void stage_close(struct stage *s);
-/* Makes the call; symm_explain must name the path, and all ranks hold the right bits. */
+/* Makes the call; symm_explain must name the path, and the result be right on all ranks. */
 int run_case(struct stage *s, const struct test_case *t, const char *path);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_judge.h - programs of a few ops, and what checker and search say of their plans.
+ * plan_judge.h - programs of a few ops, and the verdicts of checker and search on their
+ * plans.
  *
- * judge() asks both, so that what is known of an order is tested twice.
+ * judge() compares both with the expected verdict.
  */
 #ifndef SYMM_TESTS_PLAN_JUDGE_H
 #define SYMM_TESTS_PLAN_JUDGE_H
@@ -102,7 +103,7 @@ static inline symm_plan_report report_of(const struct plan_case *c)
     return report;
 }
 
-/* Checker and search agree, and with what is wanted. */
+/* Checker and search must both give the wanted verdict. */
 static inline void judge(const char *name, struct plan_case *c, bool wanted)
 {
     struct interleave search = {.periods = 3, .max_states = 2000000};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_run.h - small programs, their plans in files, and ranks that run them: what the tests
- * of plans at run time share.
+ * plan_run.h - for tests of plans at run time: small programs, their plans in files, and
+ * ranks that run them.
  *
- * Plans lie in a folder that set_up makes. Functions of the first part are for tests and
- * fail by cmocka; those of the second are for ranks and return 0 or a status.
+ * Plans are in a folder that set_up makes. Functions of the first part are for tests and
+ * fail by cmocka; functions of the second part are for ranks and return 0 or a status.
  */
 #ifndef SYMM_TESTS_PLAN_RUN_H
 #define SYMM_TESTS_PLAN_RUN_H
@@ -20,16 +20,16 @@ int plan_run_tear_down(void **state);
 
 /* A loop of n buffers b0, b1, ...: each written, then reduced at s0, s1, ... */
 symm_program *plan_run_cycle(int world, int n);
-/* The same three, but all are written before the first is reduced. */
+/* The same with three buffers, but all are written before the first is reduced. */
 symm_program *plan_run_together(int world);
-/* Each rank writes src0, puts it into the next one's dst0 at hop0, waits, reads; then the
- * same with 1. */
+/* Each rank writes src0, puts it into the next rank's dst0 at hop0, waits, reads; then the
+ * same with src1, dst1, hop1. */
 symm_program *plan_run_ring(int world);
-/* Plans the program, lets `change` (NULL: nothing) spoil the plan, which then has no hash,
- * and writes it into the folder; the program is gone. */
+/* Plans the program, calls `change` (may be NULL) to spoil the plan, which then has no hash,
+ * and writes it into the folder; destroys the program. */
 void plan_run_write(symm_program *program, const char *algorithm, const char *file,
                     void (*change)(symm_plan *plan));
-/* The body on 2 and 4 ranks, each as processes and as threads, with the plan of cycle(n) in
+/* Runs the body on 2 and 4 ranks, as processes and as threads, with the plan of cycle(n) in
  * the file "plan". */
 void plan_run_with(harness_body body, int n, const char *algorithm,
                    void (*change)(symm_plan *plan), void *arg);
@@ -42,11 +42,11 @@ symm_status plan_run_place(symm_team *team, uint64_t id, int64_t words,
 int plan_run_place_all(symm_team *team, symm_buffer **buffers, int n);
 float plan_run_value(int rank, int buffer, int period);
 void plan_run_fill(symm_buffer *buffer, float value);
-/* Words that are not `wanted`. */
+/* Counts words that are not `wanted`. */
 int plan_run_wrong(const float *words, float wanted);
 symm_status plan_run_reduce(symm_team *team, const char *site, symm_buffer *in,
                             float *out);
-/* Periods of cycle(n), ranks drifting apart; what this rank saw wrong is added to *wrong. */
+/* Runs periods of cycle(n) with random delays; adds this rank's wrong results to *wrong. */
 int plan_run_periods(symm_team *team, symm_buffer **buffers, int n, int periods,
                      int *wrong);
 int plan_run_close(symm_team *team, symm_buffer **buffers, int n);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * plane.h - for the suites of the control plane: runs a function as several ranks,
- * without contexts, and keeps what each of them returned and said.
+ * without contexts, and keeps the status and the error of each.
  *
- * Ranks that are processes end by _exit; what they found lies in shared memory. A run
- * that takes longer than PLANE_LIMIT is killed and counts as failed. Each rank's open
- * descriptors are counted before and after.
+ * Ranks that are processes end by _exit; their results are in shared memory. A run
+ * longer than PLANE_LIMIT is killed and counts as failed. Each rank's open descriptors
+ * are counted before and after.
  */
 #ifndef SYMM_TESTS_PLANE_H
 #define SYMM_TESTS_PLANE_H
@@ -34,11 +34,11 @@
 struct plane_result {
     symm_status status;
     char error[SYMM_ERROR_BYTES];
-    double seconds; /* of the call under test; set by the body if it cares */
-    int extra;      /* the body's own */
+    double seconds; /* of the call under test; set by the body, if used */
+    int extra;      /* for the body */
     int leaked;     /* descriptors after - before */
-    int code;       /* the body's: 0 = as it should be, else a line number */
-    bool ended;     /* by itself */
+    int code;       /* the body's result: 0 = passed, else a line number */
+    bool ended;     /* without a kill */
 };
 
 typedef int (*plane_body)(int rank, struct plane_result *result, void *arg);
@@ -47,7 +47,7 @@ struct plane {
     struct plane_result *results; /* [PLANE_MAX], shared */
     pid_t pids[PLANE_MAX];
     int count;
-    int given; /* descriptors that every body closes of those it began with */
+    int given; /* inherited descriptors that every body closes */
 };
 
 #if HARNESS_SLOW && !HARNESS_TSAN
@@ -65,7 +65,7 @@ static inline int plane_fds(void)
     return count;
 }
 
-/* For bodies: the line where something was not as it should be. */
+/* For bodies: returns the line number if the condition is false. */
 #define PLANE_CHECK(condition)                                                         \
     do {                                                                               \
         if (!(condition)) {                                                            \
@@ -82,7 +82,7 @@ static inline void plane_note(struct plane_result *result, symm_status status)
              status == SYMM_OK ? "" : symm_last_error());
 }
 
-/* A log sink: what a suite provokes need not be read. */
+/* A log sink that drops the errors that a suite provokes. */
 static inline void plane_quiet(void *arg, int level, const char *line)
 {
     (void)arg;
@@ -110,7 +110,7 @@ static inline void plane_close(struct plane *plane)
     munmap(plane->results, PLANE_MAX * sizeof(*plane->results));
 }
 
-/* Starts one more process; rank is what the body is told. Returns its index. */
+/* Starts one more process; rank is the body's argument. Returns its index. */
 static inline int plane_start(struct plane *plane, plane_body body, int rank, void *arg)
 {
     int index = plane->count++;
@@ -139,7 +139,7 @@ static inline int plane_start(struct plane *plane, plane_body body, int rank, vo
     return index;
 }
 
-/* Waits for all. 0: they ended by themselves, were content and leaked nothing. */
+/* Waits for all. 0: all ended by themselves, passed and leaked nothing. */
 static inline int plane_wait(struct plane *plane)
 {
     double until = symm__now() + PLANE_LIMIT;
@@ -155,7 +155,7 @@ static inline int plane_wait(struct plane *plane)
         }
         const struct plane_result *result = &plane->results[i];
         if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL && symm__now() < until)
-            continue; /* killed by the test: what it left is the others' business */
+            continue; /* killed by the test: not checked */
         if (!result->ended || result->code != 0 || result->leaked != 0) {
             fprintf(stderr,
                     "process %d: status %#x, line %d, %d descriptors leaked: %s\n", i,
@@ -176,7 +176,7 @@ static inline int plane_run(struct plane *plane, int ranks, plane_body body, voi
 
 /* ---- Calls that fail on demand --------------------------------------------------- */
 
-/* Of this process: counted down by the suite's FAULTY functions. 0: none fails. */
+/* In this process; counted down by the suite's FAULTY functions. 0: none fails. */
 static int fault_at;
 static bool fault_hit;
 static bool fault_kills; /* instead of a failure: the process dies before the call */
@@ -188,7 +188,7 @@ static inline bool fault(void)
     fault_hit = true;
     if (fault_kills)
         kill(getpid(), SIGKILL);
-    errno = ENOMEM; /* none of the errors that mean something to the control plane */
+    errno = ENOMEM; /* an errno that the control plane does not treat specially */
     return true;
 }
 
@@ -200,7 +200,7 @@ static inline void *fault_next(const char *name)
     return found;
 }
 
-/* Defines a function of the C library anew: -1 if it is to fail, else its own. */
+/* Redefines a function of the C library: -1 if it must fail, else the real function. */
 #define FAULTY(type, name, parameters, arguments)                                      \
     type name parameters;                                                              \
     type name parameters                                                               \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plane_link.h - for the suites of the links: a job whose ranks are connected by the
- * socket pairs of symm__bootstrap_pairs, exchanges of bytes that are known, and files that
- * tell whose they are.
+ * plane_link.h - for the suites of oob exchanges: a job whose ranks are connected by the
+ * socket pairs of symm__bootstrap_pairs, exchanges of known bytes, and files whose size
+ * identifies their rank.
  *
- * The ranks are processes (threads where said). A job is opened, run and closed by its
- * test; what its ranks have noted is in the plane until then.
+ * The ranks are processes, in some tests threads. A test opens, runs and closes its job;
+ * the results of the ranks are in the plane until then.
  */
 #ifndef SYMM_TESTS_PLANE_LINK_H
 #define SYMM_TESTS_PLANE_LINK_H
@@ -22,12 +22,12 @@
 #define MIB  ((size_t)1 << 20)
 #define MOST 8 /* ranks of a job */
 
-/* What all ranks of a test share. */
+/* Shared by all ranks of a test. */
 struct job {
     int size;
-    int *pairs;       /* of symm__bootstrap_pairs; each rank takes its row */
+    int *pairs;       /* of symm__bootstrap_pairs; each rank uses its row */
     int kind;         /* of the test's variants */
-    double timeout;   /* where the test sets one */
+    double timeout;   /* if the test sets one */
     atomic_int *step; /* shared with processes */
 };
 
@@ -39,7 +39,7 @@ static inline void job_open(struct job *job, struct plane *plane, int size)
     job->size = size;
     job->step = plane_shared(sizeof(*job->step));
     plane_open(plane);
-    plane->given = size * (size - 1); /* all ends: its own row and the others' */
+    plane->given = size * (size - 1); /* all ends: the own row and the other rows */
     assert_int_equal(symm__bootstrap_pairs(size, &job->pairs), SYMM_OK);
 }
 
@@ -48,7 +48,7 @@ static inline void job_start(struct job *job, struct plane *plane, plane_body bo
     for (int r = 0; r < job->size; r++)
         plane_start(plane, body, r, job);
     symm__bootstrap_close(job->pairs,
-                          job->size * job->size); /* only the ranks hold them now */
+                          job->size * job->size); /* only the ranks keep them open */
 }
 
 static inline void job_close(struct job *job, struct plane *plane)
@@ -59,7 +59,7 @@ static inline void job_close(struct job *job, struct plane *plane)
     plane_close(plane);
 }
 
-/* All ranks run body and are content; their notes last until job_close. */
+/* All ranks run body and must pass; their results last until job_close. */
 static inline void job_run(struct job *job, struct plane *plane, int size, int kind,
                            plane_body body)
 {
@@ -69,7 +69,7 @@ static inline void job_run(struct job *job, struct plane *plane, int size, int k
     assert_int_equal(plane_wait(plane), 0);
 }
 
-/* A process closes the rows of the others too, so that a death is a hang-up. */
+/* A process closes the other ranks' rows, so that a death is a hang-up. */
 static inline void link_open(struct symm_oob *link, struct job *job, int rank,
                              bool process)
 {
@@ -170,7 +170,7 @@ static inline void assert_all(const struct plane *plane, int count, symm_status 
     }
 }
 
-/* A file whose size says whose it is and which. */
+/* A file whose size identifies its rank and index. */
 static inline int file_of(int rank, int i)
 {
     int fd = memfd_create("symm-link", MFD_CLOEXEC);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plane_meet.h - for the suites of the meeting: a job whose ranks are processes that
- * meet by a key and then try the sockets that they were given.
+ * plane_meet.h - for the suites of the bootstrap: a job whose ranks are processes that do
+ * a bootstrap by a key and then test the sockets it returned.
  *
- * Every job has a runtime directory of its own, which must be empty when it is closed.
+ * Every job has its own runtime directory, which must be empty when the job is closed.
  */
 #ifndef SYMM_TESTS_PLANE_MEET_H
 #define SYMM_TESTS_PLANE_MEET_H
@@ -22,7 +22,7 @@
 
 static const uint8_t good_secret[SYMM_SECRET_BYTES] = "0123456789abcde";
 
-/* What the ranks of a test share, and how they meet. */
+/* Shared by the ranks of a test, and the arguments of their bootstrap. */
 struct job {
     int size;
     const uint8_t *secret;
@@ -48,7 +48,7 @@ static inline void job_open(struct job *job, int size)
     plane_open(&job->plane);
 }
 
-/* The directory must be empty: nothing is left of any meeting. */
+/* The directory must be empty: a bootstrap leaves nothing. */
 static inline void job_close(struct job *job)
 {
     if (rmdir(job->dir) != 0)
@@ -76,7 +76,7 @@ static inline void step_wait(const struct job *job, int step)
         symm__sleep(0.0005);
 }
 
-/* Says and hears a number to and from every peer. */
+/* Sends a number to every peer and receives one from each. */
 static inline int peers_check(const int *fds, int rank, int size)
 {
     for (int r = 0; r < size; r++) {
@@ -106,7 +106,7 @@ static inline int peers_check(const int *fds, int rank, int size)
     return 0;
 }
 
-/* Meets, checks the sockets if all went well, and closes them. */
+/* Does the bootstrap; if it succeeds, checks the sockets and closes them. */
 static inline int meet_and_check(const struct symm_bootstrap_run *meeting,
                                  struct plane_result *result)
 {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reference.h - what a collective must give, computed slowly and independently.
+ * reference.h - the expected result of a collective, computed slowly and independently.
  *
  * Every element's value follows from (dtype, op, seed, rank, index), so that any rank
- * can compute any other's input. Reductions follow symm.h to the letter: rank order,
- * float32 accumulation of the small types, one rounding found by searching the format's
- * values. Values are finite and never zero; those of PROD stay near 1 so that products
- * do too.
+ * can compute any other's input. Reductions follow symm.h exactly: rank order, float32
+ * accumulation of the small types, one rounding, by a search of the format's values.
+ * Values are finite and never zero; those of PROD are near 1, so that products are, too.
  */
 #ifndef SYMM_TESTS_REFERENCE_H
 #define SYMM_TESTS_REFERENCE_H
@@ -24,11 +23,10 @@ void reference_fill(symm_dtype dtype, symm_op op, uint32_t seed, int rank, size_
 /* The same elements of the result over ranks 0 .. n - 1. */
 void reference_reduce(symm_dtype dtype, symm_op op, uint32_t seed, int n, size_t first,
                       size_t count, void *out);
-/* The result over n given arrays. */
+/* The reduction of n given arrays. */
 void reference_combine(symm_dtype dtype, symm_op op, const void *const *in, int n,
                        size_t count, void *out);
-/* Whether all bits are the same, except that a NaN equals a NaN; *where: first
- * difference. */
+/* Whether all bits are equal, except that a NaN equals a NaN; *where: first difference. */
 bool reference_same(symm_dtype dtype, const void *a, const void *b, size_t count,
                     size_t *where);
 bool reference_is_float(symm_dtype dtype);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simt.h - what a kernel's text sees when a C++ compiler builds it for the processor: the
- * builtins of CUDA that our kernels may use, on fibers of one operating system thread.
+ * simt.h - the builtins of CUDA that the library's kernels may use, for building the kernels
+ * with a C++ compiler for the processor. They run on fibers of one operating system thread.
  *
  * simt_launch runs the blocks of a grid one after another, simt_block (simt_block.h) one of
- * them; the threads of a block are fibers that switch where they wait: __syncthreads, the
- * warp's collectives, simt_relax. A block may wait for other ranks, which run in other threads
+ * them. The threads of a block are fibers that switch at __syncthreads, the warp's
+ * collectives and simt_relax. A block may wait for other ranks, which run in other threads
  * or processes, never for another block of its own grid. __shared__ memory belongs to the
- * operating system's thread and keeps what the last block left there, as on a GPU.
+ * operating system's thread and keeps the values of the last block, as on a GPU.
  *
  * Broken rules end the program with a sentence that names the kernel: a thread that returns
- * while others wait at __syncthreads, lanes of a warp that meet at different collectives,
- * a mask that is not full, threads that can never go on, a launch that runs longer than
- * SIMT_LIMIT seconds (100; 0: no limit). SIMT_SEED=n runs threads in a random order.
+ * while others wait at __syncthreads, lanes of a warp at different collectives, a mask that
+ * is not full, threads that can never continue, a launch that runs longer than SIMT_LIMIT
+ * seconds (100; 0: no limit). SIMT_SEED=n runs threads in a random order.
  *
- * Not here: dynamic shared memory, atomics on shared memory, printf, the second and third
- * dimension, partial warps. This file is included before anything else (-include).
+ * Not supported: dynamic shared memory, atomics on shared memory, printf, the second and
+ * third dimension, partial warps. This file is included before any other (-include).
  */
 #ifndef SYMM_TESTS_SIMT_H
 #define SYMM_TESTS_SIMT_H
@@ -24,7 +24,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "fake_cuda.h" /* fake_cuda_multicast, for the twins of multimem instructions */
+#include "fake_cuda.h" /* fake_cuda_multicast, to emulate multimem instructions */
 #include "simt_block.h"
 
 #define SIMT_MAX_THREADS 1024 /* of a block */
@@ -32,18 +32,18 @@
 
 extern "C" {
 /* Runs all blocks of the grid; returns when the last has ended. `threads` is a multiple of
- * 32 up to 1024. One launch at a time on an operating system's thread. */
+ * 32 up to 1024. One launch at a time per operating system thread. */
 void simt_launch(void (*kernel)(struct symm_cuda_args),
                  const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
-/* One poll of a spin loop is over: other threads of the block run, and other ranks. */
+/* After one poll of a spin loop: lets other threads of the block and other ranks run. */
 void simt_relax(void);
-/* Programmatic dependent launch; without effect in a plain launch. */
+/* Programmatic dependent launch; no effect in a plain launch. */
 void simt_dependent_launch(void);
 void simt_dependent_wait(void);
-/* Nanoseconds of a clock that is one for all processes and never goes back. */
+/* Nanoseconds of a monotonic clock, the same in all processes. */
 uint64_t simt_time(void);
 void simt_syncthreads(void);
-/* What the 32 lanes of this warp gave, valid until the lane's second next call. */
+/* The values of the 32 lanes of this warp, valid until the lane's second next call. */
 const uint64_t *simt_exchange(const char *name, unsigned mask, uint64_t value);
 }
 
@@ -53,8 +53,8 @@ struct simt_index {
     unsigned x, y, z;
 };
 
-/* Where the running fiber is. Not in the initial-exec model: with it all of the library's
- * __shared__ memory would have to fit into what a program keeps free for dlopen. */
+/* The indices of the running fiber. Not in the initial-exec model: all __shared__ memory of
+ * the library would have to fit into the TLS that a program reserves for dlopen. */
 struct simt_place {
     struct simt_index thread, block, threads, blocks;
 };
@@ -66,7 +66,7 @@ extern __thread struct simt_place simt_place __attribute__((visibility("hidden")
 #define gridDim   (simt_place.blocks)
 #define warpSize  SIMT_WARP
 
-/* The driver finds kernels by their names. */
+/* The fake driver finds kernels by name. */
 #define __global__ __attribute__((visibility("default")))
 #define __device__
 #define __host__
@@ -143,7 +143,7 @@ static inline T __shfl_sync(unsigned mask, T value, int source, int width = SIMT
     return simt_lane<T>(lanes, first | ((unsigned)source & ((unsigned)width - 1)));
 }
 
-/* Beyond the segment of `width` lanes: the lane's own value. */
+/* Outside the segment of `width` lanes: the lane's own value. */
 template <class T>
 static inline T __shfl_xor_sync(unsigned mask, T value, int flip, int width = SIMT_WARP)
 {

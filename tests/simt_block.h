@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simt_block.h - how the fake driver runs one block of a kernel (simt.cpp), and what it hears
- * of the block meanwhile. For C and C++.
+ * simt_block.h - runs one block of a kernel for the fake driver (simt.cpp), with callbacks
+ * about its progress. For C and C++.
  *
- * A block that comes to griddepcontrol.wait before the grid in front has completed is given
- * up: simt_block returns false, and the block begins anew when it may pass. So a kernel must
- * do nothing before griddepcontrol.wait that must not be done twice; launch_dependents may be.
+ * If a block reaches griddepcontrol.wait before the previous grid has completed, simt_block
+ * abandons it and returns false; the block is run again from its start when it may pass. So
+ * the code before griddepcontrol.wait must be repeatable; launch_dependents is.
  */
 #ifndef SYMM_TESTS_SIMT_BLOCK_H
 #define SYMM_TESTS_SIMT_BLOCK_H
@@ -16,18 +16,18 @@ struct symm_cuda_args;
 
 /* Called on the thread that runs the block. */
 struct simt_watch {
-    /* All of the block's threads have polled in vain for some time. Once for each run. */
+    /* All threads of the block have polled without success for some time. Once per run. */
     void (*stalled)(struct simt_watch *watch);
     /* A thread has executed griddepcontrol.launch_dependents. */
     void (*triggered)(struct simt_watch *watch);
-    /* Has the grid in front completed? Asked at griddepcontrol.wait. */
+    /* Whether the previous grid has completed; called at griddepcontrol.wait. */
     bool (*may_pass)(struct simt_watch *watch);
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Runs one block of a grid of `blocks`; true: it has ended. */
+/* Runs one block of a grid of `blocks`; true: the block has ended. */
 bool simt_block(void (*kernel)(struct symm_cuda_args),
                 const struct symm_cuda_args *args, unsigned blocks, unsigned threads,
                 unsigned block, struct simt_watch *watch);
