@@ -28,11 +28,11 @@ struct symm_cuda_scratch {
 
 /* The deadline of a channel's call. Written by kernels, at the first wait that lasts. */
 struct symm_cuda_clock {
-    uint32_t call; /* whose clock it is */
-    /* When a wait looked last: the members that had not begun the call although their hosts
-     * had queued it, by bits. */
+    uint32_t call; /* the call that this clock belongs to */
+    /* By bits, at the last look of a wait: members that had not begun the call although
+     * their hosts had queued it. */
     uint32_t held_up;
-    uint64_t begin, end; /* nanoseconds; end 0: no call's yet */
+    uint64_t begin, end; /* nanoseconds; end 0: no call has set it */
 };
 
 /* What symm_device_team.state points to: local memory of the device. */
@@ -61,24 +61,24 @@ struct symm_cuda_record {
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
-#define SYMM_CUDA_REPORTED      8u /* state->reported may say of a failure: look at it */
+#define SYMM_CUDA_REPORTED      8u /* state->reported may hold a failure: load it */
 #define SYMM_CUDA_EARLY         16u /* few threads: block 0 triggers dependents at once */
 #define SYMM_CUDA_RELAY                                                                \
-    32u /* a put behind an early kernel: triggers before it waits for
-                                       that; the kernel behind the put does not */
+    32u /* a put after an early kernel: triggers before it waits for that kernel;
+           the kernel after the put does not */
 #define SYMM_CUDA_BEFORE       64u /* args.before is set; << 8: its channel there */
 #define SYMM_CUDA_BEFORE_SHIFT 8u
 #define SYMM_EARLY_THREADS     64 /* of such a kernel for each multiprocessor, at most */
 
 #define SYMM_PAIR_AHEAD                                                                \
-    2 /* all_reduce_pair.cu: lines sent ahead of the one that is summed */
+    2 /* all_reduce_pair.cu: packets sent ahead of the one that is summed */
 
-/* all_reduce_pair.cu, all_reduce_line.cu: threads of a block that take a line each, at most:
- * 1 MiB by lines of 16 bytes in one round of 103 blocks, where registers allow. A multiple of
- * 32. */
+/* all_reduce_pair.cu, all_reduce_line.cu: threads of a block that take a packet each, at
+ * most: 1 MiB by packets of 16 bytes in one round of 103 blocks, where registers allow. A
+ * multiple of 32. */
 #define SYMM_PACKET_THREADS(size) ((size) > 4 ? 512 : 640)
 
-/* all_reduce_two_shot_line.cu, wide: threads of a block that take lines, at most; as many as
+/* all_reduce_two_shot_line.cu, wide: threads of a block that take packets, at most; as many as
  * scratch has room for and registers allow. */
 #define SYMM_WIDE_THREADS(size) ((size) > 4 ? 256 : 512)
 
@@ -102,7 +102,7 @@ struct symm_cuda_args {
     uint64_t limit; /* nanoseconds that a call waits for members that have queued it */
     uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
     uint32_t before_team;
-    uint32_t *done; /* [block]: where its end is told, by `sequence`; NULL: nowhere */
+    uint32_t *done; /* [block]: each stores `sequence` there at its end; NULL: none */
     /* With SYMM_CUDA_BEFORE: the state of another team, which has made the call before this
      * one on the stream, on its channel flags >> SYMM_CUDA_BEFORE_SHIFT (SYMM_CHANNELS: on
      * none). before_team: its number. */

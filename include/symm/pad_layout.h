@@ -116,7 +116,7 @@ struct symm_device_state {
 /* The first failure of a team's kernels, in memory of the host; state is written last. */
 struct symm_device_record {
     uint32_t state;   /* 0: none; else minus the symm_status */
-    uint32_t claimed; /* who sets it from 0 to 1 writes the record */
+    uint32_t claimed; /* the thread that sets it from 0 to 1 writes it */
     uint32_t abort;   /* set by the host: minus the status with which waits shall end */
     uint32_t channel; /* SYMM_CHANNELS: a one-sided signal */
     uint32_t tag;     /* of the call that failed */

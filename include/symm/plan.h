@@ -273,8 +273,8 @@ typedef struct symm_plan_op {
     symm_algorithm algorithm;
     int channel; /* of its group's team: ops of different streams never share one */
     bool entry_barrier, exit_barrier;
-    /* Buffers whose bytes nobody touches from this op's end on a rank to their next write;
-     * where lives end that are not named here, no one op tells. */
+    /* Buffers whose bytes no op touches from this op's end on a rank to their next write.
+     * Lives that no single op ends are not listed. */
     const int *frees;
     int free_count;
     /* Bytes of `in` or src that a call may have at most; the algorithm is then chosen by

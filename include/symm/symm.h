@@ -184,7 +184,7 @@ SYMM_API symm_status symm_init(const symm_config *config,
                                symm_ctx **ctx) SYMM_MUST_CHECK;
 /*
  * Not collective. Frees what the caller left; NULL is allowed. What streams have queued runs
- * first, each call bounded by its own timeout; apart from that it waits for nobody.
+ * first, each call bounded by its own timeout; apart from that it waits for no rank.
  */
 SYMM_API void symm_finalize(symm_ctx *ctx);
 

@@ -8,7 +8,7 @@
  *     symm_round_announce(args, &round);                 block 0 tells peers: I have begun
  *     ... rounds: symm_round_next, waits by symm_wait_more, symm_round_barrier ...
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
- *     __syncthreads();                                   nobody needs the counters any more
+ *     __syncthreads();                                   no thread needs the counters any more
  *     symm_round_close(args, &round);
  * Kernels of barriers end by symm_round_end, which looks at the call words beside its polls.
  * Kernels of one round or two, by packets, close it while their data are in flight, behind a
@@ -26,27 +26,27 @@
  * stream, so all slots agree between kernels. That a counter is written says that the block's
  * threads have begun, not that the call has ended.
  *
- * Call words: member m's word of call c is in call[c & 1][m] of every pad. Nobody ends call c
- * before it has seen everybody's word c, or passed a barrier of all in it: each call is a
+ * Call words: member m's word of call c is in call[c & 1][m] of every pad. No member ends
+ * call c before it has seen all members' words c, or passed a barrier of all in it: each call is a
  * barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
- * overwrites word c only when everybody has finished with it, and scratch of call c may be
- * reused in call c + 2. Round words are not taken back by a member that gives up, so who
- * passes a last barrier looks whether a call word has been, when its own reads are done: if
- * not, nobody's host has heard of a failure before them, and all that they found was right.
+ * overwrites word c only when all members have finished with it, and scratch of call c may be
+ * reused in call c + 2. A member that gives up does not take round words back. So
+ * a member that passes a last barrier checks after its own reads whether a call word was taken
+ * back. If not, no host knew of a failure before these reads, and they found what was right.
  *
  * Failure (symm_round_fail): this rank's arrival is taken back, tag 0, so that peers do not
  * wait for the deadline; not after a mismatch, which peers shall see for themselves. Then the
  * first thread of the team's kernels on this rank claims the record in host memory and fills
- * it, `state` last, by a release: who hears of the failure from the host finds the arrival
- * taken back everywhere. failed[channel] stops the other blocks at their next look and later
- * kernels at their start. A failure that the host has found (record.abort) concerns all
+ * it, `state` last, by a release: a rank that hears of the failure from the host finds the
+ * arrival taken back everywhere. failed[channel] stops the other blocks at their next look
+ * and later kernels at their start. A failure that the host has found (record.abort) concerns all
  * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
  * streams and the watchdog copy from record.abort, is for kernels behind what waits without a
  * kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
  * team's marks count, too: the call ends as failed, and so does its team. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
  * the call (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH
- * those with another tag; for SYMM_ERR_ABORTED those who took their arrival back, or 0 if the
- * host set record.abort. A peer's withdrawal while others are missing counts as
+ * those with another tag; for SYMM_ERR_ABORTED members that took their arrival back, or 0
+ * if the host set record.abort. A peer's withdrawal while others are missing counts as
  * SYMM_ERR_TIMEOUT: that is what the peer withdrew for.
  *
  * A kernel's end: what it has loaded, and what it has stored in own memory, is performed for
@@ -141,7 +141,7 @@ SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t c
     symm_port_store32_release(&record->state, status);
 }
 
-/* Who is a call ahead looks into the other slot. */
+/* A peer that is one call ahead polls slot ~call & 1, so both slots are cancelled. */
 SYMM_DEVICE void symm_round_withdraw(const struct symm_cuda_args &args, uint32_t call)
 {
     SYMM_NO_UNROLL
@@ -426,7 +426,7 @@ SYMM_DEVICE void symm_round_leave(const struct symm_cuda_args &args,
 }
 
 /* Those of the blocks that were not launched, by `step` threads of block 0: at any time from
- * the call's last round on, since nobody reads them. */
+ * the call's last round on, since no rank reads them. */
 SYMM_DEVICE void symm_round_skip(const struct symm_cuda_args &args,
                                  const struct symm_round &round, uint32_t thread,
                                  uint32_t step)
@@ -492,7 +492,7 @@ SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
 {
     const uint32_t e = symm_round_next(round), m = threadIdx.x;
 
-    symm_round_agree(round); /* who arrives does so for the block */
+    symm_round_agree(round); /* a thread arrives for its block */
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
         symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
                                   symm_device_word(args.tag, e));
@@ -555,7 +555,7 @@ SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round.ok)
         symm_round_mark(args, round, m);
     symm_round_announce(args, &round);
-    __syncwarp(); /* who fails in a wait stops those that open behind it */
+    __syncwarp(); /* a failure in a wait stops those that open after it */
     return round;
 }
 

@@ -2,7 +2,7 @@
 /*
  * warp_exchange.cuh - the one-shot reduction for small data: a warp a peer. Warp p sends this
  * rank's packets to member p and waits for p's packets; the values hop through shared memory to
- * the warp that sums them in rank order. The warp of the own rank waits for nobody: it looks
+ * the warp that sums them in rank order. The warp of the own rank waits for no peer: it looks
  * at the call words meanwhile. For the kernels all_reduce and reduce_scatter by LL and by
  * Lamport packets.
  *
@@ -148,7 +148,7 @@ SYMM_DEVICE void symm_warp_exchange_reduce(const struct symm_cuda_args &args,
             hop[turn & 1][warp][lane] = v;
             if (warp == rank && turn == 0)
                 symm_round_meet(args, &round, rank);
-            /* Behind it nobody writes the other half before all have left it. */
+            /* After it no thread writes the other half before all have left it. */
             symm_round_agree(&round);
             if (warp == turn % size && j < cut.width && round.ok)
                 LINES::scatter(args.out, first + j, args.bytes, element, out_aligned,

@@ -232,7 +232,7 @@ void symm__pack_model_free(struct place_model *model)
     *model = (struct place_model){0};
 }
 
-/* ---- Who meets whom -------------------------------------------------------------- */
+/* ---- Overlapping lifetimes ------------------------------------------------------- */
 
 static symm_status make_live(const struct place_model *m, struct place_net *net)
 {

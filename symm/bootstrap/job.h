@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job.h - who I am, from the launcher's variables.
+ * job.h - this rank's identity, from the launcher's variables.
  *
  * Order: SYMM_* > torchrun > Open MPI > PMIx > PMI > Slurm > a job of one. The first family
  * of which any defining variable is set decides; a partial or contradictory set is

@@ -10,7 +10,7 @@
  * replaces nothing: a final name therefore always leads to a listener or to a dead
  * owner. All of this, and the sweep of what others have left, is done under one hold of
  * the directory's lock: a temporary name that is found under the lock has a dead owner.
- * A name is removed only if connect() proves that nobody listens. A kill leaves at most
+ * A name is removed only if connect() proves that no process listens. A kill leaves at most
  * one name and its directory; the next root of this user removes both, however young.
  */
 #ifndef SYMM_BOOTSTRAP_SOCKET_PATH_H

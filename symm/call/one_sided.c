@@ -72,7 +72,7 @@ static symm_status perform(struct transfer *t)
                                  t->timeout);
     if (t->bytes > 0)
         memmove(t->dst, t->src, t->bytes); /* to oneself they may overlap */
-    /* Before the signal: who has seen it may already write to what the put has freed. */
+    /* Fill before the signal: after it the receiver may overwrite the freed buffers. */
     if (t->planned)
         symm__plan_fill(t->planned);
     if (t->signal >= 0)

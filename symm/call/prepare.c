@@ -290,7 +290,7 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     }
     entry->forced = call->algorithm != NULL;
     entry->numerics = call->numerics;
-    /* A site's name longer than the entry's is compared by nobody: check anew each time. */
+    /* A name longer than the entry holds cannot be compared: such calls are not cached. */
     entry->generation = !call->site || strlen(call->site) < SYMM_SITE_NAME_BYTES
                             ? __atomic_load_n(&team->ctx->generation, __ATOMIC_RELAXED)
                             : 0;

@@ -37,7 +37,7 @@ struct symm_buffer {
     int64_t shape[16], stride[16];
 };
 
-/* A call that was checked once: the same arguments again take the short way. */
+/* A validated call, cached under its arguments; a repeat skips validation. */
 struct symm_prepared_call {
     uint32_t generation; /* of the context; 0 = empty */
     uint32_t numerics;
@@ -59,7 +59,7 @@ struct symm_team_channel {
     struct symm_state state;
     symm_team *team;
     int index;         /* 0: the NULL stream's */
-    void *stream;      /* whose it is; NULL: nobody's yet */
+    void *stream;      /* the stream that has it; NULL: none yet */
     double timeout;    /* seconds, of the call that runs */
     double slow_since; /* when the first wait of that call slow_since, */
     bool waits_slowly; /* if one has */
@@ -138,7 +138,7 @@ struct symm_team {
     bool inner;     /* the part on this host of a hierarchical team, which owns it */
     struct symm_team_channel channel[SYMM_CHANNELS];
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
-    int32_t failing;          /* atomic: somebody writes the record */
+    int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
     pthread_mutex_t
         channels;          /* guards the channels of streams while calls are queued */

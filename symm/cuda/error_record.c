@@ -20,7 +20,7 @@
 #include "util/status.h"
 
 #define REASON_SECONDS                                                                 \
-    1.0 /* a peer that gave up tells why within this time, or never */
+    1.0 /* to wait for the error record of a peer whose arrival was cancelled */
 #define MOMENT_SECONDS 0.1   /* a kernel that waits sees the abort word within this */
 #define LOOK_SECONDS   0.001 /* between two looks for it */
 #define PEEK_SECONDS   0.1   /* that a word of the device is waited for */
@@ -232,8 +232,8 @@ static bool is_concerned(const struct facts *facts, int member)
            has_withdrawn(facts, member);
 }
 
-/* Somebody who is no more. One that has finalized may have left because of another: it is
- * named only if `finished`, and if it was waited for. */
+/* Reports a dead peer. A peer that has finalized may have left because of another failure:
+ * it is named only if `finished`, and if it was waited for. */
 static symm_status look_for_dead(symm_team *team, const struct facts *facts,
                                  bool finished)
 {
@@ -396,7 +396,7 @@ static const char *queue_text(const symm_team *team, char *text, size_t bytes)
     return text;
 }
 
-/* Nobody is late but streams whose hosts have queued the call. */
+/* Only streams are late: all missing hosts have queued the call. */
 static symm_status report_queued(symm_team *team, const struct facts *facts)
 {
     char missing[96], mine[150], queued[192], queues[192];
@@ -651,7 +651,7 @@ symm_status symm__cuda_team_poll(symm_team *team)
     if (team->hierarchy && team->hierarchy->local_team &&
         symm__cuda_team_poll(team->hierarchy->local_team) != SYMM_OK)
         return symm__hierarchical_poll(team);
-    /* relaxed: only whether there is something to look at */
+    /* relaxed: a flag; symm__cuda_diagnose reads the record with acquire */
     if (__builtin_expect(
             __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&
         __builtin_expect(!is_aborted(team), 1))

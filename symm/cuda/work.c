@@ -318,7 +318,7 @@ static symm_status begin(struct symm_cuda_launcher *calls, struct symm_cuda_work
     if (status != SYMM_OK)
         return status;
     pthread_mutex_lock(&calls->pool);
-    if (own_result && !work->captured) /* a replay must not write where others look */
+    if (own_result && !work->captured) /* a replay would write a slot of another handle */
         work->result = result_take(calls);
     work->calls = calls;
     link_work(calls, work);

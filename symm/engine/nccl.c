@@ -51,7 +51,7 @@ static const char *find_functions(struct symm_nccl *nccl, void *library)
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         void *found = dlsym(library, entries[i].symbol);
 
-        /* A function's address comes as an object's: POSIX says that this copy is right. */
+        /* dlsym returns void *; POSIX allows copying it into a function pointer. */
         memcpy((char *)nccl + entries[i].member, &found, sizeof(found));
         if (!found && (entries[i].since == 0 || entries[i].since <= nccl->version))
             return entries[i].symbol;

@@ -77,8 +77,7 @@ symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
 symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                                 void *arg);
 
-/* ---- communicators.c: communicators ------------------------------------------------------
- * */
+/* ---- communicators.c: communicators ------------------------------------------------------ */
 
 /* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
  * team goes on without. */
@@ -102,8 +101,7 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
 /* Why an operation of this team must stop: it has failed, or a member has died. */
 symm_status symm__engine_stop(void *team);
 
-/* ---- registration.c: registration --------------------------------------------------------
- * */
+/* ---- registration.c: registration -------------------------------------------------------- */
 
 void symm__engine_memory_open(struct symm_team_engine *te);
 /* All of it, before an abort or the end; with te->lock. */

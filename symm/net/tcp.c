@@ -154,7 +154,7 @@ enum symm_seqpacket symm__tcp_send(struct symm_tcp *tcp, const struct iovec *par
             put_packet(tcp, parts, parts_count, bytes);
             wire = flush(tcp);
             pthread_mutex_unlock(&tcp->sending);
-            /* It is taken: what does not go now goes by flush. */
+            /* The packet is queued; symm__tcp_flush sends what is left of it. */
             return wire == SYMM_SEQPACKET_AGAIN ? SYMM_SEQPACKET_OK : wire;
         }
         pthread_mutex_unlock(&tcp->sending);

@@ -158,7 +158,7 @@ static symm_status exchange_move(struct symm_oob_run *run, bool *progress)
             return status;
     }
     if (!run->all_got && exchange_has_all(run))
-        run->all_got = *progress = true; /* in the next round DONE is said */
+        run->all_got = *progress = true; /* DONE is sent in the next iteration */
     return SYMM_OK;
 }
 

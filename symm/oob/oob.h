@@ -50,7 +50,7 @@ struct symm_oob {
     struct symm_oob_report {
         uint64_t tag;
         symm_status status;
-        int rank; /* who said so */
+        int rank; /* the rank that reported it */
         char sentence[SYMM_OOB_SENTENCE];
     } notice[SYMM_OOB_REPORTS];
     unsigned notice_count; /* ever */

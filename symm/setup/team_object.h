@@ -19,7 +19,7 @@ symm_status symm__team_create(symm_ctx *ctx, int most,
 symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
                                 const int *world_rank, int size,
                                 double timeout) SYMM_MUST_CHECK;
-/* The name of a team that comes of `parent`: step and part tell it from the others. */
+/* Identifier of a child of `parent`; (step, part) is unique among its children. */
 uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part);
 uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here */
 
