@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda.c - the fake driver's core: the lock, failures on demand, the list of what is
- * alive, errors' names, and cuGetProcAddress. See fake_cuda.h for what it is.
+ * fake_cuda.c - the fake driver's core (see fake_cuda.h): the lock, injected failures, the
+ * list of objects alive, errors' names, and cuGetProcAddress.
  */
 #include <errno.h>
 #include <stdarg.h>

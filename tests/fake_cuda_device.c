@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fake_cuda_device.c - devices of the fake driver, their attributes, and their primary
- * contexts. The current context is a stack for each thread; a context that nobody retains
- * any more is not valid even if it is current.
+ * contexts. Each thread has a stack of current contexts; a context that is not retained is
+ * invalid even if it is current.
  */
 #include "fake_cuda_private.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fake_cuda_graph.c - capture of streams into graphs. A graph is the list of operations in
- * the order in which they were captured, which is one order that the streams and events of
- * the capture allow; a launch replays it as one operation. Streams that take part in a
- * capture by an event must be joined to the others by another event before its end.
+ * the order of their capture, which is an order that the streams and events of the capture
+ * allow; a launch replays it as one operation. A stream that an event brought into a capture
+ * must be joined to the origin by another event before the capture ends.
  */
 #include "fake_cuda_private.h"
 

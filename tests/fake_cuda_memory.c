@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda_memory.c - virtual memory management: reservations are mappings without access,
- * memory is a memfd of fixed size, which is also what export and import pass on. As on a GPU,
- * mapped memory cannot be touched before cuMemSetAccess (SIGSEGV here).
+ * fake_cuda_memory.c - virtual memory management: reservations are mappings without access;
+ * memory is a memfd of fixed size, whose descriptor export and import pass on. As on a GPU,
+ * mapped memory cannot be accessed before cuMemSetAccess (SIGSEGV here).
  *
- * Ends the program where the real driver's behaviour is undefined: a handle used or released
- * after its last release, a part of a mapping unmapped, addresses freed with memory mapped.
+ * The program ends where the real driver's behaviour is undefined: a handle used or released
+ * after its last release, part of a mapping unmapped, addresses freed with memory mapped.
  */
 #include <fcntl.h>
 #include <sys/mman.h>

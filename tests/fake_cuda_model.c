@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda_model.c - the room of a device: which blocks are resident, and what holds up what
- * (FAKE_CUDA_MODEL=1). Without it a kernel runs as soon as its stream comes to it.
+ * fake_cuda_model.c - the resources of a device: which blocks are resident, and which
+ * operations block others (FAKE_CUDA_MODEL=1). Without the model a kernel runs as soon as its
+ * stream reaches it.
  *
- * Multiprocessors. A block takes threads, registers and a slot of one multiprocessor, the one
- * with the most free threads, until it ends. Kernels are served in the order in which they
- * became ready, the highest priority first: while a block of the first has no room, no later
- * kernel gets any. A resident block that waits does not keep others from running, but keeps
- * its room.
+ * Multiprocessors. Until it ends, a block occupies threads, registers and a slot of one
+ * multiprocessor, the one with the most free threads. Kernels are served in the order in
+ * which they became ready, the highest priority first: while a block of the first kernel
+ * does not fit, no later kernel gets resources. A resident block that waits lets others run,
+ * but keeps its resources.
  *
  * Dependent launch. A kernel with the programmatic attribute becomes ready when every block
- * of the kernel in front, which must be the operation in front on its stream, has executed
- * launch_dependents or has ended; its blocks take room then, and go past griddepcontrol.wait
- * when the kernel in front has completed (simt_block.h).
+ * of the previous kernel, which must be the previous operation of its stream, has executed
+ * launch_dependents or has ended. Its blocks become resident then, and pass
+ * griddepcontrol.wait when the previous kernel has completed (simt_block.h).
  *
  * Hardware queues. A context has CUDA_DEVICE_MAX_CONNECTIONS of them; the k-th stream uses
- * queue k modulo their number, the NULL stream the first. A queue is worked off in the order
- * of submission, whatever the stream. An operation whose stream has not come to it holds up
- * all behind it; a kernel leaves the queue when it is ready, whether or not there is room for
- * it. So a waiting kernel with nothing behind it holds up no queue, a waiting kernel with an
- * operation behind it does, and so does a wait for a word or an event until it is over.
+ * queue k modulo their number, the NULL stream the first. A queue is processed in the order
+ * of submission, over all streams. An operation that its stream has not reached blocks all
+ * later ones of the queue; a kernel leaves the queue when it is ready, even if it does not
+ * fit yet. So a waiting kernel blocks its queue only if an operation follows it; a wait for
+ * a word or an event blocks its queue until it ends.
  *
- * One context of one process has a device for itself. Shared memory takes no room. Copies
- * take none, either: they go by copy engines, of which there are always enough.
+ * One context of one process has the device for itself. Shared memory is not counted. Copies
+ * use copy engines, of which there are always enough.
  */
 #include "fake_cuda_private.h"
 #include "simt_block.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda_module.c - modules and launches. An image is looked at only as far as to see
- * that it is one; its kernels are the functions of the same names in the fake's own library,
- * where every kernel is linked in. Launches that a GPU would refuse are refused. A function
- * that was not loaded before is when it is looked up, which waits for all that runs, as a
- * driver may.
+ * fake_cuda_module.c - modules and launches. Only the form of an image is checked; its
+ * kernels are the functions of the same names in the fake's own library, into which every
+ * kernel is linked. Launches that a GPU would refuse are refused. The first look-up of a
+ * function loads it, and waits for all running work, as a real driver may.
  */
 #include <dlfcn.h>
 #include <link.h>

@@ -2,10 +2,10 @@
 /*
  * fake_cuda_multicast.c - multicast objects: a memfd with the list of devices and of bound
  * memories, shared by the processes that import it. A bound memory is named by process and
- * descriptor; who looks an address up maps it through /proc. The order is checked: create,
- * add every device, bind, map; whoever breaks it ends the program, since a real machine
- * would wait or corrupt memory. So does a kernel that uses an address which not all devices
- * have bound, or for which it has no access.
+ * descriptor; the look-up of an address maps it through /proc. The order is checked: create,
+ * add every device, bind, map. Another order ends the program, since a real machine would
+ * hang or corrupt memory. So does a kernel that uses an address which not all devices have
+ * bound, or to which it has no access.
  */
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_cuda_stream.c - streams: a stream is a queue and a thread that does its operations in
- * order. The NULL stream of a context waits for all its blocking streams and they for it. A
- * destroyed stream still does what it has.
+ * fake_cuda_stream.c - streams: a queue and a thread that runs its operations in order. The
+ * NULL stream of a context waits for all its blocking streams, and they wait for it. A
+ * destroyed stream still runs its queued operations.
  */
 #include <sched.h>
 #include <signal.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_engine.c - an engine as a plug-in (engine.h) for memory of the host, over a file that
- * all ranks of one machine map: what suites of teams over several hosts load.
+ * fake_engine.c - an engine plug-in (engine.h) for host memory, over a file that all ranks of
+ * one machine map. Suites of teams over several hosts load it.
  *
  * A communicator is a file in the folder SYMM_FAKE_ENGINE_DIR, named by its id, with a slot
- * for each rank. Every collective is a gathering: each rank shows a part of its bytes, all
- * meet, each takes what it needs, all meet. The last that maps the file removes its name.
- * It waits as the contract says, and is slow on purpose in nothing else.
+ * for each rank. Every collective gathers: each rank writes a part of its bytes, barrier,
+ * each rank reads what it needs, barrier. The last rank that maps the file removes its name.
+ * Waits obey the contract of engine.h.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
 /*
  * fake_nccl.c - see fake_nccl.h: NCCL's functions, and the rules of their use.
  *
- * What ends the program: a communicator that is used after its end, or while a call of it is
- * in progress; memory registered twice, or freed before it is deregistered, or left
- * registered at the end of a communicator; windows that the ranks make in different order; a
- * group that ends before it begins, or holds a communicator's end; a configuration that
- * blocks; no current device; transfers of which the two ends say different things.
+ * Errors that end the program: a communicator used after its end, or while one of its calls
+ * is in progress; memory registered twice, freed before it is deregistered, or registered at
+ * the end of a communicator; windows that the ranks make in different order; a group that
+ * ends before it begins, or contains a communicator's end; a blocking configuration; no
+ * current device; transfers whose two ends disagree.
  */
 #include "fake_nccl.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_nccl_calls.c - what all calls of the stand-in for NCCL need: they are counted, may be
- * made to fail by name, and queue their work on the fake driver's streams.
+ * fake_nccl_calls.c - helpers of all calls of the fake NCCL: they count calls, make calls
+ * fail by name, and queue work on the fake driver's streams.
  */
 #include "fake_nccl.h"
 

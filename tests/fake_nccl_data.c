@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fake_nccl_data.c - how the stand-in for NCCL moves data: a box of shared memory for each
- * pair of ranks. Transfers of one group go on side by side; those between the same ranks in
- * one direction one after the other, in order.
+ * fake_nccl_data.c - moves data for the fake NCCL, by a box of shared memory for each pair of
+ * ranks. Transfers of one group run concurrently; those between the same ranks in one
+ * direction run in order.
  */
 #include "fake_nccl.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz_plan.c - a target for libFuzzer: programs and plans as anyone may write them.
+ * fuzz_plan.c - a target for libFuzzer: arbitrary text as programs and plans.
  *
  * The input is a program, or a plan, or a program, a NUL and a plan. Nothing may crash or
- * leak. Besides: what was parsed is written and parsed again to the same; a plan that the
- * planner makes of a small program is proved by the checker.
+ * leak. Parsed input, written and parsed again, must be the same. The checker must prove a
+ * plan that the planner makes of a small program.
  *   cmake --build build --target fuzzers && build/bin/fuzz_plan tests/data/fuzz
  * test_plan_corpus.c runs it over the corpus, and over random changes of it, without clang.
  */

@@ -2,9 +2,8 @@
 /*
  * harness.c - see harness.h.
  *
- * The parent polls for its children instead of waiting for SIGCHLD: cmocka and
- * sanitizers install handlers of their own. A rank that fails leaves the others to
- * their deadlines.
+ * The parent polls its children instead of waiting for SIGCHLD: cmocka and sanitizers
+ * install their own handlers. If a rank fails, the others end by their timeouts.
  */
 #include "harness.h"
 

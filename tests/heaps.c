@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heaps.c - see heaps.h. Memory comes from mmap: large scratch that is not touched costs
- * nothing.
+ * heaps.c - see heaps.h. Memory comes from mmap: untouched scratch costs nothing.
  */
 #include "heaps.h"
 

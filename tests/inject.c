@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inject.c - see inject.h. One injection at a time in a process, so its state is
- * global.
+ * inject.c - see inject.h. A process makes one injection at a time, so the state is global.
  */
 #include "inject.h"
 

@@ -2,13 +2,13 @@
 /*
  * interleave.c - explicit-state search through all interleavings of a program under a plan.
  *
- * A state is, for each stream of each rank, how many ops are done and how far the next two
- * are (two, because of early_start), and for each piece of each rank's arena which write it
- * holds. States are kept whole in one array, which is also the queue of a breadth-first
- * search. Steps never take back what another step needs, so a step that touches no memory
- * may be taken at once wherever it is possible: nothing is lost (a persistent set of one).
- * When a put is done on a rank, or a collective and all before it on its stream, the buffers
- * that the plan says it frees are filled there with what no op ever writes.
+ * A state holds, for each stream of each rank, the number of ops done and the phases of the
+ * next two (two, because of early_start), and for each piece of each rank's arena its last
+ * write. All states are in one array, which is also the queue of a breadth-first search. No
+ * step disables another, so a step that touches no memory may be taken at once (a persistent
+ * set of one) without losing a verdict. When a put is done on a rank, or a collective and
+ * all earlier ops of its stream, the buffers that the plan frees there are filled with a
+ * value that no op writes.
  */
 #include "interleave_world.h"
 

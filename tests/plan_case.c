@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_case.c - programs and plans for tests: made at random, copied, and changed.
+ * plan_case.c - see plan_case.h.
  */
 #include "plan_case.h"
 #include "make/plan_private.h"

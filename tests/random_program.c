@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * random_program.c - a user's program drawn at random, for tests of SYMM_RECORD and
- * SYMM_PLAN: `random_program SEED [DELAY [silent]]`. It uses the public header alone.
+ * random_program.c - a random user's program, for tests of SYMM_RECORD and SYMM_PLAN:
+ * `random_program SEED [DELAY [silent]]`. It uses the public header alone.
  *
  * Three periods of one list of calls: fills and checks on the default stream and on a
  * second one, every collective in place and out of place on the world and on halves of it,
- * parts of buffers, and puts with signals. Each rank computes what all ranks' buffers hold
- * and compares each element that a check reads. Accesses are annotated unless `silent`. In
- * front of the periods buffers are freed, and their memory is taken by others. With DELAY
- * each rank waits 0 to DELAY microseconds before each call. Exit status 1: an error, 2: a
- * wrong element.
+ * parts of buffers, and puts with signals. Each rank computes the content of all ranks'
+ * buffers and compares each element that a check reads. Accesses are annotated unless
+ * `silent`. Before the periods buffers are freed, and other buffers reuse their memory. With
+ * DELAY each rank waits 0 to DELAY microseconds before each call. Exit status 1: an error,
+ * 2: a wrong element.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rank_program.c - one program for every launcher: joins from the environment and
- * checks.
+ * rank_program.c - one program for every launcher: joins by the environment and checks.
  *
  * Uses symm.h and the C library only. Checks an all_reduce, a ring of put_signal and a
- * split, prints "rank R of N by SOURCE: ok" and exits with 0, or prints what is wrong
- * and exits with 1. With --hold-port it binds a free TCP port of 127.0.0.1, prints its
- * number and sleeps, as a launcher that keeps MASTER_PORT for itself does.
+ * split, prints "rank R of N by SOURCE: ok" and exits with 0, or prints the error and
+ * exits with 1. With --hold-port it binds a free TCP port of 127.0.0.1, prints its number
+ * and sleeps, like a launcher that keeps MASTER_PORT open itself.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * record_program.c - a user's program that knows nothing of plans, for tests of SYMM_RECORD
+ * record_program.c - a user's program without any code for plans, for tests of SYMM_RECORD
  * and SYMM_PLAN: `record_program WHAT...`, each WHAT a word of the table in main.
  *
- * Steps of a loop: each fills buffers, reduces them and compares every element with what
- * must come out, so that a plan under which two live buffers share bytes is seen. Exit
- * status 1: an error, 2: a wrong element.
+ * Each step of a loop fills buffers, reduces them and compares every element with the
+ * expected result, so that a plan under which two live buffers share bytes is detected.
+ * Exit status 1: an error, 2: a wrong element.
  */
 #include <pthread.h>
 #include <signal.h>

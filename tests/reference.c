@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reference.c - see reference.h. Slow on purpose: no code or trick is shared with the
- * library, so that one mistake cannot hide in both.
+ * reference.c - see reference.h. Simple and slow: it shares no code or method with the
+ * library, so that one mistake cannot be in both.
  */
 #include "reference.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_clock.c - a call whose peer has queued it, but whose peer's stream has not reached
- * it: the deadline does not count, up to SYMM_QUEUE_TIMEOUT. ctest: cost 15
+ * test_cuda_clock.c - while a peer has queued a call but its stream has not reached it, the
+ * call's timeout does not run, up to SYMM_QUEUE_TIMEOUT. ctest: cost 15
  *
  * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1: then with 5 s of the user's kernels
- * and a deadline of 2 s. Rank 1's stream is held up, by a kernel that lasts or by a function
- * that waits for a gate. Rank 0's stream begins when both ranks have queued the call, so that
- * no slow machine changes what is seen. A replayed graph is not counted as queued.
+ * and a timeout of 2 s. Rank 1's stream is blocked by a long kernel or by a function that
+ * waits for a gate. Rank 0's stream begins when both ranks have queued the call, so that a
+ * slow machine does not change the result. A replayed graph does not count as queued.
  */
 #include <setjmp.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_collectives.c - every collective on the CUDA backend gives what the reference
- * gives, bit for bit. ctest: cost 15
+ * test_cuda_collectives.c - every collective on the CUDA backend equals the reference, bit
+ * for bit. ctest: cost 15
  *
  * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1: every dtype, reduction and number
  * of ranks up to 8, as processes and as threads; in place and out of place, symmetric,
- * private and oddly aligned memory; each algorithm by name. Inputs must be left alone,
- * nothing may be written beside the output, and each case uses new values. On GPUs all of
- * the product is run; over the fake driver a part that another seed changes.
+ * private and oddly aligned memory; each algorithm by name. Inputs must not change, nothing
+ * may be written outside the output, and each case uses new values. GPUs run all
+ * combinations; the fake driver runs a part, selected by the seed.
  */
 #include "device.h"
 #include "reference_call.h"

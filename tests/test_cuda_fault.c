@@ -2,11 +2,11 @@
 /*
  * test_cuda_fault.c - dead, late and wrong ranks on the CUDA backend. ctest: cost 15
  *
- * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1. A rank that is killed while the
- * others wait in a kernel: every survivor's work handle carries an error that names it,
- * the device still works, and a team of the survivors goes on. A late rank: its name at the
- * deadline. A rank at another call site: all ranks are told both sites. Times are printed;
- * they are judged loosely unless SYMM_TEST_STRICT=1.
+ * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1. A rank is killed while the others
+ * wait in a kernel: every survivor's work handle has an error that names the dead rank, the
+ * device still works, and a team of the survivors works. A late rank: the error at the
+ * deadline names it. A rank at another call site: all ranks get an error with both sites.
+ * Times are printed; their bounds are loose unless SYMM_TEST_STRICT=1.
  */
 #include "device.h"
 

@@ -3,22 +3,21 @@
  * test_cuda_order.c - ranks queue the calls of each stream in one order, and the streams in
  * any: every call completes, with the right values. ctest: cost 20
  *
- * Over the fake driver with its model of a device, or on GPUs with SYMM_TEST_GPU=1. Seeded:
- * each stream has a list of calls, equal on all ranks, of any team, collective and algorithm,
- * up to 4 behind each other, mostly with a kernel of the user's behind each. Each rank queues
- * the streams' lists in an order of its own, and somewhere among them, on one more stream, a
- * kernel that waits for its like at the peers, as NCCL's do. test_full, test_round,
- * test_dependents and test_queues have the causes for which such calls did not complete, one
- * by one.
+ * Over the fake driver with its model of a device, or on GPUs with SYMM_TEST_GPU=1. A seed
+ * determines each stream's list of calls, equal on all ranks, of any team, collective and
+ * algorithm: up to 4 in a row, mostly with a user's kernel after each. Each rank queues the
+ * streams' lists in its own order, and among them, on one more stream, a kernel that waits
+ * for the same kernel of the peers, like NCCL's. test_full, test_round, test_dependents and
+ * test_queues each test one cause that once kept such calls from completing.
  *
- * With fewer hardware queues than streams that hold a waiting call with something behind it
- * completion is not promised, but an error within SYMM_QUEUE_TIMEOUT (no less than the
- * deadline) that names the site and CUDA_DEVICE_MAX_CONNECTIONS, and never a wrong value.
+ * If hardware queues are fewer than streams that have work after a waiting call, completion
+ * is not promised. Then an error within SYMM_QUEUE_TIMEOUT (no less than the timeout) must
+ * name the site and CUDA_DEVICE_MAX_CONNECTIONS; values are never wrong.
  *
- * A failure names the seed of its round; the test's name and SYMM_TEST_SEED make it again.
- * SYMM_TEST_STATE=1 says what the fake device holds when a stream takes long.
- * SYMM_TEST_SEED=n begins with this seed, SYMM_TEST_ROUNDS=n are the rounds of each job (10);
- * SYMM_TEST_LONG=1 is 20 times as many; SYMM_TEST_ONLY=test_full is this test alone.
+ * A failure names the seed of its round; the test's name and SYMM_TEST_SEED repeat it.
+ * SYMM_TEST_STATE=1 prints the state of the fake device when a stream takes long.
+ * SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n: rounds of each job (10);
+ * SYMM_TEST_LONG=1: 20 times as many; SYMM_TEST_ONLY=test_full: only that test.
  */
 #include <setjmp.h>
 #include <stdarg.h>

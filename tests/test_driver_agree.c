@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_agree.c - that the ranks of a team take one channel for one stream, whatever
- * their timing is (channel_table.c): streams that lose their channel and come back in
- * another order, asks for more scratch by a rank that is far ahead, first uses in random
+ * test_driver_agree.c - the ranks of a team agree on one channel for a stream, whatever
+ * their timing (channel_table.c): streams that lose their channel and return in another
+ * order, requests for more scratch by a rank that is far ahead, first uses in random
  * orders, and BUSY on all ranks.
  *
  * ctest: cost 30

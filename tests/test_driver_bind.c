@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_bind.c - ranks over the fake driver are bound to cores near the GPU that they
- * then get, and binding does not start CUDA.
+ * get later, and binding does not start CUDA.
  *
- * Two CPUs of this machine are made into two NUMA nodes by a folder that looks like /sys
- * and /proc; the first GPU is near the second CPU. Skipped where there is one CPU only.
+ * A fake /sys and /proc shows two CPUs of this machine as two NUMA nodes; the first GPU is
+ * near the second CPU. Skipped on a machine with one CPU.
  */
 #include "cuda/device.h"
 #include "device.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_budget.c - how many blocks calls get (budget.c): all of them while streams
- * are used in turn, shares that fit while they wait at once, the same on all ranks, and a
+ * test_driver_budget.c - the number of blocks of calls (budget.c): all while streams are
+ * used in turn, shares that fit while they wait at the same time, equal on all ranks, and a
  * kernel for every share.
  */
 #include <setjmp.h>

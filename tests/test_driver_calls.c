@@ -4,10 +4,10 @@
  * on GPUs with SYMM_TEST_GPU=1.
  * ctest: cost 15
  *
- * Results are compared bit for bit with the reference, on the NULL stream and on streams that
- * are made here, in symmetric and in private memory, aligned and not, in place and out of
- * place, by the library's choice and by each algorithm's name, in teams made by split, with
- * counters that begin near their wraps. And what a call refuses, with its sentence.
+ * Results are compared bit for bit with the reference: on the NULL stream and on created
+ * streams, in symmetric and in private memory, aligned and not, in place and out of place,
+ * by the library's choice and by each algorithm's name, in teams made by split, with
+ * counters near their wraps. Also refused calls and their errors.
  */
 #include "cuda/device.h"
 #include "device.h"
@@ -23,8 +23,8 @@
 #include <cmocka.h>
 
 #include "core/team.h"
-#include "setup/thread_group.h"
 #include "select/select.h"
+#include "setup/thread_group.h"
 
 #define AREA_BYTES ((size_t)1 << 20)
 #define GUARD      ((size_t)64) /* kept and checked behind the data */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_channel.c - which channel a stream gets (cuda/channel.c): first uses in any
- * order, more streams than channels, streams that go, graphs that hold a channel, the default
+ * test_driver_channel.c - the channel of a stream (cuda/channel.c): first uses in any order,
+ * more streams than channels, destroyed streams, graphs that hold a channel, the default
  * streams of several threads.
  *
  * ctest: cost 20

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_choose.c - which algorithm and kernel a call on the CUDA backend gets: pure
+ * test_driver_choose.c - the choice of algorithm and kernel on the CUDA backend: pure
  * functions, without a device.
  */
 #include <setjmp.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_clock.c - the clock of a call (symm_round_deadline), by one kernel of two rounds
- * on the processor: one deadline for all rounds, and none while the streams of members that
- * have queued the call hold it up. The other members are this test, which stores their words.
+ * test_driver_clock.c - the deadline of a call (symm_round_deadline), with one kernel of two
+ * rounds on the processor: one timeout for all rounds, which does not run while members have
+ * queued the call but their streams have not reached it. The test stores the other members'
+ * words.
  * ctest: cost 10
  */
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_fake.c - the fake CUDA driver's memory and devices: what it does, what it
- * refuses as a real driver does, what ends the program, and failures on demand. Streams and
- * graphs are in test_driver_stream.c, multicast objects in test_driver_fake_multicast.c.
+ * test_driver_fake.c - the fake CUDA driver's memory and devices: its behaviour, errors of a
+ * real driver, misuse that ends the program, and injected failures. Streams and graphs are
+ * in test_driver_stream.c, multicast objects in test_driver_fake_multicast.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_fault.c - calls that go wrong on the CUDA backend: every rank learns it, with a
- * sentence that names who and where, and what is left of the job goes on.
+ * test_driver_fault.c - calls that fail on the CUDA backend: every rank gets an error that
+ * names the rank and the site, and the rest of the job continues.
  * ctest: cost 25
  *
- * A rank that never calls, that is killed while others wait in a kernel, that makes another
- * call, that finalizes; the survivors' new team. Times are bounds for a busy machine: far
- * below the deadlines that would hide a missing diagnosis.
+ * A rank that never calls, is killed while others wait in a kernel, makes another call, or
+ * finalizes; the survivors' new team. Time bounds suit a busy machine, but are far below the
+ * timeouts that would hide a missing diagnosis.
  */
 #include "device.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_follow.c - calls of several teams one behind the other on a stream: none that is
- * behind a failed one ends well, on any rank, and the stream serves other teams afterwards.
+ * test_driver_follow.c - calls of several teams in a row on one stream: no call after a
+ * failed one succeeds, on any rank, and the stream serves other teams afterwards.
  * ctest: cost 15
  */
 #include "device.h"

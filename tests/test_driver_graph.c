@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_graph.c - calls captured into CUDA graphs: legal while they are captured, right
- * at every replay, also between calls that are not captured.
+ * test_driver_graph.c - calls captured into CUDA graphs: legal during capture, right at every
+ * replay, also between calls that are not captured.
  *
  * Graphs of an odd number of calls (every replay begins in the other slot), of different
  * sizes (grids that leave counters of other blocks to block 0), with one-sided calls, and
- * what handles of captured calls can and cannot do.
+ * the uses and limits of handles of captured calls.
  */
 #include "core/context.h"
 #include "device.h"

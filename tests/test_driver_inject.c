@@ -3,15 +3,15 @@
  * test_driver_inject.c - every call of the CUDA driver fails once, and for ever.
  * ctest: cost 60
  *
- * In one rank of a job the k-th call of the driver fails, for k = 1, 2, ... until a job ends
- * in which none was left to fail. Whatever k is: every rank returns; an error names the call
- * and the driver's result; nothing is alive in the fake driver afterwards (where it refuses
- * everything: but what goes with its context), no descriptor is lost; the other rank is told
- * and does not wait for its deadline, once it knows the armed one; and, where the call failed
- * once, the step that failed works when it is made again.
- * A part of the calls is tried, another one at each run: SYMM_TEST_SEED=N gives a run's part,
- * as it was printed; all with SYMM_TEST_STRICT=1.
- * SYMM_TEST_INJECT=K makes only the k-th and says what each rank got.
+ * In one rank of a job the k-th call of the driver fails, for k = 1, 2, ... until a job has
+ * fewer than k calls. For every k: every rank returns; an error names the call and the
+ * driver's result; no object is alive in the fake driver afterwards (if all later calls
+ * fail: except those that end with their context), no descriptor is lost; once the other
+ * rank is connected to the failing one, it gets an error before its timeout; and, if the
+ * call failed once, the failed step succeeds when it is repeated.
+ * Each run tries another part of the calls: SYMM_TEST_SEED=N repeats the part of a run,
+ * which prints N; SYMM_TEST_STRICT=1 tries all.
+ * SYMM_TEST_INJECT=K tries only the K-th and prints each rank's result.
  */
 #include "driver.h"
 #include "images.h"

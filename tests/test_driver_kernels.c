@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_kernels.c - the push kernels, run on the processor by the shim of simt.h: ranks
- * are threads, heaps are plain memory, and no runtime is there.
+ * are threads, heaps are plain memory, without the library's runtime.
  *
- * Checked bit for bit against the host's reductions: every algorithm, dtype and op, teams of
- * 1 to 8, counts from 0 to several rounds of a small scratch, any alignment, in place, mixed
- * grids and orders, counters at their wrap. Checked on failure: what records say, that
- * outputs stay untouched, that later calls return at once. Planted bugs must be noticed.
+ * Compared bit for bit with the host's reductions: every algorithm, dtype and op, teams of 1
+ * to 8, counts from 0 to several rounds of a small scratch, any alignment, in place, mixed
+ * grids and orders, counters at their wrap. After a failure: the error records, outputs are
+ * untouched, later calls return at once. Planted bugs must be detected.
  * ctest: cost 25
  */
 #include <dlfcn.h>

@@ -4,8 +4,8 @@
  * the CUDA backend; see kill.h.
  * ctest: cost 40
  *
- * Over the fake driver and the stand-in for NCCL; with SYMM_TEST_GPU=1 on as many GPUs as
- * there are, 5 times in each phase, and with NCCL itself if SYMM_ENGINE=nccl.
+ * Over the fake driver and the fake NCCL; with SYMM_TEST_GPU=1 on all GPUs of the machine, 5
+ * times in each phase, with the real NCCL if SYMM_ENGINE=nccl.
  */
 #include "device.h"
 #include "kill.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_mark.c - a team's failure is marked while a kernel begins, so that some threads
- * of a block find the mark and others do not. What ends well is right, on this rank and on its
- * peer; what is not complete is not passed off as it.
+ * test_driver_mark.c - a team's failure is marked while a kernel begins, so that only some
+ * threads of a block see the mark. A call that succeeds must be right on this rank and on its
+ * peer; an incomplete call must not succeed.
  *
- * The mark comes from a thread of the host at a random moment within the time that the kernel
- * takes: a channel's word, or the one for all channels. Kernels run on the processor.
+ * A host thread stores the mark at a random moment of the kernel's run: in a channel's word,
+ * or in the word for all channels. Kernels run on the processor.
  * SYMM_TEST_LONG=1: twenty times as many rounds.
  */
 #include <pthread.h>

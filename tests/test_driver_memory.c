@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_memory.c - the heap on the CUDA backend, over the fake driver: which backend
- * and device a rank gets, what peers see of its memory, and that nothing is left when it
- * leaves (the fake driver ends a process with status 99 where something is).
+ * test_driver_memory.c - the heap on the CUDA backend, over the fake driver: the backend and
+ * the device of a rank, its memory as seen by peers, and that nothing is left when it leaves
+ * (else the fake driver ends the process with status 99).
  */
 #include "cuda/device.h"
 #include "harness.h"

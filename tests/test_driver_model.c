@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_model.c - the fake driver's model of a device, by bare kernels: what has room,
- * what dependent launch makes resident, what a hardware queue holds up. The shapes are those
- * that were measured on H200, with 4 multiprocessors in place of 132.
+ * test_driver_model.c - the fake driver's model of a device, with bare kernels: which blocks
+ * fit, which are resident by dependent launch, what blocks a hardware queue. The shapes were
+ * measured on H200, with 4 multiprocessors in place of 132.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,11 +3,12 @@
  * test_driver_multicast.c - multicast memory of teams, over the fake driver.
  * ctest: cost 60
  *
- * Whether it is made, of what, and used; that all ranks have it or none, whatever fails where:
- * a rank that cannot or must not, a step that fails, a fabric that does not do its part. Each
- * time the results are right, nothing stays alive in the driver, and one warning says why.
- * (The fake switch adds up in the order of the devices, which are the ranks' here; real ones
- * promise no order.) Failing calls: all of the opening's with SYMM_TEST_STRICT=1, else a part.
+ * Whether it is made, of which memory, and used. All ranks have it or none, whatever fails: a
+ * rank that cannot or must not use it, a step that fails, a fabric that loses data. Each time
+ * the results are right, no object stays alive in the driver, and one warning gives the
+ * reason. (The fake switch adds in the order of the devices, here that of the ranks; real
+ * switches promise no order.) Failing calls: all calls of the opening with
+ * SYMM_TEST_STRICT=1, else a part.
  */
 #include "multicast_stage.h"
 

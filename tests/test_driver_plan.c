@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_plan.c - plans at run time on the CUDA backend: over the fake driver, or on
- * GPUs with SYMM_TEST_GPU=1. Planned algorithms and those that stand in for them give right
- * sums with the barriers of the plan, barriers that no kernel has are launches of their own,
- * freed bytes are NaN, and a put's barrier that the plan leaves out waits for nobody.
+ * GPUs with SYMM_TEST_GPU=1. Planned algorithms and their replacements give right sums with
+ * the barriers of the plan; barriers that no kernel contains are separate launches; freed
+ * bytes are NaN; a put whose barrier the plan omits does not wait.
  */
 #include "device.h"
 #include "plan_run.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_pull.c - kernels that read peers' memory or the stage, on the processor: every
- * collective by every such algorithm, bit for bit as tests/reference.c computes it.
+ * collective by every such algorithm, compared bit for bit with tests/reference.c.
  *
- * Ranks are threads with heaps in plain memory (heaps.h). A rank fills its input, waits now
- * and then, launches, compares its output, and at once overwrites its input: what a missing
- * barrier would let a peer read. Calls follow each other without any other order between
- * ranks, with changing algorithms, grids, sizes and alignments over one scratch, so that
- * slots which are used again too early show. A planted missing exit barrier must be noticed.
+ * Ranks are threads with heaps in plain memory (heaps.h). A rank fills its input, sometimes
+ * waits, launches, compares its output, and at once overwrites its input: without a barrier a
+ * peer would read that. Calls follow each other without any other order between ranks, with
+ * changing algorithms, grids, sizes and alignments over one scratch, so that a slot reused
+ * too early gives a wrong result. A planted missing exit barrier must be detected.
  * ctest: cost 25
  */
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_register.c - memory of the caller that peers map, over the fake driver, or on
- * GPUs with SYMM_TEST_GPU=1: of cuMemAlloc, of cuMemCreate, of several allocations side by
- * side; one mapping for all that lies in one allocation; what is refused; nothing left.
+ * test_driver_register.c - registered memory of the caller, over the fake driver, or on GPUs
+ * with SYMM_TEST_GPU=1: of cuMemAlloc, of cuMemCreate, of several adjacent allocations; one
+ * mapping per allocation; refused memory; nothing is left.
  */
 #include "cuda/device.h"
 #include "device.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_shapes.c - the pure table of cuda_launch.h: which kernel, with how many blocks and
- * threads, and how scratch is divided. No driver, no kernel runs.
+ * test_driver_shapes.c - the table of launches of cuda_launch.h: kernel, blocks and threads,
+ * division of scratch. Pure functions: no driver, no kernel.
  */
 #include <setjmp.h>
 #include <stdarg.h>

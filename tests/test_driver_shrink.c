@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_shrink.c - the survivors' team on the CUDA backend: one rank dies while the
- * others are in a kernel with it, or comes too late; those who are left sum on. On GPUs
- * (SYMM_TEST_GPU=1) with up to 4 of them; of two ranks one is left, which sums alone.
+ * test_driver_shrink.c - the survivors' team on the CUDA backend: a rank dies while the others
+ * wait for it in a kernel, or is late; the other ranks then reduce in their new team. On GPUs
+ * (SYMM_TEST_GPU=1) with up to 4 of them; of two ranks the survivor is alone.
  * ctest: cost 10
  */
 #include "device.h"

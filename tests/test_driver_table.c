@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_table.c - the table of the CUDA driver's functions: that each is asked for with
- * the version of its present form, and what is said where there is no driver, no device, or
- * one that is too old. Every case is a process of its own, since the table is one for each.
+ * test_driver_table.c - the table of the CUDA driver's functions: each is loaded with the
+ * version of its present form; errors for no driver, no device, or an old driver. Every case
+ * is a process of its own, since a process has one table.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_wait.c - what becomes of a stream whose wait for a peer's copy engine is not
- * met, and of all that is queued behind it.
+ * test_driver_wait.c - a stream whose wait for a peer's copy engine fails, and the work that
+ * is queued after the wait.
  * ctest: cost 25
  *
- * No call behind a failed wait ends well: collectives of all kinds, puts, one on another stream
- * that an event orders behind it, replays of a graph; the peers' calls do not, either. Many
- * streams wait, more than a device has hardware queues, and each has more behind its wait:
- * deadlines end them, the death of the peer does, symm_finalize and a team's end do. The fake
- * driver models the queues (FAKE_CUDA_MODEL); with SYMM_TEST_GPU=1 they are the device's.
+ * No call after a failed wait succeeds: collectives of all kinds, puts, a call on another
+ * stream that an event orders after it, replays of a graph; nor do the peers' calls. Many
+ * streams wait, more than a device has hardware queues, each with work after its wait: they
+ * are ended by deadlines, by the death of the peer, by symm_finalize and by a team's end. The
+ * fake driver models the queues (FAKE_CUDA_MODEL); with SYMM_TEST_GPU=1 they are the device's.
  */
 #include "core/context.h"
 #include "device.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_wide.c - teams over several hosts on the CUDA backend: collectives by kernels
- * on each host and NCCL between them, over the fake driver and the stand-in for NCCL. One
- * machine plays the hosts by SYMM_HOST_ID.
+ * on each host and NCCL between them, over the fake driver and the fake NCCL. SYMM_HOST_ID
+ * makes one machine appear as several hosts.
  */
 /* ctest: cost 10 */
 #include "engine_stage.h"

@@ -2,11 +2,11 @@
 /*
  * test_driver_work.c - work handles and one-sided calls on the CUDA backend.
  *
- * Handles in all orders: asked, waited for by another stream, followed, released before and
- * after completion, more of them than there are result words, outliving their team; what they
- * cost in calls of the driver, and from a thread that has no context. Puts and signals by
- * kernel and by copy engine, and a copy-engine wait that nobody meets. What a failed wait means
- * for calls beside it and behind it; deadlines that never come.
+ * Handles in all orders: queried, waited for by another stream, followed, released before and
+ * after completion, more of them than result words, used after their team's end; the number
+ * of driver calls that they need; handles on a thread without a context. Puts and signals by
+ * kernel and by copy engine, and a copy-engine wait without a signal. The effect of a failed
+ * wait on concurrent and on later calls; calls without a timeout.
  */
 #include "core/context.h"
 #include "device.h"
