@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gpu_fence.cu - what orders stores before a word at a peer, and what does not: the ground on
- * which the kernels' protocols stand (docs/memory-model.md).
+ * gpu_fence.cu - measures which instructions order stores before a word at a peer: the basis
+ * of the kernels' protocols (docs/memory-model.md).
  *
- * GPU 0 writes lines, then a word at GPU 1; GPU 1 polls the word with acquire and, one kernel
- * later, looks at the lines. Before each try all links but the word's sleep: nothing but that
- * word's line has gone over them for longer than links stay awake (50 ms). A store that has to
- * wake its link comes late by 50 to 200 us, so an order that is missing is seen at once.
+ * GPU 0 writes cache lines, then a word at GPU 1; GPU 1 polls the word with acquire and, one
+ * kernel later, checks the lines. Before each try all links but the word's sleep: no other
+ * line has crossed them for longer than links stay awake (50 ms). A store that must wake its
+ * link arrives 50 to 200 us late, so that a missing order shows at once.
  *
- * Ways that libsymm's kernels rely on are wrong in no try, else the exit status is 1; of the
- * others it says what was seen. 77: fewer than two GPUs that reach each other, or links that
- * do not sleep, so that nothing can be seen.
+ * An order that libsymm's kernels rely on must hold in every try, else the exit status is 1;
+ * for the others the result is printed. 77: fewer than two GPUs that reach each other, or
+ * links that do not sleep, so that nothing can be measured.
  *
- *   --tries N  of each way (30)
+ *   --tries N  of each order (30)
  */
 #include <cstdint>
 #include <cstdio>

@@ -3,20 +3,20 @@
  * gpu_torture.cu - all-reduces in replayed graphs, with random delays, every result checked
  * bit for bit on the device. One rank of a job (symmrun -n N -- gpu_torture ...).
  *
- * Each graph holds calls of random sizes, dtypes, algorithms and places, the same on all
- * ranks. Around each call: a kernel that writes new inputs, made from a counter in device
- * memory, and waits a random time, other on each rank; then one that compares the result
- * and at once overwrites input and output with NaNs (0xff bytes), so that a peer that still
- * reads them, or a kernel that takes a slot too early, is seen as a wrong sum.
- * Inputs are small integers: every order of summation would be right, every lost, doubled
- * or stale one is not.
+ * Each graph holds calls of random sizes, dtypes, algorithms and offsets, the same on all
+ * ranks. Before each call a kernel writes new inputs, made from a counter in device memory,
+ * and waits a random time, different on each rank. After the call a kernel compares the
+ * result and at once overwrites input and output with NaNs (0xff bytes), so that a peer that
+ * still reads them, or a kernel that reuses a slot too early, gives a wrong sum. Inputs are
+ * small integers: every order of summation is right, every lost, doubled or stale input is
+ * wrong.
  *
- * --stores: instead, what is stored at a peer is there behind a collective that follows.
- * Each call: every rank stores lines into all others' memory, by a kernel of this program
- * that ends with a fence, the next rank's at times by symm_put; an all_reduce, all_gather or
- * barrier; then each rank looks at what has come. Now and then the links get the time to fall
- * asleep: stores wake them, and may come 100 us late (tests/gpu_fence.cu).
- * --unordered: the stores go beside the collective.
+ * --stores: instead tests that stores at a peer are visible after the next collective. Each
+ * call: every rank stores lines into all others' memory, by a kernel of this program that
+ * ends with a fence, to the next rank at times by symm_put; an all_reduce, all_gather or
+ * barrier; then each rank checks the lines. Sometimes the links get time to fall asleep:
+ * stores wake them, and may arrive 100 us late (tests/gpu_fence.cu).
+ * --unordered: the stores run concurrently with the collective.
  *
  *   --calls N       per rank (1000000)      --max-bytes B  of one call (1048576)
  *   --seed S        equal on all ranks (1)  --algorithm A  instead of a random one

@@ -2,11 +2,11 @@
 /*
  * simt.cpp - runs a kernel's threads as fibers (see simt.h).
  *
- * Fibers of a block are scheduled in a ring: who can run waits there for its turn, who waits
- * for others is in the list of what it waits for. A switch saves the registers that a call
- * preserves and changes the stack; other processors than x86-64 use ucontext. Stacks come
- * from a pool in slabs of one warp, each stack above a page without access, and are used
- * again by later launches of any thread.
+ * Runnable fibers of a block are in a ring and take turns; a waiting fiber is in the list of
+ * the barrier or warp collective that it waits for. A switch saves the registers that a call
+ * preserves and changes the stack; processors other than x86-64 use ucontext. Stacks come
+ * from a pool in slabs of one warp, each stack above a page without access; later launches
+ * of any thread reuse them.
  */
 #include <dlfcn.h>
 #include <pthread.h>

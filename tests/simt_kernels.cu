@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simt_kernels.cu - small kernels by which the shim and the fake driver are tested; part of
- * the fake driver, never of the library. Their names begin with simt_test_, and of those that
- * stand for the kernels of a user with simt_user_.
+ * simt_kernels.cu - small kernels that test the shim and the fake driver; part of the fake
+ * driver, never of the library. Their names begin with simt_test_; those that stand for a
+ * user's kernels begin with simt_user_.
  */
 #include "kernels/cuda/port.cuh"
 

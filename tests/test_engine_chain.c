@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_engine_chain.c - chains of work handles on the host: compute -> all_reduce -> then,
- * thousands of times, queued while nothing can run yet, so that a call which waited for the
- * one before it would never return; and a callback's error on its way along a chain.
+ * thousands of times, queued while a gate is shut, so that a call which waited for the
+ * previous call would never return; and a callback's error, passed along a chain.
  * ctest: cost 10
  */
 #include "harness.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_engine_host.c - an engine of the host backend, loaded as a plug-in (fake_engine.c):
- * collectives by its name on the default stream and on others, ranks that take different
- * ways, a rank that dies, and that nothing goes there by itself.
+ * collectives by its name on the default stream and on others, ranks that choose different
+ * paths, a dead rank, and that no call uses it unless named.
  */
 #include "harness.h"
 #include "reference.h"

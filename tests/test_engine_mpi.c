@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_mpi.c - the MPI engine for real: this program starts itself under mpirun, and
- * its ranks call the plug-in's table as the library does. Skipped without MPI.
+ * test_engine_mpi.c - the MPI engine over a real MPI: this program starts itself under
+ * mpirun, and its ranks call the plug-in's table as the library does. Skipped without MPI.
  * ctest: cost 20
  */
 #include "engine/engine.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_mpi_library.c - the library with the MPI engine (SYMM_ENGINE), as a program
- * under mpirun has it: all collectives, sends and receives, teams, on one host and on two.
+ * test_engine_mpi_library.c - the library with the MPI engine (SYMM_ENGINE), in a program
+ * under mpirun: all collectives, sends and receives, teams, on one host and on two.
  * Skipped without MPI.
  * ctest: cost 10
  */

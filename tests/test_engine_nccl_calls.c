@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_nccl_calls.c - collectives that go to NCCL: every one, with every dtype and
- * reduction, by name; and which calls go there by themselves.
+ * test_engine_nccl_calls.c - collectives by NCCL: every collective, dtype and reduction by
+ * name; and the calls for which the library chooses NCCL.
  * ctest: cost 20
  *
- * The stand-in reduces in rank order, so results are compared bit for bit; NCCL's own (on
- * GPUs) within what another order may change.
+ * The fake NCCL reduces in rank order, so its results are compared bit for bit; the real
+ * NCCL's (on GPUs) within the error of another order.
  */
 #include "engine_stage.h"
 #include "reference_call.h"

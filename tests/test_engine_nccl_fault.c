@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_nccl_fault.c - calls over NCCL that do not go well: ranks at different calls,
- * a rank that is late, dead, or whose operation never ends or fails. All ranks get a named
- * error, their communicators are aborted, and the context ends as ever.
+ * test_engine_nccl_fault.c - calls over NCCL that fail: ranks at different calls; a rank that
+ * is late or dead, or whose operation hangs or fails. All ranks get a named error, their
+ * communicators are aborted, and symm_finalize works as usual.
  * ctest: cost 15
  */
 #include "engine_stage.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_nccl_p2p.c - sends and receives over NCCL: single ones, batches in any order,
- * to oneself, with a communicator for each pair, and what is refused.
+ * test_engine_nccl_p2p.c - sends and receives over NCCL: single operations, batches in any
+ * order, a rank to itself, a communicator for each pair, and refused calls.
  * ctest: cost 15
  */
 #include "engine_stage.h"

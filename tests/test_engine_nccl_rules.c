@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_nccl_rules.c - the stand-in for NCCL sees each broken rule: planted here, by
- * calling it as the engine must not.
+ * test_engine_nccl_rules.c - the fake NCCL detects each broken rule: this suite calls it as
+ * the engine must not.
  */
 #include "driver.h"
 #include "engine/nccl_abi.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_engine_nccl_start.c - when NCCL serves and when it does not: how it loads, what all
- * ranks must have alike, communicators that cannot be made, and which memory is registered
- * when. (That the order of registration is right, the stand-in sees to by itself.)
+ * test_engine_nccl_start.c - conditions of the NCCL engine: loading, settings that must be
+ * equal on all ranks, communicators that cannot be made, and the memory registered. (The
+ * fake NCCL itself checks the order of registration.)
  * ctest: cost 15
  */
 #include "engine_stage.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_abandoned.c - collective steps that some ranks leave in vain do not count: the
- * next step that all ranks come to goes well, whichever team it is of. ctest: cost 12
+ * test_host_abandoned.c - collective steps in which some ranks time out do not count: the
+ * next step that all ranks make succeeds, on any team. ctest: cost 12
  *
- * The last ranks miss steps; the others' calls time out. A test whose deadline was too short
- * for a step that all ranks make begins anew with a longer one.
+ * The last ranks miss steps; the others' calls time out. If the timeout was too short for a
+ * step that all ranks make, the test begins anew with a longer timeout.
  */
 #include "harness.h"
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_api.c - arguments and bad input: a named error and a sentence with the
- * value.
+ * test_host_api.c - wrong arguments and bad input: a status, and an error with the value.
  *
- * Wrong arguments are found before anything is sent, outputs stay untouched, and the
- * team works on afterwards. Also the names and tables, and what is said about the
- * machine.
+ * Wrong arguments are detected before anything is sent, outputs stay untouched, and the
+ * team still works. Also names, tables, and reports about the machine.
  */
 #include "harness.h"
 #include "symm/tools.h"

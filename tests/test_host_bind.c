@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_bind.c - which cores ranks get on machines with GPUs, and which GPUs those are.
+ * test_host_bind.c - the cores of ranks on machines with GPUs, and the GPUs.
  *
- * Machines are written down as "node sizes": cores of one PU each, numbered through; GPUs
- * as lists of CPUs that are near. The driver's list and the kernel's are read from a folder
- * that the test fills; what is expected of CUDA_VISIBLE_DEVICES is what driver 580 did on a
- * machine with two H200.
+ * A machine is a list of node sizes, in cores of one PU each, numbered consecutively; a GPU
+ * is a list of near CPUs. The driver's list and the kernel's are read from a folder that the
+ * test fills. The expected effect of CUDA_VISIBLE_DEVICES is that of driver 580 on a machine
+ * with two H200.
  */
 #include "harness.h"
 #include "topology/bind.h"

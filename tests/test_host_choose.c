@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_choose.c - cost tables: curves between, before and behind their points; the
- * choice by a table and without one, of calls and of plans; files that are damaged, for another machine, or not the
- * same on all ranks.
+ * test_host_choose.c - cost tables: curves between, before and after their points; the choice
+ * with and without a table, for calls and for plans; files that are damaged, of another
+ * machine, or different between ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_clock.c - a call of many rounds has one deadline. Rank 1 stores the words of each
- * round itself, each shortly before the deadline of one wait: rank 0's call ends all the same
- * when its deadline has passed once. The next call has its whole time again.
+ * round by hand, each shortly before a single wait would time out: rank 0's call must still
+ * end at its one deadline. The next call has the whole timeout again.
  */
 #include "core/team.h"
 #include "harness.h"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_collectives.c - every collective gives what the reference gives, bit for
- * bit. ctest: cost 60
+ * test_host_collectives.c - every collective equals the reference, bit for bit.
+ * ctest: cost 60
  *
  * Every dtype and reduction, odd and even counts, 1 to 16 ranks as processes and as
  * threads, in place and out of place, symmetric, private and oddly aligned memory, each
- * algorithm by name. Inputs must be left alone, nothing may be written beside the
- * output, and each case uses new values, so that a stale result of the case before
- * cannot pass.
+ * algorithm by name. Inputs must not change, nothing may be written outside the output,
+ * and each case uses new values, so that a stale result of the previous case cannot pass.
  */
 #include "harness.h"
 #include "reference.h"

@@ -2,9 +2,9 @@
 /*
  * test_host_emit.c - JSON and pickle from the same calls.
  *
- * One document with every kind of value and the edges of integers and strings is
- * written in both formats, and Python reads it as one and the same object. Then misuse
- * and failing files, which must end in an error and nothing else.
+ * One document with every kind of value and the limits of integers and strings is written
+ * in both formats, and Python must read equal objects. Misuse and failing files must
+ * return an error.
  */
 #include "harness.h"
 #include "util/emit.h"

@@ -3,11 +3,11 @@
  * test_host_fault.c - ranks that are killed or stopped, at any moment.
  * ctest: cost 25
  *
- * A killed rank: every survivor's call ends with SYMM_ERR_PEER_DEAD that names it. A
- * stopped one: SYMM_ERR_TIMEOUT at the deadline, not before; a pulse shorter than the
- * deadline is no error. Nothing is left on the machine, and the next job starts at
- * once. Times are printed; what is promised of them is judged by the best of several tries,
- * unless SYMM_TEST_STRICT=1.
+ * A killed rank: every survivor's call ends with SYMM_ERR_PEER_DEAD, which names it. A
+ * stopped rank: SYMM_ERR_TIMEOUT at the deadline, not before; a stop shorter than the
+ * timeout is no error. Nothing is left on the machine, and the next job starts at once.
+ * Times are printed; promises about them are judged by the best of several tries, unless
+ * SYMM_TEST_STRICT=1.
  * SYMM_TEST_KILLS=N sets the number of kills (default 40) of ranks with 1 MiB, an
  * eighth as many have 1 GiB.
  */

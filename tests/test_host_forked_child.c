@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_forked_child.c - ranks of two hosts, of which one is killed while a child that it
- * forked lives on: the other learns of the death at once, not at its deadline.
+ * test_host_forked_child.c - ranks of two hosts: a rank is killed while its forked child
+ * lives on. The other rank must detect the death at once, not by its timeout.
  */
 #include "harness.h"
 

@@ -2,10 +2,10 @@
 /*
  * test_host_heap.c - the allocator of offsets, and a heap as a file.
  *
- * The allocator is compared with a model that is too simple to be wrong: one byte for
- * each unit of 256 bytes. symm__heap_check runs after every step. Dumps are read back
- * by Python's json and pickle modules (skipped where there is no python3), which also
- * checks that the pickle holds only opcodes that the viewer's reader knows.
+ * The allocator is compared with a simple model: one byte for each unit of 256 bytes.
+ * symm__heap_check runs after every step. Python's json and pickle modules read the dumps
+ * back (skipped without python3), and check that the pickle has only opcodes that the
+ * viewer's reader supports.
  */
 #include "core/heap.h"
 #include "harness.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_heap_api.c - buffers of call sites: placing, holding, freeing, rendezvous.
+ * test_host_heap_api.c - buffers of call sites: offsets, references, release, rendezvous.
  *
- * A call site gets the same memory for as long as the team lives, at the same offset on
- * all ranks; nothing is reused before a rendezvous; ranks that differ learn it at the
- * rendezvous, all of them, with the entry and the rank, and can go on after setting it
- * right. Trace hooks and the heap dump show what exists.
+ * A call site gets the same memory during the team's life, at the same offset on all ranks;
+ * nothing is reused before a rendezvous. If ranks differ, the rendezvous fails on all ranks
+ * with the entry and the rank; after a correction they can continue. Trace hooks and the
+ * heap dump show the existing buffers.
  */
 #include "harness.h"
 

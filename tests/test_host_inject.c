@@ -4,20 +4,18 @@
  * ctest: cost 80
  * ctest: wrap
  *
- * One rank of a job has the k-th of its calls fail that could (an allocation, a
- * system call; inject_wrap.h has them all), for k = 1, 2, ... until a job ends in
- * which nothing was left to fail. Whatever k is: every rank returns, with SYMM_OK or
- * an error in words; no sum is wrong; no descriptor, block of memory or mapping is
- * lost; a failure behind symm_init is known to the other ranks at once, not at their
- * deadline; nothing is left in the runtime directory, or the next job of the same key
- * removes it, which works. In the retrying setups each step that failed is made again
- * and must succeed then; calls that are merely interrupted must not fail at all.
+ * In one rank of a job the k-th call that can fail (an allocation, a system call; all are in
+ * inject_wrap.h) fails, for k = 1, 2, ... until a job has fewer than k such calls. For every
+ * k: every rank returns SYMM_OK or an error with a sentence; no sum is wrong; no descriptor,
+ * block of memory or mapping is lost; after symm_init the other ranks get an error at once,
+ * not by their timeout; nothing is left in the runtime directory, or the next job of the same
+ * key removes it and works. In the retrying setups each failed step is repeated and must
+ * succeed; interrupted calls must not fail at all.
  *
- * Prints how many injections were made. SYMM_TEST_INJECT=K makes only the k-th, and
- * says what each rank got. Several k are tried at the same time: a job that fails
- * while it begins leaves its other ranks waiting. Under a sanitizer a part of the k is
- * tried, another one at each run: SYMM_TEST_SEED=N gives a run's part, as it was printed;
- * SYMM_TEST_STRICT=1 tries all.
+ * Prints the number of injections. SYMM_TEST_INJECT=K makes only the K-th, and prints each
+ * rank's result. Several k are tried at the same time, since a job that fails at its start
+ * leaves its other ranks waiting. Under a sanitizer each run tries another part of the k:
+ * SYMM_TEST_SEED=N repeats the part of a run, which prints N; SYMM_TEST_STRICT=1 tries all.
  */
 #include "inject_job.h"
 #include "inject_wrap.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_job.c - what the launchers' variables say: each launcher complete, each
- * variable missing, contradictions, garbage, precedence; and real launchers where they
- * are installed.
+ * test_host_job.c - the launchers' variables: each launcher complete, each variable
+ * missing, contradictions, garbage, precedence; and real launchers, if installed.
  *
- * As `test_host_job --show` it is a rank: it prints what symm__job_detect finds.
+ * `test_host_job --show` is a rank: it prints the result of symm__job_detect.
  */
 #include <setjmp.h>
 #include <stdarg.h>

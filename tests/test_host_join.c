@@ -2,10 +2,9 @@
 /*
  * test_host_join.c - joining a job and leaving it.
  *
- * Configurations that are wrong are refused with the value; ranks that do not come or
- * come twice are found in time; the caller's own exchange and groups of threads work; a
- * context does not survive fork; after symm_finalize no descriptor, thread or mapping
- * is left.
+ * Wrong configurations are refused with the value; missing and duplicate ranks are detected
+ * in time; the caller's own exchange and thread groups work; a context is invalid after
+ * fork; symm_finalize leaves no descriptor, thread or mapping.
  */
 #include "harness.h"
 #include "symm/tools.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_liveness.c - what a peer's live word tells: that its process lives, has finalized,
- * was killed, has replaced its program; or that somebody has written over the word.
+ * test_host_keeper.c - a peer's live word: the process lives, has finalized, was killed, has
+ * replaced its program by exec, or the word was overwritten.
  */
 #include "oob/liveness.h"
 

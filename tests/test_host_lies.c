@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_lies.c - a rank that sends what is not so, in the exchanges of a start, a split
- * or a rendezvous: all other ranks refuse in that very step, and the sentence names the liar.
- * Of a peer's control page only the words of symm_team_shrink can be written.
+ * test_host_lies.c - a rank sends false data in the exchanges of symm_init, a split or a
+ * rendezvous: all other ranks refuse in that step, with an error that names the rank. On a
+ * peer's control page only the words of symm_team_shrink are writable.
  */
 #include "harness.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_link.c - exchanges among ranks: sizes, descriptors, steps that differ.
+ * test_host_link.c - oob exchanges among ranks: sizes, descriptors, ranks at different steps.
  *
- * The ranks are processes (threads where said) over socket pairs made by
- * symm__bootstrap_pairs. After every test the descriptors of each rank are as before.
+ * The ranks are processes (in some tests threads) over socket pairs made by
+ * symm__bootstrap_pairs. After every test each rank's open descriptors are as before.
  * Failures and deaths: test_host_link_fault.c.
  */
 #include "net/seqpacket.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_link_fault.c - exchanges in which a member fails, dies, comes too late or
- * sends rubbish: all others end, and say whose fault it was.
+ * test_host_link_fault.c - oob exchanges in which a member fails, dies, is late or sends
+ * garbage: all others end with an error that names it.
  *
  * The ranks are processes over socket pairs made by symm__bootstrap_pairs. After every test
- * the descriptors of each rank are as before. The calls that an exchange makes are
- * defined here, so that the k-th of them can fail.
+ * each rank's open descriptors are as before. This file redefines the system calls of an
+ * exchange, so that the k-th of them can fail.
  */
 #include "net/seqpacket.h"
 #include "plane_link.h"

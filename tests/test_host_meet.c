@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_meet.c - the ranks of one host find each other, or say why not.
+ * test_host_meet.c - the bootstrap of the ranks of one host: it connects them, or fails with
+ * the reason.
  *
- * Every test has a runtime directory of its own, which is empty afterwards. Meetings
- * are held by processes; strangers, wrong ranks and groups with the same key are part
- * of them. Kills and failing system calls: test_host_meet_fault.c.
+ * Every test has its own runtime directory, which is empty afterwards. The ranks are
+ * processes, together with strangers, wrong ranks and groups with the same key. Kills and
+ * failing system calls: test_host_meet_fault.c.
  */
 #include "bootstrap/protocol.h"
 #include "plane_meet.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_meet_fault.c - meetings with ranks that are killed, at every call, and with
- * calls that fail: the others are told, and the next job finds and leaves all in order.
+ * test_host_meet_fault.c - bootstraps in which a rank is killed, at every call, or a call
+ * fails: the other ranks get an error, and the next job works and leaves nothing.
  *
- * Every test has a runtime directory of its own, which is empty afterwards. The system
- * calls that a meeting makes are defined here, so that the k-th of them can fail or be
- * the last.
+ * Every test has its own runtime directory, which is empty afterwards. This file redefines
+ * the system calls of a bootstrap, so that the k-th of them can fail or kill the process.
  */
 #include "plane_meet.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_memory.c - memory that ranks give each other: what is taken, what is
- * refused.
+ * test_host_memory.c - descriptors of memory that ranks send each other: which are accepted,
+ * which refused.
  *
  * The host backend maps sealed memfds of exactly the announced size and refuses every
- * other descriptor, with SYMM_ERR_REFUSED and a sentence; what it has mapped cannot
- * shrink, and never raises SIGBUS. A rank that gives another descriptor, segments
- * outside its team's range or a malformed list is refused on all ranks, by its name;
- * nothing is leaked, and the team works once the rank behaves.
+ * other descriptor with SYMM_ERR_REFUSED; mapped memory cannot shrink, and never raises
+ * SIGBUS. If a rank sends another descriptor, segments outside its team's range or a
+ * malformed list, all ranks get an error that names it. Nothing is leaked, and the team
+ * works once the rank sends correct data.
  */
 #include "harness.h"
 #include "setup/handshake.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_mismatch.c - ranks that do not make the same call learn it, all of them.
+ * test_host_mismatch.c - if ranks make different calls, all ranks get an error.
  * ctest: cost 25
  *
- * Every collective crossed with every way in which one rank can differ from the others,
- * for 2 and 3 ranks, processes and threads, private and symmetric memory. Each rank
- * must get the error, at once, with a sentence that names a rank and the sites; none
- * may return SYMM_OK with a wrong result; later calls fail fast with the same status.
+ * Every collective, combined with every difference between one rank's call and the others',
+ * for 2 and 3 ranks, processes and threads, private and symmetric memory. Each rank must
+ * get the error at once, with a rank and the sites; no rank may return SYMM_OK with a wrong
+ * result; later calls fail at once with the same status.
  */
 #include "harness.h"
 

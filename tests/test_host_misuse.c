@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_misuse.c - every function of symm.h and interop.h, called as it must not be
- * called: NULL, sizes of structs that no version has, numbers out of range, objects of a
- * forked parent. Written from the headers alone. ctest: cost 4
+ * test_host_misuse.c - invalid calls of every function of symm.h and interop.h: NULL, sizes
+ * of structs of no version, numbers out of range, objects of a forked parent. Written from
+ * the headers alone. ctest: cost 4
  *
- * A refused call returns the status that the header names, writes no output, and sets a
- * sentence of its own that has the function's or the argument's name. Nothing crashes.
+ * A refused call returns the status that the header names, writes no output, and sets its
+ * own error with the function's or the argument's name. Nothing crashes.
  */
 #include "misuse.h"
 

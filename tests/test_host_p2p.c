@@ -2,10 +2,10 @@
 /*
  * test_host_p2p.c - put, get, signals, send and receive between all pairs of ranks.
  *
- * A put is seen after the signal that follows it; the k-th wait matches the k-th signal
- * of that sender and number, however far signals run ahead; none of the 256 numbers or
- * pairs disturbs another; bytes beside the target stay as they were. A rendezvous of another
- * thread holds none of it up.
+ * A put is visible after the signal that follows it; the k-th wait matches the k-th signal
+ * of that sender and number, however many signals were sent before; the 256 numbers and the
+ * pairs are independent; bytes outside the target do not change. A rendezvous of another
+ * thread blocks none of these calls.
  */
 #include "harness.h"
 

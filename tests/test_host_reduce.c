@@ -2,9 +2,9 @@
 /*
  * test_host_reduce.c - the host's reduction kernels against a slow reference.
  *
- * Every dtype, op and instruction set that runs here, over numbers of arrays, counts,
- * misalignments, special values, arrays that coincide, and arrays that end where mapped
- * memory ends. All results are compared bit by bit, NaNs too.
+ * Every dtype, op and available instruction set, over numbers of arrays, counts,
+ * misalignments, special values, identical arrays, and arrays that end at the end of
+ * mapped memory. All results are compared bit by bit, NaNs too.
  */
 #include <setjmp.h>
 #include <stdarg.h>

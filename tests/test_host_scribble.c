@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_scribble.c - shared control memory that somebody writes nonsense into.
+ * test_host_scribble.c - shared control memory into which another process writes garbage.
  * ctest: cost 20
  *
- * While two or three ranks make calls in a loop, a further process writes random
- * values of 1, 4 and 8 bytes at random places of their control pages, or of a team's
- * pads. Every call returns, in time, SYMM_OK or an error that says something; nobody
- * crashes; what a failed team says stays the same; after it a new job works, until
- * all writes are made. With damaged control pages a call that returns SYMM_OK has the
- * right result; pads also carry data, which is not protected.
+ * While two or three ranks make calls in a loop, another process writes random values of
+ * 1, 4 and 8 bytes at random offsets of their control pages, or of a team's pads. Every
+ * call returns in time, with SYMM_OK or an error with a sentence; no rank crashes; the
+ * error of a failed team does not change; then a new job works, until all writes are made.
+ * With damaged control pages a call that returns SYMM_OK has the right result; pads also
+ * carry data, which is not protected.
  *
  * SYMM_TEST_SCRIBBLES=N sets the number of writes of each test (default 1000000),
- * SYMM_TEST_SEED the first job's seed (default: another one each time). Both are
- * printed.
+ * SYMM_TEST_SEED the first job's seed (default: random). Both are printed.
  */
 #include "harness.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_shrink.c - the survivors of a team make one of their own (symm_team_shrink).
+ * test_host_shrink.c - the survivors of a team make a new team (symm_team_shrink).
  * ctest: cost 20
  *
- * Whoever dies, also the first rank, also in the middle of the agreement: all ranks that
- * return SYMM_OK have the same team, it works, and who came too late is told so.
- * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the agreement (40).
+ * Any rank may die, also rank 0, also during the consensus: all ranks that return SYMM_OK
+ * have the same team, which works; a rank that came too late gets an error that says so.
+ * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the consensus (40).
  */
 #include "harness.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_store.c - symmrun's store and the library's client of it, in one process:
- * the server runs in a thread as symmrun's loop would run it, the ranks are threads,
- * and beside them garbage, idle connections, liars and absentees.
+ * test_host_store.c - symmrun's store and its client in the library, in one process: a
+ * thread runs the server as symmrun's loop would, the ranks are threads; other connections
+ * send garbage, are idle or state false ranks, and some ranks do not come.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_store_kill.c - ranks that meet over a launcher's store, and the store goes away:
- * its process is killed while they wait, at random moments of their start, or stopped.
+ * test_host_store_kill.c - a bootstrap over a launcher's store whose process is killed while
+ * the ranks wait, is killed at a random moment of their start, or is stopped.
  * ctest: cost 10
  *
- * Every rank ends with a sentence that names the store, or the rank that it then waited for,
- * within its deadline; or all have met and work. Nothing is left.
+ * Every rank ends by its deadline with an error that names the store, or the rank that it
+ * waited for; or the bootstrap succeeds on all ranks and they work. Nothing is left.
  */
 #include "harness.h"
 

@@ -2,10 +2,10 @@
 /*
  * test_host_stream.c - streams, work handles, and calls from several threads.
  *
- * A stream runs its calls in order and the host goes on meanwhile; two teams on two
- * streams run at the same time; a work handle tells what became of its call and passes
- * an error on; two threads on the NULL stream are refused and never hang. Gates make it
- * certain, without sleeping, what is still to come.
+ * A stream runs its calls in order while the host continues; two teams on two streams run
+ * at the same time; a work handle has the status of its call and passes an error on; two
+ * threads on the NULL stream are refused and never hang. Gates hold calls back for certain,
+ * without sleeping.
  */
 #include "harness.h"
 

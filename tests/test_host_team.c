@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_team.c - teams made by split: who is in them, their memory, their
- * independence. ctest: cost 12
+ * test_host_team.c - teams made by split: members, memory, independence. ctest: cost 12
  *
- * Ranks follow key, then the parent's rank; a team has an address range of its own and
- * may use the parent's buffers; disjoint teams run at their own pace, and the failure
- * of one leaves those without the culprit alone.
+ * Ranks are ordered by key, then by the parent's rank; a team has its own address range and
+ * may use the parent's buffers; disjoint teams run independently, and the failure of a rank
+ * does not affect teams without that rank.
  */
 #include "harness.h"
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_topology.c - machines as data: read from a made-up /sys, drawn, and shared
- * out.
+ * test_host_topology.c - machines read from a fake /sys, printed, and divided among ranks.
  *
- * The machines are folders that look like /sys, written by the test; what is read from
- * them is drawn and compared as text. Shares are checked for being whole, disjoint,
- * even and contiguous. The machine that the test runs on is read by both readers, which
- * must agree.
+ * The test writes each machine as a folder like /sys; the tree read from it is compared as
+ * text. Shares must be complete, disjoint, even and contiguous. Both readers read the real
+ * machine, and must agree.
  */
 #include "harness.h"
 #include "symm/tools.h"

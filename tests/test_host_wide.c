@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_wide.c - teams whose ranks are on several hosts: which are, what is mapped, every
- * collective against a reference, streams and handles, and what is refused.
+ * test_host_wide.c - teams whose ranks are on several hosts: which teams are, which memory is
+ * mapped, every collective against a reference, streams and handles, refused calls.
  *
- * One machine plays the hosts by SYMM_HOST_ID; libfake_engine.so is between them. Half of the
- * jobs meet by an allgather of the test's own, so that their hosts have TCP connections.
+ * SYMM_HOST_ID makes one machine appear as several hosts, with libfake_engine.so between them.
+ * Half of the jobs pass their own allgather, so that their hosts have TCP connections.
  */
 /* ctest: cost 60 */
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * another call, leaves, or does not start: every rank on every host ends with an error that
  * names it.
  *
- * One machine plays the hosts; they have TCP connections, by an allgather of the test's own.
+ * One machine appears as several hosts; the test's own allgather gives them TCP connections.
  */
 /* ctest: cost 20 */
 #include <setjmp.h>

@@ -3,9 +3,9 @@
  * test_host_wrap.c - epochs that wrap at 2^32, and a long run.
  * ctest: cost 6
  *
- * Channels begin a few steps before 2^32, and 10^5 calls cross it: every algorithm,
- * every collective, signals. The long run checks every element of every call: 2 x 10^5
- * calls, or 10^7 with SYMM_TEST_LONG=1.
+ * Epochs begin shortly before 2^32, and 10^5 calls cross it: every algorithm, every
+ * collective, signals. The long run checks every element of every call: 2 x 10^5 calls,
+ * or 10^7 with SYMM_TEST_LONG=1.
  */
 #include "harness.h"
 

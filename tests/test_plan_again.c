@@ -2,9 +2,9 @@
 /*
  * test_plan_again.c - random programs are planned, changed in one place (an op removed, ops
  * and a buffer inserted, a buffer made larger, an op moved to another stream), and planned
- * again from the plan before. The checker must prove the new plan. A buffer that is no
- * larger than before must keep its offset, unless another buffer lay on its bytes before
- * that conflicts with it in the changed program.
+ * again from the previous plan. The checker must prove the new plan. A buffer that did not
+ * grow must keep its offset, unless a buffer that shared its bytes conflicts with it in the
+ * changed program.
  *
  * SYMM_TEST_PLANS=N sets the number of programs (default 600; 100000 with
  * SYMM_TEST_LONG=1), SYMM_TEST_SEED the first seed, which is printed.

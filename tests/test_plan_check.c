@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_check.c - what the checker of plans says of buffers that share bytes, and of plans
+ * test_plan_check.c - the plan checker's verdicts on buffers that share bytes, and on plans
  * that do not fit their program. Orders: test_plan_check_order.c.
  */
 #include "plan_judge.h"

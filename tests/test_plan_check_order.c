@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_check_order.c - which orders the checker of plans proves, and which it refuses.
+ * test_plan_check_order.c - the orders that the plan checker proves, and those it refuses.
  *
  * Every case is also judged by the search through all interleavings, so the table of known
  * races (one slot without an exit barrier, an odd cycle, a barrier over too few ranks,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_core.c - plans: the small cases whose answers are known (cycles of even and odd
- * length, groups that do not cover, kernels that start early, rings of puts), the programs
- * of bench/programs, determinism, reading back, and what is refused. Every plan made here
- * is proved by the checker.
+ * test_plan_core.c - plans: small cases with known plans (cycles of even and odd length,
+ * groups that do not cover the ranks, kernels that start early, rings of puts), the programs
+ * of bench/programs, determinism, reading back, and refusals. The checker proves every plan
+ * made here.
  *
  * ctest: cost 10
  */

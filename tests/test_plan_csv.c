@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_csv.c - `symm-plan pack` as a user calls it: malformed files (each gets
- * exit status 2, one sentence with file, line, what was found and what is allowed, and
- * no output file), exit statuses, the answer read back, the drawing.
+ * test_plan_csv.c - `symm-plan pack` on the command line: malformed files (exit status 2,
+ * one sentence with file, line, the value found and the values allowed, no output file),
+ * exit statuses, the result read back, the drawing.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_fuzz.c - random programs are planned, and the checker must prove every plan;
- * then each plan is changed in one place, with its hashes taken away, and the checker must
- * refuse whatever is not true any more: offsets, turns, what follows what, entries,
- * witnesses, chains, the antichain, what ops free, and every figure.
+ * test_plan_fuzz.c - random programs are planned, and the checker must prove every plan.
+ * Then each plan is changed in one place and its hashes are removed, and the checker must
+ * refuse every false statement: offsets, turns, orders, entries, witnesses, chains, the
+ * antichain, the buffers that ops free, and every figure.
  *
  * SYMM_TEST_PLANS=N sets the number of programs (default 1500; 1000000 with
  * SYMM_TEST_LONG=1), SYMM_TEST_SEED the first seed, which is printed.

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_load.c - plans at run time: buffers lie where the plan says and may share bytes,
- * calls find their op by site, on parts of the team, too, on streams and among puts; they
- * take the plan's algorithm or one that can stand in for it, and leave out the barriers that
- * the plan leaves out.
+ * test_plan_load.c - plans at run time: buffers have the plan's offsets and may share bytes.
+ * Calls find their op by site, also on child teams, on streams and among puts. They use the
+ * plan's algorithm or a valid replacement, and omit the barriers that the plan omits.
  */
 #include "plan_run.h"
 

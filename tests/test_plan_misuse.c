@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_misuse.c - every function of plan.h, called as it must not be called: NULL, sizes
- * of structs that no version has, numbers out of range. Written from the header alone.
+ * test_plan_misuse.c - invalid calls of every function of plan.h: NULL, sizes of structs of no
+ * version, numbers out of range. Written from the header alone.
  */
 #include "misuse.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_mutation.c - plans of the planner, each broken in every way that is known to
- * have bitten someone: the checker must reject whatever the search through all
- * interleavings calls unsafe. No plan may have a barrier without which it is still proved.
+ * test_plan_mutation.c - plans of the planner, each broken by every known kind of error: the
+ * checker must reject every plan that the search through all interleavings finds unsafe. No
+ * plan may have a barrier without which the checker still proves it.
  *
- * Broken plans get a whole new certificate and new hashes, so that only the proof can find
- * them out; in a test of its own each entry of each certificate is left out in turn.
+ * Broken plans get a new certificate and new hashes, so that only the proof can reject them;
+ * a separate test omits each entry of each certificate in turn.
  * SYMM_TEST_PLANS=N sets the number of programs (default 150; 3000 with SYMM_TEST_LONG=1,
  * which judges more than 10000 unsafe mutants), SYMM_TEST_SEED the first seed.
  */

@@ -2,12 +2,11 @@
 /*
  * test_plan_pack.c - properties of symm_pack on random lifetimes of several families.
  *
- * Each answer is compared with code that shares nothing with the placer: no two buffers
- * that are live together share a byte, the bound is the largest load, and the peak is
- * never above that of first fit by (size, start), nor, without a short time limit, of
- * first fit in the order of time. Equal calls give equal offsets, and a time limit is
- * kept. The seed is printed: SYMM_TEST_SEED sets it, SYMM_TEST_LONG=1 runs more and larger
- * problems.
+ * Each result is checked by code that shares nothing with the packer: no two buffers that
+ * are live together share a byte, the bound is the largest load, and the peak is never
+ * above that of first fit by (size, start), nor, without a short time limit, of first fit
+ * in the order of time. Equal calls give equal offsets, and a time limit is kept. The seed
+ * is printed: SYMM_TEST_SEED sets it, SYMM_TEST_LONG=1 runs more and larger problems.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_place.c - placements: a check of every pair that shares no code with the
- * placer, the true optimum of small problems by trying all orders, the eleven hard
- * instances (tests/data/minimalloc), large and odd inputs.
+ * test_plan_place.c - packings: a check of every pair that shares no code with the packer,
+ * the true optimum of small problems by trying all orders, the eleven hard instances
+ * (tests/data/minimalloc), large and odd inputs.
  */
 #include <setjmp.h>
 #include <stdarg.h>

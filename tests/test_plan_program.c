@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_program.c - programs in memory and as JSON: what is refused, and with which
- * words; that building and reading give the same; hashes. Plans and cost tables that are
- * malformed are refused in the same way.
+ * test_plan_program.c - programs in memory and as JSON: refusals and their errors; building
+ * and reading give the same; hashes. Malformed plans and cost tables are refused likewise.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
 /*
  * test_plan_random.c - planner and checker against the search through all interleavings.
  *
- * The search itself: with and without its shortcut it finds the same.
- * Plans made at random (mostly bad): what the checker calls safe, the search must call safe.
- * Plans of the planner for random programs: the checker must call all of them safe, and so
- * must the search where the program is small enough for it.
+ * The search itself: its verdict is the same with and without its shortcut.
+ * Random plans (mostly unsafe): a plan that the checker finds safe, the search must find safe.
+ * Plans of the planner for random programs: the checker must find all of them safe, and so
+ * must the search if the program is small enough for it.
  * SYMM_TEST_PLANS=N sets the number of programs of each test (default 400; 20000 with
  * SYMM_TEST_LONG=1), SYMM_TEST_SEED the first seed.
  */

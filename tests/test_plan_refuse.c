@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_plan_refuse.c - plans at run time that are damaged, do not fit or differ between ranks
- * are refused and nothing is lost; SYMM_CHECK=plan sees calls out of turn and strangers in
- * the arena, and fills what is freed; planted mistakes show.
+ * are refused without a leak; SYMM_CHECK=plan detects calls out of turn and buffers in the
+ * arena that are not the plan's, and fills freed bytes; planted mistakes are detected.
  */
 #include "plan_run.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plan_uneven.c - arenas of programs that are almost regular: a mixture of experts on
- * four streams, with small buffers between its layers, with sizes that differ by a few per
- * cent, or both. The fixed orders alone must end within 5 % of the bound.
+ * test_plan_uneven.c - arenas of almost regular programs: a mixture of experts on four
+ * streams, with small buffers between its layers, with sizes that differ by a few per cent,
+ * or both. The fixed orders alone must give arenas within 5 % of the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_tool_data.c - symm-perf's own reference: encodings against bit patterns worked
- * out by hand, reductions against the rules of symm.h, patterns against themselves.
+ * test_tool_data.c - symm-perf's own reference: encodings against bit patterns computed by
+ * hand, reductions against the rules of symm.h, patterns against themselves.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_tool_program.c - malformed programs: `symm-perf replay` refuses them with exit
- * status 2 and one sentence that names the file, the line or the JSON path, what was
- * found and what is allowed, and never starts a rank. Programs that only look odd are
- * run. What the reader refuses is tested by test_plan_program.c.
+ * status 2 and one sentence with the file, the line or the JSON path, the value found and
+ * the values allowed, and never starts a rank. Unusual but valid programs are run.
+ * test_plan_program.c tests the reader's refusals.
  */
 #include <setjmp.h>
 #include <stdarg.h>
