@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# gpu.sh - every test that needs GPUs, on the GPUs that are here.
+# gpu.sh - runs every test that needs GPUs on the GPUs of this machine.
 #
 #   tests/gpu.sh [--build DIR] [--calls N] [--log DIR]
 #
-# Runs the cuda_ suites with all numbers of ranks that the machine has GPUs for, as processes
-# and as threads, and NCCL as the engine; kills ranks in all phases of a job; replays the
-# shipped programs; the torture program under symmrun (N calls, default 100000), and with
-# more ranks than GPUs up to 8, in turns; the planted bugs, which it must see; what orders
-# stores at peers on this machine; compute-sanitizer on a small run; PyTorch and Triton where
-# python3 has them. DIR must hold a build for this machine (default build). The last line is
-# "N passed, N failed, N skipped". Exit status 77 without a GPU.
+# Runs the cuda_ suites with every number of ranks up to the number of GPUs, as processes and
+# as threads, and with NCCL as the engine; kills ranks in all phases of a job; replays the
+# shipped programs; runs the torture program under symmrun (N calls, default 100000), also
+# with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
+# gpu_fence; compute-sanitizer on a small run; PyTorch and Triton if python3 has them. DIR
+# must hold a build for this machine (default build). The last line is "N passed, N failed, N
+# skipped". Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)

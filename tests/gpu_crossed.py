@@ -2,12 +2,11 @@
 """Streams in crossed order beside NCCL, under torchrun.
 
 torchrun --nproc-per-node 2 tests/gpu_crossed.py, with SYMM_LIBRARY naming libsymm.so. Each
-rank queues the same lists of collectives, one list for each stream, but the streams in an
-order of its own: 2, 3 and 6 streams, 1 and 2 teams, 4 calls behind each other with a kernel of
-the program's behind each, and somewhere among them an all_reduce of NCCL's on one more stream.
-All calls must end, with the right sums. CROSSED_ROUNDS (6), CROSSED_SEED (1) and
-CROSSED_SECONDS (160, for all of it) change the length. Exit status 77 without PyTorch or with
-one GPU.
+rank queues the same lists of collectives, one list for each stream, but the streams in its own
+order: 2, 3 and 6 streams, 1 and 2 teams, 4 calls in a row with a kernel of the program after
+each, and among them an all_reduce of NCCL on one more stream. All calls must end, with the
+right sums. CROSSED_ROUNDS (6), CROSSED_SEED (1) and CROSSED_SECONDS (160, in total) change the
+length. Exit status 77 without PyTorch or with one GPU.
 """
 
 import ctypes

@@ -2,9 +2,9 @@
 """libsymm with PyTorch and Triton, under torchrun.
 
 torchrun --nproc-per-node 2 tests/gpu_torch.py, with SYMM_LIBRARY naming libsymm.so and
-libsymm_device.bc beside it. Shows: a buffer through torch.from_dlpack and back; tensors of a
-torch.cuda.MemPool that lie in the symmetric heap and are all-reduced; one Triton kernel that
-signals its peer and waits, through the bitcode library. Exit status 77 without PyTorch.
+libsymm_device.bc beside it. Tests: a buffer through torch.from_dlpack and back; all-reduces of
+tensors of a torch.cuda.MemPool in the symmetric heap; a Triton kernel that signals its peer
+and waits, through the bitcode library. Exit status 77 without PyTorch.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# limits.sh - programs at the edge of what the library can run, for other tests.
+# limits.sh - prints programs at the limits of the library, for other tests.
 #   limits.sh streams N        an all-reduce on each of N streams, the first included
 #   limits.sh puts N [back]    N puts on one stream, and their waits in the same order, or
 #                              in the opposite one

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# perf_tool.sh - what the tests of symm-perf share; they source it. Ends them with 77 if the
-# tool was not built.
+# perf_tool.sh - shared by the tests of symm-perf, which source it. Exits with 77 if the tool
+# was not built.
 
 set -u
 export LC_ALL=C

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""rooms.py ROOT [--arrows] - who may include whom: holds every #include below ROOT against
-tests/rooms.txt, whose head explains the table.
+"""rooms.py ROOT [--arrows] - checks every #include below ROOT against tests/rooms.txt, whose
+head explains the table.
 
 Prints each violation on a line and exits with 1 if there is one:
-- an #include that its room may not have, or that is not written from its part's root;
-- a system header outside of the files that may have it;
-- a circle of modules (x.c and x.h are one module) that is not listed, or a listed one that
-  is not there;
+- an #include that its room may not have, or whose path does not begin at its part's root;
+- a system header outside of the files that may include it;
+- a circle of modules (x.c and x.h are one module) that is not listed, or a listed circle that
+  does not exist;
 - a room whose README.md is missing, too long, or names other rooms after "May include:".
---arrows prints the arrows between rooms and how many files make each.
+--arrows prints the arrows between rooms and the number of files of each.
 """
 
 import collections

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# run.sh - installs what is missing, builds, and runs every test.
+# run.sh - installs missing packages, builds, and runs every test.
 #
 #   tests/run.sh            all tests of the release build, then the host suites of the
 #                           builds with AddressSanitizer and UBSan, and ThreadSanitizer

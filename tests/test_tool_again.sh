@@ -3,8 +3,8 @@
 # ctest: cost 10
 #
 # symm-plan plan --from: the plan of a changed program keeps the offsets, algorithms and
-# barriers of what did not change, is proved by the checker, and is as good as a plan can be
-# whose other buffers stay where they are. A plan of quite another program is no harm.
+# barriers of unchanged ops, is proved by the checker, and is as good as a plan with the other
+# buffers fixed can be. A plan of another program is allowed and does no harm.
 
 set -u
 export LC_ALL=C

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# libsymm_device.bc: valid bitcode that exports exactly the documented functions, needs
-# nothing else, has nothing to initialise, and becomes PTX with the waits and signals of
-# system scope that the protocol needs.
+# libsymm_device.bc: valid bitcode that exports exactly the documented functions, imports
+# none, has no initialisers, and compiles to PTX with the waits and signals of system scope
+# that the protocol needs.
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 40
 #
-# symm-plan emit: the header that it writes compiles without warnings and sets the ranks of
-# its program up as the plan says: offsets, teams, algorithms, barriers. A program over it
-# (data/emit/run.c) gets every result right. A header that was changed is refused when it is
-# loaded. Bad command lines and plans that are not the program's leave no file.
+# symm-plan emit: its header compiles without warnings and sets up the ranks by the plan:
+# offsets, teams, algorithms, barriers. A program that includes it (data/emit/run.c) gets
+# every result right. Loading a changed header fails. Bad command lines and plans of another
+# program leave no file.
 
 set -u
 export LC_ALL=C

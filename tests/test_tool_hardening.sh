@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What is built is hardened: full RELRO, no executable stack, no text relocations, a RUNPATH
+# The build is hardened: full RELRO, no executable stack, no text relocations, a RUNPATH
 # of absolute folders and $ORIGIN alone, stack protectors, checked string functions (in
 # optimized builds without sanitizers), control-flow protection on x86-64, no undefined
 # symbols in the libraries. And no program loads a library from the working directory.
-# It looks at ELF files with readelf; the last part plants libraries and starts the tools.
+# readelf reads the ELF files; the last part plants libraries and starts the tools.
 
 set -u
 export LC_ALL=C

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Every public header compiles alone and twice, as strict C11 and as C++17, with each
-# compiler that is here; device.h also for GPUs, by nvcc and by clang for NVPTX; every
-# private header that other folders or files see compiles alone as the library's own
-# dialect.
+# installed compiler; device.h also for GPUs, by nvcc and by clang for NVPTX; every private
+# header that other folders or files include compiles alone in the library's dialect.
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}

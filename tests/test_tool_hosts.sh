@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# symmrun over several nodes, played by one machine: the ranks' variables, a job over the
-# library with every collective checked, a node that fails, a wrong secret, contradictory
-# command lines, strangers at the rendezvous; and two nodes in network namespaces of their
-# own where those are allowed.
+# symmrun over several nodes on one machine: the ranks' variables, a job with every collective
+# checked, a node that fails, a wrong secret, contradictory command lines, strangers at the
+# rendezvous; and two nodes in their own network namespaces, if those are allowed.
 # ctest: cost 20
 
 set -u

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Who may include whom: tests/rooms.py holds every #include of the tree against tests/rooms.txt.
-# Tests may include anything. The check then proves on a copy of the tree that it can fail.
+# Includes between rooms: tests/rooms.py checks every #include of the tree against
+# tests/rooms.txt. Tests may include anything. On a copy of the tree the check must fail.
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# symm-info: every section as text and as JSON (read by jq), under launchers' variables
-# that are right and wrong, with options set, bound to one PU; and the proofs of
-# --probe.
+# symm-info: every section as text and as JSON (read by jq), with right and wrong variables of
+# launchers, with options set, bound to one PU; and the proofs of --probe.
 
 set -u
 tool=${BUILD_DIR:?}/bin/symm-info

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 15
 #
-# Installs into an empty prefix, moves the prefix, and uses what lies there: a program is
-# built by find_package (shared and static) and by pkg-config, and run. The library exports
-# what the public headers declare, all of it and nothing else, versioned, and needs nothing
-# but libc and, if it was built with them, hwloc and jansson.
+# Installs into an empty prefix, moves the prefix, and uses it: a program is built by
+# find_package (shared and static) and by pkg-config, and run. The library exports exactly
+# the functions that the public headers declare, versioned, and needs only libc and, if it
+# was built with them, hwloc and jansson.
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}

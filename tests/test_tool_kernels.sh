@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What nvcc made of kernels/cuda/*.cu: every file for every target, no registers spilled, nothing
-# on the stack of all-reduce kernels but the line or two that a call of a rare path passes,
-# every kernel that the table names; and libsymm.so needs neither the CUDA runtime nor a C++
+# The output of nvcc for kernels/cuda/*.cu: every file for every target, no spilled registers,
+# an all-reduce kernel's stack holds only the packet or two that a call of a rare path passes,
+# every kernel of the table exists; libsymm.so needs neither the CUDA runtime nor a C++
 # library.
 
 set -u

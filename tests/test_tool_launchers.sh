@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 #
 # One program, unchanged, under every launcher: symmrun, mpirun of Open MPI and of MPICH, and
-# torchrun's variables with MASTER_PORT held by somebody else. Each run must print one "ok"
-# line a rank, with the right size and source, and leave nothing in the runtime folder. A
-# launcher that is not installed is skipped with a line; exit 77 if none is.
+# torchrun's variables with MASTER_PORT bound by another process. Each run must print one
+# "ok" line per rank, with the right size and source, and leave nothing in the runtime folder.
+# A launcher that is not installed is skipped with a message; exit 77 if none is.
 
 set -u
 export LC_ALL=C

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A rank that the kernel's out-of-memory killer ends is reported as that: in a real memory
-# cgroup of 256 MiB where one may be made, and with cgroup files of our own in a mount
-# namespace, both versions. A rank that is killed otherwise is not blamed on it.
+# symmrun reports a rank that the kernel's out-of-memory killer ended: in a real memory cgroup
+# of 256 MiB, if the user may make one, and with fake cgroup files in a mount namespace, of
+# both versions. A rank that is killed otherwise is not reported as out of memory.
 
 set -u
 export LC_ALL=C

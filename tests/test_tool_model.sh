@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 30
 #
-# The models of the signal round (tests/model/rounds.pml) and of a broadcast that ranks pass
-# on (relay.pml), explored completely by Spin: no error, for the round with deaths, mistakes
-# and late ranks; an error for every mutant. Exit 77 without spin.
+# Spin explores the models of the signal round (tests/model/rounds.pml) and of the relayed
+# broadcast (relay.pml) completely: no error, for the round with deaths, mistakes and late
+# ranks; an error for every mutant. Exit 77 without spin.
 
 set -u
 export LC_ALL=C

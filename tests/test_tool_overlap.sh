@@ -3,8 +3,8 @@
 # ctest: cost 20
 #
 # symm-perf overlap and chain: their options, tables and JSON on 2 and 3 ranks, on the host
-# and over the fake CUDA driver, also beside the stand-in for NCCL; and that they notice a
-# put, a reduction and a callback that go wrong.
+# and over the fake CUDA driver, also with the fake NCCL; they must detect a wrong put, a
+# wrong reduction and a failing callback.
 
 # shellcheck source=tests/perf_tool.sh
 . "$(dirname "$0")/perf_tool.sh"

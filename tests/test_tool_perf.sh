@@ -3,7 +3,7 @@
 # ctest: cost 40
 #
 # symm-perf: its command line, its table byte for byte, its JSON, every operation on 1 to 4
-# ranks, replays, and that it does notice wrong results and dead ranks.
+# ranks, replays; it must detect wrong results and dead ranks.
 
 # shellcheck source=tests/perf_tool.sh
 . "$(dirname "$0")/perf_tool.sh"

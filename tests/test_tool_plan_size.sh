@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Large programs: they are planned and proved at the lower bound with a certificate of linear
-# size, loaded as a plan, and run right under random delays. SYMM_TEST_LONG=1 takes all sizes
-# of bench/planner_growth.py, and full programs for the runs.
+# Large programs are planned and proved at the lower bound with a certificate of linear size,
+# loaded, and run right under random delays. SYMM_TEST_LONG=1: all sizes of
+# bench/planner_growth.py, and full programs for the runs.
 #
 # ctest: cost 20
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The documents tell the truth: every whole program of README.md, docs/guide.md and
-# docs/planner.md is taken out, and the commands of the console block behind it are run as they stand there, against
-# the build tree, and must print what the block shows (in any order of lines; a line that
-# ends in " ..." shows a beginning). Names of functions, macros and variables in the
-# documents exist, links lead somewhere, and the man pages build.
+# The documents are correct: every complete program of README.md, docs/guide.md and
+# docs/planner.md is extracted. The commands of the console block after it run unchanged
+# against the build tree and must print the block's output (lines in any order; a line that
+# ends in " ..." shows a beginning). Functions, macros and variables named in the documents
+# exist, link targets exist, and the man pages build.
 
 set -u
 export LC_ALL=C

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 20
 #
-# SYMM_RECORD, symm-plan merge, SYMM_PLAN: a program that knows nothing of plans is recorded,
-# merged, planned, and runs on its plan with every element right. Programs without
-# annotations get plans that share nothing. Records that contradict each other, or are not
-# whole, are refused with a sentence. The record of a replay is its program again.
+# SYMM_RECORD, symm-plan merge, SYMM_PLAN: a program without code for plans is recorded,
+# merged, planned, and runs on its plan with every element right. Programs without annotations
+# get plans in which no buffers share bytes. Contradictory or incomplete records are refused
+# with an error. The record of a replay equals its program.
 
 set -u
 export LC_ALL=C

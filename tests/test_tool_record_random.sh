@@ -3,9 +3,9 @@
 # ctest: cost 10
 #
 # Random programs over the public header are recorded, merged, planned, proved, and run on
-# their plan with their ranks delayed at random: every element must be right. Without
-# annotations their plans share nothing. On the plan of another program, SYMM_CHECK=plan
-# ends the run with an error.
+# their plan with random delays of the ranks: every element must be right. Without annotations
+# no buffers of their plans share bytes. On the plan of another program, SYMM_CHECK=plan ends
+# the run with an error.
 #
 # SYMM_TEST_PLANS=N sets the number of programs (default 6; 200 with SYMM_TEST_LONG=1),
 # SYMM_TEST_SEED the first seed, which is printed.

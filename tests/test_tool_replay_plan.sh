@@ -3,8 +3,8 @@
 # ctest: cost 30
 #
 # symm-perf replay --plan: the programs of bench/programs and one of every op run on plans
-# with SYMM_CHECK=plan and random delays, under each algorithm the planner knows, and every
-# result is right; plans with a planted mistake are refused or give wrong results.
+# with SYMM_CHECK=plan and random delays, with each algorithm of the planner, and every result
+# is right; plans with a planted mistake are refused or give wrong results.
 # SYMM_TEST_LONG=1 adds the two programs that take minutes.
 
 set -u

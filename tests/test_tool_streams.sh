@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Output that is lost is an error of every tool: to a full disk, to a closed stream, beyond
-# the limit on a file's size. A closed stream's number is given to no other file. And the
-# file of symm-perf's -J and --tune -o is tried before anything is measured.
+# Lost output is an error of every tool: on a full disk, to a closed stream, beyond the limit
+# on a file's size. No other file gets a closed stream's number. The file of symm-perf's -J
+# and --tune -o is checked before anything is measured.
 # ctest: cost 8
 
 set -u

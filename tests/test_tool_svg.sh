@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Drawings of symm-plan: every buffer is a box with its name, every barrier a line, peak and
-# lower bound are marked; names are escaped; no file is left where none can be written.
+# lower bound are marked; names are escaped; a failed write leaves no file.
 
 set -u
 export LC_ALL=C

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# symmrun with tiny shell scripts as ranks: variables, output, exit statuses, failures,
-# deadlines, signals, and that nothing outlives it, however it ends.
+# symmrun with small shell scripts as ranks: variables, output, exit statuses, failures,
+# deadlines, signals; no process outlives it, however it ends.
 
 set -u
 export LC_ALL=C

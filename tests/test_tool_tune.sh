@@ -3,8 +3,8 @@
 # ctest: cost 25
 #
 # symm-perf --tune and --regret: a table that jq, the library and symm-plan can read, for the
-# host and for the fake driver's GPUs; what the budget leaves out; refusals. Then what is made
-# of tables and of comparisons: costs_source, bench/compare_report.py, bench/plot.sh.
+# host and for the fake driver's GPUs; points that the budget omits; refusals. Then the
+# readers of tables and comparisons: costs_source, bench/compare_report.py, bench/plot.sh.
 
 # shellcheck source=tests/perf_tool.sh
 . "$(dirname "$0")/perf_tool.sh"

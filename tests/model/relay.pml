@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * relay.pml - the rounds of a broadcast that ranks pass on (kernels/cuda/move_push.cu) as a
- * model for Spin: one block of each rank, CALLS calls after each other.
+ * relay.pml - the rounds of a relayed broadcast (kernels/cuda/move_push.cu) as a model for
+ * Spin: one block of each rank, CALLS calls in a row.
  *
- * Each call: the owners tell the root that they have begun; PARTS rounds in which the root
- * sends a part, waits for the owners' words of the round before and arrives, and an owner
- * waits for the root, says that it has seen that unless it is the last, and passes the part
- * on; an exit barrier of all, unless there is one owner only. The root is any rank, another
- * one in each call; BARRIERS: between calls lies a barrier. Words lie two deep and are
- * compared for equality, so one that is written over too early is awaited for ever. Claims,
- * for every interleaving:
- *   - every rank ends (Spin reports one that waits for ever);
- *   - an owner passes on what the root has sent for that very part of that very call;
- *   - who leaves a call has every part of it, and nobody is overtaken: while a rank is in a
- *     call, no other has sent into its output for the next one.
+ * Each call: the owners signal to the root that they have begun. In each of PARTS rounds the
+ * root sends a part, waits for the owners' words of the previous round and arrives; an owner
+ * waits for the root, acknowledges unless it is the last round, and relays the part. Then
+ * an exit barrier of all ranks, unless there is only one owner. The root is any rank,
+ * another in each call; BARRIERS: a barrier separates calls. Words have two slots and are
+ * compared for equality, so a wait for a word that was overwritten too early never ends.
+ * Claims, for every interleaving:
+ *   - every rank ends (Spin reports a rank that waits for ever);
+ *   - an owner relays the data that the root has sent for that part of that call;
+ *   - a rank that leaves a call has every part of it, and no rank is overtaken: while a rank
+ *     is in a call, no other rank has sent into its output for the next call.
  * Not modelled: weak memory, failures (rounds.pml has them). Mutants, each of which must
  * violate a claim: NO_ENTRY (the root does not wait for the owners to begin), NO_LAG (nor
- * for their words of the round before), NO_EXIT (nobody waits at the end).
+ * for their words of the previous round), NO_EXIT (no rank waits at the end).
  */
 #ifndef RANKS
 #define RANKS 3

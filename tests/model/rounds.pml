@@ -5,13 +5,13 @@
  *
  * RANKS ranks make CALLS calls of one round each over SLOTS slots. At most DEATHS ranks die,
  * between any two steps; at most one rank makes one call with another tag; with TIMEOUTS a
- * wait may also pass its deadline whenever it is not met. Stores of data are two steps, so
- * that a reader in between is seen. Claims, for every interleaving:
- *   - who completes a round reads what each peer wrote for that very round;
- *   - nobody completes a round in which a peer made another call;
+ * wait may also time out while its condition is false. A store of data is two steps, so that
+ * a concurrent read is detected. Claims, for every interleaving:
+ *   - a rank that completes a round reads the data that each peer wrote for that round;
+ *   - no rank completes a round in which a peer made another call;
  *   - a call that begins after a member's call has failed does not succeed;
  *   - a call fails only if a rank died, differed or was late;
- *   - every rank that lives ends (Spin reports a rank that waits for ever).
+ *   - every live rank ends (Spin reports a rank that waits for ever).
  * Not modelled: weak memory (see docs/memory-model.md), calls of several rounds, several
  * teams. Mutants, each of which must violate a claim: SLOTS=1, IGNORE_TAGS, IGNORE_DEATH,
  * NO_WITHDRAWAL.
