@@ -16,7 +16,10 @@
 
 #include <cmocka.h>
 
-#define BUFFERS 3
+#define BUFFERS   3
+#define ADDRESSES 512 /* of outputs, 8 bytes apart: twice what a channel caches */
+
+static const char *const sites[BUFFERS] = {"s0", "s1", "s2"};
 
 struct bench {
     symm_ctx *ctx;
@@ -34,7 +37,8 @@ static int bench_open(struct bench *b, symm_ctx *ctx)
     b->team = symm_team_world(ctx);
     b->gpu = device_open(ctx);
     CHECK(b->gpu != NULL);
-    CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL, PLAN_RUN_BYTES));
+    CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL,
+                                 PLAN_RUN_BYTES + ADDRESSES * 8));
     CHECK_OK(plan_run_load(b->team, "plan"));
     CHECK_ZERO(plan_run_place_all(b->team, b->buffers, BUFFERS));
     CHECK_OK(symm_rendezvous(b->team));
@@ -56,7 +60,6 @@ static int bench_close(struct bench *b)
 /* One op of the cycle; a handle every other time. */
 static int step(struct bench *b, int k)
 {
-    const char *const sites[BUFFERS] = {"s0", "s1", "s2"};
     const symm_call call = {
         .size = sizeof(call), .site = sites[k % BUFFERS], .stream = b->stream};
     int rank = symm_team_rank(b->team), size = symm_team_size(b->team);
@@ -103,6 +106,33 @@ static int body_right(symm_ctx *ctx, void *arg)
     return result;
 }
 
+/* symm_explain is of the planned call, wherever the call's address puts it in the cache of
+ * calls: its barriers are launches of their own, and take the place of no other call. */
+static int body_explained(symm_ctx *ctx, void *arg)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    int result = 1;
+
+    (void)arg;
+    CHECK(b != NULL);
+    result = bench_open(b, ctx);
+    for (int k = 0; k < ADDRESSES * BUFFERS && result == 0; k++) {
+        const symm_call call = {
+            .size = sizeof(call), .site = sites[k % BUFFERS], .stream = b->stream};
+        char *out = (char *)b->out.device + (size_t)k / BUFFERS * 8;
+
+        CHECK_OK(symm_all_reduce(b->team, symm_buffer_ptr(b->buffers[k % BUFFERS]), out,
+                                 PLAN_RUN_WORDS, SYMM_FLOAT32, SYMM_SUM, &call, NULL));
+        CHECK_MESSAGE(strstr(symm_explain(b->team), "(planned: ll_push,"),
+                      "out + %d: %s", k / BUFFERS * 8, symm_explain(b->team));
+    }
+    CHECK_OK(symm_stream_synchronize(ctx, b->stream, 0));
+    if (result == 0)
+        result = bench_close(b);
+    free(b);
+    return result;
+}
+
 static void keep_both(symm_plan *plan)
 {
     for (int i = 0; i < plan->op_count; i++)
@@ -134,6 +164,12 @@ static void planned(void **state)
     run(body_right, "ll_push", keep_both); /* launches of their own */
     run(body_right, "two_shot_pull", keep_both);
     unsetenv("SYMM_CHECK");
+}
+
+static void explained(void **state)
+{
+    (void)state;
+    run(body_explained, "ll_push", keep_both);
 }
 
 /* s1 has freed b0, and not b1. */
@@ -247,6 +283,7 @@ static void late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
+                                       cmocka_unit_test(explained),
                                        cmocka_unit_test(freed), cmocka_unit_test(late),
                                        cmocka_unit_test(put_barrier_left_out)};
 

@@ -136,15 +136,13 @@ static symm_status run_inline(struct symm_team_channel *channel,
     return status;
 }
 
-/* The call's entry, made now if it is a new one. */
-static inline symm_status find_entry(struct symm_team_channel *channel,
+/* Prepares the call in `entry`, unless the entry holds it already. */
+static inline symm_status fill_entry(struct symm_team_channel *channel,
                                      const struct symm_request *rq,
                                      const symm_call *call,
                                      const struct symm_checked *checked,
-                                     struct symm_prepared_call **found)
+                                     struct symm_prepared_call *entry)
 {
-    struct symm_prepared_call *entry = cache_slot(channel, rq, call);
-
     if (__builtin_expect(!is_cached(entry, channel->team->ctx, rq, call), 0)) {
         struct symm_prepared_call fresh;
         symm_status status = symm__call_prepare(
@@ -154,18 +152,28 @@ static inline symm_status find_entry(struct symm_team_channel *channel,
             return status;
         *entry = fresh;
     }
-    *found = entry;
     return SYMM_OK;
 }
 
-/* A barrier that the plan keeps and the kernel does not have: a call of its own, on the
- * same channel. It may take the place of any entry in the channel's cache. */
+/* The call's entry, prepared. */
+static inline symm_status find_entry(struct symm_team_channel *channel,
+                                     const struct symm_request *rq,
+                                     const symm_call *call,
+                                     const struct symm_checked *checked,
+                                     struct symm_prepared_call **found)
+{
+    *found = cache_slot(channel, rq, call);
+    return fill_entry(channel, rq, call, checked, *found);
+}
+
+/* A barrier that the plan keeps and the kernel does not have: a launch of its own, on the same
+ * channel. Its entry is not one of the cache's: the planned call's entry stays what it is. */
 static symm_status launch_barrier(struct symm_team_channel *channel, double timeout)
 {
     const struct symm_request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
                                     SYMM_UINT8,        SYMM_SUM, 0};
-    struct symm_prepared_call *entry;
-    symm_status status = find_entry(channel, &rq, &no_call, NULL, &entry);
+    struct symm_prepared_call *entry = &channel->prepared[SYMM_SITES];
+    symm_status status = fill_entry(channel, &rq, &no_call, NULL, entry);
 
     if (status != SYMM_OK)
         return status;
@@ -201,26 +209,20 @@ static symm_status launch_entry(struct symm_team_channel *channel,
 
 /* A call around which the plan has more to do; the handle is for the end of it all. */
 static symm_status launch_around(struct symm_team_channel *channel,
-                                 const struct symm_request *rq, const symm_call *call,
-                                 struct symm_prepared_call *entry, double timeout,
+                                 const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
 {
     const struct symm_device_ops *calls = channel->team->calls;
     const struct symm_plan_site *planned = entry->planned;
-    const uint32_t extra = entry->extra;
     symm_status status = SYMM_OK;
     size_t bytes;
     void *at;
 
-    if (extra & SYMM_BARRIER_ENTRY) {
+    if (entry->extra & SYMM_BARRIER_ENTRY)
         status = launch_barrier(channel, timeout);
-        if (status == SYMM_OK)
-            status = find_entry(channel, rq, call, NULL, &entry);
-    }
-    channel->last = entry;
     if (status == SYMM_OK && !entry->left_out)
         status = launch_entry(channel, entry, timeout, NULL);
-    if (status == SYMM_OK && extra & SYMM_BARRIER_EXIT)
+    if (status == SYMM_OK && entry->extra & SYMM_BARRIER_EXIT)
         status = launch_barrier(channel, timeout);
     for (int i = 0;
          status == SYMM_OK && planned && symm__plan_freed(planned, i, &at, &bytes); i++)
@@ -230,8 +232,7 @@ static symm_status launch_around(struct symm_team_channel *channel,
 }
 
 static symm_status launch_device(struct symm_team_channel *channel,
-                                 const struct symm_request *rq, const symm_call *call,
-                                 struct symm_prepared_call *entry, double timeout,
+                                 const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
 {
     size_t bytes;
@@ -239,7 +240,7 @@ static symm_status launch_device(struct symm_team_channel *channel,
 
     if (entry->extra || entry->left_out ||
         (entry->planned && symm__plan_freed(entry->planned, 0, &at, &bytes)))
-        return launch_around(channel, rq, call, entry, timeout, work);
+        return launch_around(channel, entry, timeout, work);
     return launch_entry(channel, entry, timeout, work);
 }
 
@@ -265,7 +266,7 @@ static symm_status launch(struct symm_team_channel *channel,
         symm__plan_advance(entry->planned);
     }
     if (team->calls)
-        return launch_device(channel, rq, call, entry, timeout, work);
+        return launch_device(channel, entry, timeout, work);
     if (channel->index != 0)
         return enqueue(channel, entry, timeout, work);
     if (work) { /* before the call: afterwards it could no longer be refused */

@@ -63,10 +63,10 @@ struct symm_team_channel {
     double timeout;    /* seconds, of the call that runs */
     double slow_since; /* when the first wait of that call slow_since, */
     bool waits_slowly; /* if one has */
-    struct symm_prepared_call *prepared; /* [SYMM_SITES]; owned */
+    struct symm_prepared_call *prepared; /* [SYMM_SITES + 1], the last for a plan's barriers; owned */
     const struct symm_prepared_call *last;
     /* Launches on a device: */
-    struct symm_cuda_entry *launches; /* [SYMM_SITES], beside `cached`; owned */
+    struct symm_cuda_entry *launches; /* [SYMM_SITES + 1], beside `prepared`; owned */
     /* Whose the channel is there (cuda/channel.c): */
     uint64_t stream_id, key;   /* 0: no stream's */
     uint64_t used;             /* the number of the team's call that used it last */

@@ -271,7 +271,7 @@ symm_status symm__cuda_prepare(struct symm_team_channel *channel,
     symm_status status;
 
     if (!channel->launches)
-        channel->launches = calloc(SYMM_SITES, sizeof(*channel->launches));
+        channel->launches = calloc(SYMM_SITES + 1, sizeof(*channel->launches));
     if (!channel->launches)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's launches");
     fill_args(channel, prepared, query, &entry.args);
