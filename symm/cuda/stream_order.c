@@ -82,7 +82,9 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
         follow->last != 0)
         other = team_of(calls, follow->last);
-    if (other && !__atomic_load_n(&other->known, __ATOMIC_RELAXED)) {
+    /* relaxed: flags that this thread has seen before, if its caller knows of the failure */
+    if (other && !__atomic_load_n(&other->known, __ATOMIC_RELAXED) &&
+        __atomic_load_n(&other->team->failed, __ATOMIC_RELAXED) == SYMM_OK) {
         __atomic_add_fetch(&other->followers, 1, __ATOMIC_RELAXED);
         follow->before = other;
         args->before = other->state;

@@ -6,8 +6,8 @@
  * A team's kernels look at marks of their own team only. Where the call before on the stream
  * is another team's, the launch gets that team's state (symm_cuda_args.before) and the kernel
  * looks there, too; on a mark it makes its own team fail. So marks pass from call to call along
- * the stream, without the host. A failure that an API call has returned on this rank is not
- * passed on any more: the caller knows it, and may use the stream with other teams.
+ * the stream, without the host. A failure that is known on this rank when a call is queued is
+ * not passed on: an API call returns it, or will, and the stream serves other teams.
  *
  * Calls of one stream are ordered by their caller. Streams are known by their ids; in a
  * capture by the capture's id, so calls of one graph follow each other and no others.
