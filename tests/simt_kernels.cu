@@ -112,12 +112,15 @@ SYMM_KERNEL(simt_user_meet)
     }
 }
 
-/* As the library's: dependents first, then every block waits for *in = args.tag, args.count
- * nanoseconds at most, and counts itself in *out. With args.flags 1 dependents come last. */
+/* As the library's: each block counts itself in *result (NULL: nowhere) and lets dependents
+ * launch; then it waits for *in = args.tag, args.count nanoseconds at most, and counts itself
+ * in *out. With args.flags 1 dependents launch at its end. */
 SYMM_KERNEL(simt_user_wait)
 {
     uint64_t end;
 
+    if (args.result && threadIdx.x == 0)
+        __atomic_fetch_add(args.result, 1, __ATOMIC_RELEASE);
     if (args.flags == 0)
         simt_dependent_launch();
     simt_dependent_wait();

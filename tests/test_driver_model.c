@@ -31,7 +31,7 @@ struct fixture {
     CUstream stream[STREAMS];
 };
 
-enum { GATE = 0, WAITED = 1, DONE = 2 }; /* words */
+enum { GATE = 0, WAITED = 1, DONE = 2, BEGUN = 3 }; /* words */
 
 static int open_fixture(struct fixture *f, int streams)
 {
@@ -93,6 +93,7 @@ static CUresult launch_wait(const struct fixture *f, CUstream stream, unsigned b
 {
     const struct symm_cuda_args args = {.in = f->word + GATE,
                                         .out = f->word + WAITED,
+                                        .result = f->word + BEGUN,
                                         .tag = 1,
                                         .flags = flags,
                                         .count = (uint64_t)60 * SECOND};
@@ -114,6 +115,14 @@ static uint32_t read_word(const struct fixture *f, int which)
     return __atomic_load_n(f->word + which, __ATOMIC_ACQUIRE);
 }
 
+/* Until so many blocks of waiting kernels are resident; then time for more, if they can be. */
+static void await_begun(const struct fixture *f, uint32_t blocks)
+{
+    while (read_word(f, BEGUN) < blocks)
+        harness_sleep(0.001);
+    harness_sleep(QUIET);
+}
+
 static void open_gate(const struct fixture *f)
 {
     __atomic_store_n(f->word + GATE, 1, __ATOMIC_RELEASE);
@@ -121,10 +130,10 @@ static void open_gate(const struct fixture *f)
 
 /* ---- Multiprocessors -------------------------------------------------------------- */
 
-/* Waiting kernels of 512 threads a multiprocessor on one stream; a kernel of one block of
- * `threads` on another: does it run beside them? */
+/* Waiting kernels of 512 threads a multiprocessor on one stream, of which `resident` fit; a
+ * kernel of one block of `threads` on another: does it run beside them? */
 struct beside {
-    int kernels;
+    int kernels, resident;
     unsigned threads;
     uint32_t late;
     bool runs;
@@ -138,7 +147,10 @@ static int dependents(void *arg)
     CHECK_ZERO(open_fixture(&f, 2));
     for (int i = 0; i < b->kernels; i++)
         CHECK_CU(launch_wait(&f, f.stream[0], PROCESSORS, 512, true, b->late));
-    harness_sleep(QUIET);
+    await_begun(&f, (uint32_t)b->resident * PROCESSORS);
+    CHECK_MESSAGE(read_word(&f, BEGUN) == (uint32_t)b->resident * PROCESSORS,
+                  "of %d kernels %u blocks are resident", b->kernels,
+                  read_word(&f, BEGUN));
     CHECK_CU(launch_user(&f, f.stream[1], 1, b->threads));
     if (b->runs) {
         CHECK_CU(f.cu->cuStreamSynchronize(f.stream[1]));
@@ -160,9 +172,9 @@ static const char *const model[] = {"FAKE_CUDA_MODEL=1", NULL};
 static void test_dependents(void **state)
 {
     static struct beside cases[] = {
-        {3, 1024, 0, false}, /* as measured */
-        {2, 1024, 0, true},  {3, 512, 0, true},  {4, 32, 0, false},
-        {9, 32, 0, false},   {9, 1024, 1, true}, /* triggered late */
+        {3, 3, 1024, 0, false}, /* as measured */
+        {2, 2, 1024, 0, true},  {3, 3, 512, 0, true},  {4, 4, 32, 0, false},
+        {9, 4, 32, 0, false},   {9, 2, 1024, 1, true}, /* triggered late */
     };
 
     (void)state;
@@ -182,6 +194,7 @@ static int order(void *arg)
     CHECK_CU(f.cu->cuStreamCreateWithPriority(&urgent, CU_STREAM_NON_BLOCKING, -1));
     CHECK_CU(launch_wait(&f, f.stream[0], PROCESSORS, 1024, false, 0));
     CHECK_CU(launch_wait(&f, f.stream[1], 2 * PROCESSORS, 640, false, 0));
+    await_begun(&f, 2 * PROCESSORS);
     CHECK_CU(launch_user(&f, f.stream[2], 1, 32));
     harness_sleep(QUIET);
     CHECK_CUDA(f.cu->cuStreamQuery(f.stream[2]), CUDA_ERROR_NOT_READY);
@@ -360,7 +373,7 @@ struct queues {
 static int queues(void *arg)
 {
     const struct queues *q = arg;
-    int stopped = 0, total = q->waiting + q->others;
+    int stopped, total = q->waiting + q->others;
     struct fixture f;
 
     CHECK_ZERO(open_fixture(&f, total));
@@ -372,10 +385,12 @@ static int queues(void *arg)
     for (int i = q->waiting; i < total; i++)
         CHECK_CU(launch_user(&f, f.stream[i], 1, 32));
     harness_sleep(QUIET);
-    while (read_word(&f, DONE) < (uint32_t)(q->others - q->stopped))
+    do { /* a stream is complete some time after its kernel's last store */
         harness_sleep(0.001);
-    for (int i = q->waiting; i < total; i++)
-        stopped += f.cu->cuStreamQuery(f.stream[i]) == CUDA_ERROR_NOT_READY;
+        stopped = 0;
+        for (int i = q->waiting; i < total; i++)
+            stopped += f.cu->cuStreamQuery(f.stream[i]) == CUDA_ERROR_NOT_READY;
+    } while (stopped > q->stopped);
     CHECK_MESSAGE(stopped == q->stopped, "%d of %d streams are stopped, not %d",
                   stopped, q->others, q->stopped);
     open_gate(&f);
