@@ -13,6 +13,7 @@
 #include "net/seqpacket.h"
 #include "plane.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -98,9 +99,13 @@ static inline int peers_check(const int *fds, int rank, int size)
         struct iovec part = {.iov_base = &word, .iov_len = sizeof(word)};
         if (r == rank)
             continue;
-        PLANE_CHECK(symm__seqpacket_recv(fds[r], &part, 1, &bytes, NULL, 0, &count,
-                                         symm__now() + HARNESS_AMPLE) ==
-                    SYMM_SEQPACKET_OK);
+        errno = 0;
+        const enum symm_seqpacket got = symm__seqpacket_recv(
+            fds[r], &part, 1, &bytes, NULL, 0, &count, symm__now() + HARNESS_AMPLE);
+        if (got != SYMM_SEQPACKET_OK)
+            fprintf(stderr, "from rank %d: seqpacket %d, %s, %zu bytes\n", r, (int)got,
+                    strerror(errno), bytes);
+        PLANE_CHECK(got == SYMM_SEQPACKET_OK);
         PLANE_CHECK(bytes == sizeof(word) && word == r * 1000 + rank);
     }
     return 0;
