@@ -4,8 +4,7 @@
 #
 # Installs into an empty prefix, moves the prefix, and uses it: a program is built by
 # find_package (shared and static) and by pkg-config, and run. The library exports exactly
-# the functions that the public headers declare, versioned, and needs only libc and, if it
-# was built with them, hwloc and jansson.
+# the functions that the public headers declare, versioned, and needs only libc.
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}
@@ -62,9 +61,7 @@ comm -23 "$work/names" "$work/declared" | grep . && fail "exports these, declare
 
 # ---- What it needs --------------------------------------------------------------------
 
-allowed='libc\.so\.6|ld-linux[a-z0-9_-]*\.so\.[0-9]+'
-if grep -q '^HWLOC_FOUND:INTERNAL=1' "$cache"; then allowed="$allowed|libhwloc\.so\.[0-9]+"; fi
-if grep -q '^JANSSON_FOUND:INTERNAL=1' "$cache"; then allowed="$allowed|libjansson\.so\.[0-9]+"; fi
+allowed='libc\.so\.6|libm\.so\.6|ld-linux[a-z0-9_-]*\.so\.[0-9]+'
 readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE "$allowed" &&
     fail "the library needs these"
 readelf -d "$library" | grep -qF 'Library soname: [libsymm.so.0.2]' || fail "wrong soname"

@@ -13,6 +13,23 @@
 #include "util/hash.h"
 #include "util/status.h"
 
+struct symm_jansson symm__jansson;
+
+static const struct symm_library_function functions[] = {
+#define SYMM_JANSSON_FUNCTION(result, name, arguments)                                 \
+    {"json_" #name, offsetof(struct symm_jansson, name)},
+    SYMM_JANSSON_MAP(SYMM_JANSSON_FUNCTION)
+#undef SYMM_JANSSON_FUNCTION
+};
+
+struct symm_library symm__jansson_library = {
+    .soname = "libjansson.so.4",
+    .package = "jansson (Debian: libjansson4)",
+    .functions = functions,
+    .count = sizeof(functions) / sizeof(functions[0]),
+    .table = &symm__jansson,
+};
+
 static json_t *complain(const char *name, const json_error_t *where, int error,
                         symm_status *status)
 {
@@ -29,8 +46,12 @@ json_t *symm__json_file(const char *path, symm_status *status)
 {
     json_error_t where;
     json_t *root;
-    FILE *file = fopen(path, "re");
+    FILE *file;
 
+    *status = symm__library_load(&symm__jansson_library, path);
+    if (*status != SYMM_OK)
+        return NULL;
+    file = fopen(path, "re");
     if (!file) {
         *status =
             symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be opened", path);
@@ -50,8 +71,12 @@ json_t *symm__json_text(const char *text, size_t length, const char *name,
                         symm_status *status)
 {
     json_error_t where;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
+    json_t *root;
 
+    *status = symm__library_load(&symm__jansson_library, name);
+    if (*status != SYMM_OK)
+        return NULL;
+    root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
     if (root)
         return root;
     if (where.line <= 0)

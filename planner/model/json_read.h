@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * json_read.h - what the readers of programs, plans and cost tables share. Only for files
- * named *_json.c: those are left out of builds without jansson.
+ * json_read.h - what the readers of programs, plans and cost tables share.
  *
- * Every reader returns SYMM_OK, or a status after exactly one complaint: "FILE: PATH: found
+ * The first document loads jansson. Every reader returns SYMM_OK, or a status after exactly one complaint: "FILE: PATH: found
  * ..., allowed: ...".
  */
 #ifndef SYMM_PLANNER_MODEL_JSON_READ_H
 #define SYMM_PLANNER_MODEL_JSON_READ_H
 
-#include <jansson.h>
-
+#include "model/jansson_abi.h"
 #include "symm/symm.h"
 
 struct json_reader {

@@ -2,10 +2,11 @@
 /*
  * topology.c - the machine as hwloc sees it.
  *
- * The one file that knows hwloc (2.x; nothing is used that 3.0 changes). Without it, in
- * the build or when it fails at run time, /sys is read instead. Whatever hwloc says,
- * what a process may run on is its affinity. Devices are not asked of hwloc: it finds
- * them with plug-ins that start the drivers of GPUs (see gpus.c).
+ * The one file that knows hwloc (2.x; nothing is used that 3.0 changes). It is loaded when
+ * the topology is read. Where its header was missing from the build, or the library is
+ * missing or fails at run time, /sys is read instead. Whatever hwloc says, what a process may
+ * run on is its affinity. Devices are not asked of hwloc: it finds them with plug-ins that
+ * start the drivers of GPUs (see gpus.c).
  */
 #include "topology/topology.h"
 
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "symm/tools.h"
+#include "util/library.h"
 #include "util/log.h"
 #include "util/status.h"
 
@@ -160,6 +162,37 @@ symm_status symm__cpus_read(struct symm_cpus *cpus)
 #error "hwloc 2.0 or later is needed; build without hwloc instead"
 #endif
 
+#define HWLOC_MAP(X)                                                                   \
+    X(get_api_version)                                                                 \
+    X(topology_init)                                                                   \
+    X(topology_set_flags)                                                              \
+    X(topology_load)                                                                   \
+    X(topology_destroy)                                                                \
+    X(topology_is_thissystem)                                                          \
+    X(topology_get_allowed_cpuset)                                                     \
+    X(get_obj_by_depth)                                                                \
+    X(bitmap_first)                                                                    \
+    X(bitmap_next)                                                                     \
+    X(bitmap_last)
+
+static struct {
+#define HWLOC_MEMBER(name) __typeof__(&hwloc_##name) name;
+    HWLOC_MAP(HWLOC_MEMBER)
+} hwloc;
+
+static const struct symm_library_function functions[] = {
+#define HWLOC_FUNCTION(name)                                                           \
+    {"hwloc_" #name, (size_t)((char *)&hwloc.name - (char *)&hwloc)},
+    HWLOC_MAP(HWLOC_FUNCTION)};
+
+static struct symm_library hwloc_library = {
+    .soname = "libhwloc.so.15",
+    .package = "hwloc (Debian: libhwloc15)",
+    .functions = functions,
+    .count = sizeof(functions) / sizeof(functions[0]),
+    .table = &hwloc,
+};
+
 /* False: of no interest; what lies below it counts as its parent's. */
 static bool place_of(hwloc_obj_t object, struct symm_topology_object *place)
 {
@@ -199,7 +232,7 @@ static bool place_of(hwloc_obj_t object, struct symm_topology_object *place)
     case HWLOC_OBJ_PU:
         place->kind = SYMM_TOPOLOGY_PU;
         if (object->nodeset != NULL)
-            place->node = hwloc_bitmap_first(object->nodeset);
+            place->node = hwloc.bitmap_first(object->nodeset);
         return true;
     default:
         return false;
@@ -238,14 +271,14 @@ static symm_status add_object(struct symm_topology *topology, hwloc_obj_t object
 /* What another machine's description allows, as a set of our own. */
 static symm_status read_described(hwloc_topology_t handle, struct symm_cpus *cpus)
 {
-    hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(handle);
-    int last = hwloc_bitmap_last(allowed);
+    hwloc_const_cpuset_t allowed = hwloc.topology_get_allowed_cpuset(handle);
+    int last = hwloc.bitmap_last(allowed);
     symm_status status = symm__cpus_create(cpus, (size_t)(last < 0 ? 0 : last) + 1);
 
     if (status != SYMM_OK)
         return status;
-    for (int cpu = hwloc_bitmap_first(allowed); cpu >= 0;
-         cpu = hwloc_bitmap_next(allowed, cpu))
+    for (int cpu = hwloc.bitmap_first(allowed); cpu >= 0;
+         cpu = hwloc.bitmap_next(allowed, cpu))
         CPU_SET_S((size_t)cpu, cpus->bytes, cpus->set);
     return SYMM_OK;
 }
@@ -255,22 +288,25 @@ static symm_status read_hwloc(struct symm_topology *topology)
 {
     hwloc_topology_t handle;
     struct symm_cpus described = {0};
-    symm_status status = SYMM_ERR_SYSTEM;
+    symm_status status = symm__library_load(&hwloc_library, NULL);
 
-    if (hwloc_topology_init(&handle) != 0)
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_ERR_SYSTEM;
+    if (hwloc.topology_init(&handle) != 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "topology: hwloc_topology_init");
     /* CPUs that this process may not use are drawn too, without their mark. */
-    if (hwloc_topology_set_flags(handle, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
-        hwloc_topology_load(handle) != 0) {
+    if (hwloc.topology_set_flags(handle, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
+        hwloc.topology_load(handle) != 0) {
         symm__fail_errno(SYMM_ERR_SYSTEM, errno, "topology: hwloc_topology_load");
         goto err_handle;
     }
-    unsigned version = hwloc_get_api_version();
+    unsigned version = hwloc.get_api_version();
     snprintf(topology->source, sizeof(topology->source), "hwloc %u.%u", version >> 16,
              version >> 8 & 0xff);
-    topology->own = hwloc_topology_is_thissystem(handle) != 0;
-    status = add_object(topology, hwloc_get_root_obj(handle), 0, false);
+    topology->own = hwloc.topology_is_thissystem(handle) != 0;
+    status = add_object(topology, hwloc.get_obj_by_depth(handle, 0, 0), 0, false);
     if (status == SYMM_OK && !topology->own) {
         status = read_described(handle, &described);
         if (status == SYMM_OK)
@@ -278,7 +314,7 @@ static symm_status read_hwloc(struct symm_topology *topology)
         symm__cpus_finish(&described);
     }
 err_handle:
-    hwloc_topology_destroy(handle);
+    hwloc.topology_destroy(handle);
     return status;
 }
 
@@ -299,7 +335,7 @@ symm_status symm__topology_read(struct symm_topology *topology)
 
     symm_status status = read_hwloc(&read);
     if (status != SYMM_OK || !symm__topology_check(&read)) {
-        if (SYMM_HAVE_HWLOC)
+        if (status != SYMM_ERR_UNSUPPORTED) /* there is hwloc */
             symm__log(SYMM_LOG_WARN, "topology: hwloc failed, /sys is read instead");
         symm__topology_finish(&read);
         status = symm__topology_read_sys(&read, "/sys");
