@@ -91,7 +91,7 @@ int perf_report_open(struct perf_report *report, const struct perf_job *job,
     snprintf(mine.where, sizeof mine.where, "%s", job->where);
     symm_status status = perf_job_gather_bytes(job, &mine, sizeof mine, all);
     if (status != SYMM_OK)
-        result = perf_job_failed(job, status, "gathering who the ranks are");
+        result = perf_job_failed(job, status, "gathering the names of the ranks");
     else if (report->prints)
         print_devices(report, job, all);
     free(all);

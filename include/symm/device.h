@@ -39,7 +39,7 @@ SYMM_DEVICE_FN uint64_t symm_device_word(uint32_t tag, uint32_t epoch)
     return (uint64_t)tag << 32 | epoch;
 }
 
-/* Release: everything this thread did before is visible to who acquires the word. */
+/* Release: everything this thread did before is visible to the thread that acquires the word. */
 SYMM_DEVICE_FN void symm_device_word_store(uint64_t *word, uint64_t value)
 {
 #if SYMM_DEVICE_PTX
@@ -241,7 +241,7 @@ SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int 
 
 /*
  * Raises `signal` at the peer: all that this thread has done, and what the block's other
- * threads did before the barrier ahead of this call, is visible to who waits for it. The
+ * threads did before the barrier ahead of this call, is visible to the rank that waits for it. The
  * tag names the call site; 0: not compared. One thread at a time for each (peer, signal).
  */
 SYMM_DEVICE_FN void symm_device_signal(const struct symm_device_team *team, int peer,

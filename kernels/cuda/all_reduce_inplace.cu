@@ -10,7 +10,7 @@
  * Entry barrier: all inputs are written, and no earlier kernel uses any output. Exit barrier,
  * always: this block's stores are visible to the peers that see it arrive, and the kernel
  * ends when all peers' blocks have arrived, that is when all slices of this rank's output
- * are there. It also says that nobody reads this rank's input any more.
+ * are there. It also shows that no peer reads this rank's input any more.
  *
  * in == out: packet i is read from every rank, and written to every rank, by one thread of one
  * rank alone (the owner of the slice), which has all n values in registers before it stores:

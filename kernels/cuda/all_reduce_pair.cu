@@ -10,7 +10,7 @@
  * that one sends: nothing hops between threads, and the block meets once, while the data are
  * in flight, for the counters' sake: written at the end they cost 0.17 us. The last warp of
  * each block takes no packets: it writes the counters, and in block 0 it says and reads the call
- * words and counts for the blocks that were not launched. Nobody but the peer sends here: a
+ * words and counts for the blocks that were not launched. Only the peer sends here: a
  * slot has room for as many packets of one sender.
  *
  * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a packet a thread, one

@@ -6,7 +6,7 @@
  * queued before the call there has finished: the inputs are written. The block's threads
  * then read any part of any input. Exit barrier: a block arrives when its reads are done
  * (their values have been stored); the kernel ends when all its blocks have seen their peers
- * arrive, so then nobody reads this rank's input any more and later kernels may overwrite it.
+ * arrive, so then no peer reads this rank's input any more and later kernels may overwrite it.
  * A plan that knows both by other means leaves a barrier out (args.flags, equal on all
  * ranks). out must not be the input: a peer may still read what would be overwritten. out
  * may be any memory.
@@ -24,7 +24,7 @@ template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_arg
     struct symm_round round =
         symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
 
-#if defined(SYMM_PLANT_EXIT) /* for tests: some read late, and nobody waits for them */
+#if defined(SYMM_PLANT_EXIT) /* for tests: some ranks read late, and none waits for them */
     for (uint64_t begin = symm_port_now();
          (round.call + (uint32_t)args.team.rank) % 2 &&
          symm_port_now() - begin < 20000;)

@@ -16,7 +16,7 @@
  * are 10 % slower.
  *
  * Entry barrier, always: all ranks have begun this call, hence ended the ones before, and
- * nobody uses a stage or an output any more. The barrier of step c: what was sent in it has
+ * no rank uses a stage or an output any more. The barrier of step c: what was sent in it has
  * come; and part c - 1 has been read, or part c - 2 where ranks arrive before the sum. Step
  * c + 1 writes into the slot of that part. The last barrier, behind the last sum, is the exit
  * barrier: all sums are in all outputs, nothing is left in a stage.

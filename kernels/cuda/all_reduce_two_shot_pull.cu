@@ -12,18 +12,18 @@
  * Entry barrier (args.flags): the inputs are written. One barrier for each round of staging:
  * the sums are in the stages. It is the exit barrier too: a block that passes the last one
  * knows that its peers have read their parts of this rank's input, and when all blocks have
- * passed, nobody reads it any more; SYMM_CUDA_EXIT_BARRIER changes nothing.
+ * passed, no peer reads it any more; SYMM_CUDA_EXIT_BARRIER changes nothing.
  *
  * The stage has two slots; the sums of round r of the channel lie in slot r & 1. They are
  * written after round r - 1 has been passed, in which every peer's block arrived only after
  * it had read what it needed of round r - 2. So it is across kernels: when a kernel has
  * ended, its peers may still read the slot of its last round, and no other; the next kernel
  * begins with the other one. (Kernels that stage without an entry barrier rely on that; see
- * copy_in.cu.) Rounds that other algorithms made between count as well: whoever has
- * completed one knows that all peers have come to it.
+ * copy_in.cu.) Rounds that other algorithms made between count as well: a rank that has
+ * completed one knows that all peers have begun it.
  *
  * in == out: a rank overwrites its slice q only after the barrier in which block b of rank q
- * has arrived, when that has read this part of slice q here. Its own slice nobody else reads.
+ * has arrived, when that has read this part of slice q here. No peer reads its own slice.
  *
  * symm_all_reduce_two_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM;
  * symm_all_reduce_two_shot_pull_any

@@ -14,7 +14,7 @@
  * When a kernel ends, peers may still read the slot of its last round, and no other: all
  * blocks have passed the last round L, so all reads of the data of L - 1 are done. The next
  * kernel's first round is L + 1, in the other slot, whatever its number of blocks. If kernels
- * of other algorithms lie between, nobody has ended them before all had begun them.
+ * of other algorithms lie between, no rank has ended them before all had begun them.
  *
  * All-reduce of more than SYMM_STAGED_ONE_SHOT bytes on more than two ranks takes two steps,
  * 2 (n - 1) / n of the bytes read instead of n - 1 times: each rank sums one n-th of the

@@ -9,8 +9,8 @@
  * couples the warps. In place is fine: a packet of a block is
  * read and written by one thread, in this order.
  * reduce_scatter: warp_exchange.cuh; what goes to member p is block p of `in`.
- * broadcast: the root's warp p sends to member p; on the others all warps receive. It hears
- * from nobody, so one round must do: more than a slot holds has no kernel.
+ * broadcast: the root's warp p sends to member p; on the others all warps receive. It receives
+ * nothing, so one round must do: more than a slot holds has no kernel.
  *
  * Slot = [sender][line], broadcast: all of it. Why slots may be used again: packet.cuh.
  * Launch: 32 x size threads; 32 x blocks packets at most as many as a slot takes of a sender.

@@ -16,7 +16,7 @@
  *
  * reduce_scatter and all_to_all: out must not overlap the input. all_gather: in place
  * (in == out + rank x count) the own block is left where it is, and with args.in_step peers'
- * blocks are read at their own places; nobody writes what another rank reads.
+ * blocks are read at their own places; no rank writes what another rank reads.
  *
  * symm_{reduce_scatter,all_gather,all_to_all,broadcast}_one_shot_pull_any;
  * symm_reduce_scatter_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM

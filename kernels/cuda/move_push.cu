@@ -4,8 +4,8 @@
  * into which the others store. A link carries stores faster than loads, and more of them go
  * at once than what a rank waits for (move_pull.cu).
  *
- * Entry, always: who stores knows that every rank has begun this call, hence ended the ones
- * before, and nobody uses an output any more. Exit, always: all stores into this rank's
+ * Entry, always: a rank that stores knows that every rank has begun this call, hence ended the ones
+ * before, and no rank uses an output any more. Exit, always: all stores into this rank's
  * output have come when the kernel ends.
  *
  * all_gather, all_to_all: each rank stores its blocks where they belong, in one shot.
@@ -25,7 +25,7 @@
  * root writes the word of round p + 2 when the owners have seen p; an owner writes its own
  * behind the root's of p + 1 at least, which follows the reading of p; and owners have only
  * the exit barrier's words for each other: the root's part 1 says that their readers have
- * ended the calls before. As in any call, who ends it knows that all its words but those of
+ * ended the calls before. As in any call, a rank that ends it knows that all its words but those of
  * the last round have been read. tests/model/relay.pml is this for Spin.
  *
  * In place is fine: a rank's own block is left where it is (all_gather: in == out + rank x

@@ -4,7 +4,7 @@
  *
  * A put copies args.bytes bytes from args.in to args.out, an address in the peer's heap as
  * mapped here (or, for a get, the other way round): any alignment, no overlap. It counts no
- * rounds and waits for nobody. The peer may read the data after a signal that follows on the
+ * rounds and waits for no peer. The peer may read the data after a signal that follows on the
  * same stream, or a collective: a put that raises no signal ends with a fence of system
  * scope, since a kernel's end is none for what was stored at a peer (round.cuh).
  *
@@ -12,7 +12,7 @@
  * of this peer and signal number; signals of one number to one peer belong on one stream),
  * after a barrier of the block, with release and acquire of system scope. The last block has
  * thereby acquired the stores of all; it sets the counter back to zero, counts the signal in
- * state->sent and stores (tag, count) into the peer's pad with release: who acquires that
+ * state->sent and stores (tag, count) into the peer's pad with release: a rank that acquires that
  * word sees all that was put, and what earlier kernels of the stream put. The counter lives
  * in device memory and the kernel advances it, so a replayed graph raises new signals.
  *
@@ -56,7 +56,7 @@ SYMM_COLD uint32_t before(const struct symm_cuda_args &args)
     return why;
 }
 
-/* 0, or why the channel has failed; threads of a block may differ, and who gets a failure
+/* 0, or why the channel has failed; threads of a block may differ, and a thread that gets a failure
  * has reported it. The counter's value comes with it: one load's time for all. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
                            uint32_t *count)
@@ -74,7 +74,7 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     return failed;
 }
 
-/* Raises the call's signal for the count-th time; nobody looks at the count before the next
+/* Raises the call's signal for the count-th time; no thread reads the count before the next
  * kernel. */
 SYMM_DEVICE void raise(const struct symm_cuda_args &args, uint32_t count)
 {

@@ -13,16 +13,16 @@
  * A region is [slot][line]; a kernel divides a slot as it likes, by sender at least. What a
  * slot held before does not matter: LL judges by the round, Lamport slots are clean.
  *
- * Who may write a packet again, and when. A thread's packets of a round are written by it on its
- * peers, and each is read by one thread there, its partner.
- *  (1) Nobody ends call c before everybody has begun it (round.cuh), hence ended c - 1.
+ * When may a packet be written again? A thread writes its packets of a round on its peers, and
+ * each is read by one thread there, its partner.
+ *  (1) No rank ends call c before every rank has begun it (round.cuh), hence ended c - 1.
  *      So all packets of c - 1 are consumed, and clean, once I am in c + 1; and those of c
  *      once I have heard anything of c + 1 from the rank that I write to.
  *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to
  *      and hears from a partner on each peer (that is why rounds are filled up), itself or
  *      by other threads of its block with __syncthreads between; and it sends a round only
- *      after it (or its block) has consumed the round before from ALL members. So who has
- *      heard round r of a rank knows that all of r - 1 is consumed there, whoever sent it
+ *      after it (or its block) has consumed the round before from ALL members. So a rank that has
+ *      heard round r of a rank knows that all of r - 1 is consumed there, from every sender,
  *      and however slots are divided: I may write r + 1 into the slot of r - 1. That holds
  *      from the last round of a call to the first of the next too, if the call had several;
  *      if it had one, (1) says it.
@@ -33,9 +33,9 @@
  *      have no fence: a kernel's end is one for sentinels.
  *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
  *      second one only after it has heard of the peer in this call, c, by an acquiring load:
- *      who has begun c has ended c - 1, so its sentinels of c - 1 are in its own memory, and
- *      the second round's slot was last used in c - 1 or before. The slot that call c + 1
- *      begins with, too: (1).
+ *      a rank that has begun c has ended c - 1, so its sentinels of c - 1 are in its own
+ *      memory, and the second round's slot was last used in c - 1 or before. The slot that
+ *      call c + 1 begins with, too: (1).
  * (1) and (4) take a kernel's end for a fence of its loads and of stores in own memory, such
  * as sentinels (round.cuh).
  * A packet's flag would be mistaken only for that of exactly 3 x 2^30 rounds ago, if the packet

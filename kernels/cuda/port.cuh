@@ -494,8 +494,8 @@ SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
 }
 
 #endif
-/* The block's last act: who gives a channel to another stream reads it. All threads. Out of the
- * way: graphs never take it. */
+/* The block's last act: the host reads it before it gives a channel to another stream. All
+ * threads. Cold: graphs never take it. */
 SYMM_COLD void symm_kernel_tell(const struct symm_cuda_args &args)
 {
     __syncthreads();

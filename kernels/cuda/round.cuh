@@ -43,17 +43,19 @@
  * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
  * streams and the watchdog copy from record.abort, is for kernels behind what waits without a
  * kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
- * team's marks count, too: the call ends as failed, and so does its team. record.missing: for SYMM_ERR_TIMEOUT the members that had not begun
- * the call (if all had, those whose data or round word was awaited); for SYMM_ERR_MISMATCH
- * those with another tag; for SYMM_ERR_ABORTED members that took their arrival back, or 0
- * if the host set record.abort. A peer's withdrawal while others are missing counts as
+ * team's marks count, too: the call ends as failed, and so does its team.
+ *
+ * record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call (if all had,
+ * those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with another tag;
+ * for SYMM_ERR_ABORTED members that took their arrival back, or 0 if the host set
+ * record.abort. A peer's withdrawal while others are missing counts as
  * SYMM_ERR_TIMEOUT: that is what the peer withdrew for.
  *
  * A kernel's end: what it has loaded, and what it has stored in own memory, is performed for
  * everybody before the kernels behind it on its stream go past symm_round_open; so their
  * first words may be relaxed (symm_round_begin). What it has stored at a peer is not, in a
- * graph: it may be on its way for 100 us more, and words of later kernels overtake it. So who
- * stores at a peer either has it awaited there (packets, words) or ends with a release or a
+ * graph: such stores may take 100 us more, and words of later kernels overtake them. So a kernel
+ * that stores at a peer either has it awaited there (packets, words) or ends with a release or a
  * fence. docs/memory-model.md has the measurements.
  *
  * Dependent launch. The next kernel of the stream becomes resident when every block has
@@ -396,7 +398,7 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
     const uint64_t *word;
     struct symm_wait wait = {};
 
-#if defined(SYMM_PLANT_EARLY) /* for tests: who is done does not wait for the others */
+#if defined(SYMM_PLANT_EARLY) /* for tests: a rank that is done does not wait for the others */
     return;
 #endif
     if (blockIdx.x != 0 || m >= SYMM_WARP)

@@ -25,7 +25,7 @@
 
 /*
  * peer_fd[size]: gets one socket a peer, -1 for the own rank; returns new.
- * SYMM_ERR_TIMEOUT names the missing ranks, SYMM_ERR_REFUSED who was refused and why.
+ * SYMM_ERR_TIMEOUT names the missing ranks, SYMM_ERR_REFUSED the refused rank and the reason.
  */
 symm_status symm__bootstrap_local(const struct symm_bootstrap_run *meeting,
                                   int *peer_fd) SYMM_MUST_CHECK;

@@ -145,7 +145,7 @@ static symm_status own_address(const char *toward, struct symm_host_address *pla
             "SYMM_HOST_ADDRESS='%.60s': must be a numeric address of this "
             "host, as 10.0.0.1",
             given);
-    /* An address that is nobody's leads out by the default route. */
+    /* An address that no host has is routed by the default route. */
     if (!given && !way_to(toward, &own) && !way_to("192.0.2.1", &own) &&
         !way_to("2001:db8::1", &own) &&
         symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &own))

@@ -365,7 +365,7 @@ static symm_status name_job(const struct launcher *launcher, struct symm_job *jo
     snprintf(job->source, sizeof(job->source), "%s", source);
     if (job_id)
         return symm__key_symm(job->key, job_id);
-    /* One rank meets nobody: what names the job is not needed, and may be missing. */
+    /* A job of one rank needs no key, so the launcher's variables may be incomplete. */
     return job->size == 1 ? symm__key_process(job->key) : launcher->key(job->key);
 }
 

@@ -2,9 +2,9 @@
 /*
  * join.c - the side of ranks 1 and up of a meeting by key.
  *
- * Tries to connect until rank 0 is there, says who it is, then does as the root says.
- * Every way out has a sentence: nobody opened the meeting, we were refused and why, who
- * is missing, who failed. Refuses sockets that are not what was announced.
+ * Tries to connect until rank 0 listens, sends its handshake, then follows the root's packets.
+ * Every failure has a sentence: no root listens, this rank was refused and why, which rank
+ * is missing or has failed. Refuses sockets that are not what was announced.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #define JOIN_PAUSE_FIRST 0.0002 /* between tries to connect */
 #define JOIN_PAUSE_LAST  0.002
 #define JOIN_ANSWER_SECONDS                                                            \
-    0.5 /* for rank 0 to say who is missing, after the deadline */
+    0.5 /* for rank 0 to name the missing ranks, after the deadline */
 
 struct join {
     const struct symm_bootstrap_run *meeting;
@@ -71,7 +71,7 @@ static symm_status join_unopened(const struct join *join)
         join->meeting->rank, join->place->path, symm__now() - join->start);
 }
 
-/* A connection to whoever listens at the place, our handshake sent. */
+/* A connection to the listener at the path, with the handshake sent. */
 static symm_status join_connect(struct join *join)
 {
     double pause = JOIN_PAUSE_FIRST;
@@ -172,7 +172,7 @@ static symm_status join_obey(struct join *join,
                       join->meeting->rank, message->kind);
 }
 
-/* The deadline has passed: asks rank 0 who is missing, and waits a little for the
+/* The deadline has passed: asks rank 0 which ranks are missing, and waits a little for the
  * answer. */
 static symm_status join_give_up(struct join *join)
 {
@@ -258,7 +258,7 @@ symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
     if (status == SYMM_OK)
         status = join_connect(&join);
     while (status == SYMM_OK && !join.over) {
-        /* Of two ranks there is nobody else to get a socket to: done as soon as
+        /* Two ranks need no further socket: done as soon as
          * welcome. */
         bool before = join.welcome;
         status = join_hear(&join);

@@ -53,7 +53,7 @@ static enum symm_seqpacket root_send(int fd,
     return symm__seqpacket_send(fd, &part, 1, fds, fds_count, until);
 }
 
-/* Tells all who have come why the meeting has failed: this thread's last error. */
+/* Tells all joined ranks why the bootstrap has failed: this thread's last error. */
 static symm_status root_abort(struct root *root, symm_status status)
 {
     double until = symm__now() + ROOT_PARTING_SECONDS;
@@ -89,7 +89,7 @@ static symm_status root_missing(struct root *root, int impatient)
         root->refused[0] ? " rank 0 has refused a connection: " : "", root->refused);
 }
 
-/* ---- Connections that have not said who they are --------------------------------- */
+/* ---- Connections without a handshake yet --------------------------------- */
 
 /* Answers with the reason, root->refused. */
 static void root_refuse(struct root *root, int fd,
@@ -315,7 +315,7 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
 
 /*
  * Sockets between rank i and all higher ranks. The root makes them, and passes each on
- * at once: it waits for nobody in between, and holds and has in flight no more than it
+ * at once: it does not wait in between, and holds and has in flight no more than it
  * must.
  */
 static symm_status root_distribute_of(struct root *root, int i)
@@ -386,7 +386,7 @@ static symm_status root_confirm(struct root *root)
 static symm_status root_finish(struct root *root)
 {
     symm_status status = SYMM_OK;
-    /* Who came at the last moment is not to fail for want of the last milliseconds. */
+    /* A rank that joins just before the deadline needs some milliseconds more. */
     if (root->until < symm__now() + ROOT_ANSWER_SECONDS)
         root->until = symm__now() + ROOT_ANSWER_SECONDS;
     for (int i = 1; i < root->meeting->size && status == SYMM_OK; i++)
@@ -430,7 +430,7 @@ symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
     if (status != SYMM_OK)
         status = root_abort(&root, status);
     symm__acceptor_close(&root.joiners);
-    /* While the listener lives nobody takes the name for a dead owner's. */
+    /* While the listener lives no rank takes the name for a dead owner's. */
     symm__socket_path_leave(place);
     (void)close(root.joiners.listener);
     return status == SYMM_OK ? root_finish(&root) : status;

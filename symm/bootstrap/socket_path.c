@@ -159,7 +159,7 @@ static symm_status place_open(const struct symm_socket_path *place, int *dir)
     return SYMM_OK;
 }
 
-/* Ends within the deadline even if somebody who holds the lock is stopped. */
+/* Ends within the deadline even if the holder of the lock is stopped. */
 static symm_status place_lock(const struct symm_socket_path *place, int dir,
                               double until)
 {
@@ -178,7 +178,7 @@ static symm_status place_lock(const struct symm_socket_path *place, int dir,
     return SYMM_OK;
 }
 
-/* Whoever is last succeeds; for all others it isn't empty, or gone already. */
+/* The last process succeeds; for all others the directory isn't empty, or is gone. */
 static void place_remove_directory(const struct symm_socket_path *place)
 {
     (void)rmdir(place->dir);
@@ -188,7 +188,7 @@ static void place_remove_directory(const struct symm_socket_path *place)
 
 enum place_owner { OWNER_NONE, OWNER_DEAD, OWNER_ALIVE, OWNER_UNKNOWN };
 
-/* Does anybody listen on dir/name? A stray connection does no harm to who does. */
+/* Does a process listen on dir/name? A stray connection does no harm to a listener. */
 static enum place_owner place_owner_of(const struct symm_socket_path *place, int dir,
                                        const char *name)
 {
@@ -269,7 +269,7 @@ static int place_name(int dir, const char *temporary, const char *name)
     return 0;
 }
 
-/* Does somebody who is alive have the final name? A dead one loses it: lock held. */
+/* Does a live process have the final name? A dead one loses it. The lock is held. */
 static bool place_taken(const struct symm_socket_path *place, int dir)
 {
     enum place_owner owner = place_owner_of(place, dir, place->name);
@@ -289,8 +289,8 @@ struct place_claim {
 };
 
 /*
- * How a try ends that is no error. TAKEN: somebody who is alive has the name. GONE:
- * somebody has removed the directory since we opened it.
+ * How a try ends that is no error. TAKEN: a live process has the name. GONE:
+ * the directory has been removed since this process opened it.
  */
 enum claim_end { CLAIM_DONE, CLAIM_TAKEN, CLAIM_GONE };
 
@@ -378,7 +378,7 @@ static symm_status claim_name(struct place_claim *claim, enum claim_end *end)
 }
 
 /*
- * One try. The temporary name lives only while the lock is held: one that somebody else
+ * One try. The temporary name lives only while the lock is held: one that another process
  * finds under the lock was left by a process that was killed. Without CLAIM_DONE nothing
  * is held.
  */
@@ -485,7 +485,7 @@ symm_status symm__socket_path_connect(const struct symm_socket_path *place, int 
     int dir, made;
     unsigned uid;
     *fd = -1;
-    /* The secret must not go to somebody else's listener. */
+    /* The secret must not go to another user's listener. */
     symm_status status = place_open(place, &dir);
     if (status != SYMM_OK || dir < 0)
         return status;

@@ -474,7 +474,7 @@ static symm_status steps(struct run *run)
 
 /* ---- Running ----------------------------------------------------------------------- */
 
-/* The team and its part on this host fail together: whoever waits in either learns it. */
+/* The team and its part on this host fail together: waits in either team end. */
 static symm_status fail_both(struct run *run, symm_status status)
 {
     symm_team *team = run->team, *node = run->hierarchy->local_team;

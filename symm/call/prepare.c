@@ -210,7 +210,7 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
 }
 
 /* What is launched for the entry; in front of an engine's operation a barrier with the
- * call's own tag, by which ranks find out who else comes. */
+ * call's own tag, by which ranks find out which peers make it. */
 static symm_status take_launch(struct symm_team_channel *channel,
                                const struct symm_prepared_call *entry, size_t index,
                                const struct symm_select_query *query)

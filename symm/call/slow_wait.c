@@ -329,7 +329,7 @@ static void withdraw(struct symm_state *state)
 {
     struct symm_slot *own = &state->slots[state->rank][state->epoch & 1];
 
-    /* release: the record is visible to who sees that the arrival is gone */
+    /* release: the record is visible to a rank that sees the cancelled arrival */
     symm_device_word_store(&own->word, symm_device_word(0, state->epoch));
 }
 
@@ -369,7 +369,7 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 /* ---- One-sided signals ----------------------------------------------------------------- */
 
 /*
- * Of who raises the signal: has it failed, is it dead? Whether the signal is there is asked
+ * The rank that raises the signal: has it failed, is it dead? Whether the signal is there is asked
  * last: what was raised before a failure or an end came before it.
  */
 static symm_status signal_look(const struct stall *stall, int peer, uint32_t count)

@@ -3,7 +3,7 @@
  * work.c - handles on calls. (Handles of a device
  * backend begin alike and go through its table, core/device_ops.h.)
  *
- * A handle has a reference for the caller and one for whoever still has to complete it, so
+ * A handle has a reference for the caller and one for the thread that still has to complete it, so
  * it may be released at any time. On the host backend "wait on a stream" is a task that
  * blocks that stream's worker until the handle is complete; the caller goes on. Every call
  * that a handle stands for is bounded by its own timeout, and so is that wait.
@@ -38,7 +38,7 @@ struct host_work {
 struct follow {
     struct symm_task task;
     struct host_work *after; /* a reference */
-    symm_work *next;         /* to complete; NULL if nobody asked */
+    symm_work *next;         /* to complete; NULL: the caller wanted no handle */
 };
 
 static struct host_work *host_work(symm_work *work)

@@ -9,7 +9,7 @@
  * offsets at which no LIVE block begins.
  *
  * A heap has as many blocks as a program has call sites (tens to thousands), and calls look
- * theirs up only when they are made for the first time, or somebody has freed one: an array
+ * theirs up only when they are made for the first time, or one has been freed: an array
  * that can be read from end to end is what the checks and the dump want.
  */
 #include "core/heap.h"
@@ -49,12 +49,12 @@ symm_status symm__heap_init(struct symm_heap *heap, size_t begin, size_t end)
 
 /*
  * For calls that look up their buffers while another thread may allocate: the lock is held
- * while any heap changes, and never while somebody waits for a peer.
+ * while any heap changes, and never while a thread waits for a peer.
  */
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t freed = 1;
 
-/* acquire, release: who sees the new number sees that the block has gone. */
+/* acquire, release: a thread that sees the new number sees that the block has gone. */
 uint64_t symm__heap_freed(void)
 {
     return __atomic_load_n(&freed, __ATOMIC_ACQUIRE);

@@ -146,7 +146,7 @@ void symm__shared_unmap(void *at, size_t bytes)
 {
     /*
      * Replacing keeps the range reserved. If even that fails the memory stays until
-     * the reservation is released: a hole in it could become somebody else's mapping.
+     * the reservation is released: a hole in it could become another mapping of the process.
      */
     if (mmap(at, bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,

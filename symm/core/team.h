@@ -61,9 +61,9 @@ struct symm_team_channel {
     int index;         /* 0: the NULL stream's */
     void *stream;      /* the stream that has it; NULL: none yet */
     double timeout;    /* seconds, of the call that runs */
-    double slow_since; /* when the first wait of that call slow_since, */
+    double slow_since; /* when the call's first slow wait began, */
     bool waits_slowly; /* if one has */
-    struct symm_prepared_call *prepared; /* [SYMM_SITES + 1], the last for a plan's barriers; owned */
+    struct symm_prepared_call *prepared; /* [SYMM_SITES + 1], last: a plan's barriers; owned */
     const struct symm_prepared_call *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_SITES + 1], beside `prepared`; owned */
@@ -117,7 +117,7 @@ struct symm_team {
     bool again;        /* a member that has left the next exchange may come again */
     uint32_t consensus_word; /* where its agreement on survivors is (team_shrink.c) */
     uint32_t shrinks;        /* attempts to shrink it that are over, */
-    uint64_t survivors; /* and by bits of team ranks who was left; 0: no attempt yet */
+    uint64_t survivors; /* and the ranks that were left, by bits of team ranks; 0: no attempt yet */
     size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;
     struct symm_heap heap;

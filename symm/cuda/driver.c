@@ -2,7 +2,7 @@
 /*
  * driver.c - opens the CUDA driver and fills the table (see driver.h).
  *
- * Done once for each process, by whoever asks first; the result, good or bad, stays: a
+ * Done once for each process, by the first call; the result, good or bad, stays: a
  * driver does not come or go while a process runs. Every later caller gets the same
  * sentence. The library is never closed.
  */

@@ -2,9 +2,9 @@
 /*
  * error_record.c - from what kernels have recorded to a sentence on all ranks.
  *
- * A kernel that gives up writes a record of numbers: the call, the tag, who was missing, the
+ * A kernel that gives up writes a record of numbers: the call, the tag, the missing rank, the
  * words it saw. The host makes a sentence of it: it takes over the record of a peer that
- * failed first, else it asks who has died, else it names the call sites, which it looks up
+ * failed first, else it asks which peer has died, else it names the call sites, which it looks up
  * by their tags in the control pages of the ranks concerned. Then the team has failed here,
  * peers find the sentence in this rank's control page, and the abort word ends what other
  * kernels of the team wait for.
@@ -274,7 +274,7 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
 
 /*
  * A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
- * queues, and then only who explains the failure ends their waits.
+ * queues, and then only the thread that explains the failure ends their waits.
  */
 static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
 {
@@ -576,7 +576,7 @@ void symm__cuda_abort(symm_team *team, symm_status status)
 {
     uint32_t none = 0;
 
-    /* release: the failure is visible to who sees what a kernel makes of this */
+    /* release: the failure is visible to a thread that sees what a kernel makes of this */
     __atomic_compare_exchange_n(&team->cuda->record->abort, &none,
                                 (uint32_t) - (int32_t)status, false, __ATOMIC_RELEASE,
                                 __ATOMIC_RELAXED);

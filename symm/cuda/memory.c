@@ -286,7 +286,7 @@ static symm_status place(struct symm_backend *backend, void *address, size_t byt
     if (status != SYMM_OK)
         return status;
     pthread_mutex_lock(&space->lock);
-    /* Threads: what a team that nobody holds any more has left here. */
+    /* Threads: what a team without holders has left here. */
     unmap_range(backend, at, bytes);
     status = mapping_insert(space, at, bytes);
     pthread_mutex_unlock(&space->lock);

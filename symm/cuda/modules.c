@@ -4,7 +4,7 @@
  *
  * All modules are loaded when the context is made, with all their functions, so that no call
  * and no capture of a graph loads one; a function is looked up in the driver once. With
- * SYMM_KERNELS the modules are the files NAME.fatbin of a folder, for who builds kernels.
+ * SYMM_KERNELS the modules are the files NAME.fatbin of a folder, for builders of kernels.
  * Refuses: a build without kernels and without such a folder; an empty folder.
  */
 #include <dirent.h>

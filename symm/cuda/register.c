@@ -10,7 +10,7 @@
  * is an error on all ranks. An allocation is known by its base, size and the driver's
  * identifier, which is never used twice: new memory at an old address is another one.
  *
- * Guarantees: memory of cuMemCreate lives while it is registered, whoever frees it.
+ * Guarantees: memory of cuMemCreate lives while it is registered, even if the user frees it.
  * Memory of cuMemAlloc must not be freed while it is registered. A registration that has ended
  * stays mapped at the peers until the team's next rendezvous, or its end; each rank's device
  * has done there what was put on its streams before, since what is mapped is then unmapped.

@@ -49,7 +49,7 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *calls,
     slot = place_of(ctx->control[ctx->rank], site->tag);
     if (slot->tag != site->tag) {
         __atomic_store_n(&slot->tag, 0, __ATOMIC_RELAXED);
-        /* release: who reads a new field sees that the old tag is gone */
+        /* release: a thread that reads a new field sees that the old tag is gone */
         __atomic_thread_fence(__ATOMIC_RELEASE);
         for (size_t i = 1; i < SITE_WORDS; i++)
             __atomic_store_n(&words_of(slot)[i], words_of(&copy)[i], __ATOMIC_RELAXED);

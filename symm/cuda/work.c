@@ -194,7 +194,8 @@ static void reap(struct symm_cuda_launcher *calls)
     }
 }
 
-/* Several at a time, so that few calls look and make. In a scope; who finds none says so. */
+/* Several at a time, so that few calls search and create. In a scope. After a failure the call
+ * that finds the pool empty reports it. */
 static void make_events(struct symm_cuda_launcher *calls)
 {
     CUevent event;

@@ -36,7 +36,7 @@ struct making {
     struct symm_engine_id id;
     double until;
     double alone; /* when a member was first seen to have gone on; 0: not yet */
-    bool pair;    /* nobody tells how it went: a member may leave before others know */
+    bool pair;    /* no final status exchange: a member may return before others know */
     struct symm_engine_comm *comm;
 };
 

@@ -4,7 +4,7 @@
  *
  * Loading is local; the handshake then tells all ranks what each has (symm__engine_agree). An
  * engine serves only if every rank has the same one in the same version: else no rank uses
- * one, and one line names who lacks it and why. An engine that was asked for by name and
+ * one, and one line names the ranks that lack it and why. An engine that was asked for by name and
  * cannot be had is an error on all ranks.
  */
 #include <dlfcn.h>

@@ -369,7 +369,7 @@ static int tag_of(const struct symm_engine *engine, const struct symm_engine_id 
 
 /*
  * Have all members come? Each tells the first one, which then tells all: making the
- * communicator waits inside MPI, without a deadline, and so nobody begins it alone.
+ * communicator waits inside MPI, without a deadline, so no rank may begin it alone.
  */
 static symm_status meet(struct symm_engine_comm *c, int tag,
                         const struct symm_engine_wait *given)

@@ -2,8 +2,8 @@
 /*
  * stream.c - a stream of the host backend: tasks run one after the other, in the order
  * they were pushed, on the stream's own thread. The queue is a list through the tasks, which
- * belong to who pushed them: a push allocates nothing, cannot fail and never waits for the
- * worker.
+ * belong to the thread that pushed them: a push allocates nothing, cannot fail and never
+ * waits for the worker.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -310,7 +310,7 @@ static symm_status rendezvous(symm_team *team)
 
 /*
  * A rank did not take part, and the team has failed. Why is best told by a member's record,
- * then by a process that has died: who merely hung up may have left because of it.
+ * then by a process that has died: a peer that hung up may have left because of it.
  */
 static symm_status peer_failure(symm_team *team, symm_status status)
 {

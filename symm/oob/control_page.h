@@ -38,8 +38,8 @@ struct symm_record {
 /*
  * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
  * first member, `consensus_word[n]`, where n is told when the team starts. Peers write
- * it by compare-and-swap: uid of the team, attempt, who proposed, the phases of
- * this attempt and the last three. What follows is the owner's: who it is, for each team.
+ * it by compare-and-swap: uid of the team, attempt, the proposing rank, the phases of
+ * this attempt and the last three. What follows is the owner's: its identity, for each team.
  */
 #define SYMM_CONSENSUS_WORDS 2048
 
@@ -81,7 +81,7 @@ struct symm_consensus {
     uint64_t joined, opened; /* uid << 32 | attempt */
     uint64_t taken;          /* bit s: slot s is taken here */
     uint64_t set[2];         /* what it proposes in attempts of even and odd number: */
-    uint32_t slot[2];        /* who survives (bits of team ranks), and the new slot */
+    uint32_t slot[2];        /* survivors (bits of team ranks), and the new slot */
     uint64_t reserved[2];
 };
 

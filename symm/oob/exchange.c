@@ -3,8 +3,8 @@
  * exchange.c - see exchange.h.
  *
  * An exchange sends and receives with all peers at once, so that no size deadlocks:
- * sends first (whoever is at another step sees by our first packet where we are), then
- * whatever poll says. Who has all parts says so to everybody, and leaves when everybody
+ * sends first (a peer at another step learns this rank's step from its first packet), then
+ * whatever poll says. A rank that has all parts reports it to all, and leaves when every rank
  * has said it. A member's own failure is part of its message and leaves the exchange
  * whole; any other failure ends it at once, is told to all members, and is remembered
  * so that packets that still come of it do no harm.
@@ -204,7 +204,7 @@ static symm_status exchange_late(const struct symm_oob_run *run)
                       symm__now() - run->start);
 }
 
-/* Is everybody whom we wait for alive? Who has died may have sent all of its part
+/* Is every awaited peer alive? A dead peer may have sent all of its part
  * before. */
 static symm_status exchange_ask(struct symm_oob_run *run)
 {
@@ -234,7 +234,7 @@ static symm_status exchange_ask(struct symm_oob_run *run)
     return SYMM_OK;
 }
 
-/* Sleeps until something can be done for a peer, or it is time to ask who is alive. */
+/* Sleeps until something can be done for a peer, or it is time to ask which peers are alive. */
 static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
 {
     const double now = symm__now();

@@ -156,7 +156,7 @@ bool symm__process_is(int pidfd)
 {
     int pid;
 
-    /* Signal 0 is sent to nobody. The kernel takes a directory of /proc, too: fdinfo does
+    /* Signal 0 is not delivered. The kernel takes a directory of /proc, too: fdinfo does
      * not. */
     if (syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) != 0 && errno == EBADF)
         return false;

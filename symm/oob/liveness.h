@@ -39,7 +39,7 @@ struct symm_process {
 symm_status symm__process_check(const struct symm_process *process,
                                 const uint32_t *live, const char **why);
 /*
- * The same, but SYMM_OK for one that has finalized. The word is read once: who asks first
+ * The same, but SYMM_OK for one that has finalized. The word is read once: the first caller
  * whether it has finalized and then symm__process_check may meet one that does it between,
  * and takes it for dead.
  */

@@ -33,7 +33,7 @@ struct symm_oob {
     void *alive_arg; /* of both */
     /*
      * The last exchanges that failed half-way: what still comes of them is thrown away, and
-     * members who had no room for the news get it before anything else.
+     * members whose queue was full get it before anything else.
      */
     struct symm_oob_past {
         uint64_t tag;
@@ -75,7 +75,7 @@ struct symm_exchange {
     const int *members; /* world ranks, the own one too; borrows */
     int count;          /* of members */
     double timeout;     /* seconds from the call */
-    uint64_t before;    /* != 0: tag of the exchange that led to this one: who failed
+    uint64_t before;    /* != 0: tag of the exchange that led to this one: a rank that failed
                            there, and so cannot come, is a failure here */
     bool
         agreed; /* all members are known to come to this one: packets of others are old,

@@ -40,7 +40,7 @@ uint64_t symm__shrink_prepare(symm_team *team)
         consensus_word = ctx->consensus_words++ % SYMM_CONSENSUS_WORDS;
     while (is_used(ctx, consensus_word, tries++ > SYMM_CONSENSUS_WORDS));
     team->consensus_word = consensus_word;
-    /* Nobody joins before the exchange that follows. */
+    /* No rank joins before the exchange that follows. */
     __atomic_store_n(&ctx->control[ctx->rank]->consensus_word[consensus_word],
                      symm__consensus_word(team, 0, 0, SYMM_CONSENSUS_DONE),
                      __ATOMIC_RELEASE);

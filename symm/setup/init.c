@@ -6,7 +6,7 @@
  * exchange with all ranks (backend, device and settings compared, control pages and process
  * handles passed) -> world team.
  * Each step that can fail locally fails before the next exchange, so that every rank learns
- * of it. symm_finalize undoes it in reverse order and waits for nobody.
+ * of it. symm_finalize undoes it in reverse order and waits for no peer.
  */
 #include "core/team.h"
 

@@ -73,7 +73,7 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
 
     while (slot < SYMM_MAX_TEAMS && (taken >> slot & 1))
         slot++;
-    if (slot == SYMM_MAX_TEAMS) /* the same on every member: nobody waits for us */
+    if (slot == SYMM_MAX_TEAMS) /* the same on every member: no peer waits for this rank */
         return symm__fail(
             SYMM_ERR_NOMEM,
             "no address range of %zu bytes is free on all %d ranks; destroy "

@@ -325,7 +325,7 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
     uint64_t consensus_word;
     symm_status status;
 
-    /* An earlier team's failure in this slot: nobody of this team has looked yet. */
+    /* An earlier team's failure in this slot: no member of this team has read it yet. */
     __atomic_store_n(&record->state, SYMM_OK, __ATOMIC_RELAXED);
     __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
     consensus_word = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;

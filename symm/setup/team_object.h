@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * team_object.h - makes a team and ends it: memory, pad, channels, what its backend and its
- * engine need. The caller decides who its members are (team.c, team_shrink.c).
+ * engine need. The caller decides which ranks are members (team.c, team_shrink.c).
  *
  * The world's range is the first half of the heap. The second half is cut into ranges of
  * team_bytes; a team's slot (the index of its records in control pages) names its range.

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * team_shrink.c - the survivors of a team agree on who they are, and make a team of their
- * own. Nobody knows before who that is: ranks may be dead, late, or die meanwhile.
+ * team_shrink.c - the survivors of a team agree on their set, and make a team of their
+ * own. No rank knows the set before: ranks may be dead, late, or die meanwhile.
  *
  * The agreement is one word for each team, in the control page of the team's first member
- * (symm_control.consensus_word; it is used for another team only when the others were). Every member
- * has that page mapped, and it outlives its owner. The word changes by compare-and-swap only,
- * so that all ranks see one sequence of steps, whoever dies between two of them:
+ * (symm_control.consensus_word; another team uses it only when all members have left this
+ * one). Every member has that page mapped, and it outlives its owner. The word changes by
+ * compare-and-swap only, so that all ranks see one sequence of steps, whichever ranks die between two of them:
  *
  *     GATHER(k)          ranks announce themselves in their own pages
- *     DECIDED(k, who)    one rank has proposed a set: those who have come
+ *     DECIDED(k, rank)   one rank has proposed a set: the ranks that have joined
  *     DONE(k)            all of the set have made the new team
  *     FAILED(k)          some could not, or not in time: all of them return an error
  *     GATHER(k + 1)      one of the set has died before it had: once more, without it
@@ -18,7 +18,7 @@
  * looked. So the word also says how the last attempts before this one ended.
  *
  * Agreement: of all proposals of an attempt only the first changes the word; all read the
- * set from the page of who made it, and look at the word again before they use it (a
+ * set from the page of the rank that made it, and read the word again before they use it (a
  * proposer writes the next set of the same place two attempts later). That all return the
  * same is decided by one change as well: DONE needs a mark in the page of each of the set,
  * which a rank sets once the new team stands there, and a rank that sees DONE returns
@@ -64,8 +64,8 @@ struct shrink {
     struct symm_consensus *own;
     uint64_t *consensus_word; /* the word */
     uint32_t attempt;
-    uint64_t among; /* who may be a survivor still, by bits of team ranks */
-    uint64_t set;   /* who is, in this attempt */
+    uint64_t among; /* ranks that may still survive, by bits of team ranks */
+    uint64_t set;   /* the survivors of this attempt */
     int slot;       /* of the new team; NO_SLOT: none is free */
 };
 
@@ -103,7 +103,7 @@ static symm_status damaged(const struct shrink *s, uint64_t word)
 static symm_status look(const struct shrink *s, struct step *step)
 {
     const symm_team *team = s->team;
-    /* acquire: pairs with the release of who moved it */
+    /* acquire: pairs with the release of the rank that moved it */
     uint64_t word = __atomic_load_n(s->consensus_word, __ATOMIC_ACQUIRE);
 
     if (word >> 32 != team->uid)
@@ -132,7 +132,7 @@ static enum symm_consensus_phase ended(const struct shrink *s, const struct step
                : phase; /* only a death goes on from there */
 }
 
-/* Moves the word on, unless somebody has. */
+/* Moves the word on, unless another rank has. */
 static void move(const struct shrink *s, const struct step *from, uint32_t attempt,
                  int proposer, enum symm_consensus_phase phase)
 {
@@ -187,9 +187,9 @@ static void announce(const struct shrink *s)
     __atomic_store_n(&s->own->joined, mark_of(s), __ATOMIC_RELEASE);
 }
 
-/* ---- Who survives -------------------------------------------------------------------- */
+/* ---- The survivors ------------------------------------------------------------------- */
 
-/* Who has come and lives. *waiting: somebody else may still come. */
+/* The ranks that have joined and live. *waiting: others may still join. */
 static uint64_t gathered(const struct shrink *s, bool *waiting)
 {
     uint64_t set = 0;
@@ -224,7 +224,7 @@ static void propose(const struct shrink *s, const struct step *at, uint64_t set)
 {
     int place = s->attempt & 1;
 
-    /* release: who reads what is written here finds the word of this attempt, not that of
+    /* release: a rank that reads what is written here finds the word of this attempt, not that of
      * two attempts ago, whose set lay here */
     __atomic_store_n(&s->own->set[place], set, __ATOMIC_RELEASE);
     __atomic_store_n(&s->own->slot[place], (uint32_t)free_slot(s, set),
@@ -348,7 +348,7 @@ static symm_status gather(struct shrink *s)
     return SYMM_OK;
 }
 
-/* Opens the attempt, unless somebody has. */
+/* Opens the attempt, unless another rank has. */
 static symm_status begin(struct shrink *s)
 {
     double until = symm__now() + s->team->ctx->timeout;
@@ -478,7 +478,7 @@ static symm_status attempt(struct shrink *s, enum symm_consensus_phase *end)
     return status;
 }
 
-/* A team without all of its ranks has failed, if nobody has noticed yet. */
+/* A team without all of its ranks has failed, even if no rank has noticed yet. */
 static void mark_failed(symm_team *team, uint64_t set)
 {
     int missing[SYMM_MAX_RANKS], count = 0;

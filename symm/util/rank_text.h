@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rank_text.h - what error sentences say of other ranks: who, and with which status.
+ * rank_text.h - what error sentences say of other ranks: their numbers and statuses.
  *
  * Each rank of a list is written as "rank N", so that a search for one of them finds
  * it: "rank 2", "rank 2, rank 5 and rank 7". What does not fit is counted: "rank 1 and
