@@ -15,7 +15,7 @@
 #include "kernels/launch.h"
 
 /*
- * Scratch of one channel: symmetric memory behind the pad, at the same offset on all ranks.
+ * Scratch of one channel: symmetric memory after the pad, at the same offset on all ranks.
  * Each protocol has a region of its own; kernels of different protocols never share one.
  * A new team's scratch holds zeros in `ll` and `stage`, 0xff bytes in `lamport`.
  */
@@ -55,7 +55,7 @@ struct symm_cuda_record {
  * rounds, tier 1 512 KiB, the rest 64 KiB. */
 #define SYMM_CUDA_TIERS      3
 #define SYMM_LARGE_CHANNELS  2 /* tier 0 */
-#define SYMM_MIDDLE_CHANNELS 6 /* tier 1, behind them */
+#define SYMM_MIDDLE_CHANNELS 6 /* tier 1, after them */
 
 /* Flags: those of launch.h for pull kernels, as a plan or the default says. */
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
@@ -154,7 +154,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
  * MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t begin,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
-/* Tiers of channels. _end: the first channel behind the tier. _for: the tier with the least
+/* Tiers of channels. _end: the first channel after the tier. _for: the tier with the least
  * scratch that is as good as any for calls of `bytes` of one rank's block: every query
  * has the same kernel and shape there. */
 int symm__cuda_tier_end(int tier);

@@ -331,7 +331,7 @@ FAKE_API int fake_cuda_multicast(const void *address,
 
 void *simt_multicast(uint64_t address, unsigned index, bool stores);
 
-/* For kernels, one by one; NULL behind the last. A fabric that does not do its part leaves
+/* For kernels, one by one; NULL after the last. A fabric that does not do its part leaves
  * out a device. */
 FAKE_API void *simt_multicast(uint64_t address, unsigned index, bool stores)
 {

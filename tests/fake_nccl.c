@@ -275,7 +275,7 @@ FAKE_API int ncclCommAbort(void *given)
 {
     struct fake_comm *comm = use(given, "ncclCommAbort");
 
-    /* Operations that are queued behind others' see the end when it is their turn. */
+    /* Operations that are queued after others' see the end when it is their turn. */
     atomic_store(&comm->abort, true);
     wait_for_none(&comm->running, "ncclCommAbort");
     end(comm, "ncclCommAbort", FAKE_ABORTED);

@@ -19,7 +19,7 @@
 static float storage[MAX_RANKS][2][SMALL];
 
 /*
- * More than once: who fails at the end of an exchange is behind by one when the
+ * More than once: a rank that fails at the end of an exchange is behind by one when the
  * others hear of it in the next.
  */
 static bool may_retry(struct rank *r, symm_status status)

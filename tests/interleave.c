@@ -113,7 +113,7 @@ static enum interleave_verdict expect(struct world *w)
 
 /* ---- Memory ---------------------------------------------------------------------- */
 
-/* Of an op with a barrier inside, reads come before it and writes behind it. */
+/* Of an op with a barrier inside, reads come before it and writes after it. */
 static bool in_flight(const struct action *a, const struct touch *t, enum phase phase)
 {
     return phase == (a->inside && t->write ? SECOND_HALF : BODY);
@@ -400,7 +400,7 @@ static bool is_put(const struct world *w, int item)
     return w->actions[w->list[item].action].op->kind == SYMM_PROGRAM_PUT;
 }
 
-/* Whether buffers are freed when the op in this slot is done, and any done behind it. */
+/* Whether buffers are freed when the op in this slot is done, and any done after it. */
 static bool will_fill(const struct world *w, unsigned char *state, int rank, int stream,
                       int slot)
 {

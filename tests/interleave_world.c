@@ -181,7 +181,7 @@ static bool add_actions(struct world *w)
 }
 
 /* How many items of each stream every item must find done, because of depends. What a
- * depend waits for it passes on to depends behind it on its own stream. */
+ * depend waits for it passes on to depends after it on its own stream. */
 void world_add_needs(struct world *w, int periods)
 {
     int needs[INTERLEAVE_MAX_STREAMS][INTERLEAVE_MAX_STREAMS] = {{0}};

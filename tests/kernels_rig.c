@@ -126,7 +126,7 @@ void rig_fill(const struct call *call, int size, int rank, void *to)
     }
 }
 
-/* all: inputs of all ranks one behind the other, `stride` bytes apart. */
+/* all: inputs of all ranks one after the other, `stride` bytes apart. */
 void rig_expect(const struct call *call, int size, int rank, const char *all,
                 size_t stride, char *want)
 {

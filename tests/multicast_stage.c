@@ -12,7 +12,7 @@
 #include "reference.h"
 #include "util/hash.h"
 
-/* A buffer more, behind a rendezvous of its own. */
+/* A buffer more, after a rendezvous of its own. */
 symm_status stage_grow(struct stage *s, int index)
 {
     const int64_t bytes = (int64_t)AREA_BYTES, stride = 1;

@@ -166,7 +166,7 @@ static void order(struct program *p, int buffer, bool side)
         TRY(symm_stream_synchronize(p->ctx, p->side, 60));
     TRY(symm_record_depend(side ? p->side : NULL, side ? NULL : p->side));
     for (int b = 0; b < BUFFERS && !side; b++)
-        p->on_side[b] = false; /* all of them are behind the wait */
+        p->on_side[b] = false; /* all of them are after the wait */
     p->on_side[buffer] = side;
 }
 

@@ -140,7 +140,7 @@ static int reduce(struct rank *r, int b)
         return 0;
     TRY(read_it(r, b, NULL));
     look(r, b, sum_of(r, team, b));
-    if (stream && r->o->notes) /* the next step's fill is behind that look */
+    if (stream && r->o->notes) /* the next step's fill is after that look */
         TRY(symm_record_depend(stream, NULL));
     return 0;
 }

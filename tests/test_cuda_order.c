@@ -76,7 +76,7 @@ static void test_round(void **state)
                          0);
 }
 
-/* Calls behind a waiting one become resident; one on each stream has room. */
+/* Calls after a waiting one become resident; one on each stream has room. */
 static void test_dependents(void **state)
 {
     struct run run = {.ranks = 2, .teams = 1, .streams = 2, .connections = 32};
@@ -87,7 +87,7 @@ static void test_dependents(void **state)
         assert_int_equal(order_runs(run), 0);
 }
 
-/* A call with a kernel behind it stops its hardware queue. */
+/* A call with a kernel after it stops its hardware queue. */
 static void test_queues(void **state)
 {
     struct run run = {.ranks = 2, .teams = 1, .streams = 2, .deep = 1, .behind = true};

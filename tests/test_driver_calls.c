@@ -27,7 +27,7 @@
 #include "setup/thread_group.h"
 
 #define AREA_BYTES ((size_t)1 << 20)
-#define GUARD      ((size_t)64) /* kept and checked behind the data */
+#define GUARD      ((size_t)64) /* kept and checked after the data */
 
 /* Memory of a rank: [0] symmetric, [1] private; in at the front half, out at the back. */
 struct stage {

@@ -19,7 +19,7 @@
 #define SHORT   0.25 /* a deadline that is to expire */
 #define TEAMS   4    /* that are split; the first one fails */
 
-/* What rank 1 never answers; what is queued behind it with another team. */
+/* What rank 1 never answers; what is queued after it with another team. */
 enum first { COLLECTIVE, SIGNAL, TOKEN, FIRSTS };
 enum next { REDUCE, BARRIER, PUT, WAIT, COPY_ENGINE, NEXTS };
 

@@ -363,7 +363,7 @@ static void test_crossed(void **state)
 
 /* ---- Hardware queues -------------------------------------------------------------- */
 
-/* `waiting` streams with a waiting kernel and something behind it; then streams with a
+/* `waiting` streams with a waiting kernel and something after it; then streams with a
  * kernel each, of which `stopped` do not run. */
 struct queues {
     int waiting, others, stopped;
@@ -397,7 +397,7 @@ static int queues(void *arg)
     return close_fixture(&f);
 }
 
-/* Waits for a word with an event behind; a write to another word on one more stream. */
+/* Waits for a word, each followed by an event; a write to another word on one more stream. */
 static int words(void *arg)
 {
     const struct queues *q = arg;

@@ -275,7 +275,7 @@ static int disarm(const struct job *job, const struct driver *driver, int fds)
     if (harness_rank() == job->armed)
         driver->fail_call(0, false, 0);
     if (job->mode == HARNESS_THREADS)
-        return 0; /* run_job looks, behind the group's end */
+        return 0; /* run_job looks, after the group's end */
     CHECK(job->forever || count_fds() == fds);
     return check_leaks(driver, job->forever);
 }

@@ -191,7 +191,7 @@ static void test_timeout(void **unused)
             break;
     }
     check_failed(heaps, &job, -SYMM_ERR_TIMEOUT, 4, symm_device_word(5, 3));
-    /* The channel has failed: a put behind it does nothing, and says why. */
+    /* The channel has failed: a put after it does nothing, and says why. */
     struct symm_cuda_args args = heaps_args(heaps, 1, 2);
     args.in = heaps_at(heaps, 1, heaps->buffers);
     args.out = heaps_at(heaps, 0, heaps->buffers + AREA);

@@ -96,7 +96,7 @@ static int others(const struct stage *s, int index)
 
 /*
  * First ranks of even number put and the others wait, then the other way round. So a stream
- * never holds a put behind another thread's wait, in whichever order threads come.
+ * never holds a put after another thread's wait, in whichever order threads come.
  */
 static int round_of(const struct stage *s, int index)
 {

@@ -77,7 +77,7 @@ static void stage_close(struct stage *s)
     perf_gpu_close(s->gpu);
 }
 
-/* ---- Behind a failed wait -------------------------------------------------------- */
+/* ---- After a failed wait -------------------------------------------------------- */
 
 enum { REDUCE, SCATTER, GATHER, EXCHANGE, BROADCAST, BARRIER, PUT, KINDS };
 
@@ -146,7 +146,7 @@ static int behind(symm_ctx *ctx, void *arg)
     call.stream = s.streams[0];
     if (s.rank == 0 || scene->behind != PUT)
         CHECK_OK(call_of(&s, scene->behind, &call, &work));
-    if (s.rank == 0) /* another stream, behind it by an event */
+    if (s.rank == 0) /* another stream, after it by an event */
         CHECK_ZERO(perf_gpu_order(s.gpu, s.streams[0], s.streams[1]));
     call.stream = s.streams[1];
     status = call_of(&s, REDUCE, &call, &beside);
@@ -168,7 +168,7 @@ static int behind(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* A replayed wait that the context's end gives up; the call behind it in the graph does
+/* A replayed wait that the context's end gives up; the call after it in the graph does
  * nothing, so rank 1 does not take it for done. */
 static int replayed(symm_ctx *ctx, void *arg)
 {

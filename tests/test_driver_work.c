@@ -421,7 +421,7 @@ static symm_status reduce_ints(struct stage *s, const symm_call *call, symm_work
 
 /*
  * A wait for a signal fails on a stream that no collective has used: neither the collective
- * that waits on another stream meanwhile nor the one behind it on its own ends well.
+ * that waits on another stream meanwhile nor the one after it on its own ends well.
  */
 static int doomed(symm_ctx *ctx, void *arg)
 {

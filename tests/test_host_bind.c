@@ -93,7 +93,7 @@ static struct symm_gpus make_gpus(const char *const *near)
     return gpus;
 }
 
-/* Each rank's words up to NULL, with " !" behind those of a rank that is far from its GPU;
+/* Each rank's words up to NULL, with " !" after those of a rank that is far from its GPU;
  * and no CPU is two ranks', unless there are too few. */
 static void assert_shares(const struct symm_topology *topology, const char *const *near,
                           const char *const *wanted)

@@ -61,7 +61,7 @@ static void test_curves(void **state)
     expect_us(0, 1000, 2);
     expect_us(0, 1500, 3); /* between */
     expect_us(0, 3000, 6);
-    expect_us(0, 4000, 8); /* behind the last, as its last piece */
+    expect_us(0, 4000, 8); /* after the last, as its last piece */
     expect_us(2, 1050, 1.5 + 1.5 * 950 / 1900);
     expect_us(2, 8000, 2); /* that falls: no further */
     expect_us(3, 2000, 20);
@@ -149,7 +149,7 @@ static void test_choice(void **state)
     expect_choice(&q, SYMM_ALGORITHM_COPY_IN, true);
 }
 
-/* An algorithm that was given up at 1000 bytes looks cheap behind them, and is not taken. */
+/* An algorithm that was given up at 1000 bytes looks cheap after them, and is not taken. */
 static void test_given_up(void **state)
 {
     static const symm_costs_point ends[] = {{8, 1}, {1000, 1}, {8, 5}, {4000, 9}};

@@ -465,7 +465,7 @@ static bool covers(const struct trace *t, const symm_buffer *buffer)
     for (int i = 0; at < end && i < t->count; i++) {
         if (t->live[i].ptr <= at && at < t->live[i].ptr + t->live[i].bytes) {
             at = t->live[i].ptr + t->live[i].bytes;
-            i = -1; /* from the start for what lies behind */
+            i = -1; /* from the start: for what follows */
         }
     }
     return at >= end;

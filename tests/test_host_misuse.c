@@ -477,7 +477,7 @@ static void test_streams(void **state)
 
 static void *own_stream;
 
-/* A wait for what lies behind itself: an error in time, not a hang. */
+/* A wait for what lies after itself: an error in time, not a hang. */
 static void wait_for_self(void *arg)
 {
     struct world *w = arg;

@@ -321,7 +321,7 @@ static void *meet_half(void *team)
 }
 
 /* A rendezvous that another thread waits in holds up no call: here the peer comes to it only
- * behind the call. Each put is the first one to its address, so that it is looked up. */
+ * after the call. Each put is the first one to its address, so that it is looked up. */
 static int body_beside(symm_ctx *ctx, void *arg)
 {
     struct setting s;
@@ -362,7 +362,7 @@ static void beside_a_rendezvous(void **state)
     run_for(state, body_beside, ranks, 1);
 }
 
-/* ---- One's own signals, and a failure behind one --------------------------------- */
+/* ---- One's own signals, and a failure after one --------------------------------- */
 
 /* A rank may wait on a stream for what it raises itself later. */
 static int body_own(symm_ctx *ctx, void *arg)

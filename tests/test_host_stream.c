@@ -65,7 +65,7 @@ static void count_up(void *arg)
 
 #define CHAIN 50
 
-/* Calls are queued behind a gate: the host goes on, then all run in order. */
+/* Calls are queued after a gate: the host goes on, then all run in order. */
 static int body_order(symm_ctx *ctx, void *arg)
 {
     symm_team *team = symm_team_world(ctx);

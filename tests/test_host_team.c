@@ -397,7 +397,7 @@ static int body_names(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* Sites whose names differ only behind what a pad holds of them look different. */
+/* Sites whose names differ only after what a pad holds of them look different. */
 static int body_long_sites(symm_ctx *ctx, void *arg)
 {
     char site[200];

@@ -197,7 +197,7 @@ static int body_outside(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* On a stream: a call on the default stream waits for the turn of one behind it. */
+/* On a stream: a call on the default stream waits for the turn of one after it. */
 static int body_turn(symm_ctx *ctx, void *arg)
 {
     static float data[8];
@@ -309,7 +309,7 @@ static void test_early(void **state)
 
 /* ---- Not starting ---------------------------------------------------------------- */
 
-/* Rank 3 dies in the middle of symm_init: behind the allgather. */
+/* Rank 3 dies in the middle of symm_init: after the allgather. */
 static int dying_allgather(void *arg, const void *in, size_t bytes, void *out)
 {
     int result = allgather(arg, in, bytes, out);

@@ -290,7 +290,7 @@ static void test_depend_covers_listed_ops(void **state)
     depend(p, 1, 0);
     local(p, SYMM_PROGRAM_READ, 1, 2);
     put(p, "hop", 0, 0, 1);
-    local(p, SYMM_PROGRAM_WRITE, 0, 2); /* listed behind the depend: not ordered */
+    local(p, SYMM_PROGRAM_WRITE, 0, 2); /* listed after the depend: not ordered */
     struct plan_case *c = plan_of(p);
     judge("depend covers listed ops", c, false);
     done(c, p);

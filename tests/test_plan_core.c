@@ -163,7 +163,7 @@ static void test_early_start(void **state)
     expect_cycle(6, true, "ll_push", 2, 0, 0);
 }
 
-/* A read that starts early, behind a write that is `depends` depends away. */
+/* A read that starts early, after a write that is `depends` depends away. */
 static symm_program *early_read(int depends, int on)
 {
     const symm_program_op op = {
@@ -182,7 +182,7 @@ static symm_program *early_read(int depends, int on)
     return program;
 }
 
-/* Depends run no kernel: what is right behind one may start before the write has ended,
+/* Depends run no kernel: what is right after one may start before the write has ended,
  * unless the depend is on the write's own stream. */
 static void test_early_start_behind_depends(void **state)
 {

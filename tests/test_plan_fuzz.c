@@ -55,7 +55,7 @@ static int below(uint64_t *random, size_t limit)
     return limit ? (int)(draw(random) % limit) : 0;
 }
 
-/* The witness is behind the last access and before the beginning, or else is refused. Which
+/* The witness is after the last access and before the beginning, or else is refused. Which
  * moments are is the checker's to know: these are beyond all of the program. */
 static int64_t far_moment(const struct plan_case *c, uint64_t *random)
 {

@@ -203,7 +203,7 @@ static void test_large(void **state)
     assert_int_equal(symm_pack(items, count, &options, offsets, &result), SYMM_OK);
     assert_true(result.fits && result.peak >= result.lower_bound);
     assert_true((double)result.peak < 1.3 * (double)result.lower_bound);
-    /* Items that start at t or before and end behind it, for some moments t. */
+    /* Items that start at t or before and end after it, for some moments t. */
     for (int t = 0; t < count; t += count / 20) {
         for (int i = 0; i < count; i++)
             for (int j = 0; items[i].lower <= t && items[i].upper > t && j < i; j++)

@@ -36,8 +36,8 @@
 struct wrong {
     const char *text;    /* of the file */
     const char *path;    /* as the sentence names it */
-    const char *found;   /* behind "found " */
-    const char *allowed; /* behind "allowed: ", or a part of that */
+    const char *found;   /* after "found " */
+    const char *allowed; /* after "allowed: ", or a part of that */
 };
 
 static const struct wrong wrongs[] = {

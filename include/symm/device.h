@@ -230,8 +230,8 @@ SYMM_DEVICE_FN uint32_t symm__device_poll(const struct symm_device_team *team,
     return now - *begin >= team->timeout ? SYMM_DEVICE_TIMEOUT : 0;
 }
 
-/* Raises `signal` for the count-th time; the caller keeps the count: before, or behind if
- * nothing but a kernel's end comes between (the release would wait for the store). */
+/* Raises `signal` for the count-th time; the caller keeps the count: before, or
+ * after, if only the kernel's end follows (the release would wait for the store). */
 SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count)
 {
@@ -263,7 +263,7 @@ SYMM_DEVICE_FN uint32_t symm__device_failed(const struct symm_device_team *team,
     return failed != 0 ? failed : reported;
 }
 
-/* Marks all channels that have not failed yet: kernels behind do nothing. */
+/* Marks all channels that have not failed yet: later kernels do nothing. */
 SYMM_DEVICE_FN void symm__device_halt(const struct symm_device_team *team, uint32_t why)
 {
 #if SYMM_DEVICE_PTX

@@ -44,7 +44,7 @@ SYMM_API symm_status symm_torch_bind(symm_team *team) SYMM_MUST_CHECK;
  * stays until the team is destroyed. SYMM_ERR_NOT_FOUND: the team is not bound. */
 SYMM_API symm_status symm_torch_unbind(symm_team *team) SYMM_MUST_CHECK;
 /* NULL: no team bound, no memory; symm_last_error() says which. The stream is ignored:
- * freed memory is used again only behind the next rendezvous. */
+ * freed memory is used again only after the next rendezvous. */
 SYMM_API void *symm_torch_alloc(size_t bytes, int device, void *stream);
 SYMM_API void symm_torch_free(void *ptr, size_t bytes, int device, void *stream);
 

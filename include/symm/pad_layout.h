@@ -107,7 +107,7 @@ struct symm_device_state {
     uint32_t sent[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* signals, by receiver */
     uint32_t awaited[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* by sender */
     uint32_t done[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* blocks of a put under way */
-    /* Copies of record->abort, which streams make behind each wait of theirs and the
+    /* Copies of record->abort, which streams make after each wait of theirs and the
      * watcher when it sets that: not 0: kernels of all channels do nothing. */
     uint32_t reported;
     uint32_t reserved[15];

@@ -244,7 +244,7 @@ typedef struct symm_costs_curve {
     const symm_costs_point *points; /* bytes ascend */
 } symm_costs_curve;
 
-/* SYMM_ERR_NOT_FOUND behind the last one; a table may have none. */
+/* SYMM_ERR_NOT_FOUND after the last one; a table may have none. */
 SYMM_API symm_status symm_costs_curve_at(const symm_costs *costs, int index,
                                          symm_costs_curve *curve) SYMM_MUST_CHECK;
 /* The machines that the curves are for (symm_info.machine), a list that ends with NULL; NULL if

@@ -166,7 +166,7 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
                 return;
             }
         }
-        /* What is sent from here on comes behind what this packet says of the peer. */
+        /* What is sent from here on comes after what this packet says of the peer. */
         if (j == place.begin && place.packets > share)
             symm_port_load32_acquire(&from->word[0]);
         symm_lamport::consumed(from);

@@ -10,7 +10,7 @@
  * rounds as a slot of the stage demands. Step c of a block: it sends part c of every other
  * slice to its owner's stage, sums part c - 1 of its own slice and stores the sum; and there
  * is a barrier with the same block of the peers. all_reduce of more than two ranks arrives at
- * it before the sum and waits behind it, which takes one slot more: few ranks wait for the
+ * it before the sum and waits after it, which takes one slot more: few ranks wait for the
  * slowest in each step otherwise (4 H200, 64 MiB: 307 us, so 304). Slices (all_reduce) and
  * parts begin at multiples of 512 bytes: stores that share a packet of 128 with another block's
  * are 10 % slower.
@@ -18,11 +18,11 @@
  * Entry barrier, always: all ranks have begun this call, hence ended the ones before, and
  * no rank uses a stage or an output any more. The barrier of step c: what was sent in it has
  * come; and part c - 1 has been read, or part c - 2 where ranks arrive before the sum. Step
- * c + 1 writes into the slot of that part. The last barrier, behind the last sum, is the exit
+ * c + 1 writes into the slot of that part. The last barrier, after the last sum, is the exit
  * barrier: all sums are in all outputs, nothing is left in a stage.
  *
  * Sums are made in rank order: the same bits everywhere. in == out, all_reduce: part c of
- * slice q is overwritten here by q in step c + 1, after a barrier behind the step in which
+ * slice q is overwritten here by q in step c + 1, after a barrier that follows the step in which
  * this block has sent it; the own slice's packets are read and written by one thread.
  * reduce_scatter: out is the own block, of which the same is true, or block 0 of the input:
  * its part c is overwritten by this block in step c + 1, and was sent before. Other overlaps

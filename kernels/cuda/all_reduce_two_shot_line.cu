@@ -5,7 +5,7 @@
  * than one slot takes, or two. What is rare (an array that is not aligned to 16 bytes, a packet
  * that is not whole) is out of the way. Same bits everywhere: the owner of a segment
  * sums in rank order and sends its result out. Segments: as there, the last ones may lie
- * behind the end of the array.
+ * after the end of the array.
  *
  * symm_all_reduce_two_shot_line_...: a warp a peer, one packet of each segment a lane. A group
  * is `size` warps, a block has one or more; group g of block b has the packets
@@ -22,7 +22,7 @@
  * words and counts for the blocks that were not launched.
  *
  * Slot = [phase][sender][line]. Why slots may be used again: packet.cuh, (1) and (4), for
- * which a packet may be consumed at any time in the call: here behind what the peers wait for.
+ * which a packet may be consumed at any time in the call: here after what the peers wait for.
  * in == out is fine: one thread alone reads a packet of `in` and writes it in `out`, after it
  * has been sent or summed.
  * Launch: packet: 32 x size x groups threads, a lane for every packet of a segment; wide: 32 more
@@ -178,7 +178,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
     }
 
     /* The packets j of a phase; the first ones of a call of two rounds come before all that the
-     * thread sends behind them. */
+     * thread sends after them. */
     SYMM_DEVICE bool wait(uint32_t phase, uint32_t j, line_value (&v)[SIZE]) const
     {
         return symm_packets_get<symm_lamport, SIZE, SIZE, false>(

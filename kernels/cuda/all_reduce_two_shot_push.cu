@@ -6,13 +6,13 @@
  * a segment sums in rank order and sends its result out: the same bits everywhere.
  *
  * Segment p is the packets [p x segment, (p + 1) x segment) of the array; the last ones may lie
- * behind its end. A thread moves packet j of every segment: sends packet j of segment p to p,
+ * after its end. A thread moves packet j of every segment: sends packet j of segment p to p,
  * waits for everybody's packet j of its own segment, sends the sum to all, waits for everybody's
  * sum. It reads and writes these packets alone, so in == out is fine.
  *
  * Slot = [phase][sender][line]. A thread's partner on each peer is the thread of the same
  * index; they send to each other and hear from each other in both phases of every round (also
- * behind the end of the array). Why slots may be used again: packet.cuh.
+ * after the end of the array). Why slots may be used again: packet.cuh.
  * Launch: blocks of up to SYMM_COLUMNS (256) threads; half a slot takes a packet of all
  * threads from each member.
  *

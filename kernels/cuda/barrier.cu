@@ -19,7 +19,7 @@ SYMM_KERNEL(symm_barrier_copy_in_any)
     struct symm_round round = symm_round_open(args);
 
     symm_round_arrive(args, &round);
-    /* behind it, since the release would wait until the call word had come */
+    /* after it, since the release would wait until the call word had come */
     symm_round_announce(args, &round);
     symm_round_close(args, &round);
     symm_round_wait(args, &round, ~0u, true);

@@ -5,7 +5,7 @@
  * be symmetric.
  *
  * all_gather, all_to_all: a warp a peer. Warp p sends to member p and receives from it; its
- * partner on p is the warp of this rank, same lane; a __syncthreads behind every round
+ * partner on p is the warp of this rank, same lane; a __syncthreads after every round
  * couples the warps. In place is fine: a packet of a block is
  * read and written by one thread, in this order.
  * reduce_scatter: warp_exchange.cuh; what goes to member p is block p of `in`.

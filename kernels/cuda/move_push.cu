@@ -13,17 +13,17 @@
  * broadcast, two shots: the array is cut into a slice for each rank but the root, its owner.
  * The root stores each slice to its owner only, and the owners pass theirs on, so that no
  * link carries the array more than once. It goes in parts, each a round: the root arrives
- * at the owners when it has sent a part of every slice, and they pass it on behind that.
+ * at the owners when it has sent a part of every slice, and they pass it on after that.
  * Block b of every rank has the same packets of each slice, so rounds between blocks of one
  * number will do. In round 0 the owners tell the root alone that they have begun: its part 1
  * tells them all of each other. An only owner has all when the root has arrived: where there
  * are more, there is an exit barrier.
  *
  * Why a round's word may be written again (words lie two deep; part p is round p, the exit
- * barrier the last): behind a part the root waits for the owners' words of the round before,
+ * barrier the last): after a part the root waits for the owners' words of the round before,
  * then arrives, and an owner tells the root that it has seen each part but the last. So the
  * root writes the word of round p + 2 when the owners have seen p; an owner writes its own
- * behind the root's of p + 1 at least, which follows the reading of p; and owners have only
+ * after the root's of p + 1 at least, which follows the reading of p; and owners have only
  * the exit barrier's words for each other: the root's part 1 says that their readers have
  * ended the calls before. As in any call, a rank that ends it knows that all its words but those of
  * the last round have been read. tests/model/relay.pml is this for Spin.
@@ -137,7 +137,7 @@ SYMM_KERNEL(symm_all_to_all_push_any)
 /* One block's share of a broadcast. */
 struct relay {
     const struct symm_cuda_args &args;
-    const uint32_t owners; /* of slices: the ranks behind the root, in their order */
+    const uint32_t owners; /* of slices: the ranks after the root, in their order */
     uint64_t slice, begin, end; /* packets of a slice; this block's of each */
     uint64_t part;              /* packets of a part */
     uint32_t parts;
@@ -198,7 +198,7 @@ struct relay {
     }
 
     /* The root's: every slice to its owner, part by part, and to its place in the own output
-     * behind that. */
+     * after that. */
     SYMM_DEVICE void send(struct symm_round *round) const
     {
         const uint32_t others = ~(1u << args.root);
@@ -221,7 +221,7 @@ struct relay {
         }
     }
 
-    /* An owner's: what has come goes on to the owners behind it, in a circle. */
+    /* An owner's: what has come goes on to the owners after it, in a circle. */
     SYMM_DEVICE void pass_on(struct symm_round *round) const
     {
         const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;

@@ -9,7 +9,7 @@
  *
  * With SYMM_SIMT an address stands for the memories that are bound to it:
  * simt_multicast(address, i, stores) gives the i-th that a load or a store reaches, NULL
- * behind the last. It is declared weak; the program that runs the kernels defines it.
+ * after the last. It is declared weak; the program that runs the kernels defines it.
  */
 #ifndef SYMM_KERNELS_CUDA_MULTICAST_CUH
 #define SYMM_KERNELS_CUDA_MULTICAST_CUH

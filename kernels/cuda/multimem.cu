@@ -4,13 +4,13 @@
  * and the kernel that proves that it does.
  *
  * args.multicast is the address of the heap's multicast view; data is at the offsets of the
- * symmetric arrays behind it. Sums are made by the switch in an order of its own: not in rank
+ * symmetric arrays after it. Sums are made by the switch in an order of its own: not in rank
  * order, and one_shot may differ between ranks; two_shot has the same bits on all, since each
  * packet is summed once. SUM of bfloat16, float16 (added in float32) and float32.
  *
  * Inputs are written, and outputs read, by the devices' own addresses; sums and stores go by
  * multicast addresses of the same memory. So every thread puts a fence.proxy.alias between:
- * behind the entry barrier before its first multicast access, and behind its last one before
+ * after the entry barrier before its first multicast access, and after its last one before
  * the exit barrier. The barriers' words only have addresses of the devices.
  *
  * one_shot: entry barrier, each rank sums all packets into its own out, exit barrier. Never in
@@ -22,7 +22,7 @@
  * Packets that are not whole or arrays that do not begin at a multiple of 16 are summed and
  * stored by the ranks' own addresses.
  *
- * prove: one warp. A packet a lane of each type, one type's packets behind the other's, is summed
+ * prove: one warp. A packet a lane of each type, one type's packets after the other's, is summed
  * over all ranks from in_offset and written to `out`; the lane's own packet of the first type,
  * at `in`, is stored to all ranks at out_offset + rank x bytes. Waits for no peer: the hosts
  * see to the order. Nothing but known numbers is near.

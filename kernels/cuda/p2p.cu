@@ -17,8 +17,8 @@
  * in device memory and the kernel advances it, so a replayed graph raises new signals.
  *
  * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal marks all
- * channels failed, so that the kernels behind it do nothing, on its stream and on those that
- * events order behind it, then writes the record (channel SYMM_CHANNELS), and sets
+ * channels failed, so that the kernels after it do nothing, on its stream and on those that
+ * events order after it, then writes the record (channel SYMM_CHANNELS), and sets
  * *args.result. A block of a put in which one thread has found such a mark does not count as
  * one that has copied.
  *
@@ -27,7 +27,7 @@
  */
 #include "kernels/cuda/pull.cuh"
 
-/* A put or a signal never waits for a peer, but may be resident behind a kernel that does. At
+/* A put or a signal never waits for a peer, but may be resident after a kernel that does. At
  * most one in a row triggers before that has ended, so no queue becomes resident. */
 SYMM_DEVICE void depend(const struct symm_cuda_args &args)
 {

@@ -28,8 +28,8 @@
  *      if it had one, (1) says it.
  *  (3) LL needs no more: what is consumed is not read again. With Lamport packets the sentinel's
  *      store has to be performed before the next packet arrives. The reader executes a fence
- *      behind its round r and sends r + 1 and r + 2 behind that; the writer executes one
- *      behind hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
+ *      after its round r and sends r + 1 and r + 2 after that; the writer executes one
+ *      after hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
  *      have no fence: a kernel's end is one for sentinels.
  *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
  *      second one only after it has heard of the peer in this call, c, by an acquiring load:
@@ -255,7 +255,7 @@ SYMM_DEVICE bool symm_packet_await(const struct symm_cuda_args &args,
 /*
  * Waits for the packets from[r x stride] of all members r but `rank`, all at once; value[rank]
  * is left alone. SIZE 0: `size` members. CONSUME: else they are to be consumed later. acquire:
- * what comes behind it comes behind what the packets say of their senders. False: the wait has
+ * what comes after it comes after what the packets say of their senders. False: the wait has
  * failed.
  */
 template <class LINES, int SIZE, int MOST, bool CONSUME>
@@ -334,7 +334,7 @@ symm_packets_wait(const struct symm_cuda_args &args, const struct symm_round *ro
 /*
  * How `packets` packets are cut into rounds: each round takes the next `width` of them. With
  * more than one round, width is a multiple of `step`, the packets that all threads of the grid
- * move at once, so that every thread takes part in every round; what lies behind the end is
+ * move at once, so that every thread takes part in every round; what lies after the end is
  * sent as zeros. room: packets that a round has space for, at least `step`.
  */
 struct symm_rounds {

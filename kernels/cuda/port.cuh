@@ -274,7 +274,7 @@ SYMM_DEVICE void symm_port_store_packet(struct symm_packet *to, struct symm_pack
                  : "memory");
 }
 
-/* A packet of the caller's memory, or zeros; without a branch, so that a load behind it is not
+/* A packet of the caller's memory, or zeros; without a branch, so that a load after it is not
  * held up by it, nor it by that load. */
 SYMM_DEVICE struct symm_packet symm_port_packet_if(bool when, const void *from)
 {
@@ -342,7 +342,7 @@ SYMM_DEVICE uint64_t symm_port_now(void)
 }
 
 /* Programmatic dependent launch: until the kernel before has ended and its writes are seen;
- * and: the kernel behind may be scheduled. No effect in a plain launch. */
+ * and: the next kernel may be scheduled. No effect in a plain launch. */
 SYMM_DEVICE void symm_port_dependent_wait(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -357,7 +357,7 @@ SYMM_DEVICE void symm_port_dependent_launch(void)
 #endif
 }
 
-/* The value (of 32 or 64 bits) has been computed here: before a wait, not behind it. */
+/* The value (of 32 or 64 bits) has been computed here: before a wait, not after it. */
 template <class T> SYMM_DEVICE void symm_port_settle(T &value)
 {
     if constexpr (sizeof(T) == 8)

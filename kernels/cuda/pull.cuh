@@ -96,7 +96,7 @@ SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, uint64_t from,
 }
 
 /* What a sum is handed to: full(i, packet) gets packet i where both sides are at multiples of 16
- * and the packet is a full one, part(i, packet) any other; bytes behind the end hold anything. */
+ * and the packet is a full one, part(i, packet) any other; bytes after the end hold anything. */
 
 /*
  * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of the arrays of

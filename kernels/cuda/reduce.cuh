@@ -330,7 +330,7 @@ SYMM_DEVICE bool symm_aligned(const void *pointer)
     return ((uintptr_t)pointer & 15) == 0;
 }
 
-/* The 16 or 8 bytes at `from`, of which `bytes` are there; zeros behind. The pointer is
+/* The 16 or 8 bytes at `from`, of which `bytes` are there; zeros after them. The pointer is
  * aligned to the element. All loads are under way before the first is used. */
 template <int WORDS>
 SYMM_DEVICE void symm_words_gather(const char *from, uint64_t bytes, uint32_t element,
@@ -467,7 +467,7 @@ SYMM_DEVICE uint32_t symm_ends_of(const struct symm_cuda_args &args)
 
 /*
  * Bytes first .. first + 15 of an array of `bytes` bytes (first is a multiple of 16); zeros
- * behind its end. `ends`: enum symm_ends, multiples of 16.
+ * after its end. `ends`: enum symm_ends, multiples of 16.
  */
 SYMM_DEVICE struct symm_packet symm_packet_gather(const void *array, uint64_t first,
                                                   uint64_t bytes, uint32_t element,

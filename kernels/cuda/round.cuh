@@ -11,8 +11,8 @@
  *     __syncthreads();                                   no thread needs the counters any more
  *     symm_round_close(args, &round);
  * Kernels of barriers end by symm_round_end, which looks at the call words beside its polls.
- * Kernels of one round or two, by packets, close it while their data are in flight, behind a
- * __syncthreads, and meet behind that.
+ * Kernels of one round or two, by packets, close it while their data are in flight, after a
+ * __syncthreads, and meet after that.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
@@ -41,7 +41,7 @@
  * arrival taken back everywhere. failed[channel] stops the other blocks at their next look
  * and later kernels at their start. A failure that the host has found (record.abort) concerns all
  * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
- * streams and the watchdog copy from record.abort, is for kernels behind what waits without a
+ * streams and the watchdog copy from record.abort, is for kernels after what waits without a
  * kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
  * team's marks count, too: the call ends as failed, and so does its team.
  *
@@ -52,7 +52,7 @@
  * SYMM_ERR_TIMEOUT: that is what the peer withdrew for.
  *
  * A kernel's end: what it has loaded, and what it has stored in own memory, is performed for
- * everybody before the kernels behind it on its stream go past symm_round_open; so their
+ * everybody before the kernels after it on its stream go past symm_round_open; so their
  * first words may be relaxed (symm_round_begin). What it has stored at a peer is not, in a
  * graph: such stores may take 100 us more, and words of later kernels overtake them. So a kernel
  * that stores at a peer either has it awaited there (packets, words) or ends with a release or a
@@ -60,10 +60,10 @@
  *
  * Dependent launch. The next kernel of the stream becomes resident when every block has
  * triggered; it then holds its room on the multiprocessors until this kernel has ended. So a
- * kernel that may wait for long must not trigger: a queue of calls behind it would fill the
+ * kernel that may wait for long must not trigger: a queue of calls after it would fill the
  * device and shut out the very kernels that the peers wait for. Block 0 triggers once all
  * members have begun the call (symm_round_meet, or its first barrier), the other blocks at
- * once, behind the kernels before: at most one kernel is resident beside the one that runs,
+ * once, after the kernels before: at most one kernel is resident beside the one that runs,
  * and none beside one that waits for a member that has not begun. Kernels of few threads
  * (SYMM_CUDA_EARLY) trigger at once, since it saves 0.15 us of theirs; the runtime makes no
  * large kernel a dependent of one.
@@ -417,7 +417,7 @@ SYMM_DEVICE void symm_round_agree(struct symm_round *round)
     round->ok = !symm_port_sync_any(!round->ok);
 }
 
-/* Own block's counters, by one thread behind a __syncthreads that follows every open. */
+/* Own block's counters, by one thread after a __syncthreads that follows every open. */
 SYMM_DEVICE void symm_round_leave(const struct symm_cuda_args &args,
                                   const struct symm_round &round)
 {
@@ -443,7 +443,7 @@ SYMM_DEVICE void symm_round_skip(const struct symm_cuda_args &args,
         block[b] = next;
 }
 
-/* The end, after a __syncthreads behind every thread's open. */
+/* The end, after a __syncthreads that follows every thread's open. */
 SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
                                   const struct symm_round *round)
 {
@@ -454,7 +454,7 @@ SYMM_DEVICE void symm_round_close(const struct symm_cuda_args &args,
 
 /*
  * What a kernel that closes its call early does beside its data, but for symm_round_tell: by
- * warp `warp` of each block, behind the __syncthreads.
+ * warp `warp` of each block, after the __syncthreads.
  */
 SYMM_DEVICE void symm_round_finish(const struct symm_cuda_args &args,
                                    struct symm_round *round, uint32_t warp)
@@ -485,7 +485,7 @@ SYMM_DEVICE void symm_round_mark(const struct symm_cuda_args &args,
 /*
  * One round in which this block and the same block of every peer wait for each other, in two
  * halves: what the block's threads (and kernels before) have written before they arrive is
- * visible to the same blocks of the peers behind their waits. The result is in round->ok of
+ * visible to the same blocks of the peers after their waits. The result is in round->ok of
  * every thread. members: whom to tell, whom to wait for, if not all (a bit each). last: the
  * call's last wait, for all, which no member has gone into and given up.
  */

@@ -8,7 +8,7 @@
  *
  * Launch: 32 x size threads; packets j with j / 32 % blocks == b belong to block b. Any count,
  * any alignment, any overlap of in and out that symm.h allows: a packet of `out` is written
- * behind the hop, when all warps have long sent what lies there.
+ * after the hop, when all warps have long sent what lies there.
  *
  * Protocol (packet.cuh): slot = [sender][line]. Warp p's partner on member p is the warp
  * of this rank, same lane, which sends to me and hears from me. Between rounds of a call lies

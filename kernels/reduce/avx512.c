@@ -4,7 +4,7 @@
  *
  * Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c; called only
  * after symm__isa_usable said yes. Empty on other processors. The last, partial vector
- * is loaded and stored under a mask: bytes behind the arrays are neither read nor
+ * is loaded and stored under a mask: bytes after the arrays are neither read nor
  * written.
  */
 #include "kernels/reduce/tables.h"

@@ -151,7 +151,7 @@ symm_status symm__channel_enter(symm_team *team, void *stream,
 {
     symm_status status;
 
-    /* acquire: pairs with the release that stored it, behind the failure's text */
+    /* acquire: pairs with the release that stored it, after the failure's text */
     if (__builtin_expect(__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK,
                          0))
         return symm__team_failed(team);

@@ -19,7 +19,7 @@ static const char *barriers_text(uint32_t barriers)
     return texts[barriers & 3];
 }
 
-/* " (2.1 us by the table, two_shot_push 2.9 us)" behind the reason. */
+/* " (2.1 us by the table, two_shot_push 2.9 us)" after the reason. */
 static void explain_costs(const struct symm_estimate *estimate, char *text,
                           size_t bytes)
 {

@@ -149,7 +149,7 @@ struct symm_device_ops {
     symm_status (*launch)(struct symm_team_channel *channel,
                           const struct symm_prepared_call *entry, double timeout,
                           symm_work **work);
-    /* For symm_explain, behind a sentence: where the channel's last call runs, and with what. */
+    /* For symm_explain, after a sentence: where the channel's last call runs, and with what. */
     void (*explain)(const struct symm_team_channel *channel, char *text, size_t bytes);
     /* A handle for all that the channel's stream has got so far. */
     symm_status (*handle)(struct symm_team_channel *channel, symm_work **work);

@@ -110,7 +110,7 @@ static size_t find_fit(const struct symm_heap *heap, size_t need, size_t *larges
     return heap->count;
 }
 
-/* Makes block `at` `need` bytes long; what is left of it becomes a block behind it. */
+/* Makes block `at` `need` bytes long; what is left of it becomes a block after it. */
 static symm_status cut(struct symm_heap *heap, size_t at, size_t need)
 {
     struct symm_block *rest;

@@ -229,7 +229,7 @@ static symm_status import_one(symm_team *team, int member,
     return SYMM_OK;
 }
 
-/* What the member has registered, behind its segments. */
+/* What the member has registered, after its segments. */
 static symm_status map_registered(symm_team *team, int member,
                                   const struct symm_oob_message *message,
                                   const struct wire_head *head)

@@ -231,7 +231,7 @@ bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
 
     if (!owner || !symm__team_contains(owner, team))
         return false;
-    /* acquire: pairs with the release behind the mapping, of another thread's rendezvous */
+    /* acquire: pairs with the release after the mapping, of another thread's rendezvous */
     shared = __atomic_load_n(&owner->shared, __ATOMIC_ACQUIRE);
     if (at < owner->heap.begin || at > shared || bytes > shared - at)
         return false;

@@ -40,7 +40,7 @@ void symm__cuda_budget_close(symm_team *team);
 /* Before the launch of a collective that would have `wish` blocks, in an entered channel: the
  * blocks that it may have, at least 1; the same on all members. */
 uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish);
-/* The launch behind the last take was not made: the next call takes the same grant. */
+/* The launch after the last take was not made: the next call takes the same grant. */
 void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish);
 /* Has the channel's last grant left room for other channels? */
 bool symm__cuda_budget_shares(const struct symm_team_channel *channel);

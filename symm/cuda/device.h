@@ -67,7 +67,7 @@ symm_status symm__cuda_enter(struct symm_backend *backend,
  * not be called, the process is a child of the one that made the object. */
 bool symm__cuda_enter_last(struct symm_backend *backend, struct symm_cuda_scope *scope);
 void symm__cuda_leave(struct symm_cuda_scope *scope);
-/* Calls `function` of the driver's table; the sentence behind it says for what. */
+/* Calls `function` of the driver's table; the sentence after it says for what. */
 #define SYMM_CUDA_CALL(table, function, arguments, ...)                                \
     symm__cuda_check((table), (table)->function arguments, #function, __VA_ARGS__)
 /* Blocks until the set-up stream has done what was put on it. With the scope entered. */

@@ -58,7 +58,7 @@ static bool has_withdrawn(const struct facts *facts, int member)
 static void facts_read(const symm_team *team, struct facts *facts)
 {
     const struct symm_device_record *record = team->cuda->record;
-    /* acquire: pairs with the kernel's release of state, behind the fields */
+    /* acquire: pairs with the kernel's release of state, after the fields */
     uint32_t state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
 
     facts->status = (symm_status) - (int32_t)state;
@@ -287,7 +287,7 @@ static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
     if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
         return false;
     pthread_mutex_lock(&calls->peeking);
-    result = calls->driver->cuStreamQuery(calls->stream); /* not behind a late copy */
+    result = calls->driver->cuStreamQuery(calls->stream); /* not after a late copy */
     if (result == CUDA_SUCCESS)
         result = calls->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&record->peeked,
                                               (CUdeviceptr)(uintptr_t)at,

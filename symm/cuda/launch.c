@@ -296,10 +296,10 @@ bool symm__cuda_elsewhere(CUresult result)
 
 /*
  * Whether the kernel may be resident before the one in front of it has ended. One that
- * triggers at once may be waiting for a peer: a large kernel behind it would hold the room
+ * triggers at once may be waiting for a peer: a large kernel after it would hold the room
  * that the peer's kernels, or this rank's on other streams, need. What else is on the stream
  * is not seen: it triggers nothing, or the user has made it so. SYMM_CUDA_RELAY is left only
- * to a kernel right behind an early one.
+ * to a kernel right after an early one.
  */
 static bool may_depend(struct symm_cuda_launcher *calls, struct symm_cuda_shape shape,
                        struct symm_cuda_args *args, CUstream stream)

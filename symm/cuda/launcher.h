@@ -47,7 +47,7 @@ struct symm_cuda_team {
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
     int known;     /* atomic: the caller has been told that the team has failed */
-    int followers; /* atomic: launches under way of calls behind this team's */
+    int followers; /* atomic: launches under way of calls after this team's */
     int marked;    /* atomic: streams have waited where the host may end the wait */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
     struct symm_cuda_map
@@ -210,7 +210,7 @@ void symm__cuda_event_release(struct symm_cuda_launcher *calls, CUevent event);
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
                                   uint32_t **result) SYMM_MUST_CHECK;
-/* Behind it: records the event. On error, also one given, the handle is gone. */
+/* After it: records the event. On error, also one given, the handle is gone. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
 /* The team goes: its handles keep what became of them. */

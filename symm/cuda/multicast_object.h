@@ -47,7 +47,7 @@ symm_status symm__cuda_multicast_create(struct symm_cuda_multicast *mc, int devi
 symm_status symm__cuda_multicast_import(struct symm_cuda_multicast *mc, size_t bytes,
                                         int fd) SYMM_MUST_CHECK;
 symm_status symm__cuda_multicast_add(struct symm_cuda_multicast *mc) SYMM_MUST_CHECK;
-/* Memory that is mapped at `segment`, from `skip` bytes behind its begin on. */
+/* Memory that is mapped at `segment`, from `skip` bytes after its begin on. */
 symm_status symm__cuda_multicast_bind(struct symm_cuda_multicast *mc, void *segment,
                                       size_t skip,
                                       struct symm_cuda_bound place) SYMM_MUST_CHECK;

@@ -17,9 +17,9 @@
  * those that last too long, by a store of 1. In a graph it ends those of a team that has
  * failed, or when the end of a stream, a team or the context is held up (watchdog.c); a peer
  * that is only late holds the stream until it comes. What follows on the stream then runs on,
- * and must not take the wait for one that was met: so behind each wait the stream copies the
+ * and must not take the wait for one that was met: so after each wait the stream copies the
  * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
- * is not taken back: what a sender has queued behind its wait for room is sent.
+ * is not taken back: what a sender has queued after its wait for room is sent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +116,7 @@ static symm_status write_word(const struct symm_cuda_launcher *calls, CUstream s
                           "a token of a copy-engine call");
 }
 
-/* Behind a wait: has the team failed? Kernels behind it on the stream see it here. */
+/* After a wait: has the team failed? Kernels after it on the stream see it here. */
 static symm_status copy_abort(const struct symm_cuda_launcher *calls,
                               const struct symm_cuda_team *cuda, CUstream stream)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * stream_order.h - which team made the last call on a stream, so that a call of another team
- * behind a failed one does not say SYMM_OK.
+ * after a failed one does not say SYMM_OK.
  *
  * A team's kernels look at marks of their own team only. Where the call before on the stream
  * is another team's, the launch gets that team's state (symm_cuda_args.before) and the kernel

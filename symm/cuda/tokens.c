@@ -6,7 +6,7 @@
  * A stream's wait can be ended only by a store into the word that it awaits. Were the word
  * memory of the device, the store would itself be an operation of a stream, and a context has
  * few hardware queues (8 by default): once each of them holds a waiting stream with more
- * behind the wait, no further operation begins, and nothing could end the waits. So each
+ * after the wait, no further operation begins, and nothing could end the waits. So each
  * member's words lie in a memfd that its peers map, too; every process registers its mapping
  * with the driver. Streams write and await the words through the device address, and the
  * watchdog ends a wait by a store of the host, which needs no queue.

@@ -20,7 +20,7 @@
  * What follows an ended wait on its stream runs on, so the failure is told before: the team
  * has failed, its abort word is set and on its way to the device, peers have had the time to
  * read the record in the control page. Then words are stored. An engine's operation leaves
- * no such copy behind itself: it is aborted when the device has the word, or, if no queue of
+ * no such copy after itself: it is aborted when the device has the word, or, if no queue of
  * the device takes that copy, after a second.
  *
  * The lock is held while teams are looked at, so a team that is taken off the list is not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * work.c - handles on CUDA: an event behind the launch, and a word that the kernel
+ * work.c - handles on CUDA: an event after the launch, and a word that the kernel
  * writes if it fails.
  *
  * Making a handle takes an event and a word from pools, and waits for nothing. A handle may
@@ -606,7 +606,7 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
 
 /* ---- The team's end -------------------------------------------------------------- */
 
-/* The team's kernels have ended: the event behind one is done in a moment. */
+/* The team's kernels have ended: the event after one is done in a moment. */
 static bool is_recorded(struct symm_cuda_launcher *calls, CUevent event)
 {
     double start = symm__now();

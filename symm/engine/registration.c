@@ -203,7 +203,7 @@ static symm_status compare(symm_team *team, const char *what, uint64_t mine, boo
     return status;
 }
 
-/* Registers one segment, behind those that have a window. */
+/* Registers one segment, after those that have a window. */
 static symm_status register_one(struct symm_team_engine *te,
                                 const struct symm_segment *segment)
 {

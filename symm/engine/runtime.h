@@ -63,7 +63,7 @@ struct symm_engine_handshake {
 
 /* Local. An error only if an engine was asked for by name, or an option is malformed. */
 symm_status symm__engine_load(symm_ctx *ctx) SYMM_MUST_CHECK;
-void symm__engine_unload(symm_ctx *ctx); /* behind the last team */
+void symm__engine_unload(symm_ctx *ctx); /* after the last team */
 void symm__engine_handshake(const symm_ctx *ctx, struct symm_engine_handshake *hello);
 /* From all ranks' handshakes: one engine for all, or none; an error where it was asked for. */
 symm_status symm__engine_agree(symm_ctx *ctx,
@@ -82,7 +82,7 @@ symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void
 /* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
  * team goes on without. */
 symm_status symm__engine_team_open(symm_team *team, double timeout) SYMM_MUST_CHECK;
-/* Not collective. Behind the team's last operation, before its memory goes. */
+/* Not collective. After the team's last operation, before its memory goes. */
 void symm__engine_team_close(symm_team *team);
 /* Ends all that the team's communicators have begun; they are of no use then. */
 void symm__engine_team_abort(symm_team *team);

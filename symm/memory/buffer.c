@@ -4,7 +4,7 @@
  *
  * Allocation is local: the offset follows from the calls made, and rendezvous.c compares
  * those. A buffer that no rendezvous has covered can be freed and placed anew at once; one
- * that peers have mapped is reused only behind the next rendezvous.
+ * that peers have mapped is reused only after the next rendezvous.
  */
 #include "memory/buffer.h"
 
@@ -92,7 +92,7 @@ static void buffer_remove(symm_buffer *buffer)
     free(buffer);
 }
 
-/* Bytes from the first to behind the last element; 0 if a dimension is 0. */
+/* Bytes from the first to after the last element; 0 if a dimension is 0. */
 static symm_status extent(int ndim, const int64_t *shape, const int64_t *stride,
                           symm_dtype dtype, size_t *bytes)
 {
@@ -133,7 +133,7 @@ static symm_status extent(int ndim, const int64_t *shape, const int64_t *stride,
 
 err_overflow:
     d = d < ndim ? d
-                 : ndim - 1; /* behind the last: all of them together are too much */
+                 : ndim - 1; /* after the last: all of them together are too much */
     return symm__fail(
         SYMM_ERR_OVERFLOW,
         "symm_empty_strided_p2p: shape %lld with stride %lld in dimension %d "

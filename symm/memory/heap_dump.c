@@ -30,7 +30,7 @@ struct part {
 struct cursor {
     const struct symm_heap_segment *segment;
     size_t next;                     /* index of the next block of the segment */
-    size_t at;                       /* offset behind the last part */
+    size_t at;                       /* offset after the last part */
     const struct symm_block *before; /* of an earlier segment, reaching into it */
 };
 

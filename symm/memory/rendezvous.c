@@ -91,7 +91,7 @@ static symm_status digests_agree(symm_team *team, const uint64_t *digests)
     return SYMM_OK;
 }
 
-/* Entry `index` of a member, or NULL behind its last. */
+/* Entry `index` of a member, or NULL after its last. */
 static const struct wire_entry *entry_at(const struct symm_oob_message *message,
                                          size_t index)
 {

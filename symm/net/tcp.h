@@ -23,7 +23,7 @@
 #define SYMM_TCP_PACKET (33u << 10) /* the largest packet */
 
 struct symm_tcp_head { /* in network byte order */
-    uint32_t bytes;    /* behind this head */
+    uint32_t bytes;    /* after this head */
     uint32_t magic;
     uint64_t hash;
 };

@@ -2,7 +2,7 @@
 /*
  * packet.h - one packet of the control plane, over either kind of connection.
  *
- * A packet is a head and, behind it, bytes of a part or a sentence. Ranks of one host also
+ * A packet is a head and, after it, bytes of a part or a sentence. Ranks of one host also
  * send descriptors with it; on a connection to another host there are none.
  */
 #ifndef SYMM_OOB_PACKET_H
@@ -36,7 +36,7 @@ struct symm_oob_head {
     int32_t status;       /* DATA: the member's own; FAIL: of the exchange */
     uint32_t fds_total;   /* DATA: of the whole part, */
     uint64_t bytes_total; /* which is a sentence if status is an error */
-    uint32_t bytes_here;  /* behind this head */
+    uint32_t bytes_here;  /* after this head */
     uint32_t fds_here;
     char what[64];
     /* BLAME, a FAIL that blames its receiver: for a timeout, it had not come; for a mismatch

@@ -487,7 +487,7 @@ static symm_status oob_recv_packet(struct symm_oob_run *run, struct symm_oob_pee
 }
 
 /*
- * Behind a member's DONE there may be a FAIL of this exchange, or already the first
+ * After a member's DONE there may be a FAIL of this exchange, or already the first
  * packet of a later one, which stays in the socket.
  */
 static symm_status oob_look(struct symm_oob_run *run, struct symm_oob_peer *peer,

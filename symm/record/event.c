@@ -211,7 +211,7 @@ void symm__record_wait(const symm_work *work, const void *stream)
     if (on < 0)
         return;
     pthread_mutex_lock(&recorder->lock);
-    /* A depend is on all that stands before it: with more behind the call on its stream it
+    /* A depend is on all that stands before it: with more after the call on its stream it
      * would say too much. Then nothing is claimed, and the plan keeps more apart. */
     if (recorder->done[on] == work->record_mark)
         append_depend(recorder, symm__record_stream(recorder, stream), on);

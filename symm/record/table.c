@@ -184,7 +184,7 @@ size_t symm__record_offset(const struct symm_recorder *recorder, const void *ptr
     return (uintptr_t)ptr - (uintptr_t)(ctx->base + (size_t)ctx->rank * ctx->stride);
 }
 
-/* Index of the first place that ends behind `offset`. */
+/* Index of the first place that ends after `offset`. */
 static size_t place_after(const struct symm_recorder *recorder, size_t offset)
 {
     size_t low = 0, high = recorder->place_count;

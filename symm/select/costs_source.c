@@ -133,7 +133,7 @@ static void read_curve(struct table *table, const char *line)
     table->curve_count++;
 }
 
-/* The string at `at`; what lies behind it. */
+/* The string at `at`; what lies after it. */
 static const char *write_name(const struct table *table, const char *at)
 {
     char name[128];

@@ -34,7 +34,7 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx);
 symm_status
 symm__handshake_check(symm_ctx *ctx,
                       const struct symm_oob_message *messages) SYMM_MUST_CHECK;
-/* Behind it: can my device reach that rank's memory? */
+/* After it: can my device reach that rank's memory? */
 symm_status symm__handshake_reach(const symm_ctx *ctx,
                                   const struct symm_oob_message *message,
                                   int rank) SYMM_MUST_CHECK;

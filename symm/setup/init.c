@@ -253,7 +253,7 @@ static symm_status open_control(symm_ctx *ctx)
     return symm__liveness_create(&control->live, &ctx->liveness);
 }
 
-/* A peer's page is for reading; only the agreements' words and what lies behind them are
+/* A peer's page is for reading; only the agreements' words and what lies after them are
  * written by other ranks. */
 static symm_status protect_control(struct symm_control *control)
 {
@@ -396,7 +396,7 @@ static symm_status load_plan(symm_ctx *ctx)
     return symm__fail_quiet(status, sentence);
 }
 
-/* Everything behind the meeting; on error the caller finalizes. */
+/* Everything after the meeting; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
     symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK;

@@ -518,7 +518,7 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
         if (status == SYMM_OK)
             status = attempt(&s, &end);
     }
-    /* left_out has said so in the team; else the next call begins behind this one. */
+    /* left_out has said so in the team; else the next call begins after this one. */
     if (is_in(team->survivors ? team->survivors : all, team->rank)) {
         team->shrinks = s.attempt;
         team->survivors = s.set ? s.set : s.among;

@@ -28,7 +28,7 @@ static void print_size(FILE *file, uint64_t bytes)
         fprintf(file, "%.1f %s", (double)bytes / (double)scale, units[unit]);
 }
 
-/* The index behind the last place below i. */
+/* The index after the last place below i. */
 static size_t end_of(const struct symm_topology *topology, size_t i)
 {
     size_t end = i + 1;

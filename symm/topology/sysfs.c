@@ -60,7 +60,7 @@ bool symm__sys_read(char *text, size_t bytes, const char *format, ...)
     return used > 0;
 }
 
-/* The number at *text; moves behind it. */
+/* The number at *text; moves after it. */
 static bool take_number(const char **text, unsigned *value)
 {
     char *end;

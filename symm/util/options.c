@@ -51,7 +51,7 @@ static symm_status unset(enum symm_option option)
                       symm__options[option].name);
 }
 
-/* Reads digits at *text and moves it behind them; false: none, or too many. */
+/* Reads digits at *text and moves it after them; false: none, or too many. */
 static bool read_digits(const char **text, uint64_t *number)
 {
     const char *c = *text;

@@ -15,7 +15,7 @@ void symm__ranks_text(const int *ranks, int count, char *text, size_t bytes)
     for (int i = 0; i < count; i++) {
         const char *before = i == 0 ? "" : i == count - 1 ? " and " : ", ";
         char item[48];
-        /* The last item needs no room for a count behind it. */
+        /* The last item needs no room for a count after it. */
         size_t reserve = i == count - 1 ? 0 : RANKS_ITEM;
         int length = snprintf(item, sizeof(item), "%srank %d", before, ranks[i]);
         if (length < 0 || used + (size_t)length + reserve >= bytes) {
