@@ -418,7 +418,7 @@ typedef struct symm_plan_report {
 
 /*
  * Proves a plan against its program, by a checker that shares no code with the planner.
- * SYMM_OK: the check was made, report->safe tells its outcome (a plan that does not fit the
+ * SYMM_OK: the check was made, report->safe has its outcome (a plan that does not fit the
  * program, a wrong hash, a missing entry: safe is false). Other: it could not be made.
  */
 SYMM_API symm_status symm_plan_check(const symm_program *program, const symm_plan *plan,

@@ -470,7 +470,7 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
 SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
 /*
  * Blocks until all that was queued before has run; the calls' own work handles and later calls
- * on their teams tell how each ended. SYMM_ERR_TIMEOUT after `timeout` (0: ten times the
+ * on their teams return how each ended. SYMM_ERR_TIMEOUT after `timeout` (0: ten times the
  * context's; CUDA: and beside that the context's and SYMM_QUEUE_TIMEOUT).
  */
 SYMM_API symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream,

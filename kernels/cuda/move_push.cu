@@ -15,13 +15,13 @@
  * link carries the array more than once. It goes in parts, each a round: the root arrives
  * at the owners when it has sent a part of every slice, and they pass it on after that.
  * Block b of every rank has the same packets of each slice, so rounds between blocks of one
- * number will do. In round 0 the owners tell the root alone that they have begun: its part 1
- * tells them all of each other. An only owner has all when the root has arrived: where there
+ * number will do. In round 0 the owners report to the root alone that they have begun: its part 1
+ * reports all of them to each other. An only owner has all when the root has arrived: where there
  * are more, there is an exit barrier.
  *
  * Why a round's word may be written again (words lie two deep; part p is round p, the exit
  * barrier the last): after a part the root waits for the owners' words of the round before,
- * then arrives, and an owner tells the root that it has seen each part but the last. So the
+ * then arrives, and an owner reports to the root that it has seen each part but the last. So the
  * root writes the word of round p + 2 when the owners have seen p; an owner writes its own
  * after the root's of p + 1 at least, which follows the reading of p; and owners have only
  * the exit barrier's words for each other: the root's part 1 says that their readers have

@@ -37,7 +37,7 @@ SYMM_DEVICE void depend(const struct symm_cuda_args &args)
     symm_round_trigger(args);
 }
 
-/* Where `told` is if it may say something; else the channel's own mark once more, so that no
+/* The address of `told` if it may hold a failure; else the channel's own mark once more, so that no
  * branch stands between the loads. */
 SYMM_DEVICE const uint32_t *reported_of(const struct symm_cuda_args &args)
 {

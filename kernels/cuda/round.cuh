@@ -5,7 +5,7 @@
  *
  * Every kernel does, with all threads of every block:
  *     struct symm_round round = symm_round_open(args);   counters of the calls before
- *     symm_round_announce(args, &round);                 block 0 tells peers: I have begun
+ *     symm_round_announce(args, &round);                 block 0: this rank has begun
  *     ... rounds: symm_round_next, waits by symm_wait_more, symm_round_barrier ...
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
  *     __syncthreads();                                   no thread needs the counters any more
@@ -312,7 +312,7 @@ SYMM_DEVICE void symm_round_trigger(const struct symm_cuda_args &args)
 }
 
 /* 0, or the status with which the call ends because the call before it on the stream, of
- * another team, has failed: SYMM_ERR_ABORTED. The record tells which team, once it is written. */
+ * another team, has failed: SYMM_ERR_ABORTED. The record names the team, once it is written. */
 SYMM_COLD uint32_t symm_round_before(const struct symm_cuda_args &args)
 {
     uint32_t failed = symm_port_load32_relaxed(
@@ -486,7 +486,7 @@ SYMM_DEVICE void symm_round_mark(const struct symm_cuda_args &args,
  * One round in which this block and the same block of every peer wait for each other, in two
  * halves: what the block's threads (and kernels before) have written before they arrive is
  * visible to the same blocks of the peers after their waits. The result is in round->ok of
- * every thread. members: whom to tell, whom to wait for, if not all (a bit each). last: the
+ * every thread. members: the peers to signal and to wait for, if not all (a bit each). last: the
  * call's last wait, for all, which no member has gone into and given up.
  */
 SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
@@ -544,7 +544,7 @@ SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
 
 /*
  * A call's beginning, with its arrival at an entry barrier: symm_round_wait is to come. What
- * the words tell of, loads and stores of own memory, kernels before have done; so no release
+ * the words report, loads and stores of own memory, kernels before have done; so no release
  * is needed, which would cost a third of a barrier.
  */
 SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args,

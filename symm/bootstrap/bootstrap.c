@@ -123,7 +123,7 @@ static symm_status entry_make(struct gathering *gathering, struct meet_entry *en
             symm__hosts_listen(gathering->store, &entry->place, &gathering->listener);
     if (status == SYMM_OK && meeting->rank == 0)
         status = entry_key(entry, gathering->store == NULL);
-    /* The others wait in the allgather: they must be told. */
+    /* The others wait in the allgather: the failure must reach them. */
     entry->failed = status != SYMM_OK;
     return status;
 }

@@ -323,7 +323,7 @@ static symm_status turn(struct hosts *hosts)
             status = move_outbound(hosts, &hosts->outbound[i], hosts->polls[i].revents);
     if (status != SYMM_OK)
         return status;
-    /* Too few descriptors: the own tries tell it if nothing else helps. */
+    /* Too few descriptors: this rank's own tries report it if nothing else helps. */
     (void)symm__acceptor_serve(&hosts->inbound, hosts->polls + outbound, inbound);
     return hosts->status;
 }

@@ -10,7 +10,7 @@
  * Under PMI nothing is said over PMI_FD. Asking for the job's kvsname would be the
  * documented way, but it marks the process as one that must finalize PMI: MPICH's
  * manager then takes a normal exit for a crash and kills the other ranks, and a
- * finalize of ours would break a later MPI_Init. The manager's end of that socket tells
+ * finalize of ours would break a later MPI_Init. The manager's end of that socket identifies
  * enough: its process id and start time name the job on this host (the manager starts
  * one process a host and job).
  */

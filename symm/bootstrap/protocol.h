@@ -7,7 +7,7 @@
  * joiners, in one or more packets. A joiner that has all of them, or has failed, says
  * DONE; when all are done the root says GO, and the connection is from then on the
  * pair's. Whatever fails, the root says ABORT with the sentence for everybody. A joiner
- * whose deadline passes says GIVE_UP, so that the root can tell all ranks which are
+ * whose deadline passes says GIVE_UP, so that the root can report to all ranks which are
  * missing.
  *
  * A joiner's random nonce is part of all messages from and to it.

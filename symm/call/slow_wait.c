@@ -149,7 +149,7 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
         return status;
     status = (finished ? symm__process_check
                        : symm__process_died)(&team->ctx->process[rank], live, &why);
-    /* It may have arrived, or told why it left, before it ended. */
+    /* It may have arrived, or reported why it left, before it ended. */
     if (status == SYMM_OK || has_arrived(stall, member, &value))
         return SYMM_OK;
     if (symm__team_record_of(team, member) != SYMM_OK)
@@ -387,7 +387,7 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
     if (status == SYMM_OK ||
         symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->word), count))
         return SYMM_OK;
-    /* It may have told why it leaves before it ended. */
+    /* It may have reported why it leaves before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
         return symm__team_failed(team);
     return report_dead(stall, peer, status, why);

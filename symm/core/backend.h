@@ -51,7 +51,7 @@ struct symm_backend_ops {
     /* The rank's device; NULL: it has none, and works on the host. */
     const struct symm_device_info *(*describe)(const struct symm_backend *backend);
     /* Can rank `rank`, whose backend this is, reach memory of the device of rank `peer`?
-     * SYMM_OK also where that device is not visible here: mapping its memory will tell. */
+     * SYMM_OK also where that device is not visible here: mapping its memory then fails. */
     symm_status (*reachable)(const struct symm_backend *backend, int rank,
                              const struct symm_device_info *theirs, int peer);
 

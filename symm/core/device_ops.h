@@ -109,7 +109,7 @@ struct symm_device_ops {
 
     /* ---- Calls ---- */
 
-    /* The team's failure from what its kernels and peers have told; one load if none. */
+    /* The team's failure from what its kernels and peers have reported; one load if none. */
     symm_status (*poll)(symm_team *team);
     /* The stream as channels know it: NULL for every name of the default one. */
     symm_status (*stream_check)(symm_ctx *ctx, void **stream);

@@ -23,7 +23,7 @@ symm_status symm__team_failed(const symm_team *team)
 }
 
 /* The local team fails, too; no call awaits its turn any longer; the members on other hosts
- * are told. */
+ * get a report. */
 static void tell_hosts(symm_team *team)
 {
     struct symm_hierarchy *hierarchy = team->hierarchy;

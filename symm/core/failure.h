@@ -12,7 +12,7 @@
 
 #include "core/team.h"
 
-/* Marks the team failed for this rank and tells its members; returns status. */
+/* Marks the team failed for this rank and reports it to its members; returns status. */
 symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));
 /* The failure of a failed team, as this thread's error. */
@@ -29,7 +29,7 @@ const char *symm__site_text(const struct symm_site *site, uint32_t step, char *t
                             size_t bytes);
 /* Copies a peer's site and makes its name printable. */
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
-/* Of a team over several hosts: has a rank of another host died, or told that the team has
+/* Of a team over several hosts: has a rank of another host died, or reported that the team has
  * failed? Then it has, here. Looks at most once a millisecond. */
 symm_status symm__hierarchical_poll(symm_team *team);
 

@@ -3,7 +3,7 @@
  * segments.c - a team's range of the heap: own segments, and every peer's mapped beside them.
  *
  * Own memory grows by segments of whole granules, locally. Sharing is one exchange that
- * carries all new segments of all ranks, then one that tells whether every rank could map
+ * carries all new segments of all ranks, then one that reports whether every rank could map
  * them: a rank that could not makes all go back. (If the second exchange itself ends
  * differently on two ranks, by a death or the deadline, the next sharing is refused.)
  * Members on other hosts take part: where their memory would be, nothing is mapped.
@@ -386,7 +386,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
     }
     if (status == SYMM_OK && agree)
         status = agree(team, digests);
-    /* A rank that is short of memory without new segments is told to all likewise. */
+    /* A rank that is short of memory without new segments is reported to all likewise. */
     if (status == SYMM_OK && (fresh > 0 || is_short(team)))
         status = import_agreed(team, what, timeout, messages);
     if (status == SYMM_OK) {

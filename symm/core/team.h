@@ -73,7 +73,7 @@ struct symm_team_channel {
     uint64_t capture;          /* id of the last graph that captured a call of it */
     uint32_t sequence, blocks; /* launches so far, and the last one's blocks */
     bool captured;             /* the call that runs is captured by a graph */
-    bool held;                 /* by a graph whose end nothing tells */
+    bool held;                 /* by a graph whose end is not reported */
     bool named;                /* by symm_call.channel */
     uint32_t asked;            /* grants of blocks read so far (budget.h) */
     uint32_t granted;          /* blocks of the last grant; 0: none yet */

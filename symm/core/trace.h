@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trace.h - tells the program's functions of memory that comes and goes (symm_trace_attach).
+ * trace.h - reports mappings and unmappings to the program's functions (symm_trace_attach).
  */
 #ifndef SYMM_CORE_TRACE_H
 #define SYMM_CORE_TRACE_H

@@ -104,7 +104,7 @@ static bool is_pinned(const struct symm_team_channel *channel)
            __atomic_load_n(&channel->pin->graphs, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* The graph that captures the channel's stream holds the channel; without an object that tells
+/* The graph that captures the channel's stream holds the channel; without an object that reports
  * of its end it is held for good. */
 static void pin_graph(const struct symm_cuda_driver *driver,
                       struct symm_team_channel *channel)

@@ -49,7 +49,7 @@ int symm__cuda_channel_of(symm_team *team, const void *stream);
 /* Before a launch of `blocks` blocks with that tag: its number, 0 if a graph captures it. */
 uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag);
-/* Where the device tells the end of each block's launches; NULL: nowhere. */
+/* Where the device counts the ends of each block's launches; NULL: nowhere. */
 uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel);
 /* For the watchdog: channels whose graphs are gone, and what peers have queued, for kernels. */
 void symm__cuda_channel_refresh(symm_team *team);

@@ -174,7 +174,7 @@ bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
     return true;
 }
 
-/* The channel has a new key: no launch yet that its stream was told to make there. */
+/* The channel has a new key: no launch yet that its stream was to make there. */
 static bool taken(symm_team *team, int channel, uint64_t word)
 {
     __atomic_store_n(&table_of(team)->stays[channel], (uint32_t)(word >> 32) - 1,

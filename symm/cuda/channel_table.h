@@ -54,7 +54,7 @@ int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named);
 /*
  * A channel in a better tier, from `tier` on, for the stream that has this channel and gets
  * `key` if there is one. -1: none is idle, the stream's next launch is on this channel. Members
- * are told apart by the channel's launches: all ask, or none, before the same launch.
+ * are distinguished by the channel's launches: all ask, or none, before the same launch.
  */
 int symm__channel_grow(symm_team *team, const struct symm_team_channel *channel,
                        uint64_t key, int tier);

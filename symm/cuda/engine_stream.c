@@ -129,7 +129,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
     struct symm_cuda_scope scope;
     symm_status status = SYMM_OK;
 
-    /* Without a word of its own: the team's state tells how it went. */
+    /* Without a word of its own: the team's state shows how it ended. */
     if (handle)
         status = symm__cuda_work_begin(call->team, stream, &work, NULL);
     if (status != SYMM_OK)

@@ -252,7 +252,7 @@ static symm_status look_for_dead(symm_team *team, const struct facts *facts,
         if (status == SYMM_OK ||
             (has_left(ctx, rank) && !(finished && is_concerned(facts, m))))
             continue;
-        if (take_over(team) != SYMM_OK) /* it may have told why it left */
+        if (take_over(team) != SYMM_OK) /* it may have reported why it left */
             return symm__team_failed(team);
         return report_gone(team, facts, m, status, why);
     }
@@ -536,7 +536,7 @@ static symm_status report_before(symm_team *team, const struct facts *facts)
                            team->ctx->rank, mine, other);
 }
 
-/* A peer's withdrawal has a reason that the peer will tell, or has told and gone. */
+/* A peer's withdrawal has a reason that the peer will report, or reported before it ended. */
 static bool has_reason(const symm_team *team, const struct facts *facts)
 {
     if (facts->status == SYMM_ERR_ABORTED)
@@ -584,7 +584,7 @@ void symm__cuda_abort(symm_team *team, symm_status status)
 
 /*
  * For the watchdog: what kernels would find out much later. A death ends them first, so that
- * one which waits tells at which call; if none does within a moment, none waited.
+ * one that waits reports its call; if none does within a moment, none waited.
  */
 static symm_status look_ahead(symm_team *team, const struct facts *facts)
 {

@@ -462,7 +462,7 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         set ? "" : " is not set", wait);
 }
 
-/* Of several launches, which have no word of their own: the team's state tells. */
+/* Of several launches, which have no word of their own: the team's state shows the result. */
 symm_status symm__cuda_handle(struct symm_team_channel *channel, symm_work **made)
 {
     struct symm_cuda_work *work;

@@ -46,7 +46,7 @@ struct symm_cuda_team {
     double withdrawn; /* when a peer was first seen to have given up without a reason */
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
-    int known;     /* atomic: the caller has been told that the team has failed */
+    int known;     /* atomic: an API call has returned that the team has failed */
     int followers; /* atomic: launches under way of calls after this team's */
     int marked;    /* atomic: streams have waited where the host may end the wait */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
@@ -241,7 +241,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
 void symm__cuda_engine_end(struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait);
-/* Of a team that has failed: aborts its communicators once its kernels have been told. */
+/* Of a team that has failed: aborts its communicators once its kernels have been marked. */
 void symm__cuda_engine_abort(symm_team *team);
 
 /* multicast.c */

@@ -42,7 +42,7 @@ struct symm_cuda_modules {
 /*
  * Since CUDA 12.2 the driver loads a function when it is looked up, and may first wait for all
  * that runs: for a kernel that waits for a peer, which waits for the call that is being
- * made. A driver before 12.4 cannot be asked (CUDA_MODULE_LOADING=EAGER tells it).
+ * made. A driver before 12.4 cannot be asked (CUDA_MODULE_LOADING=EAGER decides it).
  */
 static symm_status load_functions(const struct symm_cuda_driver *driver,
                                   const struct module *module)

@@ -6,7 +6,7 @@
  * Off unless SYMM_MULTICAST=1 and no variable that people turn multicast off with says
  * otherwise; then no function of multicast is ever called. All members or none: the wish and
  * the devices' ability are compared at the start of the job, and each step ends in an
- * exchange in which every member tells how its part went. If one failed, all give back what
+ * exchange in which every member reports how its part ended. If one failed, all give back what
  * they have, log why, and go on without; the team itself does not fail.
  * Guarantees: what is bound later fails by itself: memory that has multicast keeps it.
  */

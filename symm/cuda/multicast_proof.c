@@ -66,7 +66,7 @@ static char *stage(const symm_team *team)
     return (char *)team->device.base[team->rank] + team->cuda->scratch[0].stage;
 }
 
-/* Is the part what it must be? First difference told. */
+/* Is the part what it must be? Reports the first difference. */
 static symm_status compare(const symm_team *team, const uint8_t *part,
                            const uint8_t *wanted, unsigned type, const char *what)
 {

@@ -8,7 +8,7 @@
 
 #define SLICE_SECONDS 0.0001
 
-/* A capture's id, told from streams' ids. */
+/* A capture's id, distinct from streams' ids. */
 #define CAPTURE(id) ((uint64_t)(id) | UINT64_C(1) << 62)
 
 static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)

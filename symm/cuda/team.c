@@ -262,8 +262,8 @@ static symm_status count_calls(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 }
 
 /* Until no kernel uses the team's memory: each is bounded by its own deadline. The counters
- * don't say it (they tell that a call has begun), and a stream that was used may be gone: the
- * device knows. Freeing the team's memory would wait for it, too, but peers are told before. */
+ * don't say it (they report that a call has begun), and a stream that was used may be gone: the
+ * device knows. Freeing the team's memory would wait for it, too, but peers learn of it before. */
 static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 {
     struct symm_cuda_scope scope;

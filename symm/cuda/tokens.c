@@ -41,7 +41,7 @@ struct symm_cuda_tokens {
     struct symm_cuda_tokens *next; /* of the owner's, see symm_backend */
 };
 
-/* What members tell each other: that they have words, and where, if they are threads. */
+/* What members send each other: that they have words, and where, if they are threads. */
 struct wire_tokens {
     uint64_t object;
     uint32_t there;

@@ -17,7 +17,7 @@
  * up is not known, so all teams that have such graphs fail then. An engine's operation lies
  * between two events likewise, and is ended by aborting its communicator.
  *
- * What follows an ended wait on its stream runs on, so the failure is told before: the team
+ * What follows an ended wait on its stream runs on, so the failure is reported before: the team
  * has failed, its abort word is set and on its way to the device, peers have had the time to
  * read the record in the control page. Then words are stored. An engine's operation leaves
  * no such copy after itself: it is aborted when the device has the word, or, if no queue of
@@ -44,7 +44,7 @@
 #define LOOK_SECONDS    0.0002 /* between two looks whether it has arrived */
 #define TELL_SECONDS    1.0 /* a copy to the device that takes longer is not waited for */
 
-/* ---- What is told before a wait is ended ----------------------------------------- */
+/* ---- What is reported before a wait is ended ------------------------------------- */
 
 /*
  * Of a team whose abort word is set: has it reached the kernels of all channels, also those
@@ -282,7 +282,7 @@ static void words_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *
 
 /* ---- The thread ------------------------------------------------------------------ */
 
-/* With the lock held. Kernels that begin later are told of a failure, too; then operations of
+/* With the lock held. Kernels that begin later see a failure, too; then operations of
  * an engine are ended, which leave no word behind them. */
 static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 {

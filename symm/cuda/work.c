@@ -79,7 +79,7 @@ static int result_take(struct symm_cuda_launcher *calls)
     int index;
 
     if (calls->result_count == 0)
-        return -1; /* the team's state tells the outcome then */
+        return -1; /* the team's state has the outcome then */
     index = calls->result_free[--calls->result_count];
     calls->result_holders[index] = 1;
     __atomic_store_n(&calls->results[index], 0, __ATOMIC_RELAXED);

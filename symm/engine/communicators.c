@@ -3,7 +3,7 @@
  * communicators.c - a team's communicators: made when the team is, ended when it fails or
  * goes.
  *
- * Making one takes two exchanges: the first member of a group gives the id, and all tell
+ * Making one takes two exchanges: the first member of a group gives the id, and all report
  * how it went. A member that could not makes all do without (or all fail, where the engine
  * was asked for by name). Every step ends at the deadline, or when a member has died.
  */
@@ -21,7 +21,7 @@
 #define CREATE_PART   0.75 /* of the deadline; the rest is for telling how it went */
 #define ALONE_SECONDS 3.0  /* that a rank goes on without one that has given up */
 
-/* What members tell each other before and after. */
+/* What members send each other before and after. */
 struct wire_made {
     int32_t status;
     char sentence[384];

@@ -2,7 +2,7 @@
 /*
  * load.c - which engine a context has: SYMM_ENGINE, and what all ranks have in common.
  *
- * Loading is local; the handshake then tells all ranks what each has (symm__engine_agree). An
+ * Loading is local; the handshake then reports to all ranks what each has (symm__engine_agree). An
  * engine serves only if every rank has the same one in the same version: else no rank uses
  * one, and one line names the ranks that lack it and why. An engine that was asked for by name and
  * cannot be had is an error on all ranks.
@@ -49,7 +49,7 @@ symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void
 
 /* ---- Loading ----------------------------------------------------------------------------- */
 
-/* The file beside this library; NULL if that cannot be told. */
+/* The file beside this library; NULL if its folder is unknown. */
 static const char *beside(const char *name, char *path, size_t bytes)
 {
     static const char anchor = 0;
@@ -99,7 +99,7 @@ static symm_status open_plugin(const char *name,
     return SYMM_OK;
 }
 
-/* NCCL opens the system's driver by itself, whatever this library was told to use. */
+/* NCCL opens the system's driver by itself, whatever this library's options say. */
 static bool is_other_driver(void)
 {
     return strcmp(symm__option(SYMM_OPTION_CUDA_LIBRARY), "libcuda.so.1") != 0 &&
@@ -220,7 +220,7 @@ symm_status symm__engine_load(symm_ctx *ctx)
     status = take_flags(use);
     if (status == SYMM_OK) {
         status = load(ctx, use);
-        if (status != SYMM_OK && !use->asked) { /* told with what the others have */
+        if (status != SYMM_OK && !use->asked) { /* reported with what the others have */
             use->state = REFUSED;
             snprintf(use->why, sizeof(use->why), "%.191s", symm_last_error());
             status = SYMM_OK;

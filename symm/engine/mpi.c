@@ -368,7 +368,7 @@ static int tag_of(const struct symm_engine *engine, const struct symm_engine_id 
 }
 
 /*
- * Have all members come? Each tells the first one, which then tells all: making the
+ * Have all members come? Each reports to the first one, which then reports to all: making the
  * communicator waits inside MPI, without a deadline, so no rank may begin it alone.
  */
 static symm_status meet(struct symm_engine_comm *c, int tag,

@@ -3,7 +3,7 @@
  * mpi.h - what the files of the MPI engine share. It is a plug-in (libsymm_mpi.so):
  * it uses nothing of the library but what it is compiled with.
  *
- * MPI belongs to the process, and so does what tells how it may be called: below
+ * MPI belongs to the process, and so does what says how it may be called: below
  * MPI_THREAD_MULTIPLE one lock for all engines of the process guards every call. No call
  * waits while it holds it: operations are begun, and asked for with MPI_Test until they are
  * complete, the deadline has passed, or waiting has lost its sense.

@@ -2,7 +2,7 @@
 /*
  * nccl_call.c - calls of the library as calls of NCCL: types, reductions, groups.
  *
- * What NCCL computes otherwise than symm.h promises is told (symm__nccl_deviation), so that
+ * What NCCL computes otherwise than symm.h promises is reported (symm__nccl_deviation), so that
  * the library does not take a call there by itself: NCCL's minimum and maximum ignore a NaN,
  * its average of integers sums in the type itself. All-to-all is a group of sends and
  * receives; data that is only moved goes as bytes where NCCL does not know its type.

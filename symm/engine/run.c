@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * run.c - calls of a team that its engine serves: what the chooser is told, a
+ * run.c - calls of a team that its engine serves: what the chooser gets, a
  * collective as a kernel of the host backend, and what a failure makes of the team.
  */
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "util/status.h"
 
 #define LOOK_SECONDS   0.001
-#define REASON_SECONDS 0.25 /* a member that knows better tells within this time */
+#define REASON_SECONDS 0.25 /* a member that knows the reason reports it within this time */
 
 static void await_reason(symm_team *team, symm_status status)
 {

@@ -53,7 +53,7 @@ struct symm_team_engine {
     size_t memory_count, memory_capacity, window_count, window_capacity;
 };
 
-/* What a rank tells of its engine in the handshake. */
+/* What a rank reports of its engine in the handshake. */
 struct symm_engine_handshake {
     uint32_t state, flags;
     char name[16], version[64], why[192];

@@ -3,7 +3,7 @@
  * heap_dump.c - a heap as text: JSON of our own, or the pickle that pytorch.org/memory_viz
  * shows.
  *
- * Guarantees: an error of the descriptor is told, also the last one.
+ * Guarantees: an error of the descriptor is reported, also the last one.
  * Refuses: unknown formats.
  */
 #include "core/heap.h"

@@ -22,7 +22,7 @@
 #include "util/hash.h"
 #include "util/status.h"
 
-/* Between digests_agree and rendezvous only: no status, the manifests will tell the reason. */
+/* Between digests_agree and rendezvous only: no status, the manifests will give the reason. */
 #define DIFFERENT ((symm_status)1)
 
 #define PLAN_DTYPE (-1) /* of an entry that is a plan's arena; its alloc_id: the hash */
@@ -309,7 +309,7 @@ static symm_status rendezvous(symm_team *team)
 }
 
 /*
- * A rank did not take part, and the team has failed. Why is best told by a member's record,
+ * A rank did not take part, and the team has failed. The best reason is in a member's record,
  * then by a process that has died: a peer that hung up may have left because of it.
  */
 static symm_status peer_failure(symm_team *team, symm_status status)

@@ -7,7 +7,7 @@
  * there are more, or descriptors are short, the oldest that is not spared goes. One end's
  * connections that are spared are at most SYMM_ACCEPTOR_GROUP: then the oldest of them goes,
  * since an end that connects again has given up its earlier tries. Each has `seconds` to
- * prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are told. Not for several threads.
+ * prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
  */
 #ifndef SYMM_NET_ACCEPTOR_H
 #define SYMM_NET_ACCEPTOR_H
@@ -36,10 +36,10 @@ struct symm_acceptor {
     double seconds; /* for a connection to prove itself */
     double keep;    /* so long no other takes its place: then accepting waits */
     /* Something has come from a guest, or its end. NULL: go on, or `fd` was taken over; else
-     * why the guest is to be dropped; "": that is not told. */
+     * why the guest is to be dropped; "": not reported. */
     const char *(*hear)(void *user, struct symm_guest *guest);
     void (*refused)(void *user, const char *why,
-                    bool last);                         /* last: no more are told */
+                    bool last);                         /* last: no more are reported */
     void (*gone)(void *user, struct symm_guest *guest); /* before a drop; or NULL */
     void *user;
     bool over; /* set at any time: no more are heard or accepted */
@@ -65,7 +65,7 @@ int symm__acceptor_serve(struct symm_acceptor *acceptor, const struct pollfd *po
 /* The guest has proved itself as that end (>= 0), as far as it is known. */
 void symm__acceptor_spare(struct symm_acceptor *acceptor, struct symm_guest *guest,
                           int group);
-/* Not told. The guest's memory lasts until the end of symm__acceptor_serve. */
+/* Not reported. The guest's memory lasts until the end of symm__acceptor_serve. */
 void symm__acceptor_drop(struct symm_acceptor *acceptor, struct symm_guest *guest);
 
 #endif

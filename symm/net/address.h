@@ -30,7 +30,7 @@ const char *symm__address_parse(const char *text, enum symm_address_form form,
                                 struct symm_address *address);
 /* A listener, or -1: errno. Port 0: any; `address` gets the one that it was. */
 int symm__address_listen(struct symm_address *address);
-/* A socket that connects, or -1: errno. It is writable once symm__connect_error tells. */
+/* A socket that connects, or -1: errno. It is writable once symm__connect_error has a result. */
 int symm__address_connect(const struct symm_address *address);
 /* How connecting has ended: 0, or an errno. */
 int symm__connect_error(int fd);

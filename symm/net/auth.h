@@ -10,12 +10,12 @@
  *     confirm    of the end that accepts: it keeps the connection
  *     finish     of the end that connects: it keeps the connection, too
  *
- * The key is never sent. A handshake's own hash tells ends from strangers by the first
+ * The key is never sent. A handshake's own hash distinguishes ends from strangers by the first
  * message, so that strangers hold no state until they have spoken. A recorded handshake is
  * found by its nonce (symm__auth_is_new), and no other message is of use a second time. The
  * end that connects may try again whenever the connection is lost before `confirm`. The other
  * end counts the connection only after `finish`, so that neither end adopts it alone. A
- * stranger whose magic is right gets an answer before it is refused, which tells it what does
+ * stranger whose magic is right gets an answer before it is refused, which shows it what does
  * not fit. Nothing here waits.
  */
 #ifndef SYMM_NET_AUTH_H

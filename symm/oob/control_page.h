@@ -37,7 +37,7 @@ struct symm_record {
 
 /*
  * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
- * first member, `consensus_word[n]`, where n is told when the team starts. Peers write
+ * first member, `consensus_word[n]`, where n is agreed when the team starts. Peers write
  * it by compare-and-swap: uid of the team, attempt, the proposing rank, the phases of
  * this attempt and the last three. What follows is the owner's: its identity, for each team.
  */
@@ -91,7 +91,7 @@ struct symm_control {
     int32_t rank;
     uint32_t reserved0[12];
     uint32_t live;
-    uint32_t left; /* finalized, and its teams have told peers' kernels (cuda/team.c) */
+    uint32_t left; /* finalized, and its teams have reported it to peers' kernels (cuda/team.c) */
     uint32_t reserved1[14];
     /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
     uint64_t waiting;

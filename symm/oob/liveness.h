@@ -23,7 +23,7 @@ void symm__liveness_destroy(struct symm_liveness *liveness);
 /* After fork, in the child: frees the memory without touching thread or page. */
 void symm__liveness_abandon(struct symm_liveness *liveness);
 
-/* A peer's process, to tell a death from a damaged page. */
+/* A peer's process, to distinguish a death from a damaged page. */
 struct symm_process {
     int pidfd;    /* -1: none; owned */
     int pid;      /* as seen from here; 0 = not visible */

@@ -39,14 +39,14 @@ struct symm_oob {
         uint64_t tag;
         uint32_t sequence;
         symm_status status;
-        uint64_t unreported; /* bit r: rank r has still to be told */
+        uint64_t unreported; /* bit r: rank r has no report yet */
         uint64_t blamed; /* bit r: rank r had not come, or was in another exchange: */
         uint64_t other_tag;
         uint32_t other_sequence;
         char sentence[SYMM_OOB_SENTENCE];
     } past[SYMM_OOB_PAST];
     unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_OOB_PAST */
-    /* What far ranks have told of their teams: one for each team, the first one. */
+    /* What far ranks have reported of their teams: one for each team, the first one. */
     struct symm_oob_report {
         uint64_t tag;
         symm_status status;

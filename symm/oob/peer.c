@@ -291,7 +291,7 @@ static symm_status oob_done(const struct symm_oob_run *run, struct symm_oob_peer
 }
 
 /* The exchange has failed on that member, which has logged it. Its sentence may be of a third
- * rank, or false: the caller, and those whom this rank tells, read where it comes from. */
+ * rank, or false: the caller, and the ranks that this one reports to, read its source. */
 static symm_status oob_relay(const struct symm_oob_run *run,
                              const struct symm_oob_peer *peer,
                              const struct symm_oob_head *head)

@@ -2,14 +2,14 @@
 /*
  * peer.h - one peer's side of an exchange: packets out and in, never waiting.
  *
- * Each packet says which exchange it belongs to, so that it can be told from those of
+ * Each packet says which exchange it belongs to, so that it is distinct from those of
  * an earlier one that failed half-way and from those of a peer that is at another step.
  * A member's part travels as DATA packets, the first of which also carries its status.
  * A member that has all parts says DONE; one that has everybody's DONE leaves, so that
  * a failure to receive is everybody's failure too. A member whose exchange fails says
  * FAIL, its last packet of that exchange, with the reason. So a packet of another exchange
- * tells that the peer is there only if it stays the peer's last one for a moment. A NOTICE belongs to no
- * exchange: a team of that tag has failed on a rank of another host.
+ * shows that the peer is there only if it stays the peer's last one for a moment. A NOTICE
+ * belongs to no exchange: a team of that tag has failed on a rank of another host.
  */
 #ifndef SYMM_OOB_PEER_H
 #define SYMM_OOB_PEER_H
@@ -88,7 +88,7 @@ symm_status symm__oob_mismatch(struct symm_oob_run *run,
 symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer *peer,
                            const char *how);
 /*
- * The exchange has failed, for the reason in symm_last_error(): tells all other
+ * The exchange has failed, for the reason in symm_last_error(): reports it to all other
  * members, now or before the next exchange with them; packets that still come of it are
  * thrown away.
  */

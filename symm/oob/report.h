@@ -21,7 +21,7 @@ void symm__oob_leave(struct symm_oob *oob);
 /* Between exchanges: takes notices that have come from the rank. False: it has hung up (and
  * has no more to say). Like an exchange, one at a time. */
 bool symm__oob_poll(struct symm_oob *oob, int rank);
-/* What has been told of a team; NULL: nothing. */
+/* What has been reported of a team; NULL: nothing. */
 const struct symm_oob_report *symm__oob_reported(const struct symm_oob *oob,
                                                  uint64_t tag);
 /* Keeps the first notice of each team. `head` is checked; `text` may hold anything. */

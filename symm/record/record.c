@@ -3,7 +3,7 @@
  * record.c - see record.h: a recorder's start and end, and the public annotations.
  *
  * symm_record_depend names no context, so the process keeps a list of its recorders: the
- * streams tell which one is meant, else there is only one, else it is the one that this
+ * streams show which one is meant, else there is only one, else it is the one that this
  * thread called last. The list and its lock are the only state outside of contexts.
  */
 #include "record/record.h"

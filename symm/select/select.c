@@ -23,7 +23,7 @@ static const char *pull_objection(const struct symm_select_query *q)
         return "it reads every peer's input, and this input is not symmetric memory";
     if (!reads_in && !q->out_symmetric)
         return "it reads the root's output, and this output is not symmetric memory";
-    /* reduce_scatter: rank 0 cannot tell its own block from the whole input */
+    /* reduce_scatter: rank 0 cannot distinguish its own block from the whole input */
     if (!reads_in || !q->overlap || q->kind == SYMM_KIND_ALL_GATHER)
         return NULL;
     return q->kind == SYMM_KIND_ALL_REDUCE

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handshake.h - what ranks tell each other in the first exchange, and whether it fits.
+ * handshake.h - what ranks send each other in the first exchange, and whether it fits.
  */
 #ifndef SYMM_SETUP_HANDSHAKE_H
 #define SYMM_SETUP_HANDSHAKE_H

@@ -334,7 +334,7 @@ static bool link_finished(void *arg, int rank)
 
 /*
  * The first exchange of all ranks. `mine`: how the local steps before it went. *adopted: how
- * mapping the peers' pages went here, which the next exchange tells.
+ * mapping the peers' pages went here, which the next exchange reports.
  */
 static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
                          symm_status *adopted)
@@ -549,7 +549,7 @@ void symm_finalize(symm_ctx *ctx)
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
         if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
             symm__team_free(ctx->teams[s]);
-    /* release: what the teams have told is there */
+    /* release: what the teams have reported is there */
     if (!forked && ctx->control[ctx->rank])
         __atomic_store_n(&ctx->control[ctx->rank]->left, 1, __ATOMIC_RELEASE);
     link_close(ctx);

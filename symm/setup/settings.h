@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * settings.h - what a rank is told before it meets the others: by symm_config, else by the
+ * settings.h - a rank's settings before it meets the others: from symm_config, else by the
  * environment, else by defaults.
  */
 #ifndef SYMM_SETUP_SETTINGS_H

@@ -22,7 +22,7 @@
 #include "util/status.h"
 
 #define WORLD_UID 0x776f726cu
-#define NODE_STEP 0x6e6f6465u /* tells the local team from splits */
+#define NODE_STEP 0x6e6f6465u /* distinguishes the local team from splits */
 
 static void team_range(const symm_ctx *ctx, int slot, size_t *begin, size_t *end)
 {

@@ -26,7 +26,7 @@ uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here *
 void symm__team_free(symm_team *team);
 
 /* World team at init; pads of all ranks are mapped on return. `mine`: a failure of mine
- * before this step, told to all. Collective. */
+ * before this step, reported to all. Collective. */
 symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine,
                                     double timeout) SYMM_MUST_CHECK;
 

@@ -6,7 +6,8 @@
  * The agreement is one word for each team, in the control page of the team's first member
  * (symm_control.consensus_word; another team uses it only when all members have left this
  * one). Every member has that page mapped, and it outlives its owner. The word changes by
- * compare-and-swap only, so that all ranks see one sequence of steps, whichever ranks die between two of them:
+ * compare-and-swap only, so that all ranks see one sequence of steps, whichever ranks die
+ * between two of them:
  *
  *     GATHER(k)          ranks announce themselves in their own pages
  *     DECIDED(k, rank)   one rank has proposed a set: the ranks that have joined
@@ -118,7 +119,7 @@ static symm_status look(const struct shrink *s, struct step *step)
     return SYMM_OK;
 }
 
-/* How my attempt, which is over, ended. GATHER: by a death, or too long ago to tell, and
+/* How my attempt, which is over, ended. GATHER: by a death, or too long ago to know, and
  * then the next look finds that the others have gone on. */
 static enum symm_consensus_phase ended(const struct shrink *s, const struct step *at)
 {
@@ -275,7 +276,7 @@ static symm_status not_made(const struct shrink *s)
         symm__team_name(s->team, name, sizeof(name)));
 }
 
-/* The next attempt takes a death, which all see once the word tells of it. */
+/* The next attempt takes a death, which all see once the word reports it. */
 static symm_status go_on(struct shrink *s, const struct step *at)
 {
     bool died = false;
@@ -443,7 +444,7 @@ static symm_status conclude(struct shrink *s, bool opened,
         if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->timeout)
             return damaged(s, at.word);
         if (at.attempt > s->attempt + 3)
-            return left_out(s); /* too long ago to tell how mine ended */
+            return left_out(s); /* too long ago to know how mine ended */
         if (at.attempt != s->attempt || at.phase != SYMM_CONSENSUS_DECIDED) {
             *end = ended(s, &at);
             if (*end == SYMM_CONSENSUS_DONE && !opened) /* which would have needed me */

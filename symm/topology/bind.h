@@ -30,7 +30,7 @@ struct symm_share {
 
 /*
  * gpus.c: root is "", or a folder with /proc, /sys and /dev of a machine. Without the
- * driver's list, or where CUDA's order cannot be told, there are none (one log line).
+ * driver's list, or where CUDA's order is unknown, there are none (one log line).
  */
 symm_status symm__gpus_read(struct symm_gpus *gpus, const char *root) SYMM_MUST_CHECK;
 void symm__gpus_finish(struct symm_gpus *gpus); /* zeroed ones are fine */

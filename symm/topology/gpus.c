@@ -29,7 +29,7 @@
 
 enum { TEXT_BYTES = 4096, UUID_BYTES = 40 }; /* "GPU-" and 36 characters */
 
-/* A GPU of the machine, as /proc/driver/nvidia/gpus/BUS/information tells it. */
+/* A GPU of the machine, as /proc/driver/nvidia/gpus/BUS/information has it. */
 struct found {
     unsigned domain, bus, device, function;
     char name[SYMM_BUS_BYTES];

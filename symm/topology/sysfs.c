@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sysfs.c - the machine as the kernel's /sys tells it, where there is no hwloc.
+ * sysfs.c - the machine as the kernel's /sys describes it, where there is no hwloc.
  *
  * Reads the online CPUs, their packages, cores, caches (levels 1 to 4, not those for
  * instructions alone) and NUMA nodes. What a file doesn't say is left out: a system
- * that tells nothing but its CPUs gives a machine of cores with one PU each.
+ * that describes nothing but its CPUs gives a machine of cores with one PU each.
  *
  * The tree: NUMA nodes first, under their package, or under the machine if they have no
  * CPUs; then cores in the order of node, caches and number, so that neighbours in the

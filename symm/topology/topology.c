@@ -248,7 +248,7 @@ static symm_status add_object(struct symm_topology *topology, hwloc_obj_t object
 
     if (place_of(object, &place)) {
         if (place.kind == SYMM_TOPOLOGY_PU && !core) {
-            /* Some virtual machines don't tell cores: each PU is taken for one. */
+            /* Some virtual machines don't describe cores: each PU is taken for one. */
             struct symm_topology_object stand_in = {
                 .kind = SYMM_TOPOLOGY_CORE, .depth = depth, .index = place.index};
             status = symm__topology_add(topology, &stand_in);

@@ -161,7 +161,7 @@ static symm_status take_seconds(enum symm_option option, const char *form,
         if (c[-1] == '.')
             return refuse(option, text, form);
     }
-    /* Written so that a value too small to be told from 0 is refused, too. */
+    /* Written so that a value too small to differ from 0 is refused, too. */
     if (*c != '\0' || !(seconds >= 1e-9) || seconds > SYMM_LONGEST_SECONDS)
         return refuse(option, text, form);
     *value = seconds;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * status.h - how a failure is told.
+ * status.h - how a failure is reported.
  *
  * The function that detects an error calls symm__fail once: it sets the thread's
  * symm_last_error() and logs one line. Functions that only pass a status on do neither.
