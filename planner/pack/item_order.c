@@ -40,7 +40,7 @@ static double key_of(const struct place_model *m, int item, char key, double fac
     case 'Z':
         return (double)m->size[item];
     case 'B':
-        return -(double)m->range[item].first;
+        return -(double)m->birth[item];
     case 'T':
         return largest_load(m, item);
     case 'S':

@@ -12,7 +12,7 @@
  *   W  how long it is live        A  width times size
  *   S  the sections it is live in Z  size
  *   T  the largest load it is part of (walks all its sections)
- *   B  birth, the earliest first
+ *   B  birth, the earliest first, by its own moment: finer than by first section
  * noise > 0 scales widths and areas by a pseudo-random factor of up to 1 + noise that
  * depends on the seed alone. order[count] gets the items. SYMM_ERR_NOMEM.
  */

@@ -56,19 +56,22 @@ static int64_t common_unit(const symm_pack_item *items, int count)
 
 /*
  * A set of live items is maximal where a start is followed by an end; only those
- * moments become sections (Golumbic: the maximal cliques of an interval graph).
+ * moments become sections (Golumbic: the maximal cliques of an interval graph). Items of
+ * one section may begin at different moments, so births are numbered apart.
  */
 static void sweep(struct place_model *m, const struct place_block *edges,
                   int edge_count)
 {
-    int section = 0;
+    int section = 0, moment = 0;
     uint64_t live = 0;
     bool grown = false;
 
     for (int e = 0; e < edge_count; e++) {
         int item = edges[e].item; /* ~item where it ends */
+        moment += e > 0 && edges[e].offset != edges[e - 1].offset;
         if (item >= 0) {
             m->range[item].first = section;
+            m->birth[item] = moment;
             m->pairs += live++;
             grown = true;
             continue;
@@ -206,7 +209,8 @@ symm_status symm__pack_model_make(const symm_pack_item *items, int count,
     m.size = calloc(n, sizeof *m.size);
     m.width = calloc(n, sizeof *m.width);
     m.range = calloc(n, sizeof *m.range);
-    if (!m.source || !m.size || !m.width || !m.range)
+    m.birth = calloc(n, sizeof *m.birth);
+    if (!m.source || !m.size || !m.width || !m.range || !m.birth)
         status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     if (status == SYMM_OK)
         status = fill_items(&m, items, count);
@@ -228,6 +232,7 @@ void symm__pack_model_free(struct place_model *model)
     free(model->size);
     free(model->width);
     free(model->range);
+    free(model->birth);
     free(model->load);
     *model = (struct place_model){0};
 }

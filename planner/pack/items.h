@@ -28,6 +28,7 @@ struct place_model {
     double *width; /* how long each item is live, in units of time */
     int sections;
     struct place_range *range; /* [count] */
+    int *birth;                /* [count] rank of the moment of its birth */
     int64_t *load;             /* [sections] total size of what is live */
     int64_t max_load;          /* the largest: no peak is lower */
     uint64_t pairs;            /* of items that are live together */
