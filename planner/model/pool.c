@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pool.c - see pool.h. Chunks of 64 KiB; what is larger gets a chunk of its own.
+ * pool.c - see pool.h. The first chunk has 4 KiB, further ones have 64 KiB; a larger
+ * allocation gets a chunk of its own.
  */
 #include "model/pool.h"
 
@@ -10,7 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__ /* sees overruns of what malloc returned alone */
+#define FIRST_BYTES 0
+#define CHUNK_BYTES 0
+#else
+#define FIRST_BYTES 4096
 #define CHUNK_BYTES 65536
+#endif
 
 struct pool_chunk {
     struct pool_chunk *next;
@@ -20,9 +27,10 @@ struct pool_chunk {
 
 static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
 {
-    size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+    size_t room = pool->chunks ? CHUNK_BYTES : FIRST_BYTES;
     struct pool_chunk *chunk;
 
+    room = bytes > room ? bytes : room;
     if (room > SIZE_MAX / 2)
         return NULL;
     chunk = calloc(1, sizeof(*chunk) + room);
@@ -43,12 +51,14 @@ void *symm__pool_alloc(struct pool *pool, size_t count, size_t bytes)
 
     if (__builtin_mul_overflow(count, bytes, &need) ||
         __builtin_add_overflow(need, align - 1, &need))
-        return NULL;
+        need = SIZE_MAX;
     need -= need % align;
     if (!chunk || chunk->bytes - chunk->used < need)
         chunk = add_chunk(pool, need);
-    if (!chunk)
+    if (!chunk) {
+        pool->failed = true;
         return NULL;
+    }
     at = chunk->data + chunk->used;
     chunk->used += need;
     return at;
@@ -82,8 +92,26 @@ char *symm__pool_format(struct pool *pool, const char *format, ...)
     return text;
 }
 
+bool symm__pool_grow(struct pool *pool, void **list, int count, int *room, size_t bytes)
+{
+    const int more = 2 * *room + 64;
+    void *grown;
+
+    if (count < *room)
+        return true;
+    grown = symm__pool_alloc(pool, (size_t)more, bytes);
+    if (!grown)
+        return false;
+    if (count > 0)
+        memcpy(grown, *list, (size_t)count * bytes);
+    *list = grown;
+    *room = more;
+    return true;
+}
+
 void symm__pool_free(struct pool *pool)
 {
+    pool->failed = false;
     while (pool->chunks) {
         struct pool_chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;

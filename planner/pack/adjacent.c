@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/pool.h"
 #include "pack/sort.h"
 
 #define MAX_LEVELS 6 /* 64^6 turns */
@@ -46,15 +47,13 @@ struct sweep {
 
 /* ---- Sets of turns -------------------------------------------------------------------- */
 
-static bool set_init(struct turn_set *set, size_t count)
+static void set_init(struct pool *pool, struct turn_set *set, size_t count)
 {
     do {
-        set->levels[set->depth] = calloc(count / 64 + 2, sizeof(uint64_t));
-        if (!set->levels[set->depth++])
-            return false;
+        set->levels[set->depth++] =
+            symm__pool_alloc(pool, count / 64 + 2, sizeof(uint64_t));
         count = count / 64 + 1;
     } while (count > 1 && set->depth < MAX_LEVELS);
-    return true;
 }
 
 static void set_put(struct turn_set *set, size_t turn, bool in)
@@ -191,18 +190,18 @@ static void sort_events(struct sweep *sweep)
     sweep->event_count = (size_t)count;
 }
 
-static bool prepare(struct sweep *sweep)
+static bool prepare(struct pool *pool, struct sweep *sweep)
 {
     const size_t count = (size_t)sweep->count;
 
     if (sweep->count > INT_MAX / 3)
         return false;
-    sweep->seats = calloc(count + 1, sizeof(*sweep->seats));
-    sweep->events = calloc(2 * count + 1, sizeof(*sweep->events));
-    sweep->pairs = calloc(3 * count + 1, sizeof(*sweep->pairs));
-    sweep->spare = calloc(3 * count + 1, sizeof(*sweep->spare));
-    if (!sweep->seats || !sweep->events || !sweep->pairs || !sweep->spare ||
-        !set_init(&sweep->set, count + 1))
+    sweep->seats = symm__pool_alloc(pool, count + 1, sizeof(*sweep->seats));
+    sweep->events = symm__pool_alloc(pool, 2 * count + 1, sizeof(*sweep->events));
+    sweep->pairs = symm__pool_alloc(pool, 3 * count + 1, sizeof(*sweep->pairs));
+    sweep->spare = symm__pool_alloc(pool, 3 * count + 1, sizeof(*sweep->spare));
+    set_init(pool, &sweep->set, count + 1);
+    if (pool->failed)
         return false;
     sort_seats(sweep);
     sort_events(sweep);
@@ -231,7 +230,8 @@ struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
                                       bool loop, size_t *found)
 {
     struct sweep sweep = {.extents = extents, .count = count, .loop = loop};
-    const bool good = prepare(&sweep);
+    struct pool pool = {0};
+    const bool good = prepare(&pool, &sweep);
     struct adjacent *pairs = NULL;
     size_t first = 0;
 
@@ -244,11 +244,6 @@ struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
     }
     if (good)
         pairs = list_pairs(&sweep, found);
-    free(sweep.seats);
-    free(sweep.events);
-    free(sweep.pairs);
-    free(sweep.spare);
-    for (int l = 0; l < sweep.set.depth; l++)
-        free(sweep.set.levels[l]);
+    symm__pool_free(&pool);
     return pairs;
 }

@@ -15,11 +15,9 @@
  */
 #include "pack/eject.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "pack/tree.h"
-#include "util/status.h"
 
 #define CONFLICT_COST 10 /* work of a conflict: found, sorted twice, priced */
 #define SLIDE_COST    3  /* of a conflict: found and looked at */
@@ -312,44 +310,27 @@ void symm__pack_eject_lower(struct place_eject *e, struct place_state *state,
     }
 }
 
-/* ---- Opening and closing --------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------- */
 
-struct place_eject *symm__pack_eject_open(const struct place_model *m)
+symm_status symm__pack_eject_open(struct place_state *state, struct place_eject **eject)
 {
-    struct place_eject *e = calloc(1, sizeof *e);
+    const struct place_model *m = state->model;
+    struct pool *pool = state->pool;
+    struct place_eject *e = symm__pool_alloc(pool, 1, sizeof *e);
     size_t n = (size_t)m->count + 1;
 
-    if (e) {
-        e->m = m;
-        e->patience = PATIENCE;
-        e->blocks = malloc(n * sizeof *e->blocks);
-        e->ends = malloc(n * sizeof *e->ends);
-        e->out = malloc(n * sizeof *e->out);
-        e->price = malloc(n * sizeof *e->price);
-        e->stack = malloc(n * sizeof *e->stack);
-        e->low = malloc(n * sizeof *e->low);
-    }
-    if (!e || !e->blocks || !e->ends || !e->out || !e->price || !e->stack || !e->low ||
-        symm__pack_tree_make(m, &e->tree) != SYMM_OK) {
-        symm__pack_eject_close(e);
-        (void)symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
-        return NULL;
-    }
-    for (int i = 0; i < m->count; i++)
+    if (!e)
+        return symm__pack_nomem(m->count);
+    e->m = m;
+    e->patience = PATIENCE;
+    e->blocks = symm__pool_alloc(pool, n, sizeof *e->blocks);
+    e->ends = symm__pool_alloc(pool, n, sizeof *e->ends);
+    e->out = symm__pool_alloc(pool, n, sizeof *e->out);
+    e->price = symm__pool_alloc(pool, n, sizeof *e->price);
+    e->stack = symm__pool_alloc(pool, n, sizeof *e->stack);
+    e->low = symm__pool_alloc(pool, n, sizeof *e->low);
+    for (int i = 0; !pool->failed && i < m->count; i++)
         e->price[i] = 1;
-    return e;
-}
-
-void symm__pack_eject_close(struct place_eject *eject)
-{
-    if (!eject)
-        return;
-    symm__pack_tree_free(&eject->tree);
-    free(eject->blocks);
-    free(eject->ends);
-    free(eject->out);
-    free(eject->price);
-    free(eject->stack);
-    free(eject->low);
-    free(eject);
+    *eject = e;
+    return symm__pack_tree_make(pool, m, &e->tree);
 }

@@ -10,9 +10,9 @@
 
 struct place_eject; /* keeps what it learned from one call to the next */
 
-/* NULL: no memory; symm_last_error says so. */
-struct place_eject *symm__pack_eject_open(const struct place_model *model);
-void symm__pack_eject_close(struct place_eject *eject);
+/* *eject is in the state's pool. SYMM_ERR_NOMEM. */
+symm_status symm__pack_eject_open(struct place_state *state,
+                                  struct place_eject **eject) SYMM_MUST_CHECK;
 
 /*
  * Lowers state->peak until it is at most `goal`, about `budget` conflicts were looked

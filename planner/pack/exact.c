@@ -14,7 +14,6 @@
 
 #include "pack/item_order.h"
 #include "pack/search.h"
-#include "util/status.h"
 
 #define TURN           UINT64_C(100000)
 #define DIVE           130
@@ -27,6 +26,7 @@
 static const char *const keys[] = {"TWA", "TSA", "AW", "TZW", "WAT", "TAW", "SZ", "ZW"};
 
 struct place_team {
+    struct pool pool; /* of the searches */
     struct place_state *state;
     const struct place_net *net;
     int64_t capacity;
@@ -63,9 +63,9 @@ static symm_status add_search(struct place_team *team)
     for (int k = 0; k < m->count; k++)
         team->rank[team->order[k]] = k;
     team->searches[index] =
-        symm__pack_search_open(m, team->net, team->rank, team->capacity);
+        symm__pack_search_open(&team->pool, m, team->net, team->rank, team->capacity);
     if (!team->searches[index])
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
+        return symm__pack_nomem(m->count);
     team->count++;
     return SYMM_OK;
 }
@@ -83,7 +83,7 @@ static symm_status take_turn(struct place_team *team, int index, bool *done)
     state->work += symm__pack_search_work(search) - work;
     *done = outcome != PLACE_MORE;
     if (outcome == PLACE_NO_MEMORY)
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
+        return symm__pack_nomem(state->model->count);
     if (outcome == PLACE_EXHAUSTED)
         state->lower_bound = team->capacity + 1;
     if (outcome == PLACE_FOUND)
@@ -115,11 +115,6 @@ symm_status symm__pack_team_run(struct place_team *team, uint64_t budget)
     return status;
 }
 
-bool symm__pack_team_ended(const struct place_team *team)
-{
-    return team->ended;
-}
-
 symm_status symm__pack_team_open(struct place_state *state, const struct place_net *net,
                                  int64_t capacity, uint64_t budget,
                                  struct place_team **team)
@@ -127,19 +122,19 @@ symm_status symm__pack_team_open(struct place_state *state, const struct place_n
     size_t n = (size_t)state->model->count + 1;
     struct place_team *t = calloc(1, sizeof *t);
 
-    if (t) {
-        t->state = state;
-        t->net = net;
-        t->capacity = capacity;
-        t->wanted = FIRST_SEARCHES;
-        t->next = FIRST_JOIN;
-        t->turn = budget < SMALL_BUDGET ? budget : TURN;
-        t->order = calloc(n, sizeof *t->order);
-        t->rank = calloc(n, sizeof *t->rank);
-    }
-    if (!t || !t->order || !t->rank) {
+    if (!t)
+        return symm__pack_nomem(state->model->count);
+    t->state = state;
+    t->net = net;
+    t->capacity = capacity;
+    t->wanted = FIRST_SEARCHES;
+    t->next = FIRST_JOIN;
+    t->turn = budget < SMALL_BUDGET ? budget : TURN;
+    t->order = symm__pool_alloc(&t->pool, n, sizeof *t->order);
+    t->rank = symm__pool_alloc(&t->pool, n, sizeof *t->rank);
+    if (t->pool.failed) {
         symm__pack_team_close(t);
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
+        return symm__pack_nomem(state->model->count);
     }
     *team = t;
     return SYMM_OK;
@@ -147,12 +142,8 @@ symm_status symm__pack_team_open(struct place_state *state, const struct place_n
 
 void symm__pack_team_close(struct place_team *team)
 {
-    if (!team)
-        return;
-    for (int k = 0; k < team->count; k++)
-        symm__pack_search_close(team->searches[k]);
-    free(team->order);
-    free(team->rank);
+    if (team)
+        symm__pool_free(&team->pool);
     free(team);
 }
 
@@ -169,9 +160,9 @@ static symm_status fit_once(struct place_state *state, const struct place_net *n
     return status;
 }
 
-symm_status symm__pack_exact_halve(struct place_state *state,
-                                   const struct place_net *net, uint64_t budget,
-                                   uint64_t end)
+/* Halves the gap between the bound and the peak, each step with `budget`. */
+static symm_status halve(struct place_state *state, const struct place_net *net,
+                         uint64_t budget, uint64_t end)
 {
     int64_t failed = state->lower_bound - 1;
     int64_t capacity = failed + (state->peak - failed + 2) / 3;
@@ -202,7 +193,7 @@ symm_status symm__pack_exact_lower(struct place_state *state,
 
     while (status == SYMM_OK && !state->stopped && state->lower_bound < state->peak &&
            state->work < end) {
-        status = symm__pack_exact_halve(state, net, share, end);
+        status = halve(state, net, share, end);
         share *= 2;
     }
     return status;

@@ -28,7 +28,6 @@ void symm__pack_team_close(struct place_team *team); /* NULL is allowed */
  */
 symm_status symm__pack_team_run(struct place_team *team,
                                 uint64_t budget) SYMM_MUST_CHECK;
-bool symm__pack_team_ended(const struct place_team *team);
 
 /*
  * Lowers the peak: tries capacities between the bound and the peak, each with a part of
@@ -37,10 +36,5 @@ bool symm__pack_team_ended(const struct place_team *team);
 symm_status symm__pack_exact_lower(struct place_state *state,
                                    const struct place_net *net,
                                    uint64_t budget) SYMM_MUST_CHECK;
-
-/* Halves the gap between the bound and the peak, each step with `budget`. */
-symm_status symm__pack_exact_halve(struct place_state *state,
-                                   const struct place_net *net, uint64_t budget,
-                                   uint64_t end) SYMM_MUST_CHECK;
 
 #endif

@@ -7,13 +7,11 @@
  */
 #include "pack/greedy.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "pack/item_order.h"
 #include "pack/sweep.h"
 #include "pack/tree.h"
-#include "util/status.h"
 
 /*
  * First fit by size and start always runs up to MUST_PAIRS pairs, some milliseconds,
@@ -45,6 +43,7 @@ struct levels {
 struct greedy {
     struct place_state *state;
     const struct place_model *m;
+    struct pool pool;
     struct place_tree tree;
     struct levels levels;
     struct place_block *blocks; /* [count] */
@@ -212,30 +211,17 @@ static uint64_t always_pairs(const symm_pack_options *options)
                                      : MOST_PAIRS;
 }
 
-static void free_levels(struct levels *levels)
-{
-    free(levels->of);
-    free(levels->offset);
-    free(levels->end);
-    free(levels->marks);
-    *levels = (struct levels){0};
-}
-
-static symm_status make_levels(struct greedy *g)
+static void make_levels(struct greedy *g)
 {
     size_t n = (size_t)g->m->count + 1;
     struct levels *l = &g->levels;
 
     if (n > MOST_LEVELS || g->m->pairs / n < LEVELS_PAIRS)
-        return SYMM_OK;
-    l->of = malloc((n + GROUP) * sizeof *l->of);
-    l->offset = malloc(n * sizeof *l->offset);
-    l->end = malloc(n * sizeof *l->end);
-    l->marks = calloc(n / 64 + 1, sizeof *l->marks);
-    if (l->of && l->offset && l->end && l->marks)
-        return SYMM_OK;
-    free_levels(l);
-    return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", g->m->count);
+        return;
+    l->of = symm__pool_alloc(&g->pool, n + GROUP, sizeof *l->of);
+    l->offset = symm__pool_alloc(&g->pool, n, sizeof *l->offset);
+    l->end = symm__pool_alloc(&g->pool, n, sizeof *l->end);
+    l->marks = symm__pool_alloc(&g->pool, n / 64 + 1, sizeof *l->marks);
 }
 
 static symm_status run_orders(struct greedy *g, uint64_t most)
@@ -247,10 +233,10 @@ static symm_status run_orders(struct greedy *g, uint64_t most)
                   {"WZ", false}, {"SZ", false}, {"AZ", true}};
     const struct place_model *m = g->m;
     uint64_t pairs = m->pairs + (uint64_t)m->count, work = 0;
-    symm_status status = symm__pack_tree_make(m, &g->tree);
+    symm_status status;
 
-    if (status == SYMM_OK)
-        status = make_levels(g);
+    make_levels(g);
+    status = symm__pack_tree_make(&g->pool, m, &g->tree);
     for (size_t k = 0; k < sizeof orders / sizeof orders[0]; k++) {
         bool first = g->state->peak == INT64_MAX;
         bool must = first || (k == 0 && pairs <= MUST_PAIRS);
@@ -262,8 +248,6 @@ static symm_status run_orders(struct greedy *g, uint64_t most)
             break;
         status = place_in_order(g, orders[k].keys, orders[k].best_fit, must);
     }
-    symm__pack_tree_free(&g->tree);
-    free_levels(&g->levels);
     return status;
 }
 
@@ -273,18 +257,16 @@ symm_status symm__pack_greedy(struct place_state *state, uint64_t most)
     struct greedy g = {.state = state, .m = state->model};
     symm_status status = SYMM_OK;
 
-    g.order = calloc(n, sizeof *g.order);
-    g.blocks = malloc(n * sizeof *g.blocks);
-    if (!g.order || !g.blocks)
-        status =
-            symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", g.m->count);
+    g.order = symm__pool_alloc(&g.pool, n, sizeof *g.order);
+    g.blocks = symm__pool_alloc(&g.pool, n, sizeof *g.blocks);
+    if (g.pool.failed)
+        status = symm__pack_nomem(g.m->count);
     if (status == SYMM_OK)
         status = sweep(&g, "BZ", false);
     if (status == SYMM_OK && symm__pack_wanted(state))
         status = sweep(&g, "BW", true);
     if (status == SYMM_OK && !symm__pack_reached(state))
         status = run_orders(&g, most);
-    free(g.order);
-    free(g.blocks);
+    symm__pool_free(&g.pool);
     return status;
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "pack/sort.h"
-#include "util/status.h"
 
 /* 0 to 1, from a seed and an index (splitmix64, Vigna). */
 static double scatter(uint64_t seed, uint64_t index)
@@ -64,15 +63,10 @@ symm_status symm__pack_order(const struct place_model *m, const char *keys,
                              double noise, uint64_t seed, int *order)
 {
     size_t n = (size_t)m->count;
-    struct place_block *entries = malloc((n + 1) * sizeof *entries);
-    struct place_block *spare = malloc((n + 1) * sizeof *spare);
+    struct place_block *entries = malloc((2 * n + 1) * sizeof *entries);
 
-    if (!entries || !spare) {
-        free(entries);
-        free(spare);
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
-                          m->count);
-    }
+    if (!entries)
+        return symm__pack_nomem(m->count);
     for (int i = 0; i < m->count; i++)
         entries[i] = (struct place_block){.item = i};
     /* Stable: the last key first. */
@@ -82,11 +76,10 @@ symm_status symm__pack_order(const struct place_model *m, const char *keys,
             double factor = 1 + (noise > 0 ? noise * scatter(seed, (uint64_t)item) : 0);
             entries[i].offset = (int64_t)rank_of(key_of(m, item, keys[k], factor));
         }
-        symm__pack_sort_stable(entries, spare, m->count);
+        symm__pack_sort_stable(entries, entries + n, m->count);
     }
     for (int i = 0; i < m->count; i++)
         order[i] = entries[i].item;
     free(entries);
-    free(spare);
     return SYMM_OK;
 }

@@ -16,6 +16,11 @@
 
 #define BY_START 4096
 
+symm_status symm__pack_nomem(int count)
+{
+    return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+}
+
 /* ---- Checks ---------------------------------------------------------------------- */
 
 static symm_status check_item(const symm_pack_item *item, int index)
@@ -98,35 +103,28 @@ static symm_status make_sections(struct place_model *m, const symm_pack_item *it
 {
     int filled = 0;
     size_t room = (size_t)m->count * 2 + 1;
-    struct place_block *edges = malloc(room * sizeof *edges);
-    struct place_block *spare = malloc(room * sizeof *spare);
+    struct place_block *edges = malloc(2 * room * sizeof *edges);
 
-    if (!edges || !spare) {
-        free(edges);
-        free(spare);
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
-                          m->count);
-    }
+    if (!edges)
+        return symm__pack_nomem(m->count);
     /* Ends before starts at one time, since spans are half-open: the sort is stable. */
     for (int i = 0; i < m->count; i++)
         edges[filled++] = edge_at(items[m->source[i]].upper, ~i);
     for (int i = 0; i < m->count; i++)
         edges[filled++] = edge_at(items[m->source[i]].lower, i);
-    symm__pack_sort_stable(edges, spare, filled);
+    symm__pack_sort_stable(edges, edges + room, filled);
     sweep(m, edges, filled);
     free(edges);
-    free(spare);
     return SYMM_OK;
 }
 
-static symm_status add_loads(struct place_model *m)
+static symm_status add_loads(struct pool *pool, struct place_model *m)
 {
     int64_t *change;
 
-    m->load = calloc((size_t)m->sections + 1, sizeof *m->load);
+    m->load = symm__pool_alloc(pool, (size_t)m->sections + 1, sizeof *m->load);
     if (!m->load)
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d sections",
-                          m->sections);
+        return symm__pack_nomem(m->count);
     /* Differences may wrap on the way; sums of what is live together may not. */
     change = m->load;
     for (int i = 0; i < m->count; i++) {
@@ -173,79 +171,51 @@ static symm_status fill_items(struct place_model *m, const symm_pack_item *items
 {
     bool by_start = count > BY_START;
     size_t room = by_start ? (size_t)count : 0;
-    struct place_block *order = malloc((room + 1) * sizeof *order);
-    struct place_block *spare = malloc((room + 1) * sizeof *spare);
+    struct place_block *order = malloc((2 * room + 1) * sizeof *order);
     int64_t sum = 0;
-    symm_status status = SYMM_OK;
+    symm_status status = order ? SYMM_OK : symm__pack_nomem(count);
 
     m->unit = common_unit(items, count);
-    if (!order || !spare)
-        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
     for (int i = 0; status == SYMM_OK && by_start && i < count; i++)
         order[i] = edge_at(items[i].lower, i);
     if (status == SYMM_OK && by_start)
-        symm__pack_sort_stable(order, spare, count);
+        symm__pack_sort_stable(order, order + room, count);
     for (int k = 0; status == SYMM_OK && k < count; k++) {
         int i = by_start ? order[k].item : k;
         status = fill_item(m, &items[i], i, &sum);
     }
     free(order);
-    free(spare);
     return status;
 }
 
-symm_status symm__pack_model_make(const symm_pack_item *items, int count,
-                                  struct place_model *model)
+symm_status symm__pack_model_make(struct pool *pool, const symm_pack_item *items,
+                                  int count, struct place_model *model)
 {
-    struct place_model m = {0};
     size_t n = (size_t)count + 1;
     symm_status status = SYMM_OK;
 
+    *model = (struct place_model){0};
     for (int i = 0; i < count && status == SYMM_OK; i++)
         status = check_item(&items[i], i);
     if (status != SYMM_OK)
         return status;
-    m.source = calloc(n, sizeof *m.source);
-    m.size = calloc(n, sizeof *m.size);
-    m.width = calloc(n, sizeof *m.width);
-    m.range = calloc(n, sizeof *m.range);
-    m.birth = calloc(n, sizeof *m.birth);
-    if (!m.source || !m.size || !m.width || !m.range || !m.birth)
-        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+    model->source = symm__pool_alloc(pool, n, sizeof *model->source);
+    model->size = symm__pool_alloc(pool, n, sizeof *model->size);
+    model->width = symm__pool_alloc(pool, n, sizeof *model->width);
+    model->range = symm__pool_alloc(pool, n, sizeof *model->range);
+    model->birth = symm__pool_alloc(pool, n, sizeof *model->birth);
+    if (pool->failed)
+        return symm__pack_nomem(count);
+    status = fill_items(model, items, count);
     if (status == SYMM_OK)
-        status = fill_items(&m, items, count);
-    if (status == SYMM_OK)
-        status = make_sections(&m, items);
-    if (status == SYMM_OK)
-        status = add_loads(&m);
-    if (status != SYMM_OK) {
-        symm__pack_model_free(&m);
-        return status;
-    }
-    *model = m;
-    return SYMM_OK;
-}
-
-void symm__pack_model_free(struct place_model *model)
-{
-    free(model->source);
-    free(model->size);
-    free(model->width);
-    free(model->range);
-    free(model->birth);
-    free(model->load);
-    *model = (struct place_model){0};
+        status = make_sections(model, items);
+    return status == SYMM_OK ? add_loads(pool, model) : status;
 }
 
 /* ---- Overlapping lifetimes ------------------------------------------------------- */
 
-static symm_status make_live(const struct place_model *m, struct place_net *net)
+static void fill_live(const struct place_model *m, struct place_net *net)
 {
-    net->live_start = calloc((size_t)m->sections + 2, sizeof *net->live_start);
-    net->live = malloc((m->members + 1) * sizeof *net->live);
-    if (!net->live_start || !net->live)
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d sections",
-                          m->sections);
     for (int i = 0; i < m->count; i++)
         for (int s = m->range[i].first; s < m->range[i].last; s++)
             net->live_start[s + 2]++;
@@ -254,7 +224,6 @@ static symm_status make_live(const struct place_model *m, struct place_net *net)
     for (int i = 0; i < m->count; i++)
         for (int s = m->range[i].first; s < m->range[i].last; s++)
             net->live[net->live_start[s + 1]++] = i;
-    return SYMM_OK;
 }
 
 /* Appends the items that share a section with i; seen[k] == i: k is there already. */
@@ -273,39 +242,26 @@ static int meet(const struct place_model *m, const struct place_net *net, int i,
     return filled;
 }
 
-symm_status symm__pack_net_make(const struct place_model *m, struct place_net *net)
+symm_status symm__pack_net_make(struct pool *pool, const struct place_model *m,
+                                struct place_net *net)
 {
     size_t n = (size_t)m->count + 1;
-    int *seen = malloc(n * sizeof *seen), filled = 0;
-    symm_status status;
+    int *seen = symm__pool_alloc(pool, n, sizeof *seen), filled = 0;
 
-    *net = (struct place_net){0};
-    status = make_live(m, net);
-    net->neighbor_start = calloc(n, sizeof *net->neighbor_start);
-    net->neighbor = malloc((2 * m->pairs + 1) * sizeof *net->neighbor);
-    if (status == SYMM_OK && (!seen || !net->neighbor_start || !net->neighbor))
-        status = symm__fail(SYMM_ERR_NOMEM,
-                            "placement: no memory for %" PRIu64 " conflicts", m->pairs);
-    if (status != SYMM_OK) {
-        free(seen);
-        symm__pack_net_free(net);
-        return status;
-    }
+    net->live_start =
+        symm__pool_alloc(pool, (size_t)m->sections + 2, sizeof *net->live_start);
+    net->live = symm__pool_alloc(pool, m->members + 1, sizeof *net->live);
+    net->neighbor_start = symm__pool_alloc(pool, n, sizeof *net->neighbor_start);
+    net->neighbor = symm__pool_alloc(pool, 2 * m->pairs + 1, sizeof *net->neighbor);
+    if (pool->failed)
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "placement: no memory for %" PRIu64 " conflicts", m->pairs);
+    fill_live(m, net);
     memset(seen, -1, n * sizeof *seen);
     for (int i = 0; i < m->count; i++) {
         net->neighbor_start[i] = filled;
         filled = meet(m, net, i, seen, net->neighbor, filled);
     }
     net->neighbor_start[m->count] = filled;
-    free(seen);
     return SYMM_OK;
-}
-
-void symm__pack_net_free(struct place_net *net)
-{
-    free(net->live_start);
-    free(net->live);
-    free(net->neighbor_start);
-    free(net->neighbor);
-    *net = (struct place_net){0};
 }

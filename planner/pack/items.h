@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/pool.h"
 #include "symm/plan.h"
 
 #define SYMM_PACK_MAX 1000000 /* items */
@@ -35,19 +36,22 @@ struct place_model {
     uint64_t members;          /* sum over the sections of what is live */
 };
 
-/* Made by symm__pack_net for the exact search only: quadratic in the worst case. */
+/* For the exact search only: quadratic in the worst case. */
 struct place_net {
     int *live_start, *live;         /* by section: its items */
     int *neighbor_start, *neighbor; /* by item: the items it shares a section with */
 };
 
-/* Checks the items and makes the model, of 0 to SYMM_PACK_MAX; fails as symm_pack does. */
-symm_status symm__pack_model_make(const symm_pack_item *items, int count,
-                                  struct place_model *model) SYMM_MUST_CHECK;
-void symm__pack_model_free(struct place_model *model);
+/* SYMM_ERR_NOMEM, with the message. */
+symm_status symm__pack_nomem(int count);
 
-symm_status symm__pack_net_make(const struct place_model *model,
+/*
+ * Checks the items and makes the model, of 0 to SYMM_PACK_MAX; fails as symm_pack does. The
+ * lists of models and nets are the pool's.
+ */
+symm_status symm__pack_model_make(struct pool *pool, const symm_pack_item *items,
+                                  int count, struct place_model *model) SYMM_MUST_CHECK;
+symm_status symm__pack_net_make(struct pool *pool, const struct place_model *model,
                                 struct place_net *net) SYMM_MUST_CHECK;
-void symm__pack_net_free(struct place_net *net);
 
 #endif

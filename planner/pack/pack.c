@@ -7,7 +7,6 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "pack/eject.h"
 #include "pack/exact.h"
@@ -144,17 +143,15 @@ static symm_status search(struct place_state *state)
     if (!symm__pack_wanted(state) || (options->greedy && m->count > FAST_ITEMS))
         return SYMM_OK;
     if (s.exact) {
-        status = symm__pack_net_make(m, &s.net);
+        status = symm__pack_net_make(state->pool, m, &s.net);
         if (status != SYMM_OK)
             return status;
     }
-    s.eject = symm__pack_eject_open(m);
-    if (!s.eject)
-        status = SYMM_ERR_NOMEM;
-    if (status == SYMM_OK && symm__pack_tile_possible(m)) {
-        s.tile = symm__pack_tile_open(m);
-        status = s.tile ? run_tile(&s, FAST_TILE) : SYMM_ERR_NOMEM;
-    }
+    status = symm__pack_eject_open(state, &s.eject);
+    if (status == SYMM_OK && symm__pack_tile_possible(m))
+        status = symm__pack_tile_open(state, &s.tile);
+    if (status == SYMM_OK)
+        status = run_tile(&s, FAST_TILE);
     /* Also for a capacity: if it fails, how close one can come is of interest. */
     if (status == SYMM_OK && s.exact && symm__pack_wanted(state))
         status = symm__pack_exact_lower(state, &s.net, FAST_WORK);
@@ -163,10 +160,6 @@ static symm_status search(struct place_state *state)
     if (status == SYMM_OK && !options->greedy)
         status = must_fit(options) ? fit(&s) : minimize(&s);
     symm__pack_team_close(s.team);
-    symm__pack_eject_close(s.eject);
-    symm__pack_tile_close(s.tile);
-    if (s.exact)
-        symm__pack_net_free(&s.net);
     return status;
 }
 
@@ -211,8 +204,9 @@ symm_status symm_pack(const symm_pack_item *items, int count,
     double start = symm__pack_now();
     symm_pack_options o = {0};
     struct place_model model;
+    struct pool pool = {0};
     struct place_state state = {
-        .model = &model, .options = &o, .start = start, .told = start};
+        .model = &model, .options = &o, .pool = &pool, .start = start, .told = start};
     symm_status status = SYMM_OK;
 
     if (options)
@@ -221,15 +215,15 @@ symm_status symm_pack(const symm_pack_item *items, int count,
         status = check(items, count, &o, offsets, result);
     o.time_limit = limit_of(o.time_limit);
     if (status == SYMM_OK)
-        status = symm__pack_model_make(items, count, &model);
-    if (status != SYMM_OK)
-        return status;
-    state.lower_bound = model.max_load;
-    state.peak = model.count == 0 ? 0 : INT64_MAX;
-    state.goal = must_fit(&o) ? o.capacity / model.unit : model.max_load;
-    state.offsets = calloc((size_t)model.count + 1, sizeof *state.offsets);
-    if (!state.offsets)
-        status = symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", count);
+        status = symm__pack_model_make(&pool, items, count, &model);
+    if (status == SYMM_OK) {
+        state.lower_bound = model.max_load;
+        state.peak = model.count == 0 ? 0 : INT64_MAX;
+        state.goal = must_fit(&o) ? o.capacity / model.unit : model.max_load;
+        state.offsets =
+            symm__pool_alloc(&pool, (size_t)model.count + 1, sizeof *state.offsets);
+        status = state.offsets ? SYMM_OK : symm__pack_nomem(count);
+    }
     if (status == SYMM_OK && model.count > 0)
         status = symm__pack_greedy(&state, model.count <= FAST_ITEMS ? FAST_PAIRS
                                                                      : LARGE_PAIRS);
@@ -237,7 +231,6 @@ symm_status symm_pack(const symm_pack_item *items, int count,
         status = search(&state);
     if (status == SYMM_OK)
         status = hand_over(&state, count, offsets, result);
-    free(state.offsets);
-    symm__pack_model_free(&model);
+    symm__pool_free(&pool);
     return status;
 }

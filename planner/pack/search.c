@@ -40,13 +40,14 @@ struct choice {
     int item, changes, part, parts, pool;
 };
 
-/* Grows as needed; kinds of stacks are told apart by the size of their elements. */
+/* Grows as needed; `push` names the size of its elements. */
 struct stack {
     void *data;
-    int count, capacity;
+    int count, room;
 };
 
 struct place_search {
+    struct pool *memory;
     const struct place_model *m;
     const struct place_net *net;
     int64_t capacity;
@@ -64,30 +65,23 @@ struct place_search {
     int dirty_low, dirty_high; /* words that may be set */
     struct stack changes, parts, pool, choices;
     int part;
-    bool split, started, failed_memory;
+    bool split, started;
     uint64_t nodes, work;
 };
 
 /* ---- Stacks ---------------------------------------------------------------------- */
 
-static void *stack_push(struct place_search *s, struct stack *stack, size_t bytes)
+/* NULL: no memory. */
+static void *push(struct place_search *s, struct stack *stack, size_t bytes)
 {
-    if (stack->count == stack->capacity) {
-        int capacity = stack->capacity * 2 + 64;
-        void *data = realloc(stack->data, (size_t)capacity * bytes);
-        if (!data) {
-            s->failed_memory = true;
-            return NULL;
-        }
-        stack->data = data;
-        stack->capacity = capacity;
-    }
+    if (!symm__pool_grow(s->memory, &stack->data, stack->count, &stack->room, bytes))
+        return NULL;
     return (char *)stack->data + (size_t)stack->count++ * bytes;
 }
 
 static void remember(struct place_search *s, int entry, int item)
 {
-    struct change *change = stack_push(s, &s->changes, sizeof *change);
+    struct change *change = push(s, &s->changes, sizeof *change);
 
     if (change)
         *change = (struct change){entry, s->low[item], s->top[item]};
@@ -325,7 +319,7 @@ static struct part *part_of(const struct place_search *s)
 
 static void push_part(struct place_search *s, int first, int count, int next)
 {
-    struct part *part = stack_push(s, &s->parts, sizeof *part);
+    struct part *part = push(s, &s->parts, sizeof *part);
 
     if (part)
         *part = (struct part){first, count, s->choices.count, next};
@@ -347,7 +341,7 @@ static void split_part(struct place_search *s)
             next = s->parts.count - 1;
             begin = s->pool.count;
         }
-        slot = stack_push(s, &s->pool, sizeof *slot);
+        slot = push(s, &s->pool, sizeof *slot);
         if (!slot)
             return;
         *slot = item;
@@ -424,7 +418,7 @@ static bool backtrack(struct place_search *s)
 
 static bool decide(struct place_search *s, int item)
 {
-    struct choice *choice = stack_push(s, &s->choices, sizeof *choice);
+    struct choice *choice = push(s, &s->choices, sizeof *choice);
 
     if (!choice)
         return false;
@@ -473,9 +467,9 @@ enum place_outcome symm__pack_search_step(struct place_search *s, uint64_t budge
         split_part(s);
     }
     while (s->part >= 0 && s->work < end) {
-        if (!advance(s) && !s->failed_memory && !backtrack(s))
+        if (!advance(s) && !s->memory->failed && !backtrack(s))
             return PLACE_EXHAUSTED;
-        if (s->failed_memory)
+        if (s->memory->failed)
             return PLACE_NO_MEMORY;
     }
     return s->part < 0 ? PLACE_FOUND : PLACE_MORE;
@@ -521,13 +515,13 @@ static bool first_part(struct place_search *s)
         order[i] = (struct by_start){s->m->range[i].first, i};
     qsort(order, (size_t)n, sizeof *order, compare_starts);
     for (int i = 0; i < n; i++) {
-        int *slot = stack_push(s, &s->pool, sizeof *slot);
+        int *slot = push(s, &s->pool, sizeof *slot);
         if (slot)
             *slot = order[i].item;
     }
     push_part(s, 0, n, -1);
     free(order);
-    return !s->failed_memory;
+    return !s->memory->failed;
 }
 
 static void start_items(struct place_search *s)
@@ -543,58 +537,37 @@ static void start_items(struct place_search *s)
     s->split = false;
 }
 
-struct place_search *symm__pack_search_open(const struct place_model *m,
+struct place_search *symm__pack_search_open(struct pool *pool,
+                                            const struct place_model *m,
                                             const struct place_net *net,
                                             const int *rank, int64_t capacity)
 {
-    struct place_search *s = calloc(1, sizeof *s);
+    struct place_search *s = symm__pool_alloc(pool, 1, sizeof *s);
     size_t n = (size_t)m->count + 1, members = (size_t)net->live_start[m->sections];
+    size_t sections = (size_t)m->sections + 1;
 
     if (!s)
         return NULL;
+    s->memory = pool;
     s->m = m;
     s->net = net;
     s->capacity = capacity;
     s->dirty_words = m->sections / 64 + 1;
-    s->rank = malloc(n * sizeof *s->rank);
-    s->live = malloc((members + 1) * sizeof *s->live);
-    s->open = calloc((size_t)m->sections + 1, sizeof *s->open);
-    s->rest = calloc((size_t)m->sections + 1, sizeof *s->rest);
-    s->support = calloc(n, sizeof *s->support);
-    s->low = calloc(n, sizeof *s->low);
-    s->top = calloc(n, sizeof *s->top);
-    s->offset = calloc(n, sizeof *s->offset);
-    s->crossing = calloc((size_t)m->sections + 1, sizeof *s->crossing);
-    s->dirty = calloc((size_t)s->dirty_words, sizeof *s->dirty);
-    if (!s->rank || !s->live || !s->open || !s->rest || !s->support || !s->low ||
-        !s->top || !s->offset || !s->crossing || !s->dirty || !first_part(s)) {
-        symm__pack_search_close(s);
+    s->rank = symm__pool_alloc(pool, n, sizeof *s->rank);
+    s->live = symm__pool_alloc(pool, members + 1, sizeof *s->live);
+    s->open = symm__pool_alloc(pool, sections, sizeof *s->open);
+    s->rest = symm__pool_alloc(pool, sections, sizeof *s->rest);
+    s->support = symm__pool_alloc(pool, n, sizeof *s->support);
+    s->low = symm__pool_alloc(pool, n, sizeof *s->low);
+    s->top = symm__pool_alloc(pool, n, sizeof *s->top);
+    s->offset = symm__pool_alloc(pool, n, sizeof *s->offset);
+    s->crossing = symm__pool_alloc(pool, sections, sizeof *s->crossing);
+    s->dirty = symm__pool_alloc(pool, (size_t)s->dirty_words, sizeof *s->dirty);
+    if (pool->failed || !first_part(s))
         return NULL;
-    }
     memcpy(s->rank, rank, (n - 1) * sizeof *rank);
     memcpy(s->live, net->live, members * sizeof *net->live);
     unmark(s);
     start_items(s);
     return s;
-}
-
-void symm__pack_search_close(struct place_search *s)
-{
-    if (!s)
-        return;
-    free(s->rank);
-    free(s->live);
-    free(s->open);
-    free(s->rest);
-    free(s->support);
-    free(s->low);
-    free(s->top);
-    free(s->offset);
-    free(s->crossing);
-    free(s->dirty);
-    free(s->changes.data);
-    free(s->parts.data);
-    free(s->pool.data);
-    free(s->choices.data);
-    free(s);
 }

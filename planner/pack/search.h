@@ -19,12 +19,13 @@ struct place_search;
 /*
  * rank[i] orders the items: of those that can be placed at the same lowest offset, the
  * one with the lowest rank is tried first. Capacity in units. model and net are
- * borrowed, rank is copied. NULL: no memory.
+ * borrowed, rank is copied; the search and all that it needs is in the pool. NULL: no
+ * memory.
  */
-struct place_search *symm__pack_search_open(const struct place_model *model,
+struct place_search *symm__pack_search_open(struct pool *pool,
+                                            const struct place_model *model,
                                             const struct place_net *net,
                                             const int *rank, int64_t capacity);
-void symm__pack_search_close(struct place_search *search); /* NULL is allowed */
 
 /*
  * Goes on until about `budget` more list entries were looked at, a nanosecond or two

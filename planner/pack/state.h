@@ -11,6 +11,7 @@
 struct place_state {
     const struct place_model *model;
     const symm_pack_options *options;
+    struct pool *pool;    /* of the whole call */
     int64_t *offsets;     /* [count] the best placement so far */
     int64_t peak;         /* INT64_MAX: there is none */
     int64_t goal;         /* a peak that is low enough: the bound, or the capacity */

@@ -10,10 +10,6 @@
  */
 #include "pack/sweep.h"
 
-#include <stdlib.h>
-
-#include "util/status.h"
-
 #define NONE       (-1)
 #define LOOK_ITEMS 1024 /* between two looks at the clock */
 
@@ -291,18 +287,17 @@ symm_status symm__pack_sweep(struct place_state *state, const int *order, bool b
     /* Each item adds a block at most, and each gap is beside an item. */
     size_t n = (size_t)m->count + 1, blocks = 2 * n + 2;
     struct sweep s = {.m = m, .best_fit = best_fit, .root = NONE};
+    struct pool pool = {0};
     symm_status status = SYMM_OK;
 
-    s.blocks = malloc(blocks * sizeof *s.blocks);
-    s.free_blocks = malloc(blocks * sizeof *s.free_blocks);
-    s.ends = malloc(((size_t)m->sections + 1) * sizeof *s.ends);
-    s.next_end = malloc(n * sizeof *s.next_end);
-    s.block_of = malloc(n * sizeof *s.block_of);
-    s.offsets = malloc(n * sizeof *s.offsets);
-    if (!s.blocks || !s.free_blocks || !s.ends || !s.next_end || !s.block_of ||
-        !s.offsets) {
-        status =
-            symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
+    s.blocks = symm__pool_alloc(&pool, blocks, sizeof *s.blocks);
+    s.free_blocks = symm__pool_alloc(&pool, blocks, sizeof *s.free_blocks);
+    s.ends = symm__pool_alloc(&pool, (size_t)m->sections + 1, sizeof *s.ends);
+    s.next_end = symm__pool_alloc(&pool, n, sizeof *s.next_end);
+    s.block_of = symm__pool_alloc(&pool, n, sizeof *s.block_of);
+    s.offsets = symm__pool_alloc(&pool, n, sizeof *s.offsets);
+    if (pool.failed) {
+        status = symm__pack_nomem(m->count);
     } else {
         while ((size_t)s.free_count < blocks) {
             s.free_blocks[s.free_count] = (int)blocks - 1 - s.free_count;
@@ -312,11 +307,6 @@ symm_status symm__pack_sweep(struct place_state *state, const int *order, bool b
             s.ends[t] = NONE;
         run(&s, state, order);
     }
-    free(s.blocks);
-    free(s.free_blocks);
-    free(s.ends);
-    free(s.next_end);
-    free(s.block_of);
-    free(s.offsets);
+    symm__pool_free(&pool);
     return status;
 }

@@ -19,10 +19,7 @@
  */
 #include "pack/tile.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#include "util/status.h"
 
 #define MOST_CHOICES 16 /* of one node; a node with more is never in the table */
 #define TABLE_BITS   20
@@ -55,6 +52,7 @@ struct node {
 
 struct place_tile {
     const struct place_model *m;
+    struct pool *pool;
     int *start_first, *starts; /* items by first section: lists */
     int *end_first, *ends;     /* items by the section behind them */
     uint64_t *key;             /* by item: summed by exclusive or */
@@ -70,7 +68,7 @@ struct place_tile {
     uint64_t *table;
     uint64_t hash, random, tried, restart_at; /* tried: nodes */
     unsigned restarts;
-    bool started, ended, failed_memory;
+    bool started, ended;
 };
 
 /* splitmix64 (Vigna) */
@@ -96,17 +94,9 @@ static uint64_t *slot_of(struct place_tile *t, uint64_t hash)
 /* The segment at `at`, to be changed; `undo` brings the old one back. */
 static struct segment *change(struct place_tile *t, int at)
 {
-    if (t->saved_count == t->saved_room) {
-        int room = t->saved_room * 2 + 1024;
-        struct saved *saved = realloc(t->saved, (size_t)room * sizeof *saved);
-        if (!saved) {
-            t->failed_memory = true;
-            return &t->segments[at];
-        }
-        t->saved = saved;
-        t->saved_room = room;
-    }
-    t->saved[t->saved_count++] = (struct saved){t->segments[at], at};
+    if (symm__pool_grow(t->pool, (void **)&t->saved, t->saved_count, &t->saved_room,
+                        sizeof *t->saved))
+        t->saved[t->saved_count++] = (struct saved){t->segments[at], at};
     return &t->segments[at];
 }
 
@@ -358,8 +348,8 @@ symm_status symm__pack_tile_run(struct place_tile *t, struct place_state *state,
         if (!t->started || t->tried >= t->restart_at)
             start(t);
         advance(t, state);
-        if (t->failed_memory)
-            return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for a search");
+        if (t->pool->failed)
+            return symm__pack_nomem(t->m->count);
         if (t->depth == t->m->count) {
             symm__pack_keep(state, t->offset);
             t->ended = true;
@@ -373,7 +363,7 @@ symm_status symm__pack_tile_run(struct place_tile *t, struct place_state *state,
     return SYMM_OK;
 }
 
-/* ---- Opening and closing --------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------- */
 
 bool symm__pack_tile_possible(const struct place_model *m)
 {
@@ -409,58 +399,37 @@ static void make_lists(struct place_tile *t)
     t->start_first[0] = t->end_first[0] = 0;
 }
 
-struct place_tile *symm__pack_tile_open(const struct place_model *m)
+symm_status symm__pack_tile_open(struct place_state *state, struct place_tile **tile)
 {
-    struct place_tile *t = calloc(1, sizeof *t);
+    const struct place_model *m = state->model;
+    struct pool *pool = state->pool;
+    struct place_tile *t = symm__pool_alloc(pool, 1, sizeof *t);
     size_t n = (size_t)m->count + 1, sections = (size_t)m->sections + 2;
 
-    if (t) {
-        t->m = m;
-        t->start_first = calloc(sections, sizeof *t->start_first);
-        t->end_first = calloc(sections, sizeof *t->end_first);
-        t->starts = calloc(n, sizeof *t->starts);
-        t->ends = calloc(n, sizeof *t->ends);
-        t->key = calloc(n, sizeof *t->key);
-        t->placed = calloc(n, sizeof *t->placed);
-        t->offset = calloc(n, sizeof *t->offset);
-        t->segments = calloc(sections, sizeof *t->segments);
-        t->weight = calloc(sections, sizeof *t->weight);
-        t->nodes = calloc(n, sizeof *t->nodes);
-        t->choices = calloc(n * MOST_CHOICES, sizeof *t->choices);
-        t->table = calloc((size_t)1 << TABLE_BITS, sizeof *t->table);
-    }
-    if (!t || !t->start_first || !t->end_first || !t->starts || !t->ends || !t->key ||
-        !t->placed || !t->offset || !t->segments || !t->weight || !t->nodes ||
-        !t->choices || !t->table) {
-        symm__pack_tile_close(t);
-        (void)symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items", m->count);
-        return NULL;
-    }
+    if (!t)
+        return symm__pack_nomem(m->count);
+    t->m = m;
+    t->pool = pool;
+    t->start_first = symm__pool_alloc(pool, sections, sizeof *t->start_first);
+    t->end_first = symm__pool_alloc(pool, sections, sizeof *t->end_first);
+    t->starts = symm__pool_alloc(pool, n, sizeof *t->starts);
+    t->ends = symm__pool_alloc(pool, n, sizeof *t->ends);
+    t->key = symm__pool_alloc(pool, n, sizeof *t->key);
+    t->placed = symm__pool_alloc(pool, n, sizeof *t->placed);
+    t->offset = symm__pool_alloc(pool, n, sizeof *t->offset);
+    t->segments = symm__pool_alloc(pool, sections, sizeof *t->segments);
+    t->weight = symm__pool_alloc(pool, sections, sizeof *t->weight);
+    t->nodes = symm__pool_alloc(pool, n, sizeof *t->nodes);
+    t->choices = symm__pool_alloc(pool, n * MOST_CHOICES, sizeof *t->choices);
+    t->table = symm__pool_alloc(pool, (size_t)1 << TABLE_BITS, sizeof *t->table);
+    if (pool->failed)
+        return symm__pack_nomem(m->count);
     make_lists(t);
     for (size_t s = 0; s < sections; s++)
         t->weight[s] = WEIGHT;
     /* Items that are alike have different keys: which of them is placed is no matter. */
     for (size_t i = 0; i + 1 < n; i++)
         t->key[i] = mix((i + 1) * UINT64_C(0x9e3779b97f4a7c15));
-    return t;
-}
-
-void symm__pack_tile_close(struct place_tile *t)
-{
-    if (!t)
-        return;
-    free(t->start_first);
-    free(t->end_first);
-    free(t->starts);
-    free(t->ends);
-    free(t->key);
-    free(t->placed);
-    free(t->offset);
-    free(t->segments);
-    free(t->weight);
-    free(t->nodes);
-    free(t->choices);
-    free(t->saved);
-    free(t->table);
-    free(t);
+    *tile = t;
+    return SYMM_OK;
 }

@@ -12,9 +12,9 @@ bool symm__pack_tile_possible(const struct place_model *model);
 
 struct place_tile; /* goes on where it stopped */
 
-/* For a model for which it is possible. NULL: no memory; symm_last_error says so. */
-struct place_tile *symm__pack_tile_open(const struct place_model *model);
-void symm__pack_tile_close(struct place_tile *tile); /* NULL is allowed */
+/* For a model for which it is possible. *tile is in the state's pool. SYMM_ERR_NOMEM. */
+symm_status symm__pack_tile_open(struct place_state *state,
+                                 struct place_tile **tile) SYMM_MUST_CHECK;
 
 /*
  * Searches until a placement at the largest load is found, which the state then keeps,

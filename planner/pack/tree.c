@@ -9,14 +9,12 @@
  */
 #include "pack/tree.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#include "util/status.h"
 
 #define GROUP 16
 
-symm_status symm__pack_tree_make(const struct place_model *m, struct place_tree *tree)
+symm_status symm__pack_tree_make(struct pool *pool, const struct place_model *m,
+                                 struct place_tree *tree)
 {
     size_t n = (size_t)m->count + 1;
     struct place_tree t = {.m = m, .groups = 1};
@@ -24,19 +22,15 @@ symm_status symm__pack_tree_make(const struct place_model *m, struct place_tree 
     while ((size_t)t.groups * GROUP < n)
         t.groups *= 2;
     t.leaves = t.groups * GROUP;
-    t.offset = calloc(n, sizeof *t.offset);
-    t.leaf_of = malloc(n * sizeof *t.leaf_of);
-    t.owner = calloc((size_t)t.leaves, sizeof *t.owner);
-    t.last = calloc((size_t)t.leaves, sizeof *t.last);
-    t.reach = calloc(2 * (size_t)t.groups, sizeof *t.reach);
-    t.lead = calloc((size_t)m->sections + 2, sizeof *t.lead);
-    t.spare = malloc(n * sizeof *t.spare);
-    if (!t.offset || !t.leaf_of || !t.owner || !t.last || !t.reach || !t.lead ||
-        !t.spare) {
-        symm__pack_tree_free(&t);
-        return symm__fail(SYMM_ERR_NOMEM, "placement: no memory for %d items",
-                          m->count);
-    }
+    t.offset = symm__pool_alloc(pool, n, sizeof *t.offset);
+    t.leaf_of = symm__pool_alloc(pool, n, sizeof *t.leaf_of);
+    t.owner = symm__pool_alloc(pool, (size_t)t.leaves, sizeof *t.owner);
+    t.last = symm__pool_alloc(pool, (size_t)t.leaves, sizeof *t.last);
+    t.reach = symm__pool_alloc(pool, 2 * (size_t)t.groups, sizeof *t.reach);
+    t.lead = symm__pool_alloc(pool, (size_t)m->sections + 2, sizeof *t.lead);
+    t.spare = symm__pool_alloc(pool, n, sizeof *t.spare);
+    if (pool->failed)
+        return symm__pack_nomem(m->count);
     for (int i = 0; i < m->count; i++)
         t.lead[m->range[i].first + 1]++;
     for (int s = 1; s <= m->sections; s++)
@@ -50,18 +44,6 @@ symm_status symm__pack_tree_make(const struct place_model *m, struct place_tree 
     t.lead[0] = 0;
     *tree = t;
     return SYMM_OK;
-}
-
-void symm__pack_tree_free(struct place_tree *tree)
-{
-    free(tree->offset);
-    free(tree->leaf_of);
-    free(tree->owner);
-    free(tree->last);
-    free(tree->reach);
-    free(tree->lead);
-    free(tree->spare);
-    *tree = (struct place_tree){0};
 }
 
 void symm__pack_tree_clear(struct place_tree *tree)

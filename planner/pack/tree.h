@@ -24,10 +24,9 @@ struct place_tree {
     struct place_block *spare; /* [count], for sorting */
 };
 
-/* SYMM_ERR_NOMEM. The model must outlive the tree. */
-symm_status symm__pack_tree_make(const struct place_model *model,
+/* SYMM_ERR_NOMEM. The lists are the pool's; the model must outlive the tree. */
+symm_status symm__pack_tree_make(struct pool *pool, const struct place_model *model,
                                  struct place_tree *tree) SYMM_MUST_CHECK;
-void symm__pack_tree_free(struct place_tree *tree);
 
 /* Forgets all placed items. */
 void symm__pack_tree_clear(struct place_tree *tree);
