@@ -9,8 +9,6 @@
  */
 #include "order/lifetime.h"
 
-#include <stdlib.h>
-
 #include "model/program_private.h"
 #include "util/status.h"
 
@@ -62,15 +60,14 @@ static bool find_ends(struct lifetimes *lives)
     const struct order *order = lives->order;
     const size_t chains = (size_t)order->chain_count + 1;
     const size_t accesses = (size_t)order->access_start[order->program->op_count] + 1;
-    struct ends ends = {calloc(chains, sizeof(uint32_t)), calloc(chains, sizeof(int)),
-                        0};
+    struct pool *pool = &lives->pool;
+    struct ends ends = {symm__pool_alloc(pool, chains, sizeof(uint32_t)),
+                        symm__pool_alloc(pool, chains, sizeof(int)), 0};
     int total = 0;
 
-    lives->last_start =
-        symm__pool_alloc(&lives->pool, (size_t)lives->count + 1, sizeof(int));
-    lives->last = symm__pool_alloc(&lives->pool, accesses, sizeof(*lives->last));
-    const bool good = ends.at && ends.chains && lives->last_start && lives->last;
-    for (int b = 0; b < lives->count && good; b++) {
+    lives->last_start = symm__pool_alloc(pool, (size_t)lives->count + 1, sizeof(int));
+    lives->last = symm__pool_alloc(pool, accesses, sizeof(*lives->last));
+    for (int b = 0; b < lives->count && !pool->failed; b++) {
         collect_ends(order, b, &ends);
         for (int c = 0; c < ends.count; c++) {
             int chain = ends.chains[c];
@@ -79,9 +76,7 @@ static bool find_ends(struct lifetimes *lives)
         }
         lives->last_start[b + 1] = total;
     }
-    free(ends.at);
-    free(ends.chains);
-    return good;
+    return !pool->failed;
 }
 
 /* ---- The beginning -------------------------------------------------------------------- */
@@ -133,7 +128,7 @@ static int turn_key(const struct lifetimes *lives, int buffer)
 static bool sort_turns(struct lifetimes *lives)
 {
     const int ops = lives->order->program->op_count;
-    int *start = calloc((size_t)ops + 3, sizeof(*start));
+    int *start = symm__pool_alloc(&lives->pool, (size_t)ops + 3, sizeof(*start));
 
     if (!start)
         return false;
@@ -145,7 +140,6 @@ static bool sort_turns(struct lifetimes *lives)
         lives->turn[b] = start[turn_key(lives, b) + 1]++;
         lives->by_turn[lives->turn[b]] = b;
     }
-    free(start);
     return true;
 }
 
@@ -174,7 +168,7 @@ static bool find_tracks(struct lifetimes *lives)
     const struct order *order = lives->order;
     const size_t room =
         (size_t)order->pairs.relation_count * (size_t)order->lanes * 2 + 1;
-    struct latest *latest = malloc(room * sizeof(*latest));
+    struct latest *latest = symm__pool_alloc(&lives->pool, room, sizeof(*latest));
 
     if (!latest)
         return false;
@@ -196,7 +190,6 @@ static bool find_tracks(struct lifetimes *lives)
         lives->track[b] = at->track;
         at->buffer = b;
     }
-    free(latest);
     return true;
 }
 
@@ -272,8 +265,7 @@ static bool make(struct lifetimes *lives)
     lives->by_turn = symm__pool_alloc(&lives->pool, count, sizeof(int));
     lives->track = symm__pool_alloc(&lives->pool, count, sizeof(int));
     lives->seat = symm__pool_alloc(&lives->pool, count, sizeof(int));
-    if (!lives->always || !lives->sizes || !lives->first_in || !lives->turn ||
-        !lives->by_turn || !lives->track || !lives->seat || !find_ends(lives))
+    if (lives->pool.failed || !find_ends(lives))
         return false;
     find_firsts(lives);
     return sort_turns(lives) && find_tracks(lives) && list_tracks(lives) &&

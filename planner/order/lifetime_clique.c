@@ -20,6 +20,7 @@
 #define EXACT_WORDS 20000000 /* words that such a search may look at */
 
 struct clique {
+    struct pool pool; /* of all but best */
     struct lifetimes *lives;
     int partitions; /* tracks, and one for the buffers that nothing comes before */
     int **chosen;   /* by group: buffers */
@@ -170,7 +171,8 @@ static int compare_bytes(const void *left, const void *right, void *arg)
 static bool augment(struct clique *clique)
 {
     const struct lifetimes *lives = clique->lives;
-    int *sorted = calloc((size_t)lives->count + 1, sizeof(*sorted));
+    int *sorted =
+        symm__pool_alloc(&clique->pool, (size_t)lives->count + 1, sizeof(*sorted));
 
     if (!sorted)
         return false;
@@ -187,7 +189,6 @@ static bool augment(struct clique *clique)
         clique->best[clique->best_count++] = sorted[s];
         clique->best_bytes += lives->sizes[sorted[s]];
     }
-    free(sorted);
     return true;
 }
 
@@ -267,24 +268,20 @@ static bool try_all_sets(struct clique *clique)
     const struct lifetimes *lives = clique->lives;
     const size_t count = (size_t)lives->count, words = count / 64 + 1;
     struct search search = {.clique = clique, .words = words, .budget = EXACT_WORDS};
-    bool good;
 
-    search.rows = calloc(count + 1, words * sizeof(uint64_t));
-    search.sets = calloc(count + 4, words * sizeof(uint64_t));
-    search.taken = calloc(count + 1, sizeof(int));
-    good = search.rows && search.sets && search.taken;
-    for (int a = 0; good && a < lives->count; a++) {
+    search.rows = symm__pool_alloc(&clique->pool, count + 1, words * sizeof(uint64_t));
+    search.sets = symm__pool_alloc(&clique->pool, count + 4, words * sizeof(uint64_t));
+    search.taken = symm__pool_alloc(&clique->pool, count + 1, sizeof(int));
+    if (clique->pool.failed)
+        return false;
+    for (int a = 0; a < lives->count; a++) {
         search.sets[a / 64] |= 1ULL << (a % 64);
         for (int b = 0; b < lives->count; b++)
             if (a != b && symm__conflict(lives, a, b))
                 search.rows[(size_t)a * words + (size_t)b / 64] |= 1ULL << (b % 64);
     }
-    if (good)
-        expand(&search, 0, 0);
-    free(search.rows);
-    free(search.sets);
-    free(search.taken);
-    return good;
+    expand(&search, 0, 0);
+    return true;
 }
 
 /* ---- All together ----------------------------------------------------------------------- */
@@ -293,27 +290,24 @@ static bool prepare(struct clique *clique)
 {
     struct lifetimes *lives = clique->lives;
     const size_t count = (size_t)lives->count + 1;
+    const size_t partitions = (size_t)lives->tracks + 1;
+    struct pool *pool = &clique->pool;
     int at = lives->track_start[lives->tracks];
 
     for (int b = 0; b < lives->count; b++)
         if (lives->track[b] < 0)
             lives->on_track[at++] = b;
     clique->partitions = lives->tracks + 1;
-    clique->chosen = calloc((size_t)clique->partitions, sizeof(*clique->chosen));
-    clique->chosen_count = calloc((size_t)clique->partitions, sizeof(int));
-    clique->chosen_bytes = calloc((size_t)clique->partitions, sizeof(int64_t));
-    clique->change = calloc(count + 1, sizeof(int64_t));
-    clique->fits = calloc(count, sizeof(bool));
+    clique->chosen = symm__pool_alloc(pool, partitions, sizeof(*clique->chosen));
+    clique->chosen_count = symm__pool_alloc(pool, partitions, sizeof(int));
+    clique->chosen_bytes = symm__pool_alloc(pool, partitions, sizeof(int64_t));
+    clique->change = symm__pool_alloc(pool, count + 1, sizeof(int64_t));
+    clique->fits = symm__pool_alloc(pool, count, sizeof(bool));
     clique->best = symm__pool_alloc(&lives->pool, count, sizeof(int));
-    if (!clique->chosen || !clique->chosen_count || !clique->chosen_bytes ||
-        !clique->change || !clique->fits || !clique->best)
-        return false;
-    for (int g = 0; g < clique->partitions; g++) {
-        clique->chosen[g] = calloc((size_t)partition_count(clique, g) + 1, sizeof(int));
-        if (!clique->chosen[g])
-            return false;
-    }
-    return true;
+    for (int g = 0; g < clique->partitions && clique->chosen; g++)
+        clique->chosen[g] =
+            symm__pool_alloc(pool, (size_t)partition_count(clique, g) + 1, sizeof(int));
+    return !pool->failed && clique->best;
 }
 
 symm_status symm__lifetimes_clique(struct lifetimes *lives)
@@ -326,13 +320,7 @@ symm_status symm__lifetimes_clique(struct lifetimes *lives)
     good = good && augment(&clique);
     if (good && lives->count <= EXACT_COUNT)
         good = try_all_sets(&clique);
-    for (int g = 0; clique.chosen && g < clique.partitions; g++)
-        free(clique.chosen[g]);
-    free(clique.chosen);
-    free(clique.chosen_count);
-    free(clique.chosen_bytes);
-    free(clique.change);
-    free(clique.fits);
+    symm__pool_free(&clique.pool);
     lives->clique = clique.best;
     lives->clique_count = clique.best_count;
     lives->clique_bytes = clique.best_bytes;

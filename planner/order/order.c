@@ -7,7 +7,6 @@
  */
 #include "order/order.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "model/program_private.h"
@@ -87,9 +86,7 @@ static bool allocate(struct order *order)
     order->depends_on = symm__pool_alloc(pool, ops, sizeof(int));
     order->seats = symm__pool_alloc(pool, SYMM_PROGRAM_MAX_STREAMS, sizeof(int));
     order->streams_used = symm__pool_alloc(pool, SYMM_PROGRAM_MAX_STREAMS, sizeof(int));
-    return order->entry && order->exit && order->kept && order->waited &&
-           order->rank_of_op && order->seat && order->depends_on && order->seats &&
-           order->streams_used;
+    return !pool->failed;
 }
 
 static symm_status too_large(const struct order *order)
@@ -107,27 +104,24 @@ symm_status symm__order_init(struct order *order, const symm_program *program)
     symm_status status;
 
     *order = (struct order){.program = program, .halves = 1};
-    status = symm__pairs_init(&order->pairs, program);
+    status = symm__pairs_init(&order->pairs, &order->pool, program);
+    if (status == SYMM_OK && !allocate(order))
+        status = nomem(order);
+    if (status == SYMM_OK) {
+        number_streams(order);
+        find_depends(order);
+        order->lanes = order->stream_count * order->halves;
+        if ((size_t)order->lanes * (size_t)order->lanes * (size_t)order->pairs.count >
+            MAX_CLOCKS)
+            status = too_large(order);
+    }
     if (status != SYMM_OK)
-        return status;
-    if (!allocate(order)) {
         symm__order_finish(order);
-        return nomem(order);
-    }
-    number_streams(order);
-    find_depends(order);
-    order->lanes = order->stream_count * order->halves;
-    if ((size_t)order->lanes * (size_t)order->lanes * (size_t)order->pairs.count >
-        MAX_CLOCKS) {
-        status = too_large(order);
-        symm__order_finish(order);
-    }
     return status;
 }
 
 void symm__order_finish(struct order *order)
 {
-    symm__pairs_finish(&order->pairs);
     symm__pool_free(&order->pool);
     symm__pool_free(&order->access_pool);
 }
@@ -145,20 +139,18 @@ static int relation_of(const struct order *order, const struct access *access)
 static symm_status list_accesses(struct order *order)
 {
     const symm_program *program = order->program;
+    struct pool *pool = &order->access_pool;
     size_t most = 0;
     int count = 0;
 
     for (int i = 0; i < program->op_count; i++)
         most += 2 + (size_t)program->ops[i].buffer_count;
-    order->accesses =
-        symm__pool_alloc(&order->access_pool, most + 1, sizeof(*order->accesses));
-    order->access_start = symm__pool_alloc(&order->access_pool,
-                                           (size_t)program->op_count + 1, sizeof(int));
-    order->touch = symm__pool_alloc(&order->access_pool, most + 1, sizeof(int));
-    order->seat_of_access =
-        symm__pool_alloc(&order->access_pool, most + 1, sizeof(int));
-    if (!order->accesses || !order->access_start || !order->touch ||
-        !order->seat_of_access)
+    order->accesses = symm__pool_alloc(pool, most + 1, sizeof(*order->accesses));
+    order->access_start =
+        symm__pool_alloc(pool, (size_t)program->op_count + 1, sizeof(int));
+    order->touch = symm__pool_alloc(pool, most + 1, sizeof(int));
+    order->seat_of_access = symm__pool_alloc(pool, most + 1, sizeof(int));
+    if (pool->failed)
         return nomem(order);
     for (int i = 0; i < program->op_count; i++) {
         order->access_start[i] = count;
@@ -249,14 +241,14 @@ static symm_status sort_touches(struct order *order)
 {
     const symm_program *program = order->program;
     const size_t buffers = (size_t)program->buffer_count + 1;
-    int *fill = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    size_t *extents = symm__pool_alloc(&order->access_pool, buffers, sizeof(size_t));
+    struct pool *pool = &order->access_pool;
+    int *fill = symm__pool_alloc(pool, buffers, sizeof(int));
+    size_t *extents = symm__pool_alloc(pool, buffers, sizeof(size_t));
 
-    order->touch_start = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    order->first_touch = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    order->first_write = symm__pool_alloc(&order->access_pool, buffers, sizeof(int));
-    if (!fill || !extents || !order->touch_start || !order->first_touch ||
-        !order->first_write)
+    order->touch_start = symm__pool_alloc(pool, buffers, sizeof(int));
+    order->first_touch = symm__pool_alloc(pool, buffers, sizeof(int));
+    order->first_write = symm__pool_alloc(pool, buffers, sizeof(int));
+    if (pool->failed)
         return nomem(order);
     find_extents(program, extents);
     mark_renewals(order, extents);
@@ -304,8 +296,7 @@ static symm_status list_chains(struct order *order)
         order->ends =
             symm__pool_alloc(&order->access_pool, 2 * ((size_t)program->op_count + 1),
                              (size_t)order->chain_count * sizeof(uint32_t));
-    return order->before_first && (order->ends || !order->keeps_ends) ? SYMM_OK
-                                                                      : nomem(order);
+    return order->access_pool.failed ? nomem(order) : SYMM_OK;
 }
 
 symm_status symm__order_set(struct order *order, const symm_algorithm *algorithms)

@@ -60,8 +60,8 @@ static bool add_relation(struct pairs *pairs, int *room, enum actor who, int par
 {
     if (symm__pairs_relation(pairs, who, partition, parameter) >= 0)
         return true;
-    if (!symm__grow((void **)&pairs->relations, pairs->relation_count, room,
-                    sizeof(*pairs->relations)))
+    if (!symm__pool_grow(pairs->pool, (void **)&pairs->relations, pairs->relation_count,
+                         room, sizeof(*pairs->relations)))
         return false;
     pairs->relations[pairs->relation_count++] =
         (struct relation){who, partition, who == ACTOR_PARTITION ? 0 : parameter};
@@ -94,8 +94,8 @@ static bool find_places(struct pairs *pairs)
     const symm_program *program = pairs->program;
     const size_t places = (size_t)program->partition_count * (size_t)program->world;
 
-    pairs->list_of = symm__pool_alloc(&pairs->pool, places, sizeof(int));
-    pairs->place_of = symm__pool_alloc(&pairs->pool, places, sizeof(int));
+    pairs->list_of = symm__pool_alloc(pairs->pool, places, sizeof(int));
+    pairs->place_of = symm__pool_alloc(pairs->pool, places, sizeof(int));
     if (!pairs->list_of || !pairs->place_of)
         return false;
     for (int g = 0; g < program->partition_count; g++) {
@@ -191,27 +191,22 @@ static bool find_classes(struct pairs *pairs)
 {
     const int world = pairs->program->world;
     const size_t total = (size_t)world * (size_t)world;
-    struct signature *signs = calloc(total, sizeof(*signs));
-    int *renamed = calloc(total, sizeof(*renamed));
+    struct pool pool = {0};
+    struct signature *signs = symm__pool_alloc(&pool, total, sizeof(*signs));
+    int *renamed = symm__pool_alloc(&pool, total, sizeof(*renamed));
     int before = 0;
 
-    pairs->class_of = symm__pool_alloc(&pairs->pool, total, sizeof(int));
-    if (!signs || !renamed || !pairs->class_of) {
-        free(signs);
-        free(renamed);
-        return false;
-    }
-    for (int r = 0; r < world; r++)
-        for (int s = 0; s < world; s++)
-            pairs->class_of[r * world + s] = r != s;
+    pairs->class_of = symm__pool_alloc(pairs->pool, total, sizeof(int));
+    const bool good = !pool.failed && pairs->class_of;
+    for (int p = 0; good && p < world * world; p++)
+        pairs->class_of[p] = p / world != p % world;
     pairs->count = world > 1 ? 2 : 1;
-    while (pairs->count > before) {
+    while (good && pairs->count > before) {
         before = pairs->count;
         pairs->count = refine(pairs, signs, renamed);
     }
-    free(signs);
-    free(renamed);
-    return true;
+    symm__pool_free(&pool);
+    return good;
 }
 
 /* ---- Lists of classes --------------------------------------------------------------- */
@@ -223,7 +218,7 @@ static bool take_set(struct pairs *pairs, bool *set, struct class_list *taken)
 
     for (int c = 0; c < pairs->count; c++)
         count += set[c];
-    list = symm__pool_alloc(&pairs->pool, (size_t)count + 1, sizeof(*list));
+    list = symm__pool_alloc(pairs->pool, (size_t)count + 1, sizeof(*list));
     if (!list)
         return false;
     *taken = (struct class_list){list, count};
@@ -241,7 +236,7 @@ static bool list_steps(struct pairs *pairs, bool *set, int *first)
     const size_t room = (size_t)pairs->relation_count * (size_t)pairs->count;
     bool good;
 
-    pairs->steps = symm__pool_alloc(&pairs->pool, room, sizeof(*pairs->steps));
+    pairs->steps = symm__pool_alloc(pairs->pool, room, sizeof(*pairs->steps));
     good = pairs->steps != NULL;
     for (int p = world * world - 1; p >= 0; p--)
         first[pairs->class_of[p]] = p;
@@ -285,7 +280,7 @@ static bool list_meets(struct pairs *pairs, bool *set)
     bool good;
 
     pairs->meets =
-        symm__pool_alloc(&pairs->pool, relations, relations * sizeof(*pairs->meets));
+        symm__pool_alloc(pairs->pool, relations, relations * sizeof(*pairs->meets));
     good = pairs->meets != NULL;
     for (int a = 0; a < pairs->relation_count && good; a++)
         for (int k = 0; k < pairs->relation_count && good; k++)
@@ -295,32 +290,17 @@ static bool list_meets(struct pairs *pairs, bool *set)
 
 static bool make(struct pairs *pairs)
 {
-    bool *set = NULL;
-    int *first = NULL;
-    bool good = find_places(pairs) && list_relations(pairs) && find_classes(pairs);
+    if (!find_places(pairs) || !list_relations(pairs) || !find_classes(pairs))
+        return false;
+    bool *set = symm__pool_alloc(pairs->pool, (size_t)pairs->count, sizeof(*set));
+    int *first = symm__pool_alloc(pairs->pool, (size_t)pairs->count, sizeof(*first));
 
-    if (good) {
-        set = calloc((size_t)pairs->count, sizeof(*set));
-        first = calloc((size_t)pairs->count, sizeof(*first));
-        good = set && first && list_steps(pairs, set, first) && list_meets(pairs, set);
-    }
-    free(set);
-    free(first);
-    return good;
+    return set && first && list_steps(pairs, set, first) && list_meets(pairs, set);
 }
 
-symm_status symm__pairs_init(struct pairs *pairs, const symm_program *program)
+symm_status symm__pairs_init(struct pairs *pairs, struct pool *pool,
+                             const symm_program *program)
 {
-    *pairs = (struct pairs){.program = program};
-    if (make(pairs))
-        return SYMM_OK;
-    symm__pairs_finish(pairs);
-    return symm__program_nomem(program);
-}
-
-void symm__pairs_finish(struct pairs *pairs)
-{
-    free(pairs->relations);
-    pairs->relations = NULL;
-    symm__pool_free(&pairs->pool);
+    *pairs = (struct pairs){.program = program, .pool = pool};
+    return make(pairs) ? SYMM_OK : symm__program_nomem(program);
 }

@@ -29,7 +29,7 @@ struct class_list {
 
 struct pairs {
     const symm_program *program;
-    struct pool pool;
+    struct pool *pool;          /* of the lists below */
     struct relation *relations; /* [0] is ACTOR_OWNER; those that the program can use */
     int relation_count;
     int count;                /* of classes */
@@ -42,9 +42,8 @@ struct pairs {
     int *list_of, *place_of; /* [group x world + rank] */
 };
 
-symm_status symm__pairs_init(struct pairs *pairs,
+symm_status symm__pairs_init(struct pairs *pairs, struct pool *pool,
                              const symm_program *program) SYMM_MUST_CHECK;
-void symm__pairs_finish(struct pairs *pairs);
 
 /* The index of a relation, which is one that an op of the program can have; or -1. */
 int symm__pairs_relation(const struct pairs *pairs, enum actor who, int partition,

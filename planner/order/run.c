@@ -7,7 +7,6 @@
  * Two periods show everything: an order between periods k and k + 1 uses only events of
  * these two, and edges are the same in all periods.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "model/program_private.h"
@@ -15,6 +14,7 @@
 #include "util/status.h"
 
 struct run {
+    struct pool pool; /* of the clocks */
     struct order *order;
     const symm_program *program;
     size_t row;       /* moments of a clock: classes x lanes */
@@ -244,10 +244,10 @@ static void start_op(struct run *run, int op)
     reach(run, op, POINT_START);
 }
 
-static bool keep_clocks(const struct run *run, uint32_t **kept, const uint32_t *from)
+static bool keep_clocks(struct run *run, uint32_t **kept, const uint32_t *from)
 {
     if (!*kept)
-        *kept = malloc(run->row * sizeof(uint32_t));
+        *kept = symm__pool_alloc(&run->pool, run->row, sizeof(uint32_t));
     if (!*kept)
         return false;
     copy(run, *kept, from);
@@ -394,7 +394,7 @@ static symm_status play(struct run *run)
     return status;
 }
 
-static bool run_init(struct run *run, struct order *order)
+static symm_status run_init(struct run *run, struct order *order)
 {
     const symm_program *program = order->program;
     const size_t streams = (size_t)order->stream_count + 1;
@@ -402,65 +402,43 @@ static bool run_init(struct run *run, struct order *order)
 
     *run = (struct run){.order = order, .program = program};
     run->row = (size_t)order->pairs.count * (size_t)order->lanes;
-    run->now = calloc(run->row + 1, sizeof(uint32_t));
-    run->saved = calloc(run->row + 1, sizeof(uint32_t));
-    run->old = calloc(run->row + 1, sizeof(uint32_t));
-    run->done = calloc(streams, (run->row + 1) * sizeof(uint32_t));
-    run->before = calloc(streams, (run->row + 1) * sizeof(uint32_t));
-    run->kept = calloc(ops, sizeof(*run->kept));
-    run->sent = calloc(ops, sizeof(*run->sent));
-    run->fresh = calloc(ops, sizeof(bool));
-    return run->now && run->saved && run->old && run->done && run->before &&
-           run->kept && run->sent && run->fresh;
-}
-
-static void run_finish(struct run *run)
-{
-    free(run->now);
-    free(run->saved);
-    free(run->old);
-    free(run->done);
-    free(run->before);
-    for (int i = 0; run->kept && run->sent && i < run->program->op_count; i++) {
-        free(run->kept[i]);
-        free(run->sent[i]);
-    }
-    free(run->kept);
-    free(run->sent);
-    free(run->fresh);
+    run->now = symm__pool_alloc(&run->pool, run->row, sizeof(uint32_t));
+    run->saved = symm__pool_alloc(&run->pool, run->row, sizeof(uint32_t));
+    run->old = symm__pool_alloc(&run->pool, run->row, sizeof(uint32_t));
+    run->done = symm__pool_alloc(&run->pool, streams, run->row * sizeof(uint32_t));
+    run->before = symm__pool_alloc(&run->pool, streams, run->row * sizeof(uint32_t));
+    run->kept = symm__pool_alloc(&run->pool, ops, sizeof(*run->kept));
+    run->sent = symm__pool_alloc(&run->pool, ops, sizeof(*run->sent));
+    run->fresh = symm__pool_alloc(&run->pool, ops, sizeof(bool));
+    return run->pool.failed ? symm__program_nomem(program) : SYMM_OK;
 }
 
 symm_status symm__order_run(struct order *order)
 {
     struct run run;
-    symm_status status = SYMM_OK;
+    symm_status status = run_init(&run, order);
 
-    if (!run_init(&run, order))
-        status = symm__program_nomem(order->program);
     run.ends = order->ends;
     do {
         run.changed = false;
         if (status == SYMM_OK)
             status = play(&run);
     } while (status == SYMM_OK && run.changed);
-    run_finish(&run);
+    symm__pool_free(&run.pool);
     return status;
 }
 
 static symm_status run_fixed(struct order *order, uint32_t *ends, bool *enough)
 {
     struct run run;
-    symm_status status;
+    symm_status status = run_init(&run, order);
 
-    if (!run_init(&run, order)) {
-        status = symm__program_nomem(order->program);
-    } else {
-        run.fixed = true;
-        run.ends = ends;
+    run.fixed = true;
+    run.ends = ends;
+    if (status == SYMM_OK)
         status = play(&run);
-        *enough = !run.lacking;
-    }
-    run_finish(&run);
+    *enough = !run.lacking;
+    symm__pool_free(&run.pool);
     return status;
 }
 
