@@ -19,7 +19,6 @@
 #define MAX_ROUNDS 64 /* of the check; each takes buffers away from their places */
 
 struct again {
-    struct pool *pool;
     struct order *order;
     const symm_program *program;
     const symm_plan *old;
@@ -74,7 +73,7 @@ static symm_status take_ops(struct again *again)
         const symm_program_op *op = &again->program->ops[i];
 
         again->choice->algorithms[i] = SYMM_ALGORITHM_PUT;
-        if (op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind))
+        if (symm__is_communication(op->kind))
             status = take_op(again, i, &sites);
     }
     symm__names_free(&sites);
@@ -227,43 +226,27 @@ static symm_status take_bound(struct again *again)
 
 /* ---- The whole --------------------------------------------------------------------- */
 
-static symm_status allocate(struct again *again)
-{
-    const size_t ops = (size_t)again->program->op_count + 1;
-    const size_t buffers = (size_t)again->program->buffer_count + 1;
-    struct choice *choice = again->choice;
-
-    choice->algorithms =
-        symm__pool_alloc(again->pool, ops, sizeof(*choice->algorithms));
-    choice->entry = symm__pool_alloc(again->pool, ops, sizeof(bool));
-    choice->exit = symm__pool_alloc(again->pool, ops, sizeof(bool));
-    choice->offsets = symm__pool_alloc(again->pool, buffers, sizeof(int64_t));
-    again->placed = symm__pool_alloc(again->pool, buffers, sizeof(bool));
-    again->now = symm__pool_alloc(again->pool, (size_t)again->old->buffer_count + 1,
-                                  sizeof(int));
-    return choice->algorithms && choice->entry && choice->exit && choice->offsets &&
-                   again->placed && again->now
-               ? SYMM_OK
-               : nomem(again);
-}
-
 symm_status symm__plan_again(struct pool *pool, struct order *order,
                              const symm_plan_options *options, struct choice *choice,
                              struct lifetimes *lives)
 {
-    struct again again = {.pool = pool,
-                          .order = order,
+    struct again again = {.order = order,
                           .program = order->program,
                           .old = options->previous,
                           .costs =
                               options->costs ? options->costs : &symm__costs_built_in,
                           .choice = choice,
                           .lives = lives};
-    symm_status status;
+    symm_status status =
+        symm__plan_new_choice(pool, order->program, "as the plan before", choice);
 
-    *choice = (struct choice){.name = "as the plan before"};
     order->keeps_ends = true; /* this run is the last one */
-    status = allocate(&again);
+    again.placed = symm__pool_alloc(pool, (size_t)order->program->buffer_count + 1,
+                                    sizeof(*again.placed));
+    again.now =
+        symm__pool_alloc(pool, (size_t)again.old->buffer_count + 1, sizeof(*again.now));
+    if (status == SYMM_OK && pool->failed)
+        status = nomem(&again);
     if (status == SYMM_OK)
         status = take_ops(&again);
     if (status == SYMM_OK)

@@ -13,6 +13,7 @@
 #include "model/program_private.h"
 
 struct certifier {
+    struct pool room;
     struct plan_private *plan;
     const struct lifetimes *lives;
     int *number; /* by chain of the order: its number in the plan, or -1 */
@@ -120,39 +121,41 @@ static bool list_antichain(struct certifier *certifier)
 {
     const struct lifetimes *lives = certifier->lives;
     symm_plan *plan = &certifier->plan->plan;
-    bool *chosen = calloc((size_t)lives->count + 1, sizeof(*chosen));
+    bool *chosen =
+        symm__pool_alloc(&certifier->room, (size_t)lives->count + 1, sizeof(*chosen));
     int *list = symm__pool_alloc(&certifier->plan->pool,
                                  (size_t)lives->clique_count + 1, sizeof(*list));
 
-    for (int i = 0; i < lives->clique_count && chosen; i++)
+    if (!chosen || !list)
+        return false;
+    for (int i = 0; i < lives->clique_count; i++)
         chosen[lives->clique[i]] = true;
-    for (int b = 0; b < lives->count && chosen && list; b++)
+    for (int b = 0; b < lives->count; b++)
         if (chosen[b])
             list[plan->antichain_count++] = b;
     plan->antichain = list;
-    free(chosen);
-    return chosen && list;
+    return true;
 }
 
 symm_status symm__plan_certify(struct plan_private *plan, const struct lifetimes *lives)
 {
     struct certifier certifier = {.plan = plan, .lives = lives};
     const size_t chains = (size_t)lives->order->chain_count + 1;
-    int64_t *offsets = calloc((size_t)lives->count + 1, sizeof(*offsets));
+    int64_t *offsets =
+        symm__pool_alloc(&certifier.room, (size_t)lives->count + 1, sizeof(*offsets));
     struct adjacent *pairs = NULL;
     size_t count = 0;
     bool good;
 
-    certifier.number = malloc(chains * sizeof(int));
+    certifier.number = symm__pool_alloc(&certifier.room, chains, sizeof(int));
     for (int b = 0; b < lives->count && offsets; b++)
         offsets[b] = (int64_t)plan->plan.buffers[b].offset;
-    if (offsets && certifier.number)
+    if (!certifier.room.failed)
         pairs = symm__plan_pairs(lives, offsets, &count);
     if (pairs)
         memset(certifier.number, 0xff, chains * sizeof(int));
     good = pairs && certify(&certifier, pairs, count) && list_antichain(&certifier);
     free(pairs);
-    free(offsets);
-    free(certifier.number);
+    symm__pool_free(&certifier.room);
     return good ? SYMM_OK : symm__program_nomem(lives->order->program);
 }

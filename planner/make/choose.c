@@ -31,11 +31,6 @@ struct chooser {
     int count;
 };
 
-static symm_status nomem(const struct chooser *chooser)
-{
-    return symm__program_nomem(chooser->program);
-}
-
 static bool has_barriers(const struct chooser *chooser, const struct choice *choice,
                          int op)
 {
@@ -113,21 +108,31 @@ static void choose_algorithms(const struct chooser *chooser, struct choice *choi
 
 /* ---- One way ----------------------------------------------------------------------- */
 
-static struct choice *new_choice(struct chooser *chooser, const char *name)
+symm_status symm__plan_new_choice(struct pool *pool, const symm_program *program,
+                                  const char *name, struct choice *choice)
 {
-    struct choice *choice = &chooser->choices[chooser->count];
-    const size_t ops = (size_t)chooser->program->op_count + 1;
-    const size_t buffers = (size_t)chooser->program->buffer_count + 1;
+    const size_t ops = (size_t)program->op_count + 1;
 
     *choice = (struct choice){.name = name};
-    choice->algorithms =
-        symm__pool_alloc(chooser->pool, ops, sizeof(*choice->algorithms));
-    choice->entry = symm__pool_alloc(chooser->pool, ops, sizeof(bool));
-    choice->exit = symm__pool_alloc(chooser->pool, ops, sizeof(bool));
-    choice->offsets = symm__pool_alloc(chooser->pool, buffers, sizeof(int64_t));
-    if (!choice->algorithms || !choice->entry || !choice->exit || !choice->offsets)
-        return NULL;
-    return choice;
+    choice->algorithms = symm__pool_alloc(pool, ops, sizeof(*choice->algorithms));
+    choice->entry = symm__pool_alloc(pool, ops, sizeof(bool));
+    choice->exit = symm__pool_alloc(pool, ops, sizeof(bool));
+    choice->offsets =
+        symm__pool_alloc(pool, (size_t)program->buffer_count + 1, sizeof(int64_t));
+    return pool->failed || !name ? symm__program_nomem(program) : SYMM_OK;
+}
+
+/* The next choice, with its algorithms. */
+static symm_status begin_choice(struct chooser *chooser, const char *name, bool local,
+                                struct choice **choice)
+{
+    symm_status status;
+
+    *choice = &chooser->choices[chooser->count];
+    status = symm__plan_new_choice(chooser->pool, chooser->program, name, *choice);
+    if (status == SYMM_OK)
+        choose_algorithms(chooser, *choice, local);
+    return status;
 }
 
 static bool same(const struct chooser *chooser, const struct choice *a,
@@ -240,11 +245,11 @@ static void demand(const struct chooser *chooser, struct choice *choice, int op)
 static symm_status try_sizes(struct chooser *chooser, size_t bytes, const char *name)
 {
     const symm_program *program = chooser->program;
-    struct choice *choice = new_choice(chooser, name);
+    struct choice *choice;
+    symm_status status = begin_choice(chooser, name, false, &choice);
 
-    if (!choice)
-        return nomem(chooser);
-    choose_algorithms(chooser, choice, false);
+    if (status != SYMM_OK)
+        return status;
     for (int i = 0; i < program->op_count; i++)
         if (largest_of(program, &program->ops[i]) >= bytes)
             demand(chooser, choice, i);
@@ -255,11 +260,12 @@ static symm_status try_sizes(struct chooser *chooser, size_t bytes, const char *
 static symm_status try_cut(struct chooser *chooser)
 {
     const symm_program *program = chooser->program;
-    struct choice *choice = new_choice(chooser, "a barrier where the circle closes");
+    struct choice *choice;
+    symm_status status =
+        begin_choice(chooser, "a barrier where the circle closes", false, &choice);
 
-    if (!choice)
-        return nomem(chooser);
-    choose_algorithms(chooser, choice, false);
+    if (status != SYMM_OK)
+        return status;
     for (int s = 0; s < program->stream_count; s++) {
         int last = -1;
         for (int i = 0; i < program->op_count; i++)
@@ -297,23 +303,22 @@ static symm_status try_barriers(struct chooser *chooser)
         bytes = next_size(chooser, bytes);
         if (bytes == 0 || next_size(chooser, bytes) == 0)
             break;
-        const char *name = symm__pool_format(
-            chooser->pool, "all barriers on %zu bytes and more", bytes);
-        status = name ? try_sizes(chooser, bytes, name) : nomem(chooser);
+        status =
+            try_sizes(chooser, bytes,
+                      symm__pool_format(chooser->pool,
+                                        "all barriers on %zu bytes and more", bytes));
     }
     return status == SYMM_OK ? try_sizes(chooser, 1, "all barriers") : status;
 }
 
 static symm_status try_all(struct chooser *chooser)
 {
-    struct choice *choice = new_choice(chooser, "fewest barriers");
-    symm_status status;
+    struct choice *choice;
+    symm_status status = begin_choice(chooser, "fewest barriers", false, &choice);
     bool barriers = false;
 
-    if (!choice)
-        return nomem(chooser);
-    choose_algorithms(chooser, choice, false);
-    status = finish_choice(chooser, choice);
+    if (status == SYMM_OK)
+        status = finish_choice(chooser, choice);
     for (int i = 0; i < chooser->program->op_count && status == SYMM_OK; i++)
         barriers = barriers || has_barriers(chooser, &chooser->choices[0], i);
     if (status == SYMM_OK && barriers)
@@ -321,11 +326,8 @@ static symm_status try_all(struct chooser *chooser)
     if (status != SYMM_OK || !barriers || chooser->forced < SYMM_ALGORITHM_COUNT ||
         find_impossible(chooser, true) >= 0)
         return status;
-    choice = new_choice(chooser, "no peer's buffer is touched");
-    if (!choice)
-        return nomem(chooser);
-    choose_algorithms(chooser, choice, true);
-    return finish_choice(chooser, choice);
+    status = begin_choice(chooser, "no peer's buffer is touched", true, &choice);
+    return status == SYMM_OK ? finish_choice(chooser, choice) : status;
 }
 
 static int find_best(const struct chooser *chooser)
@@ -367,7 +369,7 @@ symm_status symm__plan_choose(struct pool *pool, struct order *order,
         return status;
     chooser.choices = symm__pool_alloc(pool, MAX_CHOICES, sizeof(*chooser.choices));
     if (!chooser.choices)
-        return nomem(&chooser);
+        return symm__program_nomem(order->program);
     status = try_all(&chooser);
     if (status != SYMM_OK)
         return status;

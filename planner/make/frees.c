@@ -8,12 +8,11 @@
  * own next life or by another buffer's. It is the first such op in the order of issue; a
  * buffer that no one op frees is not named.
  */
-#include <stdlib.h>
-
 #include "make/plan_private.h"
 #include "model/program_private.h"
 
 struct finder {
+    struct pool room;
     struct plan_private *plan;
     const struct lifetimes *lives;
     const uint32_t *ends;   /* see symm__order_ends */
@@ -115,15 +114,16 @@ static bool list_sent(struct finder *finder)
     const symm_program *program = finder->lives->order->program;
     int at = 0;
 
-    finder->sent = calloc((size_t)program->op_count + 1, sizeof(int));
-    finder->sent_start = calloc((size_t)program->stream_count + 1, sizeof(int));
-    if (!finder->sent || !finder->sent_start)
+    finder->sent =
+        symm__pool_alloc(&finder->room, (size_t)program->op_count + 1, sizeof(int));
+    finder->sent_start =
+        symm__pool_alloc(&finder->room, (size_t)program->stream_count + 1, sizeof(int));
+    if (finder->room.failed)
         return false;
     for (int s = 0; s < program->stream_count; s++) {
         for (int i = 0; i < program->op_count; i++) {
             const symm_program_op *op = &program->ops[i]; /* listed as issued */
-            if (op->stream == s &&
-                (op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind)))
+            if (op->stream == s && symm__is_communication(op->kind))
                 finder->sent[at++] = i;
         }
         finder->sent_start[s + 1] = at;
@@ -136,9 +136,11 @@ static bool list_next(struct finder *finder)
     const symm_plan *plan = &finder->plan->plan;
     const size_t buffers = (size_t)plan->buffer_count;
 
-    finder->next = calloc(plan->certificate_count + 1, sizeof(*finder->next));
-    finder->next_start = calloc(buffers + 2, sizeof(*finder->next_start));
-    if (!finder->next || !finder->next_start)
+    finder->next = symm__pool_alloc(&finder->room, plan->certificate_count + 1,
+                                    sizeof(*finder->next));
+    finder->next_start =
+        symm__pool_alloc(&finder->room, buffers + 2, sizeof(*finder->next_start));
+    if (finder->room.failed)
         return false;
     for (size_t i = 0; i < plan->certificate_count; i++)
         finder->next_start[plan->certificate[i].before + 2]++;
@@ -151,35 +153,35 @@ static bool list_next(struct finder *finder)
 }
 
 /* plan->ops are the communications among the program's ops, in its order. */
-static bool name_them(const struct finder *finder)
+static bool name_them(struct finder *finder)
 {
     const symm_program *program = finder->lives->order->program;
+    const size_t count = (size_t)program->op_count + 1;
     symm_plan *plan = &finder->plan->plan;
-    symm_plan_op **ops = calloc((size_t)program->op_count + 1, sizeof(*ops));
+    symm_plan_op **ops = symm__pool_alloc(&finder->room, count, sizeof(*ops));
+    int **ends = symm__pool_alloc(&finder->room, count, sizeof(*ends));
     int *frees = symm__pool_alloc(&finder->plan->pool, (size_t)plan->buffer_count + 1,
                                   sizeof(*frees));
-    int **ends = calloc((size_t)program->op_count + 1, sizeof(*ends));
     int at = 0;
 
-    for (int i = 0; ops && i < program->op_count; i++)
-        if (program->ops[i].kind == SYMM_PROGRAM_PUT ||
-            symm__is_collective(program->ops[i].kind))
+    if (!ops || !ends || !frees)
+        return false;
+    for (int i = 0; i < program->op_count; i++)
+        if (symm__is_communication(program->ops[i].kind))
             ops[i] = &plan->ops[at++];
-    for (int b = 0; ops && frees && ends && b < plan->buffer_count; b++)
+    for (int b = 0; b < plan->buffer_count; b++)
         if (finder->op[b] >= 0)
             ops[finder->op[b]]->free_count++;
-    for (int i = 0; ops && frees && ends && i < program->op_count; i++) {
+    for (int i = 0; i < program->op_count; i++) {
         if (!ops[i] || ops[i]->free_count == 0)
             continue;
         ops[i]->frees = ends[i] = frees;
         frees += ops[i]->free_count;
     }
-    for (int b = 0; ops && frees && ends && b < plan->buffer_count; b++)
+    for (int b = 0; b < plan->buffer_count; b++)
         if (finder->op[b] >= 0)
             *ends[finder->op[b]]++ = b;
-    free(ops);
-    free(ends);
-    return ops && frees && ends;
+    return true;
 }
 
 symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
@@ -187,14 +189,15 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
 {
     const size_t ops = (size_t)order->program->op_count + 1;
     const size_t chains = (size_t)order->chain_count;
-    struct finder finder = {.plan = plan, .lives = lives};
-    uint32_t *played =
-        order->ends ? NULL : calloc(2 * ops, (chains + 1) * sizeof(*played));
+    struct finder finder = {.plan = plan, .lives = lives, .ends = order->ends};
+    uint32_t *played = NULL;
     symm_status status = SYMM_OK;
     bool good;
 
-    finder.op = calloc((size_t)lives->count + 1, sizeof(*finder.op));
-    finder.ends = order->ends ? order->ends : played;
+    finder.op = symm__pool_alloc(&finder.room, (size_t)lives->count + 1, sizeof(int));
+    if (!finder.ends)
+        finder.ends = played =
+            symm__pool_alloc(&finder.room, 2 * ops, (chains + 1) * sizeof(*played));
     good = finder.op && finder.ends && list_sent(&finder) && list_next(&finder);
     if (good && played)
         status = symm__order_ends(order, played);
@@ -202,11 +205,6 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
         find_ops(&finder);
         good = name_them(&finder);
     }
-    free(finder.op);
-    free(played);
-    free(finder.sent);
-    free(finder.sent_start);
-    free(finder.next);
-    free(finder.next_start);
+    symm__pool_free(&finder.room);
     return good ? status : symm__program_nomem(order->program);
 }

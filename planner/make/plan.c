@@ -81,8 +81,7 @@ static void number_channels(const symm_program *program, int *channels)
         channels[s] = -1;
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
-        if ((op->kind == SYMM_PROGRAM_PUT || symm__is_collective(op->kind)) &&
-            channels[op->stream] < 0)
+        if (symm__is_communication(op->kind) && channels[op->stream] < 0)
             channels[op->stream] = count++;
     }
 }
@@ -100,7 +99,7 @@ static bool fill_ops(struct plan_private *private, const symm_program *program,
         return false;
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
-        if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
+        if (!symm__is_communication(op->kind))
             continue;
         symm_plan_op *made = &plan->ops[plan->op_count++];
         *made = (symm_plan_op){.site = symm__pool_copy(&private->pool, op->site),

@@ -42,6 +42,11 @@ symm_status symm__plan_complete(struct pool *pool, struct order *order,
                                 const symm_plan_options *options, struct choice *choice,
                                 struct lifetimes *lives) SYMM_MUST_CHECK;
 
+/* Fills the choice's lists by op and by buffer. */
+symm_status symm__plan_new_choice(struct pool *pool, const symm_program *program,
+                                  const char *name,
+                                  struct choice *choice) SYMM_MUST_CHECK;
+
 /* Runs the order with the choice's barriers as demands; they are then those that it has. */
 symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
                            struct choice *choice) SYMM_MUST_CHECK;

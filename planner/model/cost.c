@@ -72,7 +72,7 @@ double symm__cost_op(const struct symm_costs *costs, const symm_program *program
     const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
     struct symm_cost_call call;
 
-    if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
+    if (!symm__is_communication(op->kind))
         return 0;
     call = as_cost_call(program, op);
     symm__cost_curves(costs, &call, curves);

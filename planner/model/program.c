@@ -35,6 +35,11 @@ bool symm__is_collective(symm_program_kind kind)
     return kind >= SYMM_PROGRAM_ALL_REDUCE && kind <= SYMM_PROGRAM_ALL_TO_ALL;
 }
 
+bool symm__is_communication(symm_program_kind kind)
+{
+    return kind == SYMM_PROGRAM_PUT || symm__is_collective(kind);
+}
+
 bool symm__is_reduction(symm_program_kind kind)
 {
     return kind == SYMM_PROGRAM_ALL_REDUCE || kind == SYMM_PROGRAM_REDUCE_SCATTER;

@@ -162,8 +162,7 @@ static symm_status take_collective(struct adding *at)
     if (status != SYMM_OK)
         return status;
     at->op.dtype = program->buffers[at->op.in].dtype;
-    if (at->op.kind != SYMM_PROGRAM_ALL_REDUCE &&
-        at->op.kind != SYMM_PROGRAM_REDUCE_SCATTER)
+    if (!symm__is_reduction(at->op.kind))
         at->op.reduce = SYMM_SUM;
     if (!symm_op_name(at->op.reduce))
         return symm__program_refuse(program, field(at, "reduce"),

@@ -44,8 +44,8 @@ int symm__program_buffer(const symm_program *program, const char *name);
 bool symm__grow(void **list, int count, int *room, size_t bytes);
 
 bool symm__is_collective(symm_program_kind kind);
-bool symm__is_reduction(
-    symm_program_kind kind); /* it has an op that combines elements */
+bool symm__is_communication(symm_program_kind kind); /* a collective or a put */
+bool symm__is_reduction(symm_program_kind kind);     /* it combines elements */
 /* Bytes of the op's source that a call may have at most; 0: its size is fixed. */
 size_t symm__program_up_to(const symm_program_op *op);
 

@@ -76,7 +76,7 @@ static bool list_relations(struct pairs *pairs)
 
     for (int i = 0; i < program->op_count && good; i++) {
         const symm_program_op *op = &program->ops[i];
-        if (op->kind != SYMM_PROGRAM_PUT && !symm__is_collective(op->kind))
+        if (!symm__is_communication(op->kind))
             continue;
         good = add_relation(pairs, &room, ACTOR_PARTITION, op->partition, 0);
         if (good && op->kind == SYMM_PROGRAM_PUT)

@@ -258,10 +258,9 @@ static bool keep_clocks(struct run *run, uint32_t **kept, const uint32_t *from)
 static void show_end(const struct run *run, int op)
 {
     const struct order *order = run->order;
-    const symm_program_kind kind = run->program->ops[op].kind;
     uint32_t *to;
 
-    if (!run->ends || (kind != SYMM_PROGRAM_PUT && !symm__is_collective(kind)))
+    if (!run->ends || !symm__is_communication(run->program->ops[op].kind))
         return;
     to =
         run->ends + ((size_t)op * 2 + (size_t)run->period) * (size_t)order->chain_count;
