@@ -53,8 +53,10 @@ static symm_status take_op(struct again *again, int index, const struct names *s
         : old ? old->algorithm
               : symm__cost_choose(again->costs, again->program, op, false);
     if (choice->algorithms[index] == SYMM_ALGORITHM_COUNT)
-        return symm__program_refuse(again->program, op->site, "no algorithm",
-                                    "a cost table that names one for this op");
+        return symm__program_refuse(
+            again->program,
+            "%s: found no algorithm, allowed: a cost table that names one for this op",
+            op->site);
     traits = symm__op_traits(op, choice->algorithms[index]);
     choice->entry[index] = old && old->entry_barrier && traits.entry;
     choice->exit[index] = old && old->exit_barrier && traits.exit;

@@ -58,18 +58,16 @@ static struct program_private *inside(symm_program *program)
     return (struct program_private *)program;
 }
 
-symm_status symm__program_refuse(const symm_program *program, const char *path,
-                                 const char *found, const char *format, ...)
+symm_status symm__program_refuse(const symm_program *program, const char *format, ...)
 {
     const struct program_private *private = (const struct program_private *)program;
-    char allowed[256];
+    char text[512];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(allowed, sizeof(allowed), format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    return symm__fail(SYMM_ERR_INVALID, "%s: %s: found %s, allowed: %s",
-                      private->source, path, found, allowed);
+    return symm__fail(SYMM_ERR_INVALID, "%s: %s", private->source, text);
 }
 
 symm_status symm__program_nomem(const symm_program *program)
@@ -126,18 +124,18 @@ int symm_program_partition_find(const symm_program_partition *partition, int ran
     return -1;
 }
 
-/* A name that is taken: `index` >= 0. */
-static symm_status check_name(const symm_program *program, const char *path,
-                              const char *name, int index)
+/* The name at `path`; `find` finds a name that is taken. */
+static symm_status
+check_name(const symm_program *program, const char *path, const char *name,
+           int (*find)(const symm_program *program, const char *name))
 {
-    char found[80];
-
     if (!name || !*name)
-        return symm__program_refuse(program, path, "no name", "one that is not empty");
-    snprintf(found, sizeof(found), "\"%.70s\"", name);
-    if (index >= 0)
-        return symm__program_refuse(program, path, found, "a name not used before");
-    return SYMM_OK;
+        return symm__program_refuse(
+            program, "%s: found no name, allowed: one that is not empty", path);
+    if (find(program, name) < 0)
+        return SYMM_OK;
+    return symm__program_refuse(
+        program, "%s: found \"%.70s\", allowed: a name not used before", path, name);
 }
 
 /* ---- The head, streams, groups ----------------------------------------------------- */
@@ -223,12 +221,12 @@ symm_status symm_program_add_stream(symm_program *program, const char *name,
         return symm__fail_null("symm_program_add_stream",
                                program ? "stream" : "program");
     snprintf(path, sizeof(path), "streams[%d]", program->stream_count);
-    status = check_name(program, path, name,
-                        name ? symm__program_stream(program, name) : -1);
+    status = check_name(program, path, name, symm__program_stream);
     if (status != SYMM_OK)
         return status;
     if (program->stream_count == SYMM_PROGRAM_MAX_STREAMS)
-        return symm__program_refuse(program, "streams", "one more", "1 to %d names",
+        return symm__program_refuse(program,
+                                    "streams: found one more, allowed: 1 to %d names",
                                     SYMM_PROGRAM_MAX_STREAMS);
     text = symm__pool_copy(&private->pool, name);
     if (!text || !symm__grow((void **)&program->streams, program->stream_count,
@@ -245,7 +243,7 @@ symm_status symm_program_add_partition(symm_program *program, const char *name,
                                        int *partition)
 {
     bool seen[SYMM_PROGRAM_MAX_WORLD] = {false};
-    char path[120], found[40];
+    char path[120];
     symm_status status;
 
     if (!program || !ranks || !partition)
@@ -253,24 +251,22 @@ symm_status symm_program_add_partition(symm_program *program, const char *name,
                                                              : !ranks ? "ranks"
                                                                       : "group");
     snprintf(path, sizeof(path), "groups.%.60s", name ? name : "");
-    status = check_name(program, path, name,
-                        name ? symm__program_partition(program, name) : -1);
+    status = check_name(program, path, name, symm__program_partition);
     if (status != SYMM_OK)
         return status;
-    snprintf(found, sizeof(found), "%d lists of %d ranks", lists, length);
     if (lists < 1 || length < 1 || (int64_t)lists * length != program->world)
         return symm__program_refuse(
-            program, path, found,
-            "lists of equal length that hold each of the %d ranks once",
-            program->world);
+            program,
+            "%s: found %d lists of %d ranks, allowed: lists of equal length that hold "
+            "each of the %d ranks once",
+            path, lists, length, program->world);
     for (int i = 0; i < program->world; i++) {
-        snprintf(path, sizeof(path), "groups.%.60s[%d][%d]", name, i / length,
-                 i % length);
-        snprintf(found, sizeof(found), "%d", ranks[i]);
         if (ranks[i] < 0 || ranks[i] >= program->world || seen[ranks[i]])
-            return symm__program_refuse(program, path, found,
-                                        "a rank from 0 to %d that is in no list yet",
-                                        program->world - 1);
+            return symm__program_refuse(
+                program,
+                "%s[%d][%d]: found %d, allowed: a rank from 0 to %d that is in no list "
+                "yet",
+                path, i / length, i % length, ranks[i], program->world - 1);
         seen[ranks[i]] = true;
     }
     return add_partition(program, name, lists, length, ranks, partition);
@@ -317,11 +313,10 @@ static symm_status append_buffer(symm_program *program, const char *name,
     symm_status status;
 
     if (program->buffer_count == MAX_BUFFERS)
-        return symm__program_refuse(program, "buffers", "one more", "%d buffers",
-                                    MAX_BUFFERS);
+        return symm__program_refuse(
+            program, "buffers: found one more, allowed: %d buffers", MAX_BUFFERS);
     snprintf(path, sizeof(path), "buffers[%d].name", program->buffer_count);
-    status = check_name(program, path, name,
-                        name ? symm__program_buffer(program, name) : -1);
+    status = check_name(program, path, name, symm__program_buffer);
     if (status != SYMM_OK)
         return status;
     text = symm__pool_copy(&private->pool, name);
@@ -344,37 +339,35 @@ symm_status symm_program_add_buffer(symm_program *program, const char *name,
                                     const int64_t *stride, int *buffer)
 {
     symm_program_buffer made = {.dtype = dtype, .ndim = ndim};
-    char path[60], found[40];
 
     if (!program || !buffer || (ndim > 0 && !shape))
         return symm__fail_null("symm_program_add_buffer", !program  ? "program"
                                                           : !buffer ? "buffer"
                                                                     : "shape");
-    snprintf(path, sizeof(path), "buffers[%d]", program->buffer_count);
-    snprintf(found, sizeof(found), "%d", (int)dtype);
     if (symm_dtype_size(dtype) == 0)
-        return symm__program_refuse(program, path, found, "a dtype of symm.h");
-    snprintf(found, sizeof(found), "%d sizes", ndim);
+        return symm__program_refuse(program,
+                                    "buffers[%d]: found %d, allowed: a dtype of symm.h",
+                                    program->buffer_count, (int)dtype);
     if (ndim < 0 || ndim > SYMM_PROGRAM_MAX_NDIM)
-        return symm__program_refuse(program, path, found, "0 to %d",
-                                    SYMM_PROGRAM_MAX_NDIM);
+        return symm__program_refuse(program,
+                                    "buffers[%d]: found %d sizes, allowed: 0 to %d",
+                                    program->buffer_count, ndim, SYMM_PROGRAM_MAX_NDIM);
     for (int i = 0; i < ndim; i++) {
-        snprintf(path, sizeof(path), "buffers[%d].shape[%d]", program->buffer_count, i);
-        snprintf(found, sizeof(found), "%lld", (long long)shape[i]);
         if (shape[i] < 1)
-            return symm__program_refuse(program, path, found, "1 or more");
+            return symm__program_refuse(
+                program, "buffers[%d].shape[%d]: found %lld, allowed: 1 or more",
+                program->buffer_count, i, (long long)shape[i]);
         made.shape[i] = shape[i];
-        if (!stride || stride[i] >= 0)
-            continue;
-        snprintf(path, sizeof(path), "buffers[%d].stride[%d]", program->buffer_count,
-                 i);
-        snprintf(found, sizeof(found), "%lld", (long long)stride[i]);
-        return symm__program_refuse(program, path, found, "0 or more");
+        if (stride && stride[i] < 0)
+            return symm__program_refuse(
+                program, "buffers[%d].stride[%d]: found %lld, allowed: 0 or more",
+                program->buffer_count, i, (long long)stride[i]);
     }
-    snprintf(path, sizeof(path), "buffers[%d]", program->buffer_count);
     if (!fill_strides(&made, stride) || !compute_extent(&made))
-        return symm__program_refuse(program, path, "a larger extent",
-                                    "a size that fits 62 bits");
+        return symm__program_refuse(
+            program,
+            "buffers[%d]: found a larger extent, allowed: a size that fits 62 bits",
+            program->buffer_count);
     return append_buffer(program, name, &made, buffer);
 }
 
@@ -388,30 +381,27 @@ symm_status symm_program_add_bytes(symm_program *program, const char *name,
                                 .stride = {1},
                                 .bytes = bytes,
                                 .elements = bytes};
-    char path[60], found[40];
 
     if (!program || !buffer)
         return symm__fail_null("symm_program_add_bytes",
                                program ? "buffer" : "program");
-    snprintf(path, sizeof(path), "buffers[%d].bytes", program->buffer_count);
-    snprintf(found, sizeof(found), "%zu", bytes);
     if (bytes < 1 || bytes > LARGEST)
-        return symm__program_refuse(program, path, found, "1 to %zu", LARGEST);
+        return symm__program_refuse(program,
+                                    "buffers[%d].bytes: found %zu, allowed: 1 to %zu",
+                                    program->buffer_count, bytes, LARGEST);
     return append_buffer(program, name, &made, buffer);
 }
 
 symm_status symm_program_set_alloc_id(symm_program *program, int buffer,
                                       uint64_t alloc_id)
 {
-    char path[60], found[40];
-
     if (!program)
         return symm__fail_null("symm_program_set_alloc_id", "program");
-    snprintf(path, sizeof(path), "buffers[%d].alloc_id", buffer);
-    snprintf(found, sizeof(found), "%llu", (unsigned long long)alloc_id);
     if (buffer < 0 || buffer >= program->buffer_count || alloc_id == 0)
-        return symm__program_refuse(program, path, found,
-                                    "a number above 0, for one of the %d buffers",
+        return symm__program_refuse(program,
+                                    "buffers[%d].alloc_id: found %llu, allowed: a "
+                                    "number above 0, for one of the %d buffers",
+                                    buffer, (unsigned long long)alloc_id,
                                     program->buffer_count);
     program->buffers[buffer].alloc_id = alloc_id;
     program->order = NULL; /* to be checked anew */
@@ -437,17 +427,14 @@ symm_status symm__program_check_ids(const symm_program *program)
         list[b] = &program->buffers[b];
     if (list)
         qsort(list, (size_t)program->buffer_count, sizeof(*list), compare_ids);
-    for (int b = 1; list && b < program->buffer_count && status == SYMM_OK; b++) {
-        char path[60], found[40];
-
-        if (list[b]->alloc_id != list[b - 1]->alloc_id)
-            continue;
-        snprintf(path, sizeof(path), "buffers[%td].alloc_id",
-                 (list[b] > list[b - 1] ? list[b] : list[b - 1]) - program->buffers);
-        snprintf(found, sizeof(found), "%llu", (unsigned long long)list[b]->alloc_id);
-        status = symm__program_refuse(program, path, found,
-                                      "a number that no other buffer has");
-    }
+    for (int b = 1; list && b < program->buffer_count && status == SYMM_OK; b++)
+        if (list[b]->alloc_id == list[b - 1]->alloc_id)
+            status = symm__program_refuse(
+                program,
+                "buffers[%td].alloc_id: found %llu, allowed: a number that no other "
+                "buffer has",
+                (list[b] > list[b - 1] ? list[b] : list[b - 1]) - program->buffers,
+                (unsigned long long)list[b]->alloc_id);
     free(list);
     return status;
 }

@@ -6,6 +6,7 @@
  * every derived field set. symm_program_finish finds each wait's put and an order in which
  * one thread can issue all ops: among what can go next, the first of the list goes.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,49 +18,49 @@
 struct adding {
     symm_program *program;
     symm_program_op op; /* in the making */
-    char path[80];      /* of the field in hand */
-    char found[120];
 };
 
-static const char *field(struct adding *at, const char *name)
+/* Of a field: "found ..., allowed: ...". */
+__attribute__((format(printf, 3, 4))) static symm_status
+refuse(const struct adding *at, const char *field, const char *format, ...)
 {
-    snprintf(at->path, sizeof(at->path), "ops[%d]%s%s", at->program->op_count,
-             *name ? "." : "", name);
-    return at->path;
+    char text[400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return symm__program_refuse(at->program, "ops[%d].%s: %s", at->program->op_count,
+                                field, text);
 }
 
-static const char *found_number(struct adding *at, long long number)
-{
-    snprintf(at->found, sizeof(at->found), "%lld", number);
-    return at->found;
-}
-
-static symm_status check_index(struct adding *at, const char *name, int index,
+static symm_status check_index(const struct adding *at, const char *field, int index,
                                int count, const char *what)
 {
     if (index >= 0 && index < count)
         return SYMM_OK;
-    return symm__program_refuse(at->program, field(at, name), found_number(at, index),
-                                "the index of a %s, 0 to %d", what, count - 1);
+    return refuse(at, field, "found %d, allowed: the index of a %s, 0 to %d", index,
+                  what, count - 1);
+}
+
+static symm_status check_buffer(const struct adding *at, const char *field, int index)
+{
+    return check_index(at, field, index, at->program->buffer_count, "buffer");
 }
 
 static symm_status take_site(struct adding *at)
 {
-    const symm_program *program = at->program;
     struct program_private *private = (struct program_private *)at->program;
     const bool wait = at->op.kind == SYMM_PROGRAM_WAIT;
 
     if (!at->op.site || !*at->op.site)
-        return symm__program_refuse(program, field(at, "site"), "no site",
-                                    "a name that is not empty");
-    snprintf(at->found, sizeof(at->found), "\"%.100s\"", at->op.site);
+        return refuse(at, "site", "found no site, allowed: a name that is not empty");
     if (symm__names_find(wait ? &private->waits : &private->sites, at->op.site) >= 0)
-        return symm__program_refuse(program, field(at, "site"), at->found,
-                                    wait
-                                        ? "the site of a put that no other op waits for"
-                                        : "a name not used before");
+        return refuse(at, "site", "found \"%.100s\", allowed: %s", at->op.site,
+                      wait ? "the site of a put that no other op waits for"
+                           : "a name not used before");
     at->op.site = symm__pool_copy(&private->pool, at->op.site);
-    return at->op.site ? SYMM_OK : symm__program_nomem(program);
+    return at->op.site ? SYMM_OK : symm__program_nomem(at->program);
 }
 
 /* ---- Kinds ----------------------------------------------------------------------- */
@@ -71,16 +72,14 @@ static symm_status take_local(struct adding *at)
     int *copy;
 
     if (at->op.buffer_count < 1 || !given)
-        return symm__program_refuse(at->program, field(at, "buffers"), "none",
-                                    "a list of buffers");
+        return refuse(at, "buffers", "found none, allowed: a list of buffers");
     copy = symm__pool_alloc(&private->pool, (size_t)at->op.buffer_count, sizeof(*copy));
     if (!copy)
         return symm__program_nomem(at->program);
     for (int i = 0; i < at->op.buffer_count; i++) {
         char name[32];
         snprintf(name, sizeof(name), "buffers[%d]", i);
-        symm_status status =
-            check_index(at, name, given[i], at->program->buffer_count, "buffer");
+        symm_status status = check_buffer(at, name, given[i]);
         if (status != SYMM_OK)
             return status;
         copy[i] = given[i];
@@ -98,13 +97,13 @@ static symm_status take_count(struct adding *at)
 
     if (at->op.count == 0)
         at->op.count = elements;
-    snprintf(at->found, sizeof(at->found), "%zu", at->op.count);
     if (at->op.count > elements)
-        return symm__program_refuse(at->program, field(at, "count"), at->found,
-                                    "an integer from 1 to %zu", elements);
+        return refuse(at, "count", "found %zu, allowed: an integer from 1 to %zu",
+                      at->op.count, elements);
     if (split && at->op.count % length)
-        return symm__program_refuse(at->program, field(at, "count"), at->found,
-                                    "a multiple of the group's %zu ranks", length);
+        return refuse(at, "count",
+                      "found %zu, allowed: a multiple of the group's %zu ranks",
+                      at->op.count, length);
     return SYMM_OK;
 }
 
@@ -121,31 +120,29 @@ static symm_status take_out(struct adding *at)
         fits = !__builtin_mul_overflow(elements, length, &elements);
     if (!fits ||
         __builtin_mul_overflow(elements, symm_dtype_size(in->dtype), &at->op.result))
-        return symm__program_refuse(at->program, field(at, "count"), "a larger result",
-                                    "a result that fits 64 bits");
+        return refuse(at, "count",
+                      "found a larger result, allowed: a result that fits 64 bits");
     if (at->op.out == -1)
         return SYMM_OK;
-    symm_status status =
-        check_index(at, "out", at->op.out, at->program->buffer_count, "buffer");
+    symm_status status = check_buffer(at, "out", at->op.out);
     if (status != SYMM_OK)
         return status;
     out = &at->program->buffers[at->op.out];
-    snprintf(at->found, sizeof(at->found), "\"%.60s\"", out->name);
     /* In place a rank's block is its own place in the result: not where `in` begins. */
     if (at->op.kind == SYMM_PROGRAM_ALL_GATHER && at->op.out == at->op.in && length > 1)
-        return symm__program_refuse(at->program, field(at, "out"), at->found,
-                                    "another buffer than `in` of an all_gather");
-    snprintf(at->found, sizeof(at->found), "\"%.60s\" of %zu bytes", out->name,
-             out->bytes);
+        return refuse(
+            at, "out",
+            "found \"%.60s\", allowed: another buffer than `in` of an all_gather",
+            out->name);
     if (out->bytes < at->op.result)
-        return symm__program_refuse(at->program, field(at, "out"), at->found,
-                                    "a buffer of at least %zu bytes", at->op.result);
-    snprintf(at->found, sizeof(at->found), "\"%.60s\" of %s", out->name,
-             symm_dtype_name(out->dtype));
+        return refuse(
+            at, "out",
+            "found \"%.60s\" of %zu bytes, allowed: a buffer of at least %zu bytes",
+            out->name, out->bytes, at->op.result);
     if (!out->raw && !in->raw && out->dtype != in->dtype)
-        return symm__program_refuse(at->program, field(at, "out"), at->found,
-                                    "a buffer of %s, as `in`",
-                                    symm_dtype_name(in->dtype));
+        return refuse(
+            at, "out", "found \"%.60s\" of %s, allowed: a buffer of %s, as `in`",
+            out->name, symm_dtype_name(out->dtype), symm_dtype_name(in->dtype));
     return SYMM_OK;
 }
 
@@ -158,23 +155,20 @@ static symm_status take_collective(struct adding *at)
         status = check_index(at, "group", at->op.partition, program->partition_count,
                              "group");
     if (status == SYMM_OK)
-        status = check_index(at, "in", at->op.in, program->buffer_count, "buffer");
+        status = check_buffer(at, "in", at->op.in);
     if (status != SYMM_OK)
         return status;
     at->op.dtype = program->buffers[at->op.in].dtype;
     if (!symm__is_reduction(at->op.kind))
         at->op.reduce = SYMM_SUM;
     if (!symm_op_name(at->op.reduce))
-        return symm__program_refuse(program, field(at, "reduce"),
-                                    found_number(at, at->op.reduce),
-                                    "sum avg prod min max");
+        return refuse(at, "reduce", "found %d, allowed: sum avg prod min max",
+                      (int)at->op.reduce);
     if (at->op.kind != SYMM_PROGRAM_BROADCAST)
         at->op.root = 0;
     if (at->op.root < 0 || at->op.root >= program->partitions[at->op.partition].length)
-        return symm__program_refuse(program, field(at, "root"),
-                                    found_number(at, at->op.root),
-                                    "an integer from 0 to %d",
-                                    program->partitions[at->op.partition].length - 1);
+        return refuse(at, "root", "found %d, allowed: an integer from 0 to %d",
+                      at->op.root, program->partitions[at->op.partition].length - 1);
     status = take_count(at);
     return status == SYMM_OK ? take_out(at) : status;
 }
@@ -189,24 +183,21 @@ static symm_status take_put(struct adding *at)
         status = check_index(at, "group", at->op.partition, program->partition_count,
                              "group");
     if (status == SYMM_OK)
-        status = check_index(at, "src", at->op.in, program->buffer_count, "buffer");
+        status = check_buffer(at, "src", at->op.in);
     if (status == SYMM_OK)
-        status = check_index(at, "dst", at->op.out, program->buffer_count, "buffer");
+        status = check_buffer(at, "dst", at->op.out);
     if (status != SYMM_OK)
         return status;
     src = &program->buffers[at->op.in];
     dst = &program->buffers[at->op.out];
-    snprintf(at->found, sizeof(at->found), "\"%.60s\" of %zu bytes", dst->name,
-             dst->bytes);
     if (dst->bytes < src->bytes)
-        return symm__program_refuse(program, field(at, "dst"), at->found,
-                                    "a buffer of at least %zu bytes, as src",
-                                    src->bytes);
+        return refuse(at, "dst",
+                      "found \"%.60s\" of %zu bytes, allowed: a buffer of at least %zu "
+                      "bytes, as src",
+                      dst->name, dst->bytes, src->bytes);
     if (at->op.shift < -SYMM_PROGRAM_MAX_WORLD || at->op.shift > SYMM_PROGRAM_MAX_WORLD)
-        return symm__program_refuse(program, field(at, "shift"),
-                                    found_number(at, at->op.shift),
-                                    "an integer from -%d to %d", SYMM_PROGRAM_MAX_WORLD,
-                                    SYMM_PROGRAM_MAX_WORLD);
+        return refuse(at, "shift", "found %d, allowed: an integer from -%d to %d",
+                      at->op.shift, SYMM_PROGRAM_MAX_WORLD, SYMM_PROGRAM_MAX_WORLD);
     int length = program->partitions[at->op.partition].length;
     at->op.shift = (at->op.shift % length + length) % length;
     at->op.count = at->op.result = src->bytes;
@@ -276,16 +267,14 @@ symm_status symm_program_add_op(symm_program *program, const symm_program_op *op
     if (!program || !op)
         return symm__fail_null("symm_program_add_op", program ? "op" : "program");
     if (op->size != sizeof(*op))
-        return symm__program_refuse(program, field(&at, "size"),
-                                    found_number(&at, (long long)op->size), "%zu",
-                                    sizeof(*op));
+        return refuse(&at, "size", "found %zu, allowed: %zu", op->size, sizeof(*op));
     if (!symm_program_kind_name(op->kind))
-        return symm__program_refuse(program, field(&at, "op"),
-                                    found_number(&at, op->kind),
-                                    "write read all_reduce reduce_scatter all_gather "
-                                    "broadcast all_to_all put wait depend");
+        return refuse(&at, "op",
+                      "found %d, allowed: write read all_reduce reduce_scatter "
+                      "all_gather broadcast all_to_all put wait depend",
+                      (int)op->kind);
     if (program->op_count == SYMM_PROGRAM_MAX_OPS)
-        return symm__program_refuse(program, "ops", "one more", "%d ops",
+        return symm__program_refuse(program, "ops: found one more, allowed: %d ops",
                                     SYMM_PROGRAM_MAX_OPS);
     if (program->stream_count == 0) {
         status = symm_program_add_stream(program, "main", &stream);
@@ -319,15 +308,14 @@ symm_status symm_program_add_op(symm_program *program, const symm_program_op *op
 static symm_status find_put(symm_program *program, int index)
 {
     symm_program_op *op = &program->ops[index];
-    char path[40], found[120];
 
     op->put = symm__names_find(&((struct program_private *)program)->sites, op->site);
     if (op->put >= 0 && program->ops[op->put].kind != SYMM_PROGRAM_PUT)
         op->put = -1;
-    snprintf(path, sizeof(path), "ops[%d].site", index);
-    snprintf(found, sizeof(found), "\"%.100s\"", op->site);
     if (op->put < 0)
-        return symm__program_refuse(program, path, found, "the site of a put");
+        return symm__program_refuse(
+            program, "ops[%d].site: found \"%.100s\", allowed: the site of a put",
+            index, op->site);
     op->partition = program->ops[op->put].partition;
     op->signal = program->ops[op->put].signal;
     return SYMM_OK;
@@ -380,7 +368,7 @@ static int choose_next(const struct sorter *sorter, int *stuck)
 static symm_status sort_ops(const symm_program *program, int *order)
 {
     struct sorter sorter = {.program = program};
-    char path[40], found[120];
+    symm_status status = SYMM_OK;
     int stuck;
 
     sorter.placed = calloc((size_t)program->op_count + 1, sizeof(*sorter.placed));
@@ -391,12 +379,12 @@ static symm_status sort_ops(const symm_program *program, int *order)
     for (int i = 0; i < program->op_count; i++) {
         int index = choose_next(&sorter, &stuck);
         if (index < 0) {
-            free(sorter.placed);
-            snprintf(path, sizeof(path), "ops[%d]", stuck);
-            snprintf(found, sizeof(found), "an op that can never run (%s)",
-                     symm_program_kind_name(program->ops[stuck].kind));
-            return symm__program_refuse(program, path, found,
-                                        "a wait whose put can come before it");
+            status = symm__program_refuse(
+                program,
+                "ops[%d]: found an op that can never run (%s), allowed: a wait whose "
+                "put can come before it",
+                stuck, symm_program_kind_name(program->ops[stuck].kind));
+            break;
         }
         order[i] = index;
         sorter.placed[index] = true;
@@ -404,7 +392,7 @@ static symm_status sort_ops(const symm_program *program, int *order)
         sorter.next[stream] = next_of_stream(program, stream, index + 1);
     }
     free(sorter.placed);
-    return SYMM_OK;
+    return status;
 }
 
 symm_status symm_program_finish(symm_program *program)

@@ -22,10 +22,9 @@ struct program_private {
     uint64_t hash;
 };
 
-/* "SOURCE: PATH: found FOUND, allowed: <format>" as SYMM_ERR_INVALID. */
-symm_status symm__program_refuse(const symm_program *program, const char *path,
-                                 const char *found, const char *format, ...)
-    __attribute__((format(printf, 4, 5))) SYMM_MUST_CHECK;
+/* "SOURCE: <format>", which is "PATH: found ..., allowed: ...", as SYMM_ERR_INVALID. */
+symm_status symm__program_refuse(const symm_program *program, const char *format, ...)
+    __attribute__((format(printf, 2, 3))) SYMM_MUST_CHECK;
 symm_status symm__program_nomem(const symm_program *program) SYMM_MUST_CHECK;
 
 /* Has each buffer an alloc_id of its own? */

@@ -5,8 +5,6 @@
  * A group's team is used on so many streams at most, and a pair of ranks has so many
  * signals: op->signal names one of them for each put.
  */
-#include <stdio.h>
-
 #include "model/program_private.h"
 #include "symm/device.h"
 #include "util/status.h"
@@ -17,7 +15,6 @@
 static symm_status check_streams(const symm_program *program, int partition)
 {
     uint64_t used = 0; /* a bit for each stream */
-    char path[80], found[80];
 
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
@@ -27,13 +24,11 @@ static symm_status check_streams(const symm_program *program, int partition)
     const int others = __builtin_popcountll(used & ~(uint64_t)1);
     if (others <= TEAM_STREAMS)
         return SYMM_OK;
-    snprintf(path, sizeof(path), "groups.%.60s", program->partitions[partition].name);
-    snprintf(found, sizeof(found), "%d streams beside the first that communicate in it",
-             others);
-    return symm__program_refuse(program, path, found,
-                                "up to %d; use fewer, or a second group of the same "
-                                "ranks",
-                                TEAM_STREAMS);
+    return symm__program_refuse(
+        program,
+        "groups.%.60s: found %d streams beside the first that communicate in it, "
+        "allowed: up to %d; use fewer, or a second group of the same ranks",
+        program->partitions[partition].name, others, TEAM_STREAMS);
 }
 
 /* Both puts on one stream, and both waits on one, in the same order. */
@@ -52,25 +47,20 @@ static bool in_turn(const symm_program *program, int earlier, int later)
 static symm_status check_put(const symm_program *program, int put, int before)
 {
     const symm_program_op *ops = program->ops, *op = &ops[put];
-    char path[40], found[160];
 
-    snprintf(path, sizeof(path), "ops[%d].dst", put);
-    snprintf(found, sizeof(found), "\"%.60s\"", program->buffers[op->out].name);
     if (op->in == op->out && op->shift != 0)
-        return symm__program_refuse(
-            program, path, found,
-            "another buffer than src, for a peer would overwrite what is still to be "
-            "sent");
+        return symm__program_refuse(program,
+                                    "ops[%d].dst: found \"%.60s\", allowed: another "
+                                    "buffer than src, for a peer "
+                                    "would overwrite what is still to be sent",
+                                    put, program->buffers[op->out].name);
     if (before < 0 || in_turn(program, before, put))
         return SYMM_OK;
-    snprintf(path, sizeof(path), "ops[%d]", put);
-    snprintf(found, sizeof(found), "put %.60s with the signal of put %.60s", op->site,
-             ops[before].site);
     return symm__program_refuse(
-        program, path, found,
-        "%d puts, or puts and waits of both on one stream each, "
-        "in one order",
-        SYMM_SIGNALS);
+        program,
+        "ops[%d]: found put %.60s with the signal of put %.60s, allowed: %d puts, or "
+        "puts and waits of both on one stream each, in one order",
+        put, op->site, ops[before].site, SYMM_SIGNALS);
 }
 
 symm_status symm_program_check_run(const symm_program *program)
