@@ -5,8 +5,6 @@
  * The text depends on nothing but the plan: fixed order of members, one buffer, op or
  * entry a line.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,39 +13,11 @@
 #include "model/program_private.h"
 #include "util/status.h"
 
-static void put_name(struct json_out *out, const char *key, const char *name)
-{
-    symm__json_put(out, key);
-    symm__json_string(out, name);
-}
-
-static void put_size(struct json_out *out, const char *key, uint64_t number)
-{
-    symm__json_put(out, key);
-    symm__json_unsigned(out, number);
-}
-
-static void put_flag(struct json_out *out, const char *key, bool flag)
-{
-    symm__json_put(out, key);
-    symm__json_bool(out, flag);
-}
-
-static void put_hash(struct json_out *out, const char *key, uint64_t hash)
-{
-    char text[24];
-
-    snprintf(text, sizeof(text), "%016" PRIx64, hash);
-    put_name(out, key, text);
-}
-
 static void put_list(struct json_out *out, const char *key, const int *list, int count)
 {
     symm__json_put(out, key);
-    for (int i = 0; i < count; i++) {
-        symm__json_put(out, i ? "," : "");
-        symm__json_number(out, list[i]);
-    }
+    for (int i = 0; i < count; i++)
+        symm__json_write(out, i ? ",%d" : "%d", list[i]);
     symm__json_put(out, "]");
 }
 
@@ -56,50 +26,44 @@ static void put_list(struct json_out *out, const char *key, const int *list, int
 static void put_buffer(struct json_out *out, const symm_plan_buffer *buffer)
 {
     put_list(out, "{\"after\":[", buffer->after, buffer->after_count);
-    symm__json_put(out, ",\"alloc_id\":");
-    symm__json_id_put(out, buffer->alloc_id);
-    put_size(out, ",\"bytes\":", buffer->bytes);
-    put_name(out, ",\"name\":", buffer->name);
-    put_size(out, ",\"offset\":", buffer->offset);
-    symm__json_put(out, ",\"turn\":");
-    symm__json_number(out, buffer->turn);
-    symm__json_put(out, "}");
+    symm__json_write(
+        out, ",\"alloc_id\":%lu,\"bytes\":%zu,\"name\":%s,\"offset\":%zu,\"turn\":%d}",
+        buffer->alloc_id, buffer->bytes, buffer->name, buffer->offset, buffer->turn);
 }
 
 static void put_op(struct json_out *out, const symm_plan_op *op)
 {
-    put_name(out, "{\"algorithm\":", symm_algorithm_name(op->algorithm));
-    put_size(out, ",\"channel\":", (uint64_t)op->channel);
-    put_flag(out, ",\"entry_barrier\":", op->entry_barrier);
-    put_flag(out, ",\"exit_barrier\":", op->exit_barrier);
+    symm__json_write(
+        out,
+        "{\"algorithm\":%s,\"channel\":%d,\"entry_barrier\":%i,\"exit_barrier\":%i",
+        symm_algorithm_name(op->algorithm), op->channel, op->entry_barrier,
+        op->exit_barrier);
     if (op->free_count > 0)
         put_list(out, ",\"frees\":[", op->frees, op->free_count);
-    put_name(out, ",\"site\":", op->site);
+    symm__json_write(out, ",\"site\":%s", op->site);
     if (op->up_to)
-        put_size(out, ",\"up_to\":", op->up_to);
+        symm__json_write(out, ",\"up_to\":%zu", op->up_to);
     symm__json_put(out, "}");
 }
 
 /* The members that run_hash covers, in the order of their names. */
 static void put_run(struct json_out *out, const symm_plan *plan)
 {
-    put_size(out, "\"arena_bytes\":", plan->arena_bytes);
-    symm__json_put(out, ",\"buffers\":[");
+    symm__json_write(out, "\"arena_bytes\":%zu,\"buffers\":[", plan->arena_bytes);
     for (int i = 0; i < plan->buffer_count; i++) {
         symm__json_line(out, i ? "," : "", "  ");
         put_buffer(out, &plan->buffers[i]);
     }
     symm__json_line(out, "],", " ");
-    put_flag(out, "\"format\":\"symm-plan/2\",\"loop\":", plan->loop);
-    symm__json_put(out, ",\"ops\":[");
+    symm__json_write(out, "\"format\":\"symm-plan/2\",\"loop\":%i,\"ops\":[",
+                     plan->loop);
     for (int i = 0; i < plan->op_count; i++) {
         symm__json_line(out, i ? "," : "", "  ");
         put_op(out, &plan->ops[i]);
     }
     symm__json_line(out, "],", " ");
-    put_name(out, "\"program\":", plan->program);
-    put_hash(out, ",\"program_hash\":", plan->program_hash);
-    put_size(out, ",\"world\":", (uint64_t)plan->world);
+    symm__json_write(out, "\"program\":%s,\"program_hash\":%lx,\"world\":%d",
+                     plan->program, plan->program_hash, plan->world);
 }
 
 symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
@@ -120,39 +84,26 @@ symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
 
 static void put_entry(struct json_out *out, const symm_plan_entry *entry)
 {
-    symm__json_put(out, "{\"after\":");
-    symm__json_number(out, entry->after);
-    symm__json_put(out, ",\"before\":");
-    symm__json_number(out, entry->before);
-    put_flag(out, ",\"next_period\":", entry->next_period);
-    symm__json_put(out, ",\"witness\":[");
-    for (int w = 0; w < entry->witness_count; w++) {
-        symm__json_put(out, w ? ",[" : "[");
-        symm__json_number(out, entry->witness[w].chain);
-        symm__json_put(out, ",");
-        symm__json_number(out, entry->witness[w].moment);
-        symm__json_put(out, "]");
-    }
+    symm__json_write(out,
+                     "{\"after\":%d,\"before\":%d,\"next_period\":%i,\"witness\":[",
+                     entry->after, entry->before, entry->next_period);
+    for (int w = 0; w < entry->witness_count; w++)
+        symm__json_write(out, w ? ",[%d,%ld]" : "[%d,%ld]", entry->witness[w].chain,
+                         entry->witness[w].moment);
     symm__json_put(out, "]}");
 }
 
 static void put_chain(struct json_out *out, const symm_plan_chain *chain)
 {
-    const bool shifts = strcmp(chain->by, "sender") == 0;
-    const bool roots =
-        strcmp(chain->by, "root") == 0 || strcmp(chain->by, "readers") == 0;
-
-    put_name(out, "{\"by\":", chain->by);
+    symm__json_write(out, "{\"by\":%s", chain->by);
     if (chain->partition)
-        put_name(out, ",\"group\":", chain->partition);
-    symm__json_put(out, ",\"half\":");
-    symm__json_number(out, chain->half);
-    if (shifts || roots) {
-        symm__json_put(out, shifts ? ",\"shift\":" : ",\"root\":");
-        symm__json_number(out, shifts ? chain->shift : chain->root);
-    }
-    put_name(out, ",\"stream\":", chain->stream);
-    symm__json_put(out, "}");
+        symm__json_write(out, ",\"group\":%s", chain->partition);
+    symm__json_write(out, ",\"half\":%d", chain->half);
+    if (strcmp(chain->by, "sender") == 0)
+        symm__json_write(out, ",\"shift\":%d", chain->shift);
+    if (strcmp(chain->by, "root") == 0 || strcmp(chain->by, "readers") == 0)
+        symm__json_write(out, ",\"root\":%d", chain->root);
+    symm__json_write(out, ",\"stream\":%s}", chain->stream);
 }
 
 /* The members that plan_hash covers beside run_hash, in the order of their names. */
@@ -171,9 +122,10 @@ static void put_proof(struct json_out *out, const symm_plan *plan)
         put_chain(out, &plan->chains[i]);
     }
     symm__json_line(out, "],", " ");
-    put_size(out, "\"dedicated_bytes\":", plan->dedicated_bytes);
-    put_size(out, ",\"lower_bound_bytes\":", plan->lower_bound_bytes);
-    put_flag(out, ",\"lower_bound_proved\":", plan->lower_bound_proved);
+    symm__json_write(
+        out,
+        "\"dedicated_bytes\":%zu,\"lower_bound_bytes\":%zu,\"lower_bound_proved\":%i",
+        plan->dedicated_bytes, plan->lower_bound_bytes, plan->lower_bound_proved);
 }
 
 uint64_t symm__plan_hash_over(const symm_plan *plan, uint64_t run)
@@ -183,8 +135,7 @@ uint64_t symm__plan_hash_over(const symm_plan *plan, uint64_t run)
     symm__json_hash_begin(&out);
     symm__json_put(&out, "{");
     put_proof(&out, plan);
-    put_hash(&out, ",\"run_hash\":", run);
-    symm__json_put(&out, "}");
+    symm__json_write(&out, ",\"run_hash\":%lx}", run);
     return out.hash;
 }
 
@@ -214,10 +165,11 @@ symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
     put_run(&out, plan);
     symm__json_line(&out, ",", " ");
     if (plan->has_run_hash)
-        put_hash(&out, "\"run_hash\":", plan->run_hash);
+        symm__json_write(&out, "\"run_hash\":%lx", plan->run_hash);
     if (plan->has_plan_hash)
-        put_hash(&out, plan->has_run_hash ? ",\"plan_hash\":" : "\"plan_hash\":",
-                 plan->plan_hash);
+        symm__json_write(
+            &out, plan->has_run_hash ? ",\"plan_hash\":%lx" : "\"plan_hash\":%lx",
+            plan->plan_hash);
     if (plan->has_run_hash || plan->has_plan_hash)
         symm__json_line(&out, ",", " ");
     put_proof(&out, plan);

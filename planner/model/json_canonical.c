@@ -4,6 +4,8 @@
  */
 #include "model/json_canonical.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +62,7 @@ static void put_escaped(struct json_out *out, unsigned char c)
     put_bytes(out, text, 6);
 }
 
-void symm__json_string(struct json_out *out, const char *text)
+static void put_string(struct json_out *out, const char *text)
 {
     put_bytes(out, "\"", 1);
     while (*text) {
@@ -76,15 +78,8 @@ void symm__json_string(struct json_out *out, const char *text)
     put_bytes(out, "\"", 1);
 }
 
-void symm__json_number(struct json_out *out, int64_t number)
-{
-    if (number < 0)
-        put_bytes(out, "-", 1);
-    symm__json_unsigned(out, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
-}
-
 /* By hand: documents have some hundred thousand of these. */
-void symm__json_unsigned(struct json_out *out, uint64_t number)
+static void put_unsigned(struct json_out *out, uint64_t number)
 {
     char text[20], *at = text + sizeof(text);
 
@@ -95,18 +90,54 @@ void symm__json_unsigned(struct json_out *out, uint64_t number)
     put_bytes(out, at, (size_t)(text + sizeof(text) - at));
 }
 
-void symm__json_bool(struct json_out *out, bool value)
+static void put_number(struct json_out *out, int64_t number)
 {
-    symm__json_put(out, value ? "true" : "false");
+    if (number < 0)
+        put_bytes(out, "-", 1);
+    put_unsigned(out, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
 }
 
-void symm__json_id_put(struct json_out *out, uint64_t id)
+static void put_id(struct json_out *out, uint64_t id)
 {
-    const char *quote = id > INT64_MAX ? "\"" : "";
+    const size_t quotes = id > INT64_MAX;
 
-    symm__json_put(out, quote);
-    symm__json_unsigned(out, id);
-    symm__json_put(out, quote);
+    put_bytes(out, "\"", quotes);
+    put_unsigned(out, id);
+    put_bytes(out, "\"", quotes);
+}
+
+static void put_hash(struct json_out *out, uint64_t hash)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "\"%016" PRIx64 "\"", hash);
+    symm__json_put(out, text);
+}
+
+void symm__json_write(struct json_out *out, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    for (const char *at; (at = strchr(format, '%')); format = at + 1) {
+        put_bytes(out, format, (size_t)(at - format));
+        const char size = *++at;
+        at += size == 'l' || size == 'z';
+        if (*at == 's')
+            put_string(out, va_arg(args, const char *));
+        else if (*at == 'i')
+            symm__json_put(out, va_arg(args, int) ? "true" : "false");
+        else if (*at == 'd')
+            put_number(out, size == 'l' ? va_arg(args, int64_t) : va_arg(args, int));
+        else if (*at == 'x')
+            put_hash(out, va_arg(args, uint64_t));
+        else if (size == 'z')
+            put_unsigned(out, va_arg(args, size_t));
+        else
+            put_id(out, va_arg(args, uint64_t));
+    }
+    va_end(args);
+    symm__json_put(out, format);
 }
 
 void symm__json_line(struct json_out *out, const char *text, const char *indent)

@@ -22,14 +22,14 @@ struct json_out {
 };
 
 void symm__json_hash_begin(struct json_out *out);
-void symm__json_put(struct json_out *out, const char *text);    /* as it is */
-void symm__json_string(struct json_out *out, const char *text); /* quoted */
-void symm__json_number(struct json_out *out, int64_t number);
-void symm__json_unsigned(struct json_out *out, uint64_t number);
-void symm__json_bool(struct json_out *out, bool value);
+void symm__json_put(struct json_out *out, const char *text); /* as it is */
+/*
+ * The format with its values: %s a string, quoted; %d and %ld a number; %zu a size; %i true
+ * or false; %lu an alloc_id, quoted if it is more than JSON's readers hold; %lx a hash.
+ */
+void symm__json_write(struct json_out *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* As it is; in a text the end of a line and `indent` follow. */
 void symm__json_line(struct json_out *out, const char *text, const char *indent);
-/* An alloc_id: quoted if it is more than JSON's readers hold. */
-void symm__json_id_put(struct json_out *out, uint64_t id);
 
 #endif

@@ -11,21 +11,12 @@
 #include "model/program_private.h"
 #include "util/status.h"
 
-static void put_name(struct json_out *out, const char *key, const char *name)
-{
-    symm__json_put(out, key);
-    symm__json_string(out, name);
-}
-
 static void put_dims(struct json_out *out, const char *key, const int64_t *numbers,
                      int count)
 {
     symm__json_put(out, key);
-    symm__json_put(out, "[");
-    for (int i = 0; i < count; i++) {
-        symm__json_put(out, i ? "," : "");
-        symm__json_number(out, numbers[i]);
-    }
+    for (int i = 0; i < count; i++)
+        symm__json_write(out, i ? ",%ld" : "%ld", numbers[i]);
     symm__json_put(out, "]");
 }
 
@@ -34,35 +25,28 @@ static void put_buffer(struct json_out *out, const symm_program *program, int in
     const symm_program_buffer *buffer = &program->buffers[index];
 
     symm__json_put(out, "{");
-    if (buffer->alloc_id != (uint64_t)index + 1) {
-        symm__json_put(out, "\"alloc_id\":");
-        symm__json_id_put(out, buffer->alloc_id);
-        symm__json_put(out, ",");
-    }
+    if (buffer->alloc_id != (uint64_t)index + 1)
+        symm__json_write(out, "\"alloc_id\":%lu,", buffer->alloc_id);
     if (buffer->raw) {
-        symm__json_put(out, "\"bytes\":");
-        symm__json_unsigned(out, buffer->bytes);
-        put_name(out, ",\"name\":", buffer->name);
+        symm__json_write(out, "\"bytes\":%zu,\"name\":%s", buffer->bytes, buffer->name);
     } else {
-        put_name(out, "\"dtype\":", symm_dtype_name(buffer->dtype));
-        put_name(out, ",\"name\":", buffer->name);
-        put_dims(out, ",\"shape\":", buffer->shape, buffer->ndim);
-        put_dims(out, ",\"stride\":", buffer->stride, buffer->ndim);
+        symm__json_write(out, "\"dtype\":%s,\"name\":%s",
+                         symm_dtype_name(buffer->dtype), buffer->name);
+        put_dims(out, ",\"shape\":[", buffer->shape, buffer->ndim);
+        put_dims(out, ",\"stride\":[", buffer->stride, buffer->ndim);
     }
     symm__json_put(out, "}");
 }
 
 static void put_partition(struct json_out *out, const symm_program_partition *partition)
 {
-    symm__json_string(out, partition->name);
-    symm__json_put(out, ":[");
-    for (int i = 0; i < partition->lists * partition->length; i++) {
-        if (i % partition->length == 0)
-            symm__json_put(out, i ? "],[" : "[");
-        else
-            symm__json_put(out, ",");
-        symm__json_number(out, partition->ranks[i]);
-    }
+    symm__json_write(out, "%s:[", partition->name);
+    for (int i = 0; i < partition->lists * partition->length; i++)
+        symm__json_write(out,
+                         i % partition->length ? ",%d"
+                         : i                   ? "],[%d"
+                                               : "[%d",
+                         partition->ranks[i]);
     symm__json_put(out, "]]");
 }
 
@@ -87,61 +71,45 @@ static void put_partitions(struct json_out *out, const symm_program *program)
     symm__json_put(out, "}");
 }
 
-static void put_local(struct json_out *out, const symm_program *program,
-                      const symm_program_op *op)
-{
-    symm__json_put(out, "\"buffers\":[");
-    for (int i = 0; i < op->buffer_count; i++)
-        put_name(out, i ? "," : "", program->buffers[op->buffers[i]].name);
-    symm__json_put(out, "],");
-}
-
 static void put_op(struct json_out *out, const symm_program *program,
                    const symm_program_op *op)
 {
     const bool put = op->kind == SYMM_PROGRAM_PUT;
     const bool collective = symm__is_collective(op->kind);
-    const bool reduces = symm__is_reduction(op->kind);
+    const char *in = op->in < 0 ? NULL : program->buffers[op->in].name;
+    const char *to = op->out < 0 ? NULL : program->buffers[op->out].name;
 
     symm__json_put(out, "{");
-    if (op->buffer_count)
-        put_local(out, program, op);
-    if (collective) {
-        symm__json_put(out, "\"count\":");
-        symm__json_unsigned(out, op->count);
-        symm__json_put(out, ",");
-    }
-    if (put)
-        put_name(out, "\"dst\":", program->buffers[op->out].name);
-    symm__json_put(out, put ? ",\"early_start\":" : "\"early_start\":");
-    symm__json_bool(out, op->early_start);
-    if (put || collective)
-        put_name(out, ",\"group\":", program->partitions[op->partition].name);
+    for (int i = 0; i < op->buffer_count; i++)
+        symm__json_write(out, i ? ",%s" : "\"buffers\":[%s",
+                         program->buffers[op->buffers[i]].name);
+    symm__json_put(out, op->buffer_count ? "]," : "");
     if (collective)
-        put_name(out, ",\"in\":", program->buffers[op->in].name);
-    if (op->kind == SYMM_PROGRAM_DEPEND)
-        put_name(out, ",\"on\":", program->streams[op->on]);
-    put_name(out, ",\"op\":", symm_program_kind_name(op->kind));
-    if (collective && op->out >= 0)
-        put_name(out, ",\"out\":", program->buffers[op->out].name);
-    if (reduces)
-        put_name(out, ",\"reduce\":", symm_op_name(op->reduce));
-    if (op->kind == SYMM_PROGRAM_BROADCAST) {
-        symm__json_put(out, ",\"root\":");
-        symm__json_number(out, op->root);
-    }
-    if (put) {
-        symm__json_put(out, ",\"shift\":");
-        symm__json_number(out, op->shift);
-    }
-    if (op->site)
-        put_name(out, ",\"site\":", op->site);
+        symm__json_write(out, "\"count\":%zu,", op->count);
     if (put)
-        put_name(out, ",\"src\":", program->buffers[op->in].name);
-    put_name(out, ",\"stream\":", program->streams[op->stream]);
-    if (op->up_to)
-        symm__json_put(out, ",\"up_to\":true");
-    symm__json_put(out, "}");
+        symm__json_write(out, "\"dst\":%s,", to);
+    symm__json_write(out, "\"early_start\":%i", op->early_start);
+    if (put || collective)
+        symm__json_write(out, ",\"group\":%s", program->partitions[op->partition].name);
+    if (collective)
+        symm__json_write(out, ",\"in\":%s", in);
+    if (op->kind == SYMM_PROGRAM_DEPEND)
+        symm__json_write(out, ",\"on\":%s", program->streams[op->on]);
+    symm__json_write(out, ",\"op\":%s", symm_program_kind_name(op->kind));
+    if (collective && to)
+        symm__json_write(out, ",\"out\":%s", to);
+    if (symm__is_reduction(op->kind))
+        symm__json_write(out, ",\"reduce\":%s", symm_op_name(op->reduce));
+    if (op->kind == SYMM_PROGRAM_BROADCAST)
+        symm__json_write(out, ",\"root\":%d", op->root);
+    if (put)
+        symm__json_write(out, ",\"shift\":%d", op->shift);
+    if (op->site)
+        symm__json_write(out, ",\"site\":%s", op->site);
+    if (put)
+        symm__json_write(out, ",\"src\":%s", in);
+    symm__json_write(out, ",\"stream\":%s", program->streams[op->stream]);
+    symm__json_put(out, op->up_to ? ",\"up_to\":true}" : "}");
 }
 
 static void put_program(struct json_out *out, const symm_program *program)
@@ -154,9 +122,7 @@ static void put_program(struct json_out *out, const symm_program *program)
     symm__json_line(out, "],", " ");
     symm__json_put(out, "\"format\":\"symm-program/1\",");
     put_partitions(out, program);
-    symm__json_put(out, ",\"loop\":");
-    symm__json_bool(out, program->loop);
-    put_name(out, ",\"name\":", program->name);
+    symm__json_write(out, ",\"loop\":%i,\"name\":%s", program->loop, program->name);
     symm__json_line(out, ",", " ");
     symm__json_put(out, "\"ops\":[");
     for (int i = 0; i < program->op_count; i++) {
@@ -166,10 +132,8 @@ static void put_program(struct json_out *out, const symm_program *program)
     symm__json_line(out, "],", " ");
     symm__json_put(out, "\"streams\":[");
     for (int i = 0; i < program->stream_count; i++)
-        put_name(out, i ? "," : "", program->streams[i]);
-    symm__json_put(out, "],\"world\":");
-    symm__json_number(out, program->world);
-    symm__json_put(out, "}");
+        symm__json_write(out, i ? ",%s" : "%s", program->streams[i]);
+    symm__json_write(out, "],\"world\":%d}", program->world);
 }
 
 static symm_status check_finished(const symm_program *program)
