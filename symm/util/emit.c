@@ -435,3 +435,37 @@ void symm__emit_bool(struct symm_emit *emit, bool value)
         put_byte(emit, value ? OP_NEWTRUE : OP_NEWFALSE);
     value_end(emit);
 }
+
+void symm__emit_json(struct symm_emit *emit, const char *json)
+{
+    if (emit->format != SYMM_EMIT_JSON)
+        fail(emit, EINVAL);
+    if (!value_begin(emit))
+        return;
+    put_text(emit, json);
+    value_end(emit);
+}
+
+void symm__emit_key_string(struct symm_emit *emit, const char *key, const char *string)
+{
+    symm__emit_key(emit, key);
+    symm__emit_string(emit, string);
+}
+
+void symm__emit_key_unsigned(struct symm_emit *emit, const char *key, uint64_t value)
+{
+    symm__emit_key(emit, key);
+    symm__emit_unsigned(emit, value);
+}
+
+void symm__emit_key_signed(struct symm_emit *emit, const char *key, int64_t value)
+{
+    symm__emit_key(emit, key);
+    symm__emit_signed(emit, value);
+}
+
+void symm__emit_key_bool(struct symm_emit *emit, const char *key, bool value)
+{
+    symm__emit_key(emit, key);
+    symm__emit_bool(emit, value);
+}

@@ -60,5 +60,13 @@ void symm__emit_string(struct symm_emit *emit,
 void symm__emit_unsigned(struct symm_emit *emit, uint64_t value);
 void symm__emit_signed(struct symm_emit *emit, int64_t value);
 void symm__emit_bool(struct symm_emit *emit, bool value);
+/* A value that is JSON already, written as it is; EINVAL in other formats. */
+void symm__emit_json(struct symm_emit *emit, const char *json);
+
+/* A key and its value. */
+void symm__emit_key_string(struct symm_emit *emit, const char *key, const char *string);
+void symm__emit_key_unsigned(struct symm_emit *emit, const char *key, uint64_t value);
+void symm__emit_key_signed(struct symm_emit *emit, const char *key, int64_t value);
+void symm__emit_key_bool(struct symm_emit *emit, const char *key, bool value);
 
 #endif
