@@ -142,18 +142,6 @@ static const char *state_name(enum symm_block_state state)
     return "unknown";
 }
 
-static void key_unsigned(struct symm_emit *emit, const char *key, uint64_t value)
-{
-    symm__emit_key(emit, key);
-    symm__emit_unsigned(emit, value);
-}
-
-static void key_string(struct symm_emit *emit, const char *key, const char *value)
-{
-    symm__emit_key(emit, key);
-    symm__emit_string(emit, value);
-}
-
 static void json_totals(struct symm_emit *emit,
                         const struct symm_heap_segment *segments, size_t count)
 {
@@ -168,26 +156,26 @@ static void json_totals(struct symm_emit *emit,
     }
     symm__emit_key(emit, "totals");
     symm__emit_begin_map(emit);
-    key_unsigned(emit, "segments", count);
-    key_unsigned(emit, "committed_bytes", committed);
-    key_unsigned(emit, "live_blocks", live_blocks);
-    key_unsigned(emit, "live_bytes", sums.live);
-    key_unsigned(emit, "requested_bytes", sums.requested);
-    key_unsigned(emit, "retired_bytes", sums.retired);
-    key_unsigned(emit, "free_bytes", sums.free);
-    key_unsigned(emit, "other_bytes", sums.other); /* signal pads */
+    symm__emit_key_unsigned(emit, "segments", count);
+    symm__emit_key_unsigned(emit, "committed_bytes", committed);
+    symm__emit_key_unsigned(emit, "live_blocks", live_blocks);
+    symm__emit_key_unsigned(emit, "live_bytes", sums.live);
+    symm__emit_key_unsigned(emit, "requested_bytes", sums.requested);
+    symm__emit_key_unsigned(emit, "retired_bytes", sums.retired);
+    symm__emit_key_unsigned(emit, "free_bytes", sums.free);
+    symm__emit_key_unsigned(emit, "other_bytes", sums.other); /* signal pads */
     symm__emit_end_map(emit);
 }
 
 static void json_block(struct symm_emit *emit, const struct symm_block *block)
 {
     symm__emit_begin_map(emit);
-    key_unsigned(emit, "offset", block->offset);
-    key_unsigned(emit, "bytes", block->bytes);
-    key_string(emit, "state", state_name(block->state));
+    symm__emit_key_unsigned(emit, "offset", block->offset);
+    symm__emit_key_unsigned(emit, "bytes", block->bytes);
+    symm__emit_key_string(emit, "state", state_name(block->state));
     if (block->state == SYMM_BLOCK_LIVE) {
-        key_unsigned(emit, "alloc_id", block->id);
-        key_unsigned(emit, "requested", block->requested);
+        symm__emit_key_unsigned(emit, "alloc_id", block->id);
+        symm__emit_key_unsigned(emit, "requested", block->requested);
     }
     symm__emit_end_map(emit);
 }
@@ -196,19 +184,18 @@ static void write_json(struct symm_emit *emit, int rank,
                        const struct symm_heap_segment *segments, size_t count)
 {
     symm__emit_begin_map(emit);
-    key_string(emit, "format", "symm-heap/1");
-    key_string(emit, "version", symm_version());
-    symm__emit_key(emit, "rank");
-    symm__emit_signed(emit, rank);
+    symm__emit_key_string(emit, "format", "symm-heap/1");
+    symm__emit_key_string(emit, "version", symm_version());
+    symm__emit_key_signed(emit, "rank", rank);
     json_totals(emit, segments, count);
     symm__emit_key(emit, "segments");
     symm__emit_begin_list(emit);
     for (size_t s = 0; s < count; s++) {
         symm__emit_begin_map(emit);
-        key_string(emit, "team", segments[s].team);
-        key_unsigned(emit, "address", segments[s].address);
-        key_unsigned(emit, "offset", segments[s].offset);
-        key_unsigned(emit, "bytes", segments[s].bytes);
+        symm__emit_key_string(emit, "team", segments[s].team);
+        symm__emit_key_unsigned(emit, "address", segments[s].address);
+        symm__emit_key_unsigned(emit, "offset", segments[s].offset);
+        symm__emit_key_unsigned(emit, "bytes", segments[s].bytes);
         symm__emit_key(emit, "blocks");
         symm__emit_begin_list(emit);
         for (size_t b = 0; b < segments[s].count; b++)
@@ -241,9 +228,9 @@ static void pickle_frames(struct symm_emit *emit, const char *team,
         else
             snprintf(name, sizeof(name), "alloc_id %" PRIu64, block->id);
         symm__emit_begin_map(emit);
-        key_string(emit, "filename", team);
-        key_unsigned(emit, "line", 0);
-        key_string(emit, "name", name);
+        symm__emit_key_string(emit, "filename", team);
+        symm__emit_key_unsigned(emit, "line", 0);
+        symm__emit_key_string(emit, "name", name);
         symm__emit_end_map(emit);
     }
     symm__emit_end_list(emit);
@@ -263,10 +250,11 @@ static void pickle_part(struct symm_emit *emit, const struct symm_heap_segment *
         requested = part->bytes;
     }
     symm__emit_begin_map(emit);
-    key_unsigned(emit, "address", segment->address + (offset - segment->offset));
-    key_unsigned(emit, "size", part->bytes);
-    key_unsigned(emit, "requested_size", requested);
-    key_string(emit, "state", state);
+    symm__emit_key_unsigned(emit, "address",
+                            segment->address + (offset - segment->offset));
+    symm__emit_key_unsigned(emit, "size", part->bytes);
+    symm__emit_key_unsigned(emit, "requested_size", requested);
+    symm__emit_key_string(emit, "state", state);
     pickle_frames(emit, segment->team, part->block);
     symm__emit_end_map(emit);
 }
@@ -280,13 +268,13 @@ static void pickle_segment(struct symm_emit *emit,
 
     add_segment(segments, s, &sums);
     symm__emit_begin_map(emit);
-    key_unsigned(emit, "device", 0);
-    key_unsigned(emit, "address", segment->address);
-    key_unsigned(emit, "total_size", segment->bytes);
-    key_unsigned(emit, "allocated_size", sums.live);
-    key_unsigned(emit, "active_size", sums.live + sums.retired);
-    key_unsigned(emit, "stream", 0);
-    key_string(emit, "segment_type", "large");
+    symm__emit_key_unsigned(emit, "device", 0);
+    symm__emit_key_unsigned(emit, "address", segment->address);
+    symm__emit_key_unsigned(emit, "total_size", segment->bytes);
+    symm__emit_key_unsigned(emit, "allocated_size", sums.live);
+    symm__emit_key_unsigned(emit, "active_size", sums.live + sums.retired);
+    symm__emit_key_unsigned(emit, "stream", 0);
+    symm__emit_key_string(emit, "segment_type", "large");
     symm__emit_key(emit, "frames");
     symm__emit_begin_list(emit);
     symm__emit_end_list(emit);

@@ -16,31 +16,13 @@
 #include "util/emit.h"
 #include "util/status.h"
 
-static void key_string(struct symm_emit *emit, const char *key, const char *value)
-{
-    symm__emit_key(emit, key);
-    symm__emit_string(emit, value);
-}
-
-static void key_signed(struct symm_emit *emit, const char *key, int64_t value)
-{
-    symm__emit_key(emit, key);
-    symm__emit_signed(emit, value);
-}
-
-static void key_bool(struct symm_emit *emit, const char *key, bool value)
-{
-    symm__emit_key(emit, key);
-    symm__emit_bool(emit, value);
-}
-
 /* Ids may be hashes of 64 bits, and JSON's readers hold 63: as text. */
 static void key_id(struct symm_emit *emit, const char *key, uint64_t value)
 {
     char text[24];
 
     snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-    key_string(emit, key, text);
+    symm__emit_key_string(emit, key, text);
 }
 
 static void put_numbers(struct symm_emit *emit, const char *key, const int64_t *numbers,
@@ -61,7 +43,7 @@ static void put_teams(struct symm_emit *emit, const struct symm_recorder *record
         const struct symm_record_team *team = &recorder->teams[t];
 
         symm__emit_begin_map(emit);
-        key_string(emit, "name", team->name);
+        symm__emit_key_string(emit, "name", team->name);
         symm__emit_key(emit, "ranks");
         symm__emit_begin_list(emit);
         for (int r = 0; r < team->size; r++)
@@ -81,14 +63,14 @@ static void put_buffers(struct symm_emit *emit, const struct symm_recorder *reco
 
         symm__emit_begin_map(emit);
         key_id(emit, "alloc_id", buffer->alloc_id);
-        key_signed(emit, "team", buffer->team);
-        key_string(emit, "dtype", symm_dtype_name(buffer->dtype));
+        symm__emit_key_signed(emit, "team", buffer->team);
+        symm__emit_key_string(emit, "dtype", symm_dtype_name(buffer->dtype));
         put_numbers(emit, "shape", buffer->shape, buffer->ndim);
         put_numbers(emit, "stride", buffer->stride, buffer->ndim);
-        key_signed(emit, "bytes", (int64_t)buffer->bytes);
-        key_bool(emit, "described", buffer->described);
-        key_bool(emit, "varies", buffer->varies);
-        key_bool(emit, "reached", buffer->reached);
+        symm__emit_key_signed(emit, "bytes", (int64_t)buffer->bytes);
+        symm__emit_key_bool(emit, "described", buffer->described);
+        symm__emit_key_bool(emit, "varies", buffer->varies);
+        symm__emit_key_bool(emit, "reached", buffer->reached);
         symm__emit_end_map(emit);
     }
     symm__emit_end_list(emit);
@@ -113,24 +95,25 @@ static void put_event(struct symm_emit *emit, const struct symm_recorder *record
                          event->kind == SYMM_RECORD_REDUCE_SCATTER;
 
     symm__emit_begin_map(emit);
-    key_string(emit, "op", symm_record_kind_name((symm_record_kind)event->kind));
-    key_signed(emit, "stream", event->stream);
+    symm__emit_key_string(emit, "op",
+                          symm_record_kind_name((symm_record_kind)event->kind));
+    symm__emit_key_signed(emit, "stream", event->stream);
     if (event->kind == SYMM_RECORD_DEPEND) {
-        key_signed(emit, "on", event->on);
+        symm__emit_key_signed(emit, "on", event->on);
     } else {
-        key_signed(emit, "team", event->team);
+        symm__emit_key_signed(emit, "team", event->team);
         if (event->site >= 0)
-            key_string(emit, "site", recorder->sites[event->site]);
+            symm__emit_key_string(emit, "site", recorder->sites[event->site]);
         put_reference(emit, "in", event->in, event->in_at);
         put_reference(emit, "out", event->out, event->out_at);
-        key_signed(emit, "count", (int64_t)event->count);
+        symm__emit_key_signed(emit, "count", (int64_t)event->count);
         if (event->forced)
-            key_bool(emit, "forced", true);
-        key_string(emit, "dtype", symm_dtype_name(event->dtype));
+            symm__emit_key_bool(emit, "forced", true);
+        symm__emit_key_string(emit, "dtype", symm_dtype_name(event->dtype));
         if (reduces)
-            key_string(emit, "reduce", symm_op_name(event->op));
-        key_signed(emit, "peer", event->peer);
-        key_signed(emit, "signal", event->signal);
+            symm__emit_key_string(emit, "reduce", symm_op_name(event->op));
+        symm__emit_key_signed(emit, "peer", event->peer);
+        symm__emit_key_signed(emit, "signal", event->signal);
     }
     symm__emit_end_map(emit);
 }
@@ -153,18 +136,18 @@ static void put_all(struct symm_emit *emit, const struct symm_recorder *recorder
 
     snprintf(job, sizeof(job), "%016llx", (unsigned long long)recorder->job);
     symm__emit_begin_map(emit);
-    key_string(emit, "format", "symm-record/1");
-    key_string(emit, "name", program_invocation_short_name);
-    key_string(emit, "job", job);
-    key_signed(emit, "rank", ctx->rank);
-    key_signed(emit, "world", ctx->size);
-    key_string(emit, "backend", ctx->ops->name);
-    key_bool(emit, "complete", complete);
+    symm__emit_key_string(emit, "format", "symm-record/1");
+    symm__emit_key_string(emit, "name", program_invocation_short_name);
+    symm__emit_key_string(emit, "job", job);
+    symm__emit_key_signed(emit, "rank", ctx->rank);
+    symm__emit_key_signed(emit, "world", ctx->size);
+    symm__emit_key_string(emit, "backend", ctx->ops->name);
+    symm__emit_key_bool(emit, "complete", complete);
     if (recorder->trouble[0])
-        key_string(emit, "trouble", recorder->trouble);
-    key_signed(emit, "periods", (int64_t)recorder->periods);
+        symm__emit_key_string(emit, "trouble", recorder->trouble);
+    symm__emit_key_signed(emit, "periods", (int64_t)recorder->periods);
     put_teams(emit, recorder);
-    key_signed(emit, "streams", recorder->stream_count);
+    symm__emit_key_signed(emit, "streams", recorder->stream_count);
     put_buffers(emit, recorder);
     put_segment(emit, recorder, "head", &recorder->head);
     put_segment(emit, recorder, "period", &recorder->period);

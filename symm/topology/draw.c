@@ -160,27 +160,19 @@ static const char *kind_name(enum symm_topology_kind kind)
     return names[kind];
 }
 
-static void key_unsigned(struct symm_emit *emit, const char *key, uint64_t value)
-{
-    symm__emit_key(emit, key);
-    symm__emit_unsigned(emit, value);
-}
-
 static void emit_place(struct symm_emit *emit, const struct symm_topology_object *place)
 {
-    symm__emit_key(emit, "type");
-    symm__emit_string(emit, kind_name(place->kind));
-    key_unsigned(emit, "index", place->index);
+    symm__emit_key_string(emit, "type", kind_name(place->kind));
+    symm__emit_key_unsigned(emit, "index", place->index);
     if (place->kind == SYMM_TOPOLOGY_NODE || place->kind == SYMM_TOPOLOGY_PU)
-        key_unsigned(emit, "os_index", place->os_index);
+        symm__emit_key_unsigned(emit, "os_index", place->os_index);
     if (place->kind == SYMM_TOPOLOGY_CACHE)
-        key_unsigned(emit, "level", place->level);
+        symm__emit_key_unsigned(emit, "level", place->level);
     if (place->kind == SYMM_TOPOLOGY_PU && place->node >= 0)
-        key_unsigned(emit, "numa_node", (uint64_t)place->node);
+        symm__emit_key_unsigned(emit, "numa_node", (uint64_t)place->node);
     if (place->bytes > 0)
-        key_unsigned(emit, "bytes", place->bytes);
-    symm__emit_key(emit, "allowed");
-    symm__emit_bool(emit, place->allowed);
+        symm__emit_key_unsigned(emit, "bytes", place->bytes);
+    symm__emit_key_bool(emit, "allowed", place->allowed);
 }
 
 static void emit_tree(struct symm_emit *emit, const struct symm_topology *topology)
@@ -215,24 +207,23 @@ int symm__topology_draw_json(const struct symm_topology *topology, int fd)
 
     symm__emit_init_fd(&emit, SYMM_EMIT_JSON, fd);
     symm__emit_begin_map(&emit);
-    symm__emit_key(&emit, "format");
-    symm__emit_string(&emit, "symm-topology/1");
-    symm__emit_key(&emit, "source");
-    symm__emit_string(&emit, topology->source);
-    symm__emit_key(&emit, "this_machine");
-    symm__emit_bool(&emit, topology->own);
-    key_unsigned(&emit, "memory_bytes", topology->places[0].bytes);
-    key_unsigned(&emit, "packages",
-                 symm__topology_count(topology, SYMM_TOPOLOGY_PACKAGE, false));
-    key_unsigned(&emit, "numa_nodes",
-                 symm__topology_count(topology, SYMM_TOPOLOGY_NODE, false));
-    key_unsigned(&emit, "cores",
-                 symm__topology_count(topology, SYMM_TOPOLOGY_CORE, false));
-    key_unsigned(&emit, "pus", symm__topology_count(topology, SYMM_TOPOLOGY_PU, false));
-    key_unsigned(&emit, "allowed_cores",
-                 symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true));
-    key_unsigned(&emit, "allowed_pus",
-                 symm__topology_count(topology, SYMM_TOPOLOGY_PU, true));
+    symm__emit_key_string(&emit, "format", "symm-topology/1");
+    symm__emit_key_string(&emit, "source", topology->source);
+    symm__emit_key_bool(&emit, "this_machine", topology->own);
+    symm__emit_key_unsigned(&emit, "memory_bytes", topology->places[0].bytes);
+    symm__emit_key_unsigned(
+        &emit, "packages",
+        symm__topology_count(topology, SYMM_TOPOLOGY_PACKAGE, false));
+    symm__emit_key_unsigned(&emit, "numa_nodes",
+                            symm__topology_count(topology, SYMM_TOPOLOGY_NODE, false));
+    symm__emit_key_unsigned(&emit, "cores",
+                            symm__topology_count(topology, SYMM_TOPOLOGY_CORE, false));
+    symm__emit_key_unsigned(&emit, "pus",
+                            symm__topology_count(topology, SYMM_TOPOLOGY_PU, false));
+    symm__emit_key_unsigned(&emit, "allowed_cores",
+                            symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true));
+    symm__emit_key_unsigned(&emit, "allowed_pus",
+                            symm__topology_count(topology, SYMM_TOPOLOGY_PU, true));
     symm__emit_key(&emit, "tree");
     emit_tree(&emit, topology);
     symm__emit_end_map(&emit);
