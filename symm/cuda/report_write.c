@@ -10,6 +10,7 @@
 
 #include "cuda/report.h"
 #include "symm/tools.h"
+#include "util/emit.h"
 #include "util/status.h"
 
 static void text_device(FILE *file, const struct symm_cuda_report *report, int index)
@@ -63,80 +64,66 @@ static void write_text(FILE *file, const struct symm_cuda_report *report, bool p
                 report->proof[i].name, report->proof[i].text);
 }
 
-static void json_string(FILE *file, const char *text)
+static void emit_device(struct symm_emit *emit, const struct symm_cuda_report *report,
+                        const struct symm_cuda_reported *r)
 {
-    fputc('"', file);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
+    char capability[32];
 
-        if (c == '"' || c == '\\')
-            fprintf(file, "\\%c", c);
-        else if (c < 0x20 || c >= 0x7f)
-            fprintf(file, "\\u%04x", c < 0x20 ? c : 0xfffd);
-        else
-            fputc(c, file);
-    }
-    fputc('"', file);
-}
-
-static void json_device(FILE *file, const struct symm_cuda_report *report, int index)
-{
-    const struct symm_cuda_reported *r = &report->device[index];
-    bool first = true;
-
-    fprintf(file, "%s{\"name\": ", index ? ", " : "");
-    json_string(file, r->device.name);
-    fprintf(file, ", \"bus\": ");
-    json_string(file, r->device.bus);
-    fprintf(file, ", \"numa_node\": ");
+    snprintf(capability, sizeof(capability), "%d.%d", r->device.major, r->device.minor);
+    symm__emit_begin_map(emit);
+    symm__emit_key_string(emit, "name", r->device.name);
+    symm__emit_key_string(emit, "bus", r->device.bus);
     if (r->node >= 0)
-        fprintf(file, "%d", r->node);
+        symm__emit_key_signed(emit, "numa_node", r->node);
     else
-        fprintf(file, "null");
-    fprintf(file, ", \"pus\": ");
-    if (r->cpus[0])
-        json_string(file, r->cpus);
-    else
-        fprintf(file, "null");
-    fprintf(file,
-            ", \"capability\": \"%d.%d\", \"multiprocessors\": %d, \"memory\": %llu, "
-            "\"posix_handles\": %s, \"fabric_attribute\": %s, "
-            "\"multicast_attribute\": %s, \"reaches\": [",
-            r->device.major, r->device.minor, r->device.processors,
-            (unsigned long long)r->memory, r->posix ? "true" : "false",
-            r->fabric ? "true" : "false", r->multicast ? "true" : "false");
-    for (int j = 0; j < report->count; j++) {
-        if (!r->peer[j])
-            continue;
-        fprintf(file, "%s%d", first ? "" : ", ", j);
-        first = false;
-    }
-    fprintf(file, "]}");
+        symm__emit_key_string(emit, "numa_node", NULL);
+    symm__emit_key_string(emit, "pus", r->cpus[0] ? r->cpus : NULL);
+    symm__emit_key_string(emit, "capability", capability);
+    symm__emit_key_signed(emit, "multiprocessors", r->device.processors);
+    symm__emit_key_unsigned(emit, "memory", r->memory);
+    symm__emit_key_bool(emit, "posix_handles", r->posix);
+    symm__emit_key_bool(emit, "fabric_attribute", r->fabric);
+    symm__emit_key_bool(emit, "multicast_attribute", r->multicast);
+    symm__emit_key(emit, "reaches");
+    symm__emit_begin_list(emit);
+    for (int j = 0; j < report->count; j++)
+        if (r->peer[j])
+            symm__emit_signed(emit, j);
+    symm__emit_end_list(emit);
+    symm__emit_end_map(emit);
 }
 
-static void write_json(FILE *file, const struct symm_cuda_report *report, bool probe)
+static int emit_json(FILE *file, const struct symm_cuda_report *report)
 {
-    fprintf(file, "{\"usable\": %s, \"error\": ", report->why[0] ? "false" : "true");
-    if (report->why[0])
-        json_string(file, report->why);
-    else
-        fprintf(file, "null");
-    fprintf(file, ", \"library\": ");
-    json_string(file, report->library);
-    fprintf(file, ", \"driver\": %d, \"kernels\": ", report->version);
-    json_string(file, report->kernels);
-    fprintf(file, ", \"devices\": [");
+    struct symm_emit emit;
+
+    symm__emit_init_file(&emit, SYMM_EMIT_JSON, file);
+    symm__emit_begin_map(&emit);
+    symm__emit_key_bool(&emit, "usable", !report->why[0]);
+    symm__emit_key_string(&emit, "error", report->why[0] ? report->why : NULL);
+    symm__emit_key_string(&emit, "library", report->library);
+    symm__emit_key_signed(&emit, "driver", report->version);
+    symm__emit_key_string(&emit, "kernels", report->kernels);
+    symm__emit_key(&emit, "devices");
+    symm__emit_begin_list(&emit);
     for (int i = 0; i < report->count; i++)
-        json_device(file, report, i);
-    fprintf(file, "]");
-    for (int i = 0; probe && i < report->proof_count; i++) {
-        fprintf(file, "%s{\"proof\": \"%s\", \"ok\": %s, \"text\": ",
-                i ? ", " : ", \"probe\": [", report->proof[i].name,
-                report->proof[i].good ? "true" : "false");
-        json_string(file, report->proof[i].text);
-        fprintf(file, "}%s", i + 1 == report->proof_count ? "]" : "");
+        emit_device(&emit, report, &report->device[i]);
+    symm__emit_end_list(&emit);
+    if (report->proof_count > 0) {
+        symm__emit_key(&emit, "probe");
+        symm__emit_begin_list(&emit);
     }
-    fprintf(file, "}");
+    for (int i = 0; i < report->proof_count; i++) {
+        symm__emit_begin_map(&emit);
+        symm__emit_key_string(&emit, "proof", report->proof[i].name);
+        symm__emit_key_bool(&emit, "ok", report->proof[i].good);
+        symm__emit_key_string(&emit, "text", report->proof[i].text);
+        symm__emit_end_map(&emit);
+    }
+    if (report->proof_count > 0)
+        symm__emit_end_list(&emit);
+    symm__emit_end_map(&emit);
+    return symm__emit_finish(&emit);
 }
 
 static symm_status write_all(int fd, const char *text, size_t bytes)
@@ -175,9 +162,9 @@ symm_status symm_cuda_write(int fd, const char *format, bool probe)
         goto out;
     }
     symm__cuda_report(report, probe);
-    if (json)
-        write_json(file, report, probe);
-    else
+    if (json && emit_json(file, report) != 0)
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for the report on CUDA");
+    if (!json)
         write_text(file, report, probe);
     for (int i = 0; i < report->proof_count; i++)
         if (!report->proof[i].good)

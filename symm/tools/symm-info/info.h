@@ -5,16 +5,15 @@
 #ifndef SYMM_TOOLS_SYMM_INFO_INFO_H
 #define SYMM_TOOLS_SYMM_INFO_INFO_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
-/* Text as a JSON string, quotes included; NULL: null. Bad UTF-8 becomes U+FFFD. */
-void symm__info_json_string(FILE *file, const char *text);
+#include "util/emit.h"
 
 /*
  * Proves on two forked ranks that the library works on this machine; prints one line for
- * each proof, or a JSON list. Returns the number of failed proofs.
+ * each proof, or, unless `emit` is NULL, writes the list "probe" into its open map. Returns
+ * the number of failed proofs.
  */
-int symm__info_probe(FILE *file, bool json);
+int symm__info_probe(FILE *file, struct symm_emit *emit);
 
 #endif

@@ -3,18 +3,16 @@
  * main.c - the tool symm-info: reports the library and the machine it runs on.
  *
  * Sections: the library, CUDA, the job by the launcher's variables, the options, the limits
- * of the process, the machine. The tool uses public headers only, joins no job, and needs
- * no other rank. --json prints the same as one JSON object. --probe also proves the
- * library's needs by use (probe.c).
+ * of the process, the machine. The tool uses public headers and symm/util, joins no job,
+ * and needs no other rank. --json prints the same as one JSON object. --probe also proves
+ * the library's needs by use (probe.c).
  * Exit status: 0; 1 if the job's variables are wrong, the library cannot be used or a
  * proof failed; 2 for a wrong command line.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,79 +24,14 @@
 
 #include "symm/tools.h"
 #include "tools/symm-info/info.h"
+#include "util/emit.h"
 
+/* Each section is written by one function: as members of the map that is open in `emit`, or,
+ * if `emit` is NULL, as lines of text. */
 struct selection {
     bool json, probe;
     bool library, cuda, job, options, limits, topology;
 };
-
-/* ---- JSON ------------------------------------------------------------------------ */
-
-/* Bytes of the well-formed UTF-8 sequence at s, 0 if there is none. */
-static size_t utf8_sequence(const unsigned char *s)
-{
-    static const uint32_t lowest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t count = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : 4;
-    uint32_t point = s[0];
-
-    if (count == 1)
-        return 1;
-    if (count == 4 && s[0] >> 3 != 30)
-        return 0;
-    point &= 0xffU >> (count + 1);
-    for (size_t i = 1; i < count; i++) {
-        if (s[i] >> 6 != 2) /* stops at NUL, too */
-            return 0;
-        point = point << 6 | (s[i] & 0x3fU);
-    }
-    if (point < lowest[count] || point > 0x10ffff ||
-        (point >= 0xd800 && point < 0xe000))
-        return 0;
-    return count;
-}
-
-void symm__info_json_string(FILE *file, const char *text)
-{
-    if (text == NULL) {
-        fputs("null", file);
-        return;
-    }
-    fputc('"', file);
-    for (const unsigned char *s = (const unsigned char *)text; *s != 0;) {
-        size_t count = utf8_sequence(s);
-        if (*s == '"' || *s == '\\')
-            fprintf(file, "\\%c", *s);
-        else if (*s < 0x20)
-            fprintf(file, "\\u%04x", *s);
-        else if (count == 0)
-            fputs("\\ufffd", file);
-        else
-            fwrite(s, 1, count, file);
-        s += count > 0 ? count : 1;
-    }
-    fputc('"', file);
-}
-
-/* `,\n "key": ` of a member; the first of an object has no comma. */
-static void json_key(FILE *file, bool *first, int indent, const char *key)
-{
-    fprintf(file, "%s\n%*s\"%s\": ", *first ? "" : ",", indent, "", key);
-    *first = false;
-}
-
-static void json_member(FILE *file, bool *first, int indent, const char *key,
-                        const char *text)
-{
-    json_key(file, first, indent, key);
-    symm__info_json_string(file, text);
-}
-
-static void json_number(FILE *file, bool *first, int indent, const char *key,
-                        uint64_t value)
-{
-    json_key(file, first, indent, key);
-    fprintf(file, "%llu", (unsigned long long)value);
-}
 
 /* "256 GiB" */
 static const char *size_text(uint64_t bytes, char *text, size_t text_bytes)
@@ -116,16 +49,6 @@ static const char *size_text(uint64_t bytes, char *text, size_t text_bytes)
 }
 
 /* ---- The library ----------------------------------------------------------------- */
-
-struct library {
-    char compiler[128];
-    char machine[sizeof(((struct utsname *)NULL)->machine)];
-    char features[512]; /* of the processor; only those that reductions may use */
-    bool usable;        /* symm_init works */
-    char error[512];    /* why not */
-    char backend[16], isa[16], why_backend[256];
-    size_t heap_bytes, granularity, scratch_bytes;
-};
 
 /* The flags of /proc/cpuinfo that matter to reductions. */
 static void read_features(char *text, size_t bytes)
@@ -161,140 +84,109 @@ static void read_features(char *text, size_t bytes)
     fclose(file);
 }
 
-/* Opens a context of a job of one rank and reads its choices. */
-static void try_library(struct library *library)
+static void emit_library(struct symm_emit *emit, const symm_info *info,
+                         const char *error, const char *compiler, const char *machine,
+                         const char *features)
 {
-    char job[64];
+    symm__emit_key_string(emit, "version", symm_version());
+    symm__emit_key(emit, "build");
+    symm__emit_begin_map(emit);
+    symm__emit_key_string(emit, "compiler", compiler);
+    symm__emit_key_string(emit, "machine", machine);
+    symm__emit_end_map(emit);
+    symm__emit_key_bool(emit, "usable", error == NULL);
+    symm__emit_key_string(emit, "error", error);
+    symm__emit_key_string(emit, "backend", info->backend);
+    symm__emit_key_string(emit, "why_backend", info->why_backend);
+    symm__emit_key_string(emit, "isa", info->isa);
+    symm__emit_key_string(emit, "processor_features", features);
+    symm__emit_key_unsigned(emit, "heap_bytes", info->heap_bytes);
+    symm__emit_key_unsigned(emit, "granularity", info->granularity);
+    symm__emit_key_unsigned(emit, "scratch_bytes", info->scratch_bytes);
+}
+
+static void print_library(FILE *file, const symm_info *info, const char *error,
+                          const char *compiler, const char *machine,
+                          const char *features)
+{
+    char heap[32], segment[32], scratch[32];
+
+    fprintf(file, "libsymm %s\n", symm_version());
+    fprintf(file, "  built with   %s for %s\n", compiler, machine);
+    if (error != NULL) {
+        fprintf(file, "  NOT USABLE   %s\n", error);
+        return;
+    }
+    fprintf(file, "  backend      %s (%s)\n", info->backend, info->why_backend);
+    fprintf(file, "  reductions   %s; this processor has: %s\n", info->isa, features);
+    fprintf(file, "  heap         %s of address space a rank, segments of %s or more\n",
+            size_text(info->heap_bytes, heap, sizeof(heap)),
+            size_text(info->granularity, segment, sizeof(segment)));
+    if (info->scratch_bytes > 0)
+        fprintf(file, "  scratch      %s of device memory for a team's kernels\n",
+                size_text(info->scratch_bytes, scratch, sizeof(scratch)));
+    fprintf(file, "  peers        ranks of one host use each other's memory by loads, "
+                  "stores and atomics\n               (symm-info --probe proves it)\n");
+}
+
+/* Opens a context of a job of one rank, to show what the library chooses here. */
+static bool show_library(FILE *file, struct symm_emit *emit)
+{
+#if defined(__clang__)
+    static const char compiler[] = "clang " __clang_version__;
+#else
+    static const char compiler[] = "gcc " __VERSION__;
+#endif
+    char job[64],
+        features[512]; /* of the processor; only those that reductions may use */
     symm_info info = {.size = sizeof(info)};
     symm_ctx *ctx = NULL;
+    struct utsname name = {0};
 
+    uname(&name);
+    read_features(features, sizeof(features));
     snprintf(job, sizeof(job), "symm-info-%ld", (long)getpid());
     const symm_config config = {.size = sizeof(config), .world_size = 1, .job_id = job};
     symm_status status = symm_init(&config, &ctx);
     if (status == SYMM_OK)
         status = symm_ctx_info(ctx, &info);
-    library->usable = status == SYMM_OK;
-    if (library->usable) {
-        snprintf(library->backend, sizeof(library->backend), "%s", info.backend);
-        snprintf(library->isa, sizeof(library->isa), "%s", info.isa);
-        snprintf(library->why_backend, sizeof(library->why_backend), "%s",
-                 info.why_backend);
-        library->heap_bytes = info.heap_bytes;
-        library->granularity = info.granularity;
-        library->scratch_bytes = info.scratch_bytes;
-    } else {
-        snprintf(library->error, sizeof(library->error), "%s", symm_last_error());
-    }
+    const char *error = status == SYMM_OK ? NULL : symm_last_error();
+    if (emit != NULL)
+        emit_library(emit, &info, error, compiler, name.machine, features);
+    else
+        print_library(file, &info, error, compiler, name.machine, features);
     symm_finalize(ctx);
-}
-
-static void read_library(struct library *library)
-{
-    struct utsname name;
-
-    memset(library, 0, sizeof(*library));
-#if defined(__clang__)
-    snprintf(library->compiler, sizeof(library->compiler), "clang %s",
-             __clang_version__);
-#else
-    snprintf(library->compiler, sizeof(library->compiler), "gcc %s", __VERSION__);
-#endif
-    if (uname(&name) == 0)
-        memcpy(library->machine, name.machine, sizeof(library->machine));
-    read_features(library->features, sizeof(library->features));
-
-    try_library(library);
-}
-
-static bool print_library(FILE *file)
-{
-    struct library library;
-    char heap[32], segment[32], scratch[32];
-
-    read_library(&library);
-    fprintf(file, "libsymm %s\n", symm_version());
-    fprintf(file, "  built with   %s for %s\n", library.compiler, library.machine);
-    if (library.usable) {
-        fprintf(file, "  backend      %s (%s)\n", library.backend, library.why_backend);
-        fprintf(file, "  reductions   %s; this processor has: %s\n", library.isa,
-                library.features);
-        fprintf(file,
-                "  heap         %s of address space a rank, segments of %s or more\n",
-                size_text(library.heap_bytes, heap, sizeof(heap)),
-                size_text(library.granularity, segment, sizeof(segment)));
-        if (library.scratch_bytes > 0)
-            fprintf(file, "  scratch      %s of device memory for a team's kernels\n",
-                    size_text(library.scratch_bytes, scratch, sizeof(scratch)));
-        fprintf(file,
-                "  peers        ranks of one host use each other's memory by loads, "
-                "stores and atomics\n               (symm-info --probe proves it)\n");
-    } else {
-        fprintf(file, "  NOT USABLE   %s\n", library.error);
-    }
-    return library.usable;
-}
-
-static bool json_library(FILE *file, bool *first)
-{
-    struct library library;
-    bool inner = true;
-
-    read_library(&library);
-    json_member(file, first, 1, "version", symm_version());
-    json_key(file, first, 1, "build");
-    fprintf(file, "{");
-    json_member(file, &inner, 2, "compiler", library.compiler);
-    json_member(file, &inner, 2, "machine", library.machine);
-    fprintf(file, "\n }");
-    json_key(file, first, 1, "usable");
-    fprintf(file, "%s", library.usable ? "true" : "false");
-    json_member(file, first, 1, "error", library.usable ? NULL : library.error);
-    json_member(file, first, 1, "backend", library.usable ? library.backend : NULL);
-    json_member(file, first, 1, "why_backend",
-                library.usable ? library.why_backend : NULL);
-    json_member(file, first, 1, "isa", library.usable ? library.isa : NULL);
-    json_member(file, first, 1, "processor_features", library.features);
-    json_number(file, first, 1, "heap_bytes", library.heap_bytes);
-    json_number(file, first, 1, "granularity", library.granularity);
-    json_number(file, first, 1, "scratch_bytes", library.scratch_bytes);
-    return library.usable;
+    return status == SYMM_OK;
 }
 
 /* ---- The job --------------------------------------------------------------------- */
 
-static bool print_job(FILE *file)
+static bool show_job(FILE *file, struct symm_emit *emit)
 {
     symm_job_info job = {.size = sizeof(job)};
+    bool good = symm_job_detect(&job) == SYMM_OK;
 
-    fprintf(file, "job\n");
-    if (symm_job_detect(&job) != SYMM_OK) {
-        fprintf(file, "  WRONG        %s\n", symm_last_error());
-        return false;
+    if (emit != NULL) {
+        symm__emit_key(emit, "job");
+        symm__emit_begin_map(emit);
+        symm__emit_key_string(emit, "error", good ? NULL : symm_last_error());
+        if (good) {
+            symm__emit_key_string(emit, "source", job.source);
+            symm__emit_key_signed(emit, "rank", job.rank);
+            symm__emit_key_signed(emit, "world_size", job.world_size);
+            symm__emit_key_signed(emit, "local_rank", job.local_rank);
+            symm__emit_key_signed(emit, "local_size", job.local_size);
+            symm__emit_key_string(emit, "key", job.key);
+        }
+        symm__emit_end_map(emit);
+    } else if (good) {
+        fprintf(file, "job\n  launcher     %s\n", job.source);
+        fprintf(file, "  rank         %d of %d; on this host %d of %d\n", job.rank,
+                job.world_size, job.local_rank, job.local_size);
+        fprintf(file, "  key          %s\n", job.key);
+    } else {
+        fprintf(file, "job\n  WRONG        %s\n", symm_last_error());
     }
-    fprintf(file, "  launcher     %s\n", job.source);
-    fprintf(file, "  rank         %d of %d; on this host %d of %d\n", job.rank,
-            job.world_size, job.local_rank, job.local_size);
-    fprintf(file, "  key          %s\n", job.key);
-    return true;
-}
-
-static bool json_job(FILE *file, bool *first)
-{
-    symm_job_info job = {.size = sizeof(job)};
-    bool inner = true, good = symm_job_detect(&job) == SYMM_OK;
-
-    json_key(file, first, 1, "job");
-    fprintf(file, "{");
-    json_member(file, &inner, 2, "error", good ? NULL : symm_last_error());
-    if (good) {
-        json_member(file, &inner, 2, "source", job.source);
-        json_number(file, &inner, 2, "rank", (uint64_t)job.rank);
-        json_number(file, &inner, 2, "world_size", (uint64_t)job.world_size);
-        json_number(file, &inner, 2, "local_rank", (uint64_t)job.local_rank);
-        json_number(file, &inner, 2, "local_size", (uint64_t)job.local_size);
-        json_member(file, &inner, 2, "key", job.key);
-    }
-    fprintf(file, "\n }");
     return good;
 }
 
@@ -330,23 +222,22 @@ static void print_options(FILE *file, bool all)
         fprintf(file, "  none is set; symm-info --options lists all\n");
 }
 
-static void json_options(FILE *file, bool *first)
+static void emit_options(struct symm_emit *emit)
 {
     symm_option_info option = {.size = sizeof(option)};
 
-    json_key(file, first, 1, "options");
-    fprintf(file, "[");
+    symm__emit_key(emit, "options");
+    symm__emit_begin_list(emit);
     for (int i = 0; symm_option_at(i, &option) == SYMM_OK; i++) {
-        bool inner = true;
-        fprintf(file, "%s\n  {", i == 0 ? "" : ",");
-        json_member(file, &inner, 3, "name", option.name);
-        json_member(file, &inner, 3, "kind", option.kind);
-        json_member(file, &inner, 3, "default", option.fallback);
-        json_member(file, &inner, 3, "value", shown_value(&option));
-        json_member(file, &inner, 3, "help", option.help);
-        fprintf(file, "\n  }");
+        symm__emit_begin_map(emit);
+        symm__emit_key_string(emit, "name", option.name);
+        symm__emit_key_string(emit, "kind", option.kind);
+        symm__emit_key_string(emit, "default", option.fallback);
+        symm__emit_key_string(emit, "value", shown_value(&option));
+        symm__emit_key_string(emit, "help", option.help);
+        symm__emit_end_map(emit);
     }
-    fprintf(file, "\n ]");
+    symm__emit_end_list(emit);
 }
 
 /* ---- Limits ---------------------------------------------------------------------- */
@@ -425,79 +316,66 @@ static const char *overcommit_text(int mode)
     }
 }
 
-static void print_limits(FILE *file)
+static void show_limits(FILE *file, struct symm_emit *emit)
 {
-    char error[128];
+    char error[128], soft[32], hard[32];
+    struct rlimit value;
 
-    fprintf(file, "limits\n");
+    if (emit != NULL) {
+        symm__emit_key(emit, "limits");
+        symm__emit_begin_map(emit);
+    } else {
+        fprintf(file, "limits\n");
+    }
     for (size_t i = 0; i < LIMITS; i++) {
-        struct rlimit value;
-        char soft[32], hard[32];
         if (getrlimit(limits[i].resource, &value) != 0)
             continue;
         limit_text(value.rlim_cur, limits[i].bytes, soft, sizeof(soft));
         limit_text(value.rlim_max, limits[i].bytes, hard, sizeof(hard));
-        fprintf(file, "  %-13s %s (at most %s): %s\n", limits[i].name, soft, hard,
-                limits[i].why);
-    }
-    fprintf(file, "  overcommit    %s\n", overcommit_text(read_overcommit()));
-    try_memfd(error, sizeof(error));
-    fprintf(file, "  memfd_create  %s\n",
-            error[0] == '\0' ? "works; the size of /dev/shm does not matter" : error);
-}
-
-static void json_limits(FILE *file, bool *first)
-{
-    bool inner = true;
-    char error[128];
-
-    json_key(file, first, 1, "limits");
-    fprintf(file, "{");
-    for (size_t i = 0; i < LIMITS; i++) {
-        struct rlimit value;
-        if (getrlimit(limits[i].resource, &value) != 0)
-            continue;
-        json_key(file, &inner, 2, limits[i].key);
-        if (value.rlim_cur == RLIM_INFINITY)
-            fprintf(file, "null"); /* no limit */
+        if (emit == NULL)
+            fprintf(file, "  %-13s %s (at most %s): %s\n", limits[i].name, soft, hard,
+                    limits[i].why);
+        else if (value.rlim_cur == RLIM_INFINITY)
+            symm__emit_key_string(emit, limits[i].key, NULL);
         else
-            fprintf(file, "%llu", (unsigned long long)value.rlim_cur);
+            symm__emit_key_unsigned(emit, limits[i].key, value.rlim_cur);
     }
-    json_key(file, &inner, 2, "overcommit_memory");
-    fprintf(file, "%d", read_overcommit());
+    int overcommit = read_overcommit();
     try_memfd(error, sizeof(error));
-    json_member(file, &inner, 2, "memfd_create", error[0] == '\0' ? "works" : error);
-    fprintf(file, "\n }");
+    if (emit != NULL) {
+        symm__emit_key_signed(emit, "overcommit_memory", overcommit);
+        symm__emit_key_string(emit, "memfd_create", error[0] == '\0' ? "works" : error);
+        symm__emit_end_map(emit);
+    } else {
+        fprintf(file, "  overcommit    %s\n  memfd_create  %s\n",
+                overcommit_text(overcommit),
+                error[0] == '\0' ? "works; the size of /dev/shm does not matter"
+                                 : error);
+    }
 }
 
 /* ---- The machine ----------------------------------------------------------------- */
 
-/* Copies the output of write_to to file; prefix begins each line. *good: write_to
- * succeeded. Returns false if it wrote nothing. */
-static bool copy_written(FILE *file,
-                         symm_status (*write_to)(int fd, const char *format),
-                         const char *format, const char *prefix, bool *good)
+/* The output of write_to, which the caller frees; NULL: there is none. *good: write_to
+ * succeeded. */
+static char *written_text(symm_status (*write_to)(int fd, const char *format),
+                          const char *format, bool *good)
 {
     FILE *copy = tmpfile();
-    char line[4096];
-    bool begins = true;
+    char *text = NULL;
+    size_t bytes = 0;
 
     *good = false;
     if (copy == NULL)
-        return false;
+        return NULL;
     *good = write_to(fileno(copy), format) == SYMM_OK;
-    if (fseek(copy, 0, SEEK_END) != 0 || ftell(copy) == 0) {
-        fclose(copy);
-        return false;
-    }
     rewind(copy);
-    while (fgets(line, sizeof(line), copy) != NULL) {
-        size_t length = strlen(line);
-        fprintf(file, "%s%s", begins ? prefix : "", line);
-        begins = length > 0 && line[length - 1] == '\n';
+    if (getdelim(&text, &bytes, '\0', copy) <= 0) {
+        free(text);
+        text = NULL;
     }
     fclose(copy);
-    return true;
+    return text;
 }
 
 static symm_status write_cuda(int fd, const char *format)
@@ -510,35 +388,43 @@ static symm_status write_cuda_proofs(int fd, const char *format)
     return symm_cuda_write(fd, format, true);
 }
 
-/* Writes the CUDA section; false: a proof failed. */
-static bool copy_cuda(FILE *file, const char *format, bool probe)
+/* false: a proof failed. */
+static bool show_cuda(FILE *file, struct symm_emit *emit, bool probe)
 {
     bool good;
+    char *text = written_text(probe ? write_cuda_proofs : write_cuda,
+                              emit != NULL ? "json" : "text", &good);
 
-    copy_written(file, probe ? write_cuda_proofs : write_cuda, format, "", &good);
+    if (emit != NULL) {
+        symm__emit_key(emit, "cuda");
+        symm__emit_json(emit, text != NULL ? text : "null");
+    } else if (text != NULL) {
+        fputs(text, file);
+    }
+    free(text);
     return good;
 }
 
-static bool print_topology(FILE *file)
+static bool show_topology(FILE *file, struct symm_emit *emit)
 {
     bool good;
+    char *text =
+        written_text(symm_topology_write, emit != NULL ? "json" : "text", &good);
 
-    fprintf(file, "machine\n");
-    if (copy_written(file, symm_topology_write, "text", "  ", &good) && good)
-        return true;
-    fprintf(file, "  NOT KNOWN    %s\n", symm_last_error());
-    return false;
-}
-
-static bool json_topology(FILE *file, bool *first)
-{
-    bool good;
-
-    json_key(file, first, 1, "topology");
-    if (copy_written(file, symm_topology_write, "json", "", &good) && good)
-        return true;
-    fprintf(file, "null");
-    return false;
+    good = good && text != NULL;
+    if (emit != NULL) {
+        symm__emit_key(emit, "topology");
+        symm__emit_json(emit, good ? text : "null");
+    } else {
+        fprintf(file, "machine\n");
+        for (char *save, *line = good ? strtok_r(text, "\n", &save) : NULL;
+             line != NULL; line = strtok_r(NULL, "\n", &save))
+            fprintf(file, "  %s\n", line);
+        if (!good)
+            fprintf(file, "  NOT KNOWN    %s\n", symm_last_error());
+    }
+    free(text);
+    return good;
 }
 
 /* ---- The command ----------------------------------------------------------------- */
@@ -548,50 +434,48 @@ static bool print_text(const struct selection *show, FILE *file)
     bool good = true;
 
     if (show->library)
-        good = print_library(file) && good;
+        good = show_library(file, NULL) && good;
     if (show->cuda)
-        good = copy_cuda(file, "text", false) && good;
+        good = show_cuda(file, NULL, false) && good;
     if (show->job)
-        good = print_job(file) && good;
+        good = show_job(file, NULL) && good;
     if (show->options)
         print_options(file, !show->library);
     if (show->limits)
-        print_limits(file);
+        show_limits(file, NULL);
     if (show->topology)
-        good = print_topology(file) && good;
+        good = show_topology(file, NULL) && good;
     if (show->probe)
-        good = symm__info_probe(file, false) == 0 && good;
+        good = symm__info_probe(file, NULL) == 0 && good;
     if (show->probe) /* last: a forked child may not use CUDA that its parent started */
-        good = copy_cuda(file, "text", true) && good;
+        good = show_cuda(file, NULL, true) && good;
     return good;
 }
 
 static bool print_json(const struct selection *show, FILE *file)
 {
-    bool first = true, good = true;
+    struct symm_emit emit;
+    bool good = true;
 
-    fprintf(file, "{");
-    json_member(file, &first, 1, "format", "symm-info/1");
+    symm__emit_init_file(&emit, SYMM_EMIT_JSON, file);
+    symm__emit_begin_map(&emit);
+    symm__emit_key_string(&emit, "format", "symm-info/1");
     if (show->library)
-        good = json_library(file, &first) && good;
+        good = show_library(file, &emit) && good;
     if (show->job)
-        good = json_job(file, &first) && good;
+        good = show_job(file, &emit) && good;
     if (show->options)
-        json_options(file, &first);
+        emit_options(&emit);
     if (show->limits)
-        json_limits(file, &first);
+        show_limits(file, &emit);
     if (show->topology)
-        good = json_topology(file, &first) && good;
-    if (show->probe) {
-        json_key(file, &first, 1, "probe");
-        good = symm__info_probe(file, true) == 0 && good;
-    }
-    if (show->cuda || show->probe) {
-        json_key(file, &first, 1, "cuda");
-        good = copy_cuda(file, "json", show->probe) && good;
-    }
-    fprintf(file, "\n}\n");
-    return good;
+        good = show_topology(file, &emit) && good;
+    if (show->probe)
+        good = symm__info_probe(file, &emit) == 0 && good;
+    if (show->cuda || show->probe)
+        good = show_cuda(file, &emit, show->probe) && good;
+    symm__emit_end_map(&emit);
+    return symm__emit_finish(&emit) == 0 && good;
 }
 
 static void usage(FILE *file)

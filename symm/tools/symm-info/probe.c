@@ -337,46 +337,44 @@ static bool judge(struct reports *reports, int proof, const int *ended, char *te
     return true;
 }
 
-static int report(struct reports *reports, const int *ended, FILE *file, bool json)
+static void show(FILE *file, struct symm_emit *emit, const char *proof, bool good,
+                 const char *text)
+{
+    if (emit == NULL) {
+        fprintf(file, "%-4s  %-10s  %s\n", good ? "ok" : "FAIL", proof, text);
+        return;
+    }
+    symm__emit_begin_map(emit);
+    symm__emit_key_string(emit, "proof", proof);
+    symm__emit_key_bool(emit, "ok", good);
+    symm__emit_key_string(emit, "text", text);
+    symm__emit_end_map(emit);
+}
+
+static int report(struct reports *reports, const int *ended, FILE *file,
+                  struct symm_emit *emit)
 {
     int failed = 0;
 
-    if (json)
-        fprintf(file, "[");
     for (int proof = 0; proof < PROOFS; proof++) {
         char text[300];
         bool good = judge(reports, proof, ended, text, sizeof(text));
         failed += !good;
-        if (json) {
-            fprintf(file, "%s\n  {\"proof\": \"%s\", \"ok\": %s, \"text\": ",
-                    proof == 0 ? "" : ",", proof_names[proof], good ? "true" : "false");
-            symm__info_json_string(file, text);
-            fprintf(file, "}");
-        } else {
-            fprintf(file, "%-4s  %-10s  %s\n", good ? "ok" : "FAIL", proof_names[proof],
-                    text);
-        }
+        show(file, emit, proof_names[proof], good, text);
     }
-    if (json)
-        fprintf(file, "\n ]");
     return failed;
 }
 
-static void cannot_start(FILE *file, bool json, const char *what)
+static int cannot_start(FILE *file, struct symm_emit *emit, const char *what)
 {
     char text[160];
 
     snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
-    if (json) {
-        fprintf(file, "[{\"proof\": \"start\", \"ok\": false, \"text\": ");
-        symm__info_json_string(file, text);
-        fprintf(file, "}]");
-    } else {
-        fprintf(file, "FAIL  start       %s\n", text);
-    }
+    show(file, emit, "start", false, text);
+    return 1;
 }
 
-int symm__info_probe(FILE *file, bool json)
+static int probe(FILE *file, struct symm_emit *emit)
 {
     pid_t ranks[RANKS], parent = getpid();
     int ended[RANKS] = {0}, failed = 1;
@@ -384,10 +382,8 @@ int symm__info_probe(FILE *file, bool json)
 
     struct reports *reports = mmap(NULL, sizeof(*reports), PROT_READ | PROT_WRITE,
                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (reports == MAP_FAILED) {
-        cannot_start(file, json, "mmap of the reports");
-        return 1;
-    }
+    if (reports == MAP_FAILED)
+        return cannot_start(file, emit, "mmap of the reports");
     snprintf(job, sizeof(job), "symm-info-%ld-%lld", (long)parent, (long long)now());
     fflush(NULL); /* else each rank would write the buffered output again */
     for (int r = 0; r < RANKS; r++) {
@@ -395,7 +391,7 @@ int symm__info_probe(FILE *file, bool json)
         if (ranks[r] == 0)
             run_rank(r, job, reports, parent);
         if (ranks[r] < 0) {
-            cannot_start(file, json, "fork of a rank");
+            cannot_start(file, emit, "fork of a rank");
             if (r == 1) {
                 kill(ranks[0], SIGKILL);
                 waitpid(ranks[0], &ended[0], 0);
@@ -404,8 +400,19 @@ int symm__info_probe(FILE *file, bool json)
         }
     }
     direct(reports, ranks, ended);
-    failed = report(reports, ended, file, json);
+    failed = report(reports, ended, file, emit);
 err_unmap:
     munmap(reports, sizeof(*reports));
+    return failed;
+}
+
+int symm__info_probe(FILE *file, struct symm_emit *emit)
+{
+    if (emit == NULL)
+        return probe(file, NULL);
+    symm__emit_key(emit, "probe");
+    symm__emit_begin_list(emit);
+    int failed = probe(file, emit);
+    symm__emit_end_list(emit);
     return failed;
 }
