@@ -10,9 +10,6 @@
  * proof failed; 2 for a wrong command line.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +20,7 @@
 #include <symm/symm.h>
 
 #include "symm/tools.h"
+#include "tools/common/args.h"
 #include "tools/symm-info/info.h"
 #include "util/emit.h"
 
@@ -492,63 +490,34 @@ static void usage(FILE *file)
                   "Without sections: all of them, without the probe.\n");
 }
 
-enum {
-    OPTION_JSON = 256,
-    OPTION_PROBE,
-    OPTION_CUDA,
-    OPTION_JOB,
-    OPTION_OPTIONS,
-    OPTION_TOPOLOGY
-};
-
-static const struct option flags[] = {
-    {"json", no_argument, NULL, OPTION_JSON},
-    {"probe", no_argument, NULL, OPTION_PROBE},
-    {"cuda", no_argument, NULL, OPTION_CUDA},
-    {"job", no_argument, NULL, OPTION_JOB},
-    {"options", no_argument, NULL, OPTION_OPTIONS},
-    {"topology", no_argument, NULL, OPTION_TOPOLOGY},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, struct selection *show)
 {
-    for (int flag; (flag = getopt_long(argc, argv, "hV", flags, NULL)) != -1;) {
-        switch (flag) {
-        case OPTION_JSON:
-            show->json = true;
-            break;
-        case OPTION_PROBE:
-            show->probe = true;
-            break;
-        case OPTION_CUDA:
-            show->cuda = true;
-            break;
-        case OPTION_JOB:
-            show->job = true;
-            break;
-        case OPTION_OPTIONS:
-            show->options = true;
-            break;
-        case OPTION_TOPOLOGY:
-            show->topology = true;
-            break;
-        case 'h':
-            usage(stdout);
-            return 0;
-        case 'V':
-            printf("symm-info %s\n", symm_version());
-            return 0;
-        default:
-            usage(stderr);
-            return 2;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "symm-info: '%s' is not an option\n", argv[optind]);
+    bool help = false, version = false;
+    struct args_option options[] = {
+        ARGS_ROW("json", 0, ARGS_FLAG, &show->json),
+        ARGS_ROW("probe", 0, ARGS_FLAG, &show->probe),
+        ARGS_ROW("cuda", 0, ARGS_FLAG, &show->cuda),
+        ARGS_ROW("job", 0, ARGS_FLAG, &show->job),
+        ARGS_ROW("options", 0, ARGS_FLAG, &show->options),
+        ARGS_ROW("topology", 0, ARGS_FLAG, &show->topology),
+        ARGS_ROW("help", 'h', ARGS_STOP, &help),
+        ARGS_ROW("version", 'V', ARGS_STOP, &version),
+    };
+    char error[256];
+    int word = args_parse(argc, argv, options, sizeof(options) / sizeof(options[0]),
+                          false, error, sizeof(error));
+
+    if (help)
+        usage(stdout);
+    if (version)
+        printf("symm-info %s\n", symm_version());
+    if (help || version)
+        return 0;
+    if (word >= 0 && word < argc)
+        snprintf(error, sizeof(error), "'%.100s' is not an option", argv[word]);
+    if (word != argc) {
+        fprintf(stderr, "symm-info: %s\n", error);
         usage(stderr);
         return 2;
     }
@@ -566,29 +535,9 @@ static void drop_line(void *arg, int level, const char *line)
     (void)line;
 }
 
-/*
- * Opens closed standard streams read-only: a file opened later must not get the stream's
- * number and receive the printed text. With SIGXFSZ ignored, RLIMIT_FSIZE is an error of
- * write(2).
- */
-static void guard_streams(void)
-{
-    int fd;
-
-    do {
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
-    signal(SIGXFSZ, SIG_IGN);
-}
-
 static int flush_output(int status)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return status;
-    fprintf(stderr, "symm-info: stdout: %s\n", strerror(errno));
-    return status == 0 ? 1 : status;
+    return args_flush("symm-info") || status != 0 ? status : 1;
 }
 
 int main(int argc, char **argv)
@@ -596,7 +545,7 @@ int main(int argc, char **argv)
     struct selection show = {0};
     int status;
 
-    guard_streams();
+    args_guard_streams();
     status = parse(argc, argv, &show);
     if (status >= 0)
         return flush_output(status);
