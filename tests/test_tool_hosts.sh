@@ -136,7 +136,7 @@ refused() {
 refused "--node-rank is missing" -n 2 --nnodes 2
 refused "--rendezvous is missing" -n 2 --nnodes 2 --node-rank 0
 refused "--node-rank must be below" -n 2 --nnodes 2 --node-rank 2 --rendezvous a:1
-refused "a number from 1 to 1024" -n 2 --nnodes 0
+refused "an integer from 1 to 1024" -n 2 --nnodes 0
 refused "HOST:PORT" -n 2 --nnodes 2 --node-rank 0 --rendezvous nowhere
 refused "more than 4096 ranks" -n 4096 --nnodes 2 --node-rank 0 --rendezvous a:1
 one_secret=12 refused "32 hex digits" -n 1 --nnodes 2 --node-rank 1 --rendezvous a:1

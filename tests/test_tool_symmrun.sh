@@ -102,16 +102,19 @@ for n in 0 -1 x 1x 4097 99999999999999999999 ''; do
     has err "'$n'"
 done
 run 2 -n 2 --nproc-per-node 3 true
+has err "--nproc-per-node: found '3', allowed: the same number as before, 2"
+run 2 -np 2 true
+has err '-np 2 is -n 2 here'
 run 0 -n 2 --nproc-per-node 2 true
 run 0 --nproc-per-node=2 true
 run 2 -n 2 --timeout 0 true
 run 2 -n 2 --timeout nan true
 run 2 -n 2 --grace -1 true
 run 2 -n 2 --bind socket true
-has err "--bind 'socket': must be core or none"
+has err "--bind: found 'socket', allowed: core, none"
 for place in host host: :29400 host:abc host:0 host:65536 host:99999999999 host:29400x; do
     run 2 -n 1 --nnodes 2 --node-rank 0 --rendezvous "$place" true
-    has err "--rendezvous '$place': must be HOST:PORT, the port a number from 1 to 65535"
+    has err "--rendezvous: found '$place', allowed: HOST:PORT, the port a number from 1 to 65535"
 done
 run 0 -n 1 --nnodes 1 --node-rank 0 --rendezvous host:29400 true
 run 2 -n 2 --tee true

@@ -7,8 +7,6 @@
  */
 #include "tools/symmrun/symmrun.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 
 #include "net/address.h"
 #include "symm/symm.h"
+#include "tools/common/args.h"
 
 static const char usage[] =
     "Usage: symmrun -n N [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
@@ -44,111 +43,10 @@ static const char usage[] =
     "if\n"
     "symmrun itself fails.\n";
 
-enum {
-    LOG_DIR = 256,
-    TEE,
-    TIMEOUT,
-    GRACE,
-    BIND,
-    NO_PREFIX,
-    NPROC,
-    NNODES,
-    NODE_RANK,
-    RENDEZVOUS
-};
-
-static const struct option long_options[] = {
-    {"nproc-per-node", required_argument, NULL, NPROC},
-    {"nnodes", required_argument, NULL, NNODES},
-    {"node-rank", required_argument, NULL, NODE_RANK},
-    {"rendezvous", required_argument, NULL, RENDEZVOUS},
-    {"rdzv-endpoint", required_argument, NULL, RENDEZVOUS},
-    {"log-dir", required_argument, NULL, LOG_DIR},
-    {"tee", no_argument, NULL, TEE},
-    {"timeout", required_argument, NULL, TIMEOUT},
-    {"grace", required_argument, NULL, GRACE},
-    {"bind", required_argument, NULL, BIND},
-    {"no-prefix", no_argument, NULL, NO_PREFIX},
-    {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
-static int refuse(const char *option, const char *value, const char *form)
+static int refuse(const char *sentence)
 {
-    fprintf(stderr, "symmrun: %s '%s': must be %s\n", option, value, form);
+    fprintf(stderr, "symmrun: %s\n", sentence);
     return 2;
-}
-
-static int parse_ranks(const char *option, const char *text, int *ranks)
-{
-    int value = 0;
-    const char *c = text;
-
-    for (; *c >= '0' && *c <= '9' && value <= SYMMRUN_RANKS_MAX; c++)
-        value = 10 * value + (*c - '0');
-    if (*c != '\0' || value < 1 || value > SYMMRUN_RANKS_MAX)
-        return refuse(option, text,
-                      *text == 'p' ? "a number from 1 to 4096 (-np 2 is -n 2 here)"
-                                   : "a number from 1 to 4096");
-    if (*ranks != 0 && *ranks != value) {
-        fprintf(stderr,
-                "symmrun: %d ranks or %d? -n and --nproc-per-node are one option\n",
-                *ranks, value);
-        return 2;
-    }
-    *ranks = value;
-    return -1;
-}
-
-/* Digits and at most one point; not strtod, whose point depends on the locale. */
-static int parse_seconds(const char *option, const char *text, bool zero,
-                         double *seconds)
-{
-    static const char form[] = "seconds, as 30 or 0.5";
-    double value = 0, unit = 0.1;
-    int digits = 0;
-    const char *c = text;
-
-    for (; *c >= '0' && *c <= '9'; c++, digits++)
-        value = 10 * value + (*c - '0');
-    if (*c == '.') {
-        for (c++; *c >= '0' && *c <= '9'; c++, digits++) {
-            value += unit * (*c - '0');
-            unit /= 10;
-        }
-    }
-    if (*c != '\0' || digits == 0 || value > 1e9)
-        return refuse(option, text, form);
-    if (!zero && !(value > 0))
-        return refuse(option, text, "above 0 seconds");
-    *seconds = value;
-    return -1;
-}
-
-static int parse_bind(const char *text, bool *bind)
-{
-    if (strcmp(text, "core") != 0 && strcmp(text, "none") != 0)
-        return refuse("--bind", text, "core or none");
-    *bind = strcmp(text, "core") == 0;
-    return -1;
-}
-
-static int parse_number(const char *option, const char *text, int low, int high,
-                        int *number)
-{
-    int value = 0;
-    const char *c = text;
-    char form[48];
-
-    for (; *c >= '0' && *c <= '9' && value <= high; c++)
-        value = 10 * value + (*c - '0');
-    snprintf(form, sizeof(form), "a number from %d to %d", low, high);
-    if (*c != '\0' || c == text || value < low || value > high)
-        return refuse(option, text, form);
-    *number = value;
-    return -1;
 }
 
 /* 32 hex digits, if there are any. */
@@ -179,100 +77,74 @@ static int check_nodes(const struct symmrun_options *options)
     else if (options->nodes > 1 && options->node > 0 && (!secret || !*secret))
         wrong = "SYMM_SECRET is missing: set it alike on all nodes, or to what node 0 "
                 "shows";
-    if (!wrong && options->nodes > 1 && !symm__address_has_port(options->rendezvous))
-        return refuse("--rendezvous", options->rendezvous,
-                      "HOST:PORT, the port a number from 1 to 65535");
+    if (!wrong && options->nodes > 1 && !symm__address_has_port(options->rendezvous)) {
+        fprintf(
+            stderr,
+            "symmrun: --rendezvous: found '%s', allowed: HOST:PORT, the port a number "
+            "from 1 to 65535\n",
+            options->rendezvous);
+        return 2;
+    }
     /* A log file keeps what it is given, and others may read it. */
     if (!wrong && options->nodes > 1 && (!secret || !*secret) && !isatty(STDERR_FILENO))
         wrong = "SYMM_SECRET is missing: set it alike on all nodes; node 0 makes one "
                 "only where it can show it on a terminal, and stderr is none";
-    if (!wrong)
-        return -1;
-    fprintf(stderr, "symmrun: %s\n", wrong);
-    return 2;
-}
-
-/* The exit status after what was printed on stdout. */
-static int end_output(void)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    fprintf(stderr, "symmrun: stdout: %s\n", strerror(errno));
-    return 1;
-}
-
-static int parse_one(struct symmrun_options *options, int option)
-{
-    switch (option) {
-    case NNODES:
-        return parse_number("--nnodes", optarg, 1, 1024, &options->nodes);
-    case NODE_RANK:
-        return parse_number("--node-rank", optarg, 0, 1023, &options->node);
-    case RENDEZVOUS:
-        options->rendezvous = optarg;
-        return -1;
-    case 'n':
-        return parse_ranks("-n", optarg, &options->ranks);
-    case NPROC:
-        return parse_ranks("--nproc-per-node", optarg, &options->ranks);
-    case LOG_DIR:
-        options->log_dir = optarg;
-        return *optarg ? -1 : refuse("--log-dir", optarg, "the name of a directory");
-    case TEE:
-        options->tee = true;
-        return -1;
-    case TIMEOUT:
-        return parse_seconds("--timeout", optarg, false, &options->timeout);
-    case GRACE:
-        return parse_seconds("--grace", optarg, true, &options->grace);
-    case BIND:
-        return parse_bind(optarg, &options->bind);
-    case NO_PREFIX:
-        options->prefix = false;
-        return -1;
-    case 'v':
-        options->verbose = true;
-        return -1;
-    case 'h':
-        fputs(usage, stdout);
-        return end_output();
-    case 'V':
-        printf("symmrun %s\n", symm_version());
-        return end_output();
-    }
-    fputs("Try 'symmrun --help'.\n", stderr); /* getopt has said what is wrong */
-    return 2;
+    return wrong ? refuse(wrong) : -1;
 }
 
 int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv)
 {
-    static char name[] = "symmrun";
-    int option;
+    static const int most = SYMMRUN_RANKS_MAX;
+    const char *bind = "core";
+    bool no_prefix = false, help = false, version = false;
+    struct args_option table[] = {
+        ARGS_ROW("nproc-per-node", 'n', ARGS_INTEGER, &options->ranks, .low = 1,
+                 .high = most, .once = true),
+        ARGS_ROW("nnodes", 0, ARGS_INTEGER, &options->nodes, .low = 1, .high = 1024),
+        ARGS_ROW("node-rank", 0, ARGS_INTEGER, &options->node, .high = 1023),
+        ARGS_ROW("rendezvous", 0, ARGS_TEXT, &options->rendezvous),
+        ARGS_ROW("rdzv-endpoint", 0, ARGS_TEXT, &options->rendezvous),
+        ARGS_ROW("log-dir", 0, ARGS_TEXT, &options->log_dir),
+        ARGS_ROW("tee", 0, ARGS_FLAG, &options->tee),
+        ARGS_ROW("timeout", 0, ARGS_NUMBER, &options->timeout, .high = 1e9,
+                 .words = "seconds"),
+        ARGS_ROW("grace", 0, ARGS_NUMBER_OR_0, &options->grace, .high = 1e9,
+                 .words = "seconds"),
+        ARGS_ROW("bind", 0, ARGS_CHOICE, &bind, .words = "core, none"),
+        ARGS_ROW("no-prefix", 0, ARGS_FLAG, &no_prefix),
+        ARGS_ROW("verbose", 'v', ARGS_FLAG, &options->verbose),
+        ARGS_ROW("help", 'h', ARGS_STOP, &help),
+        ARGS_ROW("version", 'V', ARGS_STOP, &version),
+    };
+    char error[256];
 
-    *options = (struct symmrun_options){
-        .grace = 5, .bind = true, .prefix = true, .nodes = 1, .node = -1};
-    if (argc > 0)
-        argv[0] = name; /* getopt begins its messages with it */
-    while ((option = getopt_long(argc, argv, "+n:vhV", long_options, NULL)) != -1) {
-        int status = parse_one(options, option);
-
-        if (status >= 0)
-            return status;
-    }
-    if (options->ranks == 0) {
-        fputs("symmrun: -n is missing: how many ranks?\nTry 'symmrun --help'.\n",
-              stderr);
+    *options = (struct symmrun_options){.grace = 5, .nodes = 1, .node = -1};
+    int word = args_parse(argc, argv, table, sizeof(table) / sizeof(table[0]), true,
+                          error, sizeof(error));
+    if (help)
+        fputs(usage, stdout);
+    if (version)
+        printf("symmrun %s\n", symm_version());
+    if (help || version)
+        return args_flush("symmrun") ? 0 : 1;
+    if (word < 0) {
+        /* mpirun's -np 2 is read as -n p */
+        bool mpirun = strncmp(error, "-n: found 'p'", 13) == 0;
+        fprintf(stderr, "symmrun: %s%s\nTry 'symmrun --help'.\n", error,
+                mpirun ? " (-np 2 is -n 2 here)" : "");
         return 2;
     }
-    if (options->tee && !options->log_dir) {
-        fputs("symmrun: --tee is for use with --log-dir\n", stderr);
-        return 2;
-    }
-    if (optind >= argc) {
-        fputs("symmrun: no program is given\nTry 'symmrun --help'.\n", stderr);
-        return 2;
-    }
-    options->program = argv + optind;
+    options->bind = strcmp(bind, "core") == 0;
+    options->prefix = !no_prefix;
+    if (options->ranks == 0)
+        return refuse("-n is missing: how many ranks?\nTry 'symmrun --help'.");
+    if (options->log_dir && !*options->log_dir)
+        return refuse("--log-dir: found '', allowed: the name of a directory");
+    if (options->tee && !options->log_dir)
+        return refuse("--tee is for use with --log-dir");
+    if (word >= argc)
+        return refuse("no program is given\nTry 'symmrun --help'.");
+    options->program = argv + word;
     if (check_nodes(options) >= 0)
         return 2;
     if (options->nodes == 1)
