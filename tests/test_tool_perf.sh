@@ -27,7 +27,8 @@ refused "no OP given"
 refused "OP: found 'reduce_all'" reduce_all
 refused "behind the last argument" all_reduce extra
 refused "unknown option" all_reduce --nonsense
-refused "unknown option, or its value is missing" all_reduce -b
+refused "-b: its value is missing" all_reduce -b
+refused "--tune: it takes no value" all_reduce --tune=1
 refused "-b: found '8Q', allowed: bytes as 8, 64K, 4M or 1G" all_reduce -b 8Q
 refused "-b: found '-8'" all_reduce -b -8
 refused "-b: found '4 '" all_reduce -b '4 '
@@ -103,11 +104,11 @@ printf '%s\n' "all_reduce --ranks 2 -n 3 -b 4 -e 8" "chain --ranks 2 -n 8 -b 4 -
         if [ -w /dev/full ]; then
             "$perf" "${words[@]}" >/dev/full 2>"$work/err" </dev/null
             [ $? = 2 ] || echo "symm-perf ${words[*]}: a full stdout: exit status"
-            says err "standard output cannot be written" "a full stdout"
+            says err "symm-perf: stdout: " "a full stdout"
         fi
         "$perf" "${words[@]}" >&- 2>"$work/err" </dev/null
         [ $? = 2 ] || echo "symm-perf ${words[*]}: a closed stdout: exit status"
-        says err "standard output cannot be written" "a closed stdout"
+        says err "symm-perf: stdout: " "a closed stdout"
     done >"$work/lost"
 [ ! -s "$work/lost" ] || fail "lost results: $(cat "$work/lost")"
 echo old > "$work/cut.json"

@@ -6,12 +6,9 @@
  * the ranks itself (--ranks N), or is a job of one rank. Rank 0 prints. Uses the public
  * API only. Exit status 2: an argument that it does not understand.
  */
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "perf/chain.h"
 #include "perf/file.h"
@@ -20,6 +17,7 @@
 #include "perf/run.h"
 #include "perf/tune.h"
 #include "symm/tools.h"
+#include "tools/common/args.h"
 
 struct main_args {
     int argc;
@@ -53,10 +51,7 @@ static int run_job(const struct perf_job *job, const struct main_args *args)
 /* Lost output is a failure: no reader gets the results. */
 static int flush_output(int result)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return result;
-    fprintf(stderr, "symm-perf: standard output cannot be written: results are lost\n");
-    return result == PERF_RIGHT ? PERF_REFUSED : result;
+    return args_flush("symm-perf") || result != PERF_RIGHT ? result : PERF_REFUSED;
 }
 
 /*
@@ -177,22 +172,6 @@ static int run(struct main_args *args, const struct perf_place *place, bool laun
     return run_rank(args, place);
 }
 
-/*
- * Opens closed standard streams read-only. Otherwise a file or a segment opened later would
- * get the stream's number, and receive the printed text.
- */
-static void occupy_streams(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
-    signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE then makes write(2) fail */
-}
-
 int main(int argc, char **argv)
 {
     struct main_args args = {.argc = argc, .argv = argv};
@@ -201,7 +180,7 @@ int main(int argc, char **argv)
     bool launched;
     int result;
 
-    occupy_streams();
+    args_guard_streams();
     result = perf_options_parse(argc, argv, &args.options, error, sizeof error);
     if (result == PERF_RIGHT && args.options.help) {
         fputs(perf_usage, stdout);

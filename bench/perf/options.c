@@ -2,12 +2,12 @@
 /* options.c - see options.h. */
 #include "perf/options.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tools/common/args.h"
 
 const char perf_usage[] =
     "usage: symm-perf OP [options]\n"
@@ -48,7 +48,7 @@ struct parser {
     struct perf_options *options;
     char *error;
     size_t error_bytes;
-    bool given[128]; /* by letter of the short flags */
+    const struct args_option *rows; /* up to that without a name and a letter */
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(struct parser *parser,
@@ -60,60 +60,6 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct parser *parser,
     vsnprintf(parser->error, parser->error_bytes, format, args);
     va_end(args);
     return 2;
-}
-
-static int parse_integer(struct parser *parser, const char *flag, const char *text,
-                         int least, int most, int *value)
-{
-    char *end;
-
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    if (errno || end == text || *end || number < least || number > most)
-        return refuse(parser, "%s: found '%.40s', allowed: an integer from %d to %d",
-                      flag, text, least, most);
-    *value = (int)number;
-    return 0;
-}
-
-static int parse_seconds(struct parser *parser, const char *flag, const char *text,
-                         double most, double *value)
-{
-    char *end;
-
-    errno = 0;
-    double number = strtod(text, &end);
-    if (errno || end == text || *end || !(number > 0 && number <= most))
-        return refuse(parser,
-                      "%s: found '%.40s', allowed: a number above 0, at most %g", flag,
-                      text, most);
-    *value = number;
-    return 0;
-}
-
-static int parse_size(struct parser *parser, const char *flag, const char *text,
-                      size_t *value)
-{
-    unsigned long long number;
-    unsigned shift = 0;
-    char *end;
-
-    errno = 0;
-    number = strtoull(text, &end, 10);
-    if (end != text && *end) {
-        const char *units = "KMG", *unit = strchr(units, *end & ~0x20);
-        if (unit && *unit &&
-            !end[1]) { /* a space without that bit matches the final NUL */
-            shift = 10 * (unsigned)(unit - units + 1);
-            end++;
-        }
-    }
-    if (errno || *text < '0' || *text > '9' || *end ||
-        number > (SIZE_MAX >> 1) >> shift)
-        return refuse(parser, "%s: found '%.40s', allowed: bytes as 8, 64K, 4M or 1G",
-                      flag, text);
-    *value = (size_t)number << shift;
-    return 0;
 }
 
 /* Accepts nccl-tests' names of types and the library's. */
@@ -168,158 +114,6 @@ static int parse_ops(struct parser *parser, const char *text)
     return 0;
 }
 
-static int parse_count(struct parser *parser, const char *flag, const char *text,
-                       int least, int *value)
-{
-    if (strcmp(text, "auto") == 0) {
-        *value = PERF_AUTO;
-        return 0;
-    }
-    return parse_integer(parser, flag, text, least, 100000000, value);
-}
-
-static int parse_compare(struct parser *parser, const char *text)
-{
-    char words[64], *save = NULL;
-
-    snprintf(words, sizeof words, "%s", text);
-    for (char *word = strtok_r(words, ",", &save); word;
-         word = strtok_r(NULL, ",", &save))
-        if (strcmp(word, "nccl") == 0)
-            parser->options->nccl = true;
-        else if (strcmp(word, "nccl-window") == 0)
-            parser->options->nccl_window = true;
-        else
-            return refuse(parser,
-                          "--compare: found '%.40s', allowed: nccl, nccl-window", word);
-    if (!parser->options->nccl && !parser->options->nccl_window)
-        return refuse(parser, "--compare: found '%.40s', allowed: nccl, nccl-window",
-                      text);
-    return 0;
-}
-
-static int parse_backend(struct parser *parser, const char *text)
-{
-    if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0)
-        return refuse(parser, "--backend: found '%.40s', allowed: host, cuda", text);
-    parser->options->backend = text;
-    return 0;
-}
-
-enum long_flag {
-    FLAG_ALGORITHM = 256,
-    FLAG_BACKEND,
-    FLAG_COMPARE,
-    FLAG_RANKS,
-    FLAG_NO_PIN,
-    FLAG_ITERATIONS,
-    FLAG_DELAY,
-    FLAG_PLAN,
-    FLAG_TUNE,
-    FLAG_REGRET,
-    FLAG_BUDGET,
-    FLAG_VERSION
-};
-
-static const struct option long_flags[] = {
-    {"algorithm", required_argument, NULL, FLAG_ALGORITHM},
-    {"backend", required_argument, NULL, FLAG_BACKEND},
-    {"compare", required_argument, NULL, FLAG_COMPARE},
-    {"ranks", required_argument, NULL, FLAG_RANKS},
-    {"no-pin", no_argument, NULL, FLAG_NO_PIN},
-    {"iterations", required_argument, NULL, FLAG_ITERATIONS},
-    {"delay", required_argument, NULL, FLAG_DELAY},
-    {"plan", required_argument, NULL, FLAG_PLAN},
-    {"tune", no_argument, NULL, FLAG_TUNE},
-    {"regret", no_argument, NULL, FLAG_REGRET},
-    {"budget", required_argument, NULL, FLAG_BUDGET},
-    {"version", no_argument, NULL, FLAG_VERSION},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0}};
-
-static int take_long_flag(struct parser *parser, int flag, const char *text)
-{
-    struct perf_options *options = parser->options;
-
-    switch (flag) {
-    case FLAG_ALGORITHM:
-        options->algorithm = text;
-        return 0;
-    case FLAG_BACKEND:
-        return parse_backend(parser, text);
-    case FLAG_COMPARE:
-        return parse_compare(parser, text);
-    case FLAG_RANKS:
-        return parse_integer(parser, "--ranks", text, 1, PERF_MAX_RANKS,
-                             &options->ranks);
-    case FLAG_NO_PIN:
-        options->pin = false;
-        return 0;
-    case FLAG_ITERATIONS:
-        return parse_integer(parser, "--iterations", text, 1, 100000000,
-                             &options->iterations);
-    case FLAG_DELAY:
-        return parse_seconds(parser, "--delay", text, 1e6, &options->delay);
-    case FLAG_PLAN:
-        options->plan = text;
-        return 0;
-    case FLAG_TUNE:
-        options->tune = true;
-        return 0;
-    case FLAG_REGRET:
-        options->regret = true;
-        return 0;
-    case FLAG_BUDGET:
-        return parse_seconds(parser, "--budget", text, 86400, &options->budget);
-    default:
-        options->version = true;
-        return 0;
-    }
-}
-
-static int take_flag(struct parser *parser, int flag, const char *text)
-{
-    struct perf_options *options = parser->options;
-    int number = 0;
-
-    switch (flag) {
-    case 'b':
-        return parse_size(parser, "-b", text, &options->begin);
-    case 'e':
-        return parse_size(parser, "-e", text, &options->end);
-    case 'i':
-        return parse_size(parser, "-i", text, &options->step);
-    case 'f':
-        if (parse_integer(parser, "-f", text, 2, 1 << 20, &number))
-            return 2;
-        options->factor = (size_t)number;
-        return 0;
-    case 'd':
-        options->dtype_given = true;
-        return parse_dtypes(parser, text);
-    case 'o': /* with --tune a file: decided after all flags */
-        options->table = text;
-        return 0;
-    case 'n':
-        return parse_count(parser, "-n", text, 1, &options->iterations);
-    case 'w':
-        return parse_count(parser, "-w", text, 0, &options->warmup);
-    case 'c':
-        return parse_integer(parser, "-c", text, 0, 1000000, &options->checks);
-    case 'r':
-        return parse_integer(parser, "-r", text, 0, 1 << 20, &options->root);
-    case 'G':
-        return parse_integer(parser, "-G", text, 0, 100000, &options->graph);
-    case 'J':
-        options->json = text;
-        return 0;
-    case 'T':
-        return parse_seconds(parser, "-T", text, 1e9, &options->timeout);
-    default:
-        return take_long_flag(parser, flag, text);
-    }
-}
-
 static int take_words(struct parser *parser, int count, char **words)
 {
     struct perf_options *options = parser->options;
@@ -352,9 +146,9 @@ static int take_words(struct parser *parser, int count, char **words)
 /* Refuses the flags `letters`, which would have no effect here. */
 static int refuse_given(struct parser *parser, const char *letters, const char *command)
 {
-    for (; *letters; letters++)
-        if (parser->given[(int)*letters])
-            return refuse(parser, "-%c does not belong to %s", *letters, command);
+    for (const struct args_option *row = parser->rows; row->name || row->letter; row++)
+        if (row->given && row->letter && strchr(letters, row->letter))
+            return refuse(parser, "-%c does not belong to %s", row->letter, command);
     return 0;
 }
 
@@ -494,43 +288,72 @@ int perf_options_warmup(const struct perf_options *options, size_t bytes)
 int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
                        size_t error_bytes)
 {
+    const char *dtypes = NULL;
+    bool no_pin = false;
+    int compare = 0, factor = 2;
+    struct args_option rows[] = {
+        ARGS_ROW(NULL, 'b', ARGS_SIZE, &options->begin),
+        ARGS_ROW(NULL, 'e', ARGS_SIZE, &options->end),
+        ARGS_ROW(NULL, 'i', ARGS_SIZE, &options->step),
+        ARGS_ROW(NULL, 'f', ARGS_INTEGER, &factor, .low = 2, .high = 1 << 20),
+        ARGS_ROW(NULL, 'd', ARGS_TEXT, &dtypes),
+        ARGS_ROW(NULL, 'o', ARGS_TEXT, &options->table),
+        ARGS_ROW(NULL, 'n', ARGS_INTEGER, &options->iterations, .low = 1, .high = 1e8,
+                 .words = "auto"),
+        ARGS_ROW(NULL, 'w', ARGS_INTEGER, &options->warmup, .high = 1e8,
+                 .words = "auto"),
+        ARGS_ROW(NULL, 'c', ARGS_INTEGER, &options->checks, .high = 1e6),
+        ARGS_ROW(NULL, 'r', ARGS_INTEGER, &options->root, .high = 1 << 20),
+        ARGS_ROW(NULL, 'G', ARGS_INTEGER, &options->graph, .high = 1e5),
+        ARGS_ROW(NULL, 'J', ARGS_TEXT, &options->json),
+        ARGS_ROW(NULL, 'T', ARGS_NUMBER, &options->timeout, .high = 1e9,
+                 .words = "seconds"),
+        ARGS_ROW("algorithm", 0, ARGS_TEXT, &options->algorithm),
+        ARGS_ROW("backend", 0, ARGS_CHOICE, &options->backend, .words = "host, cuda"),
+        ARGS_ROW("compare", 0, ARGS_LIST, &compare, .words = "nccl, nccl-window"),
+        ARGS_ROW("ranks", 0, ARGS_INTEGER, &options->ranks, .low = 1,
+                 .high = PERF_MAX_RANKS),
+        ARGS_ROW("no-pin", 0, ARGS_FLAG, &no_pin),
+        ARGS_ROW("iterations", 0, ARGS_INTEGER, &options->iterations, .low = 1,
+                 .high = 1e8),
+        ARGS_ROW("delay", 0, ARGS_NUMBER, &options->delay, .high = 1e6,
+                 .words = "microseconds"),
+        ARGS_ROW("plan", 0, ARGS_TEXT, &options->plan),
+        ARGS_ROW("tune", 0, ARGS_FLAG, &options->tune),
+        ARGS_ROW("regret", 0, ARGS_FLAG, &options->regret),
+        ARGS_ROW("budget", 0, ARGS_NUMBER, &options->budget, .high = 86400,
+                 .words = "seconds"),
+        ARGS_ROW("version", 0, ARGS_STOP, &options->version),
+        ARGS_ROW("help", 'h', ARGS_STOP, &options->help),
+        {0},
+    };
     struct parser parser = {
-        .options = options, .error = error, .error_bytes = error_bytes};
-    int flag;
+        .options = options, .error = error, .error_bytes = error_bytes, .rows = rows};
 
     *options = (struct perf_options){.begin = 8,
                                      .end = SIZE_MAX, /* not given */
-                                     .factor = 2,
                                      .dtypes = {SYMM_FLOAT32},
                                      .dtype_count = 1,
                                      .ops = {SYMM_SUM},
                                      .op_count = 1,
                                      .warmup = 5,
-                                     .checks = 1,
-                                     .pin = true};
-    opterr = 0;
-    optind = 1;
-    while ((flag = getopt_long(argc, argv, "b:e:f:i:d:o:n:w:c:r:G:J:T:h", long_flags,
-                               NULL)) != -1) {
-        if (flag == 'h') {
-            options->help = true;
-            return 0;
-        }
-        if (flag == '?')
-            return refuse(&parser,
-                          "%.60s: unknown option, or its value is missing; "
-                          "'symm-perf --help' lists the options",
-                          argv[optind - 1]);
-        if (flag < (int)sizeof parser.given)
-            parser.given[flag] = true;
-        if (take_flag(&parser, flag, optarg))
-            return 2;
-    }
-    if (options->version)
+                                     .checks = 1};
+    int word = args_parse(argc, argv, rows, sizeof rows / sizeof *rows - 1, false,
+                          error, error_bytes);
+    if (word < 0)
+        return 2;
+    if (options->help || options->version)
         return 0;
+    options->factor = (size_t)factor;
+    options->pin = !no_pin;
+    options->nccl = compare & 1;
+    options->nccl_window = compare & 2;
+    options->dtype_given = dtypes != NULL;
+    if (dtypes && parse_dtypes(&parser, dtypes))
+        return 2;
     if (options->table && !options->tune && parse_ops(&parser, options->table))
         return 2;
-    if (take_words(&parser, argc - optind, argv + optind))
+    if (take_words(&parser, argc - word, argv + word))
         return 2;
     fill_defaults(options);
     if ((options->tune || options->regret) && check_tune(&parser))
