@@ -173,17 +173,17 @@ refused 2 "--lang: found nothing, allowed: c" "$odd" "$work/odd.plan" -o "$work/
 refused 2 "--lang: found 'cobol', allowed: c" "$odd" "$work/odd.plan" --lang cobol
 refused 2 "exactly one program and one plan" "$odd" --lang c -o "$work/no.h"
 refused 2 "exactly one program and one plan" "$odd" "$work/odd.plan" more --lang c
-refused 2 "symm-plan emit: unrecognized option" --nonsense
+refused 2 "symm-plan emit: '--nonsense': unknown option" --nonsense
 for command in plan pack; do
     "$plan" "$command" --nonsense >"$work/out" 2>"$work/err"
     [ $? = 2 ] || fail "symm-plan $command --nonsense: exit status"
-    says err "symm-plan $command: unrecognized option '--nonsense'" "$command --nonsense"
+    says err "symm-plan $command: '--nonsense': unknown option" "$command --nonsense"
 done
 "$plan" check -- "$odd" "$work/odd.plan" >"$work/out" 2>&1 || fail "symm-plan check -- A B"
 "$plan" check -- "$odd" -x >"$work/out" 2>&1
 [ $? = 2 ] && says out "symm-plan check: -x: cannot be opened" "a file behind --"
 "$plan" check --nonsense "$odd" "$work/odd.plan" >"$work/out" 2>&1
-[ $? = 2 ] && says out "symm-plan check: unrecognized option '--nonsense'" "check --nonsense"
+[ $? = 2 ] && says out "symm-plan check: '--nonsense': unknown option" "check --nonsense"
 refused 2 "$work/none.json" "$work/none.json" "$work/odd.plan" --lang c -o "$work/no.h"
 refused 2 "none.plan" "$odd" "$work/none.plan" --lang c -o "$work/no.h"
 refused 1 "not proved: the plan is of a program with hash " "$programs/ring-pipeline-4.json" "$work/odd.plan" --lang c \

@@ -5,7 +5,6 @@
  * Exit status 0 and the count of proved pairs; 1 and what is not proved, on standard
  * output; 2 if a file cannot be read or the check cannot be made.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -48,18 +47,16 @@ static int check_files(const char *program_path, const char *plan_path)
 
 int symm_plan_do_check(int argc, char **argv)
 {
-    static const struct option options[] = {{"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    const int option = getopt_long(argc, argv, "h", options, NULL);
+    bool help = false;
+    struct args_option options[] = {ARGS_ROW("help", 'h', ARGS_STOP, &help)};
+    int status, word = symm_plan_read_options(argc, argv, options, 1, usage, &status);
 
-    if (option == 'h')
-        fputs(usage, stdout);
-    if (option != -1)
-        return option == 'h' ? PLAN_TOOL_DONE : PLAN_TOOL_WRONG;
-    if (argc - optind != 2) {
-        fprintf(stderr, "symm-plan check: found %d files, allowed: 2\n%s",
-                argc - optind, usage);
+    if (word < 0)
+        return status;
+    if (argc - word != 2) {
+        fprintf(stderr, "symm-plan check: found %d files, allowed: 2\n%s", argc - word,
+                usage);
         return PLAN_TOOL_WRONG;
     }
-    return check_files(argv[optind], argv[optind + 1]);
+    return check_files(argv[word], argv[word + 1]);
 }

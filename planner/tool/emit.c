@@ -10,7 +10,6 @@
  * memory before anything is written. After an error there is no file.
  */
 #include <ctype.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -408,38 +407,25 @@ static int emit_files(const char *output, char **files)
 
 int symm_plan_emit(int argc, char **argv)
 {
-    static const struct option options[] = {{"lang", required_argument, NULL, 'l'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     const char *language = NULL, *output = NULL;
-    int option;
+    bool help = false;
+    struct args_option options[] = {
+        ARGS_ROW("help", 'h', ARGS_STOP, &help),
+        ARGS_ROW("lang", 0, ARGS_CHOICE, &language, .words = "c"),
+        ARGS_ROW("output", 'o', ARGS_TEXT, &output),
+    };
+    int status, word = symm_plan_read_options(argc, argv, options,
+                                              sizeof(options) / sizeof(options[0]),
+                                              usage, &status);
 
-    while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
-        switch (option) {
-        case 'l':
-            language = optarg;
-            break;
-        case 'o':
-            output = optarg;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return PLAN_TOOL_DONE;
-        default:
-            return PLAN_TOOL_WRONG;
-        }
-    }
+    if (word < 0)
+        return status;
     symm_plan_take_output(&output);
-    if (!language || strcmp(language, "c") != 0) {
-        fprintf(stderr, "symm-plan emit: --lang: found %s%s%s, allowed: c\n",
-                language ? "'" : "", language ? language : "nothing",
-                language ? "'" : "");
-        return PLAN_TOOL_WRONG;
-    }
-    if (optind + 2 != argc)
+    if (!language)
+        return wrong("--lang", "found nothing, allowed: c");
+    if (word + 2 != argc)
         return wrong(NULL,
                      "allowed: exactly one program and one plan; --help lists the "
                      "options");
-    return emit_files(output, argv + optind);
+    return emit_files(output, argv + word);
 }

@@ -6,12 +6,8 @@
  */
 #include "tool/symm_plan.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct {
     const char *name, *does;
@@ -25,7 +21,6 @@ static const struct {
     {"pack", "offsets for a CSV file of lifetimes", symm_plan_pack},
 };
 
-/* getopt begins its messages with argv[0]. */
 static int run_command(size_t command, int argc, char **argv)
 {
     char name[32];
@@ -46,31 +41,21 @@ static void print_help(FILE *file)
                   "Exit status: 0 done, 1 the answer is no, 2 wrong usage or input.\n");
 }
 
-/*
- * A stream that was closed gets a descriptor that cannot be written: a file that is opened
- * later must not get its number, and with it what is printed. A limit on the size of files
- * is an error of write(2) instead of a signal.
- */
-static void guard_streams(void)
+int symm_plan_read_options(int argc, char **argv, struct args_option *options,
+                           int count, const char *usage, int *status)
 {
-    int fd;
+    char error[256];
+    int word = args_parse(argc, argv, options, count, false, error, sizeof(error));
 
-    do {
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
-    signal(SIGXFSZ, SIG_IGN);
-}
-
-/* A command that has failed has said why already. */
-static int flush_output(int status)
-{
-    if ((fflush(stdout) == 0 && !ferror(stdout)) || status == PLAN_TOOL_WRONG)
-        return status;
-    fprintf(stderr, "symm-plan: standard output cannot be written: %s\n",
-            strerror(errno));
-    return PLAN_TOOL_WRONG;
+    *status = PLAN_TOOL_WRONG;
+    if (word < 0) {
+        fprintf(stderr, "%s: %s\n", argv[0], error);
+    } else if (options[0].given) {
+        fputs(usage, stdout);
+        *status = PLAN_TOOL_DONE;
+        word = -1;
+    }
+    return word;
 }
 
 static int run(int argc, char **argv)
@@ -99,6 +84,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    guard_streams();
-    return flush_output(run(argc, argv));
+    args_guard_streams();
+    int status = run(argc, argv);
+    return args_flush("symm-plan") ? status : PLAN_TOOL_WRONG;
 }

@@ -8,7 +8,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,36 +185,27 @@ static int merge(const struct request *request)
 
 int symm_plan_merge(int argc, char **argv)
 {
-    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
-                                            {"job", required_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     struct request request = {0};
-    int option, status = PLAN_TOOL_WRONG;
-    bool good = true;
+    bool good = true, help = false;
+    struct args_option options[] = {
+        ARGS_ROW("help", 'h', ARGS_STOP, &help),
+        ARGS_ROW("output", 'o', ARGS_TEXT, &request.output),
+        ARGS_ROW("job", 0, ARGS_TEXT, &request.job),
+    };
+    int status, word = symm_plan_read_options(argc, argv, options,
+                                              sizeof(options) / sizeof(options[0]),
+                                              usage, &status);
 
-    while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
-        switch (option) {
-        case 'o':
-            request.output = optarg;
-            break;
-        case 'j':
-            request.job = optarg;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return PLAN_TOOL_DONE;
-        default:
-            return PLAN_TOOL_WRONG;
-        }
-    }
+    if (word < 0)
+        return status;
+    status = PLAN_TOOL_WRONG;
     symm_plan_take_output(&request.output);
-    if (optind == argc) {
+    if (word == argc) {
         fprintf(stderr, "symm-plan merge: found nothing, allowed: a folder, or the "
                         "record of each rank\n");
         return PLAN_TOOL_WRONG;
     }
-    for (int i = optind; i < argc && good; i++)
+    for (int i = word; i < argc && good; i++)
         good = add_argument(&request, argv[i]);
     if (good)
         status = merge(&request);

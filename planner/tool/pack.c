@@ -6,8 +6,6 @@
  * how close it came; 2 for a file or a command line that cannot be used. Nothing is
  * written unless it is 0.
  */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,19 +21,19 @@ struct pack_options {
     const char *in, *out, *svg;
     int64_t capacity; /* 0: none */
     double time_limit;
-    bool fast, minimize, help;
+    bool fast, minimize;
 };
 
 static const char usage[] =
     "usage: symm-plan pack IN.csv --capacity N [-o OUT.csv] [--svg FILE] [--fast]\n"
     "                      [--minimize] [--time-limit S]\n";
 
-static const char help[] =
+static const char explained[] =
     "\n"
     "Gives each buffer of IN.csv (id,lower,upper,size; live in [lower, upper)) an\n"
     "offset, such that buffers that are live together share no byte.\n"
     "\n"
-    "  --capacity N    bytes that the placement may take\n"
+    "  --capacity N    bytes that the placement may take, as 8, 64K or 1G\n"
     "  --minimize      the lowest peak, not only one within the capacity\n"
     "  --fast          milliseconds only, for a million buffers some seconds\n"
     "  --time-limit S  seconds for the whole of packing; default: none\n"
@@ -49,72 +47,39 @@ static const char help[] =
 
 static bool refuse(const char *option, const char *found, const char *allowed)
 {
-    fprintf(stderr, "symm-plan pack: %s: found \"%s\"; allowed: %s\n", option, found,
+    fprintf(stderr, "symm-plan pack: %s: found '%s', allowed: %s\n", option, found,
             allowed);
     return false;
 }
 
-static bool read_capacity(const char *text, int64_t *capacity)
+/* *status: the exit status if it is false. */
+static bool read_options(int argc, char **argv, struct pack_options *o, int *status)
 {
-    char *end;
-    long long value;
+    bool help = false;
+    size_t capacity = 0;
+    struct args_option options[] = {
+        ARGS_ROW("help", 'h', ARGS_STOP, &help),
+        ARGS_ROW("capacity", 0, ARGS_SIZE, &capacity, .low = 1),
+        ARGS_ROW("output", 'o', ARGS_TEXT, &o->out),
+        ARGS_ROW("svg", 0, ARGS_TEXT, &o->svg),
+        ARGS_ROW("fast", 0, ARGS_FLAG, &o->fast),
+        ARGS_ROW("minimize", 0, ARGS_FLAG, &o->minimize),
+        ARGS_ROW("time-limit", 0, ARGS_NUMBER, &o->time_limit, .high = 1e9,
+                 .words = "seconds"),
+    };
+    int word = symm_plan_read_options(
+        argc, argv, options, sizeof(options) / sizeof(options[0]), usage, status);
 
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno != 0 || value < 1)
-        return refuse("--capacity", text, "an integer number of bytes from 1");
-    *capacity = value;
-    return true;
-}
-
-static bool read_seconds(const char *text, double *seconds)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    if (end == text || *end || !(value > 0) || value > 1e9)
-        return refuse("--time-limit", text, "seconds, above 0 and up to 1e9");
-    *seconds = value;
-    return true;
-}
-
-static bool read_options(int argc, char **argv, struct pack_options *o)
-{
-    static const struct option options[] = {
-        {"capacity", required_argument, NULL, 'c'},
-        {"output", required_argument, NULL, 'o'},
-        {"svg", required_argument, NULL, 's'},
-        {"fast", no_argument, NULL, 'f'},
-        {"minimize", no_argument, NULL, 'm'},
-        {"time-limit", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
-    int option;
-
-    optind = 0;
-    while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
-        if (option == 'c' && !read_capacity(optarg, &o->capacity))
-            return false;
-        if (option == 't' && !read_seconds(optarg, &o->time_limit))
-            return false;
-        if (option == 'o')
-            o->out = optarg;
-        if (option == 's')
-            o->svg = optarg;
-        o->fast |= option == 'f';
-        o->minimize |= option == 'm';
-        o->help |= option == 'h';
-        if (option == '?')
-            return false;
-    }
-    if (o->help)
-        return true;
-    if (optind + 1 != argc) {
+    if (word < 0)
+        return false;
+    *status = PLAN_TOOL_WRONG;
+    o->capacity = (int64_t)capacity;
+    if (word + 1 != argc) {
         char found[32];
-        snprintf(found, sizeof(found), "%d files", argc - optind);
+        snprintf(found, sizeof(found), "%d files", argc - word);
         return refuse("arguments", found, "one file, IN.csv");
     }
-    o->in = argv[optind];
+    o->in = argv[word];
     symm_plan_take_output(&o->out);
     if (symm_plan_is_dash(o->svg) && !o->out)
         return refuse("--svg", "-", "a file, or -o with one");
@@ -280,14 +245,12 @@ int symm_plan_pack(int argc, char **argv)
     struct lifetimes lifetimes = {0};
     int status;
 
-    if (!read_options(argc, argv, &options)) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    if (options.help) {
-        fputs(usage, stdout);
-        fputs(help, stdout);
-        return 0;
+    if (!read_options(argc, argv, &options, &status)) {
+        if (status == PLAN_TOOL_DONE)
+            fputs(explained, stdout);
+        else
+            fputs(usage, stderr);
+        return status;
     }
     if (!symm_plan_csv_read(options.in, &lifetimes))
         return 2;

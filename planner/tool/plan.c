@@ -6,7 +6,6 @@
  * The plan goes to -o, or to standard output with what is said on standard error. After an
  * error no file is written.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,21 +18,18 @@ struct request {
     symm_plan_options options;
 };
 
-static void print_help(void)
-{
-    printf(
-        "usage: symm-plan plan PROGRAM.json [OPTION]...\n\n"
-        "  -o, --output PLAN.json   write the plan there (default: standard output)\n"
-        "      --svg FILE           draw it: buffers over time, barriers as lines\n"
-        "      --algorithm A        this algorithm for every collective\n"
-        "      --table COSTS.json   measured costs (symm-costs/1; default: a model of\n"
-        "                           GPUs with NVLink)\n"
-        "      --time-limit SECONDS exact search for offsets (default 2)\n"
-        "      --fast               greedy placement only\n"
-        "      --from OLD.json      keep what this plan has, where the changed "
-        "program\n"
-        "                           allows it: offsets, algorithms, barriers\n");
-}
+static const char usage[] =
+    "usage: symm-plan plan PROGRAM.json [OPTION]...\n\n"
+    "  -o, --output PLAN.json   write the plan there (default: standard output)\n"
+    "      --svg FILE           draw it: buffers over time, barriers as lines\n"
+    "      --algorithm A        this algorithm for every collective\n"
+    "      --table COSTS.json   measured costs (symm-costs/1; default: a model of\n"
+    "                           GPUs with NVLink)\n"
+    "      --time-limit SECONDS exact search for offsets (default 2)\n"
+    "      --fast               greedy placement only\n"
+    "      --from OLD.json      keep what this plan has, where the changed "
+    "program\n"
+    "                           allows it: offsets, algorithms, barriers\n";
 
 static int wrong(const char *text)
 {
@@ -44,63 +40,29 @@ static int wrong(const char *text)
 /* 0, or -1 and *status: the exit status. */
 static int read_options(int argc, char **argv, struct request *request, int *status)
 {
-    static const struct option options[] = {
-        {"output", required_argument, NULL, 'o'},
-        {"algorithm", required_argument, NULL, 'a'},
-        {"table", required_argument, NULL, 't'},
-        {"svg", required_argument, NULL, 's'},
-        {"time-limit", required_argument, NULL, 'l'},
-        {"from", required_argument, NULL, 'p'},
-        {"fast", no_argument, NULL, 'f'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
-    char *end;
-    int option;
+    bool help = false;
+    struct args_option options[] = {
+        ARGS_ROW("help", 'h', ARGS_STOP, &help),
+        ARGS_ROW("output", 'o', ARGS_TEXT, &request->output),
+        ARGS_ROW("algorithm", 0, ARGS_TEXT, &request->options.algorithm),
+        ARGS_ROW("table", 0, ARGS_TEXT, &request->table),
+        ARGS_ROW("svg", 0, ARGS_TEXT, &request->svg),
+        ARGS_ROW("time-limit", 0, ARGS_NUMBER, &request->options.time_limit,
+                 .high = 1e9, .words = "seconds"),
+        ARGS_ROW("from", 0, ARGS_TEXT, &request->from),
+        ARGS_ROW("fast", 0, ARGS_FLAG, &request->options.greedy),
+    };
+    int word = symm_plan_read_options(
+        argc, argv, options, sizeof(options) / sizeof(options[0]), usage, status);
 
+    if (word < 0)
+        return -1;
     *status = PLAN_TOOL_WRONG;
-    while ((option = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
-        switch (option) {
-        case 'o':
-            request->output = optarg;
-            break;
-        case 'a':
-            request->options.algorithm = optarg;
-            break;
-        case 't':
-            request->table = optarg;
-            break;
-        case 's':
-            request->svg = optarg;
-            break;
-        case 'p':
-            request->from = optarg;
-            break;
-        case 'l':
-            request->options.time_limit = strtod(optarg, &end);
-            if (end == optarg || *end || !(request->options.time_limit > 0)) {
-                fprintf(stderr,
-                        "symm-plan plan: --time-limit: found '%s', allowed: seconds "
-                        "above 0\n",
-                        optarg);
-                return -1;
-            }
-            break;
-        case 'f':
-            request->options.greedy = true;
-            break;
-        case 'h':
-            print_help();
-            *status = PLAN_TOOL_DONE;
-            return -1;
-        default:
-            return -1;
-        }
-    }
-    if (optind + 1 != argc) {
+    if (word + 1 != argc) {
         *status = wrong("allowed: exactly one program; --help lists the options");
         return -1;
     }
-    request->program = argv[optind];
+    request->program = argv[word];
     symm_plan_take_output(&request->output);
     if (symm_plan_is_dash(request->svg) && !request->output) {
         *status = wrong("--svg: found '-', allowed: a file, or -o with one: both go to "

@@ -12,12 +12,21 @@
 #include <stdio.h>
 
 #include "symm/plan.h"
+#include "tools/common/args.h"
 
 enum {
     PLAN_TOOL_DONE = 0,
     PLAN_TOOL_NO = 1,
     PLAN_TOOL_WRONG = 2,
 };
+
+/*
+ * Reads a command's options, of which the first is --help, and takes argv[0] for its name.
+ * Returns the index of the first word; -1: *status is the exit status, as the usage was
+ * printed or a mistake was explained.
+ */
+int symm_plan_read_options(int argc, char **argv, struct args_option *options,
+                           int count, const char *usage, int *status);
 
 /* argv[0] is the command's own name. Each handles --help. */
 int symm_plan_pack(int argc, char **argv);
