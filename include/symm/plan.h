@@ -286,7 +286,7 @@ typedef struct symm_plan_op {
  * The ops of one stream (where ops start early: of its even or odd ops, `half`) on the ranks
  * that stand in some relation to the rank whose copy of a buffer is looked at: "owner",
  * itself; "group", its list of a group; "readers", that list if it is its root, else itself;
- * "root", the list's root; "sender", the rank whose put with this shift comes to it.
+ * "root", the list's root; "sender", the rank whose put with this shift reaches it.
  */
 typedef struct symm_plan_chain {
     const char *by, *stream;

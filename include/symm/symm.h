@@ -220,7 +220,7 @@ SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as
  * Collective over the parent. Ranks of one colour form a team, ordered by key, then by rank
  * in the parent; color < 0: no team for me, and *team = NULL. The new team has an address
  * range of its own in the heap; it may use the parent's buffers too. A split that some ranks
- * did not come to within the timeout does not count: all may make it again.
+ * did not reach within the timeout does not count: all may make it again.
  */
 SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
                                      symm_team **team) SYMM_MUST_CHECK;
@@ -230,7 +230,7 @@ SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
  * A rank that is dead or has finalized is left out at once; one that is alive and does not
  * call, after one timeout (making the team may take another). All ranks that return SYMM_OK
  * have the same team; a rank that dies meanwhile may be a member, and then the first call names
- * it. A rank that comes too late gets SYMM_ERR_TIMEOUT and is left out for good. The old team
+ * it. A rank that arrives too late gets SYMM_ERR_TIMEOUT and is left out for good. The old team
  * stays failed and can be destroyed. Buffers are allocated anew, as after a split.
  */
 SYMM_API symm_status symm_team_shrink(symm_team *team,

@@ -6,7 +6,7 @@
  *
  * Entry, always: a rank that stores knows that every rank has begun this call, hence ended the ones
  * before, and no rank uses an output any more. Exit, always: all stores into this rank's
- * output have come when the kernel ends.
+ * output have arrived when the kernel ends.
  *
  * all_gather, all_to_all: each rank stores its blocks where they belong, in one shot.
  *
@@ -221,7 +221,7 @@ struct relay {
         }
     }
 
-    /* An owner's: what has come goes on to the owners after it, in a circle. */
+    /* An owner's: what has arrived goes on to the owners after it, in a circle. */
     SYMM_DEVICE void pass_on(struct symm_round *round) const
     {
         const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;

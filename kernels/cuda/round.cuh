@@ -16,7 +16,7 @@
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
- * Threads of a block may differ: a mark can come while they open. So the thread that stops
+ * Threads of a block may differ: a mark can arrive while they open. So the thread that stops
  * reports it (args.result), whichever it is, and before a thread says something for its whole
  * block (symm_round_arrive, a put's signal) the block decides as one: symm_round_agree makes
  * ok false for all of it.
@@ -194,7 +194,7 @@ SYMM_DEVICE uint32_t symm_round_queued(const struct symm_cuda_args &args,
 }
 
 /*
- * The time at which the call ends, one for all its rounds and waits; 0: it has come. The first
+ * The time at which the call ends, one for all its rounds and waits; 0: now. The first
  * wait that looks starts the clock. While all members that have not begun the call (`absent`)
  * have queued it, only their streams hold them up: then the clock stands at its beginning, for
  * args.limit at most.
@@ -543,7 +543,7 @@ SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
 }
 
 /*
- * A call's beginning, with its arrival at an entry barrier: symm_round_wait is to come. What
+ * A call's beginning, with its arrival at an entry barrier: symm_round_wait is to follow. What
  * the words report, loads and stores of own memory, kernels before have done; so no release
  * is needed, which would cost a third of a barrier.
  */

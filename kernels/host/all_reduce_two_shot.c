@@ -68,7 +68,7 @@ symm_status symm__host_all_reduce_two_shot(struct symm_state *state,
     struct slices slices;
     symm_status status;
 
-    round_arrive(state, args); /* first: what follows is done while peers come */
+    round_arrive(state, args); /* first: what follows is done while peers arrive */
     slices_find(state, args, &slices);
     status = round_await_all(state, args);
     if (__builtin_expect(status != SYMM_OK, 0))

@@ -15,7 +15,7 @@
  * `meeting->tcp` set, by allgather or store only.
  *
  * Guarantees: bounded by `timeout`; a late or missing rank is named on every rank that
- * did come; nothing is left in the file system on success, error or a kill after the meeting.
+ * did arrive; nothing is left in the file system on success, error or a kill after the meeting.
  * Refuses: other users, wrong secret, rank or size, duplicate ranks, damaged messages.
  */
 #ifndef SYMM_BOOTSTRAP_BOOTSTRAP_H

@@ -191,7 +191,7 @@ static void log_refused(void *user, const char *why, bool last)
               last ? " (more are not logged)" : "");
 }
 
-/* A rank's handshake has come. */
+/* A rank's handshake has arrived. */
 static const char *answer(struct hosts *hosts, struct making *m)
 {
     const struct symm_auth_handshake *theirs = &m->auth.first;

@@ -33,7 +33,7 @@ struct join {
     int fd;       /* connection to rank 0; -1: none */
     bool welcome; /* rank 0 has accepted us */
     bool gave_up; /* GIVE_UP was sent */
-    bool over;    /* GO has come */
+    bool over;    /* GO has arrived */
     int have;     /* sockets to the other joiners so far */
     int *peer_fd; /* by rank: theirs; [0] is set at the end; the caller's */
 };

@@ -3,7 +3,7 @@
  * protocol.h - what rank 0 (the root) and the other ranks (joiners) say to each other.
  *
  * A packet holds one message of fixed size. A joiner says HELLO, and gets WELCOME or
- * REFUSED (with a reason). When all have come the root sends PEERS: sockets to the other
+ * REFUSED (with a reason). When all have arrived the root sends PEERS: sockets to the other
  * joiners, in one or more packets. A joiner that has all of them, or has failed, says
  * DONE; when all are done the root says GO, and the connection is from then on the
  * pair's. Whatever fails, the root says ABORT with the sentence for everybody. A joiner

@@ -29,7 +29,7 @@
 #define ROOT_PENDING_SECONDS 1.0  /* for one to say it */
 #define ROOT_PENDING_KEEP    0.01 /* before it may have to make room for a newer one */
 #define ROOT_PARTING_SECONDS 0.05 /* for last words */
-#define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have come */
+#define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have arrived */
 
 struct root {
     const struct symm_bootstrap_run *meeting;

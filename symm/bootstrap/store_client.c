@@ -4,7 +4,7 @@
  *
  * Bounded by the caller's deadline in every step, name look-up included: the address
  * must be a number, since a look-up cannot be bounded. The store is asked to answer a
- * little before the deadline, so that the ranks that did not come can be named. Nothing
+ * little before the deadline, so that the ranks that did not arrive can be named. Nothing
  * that comes over the wire is used before it equals what this rank expects.
  */
 #include "net/store_protocol.h"

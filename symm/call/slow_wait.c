@@ -251,7 +251,7 @@ static symm_status report_timeout(const struct stall *stall)
     int one = state->rank;
 
     if (list_missing(stall, missing, sizeof(missing), &one) == 0)
-        return SYMM_OK; /* it came in the last moment */
+        return SYMM_OK; /* it arrived at the last moment */
     value = symm_device_word_load(&state->slots[one][before & 1].word);
     if ((uint32_t)value == before && value >> 32 != 0)
         symm__site_copy(&state->slots[one][before & 1].site, &site);
@@ -321,7 +321,7 @@ static double slow_wait_begin(struct symm_team_channel *channel)
 }
 
 /*
- * A call that fails takes its arrival back: a rank that comes later must not meet a word it
+ * A call that fails takes its arrival back: a rank that arrives later must not meet a word it
  * would take for agreement, but finds the record. One that has seen the word before still
  * ends well (one round) or fails at the call's next round.
  */

@@ -238,7 +238,7 @@ static void run_follow(struct symm_task *task)
     follow_free(follow);
 }
 
-/* Completes `next` (NULL: nothing) with the outcome of `after`, once a stream comes to it. */
+/* Completes `next` (NULL: nothing) with the outcome of `after`, once a stream reaches it. */
 static struct follow *follow_create(struct host_work *after, symm_work *next)
 {
     struct follow *follow = calloc(1, sizeof(*follow));

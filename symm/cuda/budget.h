@@ -18,7 +18,7 @@
  * member's watchdog. A channel with a call in a graph keeps its claim.
  *
  * Members of a team must launch a call with equal grids. So grants are numbered: the first
- * member that comes to the channel's k-th call decides, by a compare-and-swap of the
+ * member that reaches the channel's k-th call decides, by a compare-and-swap of the
  * channel's word, with which grant call k is launched, and the others read it. A word holds
  * two grants, and is not changed before all members are past the last change.
  *

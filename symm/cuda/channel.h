@@ -6,7 +6,7 @@
  * use it for the same sequence of calls. Streams have no name that members share. So a stream
  * gets its channel at its first collective on the team, by a key of (tag, k): `tag` is a hash
  * of that call, k counts the streams of this rank that began with the same tag. The members
- * share a table of keys (channel_table.h): the first to come enters the key at a channel,
+ * share a table of keys (channel_table.h): the first member enters the key at a channel,
  * the others find it there. So streams may be used for the first time in any order where
  * their first calls differ; where they are equal the k-th stream of one member meets the k-th
  * of the others. The legacy default stream is one on each member, so it has a key of its own.

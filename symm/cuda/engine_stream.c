@@ -7,7 +7,7 @@
  * by aborting the team's communicators. What a graph captures leaves no event: such an
  * operation has no deadline, only the kernel in front of it has.
  *
- * The deadline counts from the moment the stream comes to the operation. A collective's
+ * The deadline counts from the moment the stream reaches the operation. A collective's
  * ranks have all arrived by then: the kernel that announced it has seen to that.
  */
 #include <stdio.h>

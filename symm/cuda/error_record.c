@@ -346,7 +346,7 @@ static symm_status report_mismatch(symm_team *team, const struct facts *facts)
         tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
 }
 
-/* The last word of a member that has not come to this call. */
+/* The last word of a member that has not reached this call. */
 static uint64_t last_word(const symm_team *team, const struct facts *facts, int member)
 {
     const struct symm_pad *own =

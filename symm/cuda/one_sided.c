@@ -16,7 +16,7 @@
  * A stream's wait has no time limit: of calls that are made (not captured) the watchdog ends
  * those that last too long, by a store of 1. In a graph it ends those of a team that has
  * failed, or when the end of a stream, a team or the context is held up (watchdog.c); a peer
- * that is only late holds the stream until it comes. What follows on the stream then runs on,
+ * that is only late holds the stream until it arrives. What follows on the stream then runs on,
  * and must not take the wait for one that was met: so after each wait the stream copies the
  * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
  * is not taken back: what a sender has queued after its wait for room is sent.

@@ -592,7 +592,7 @@ void symm__register_undo(symm_team *team)
 }
 
 /* Calls in flight may use a peer's memory that is about to be unmapped. The peers' hosts have
- * gone on by now, so what the calls wait for can come; and each has its deadline. */
+ * gone on by now, so what the calls wait for can arrive; and each has its deadline. */
 static void settle_calls(symm_ctx *ctx)
 {
     struct symm_cuda_scope scope;

@@ -282,7 +282,7 @@ static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
            __atomic_load_n(&team->cuda->record->state, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* The arrival that will not come, in every peer's pad. */
+/* The arrival that will not follow, in every peer's pad. */
 static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
 {
     symm_status status = SYMM_OK;

@@ -255,7 +255,7 @@ void symm__cuda_ending(symm_ctx *ctx, bool begins)
     pthread_mutex_unlock(&calls->lock);
 }
 
-/* With the lock held. Which of them is waited at is not known, and a replay may come to the
+/* With the lock held. Which of them is waited at is not known, and a replay may reach the
  * next when one is over: so all, at each look. */
 static void words_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 {

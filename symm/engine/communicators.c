@@ -92,7 +92,7 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
     return !(ctx->oob.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
 }
 
-/* A member that has died will not come, nor one that is done with it since a while. */
+/* A member that has died will not arrive, nor one that is done with it since a while. */
 static symm_status making_stop(void *arg)
 {
     struct making *making = arg;

@@ -278,7 +278,7 @@ static void mpi_close(struct symm_engine *engine)
 
     if (!engine)
         return;
-    /* An engine that was never used: all ranks have come if this one may be freed. */
+    /* An engine that was never used: all ranks have arrived if this one may be freed. */
     if (symm__mpi_enter_check() == SYMM_OK) {
         symm__mpi_lock();
         if (!engine->duplicated &&

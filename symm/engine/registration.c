@@ -228,7 +228,7 @@ static symm_status register_one(struct symm_team_engine *te,
 
 /*
  * Registers the segments from `first` on. The members agree on each one before the next: a
- * member whose registration failed does not come to another, where its peers would wait for
+ * member whose registration failed does not reach another, where its peers would wait for
  * it. *same: all have all of them; else `why` says what failed.
  */
 static symm_status register_from(struct symm_team_engine *te, size_t first, bool *same,

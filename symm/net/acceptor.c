@@ -101,7 +101,7 @@ static bool has_room(struct symm_acceptor *acceptor)
     return false;
 }
 
-/* One more has come. */
+/* One more has arrived. */
 static void make_room(struct symm_acceptor *acceptor)
 {
     if (acceptor->count < acceptor->most)

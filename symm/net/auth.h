@@ -49,7 +49,7 @@ struct symm_auth_answer {
     uint64_t proof;
 };
 
-/* Which message is to come. */
+/* Which message is to follow. */
 enum symm_auth_stage {
     SYMM_AUTH_HANDSHAKE, /* to the end that accepts, as are PROOF and FINISH */
     SYMM_AUTH_PROOF,
@@ -59,7 +59,7 @@ enum symm_auth_stage {
 };
 
 enum symm_auth_said {
-    SYMM_AUTH_WAIT,    /* more is to come */
+    SYMM_AUTH_WAIT,    /* more is to follow */
     SYMM_AUTH_ASKED,   /* `first` is genuine: judge it, then symm__auth_answer */
     SYMM_AUTH_DONE,    /* the connection is both ends' */
     SYMM_AUTH_GONE,    /* it hung up, or takes nothing more */
@@ -73,7 +73,7 @@ struct symm_auth {
     enum symm_auth_stage stage;
     struct symm_auth_handshake first,
         second;  /* of the end that connects, that accepts */
-    size_t used; /* bytes of the message that is to come */
+    size_t used; /* bytes of the message that is to follow */
     union {
         struct symm_auth_handshake handshake;
         struct symm_auth_answer answer;
@@ -94,7 +94,7 @@ bool symm__auth_ask(const struct symm_auth_protocol *protocol, struct symm_auth 
 /* After ASKED. False: as above. */
 bool symm__auth_answer(const struct symm_auth_protocol *protocol,
                        struct symm_auth *auth, int fd, uint32_t from, uint32_t about);
-/* Reads what has come, and sends what follows from it. */
+/* Reads what has arrived, and sends what follows from it. */
 enum symm_auth_said symm__auth_hear(const struct symm_auth_protocol *protocol,
                                     struct symm_auth *auth, int fd);
 /* Has no handshake with this nonce come before? Then the nonce is kept. */

@@ -123,7 +123,7 @@ static int wire_take_fds(struct msghdr *message, int *fds)
     return count;
 }
 
-/* A packet has come: are its bytes and descriptors all there, and no more? */
+/* A packet has arrived: are its bytes and descriptors all there, and no more? */
 static enum symm_seqpacket wire_judge(struct msghdr *message, size_t got, int *fds,
                                       int fds_max, int *fds_count)
 {

@@ -19,7 +19,7 @@
 
 enum symm_seqpacket {
     SYMM_SEQPACKET_OK,
-    SYMM_SEQPACKET_AGAIN, /* nothing came, or there was no room, until the deadline; errno
+    SYMM_SEQPACKET_AGAIN, /* nothing arrived, or there was no room, until the deadline; errno
                           ETOOMANYREFS: too many descriptors are in flight */
     SYMM_SEQPACKET_CLOSED, /* the peer has hung up, and all that it sent has been read */
     SYMM_SEQPACKET_CUT,    /* the packet was longer than the room for it: lost */

@@ -62,7 +62,8 @@ enum symm_store_reply_status {
 #undef SYMM_STORE_REPLY_ENUM
 };
 
-/* VERSION answers a hello, with nothing before it, as in version 1. Else before it: 8 bytes, symm__store_hash of 'r' and of symm__siphash over all that follows. */
+/* VERSION answers a hello, with nothing before it, as in version 1. All other replies follow 8
+ * bytes: symm__store_hash of 'r' and of symm__siphash over all that comes after the hash. */
 struct symm_store_reply { /* then `bytes` bytes */
     uint32_t magic, status;
     uint32_t bytes; /* OK: size x the blocks' bytes; TIMEOUT: size; else 0 */
@@ -112,7 +113,7 @@ struct symm_store_exchange {
 
 /*
  * Collective over all ranks that symmrun started. SYMM_ERR_TIMEOUT names the ranks that
- * did not come; SYMM_ERR_REFUSED says why; SYMM_ERR_JOB: the address or the size is
+ * did not arrive; SYMM_ERR_REFUSED says why; SYMM_ERR_JOB: the address or the size is
  * wrong; SYMM_ERR_SYSTEM: the store cannot be reached before the deadline.
  */
 symm_status

@@ -32,7 +32,7 @@ struct symm_tcp {
     int fd; /* borrowed from the link */
     uint8_t key[SYMM_SIPHASH_KEY];
     uint8_t side; /* 0: the lower rank's end, 1: the higher's */
-    bool broken;  /* what comes cannot be read any more */
+    bool broken;  /* what arrives cannot be read any more */
     pthread_mutex_t sending;
     uint64_t sent, received; /* packets */
     size_t out_begin, out_end, in_bytes;

@@ -7,7 +7,7 @@
  * whatever poll says. A rank that has all parts reports it to all, and leaves when every rank
  * has said it. A member's own failure is part of its message and leaves the exchange
  * whole; any other failure ends it at once, is reported to all members, and is remembered
- * so that packets that still come of it do no harm.
+ * so that late packets of it do no harm.
  */
 #include "oob/exchange.h"
 

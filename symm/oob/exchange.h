@@ -13,7 +13,7 @@
  * Refuses: a member that is in an exchange of another tag: SYMM_ERR_MISMATCH on all members,
  * naming the rank and both steps. An exchange that a member has left in vain does not count:
  * its packets are thrown away, and a later one of the same tag is made under the highest
- * number that any member has come to.
+ * number that any member has reached.
  * One exchange at a time runs on a link: the caller sees to that.
  */
 #ifndef SYMM_OOB_EXCHANGE_H

@@ -32,7 +32,7 @@ struct symm_oob {
     bool (*finished)(void *arg, int rank);
     void *alive_arg; /* of both */
     /*
-     * The last exchanges that failed half-way: what still comes of them is thrown away, and
+     * The last exchanges that failed half-way: their late packets are thrown away, and
      * members whose queue was full get it before anything else.
      */
     struct symm_oob_past {
@@ -40,7 +40,7 @@ struct symm_oob {
         uint32_t sequence;
         symm_status status;
         uint64_t unreported; /* bit r: rank r has no report yet */
-        uint64_t blamed; /* bit r: rank r had not come, or was in another exchange: */
+        uint64_t blamed; /* bit r: rank r had not arrived, or was in another exchange: */
         uint64_t other_tag;
         uint32_t other_sequence;
         char sentence[SYMM_OOB_SENTENCE];
@@ -80,7 +80,7 @@ struct symm_exchange {
     bool
         agreed; /* all members are known to come to this one: packets of others are old,
                     and are thrown away */
-    bool again; /* a member that gave up before this one came may come again, and is
+    bool again; /* a member that gave up before this one arrived may come again, and is
                     waited for; else its failure is this one's */
     symm_status
         status; /* != SYMM_OK: I have failed before this step; symm_last_error() is

@@ -39,7 +39,7 @@ struct symm_oob_head {
     uint32_t bytes_here;  /* after this head */
     uint32_t fds_here;
     char what[64];
-    /* BLAME, a FAIL that blames its receiver: for a timeout, it had not come; for a mismatch
+    /* BLAME, a FAIL that blames its receiver: for a timeout, it had not arrived; for a mismatch
      * bytes_total and fds_total are tag and number of its exchange that did not fit. */
 };
 static_assert(sizeof(struct symm_oob_head) == 112, "the head's layout is fixed");

@@ -348,7 +348,7 @@ static bool oob_same_step(const char *a, const char *b)
     return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
 }
 
-/* All begins anew under a number that a member has come to: it has left the other ones. */
+/* All begins anew under a number that a member has reached: it has left the other ones. */
 static void oob_restart(struct symm_oob_run *run, uint32_t sequence)
 {
     (void)oob_remember(run->oob, run->exchange->tag, run->sequence);
@@ -372,7 +372,7 @@ static bool oob_is_fail(const struct symm_oob_head *head)
     return head->kind == SYMM_OOB_FAIL || head->kind == SYMM_OOB_BLAME;
 }
 
-/* FAIL of this exchange. Had the peer left before this rank came? */
+/* FAIL of this exchange. Had the peer left before this rank arrived? */
 static symm_status oob_failed(struct symm_oob_run *run,
                               const struct symm_oob_peer *peer,
                               const struct symm_oob_head *head)
@@ -393,7 +393,7 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
 {
     bool later = (int32_t)(head->sequence - run->sequence) > 0;
     if (oob_is_fail(head))
-        /* It has failed in a step on the way to this one, and won't come. */
+        /* It has failed in a step on the way to this one, and won't arrive. */
         return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
     if (!later || head->kind != SYMM_OOB_DATA)
         return SYMM_OK;

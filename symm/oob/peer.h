@@ -29,14 +29,14 @@ struct symm_oob_peer {
     bool crowded;            /* can't send: too many descriptors are in flight */
     bool sent, got;          /* my part to it, its part to me: complete */
     bool told, done;         /* my DONE to it, its DONE to me */
-    bool settled;            /* done, and nothing more will come for this exchange */
+    bool settled;            /* done, and nothing more will arrive for this exchange */
     bool dead;
     bool got_any;
     bool elsewhere; /* its last packet was of another exchange: */
     uint64_t other_tag;
     uint32_t other_sequence;
     char other_what[64];
-    double since; /* when that came */
+    double since; /* when that arrived */
     size_t sent_bytes, got_bytes;
     int sent_fds, fds_total;
     symm_status status; /* its own, with its sentence in the message's bytes */
@@ -52,7 +52,7 @@ struct symm_oob_run {
     int self;                    /* own index */
     uint32_t sequence;           /* the number it is made under now */
     bool all_got;                /* every part is here: DONE may be said */
-    bool given_up;               /* a member had left before this one came: why */
+    bool given_up;               /* a member had left before this one arrived: why */
     char why[SYMM_ERROR_BYTES];
     uint64_t blamed; /* of its failure, as in struct symm_oob_past */
     uint64_t other_tag;
@@ -89,7 +89,7 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
                            const char *how);
 /*
  * The exchange has failed, for the reason in symm_last_error(): reports it to all other
- * members, now or before the next exchange with them; packets that still come of it are
+ * members, now or before the next exchange with them; late packets of it are
  * thrown away.
  */
 void symm__oob_abandon(struct symm_oob_run *run, symm_status status);

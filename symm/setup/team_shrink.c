@@ -30,7 +30,7 @@
  * is known then. End: a wait lasts for one deadline at most, and GATHER(k + 1) needs a death.
  * Sets only shrink, so a rank that was left out once stays left out.
  *
- * Bounded: one deadline for ranks that are alive but do not come, one for making the team;
+ * Bounded: one deadline for ranks that are alive but do not arrive, one for making the team;
  * a death in between begins anew, and an attempt without a death does not. Every loop ends a
  * deadline after that at the latest, whatever the word says. Refuses: teams with ranks on
  * other hosts.

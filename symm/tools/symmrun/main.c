@@ -183,7 +183,7 @@ static bool output_pending(const struct symmrun *run)
            run->queues[1].end > run->queues[1].begin;
 }
 
-/* After the last rank: over, once its output has come and gone. */
+/* After the last rank: over, once its output has arrived and gone. */
 static void check_output(struct symmrun *run)
 {
     bool open = false;

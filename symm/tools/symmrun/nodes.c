@@ -256,7 +256,7 @@ static void take_start(struct symmrun_nodes *nodes, const void *data, size_t byt
     nodes->started = true;
 }
 
-/* A whole message has come. */
+/* A whole message has arrived. */
 static void obey(struct symmrun_nodes *nodes, int index)
 {
     const struct symmrun_node_head *head = &nodes->node[index].head;
@@ -293,7 +293,7 @@ static void obey(struct symmrun_nodes *nodes, int index)
     }
 }
 
-/* A packet has come. False: it is none of a message. */
+/* A packet has arrived. False: it is none of a message. */
 static bool take_packet(struct symmrun_nodes *nodes, int index,
                         const unsigned char *packet, size_t bytes)
 {

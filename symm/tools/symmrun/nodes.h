@@ -8,7 +8,7 @@
 /* Waits for all nodes; sets the job's id, ports and addresses. False: said why. */
 bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret);
 void symmrun_nodes_destroy(struct symmrun_nodes *nodes); /* NULL allowed */
-/* All blocks of this node's ranks have come to the store. */
+/* All blocks of this node's ranks have reached the store. */
 /* data NULL: this node's round has ended without an answer, its blocks are taken back. */
 void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
                           const void *data, size_t bytes);

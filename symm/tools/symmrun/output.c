@@ -50,7 +50,7 @@ void symmrun_queue_put(struct symmrun_queue *queue, const char *bytes, size_t co
         queue->begin = 0;
     }
     if (!reserve(&queue->data, queue->end, count, &queue->capacity)) {
-        queue->error = ENOMEM; /* what comes later may fit again */
+        queue->error = ENOMEM; /* what arrives later may fit again */
         return;
     }
     memcpy(queue->data + queue->end, bytes, count);

@@ -2,7 +2,7 @@
 /*
  * rendezvous.c - see rendezvous.h.
  *
- * Node 0 listens at the rendezvous address until all other nodes have come, and each proves
+ * Node 0 listens at the rendezvous address until all other nodes have arrived, and each proves
  * to the other that it knows the secret (net/auth.h). Connections that have not proved
  * themselves are an acceptor's guests (net/acceptor.h), spared once they have sent a valid
  * handshake. A node whose connection ends before node 0 has confirmed it comes again.
@@ -217,7 +217,7 @@ static int missing(const struct symmrun_nodes *nodes, char *text, size_t bytes)
     return count;
 }
 
-/* Until all nodes have come. */
+/* Until all nodes have arrived. */
 static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
 {
     struct symmrun_nodes *nodes = lobby->nodes;

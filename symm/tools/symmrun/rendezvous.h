@@ -25,7 +25,7 @@ struct symmrun_node {
     struct symm_auth_nonces nonces; /* of its handshakes */
     struct symmrun_node_head head;  /* of the message that is coming: */
     unsigned char *data;            /* NULL: none */
-    size_t used;                    /* bytes of data that have come */
+    size_t used;                    /* bytes of data that have arrived */
     unsigned char *blocks;          /* node 0: the round's part of that node */
     size_t blocks_bytes;
     uint32_t blocks_number; /* that node's own, of its rounds; comes back with ALL */
@@ -40,7 +40,7 @@ struct symmrun_nodes {
     bool over;    /* a failure was told */
 };
 
-/* Connects node 0 with all others. False: the reason was said, or a signal has come. */
+/* Connects node 0 with all others. False: the reason was said, or a signal has arrived. */
 bool symmrun_rendezvous(struct symmrun_nodes *nodes, double until);
 /* Waits for readiness; false: too late, or a signal ends the job. */
 bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short events,

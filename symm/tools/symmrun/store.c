@@ -351,7 +351,7 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
     store->came++;
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
         if (store->round[rank] && store->round[rank]->request.bytes != request->bytes) {
-            /* No exchange can come of this: all who are here learn it now. */
+            /* No exchange can follow: every node that is here learns it now. */
             answer_all(store, make_answer(SYMM_STORE_REPLY_BYTES, 0));
             return;
         }
@@ -501,7 +501,7 @@ static const char *serve_one(void *user, struct symm_guest *guest)
     case ASKING:
         read_request(store, connection);
         break;
-    case WAITING: /* nothing more is to come: a hang-up, or not our protocol */
+    case WAITING: /* nothing more is to follow: a hang-up, or not our protocol */
         if (has_gone(connection))
             hang_up(store, connection);
         break;
