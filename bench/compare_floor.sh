@@ -42,7 +42,8 @@ prepare() {
     setup_configure release "$build"
     setup_build "$build" symm-perf
     # -march=native: without this processor's vectors the floor would be too high.
-    if [ ! -x "$floor" ] || [ "$here/floor.c" -nt "$floor" ]; then
+    if [ ! -x "$floor" ] || [ "$here/floor.c" -nt "$floor" ] ||
+        [ "$here/method.h" -nt "$floor" ]; then
         "${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -O3 -march=native -o "$floor" "$here/floor.c"
     fi
 }

@@ -10,10 +10,8 @@
  *   symm1    as symm without the second round, two inputs in turn: a lower bound
  *   twoshot  in place in shared memory: each rank adds its slice of all buffers and
  *            writes the sum to each
- * Method, as in symm-perf and mpi_allreduce.c: ranks are pinned; each rewrites its
- * whole input before each call, untimed; the clock is read before and after the call;
- * the slowest rank's median counts. The first result of a size is checked whole, later
- * ones in three elements. Exit status 2: an unknown argument; 1: a wrong result.
+ * Method: method.h; the slowest rank's median counts. The first result of a size is checked
+ * whole, later results in three elements. Exit status 2: an unknown argument; 1: a wrong result.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3") /* without vectorised sums the floor would be too high */
@@ -32,8 +30,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "method.h"
 
 #define MOST_RANKS 16
 #define MOST_SIZES 32
@@ -42,8 +41,6 @@
 
 enum mode { COPYIN, SYMM, SYMM1, TWOSHOT, MODES };
 static const char *const mode_names[MODES] = {"copyin", "symm", "symm1", "twoshot"};
-
-enum figure { MEDIAN, P99, LEAST, MEAN, FIGURES };
 
 struct pad { /* one per rank: the round at which it has arrived */
     _Alignas(128) _Atomic uint32_t epoch;
@@ -199,34 +196,9 @@ static void all_reduce(struct rank *me, const float *in, float *out, size_t coun
 
 /* ---- Measuring ------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
-}
-
-static int compare_floats(const void *left, const void *right)
-{
-    float a = *(const float *)left, b = *(const float *)right;
-
-    return (a > b) - (a < b);
-}
-
-static int iterations_for(size_t bytes, double scale)
-{
-    int iterations = bytes <= 8192      ? 20000
-                     : bytes <= 65536   ? 8000
-                     : bytes <= 524288  ? 2000
-                     : bytes <= 4194304 ? 300
-                                        : 30;
-
-    iterations = (int)(iterations * scale);
-    return iterations < 10 ? 10 : iterations;
-}
-
 struct buffers {
+    struct rank *me;
+    size_t count; /* elements of the size that is measured */
     float *private_in, *private_out;
     float *times;
 };
@@ -266,9 +238,11 @@ static void check_whole(struct rank *me, const struct buffers *buffers, size_t c
     all_reduce(me, input_of(me, buffers), output_of(me, buffers), count);
 }
 
-static double time_call(struct rank *me, const struct buffers *buffers, size_t count,
-                        int base)
+static double time_call(void *arg, int base)
 {
+    const struct buffers *buffers = arg;
+    struct rank *me = buffers->me;
+    const size_t count = buffers->count;
     float *in = input_of(me, buffers), *out = output_of(me, buffers);
     float value = (float)(base + me->rank), sum = expected(me, base);
 
@@ -285,49 +259,22 @@ static double time_call(struct rank *me, const struct buffers *buffers, size_t c
     return elapsed;
 }
 
-static void measure(struct rank *me, const struct buffers *buffers,
-                    const struct run *run, int which)
+static void measure(struct buffers *buffers, const struct run *run, int which)
 {
-    size_t bytes = run->sizes[which], count = bytes / sizeof(float);
-    int iterations = iterations_for(bytes, run->scale), warmup = iterations / 10 + 5;
-    double *figures = me->shared->figures[me->rank][which], total = 0;
+    struct rank *me = buffers->me;
+    size_t bytes = run->sizes[which];
 
-    check_whole(me, buffers, count);
+    buffers->count = bytes / sizeof(float);
+    check_whole(me, buffers, buffers->count);
     memset(input_of(me, buffers), 0, bytes);
-    for (int i = -warmup; i < iterations; i++) {
-        double elapsed = time_call(me, buffers, count, i & 7);
-        if (i >= 0) {
-            buffers->times[i] = (float)elapsed;
-            total += elapsed;
-        }
-    }
-    qsort(buffers->times, (size_t)iterations, sizeof *buffers->times, compare_floats);
-    figures[MEDIAN] = (double)buffers->times[iterations / 2];
-    figures[P99] = (double)buffers->times[(int)(iterations * 0.99)];
-    figures[LEAST] = (double)buffers->times[0];
-    figures[MEAN] = total / iterations;
-    all_reduce(me, input_of(me, buffers), output_of(me, buffers), count);
-}
-
-static void pin(int rank)
-{
-    cpu_set_t all, one;
-    size_t cpu = 0;
-    int wanted;
-
-    if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) == 0)
-        return;
-    wanted = rank % CPU_COUNT(&all);
-    while (!CPU_ISSET(cpu, &all) || wanted-- > 0)
-        cpu++;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
+    time_all(time_call, buffers, buffers->times, iterations_for(bytes, run->scale),
+             me->shared->figures[me->rank][which]);
+    all_reduce(me, input_of(me, buffers), output_of(me, buffers), buffers->count);
 }
 
 static void run_rank(struct rank *me, const struct run *run)
 {
-    struct buffers buffers;
+    struct buffers buffers = {.me = me};
 
     pin(me->rank);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -343,7 +290,7 @@ static void run_rank(struct rank *me, const struct run *run)
     memset(buffers.private_in, 0, SLOT);
     memset(buffers.private_out, 0, SLOT);
     for (int k = 0; k < run->size_count; k++)
-        measure(me, &buffers, run, k);
+        measure(&buffers, run, k);
     _exit(0);
 }
 

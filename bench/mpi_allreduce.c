@@ -1,74 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * mpi_allreduce.c - times MPI_Allreduce of float32 sums by the method of symm-perf and
- * floor.c.
+ * floor.c (method.h).
  *
- * Ranks are pinned; each rewrites its whole input before each call, untimed; the clock
- * is read before and after the call; nothing else orders the ranks. The first result
- * of a size is checked whole, later ones in three elements. Rank 0 prints the slowest
- * rank's figures. Usage: mpi_allreduce [NAME [SCALE [BYTES...]]]; a wrong result aborts
- * the job.
+ * Only the calls order the ranks. The first result of a size is checked whole, later results
+ * in three elements. Rank 0 prints the slowest rank's figures. A wrong result aborts the job.
+ * Usage: mpi_allreduce [NAME [SCALE [BYTES...]]]
  */
 #include <mpi.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum figure { MEDIAN, P99, LEAST, MEAN, FIGURES };
+#include "method.h"
 
 struct bench {
     int rank, size;
+    int count; /* elements of the size that is measured */
     float *in, *out, *times;
 };
 
 static const long default_sizes[] = {8, 1024, 8192, 65536, 524288, 4194304, 67108864};
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
-}
-
-static int compare_floats(const void *left, const void *right)
-{
-    float a = *(const float *)left, b = *(const float *)right;
-
-    return (a > b) - (a < b);
-}
-
-static int iterations_for(long bytes, double scale)
-{
-    int iterations = bytes <= 8192      ? 20000
-                     : bytes <= 65536   ? 8000
-                     : bytes <= 524288  ? 2000
-                     : bytes <= 4194304 ? 300
-                                        : 30;
-
-    iterations = (int)(iterations * scale);
-    return iterations < 10 ? 10 : iterations;
-}
-
-/* The launcher must not bind, so that both MPIs are bound alike: rank r to the r-th
- * core of its affinity mask. */
-static void pin(int rank)
-{
-    cpu_set_t all, one;
-    size_t cpu = 0;
-    int wanted;
-
-    if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) == 0)
-        return;
-    wanted = rank % CPU_COUNT(&all);
-    while (!CPU_ISSET(cpu, &all) || wanted-- > 0)
-        cpu++;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
-}
 
 static void expect(const struct bench *bench, int at, int count, int base)
 {
@@ -97,8 +49,10 @@ static void check_whole(const struct bench *bench, int count)
         expect(bench, i, count, i % 31);
 }
 
-static double time_call(const struct bench *bench, int count, int base)
+static double time_call(void *arg, int base)
 {
+    const struct bench *bench = arg;
+    const int count = bench->count;
     float value = (float)(base + bench->rank);
 
     for (int i = 0; i < count; i++)
@@ -112,26 +66,14 @@ static double time_call(const struct bench *bench, int count, int base)
     return elapsed;
 }
 
-static void measure(const struct bench *bench, const char *name, long bytes,
-                    double scale)
+static void measure(struct bench *bench, const char *name, long bytes, double scale)
 {
-    int count = (int)(bytes / (long)sizeof(float)),
-        iterations = iterations_for(bytes, scale);
-    double mine[FIGURES], slowest[FIGURES], total = 0;
+    int iterations = iterations_for((size_t)bytes, scale);
+    double mine[FIGURES], slowest[FIGURES];
 
-    check_whole(bench, count);
-    for (int i = -(iterations / 10 + 5); i < iterations; i++) {
-        double elapsed = time_call(bench, count, i & 7);
-        if (i >= 0) {
-            bench->times[i] = (float)elapsed;
-            total += elapsed;
-        }
-    }
-    qsort(bench->times, (size_t)iterations, sizeof *bench->times, compare_floats);
-    mine[MEDIAN] = (double)bench->times[iterations / 2];
-    mine[P99] = (double)bench->times[(int)(iterations * 0.99)];
-    mine[LEAST] = (double)bench->times[0];
-    mine[MEAN] = total / iterations;
+    bench->count = (int)(bytes / (long)sizeof(float));
+    check_whole(bench, bench->count);
+    time_all(time_call, bench, bench->times, iterations, mine);
     MPI_Reduce(mine, slowest, FIGURES, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (bench->rank == 0) {
         printf(
@@ -153,7 +95,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &bench.size);
-    pin(bench.rank);
+    pin(bench.rank); /* the launcher must not bind: so both MPIs are bound alike */
     bench.in = aligned_alloc(4096, most);
     bench.out = aligned_alloc(4096, most);
     bench.times = calloc((size_t)iterations_for(0, scale), sizeof *bench.times);
