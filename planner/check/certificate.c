@@ -329,18 +329,18 @@ static bool check_run_part(const struct shares *all)
 static bool prepare(struct shares *all)
 {
     struct check *c = all->c;
+    struct pool *pool = &c->pool;
     const size_t buffers = (size_t)c->program->buffer_count + 1;
     const size_t listed = c->plan->certificate_count;
 
-    all->edges = calloc(2 * buffers, sizeof(*all->edges));
-    all->by_turn = calloc(buffers, sizeof(int));
-    all->present = calloc(buffers + 1, sizeof(int));
-    all->found = calloc(3 * buffers, sizeof(*all->found));
-    all->listed = calloc(listed + 1, sizeof(*all->listed));
-    all->chain = calloc((size_t)c->plan->chain_count + 1, sizeof(int));
-    all->seen = calloc((size_t)c->chain_count + 1, sizeof(bool));
-    if (!all->edges || !all->by_turn || !all->present || !all->found || !all->listed ||
-        !all->chain || !all->seen)
+    all->edges = symm__pool_alloc(pool, 2 * buffers, sizeof(*all->edges));
+    all->by_turn = symm__pool_alloc(pool, buffers, sizeof(int));
+    all->present = symm__pool_alloc(pool, buffers + 1, sizeof(int));
+    all->found = symm__pool_alloc(pool, 3 * buffers, sizeof(*all->found));
+    all->listed = symm__pool_alloc(pool, listed + 1, sizeof(*all->listed));
+    all->chain = symm__pool_alloc(pool, (size_t)c->plan->chain_count + 1, sizeof(int));
+    all->seen = symm__pool_alloc(pool, (size_t)c->chain_count + 1, sizeof(bool));
+    if (pool->failed)
         return symm__check_nomem(c);
     for (int b = 0; b < c->plan->buffer_count; b++) {
         const symm_plan_buffer *buffer = &c->plan->buffers[b];
@@ -375,18 +375,9 @@ static bool prepare(struct shares *all)
 bool symm__check_certificate(struct check *c)
 {
     struct shares all = {.c = c};
-    bool good = prepare(&all) && fit_chains(&all);
 
-    if (good) {
-        find_neighbours(&all);
-        good = check_pairs(&all) && check_run_part(&all);
-    }
-    free(all.edges);
-    free(all.by_turn);
-    free(all.present);
-    free(all.found);
-    free(all.listed);
-    free(all.chain);
-    free(all.seen);
-    return good;
+    if (!prepare(&all) || !fit_chains(&all))
+        return false;
+    find_neighbours(&all);
+    return check_pairs(&all) && check_run_part(&all);
 }

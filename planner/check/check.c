@@ -37,7 +37,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "util/status.h"
@@ -169,14 +168,6 @@ symm_status symm_plan_check(const symm_program *program, const symm_plan *plan,
                    symm__check_figures(&c);
     if (!report->safe)
         report->proved = 0;
-    free(c.ops);
-    free(c.accesses);
-    free(c.places);
-    free(c.seats);
-    free(c.lives);
-    free(c.touch);
-    free(c.last);
-    free(c.chains);
-    free(c.begins);
+    symm__pool_free(&c.pool);
     return c.status;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check.h - what the files of the plan checker share. It uses the structs of plan.h and
- * nothing else of the planner.
+ * check.h - what the files of the plan checker share. Of the planner it uses the structs of
+ * plan.h and a pool of memory, nothing else.
  */
 #ifndef SYMM_PLANNER_CHECK_CHECK_H
 #define SYMM_PLANNER_CHECK_CHECK_H
 
+#include "model/pool.h"
 #include "symm/plan.h"
 
 /* Which members of a group's list touch the copy that lies on `owner`. */
@@ -82,6 +83,7 @@ struct check_life {
 };
 
 struct check {
+    struct pool pool; /* of all lists */
     const symm_program *program;
     const symm_plan *plan;
     symm_plan_report *report;
@@ -97,9 +99,8 @@ struct check {
     int stream_seats[SYMM_PROGRAM_MAX_STREAMS];
     struct check_life *lives; /* by buffer */
     struct check_access **touch;
-    struct check_last *last;
     struct check_chain *chains;
-    int chain_count;
+    int chain_count, chain_room;
     /* [(buffer x 2 + period) x chain_count]: how far each chain has come for certain when
      * the op that begins the buffer's life in this period first writes to it. */
     uint32_t *begins;

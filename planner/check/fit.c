@@ -342,7 +342,8 @@ static int compare_channels(const void *left, const void *right)
 /* Ops of two streams in one team, on one channel, could wait for each other's words. */
 static bool fit_channels(struct check *c)
 {
-    const struct check_op **sorted = calloc((size_t)c->op_count + 1, sizeof(*sorted));
+    const struct check_op **sorted =
+        symm__pool_alloc(&c->pool, (size_t)c->op_count + 1, sizeof(*sorted));
     size_t count = 0;
     char name[128], other[128];
     bool good = true;
@@ -367,7 +368,6 @@ static bool fit_channels(struct check *c)
                 symm__check_name(before, other, sizeof(other)), name,
                 op->planned->channel);
     }
-    free(sorted);
     return good;
 }
 
@@ -413,25 +413,22 @@ bool symm__check_fit(struct check *c)
     const symm_program *program = c->program;
     size_t accesses = 1;
     int *positions;
-    bool good;
 
     if (!fit_header(c) || !fit_buffers(c))
         return false;
     c->op_count = program->op_count;
     for (int i = 0; i < c->op_count; i++)
         accesses += (size_t)program->ops[i].buffer_count + 2;
-    c->ops = calloc((size_t)c->op_count + 1, sizeof(*c->ops));
-    c->accesses = calloc(accesses, sizeof(*c->accesses));
-    c->places = calloc((size_t)program->partition_count * (size_t)program->world,
-                       sizeof(*c->places));
-    positions = calloc((size_t)c->op_count + 1, sizeof(*positions));
-    good = c->ops && c->accesses && c->places && positions;
-    if (!good)
-        symm__check_nomem(c);
-    for (int g = 0; good && g < program->partition_count; g++)
+    c->ops = symm__pool_alloc(&c->pool, (size_t)c->op_count + 1, sizeof(*c->ops));
+    c->accesses = symm__pool_alloc(&c->pool, accesses, sizeof(*c->accesses));
+    c->places = symm__pool_alloc(
+        &c->pool, (size_t)program->partition_count * (size_t)program->world,
+        sizeof(*c->places));
+    positions = symm__pool_alloc(&c->pool, (size_t)c->op_count + 1, sizeof(*positions));
+    if (c->pool.failed)
+        return symm__check_nomem(c);
+    for (int g = 0; g < program->partition_count; g++)
         for (int k = 0; k < program->world; k++)
             c->places[g * program->world + program->partitions[g].ranks[k]] = k;
-    good = good && fit_ops(c, positions);
-    free(positions);
-    return good;
+    return fit_ops(c, positions);
 }

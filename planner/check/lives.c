@@ -18,9 +18,10 @@ static bool list_touches(struct check *c)
     const int buffers = c->program->buffer_count;
     struct check_access **next = NULL;
 
-    c->lives = calloc((size_t)buffers + 1, sizeof(*c->lives));
-    c->touch = calloc((size_t)c->access_count + 1, sizeof(*c->touch));
-    if (!c->lives || !c->touch)
+    c->lives = symm__pool_alloc(&c->pool, (size_t)buffers + 1, sizeof(*c->lives));
+    c->touch =
+        symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(*c->touch));
+    if (c->pool.failed)
         return symm__check_nomem(c);
     for (int a = 0; a < c->access_count; a++)
         c->lives[c->accesses[a].buffer].touch_count++;
@@ -77,7 +78,8 @@ static int compare_turns(const void *left, const void *right)
 static bool find_turns(struct check *c)
 {
     const int buffers = c->program->buffer_count;
-    struct turn *turns = calloc((size_t)buffers + 1, sizeof(*turns));
+    struct turn *turns =
+        symm__pool_alloc(&c->pool, (size_t)buffers + 1, sizeof(*turns));
 
     if (!turns)
         return symm__check_nomem(c);
@@ -86,7 +88,6 @@ static bool find_turns(struct check *c)
     qsort(turns, (size_t)buffers, sizeof(*turns), compare_turns);
     for (int t = 0; t < buffers; t++)
         c->lives[turns[t].buffer].turn = t;
-    free(turns);
     return true;
 }
 
@@ -118,13 +119,9 @@ static int find_chain(struct check *c, struct check_chain wanted, int hint)
             chain->parameter == wanted.parameter && chain->lane == wanted.lane)
             return k;
     }
-    if ((c->chain_count & (c->chain_count - 1)) == 0) { /* room is a power of two */
-        const size_t room = c->chain_count ? 2 * (size_t)c->chain_count : 1;
-        struct check_chain *grown = realloc(c->chains, room * sizeof(*grown));
-        if (!grown)
-            return -1;
-        c->chains = grown;
-    }
+    if (!symm__pool_grow(&c->pool, (void **)&c->chains, c->chain_count, &c->chain_room,
+                         sizeof(*c->chains)))
+        return -1;
     c->chains[c->chain_count] = wanted;
     return c->chain_count++;
 }
@@ -182,7 +179,7 @@ static struct check_last *find_ends(struct check *c, struct check_life *life,
 static bool number_seats(struct check *c)
 {
     c->halves = 1;
-    c->seats = calloc((size_t)c->op_count + 1, sizeof(*c->seats));
+    c->seats = symm__pool_alloc(&c->pool, (size_t)c->op_count + 1, sizeof(*c->seats));
     if (!c->seats)
         return symm__check_nomem(c);
     for (int i = 0; i < c->op_count; i++) {
@@ -205,10 +202,11 @@ bool symm__check_lives(struct check *c)
         return false;
     for (int b = 0; b < c->program->buffer_count; b++)
         find_begin(c, &c->lives[b]);
-    at = calloc((size_t)c->chain_count + 1, sizeof(*at));
-    next = c->last = calloc((size_t)c->access_count + 1, sizeof(*c->last));
-    for (int b = 0; at && next && b < c->program->buffer_count; b++)
+    at = symm__pool_alloc(&c->pool, (size_t)c->chain_count + 1, sizeof(*at));
+    next = symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(*next));
+    if (!at || !next)
+        return symm__check_nomem(c);
+    for (int b = 0; b < c->program->buffer_count; b++)
         next = find_ends(c, &c->lives[b], next, at);
-    free(at);
-    return (at && next) ? find_turns(c) : symm__check_nomem(c);
+    return find_turns(c);
 }

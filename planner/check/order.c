@@ -20,7 +20,6 @@
  */
 #include "check/check.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct play {
@@ -219,12 +218,12 @@ static bool begin_accesses(struct play *play, const struct seats *seats, int pos
     return true;
 }
 
-static bool find_seats(const struct check *c, struct seats *seats)
+static bool find_seats(struct check *c, struct seats *seats)
 {
-    seats->seat = calloc((size_t)c->access_count + 1, sizeof(int));
-    seats->last_write = calloc((size_t)c->access_count + 1, sizeof(int));
-    for (int b = 0; seats->seat && seats->last_write && b < c->program->buffer_count;
-         b++) {
+    seats->seat = symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(int));
+    seats->last_write =
+        symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(int));
+    for (int b = 0; !c->pool.failed && b < c->program->buffer_count; b++) {
         const struct check_life *life = &c->lives[b];
         int *last = seats->last_write + (life->touch - c->touch), write = -1;
         for (int t = 0; t < 2 * life->touch_count; t++) {
@@ -235,7 +234,7 @@ static bool find_seats(const struct check *c, struct seats *seats)
                 write = t % life->touch_count;
         }
     }
-    return seats->seat && seats->last_write;
+    return !c->pool.failed || symm__check_nomem(c);
 }
 
 /* ---- Ops --------------------------------------------------------------------------------- */
@@ -293,7 +292,7 @@ static bool keep_clocks(const struct play *play, uint32_t **kept, const uint32_t
     const size_t bytes = (size_t)play->world * bytes_of(play);
 
     if (!*kept)
-        *kept = malloc(bytes);
+        *kept = symm__pool_alloc(&play->c->pool, 1, bytes);
     if (!*kept)
         return symm__check_nomem(play->c);
     memcpy(*kept, from, bytes);
@@ -343,7 +342,9 @@ static bool play_op(struct play *play, const struct seats *seats, int position)
 static bool prepare(struct play *play)
 {
     struct check *c = play->c;
+    struct pool *pool = &c->pool;
     const size_t streams = (size_t)c->program->stream_count;
+    const size_t ops = (size_t)c->op_count + 1;
     size_t clocks, moments;
 
     play->world = c->program->world;
@@ -352,16 +353,15 @@ static bool prepare(struct play *play)
     if (__builtin_mul_overflow(2 * ((size_t)c->program->buffer_count + 1),
                                (size_t)c->chain_count + 1, &moments))
         return symm__check_nomem(c);
-    c->begins = calloc(moments, sizeof(uint32_t));
-    play->now = calloc(clocks + 1, sizeof(uint32_t));
-    play->met = calloc(play->row + 1, sizeof(uint32_t));
-    play->ended = calloc(streams * clocks + 1, sizeof(uint32_t));
-    play->before = calloc(streams * clocks + 1, sizeof(uint32_t));
-    play->kept = calloc((size_t)c->op_count + 1, sizeof(*play->kept));
-    play->sent = calloc((size_t)c->op_count + 1, sizeof(*play->sent));
-    play->keep = calloc((size_t)c->op_count + 1, sizeof(*play->keep));
-    if (!c->begins || !play->now || !play->met || !play->ended || !play->before ||
-        !play->kept || !play->sent || !play->keep)
+    c->begins = symm__pool_alloc(pool, moments, sizeof(uint32_t));
+    play->now = symm__pool_alloc(pool, clocks, sizeof(uint32_t));
+    play->met = symm__pool_alloc(pool, play->row, sizeof(uint32_t));
+    play->ended = symm__pool_alloc(pool, streams, clocks * sizeof(uint32_t));
+    play->before = symm__pool_alloc(pool, streams, clocks * sizeof(uint32_t));
+    play->kept = symm__pool_alloc(pool, ops, sizeof(*play->kept));
+    play->sent = symm__pool_alloc(pool, ops, sizeof(*play->sent));
+    play->keep = symm__pool_alloc(pool, ops, sizeof(*play->keep));
+    if (pool->failed)
         return symm__check_nomem(c);
     for (int i = 0; i < c->op_count; i++)
         if (c->ops[i].after >= 0)
@@ -369,33 +369,15 @@ static bool prepare(struct play *play)
     return true;
 }
 
-static void drop_kept(struct play *play)
-{
-    for (int i = 0; play->kept && play->sent && i < play->c->op_count; i++) {
-        free(play->kept[i]);
-        free(play->sent[i]);
-    }
-    free(play->kept);
-    free(play->sent);
-}
-
 bool symm__check_order(struct check *c)
 {
     struct play play = {.c = c};
     struct seats seats = {NULL, NULL};
-    bool good = prepare(&play) && (find_seats(c, &seats) || symm__check_nomem(c));
+    bool good = prepare(&play) && find_seats(c, &seats);
 
     for (play.period = 0; good && play.period < (c->program->loop ? 2 : 1);
          play.period++)
         for (int i = 0; good && i < c->op_count; i++)
             good = play_op(&play, &seats, i);
-    drop_kept(&play);
-    free(seats.seat);
-    free(seats.last_write);
-    free(play.now);
-    free(play.met);
-    free(play.ended);
-    free(play.before);
-    free(play.keep);
     return good;
 }
