@@ -13,9 +13,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "model/program_private.h"
+#include "util/clock.h"
 
 #define ORDERS     8
 #define MAX_STEPS  80000000 /* questions that a search for better orders may ask */
@@ -228,6 +228,7 @@ struct weights {
     double *count, *bytes;
     double *begun,
         *begun_bytes; /* room: by seat of one track, sums from the first on */
+    int64_t *live;    /* room: by seat of one track */
     int *turn;        /* by buffer: its place if each track begins at its cut */
 };
 
@@ -271,37 +272,19 @@ static void weigh_pair(const struct lifetimes *lives, int track, int on,
     }
 }
 
-/*
- * The seat of a track at whose first write the other buffers of the track have the fewest
- * live bytes. change[count + 1] is written.
- */
-static int find_cut(const struct lifetimes *lives, int track, double *change)
+/* The seat of a track at whose first write the track's other buffers have the fewest live
+ * bytes. live[count + 1] is written. */
+static int find_cut(const struct lifetimes *lives, int track, int64_t *live)
 {
     const int *buffers = lives->on_track + lives->track_start[track];
     const int count = lives->track_start[track + 1] - lives->track_start[track];
-    double live = 0, least = 0;
     int cut = 0;
 
-    memset(change, 0, ((size_t)count + 1) * sizeof(*change));
+    symm__lives_at_seats(lives, track, NULL, live);
     for (int i = 0; i < count; i++) {
-        const size_t at = (size_t)buffers[i] * (size_t)lives->tracks + (size_t)track;
-        const double bytes = (double)lives->sizes[buffers[i]];
-        const int until = lives->over[0][at];
-        if (until > i + 1) {
-            change[i + 1] += bytes;
-            change[until] -= bytes;
-        }
-        if (lives->loop) { /* into the next period */
-            change[0] += bytes;
-            change[lives->over[1][at] < i ? lives->over[1][at] : i] -= bytes;
-        }
-    }
-    for (int i = 0; i < count; i++) {
-        live += change[i];
-        if (i == 0 || live < least) {
-            least = live;
+        live[i] -= lives->sizes[buffers[i]];
+        if (live[i] < live[cut])
             cut = i;
-        }
     }
     return cut;
 }
@@ -312,33 +295,32 @@ static int find_cut(const struct lifetimes *lives, int track, double *change)
  * at the beginning of the period. If each track begins where the least is live, the free
  * choice is the last one.
  */
-static bool turn_tracks(const struct lifetimes *lives, struct weights *weights)
+static void turn_tracks(const struct lifetimes *lives, struct weights *weights)
 {
-    weights->turn = malloc(((size_t)lives->count + 1) * sizeof(int));
-    if (!weights->turn)
-        return false;
     memcpy(weights->turn, lives->turn, (size_t)lives->count * sizeof(int));
     for (int t = 0; t < lives->tracks; t++) {
         const int begin = lives->track_start[t], end = lives->track_start[t + 1];
-        const int cut = begin == end ? 0 : find_cut(lives, t, weights->begun);
+        const int cut = begin == end ? 0 : find_cut(lives, t, weights->live);
         const int first = begin == end ? 0 : lives->turn[lives->on_track[begin + cut]];
         for (int i = begin; i < end; i++) {
             int *turn = &weights->turn[lives->on_track[i]];
             *turn -= *turn < first ? first - lives->count : first;
         }
     }
-    return true;
 }
 
-static bool weigh(const struct lifetimes *lives, struct weights *weights)
+static bool weigh(struct pool *pool, const struct lifetimes *lives,
+                  struct weights *weights)
 {
     const size_t count = (size_t)lives->count + 1;
 
-    weights->count = calloc(count, sizeof(double));
-    weights->bytes = calloc(count, sizeof(double));
-    weights->begun = calloc(2 * count + 2, sizeof(double));
-    weights->begun_bytes = calloc(count + 1, sizeof(double));
-    if (!weights->count || !weights->bytes || !weights->begun || !weights->begun_bytes)
+    weights->count = symm__pool_alloc(pool, count, sizeof(double));
+    weights->bytes = symm__pool_alloc(pool, count, sizeof(double));
+    weights->begun = symm__pool_alloc(pool, 2 * count + 2, sizeof(double));
+    weights->begun_bytes = symm__pool_alloc(pool, count + 1, sizeof(double));
+    weights->live = symm__pool_alloc(pool, count, sizeof(int64_t));
+    weights->turn = symm__pool_alloc(pool, count, sizeof(int));
+    if (pool->failed)
         return false;
     for (int t = 0; t < lives->tracks; t++)
         for (int on = 0; on < lives->tracks; on++)
@@ -346,66 +328,36 @@ static bool weigh(const struct lifetimes *lives, struct weights *weights)
     for (int b = 0; b < lives->count; b++)
         if (lives->track[b] < 0) /* lives from the beginning, or always */
             weights->count[b] = weights->bytes[b] = 1e300;
-    return turn_tracks(lives, weights);
-}
-
-static void weights_finish(struct weights *weights)
-{
-    free(weights->turn);
-    free(weights->count);
-    free(weights->bytes);
-    free(weights->begun);
-    free(weights->begun_bytes);
-}
-
-static bool make_order(const struct lifetimes *lives, const struct weights *weights,
-                       const int64_t *sizes, int which, int *order)
-{
-    struct key *keys = calloc((size_t)lives->count + 1, sizeof(*keys));
-
-    if (!keys)
-        return false;
-    for (int b = 0; b < lives->count; b++) {
-        const double size = (double)sizes[b];
-        const double count = weights->count[b], bytes = weights->bytes[b];
-        struct key key = {.turn = lives->turn[b], .buffer = b};
-        switch (which) {
-        case 0:
-            key.first = size;
-            break;
-        case 1:
-            key.first = size * (count + 1);
-            break;
-        case 2:
-            key.first = size;
-            key.second = count;
-            break;
-        case 3:
-            key.first = bytes;
-            key.second = size;
-            break;
-        case 4:
-            key.first = size * bytes;
-            break;
-        case 5: /* in order of turns, what lives always first */
-            key.first = lives->always[b];
-            break;
-        case 6:
-            key.first = size;
-            key.turn = weights->turn[b];
-            break;
-        default:
-            key.first = lives->always[b];
-            key.turn = weights->turn[b];
-            break;
-        }
-        keys[b] = key;
-    }
-    qsort(keys, (size_t)lives->count, sizeof(*keys), compare_keys);
-    for (int i = 0; i < lives->count; i++)
-        order[i] = keys[i].buffer;
-    free(keys);
+    turn_tracks(lives, weights);
     return true;
+}
+
+static void sort_keys(struct key *keys, int count, int *order)
+{
+    qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
+    for (int i = 0; i < count; i++)
+        order[i] = keys[i].buffer;
+}
+
+static void make_order(const struct lifetimes *lives, const struct weights *weights,
+                       const int64_t *sizes, int which, struct key *keys, int *order)
+{
+    for (int b = 0; b < lives->count; b++) {
+        const double size = (double)sizes[b], always = lives->always[b];
+        const double count = weights->count[b], bytes = weights->bytes[b];
+        const struct {
+            double first, second;
+            const int *turn;
+        } orders[ORDERS] = {
+            {size, 0, lives->turn},         {size * (count + 1), 0, lives->turn},
+            {size, count, lives->turn},     {bytes, size, lives->turn},
+            {size * bytes, 0, lives->turn}, {always, 0, lives->turn},
+            {size, 0, weights->turn},       {always, 0, weights->turn}};
+
+        keys[b] = (struct key){orders[which].first, orders[which].second,
+                               orders[which].turn[b], b};
+    }
+    sort_keys(keys, lives->count, order);
 }
 
 /* ---- Classes of size --------------------------------------------------------------------- */
@@ -420,27 +372,27 @@ static int compare_sizes(const void *left, const void *right)
 /*
  * Rounds each size up to the largest of its class, so that buffers of nearly one size can
  * take each other's places. A class begins at the largest size that no class has yet and
- * ends above 7/8 of it. *changed: how many
- * buffers got more than they need.
+ * ends above 7/8 of it. *changed: how many buffers got more than they need. NULL: no memory.
  */
-static bool round_up_sizes(const struct lifetimes *lives, int64_t *rounded,
-                           int *changed)
+static int64_t *round_up_sizes(struct pool *pool, const struct lifetimes *lives,
+                               int *changed)
 {
     const size_t count = (size_t)lives->count;
-    int64_t *tops = malloc((count + 1) * sizeof(*tops));
+    int64_t *tops = symm__pool_alloc(pool, count + 1, sizeof(*tops));
+    int64_t *rounded = symm__pool_alloc(pool, count + 1, sizeof(*rounded));
     int classes = 0;
 
     *changed = 0;
-    if (!tops)
-        return false;
+    if (!tops || !rounded)
+        return NULL;
     memcpy(tops, lives->sizes, count * sizeof(*tops));
     qsort(tops, count, sizeof(*tops), compare_sizes);
     for (int i = 0; i < lives->count; i++)
         if (classes == 0 || tops[i] <= tops[classes - 1] - tops[classes - 1] / 8)
             tops[classes++] = tops[i];
     for (int b = 0; b < lives->count; b++) {
-        int low = 0,
-            high = classes; /* the last class that begins at the size or above */
+        /* The last class that begins at the size or above. */
+        int low = 0, high = classes;
         while (high - low > 1) {
             const int middle = low + (high - low) / 2;
             if (tops[middle] >= lives->sizes[b])
@@ -451,30 +403,23 @@ static bool round_up_sizes(const struct lifetimes *lives, int64_t *rounded,
         rounded[b] = tops[low];
         *changed += rounded[b] != lives->sizes[b];
     }
-    free(tops);
-    return true;
+    return rounded;
 }
 
 /* ---- Search ------------------------------------------------------------------------------ */
 
 struct placer {
+    struct pool pool;
     struct arena arena;
     const struct place_effort *effort;
     int *order, *best_order;
+    struct key *keys; /* room */
     int64_t *best_offsets;
     int64_t best;
     double start, told;
     uint64_t random;
     bool cut_short;
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool keep_if_better(struct placer *placer, int64_t peak, bool or_equal)
 {
@@ -495,8 +440,8 @@ static bool try_orders(struct placer *placer, const struct weights *weights)
     int64_t peak;
 
     for (int i = 0; i < ORDERS && good && placer->best > placer->effort->bound; i++) {
-        good = make_order(lives, weights, lives->sizes, i, placer->order) &&
-               fill(&placer->arena, placer->order, placer->best - 1, &peak);
+        make_order(lives, weights, lives->sizes, i, placer->keys, placer->order);
+        good = fill(&placer->arena, placer->order, placer->best - 1, &peak);
         if (good)
             keep_if_better(placer, peak, false);
     }
@@ -504,23 +449,16 @@ static bool try_orders(struct placer *placer, const struct weights *weights)
 }
 
 /* The buffers in the order of their offsets. */
-static bool order_offsets(struct placer *placer)
+static void order_offsets(struct placer *placer)
 {
     const int count = placer->arena.lives->count;
-    struct key *keys = calloc((size_t)count + 1, sizeof(*keys));
 
-    if (!keys)
-        return false;
     for (int i = 0; i < count; i++) {
         const int b = placer->order[i];
-        keys[i] = (struct key){
+        placer->keys[i] = (struct key){
             .first = -(double)placer->arena.offsets[b], .turn = i, .buffer = b};
     }
-    qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
-    for (int i = 0; i < count; i++)
-        placer->order[i] = keys[i].buffer;
-    free(keys);
-    return true;
+    sort_keys(placer->keys, count, placer->order);
 }
 
 /*
@@ -531,38 +469,36 @@ static bool order_offsets(struct placer *placer)
 static bool try_rounded(struct placer *placer, const struct weights *weights)
 {
     const struct lifetimes *lives = placer->arena.lives;
-    int64_t *rounded = malloc(((size_t)lives->count + 1) * sizeof(*rounded)), peak = 0;
-    int changed = 0;
-    bool good = rounded && round_up_sizes(lives, rounded, &changed);
+    int64_t peak = 0;
+    int changed;
+    const int64_t *rounded = round_up_sizes(&placer->pool, lives, &changed);
+    bool good = rounded != NULL;
 
     for (int i = 0;
          i < ORDERS && good && changed > 0 && placer->best > placer->effort->bound &&
          placer->best < INT64_MAX / 4; /* sums of two such sizes do not overflow */
          i++) {
         placer->arena.sizes = rounded;
+        make_order(lives, weights, rounded, i, placer->keys, placer->order);
         good =
-            make_order(lives, weights, rounded, i, placer->order) &&
             fill(&placer->arena, placer->order, placer->best + placer->best / 8, &peak);
         placer->arena.sizes = lives->sizes;
         if (!good || peak == INT64_MAX)
             continue;
-        good = order_offsets(placer) &&
-               fill(&placer->arena, placer->order, placer->best - 1, &peak);
+        order_offsets(placer);
+        good = fill(&placer->arena, placer->order, placer->best - 1, &peak);
         if (good)
             keep_if_better(placer, peak, false);
     }
-    free(rounded);
     return good;
 }
 
 static bool try_all(struct placer *placer)
 {
-    struct weights weights = {.bytes = NULL};
-    const bool good = weigh(placer->arena.lives, &weights) &&
-                      try_orders(placer, &weights) && try_rounded(placer, &weights);
+    struct weights weights;
 
-    weights_finish(&weights);
-    return good;
+    return weigh(&placer->pool, placer->arena.lives, &weights) &&
+           try_orders(placer, &weights) && try_rounded(placer, &weights);
 }
 
 static uint64_t draw(struct placer *placer, uint64_t below)
@@ -602,7 +538,7 @@ static void move_one(struct placer *placer)
 static bool go_on(struct placer *placer)
 {
     const struct place_effort *effort = placer->effort;
-    const double seconds = now() - placer->start;
+    const double seconds = symm__now() - placer->start;
 
     if (seconds > effort->time_limit)
         placer->cut_short = true;
@@ -641,21 +577,19 @@ symm_status symm__pack_chains(const struct lifetimes *lives,
                             .effort = effort,
                             .best_offsets = offsets,
                             .best = INT64_MAX,
-                            .start = now(),
+                            .start = symm__now(),
                             .random = 0x9e3779b97f4a7c15ULL};
     bool good;
 
-    placer.order = calloc(count, sizeof(int));
-    placer.best_order = calloc(count, sizeof(int));
-    placer.arena.offsets = calloc(count, sizeof(int64_t));
-    good = placer.order && placer.best_order && placer.arena.offsets &&
-           try_all(&placer) &&
+    placer.order = symm__pool_alloc(&placer.pool, count, sizeof(int));
+    placer.best_order = symm__pool_alloc(&placer.pool, count, sizeof(int));
+    placer.keys = symm__pool_alloc(&placer.pool, count, sizeof(*placer.keys));
+    placer.arena.offsets = symm__pool_alloc(&placer.pool, count, sizeof(int64_t));
+    good = !placer.pool.failed && try_all(&placer) &&
            (!effort->search || lives->count == 0 || improve(&placer));
     clear(&placer.arena);
     free(placer.arena.segments);
-    free(placer.arena.offsets);
-    free(placer.order);
-    free(placer.best_order);
+    symm__pool_free(&placer.pool);
     *outcome = (struct place_outcome){placer.best, placer.cut_short};
     return good ? SYMM_OK : symm__program_nomem(lives->order->program);
 }

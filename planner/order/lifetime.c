@@ -9,6 +9,8 @@
  */
 #include "order/lifetime.h"
 
+#include <string.h>
+
 #include "model/program_private.h"
 #include "util/status.h"
 
@@ -250,6 +252,28 @@ static bool find_overs(struct lifetimes *lives)
                     find_over(lives, b, t, period);
     }
     return true;
+}
+
+void symm__lives_at_seats(const struct lifetimes *lives, int track, const bool *fits,
+                          int64_t *live)
+{
+    const int *buffers = lives->on_track + lives->track_start[track];
+    const int count = lives->track_start[track + 1] - lives->track_start[track];
+
+    memset(live, 0, ((size_t)count + 1) * sizeof(*live));
+    for (int i = 0; i < count; i++) {
+        const size_t at = (size_t)buffers[i] * (size_t)lives->tracks + (size_t)track;
+        const int64_t bytes = fits && !fits[i] ? 0 : lives->sizes[buffers[i]];
+        const int over = lives->over[0][at];
+        live[i] += bytes;
+        live[over > i ? over : i + 1] -= bytes;
+        if (lives->loop) { /* into the next period */
+            live[0] += bytes;
+            live[lives->over[1][at] < i ? lives->over[1][at] : i] -= bytes;
+        }
+    }
+    for (int i = 1; i < count; i++)
+        live[i] += live[i - 1];
 }
 
 /* ---- All ------------------------------------------------------------------------------ */

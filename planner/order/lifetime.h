@@ -56,6 +56,11 @@ static inline bool symm__conflict(const struct lifetimes *lives, int a, int b)
            (lives->loop && !symm__lives_before(lives, a, b, 1));
 }
 
+/* live[count + 1]: by seat of the track, the bytes of its buffers that live at that seat's
+ * first write; with `fits`, of those buffers alone whose seats it marks. */
+void symm__lives_at_seats(const struct lifetimes *lives, int track, const bool *fits,
+                          int64_t *live);
+
 /* lifetime_clique.c */
 symm_status symm__lifetimes_clique(struct lifetimes *lives) SYMM_MUST_CHECK;
 

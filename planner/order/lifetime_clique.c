@@ -26,7 +26,7 @@ struct clique {
     int **chosen;   /* by group: buffers */
     int *chosen_count;
     int64_t *chosen_bytes;
-    int64_t *change; /* by seat: what begins there less what is over */
+    int64_t *live;   /* room: by seat of a track */
     bool *fits;      /* by buffer of the group in hand */
     int *best;
     int best_count;
@@ -75,33 +75,13 @@ static bool lives_at(const struct lifetimes *lives, int buffer, int track, int s
 /* The seat of a track with most live bytes, of buffers that fit. */
 static int find_peak(struct clique *clique, int track)
 {
-    const struct lifetimes *lives = clique->lives;
     const int count = partition_count(clique, track);
-    const int *buffers = group_buffers(clique, track);
-    int64_t live = 0, most = -1;
     int best = 0;
 
-    memset(clique->change, 0, ((size_t)count + 1) * sizeof(*clique->change));
-    for (int i = 0; i < count; i++) {
-        const int b = buffers[i];
-        const int over = over_at(lives, b, track, 0);
-        if (!clique->fits[i])
-            continue;
-        clique->change[i] += lives->sizes[b];
-        clique->change[over > i ? over : i + 1] -= lives->sizes[b];
-        if (!lives->loop)
-            continue;
-        const int again = over_at(lives, b, track, 1);
-        clique->change[0] += again > 0 ? lives->sizes[b] : 0;
-        clique->change[again < i ? again : i] -= again > 0 ? lives->sizes[b] : 0;
-    }
-    for (int i = 0; i < count; i++) {
-        live += clique->change[i];
-        if (live > most) {
-            most = live;
+    symm__lives_at_seats(clique->lives, track, clique->fits, clique->live);
+    for (int i = 1; i < count; i++)
+        if (clique->live[i] > clique->live[best])
             best = i;
-        }
-    }
     return best;
 }
 
@@ -301,7 +281,7 @@ static bool prepare(struct clique *clique)
     clique->chosen = symm__pool_alloc(pool, partitions, sizeof(*clique->chosen));
     clique->chosen_count = symm__pool_alloc(pool, partitions, sizeof(int));
     clique->chosen_bytes = symm__pool_alloc(pool, partitions, sizeof(int64_t));
-    clique->change = symm__pool_alloc(pool, count + 1, sizeof(int64_t));
+    clique->live = symm__pool_alloc(pool, count + 1, sizeof(int64_t));
     clique->fits = symm__pool_alloc(pool, count, sizeof(bool));
     clique->best = symm__pool_alloc(&lives->pool, count, sizeof(int));
     for (int g = 0; g < clique->partitions && clique->chosen; g++)

@@ -13,6 +13,7 @@
 #include "pack/greedy.h"
 #include "pack/tile.h"
 #include "util/abi.h"
+#include "util/clock.h"
 #include "util/status.h"
 
 /*
@@ -184,7 +185,7 @@ static symm_status hand_over(const struct place_state *state, int count,
     r.fits = options->capacity == 0 || r.peak <= options->capacity;
     if (must_fit(options))
         r.proved = r.fits || state->lower_bound > options->capacity / m->unit;
-    r.seconds = symm__pack_now() - state->start;
+    r.seconds = symm__now() - state->start;
     symm__struct_give(result, &r, sizeof(r));
     return SYMM_OK;
 }
@@ -201,7 +202,7 @@ symm_status symm_pack(const symm_pack_item *items, int count,
                       const symm_pack_options *options, int64_t *offsets,
                       symm_pack_result *result)
 {
-    double start = symm__pack_now();
+    double start = symm__now();
     symm_pack_options o = {0};
     struct place_model model;
     struct pool pool = {0};

@@ -5,15 +5,8 @@
 #include "pack/state.h"
 
 #include <string.h>
-#include <time.h>
 
-double symm__pack_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
+#include "util/clock.h"
 
 bool symm__pack_go_on(struct place_state *state)
 {
@@ -23,7 +16,7 @@ bool symm__pack_go_on(struct place_state *state)
 
     if (state->stopped || (options->time_limit <= 0 && !options->progress))
         return !state->stopped;
-    now = symm__pack_now();
+    now = symm__now();
     if (options->progress && state->peak < INT64_MAX && now - state->told >= 1) {
         state->told = now;
         state->stopped =

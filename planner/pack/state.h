@@ -21,8 +21,6 @@ struct place_state {
     bool stopped;         /* by the time limit or the caller */
 };
 
-double symm__pack_now(void);
-
 /*
  * Reads the clock, and calls the progress function about once a second. False: the time
  * limit has passed or the caller wants no more. To be called at least once a
