@@ -246,6 +246,33 @@ static void test_scalar(void **state)
     assert_string_equal(text, "\"x\\u001f\"\n");
 }
 
+static void test_ready_json(void **state)
+{
+    struct symm_emit emit;
+    FILE *file = open_text();
+    (void)state;
+
+    symm__emit_init_file(&emit, SYMM_EMIT_JSON, file);
+    symm__emit_begin_map(&emit);
+    symm__emit_key_string(&emit, "s", "\"");
+    symm__emit_key_unsigned(&emit, "u", UINT64_MAX);
+    symm__emit_key_signed(&emit, "i", -1);
+    symm__emit_key_bool(&emit, "b", false);
+    symm__emit_key(&emit, "j");
+    symm__emit_json(&emit, "[1, 2]");
+    symm__emit_end_map(&emit);
+    assert_int_equal(symm__emit_finish(&emit), 0);
+    close_text(file);
+    assert_string_equal(text, "{\n \"s\": \"\\\"\",\n \"u\": 18446744073709551615,\n"
+                              " \"i\": -1,\n \"b\": false,\n \"j\": [1, 2]\n}\n");
+
+    file = open_text();
+    symm__emit_init_file(&emit, SYMM_EMIT_PICKLE, file);
+    symm__emit_json(&emit, "[1, 2]");
+    assert_int_equal(symm__emit_finish(&emit), EINVAL);
+    close_text(file);
+}
+
 /* ---- Misuse ---------------------------------------------------------------------- */
 
 /* Letters: { } [ ] maps and lists, k key, v value. */
@@ -347,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_formats),  cmocka_unit_test(test_exact),
         cmocka_unit_test(test_scalar),        cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_failing_files),
+        cmocka_unit_test(test_failing_files), cmocka_unit_test(test_ready_json),
     };
     return cmocka_run_group_tests_name("emit", tests, NULL, NULL);
 }
