@@ -62,25 +62,33 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct parser *parser,
     return 2;
 }
 
-/* Accepts nccl-tests' names of types and the library's. */
+const char *perf_dtype_name(symm_dtype dtype)
+{
+    switch (dtype) {
+    case SYMM_FLOAT64:
+        return "double";
+    case SYMM_FLOAT32:
+        return "float";
+    case SYMM_FLOAT16:
+        return "half";
+    case SYMM_FLOAT8_E4M3:
+        return "f8e4m3";
+    case SYMM_FLOAT8_E5M2:
+        return "f8e5m2";
+    default:
+        return symm_dtype_name(dtype);
+    }
+}
+
 static int parse_dtypes(struct parser *parser, const char *text)
 {
-    static const struct {
-        const char *word;
-        symm_dtype dtype;
-    } others[] = {{"float", SYMM_FLOAT32},
-                  {"double", SYMM_FLOAT64},
-                  {"half", SYMM_FLOAT16},
-                  {"f8e4m3", SYMM_FLOAT8_E4M3},
-                  {"f8e5m2", SYMM_FLOAT8_E5M2}};
     struct perf_options *options = parser->options;
 
     options->dtype_count = 1;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strcmp(text, others[i].word) == 0) {
-            options->dtypes[0] = others[i].dtype;
+    for (int d = 0; d < PERF_DTYPES; d++) {
+        options->dtypes[0] = (symm_dtype)d;
+        if (strcmp(text, perf_dtype_name(options->dtypes[0])) == 0)
             return 0;
-        }
     }
     if (strcmp(text, "all") == 0) {
         for (int i = 0; i < PERF_DTYPES; i++)

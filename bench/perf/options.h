@@ -64,6 +64,8 @@ struct perf_options {
 int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
                        size_t error_bytes);
 const char *perf_kind_name(enum perf_kind kind);
+/* nccl-tests' name of a dtype: "float", "f8e4m3". -d takes these and the library's. */
+const char *perf_dtype_name(symm_dtype dtype);
 /* The next size of the table; false: there is none. */
 bool perf_options_next(const struct perf_options *options, size_t *bytes);
 /* The number of timed calls of a size, and of warm-up calls: as given, or by size. */

@@ -15,24 +15,6 @@
 
 extern char **environ;
 
-const char *perf_report_type(symm_dtype dtype)
-{
-    switch (dtype) {
-    case SYMM_FLOAT64:
-        return "double";
-    case SYMM_FLOAT32:
-        return "float";
-    case SYMM_FLOAT16:
-        return "half";
-    case SYMM_FLOAT8_E4M3:
-        return "f8e4m3";
-    case SYMM_FLOAT8_E5M2:
-        return "f8e5m2";
-    default:
-        return symm_dtype_name(dtype);
-    }
-}
-
 /* ---- The ranks ------------------------------------------------------------------- */
 
 struct device_record { /* gathered as bytes */

@@ -49,8 +49,6 @@ struct perf_report {
 /* "nccl", "nccl-window"; whether --compare names it. */
 const char *perf_other_name(int other);
 bool perf_other_wanted(const struct perf_options *options, int other);
-/* nccl-tests' name of a dtype: "float", "f8e4m3". */
-const char *perf_report_type(symm_dtype dtype);
 
 /* Collective: gathers host, process and device of each rank; rank 0 prints them. An exit
  * status. */

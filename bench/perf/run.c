@@ -290,7 +290,7 @@ static int run_row(struct runner *runner, size_t bytes)
     perf_case_size(test, bytes);
     row.bytes = test->size;
     row.count = test->count;
-    row.type = sized ? perf_report_type(test->dtype) : "none";
+    row.type = sized ? perf_dtype_name(test->dtype) : "none";
     row.dtype = sized ? symm_dtype_name(test->dtype) : NULL;
     row.redop = reduces ? symm_op_name(test->op) : "none";
     status = run_cell(runner, false, &row.cells[0]);
