@@ -39,8 +39,8 @@ static struct symmrun_stream *stream_at(struct symmrun *run, size_t index)
 
 /* ---- Starting -------------------------------------------------------------------- */
 
-/* *end gets what the rank writes to: a pipe that the stream reads, or a file. False: what
- * is wrong was said. */
+/* *end: where the rank writes, a pipe that the stream reads or a file. False: the error was
+ * printed. */
 static bool open_stream(struct symmrun *run, int rank, int which, int *end)
 {
     struct symmrun_stream *stream = &run->ranks[rank].streams[which];
@@ -67,7 +67,7 @@ static bool open_stream(struct symmrun *run, int rank, int which, int *end)
     return false;
 }
 
-/* False: what is wrong was said. */
+/* False: the error was printed. */
 static bool start_rank(struct symmrun *run, int rank)
 {
     int ends[2] = {-1, -1};
@@ -193,7 +193,7 @@ static void check_output(struct symmrun *run)
     for (size_t i = 0; i < 2 * (size_t)run->options.ranks; i++)
         open = open || stream_at(run, i)->fd >= 0;
     if (output_pending(run)) {
-        /* The clock is for what the ranks have left behind, not for a slow reader. */
+        /* The time limit is for processes that the ranks left behind, not for a slow reader. */
         if (run->next < symmrun_now() + 0.5)
             run->next = symmrun_now() + 0.5;
     } else if (!open) {
@@ -280,7 +280,7 @@ static void loop(struct symmrun *run)
     free(fds);
 }
 
-/* Kills what is left of the ranks' groups, and gives it a moment to be gone. */
+/* Kills the processes left in the ranks' groups, and waits a moment for their end. */
 static void sweep(struct symmrun *run)
 {
     const struct timespec moment = {0, 5000000};
@@ -303,8 +303,8 @@ static void sweep(struct symmrun *run)
 }
 
 /*
- * What is left of the job goes, and what is left to say is said. False: some of what the
- * ranks have written was lost.
+ * Ends the rest of the job and writes the queued output. False: output of the ranks was
+ * lost.
  */
 static bool finish(struct symmrun *run)
 {

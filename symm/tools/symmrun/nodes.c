@@ -76,7 +76,7 @@ static void tell_all(struct symmrun_nodes *nodes, enum message type, uint32_t va
 
 /* ---- The start ---------------------------------------------------------------------- */
 
-/* The own address on that connection: where ranks of other nodes find this one's. */
+/* The own address on that connection, where ranks of other nodes reach this node's ranks. */
 static void own_address(struct symmrun_job *job, int fd)
 {
     struct sockaddr_storage own;
@@ -170,7 +170,7 @@ static void finish_blocks(struct symmrun_nodes *nodes)
         node->blocks = NULL;
     }
     if (!data)
-        return; /* the ranks' deadline tells them */
+        return; /* the ranks find out by their deadline */
     for (int n = 1; n < nodes->count; n++)
         (void)tell(&nodes->node[n], ALL, nodes->node[n].blocks_number, data, all);
     symmrun_store_fulfil(nodes->run->store, nodes->node[0].blocks_number, data, all);
@@ -293,7 +293,7 @@ static void obey(struct symmrun_nodes *nodes, int index)
     }
 }
 
-/* A packet has arrived. False: it is none of a message. */
+/* Handles a received packet. False: it belongs to no message. */
 static bool take_packet(struct symmrun_nodes *nodes, int index,
                         const unsigned char *packet, size_t bytes)
 {

@@ -5,7 +5,7 @@
 
 #include "tools/symmrun/symmrun.h"
 
-/* Waits for all nodes; sets the job's id, ports and addresses. False: said why. */
+/* Waits for all nodes; sets the job's id, ports and addresses. False: the error was printed. */
 bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret);
 void symmrun_nodes_destroy(struct symmrun_nodes *nodes); /* NULL allowed */
 /* All blocks of this node's ranks have reached the store. */

@@ -50,7 +50,7 @@ void symmrun_queue_put(struct symmrun_queue *queue, const char *bytes, size_t co
         queue->begin = 0;
     }
     if (!reserve(&queue->data, queue->end, count, &queue->capacity)) {
-        queue->error = ENOMEM; /* what arrives later may fit again */
+        queue->error = ENOMEM; /* a later line may fit again */
         return;
     }
     memcpy(queue->data + queue->end, bytes, count);
@@ -102,7 +102,7 @@ static void put_line(struct symmrun_stream *stream, const char *line, size_t cou
     symmrun_queue_put(stream->to, "\n", 1);
 }
 
-/* Queues all lines that have ended, and what is too long to wait for its end. */
+/* Queues all complete lines, and an incomplete line that is too long to wait for its end. */
 static void take_lines(struct symmrun_stream *stream, size_t fresh)
 {
     size_t begin = 0;

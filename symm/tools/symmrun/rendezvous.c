@@ -40,7 +40,7 @@ static struct symm_auth_protocol protocol_of(const struct symmrun_nodes *nodes)
         .magic = NODES_MAGIC, .version = NODES_VERSION, .key = nodes->secret};
 }
 
-/* What handshakes are about: the job's shape, the same on all nodes. */
+/* The content of a handshake: the job's shape, the same on all nodes. */
 static uint32_t shape_of(const struct symmrun_nodes *nodes)
 {
     return (uint32_t)nodes->count << 16 | (uint32_t)nodes->run->options.ranks;
@@ -63,7 +63,7 @@ static bool adopt(struct symmrun_nodes *nodes, int index, int fd,
 
 /* ---- Waiting ------------------------------------------------------------------------ */
 
-/* Has a signal come that ends the job? Others are dealt with. */
+/* Whether a signal has come that ends the job. Handles the other signals. */
 static bool interrupted(const struct symmrun_nodes *nodes)
 {
     struct symmrun *run = nodes->run;
@@ -139,7 +139,7 @@ static bool has_gone(int fd)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* A handshake of one that knows the secret. NULL: answered; else what is wrong. */
+/* The handshake of a node that has proved the secret. NULL: answered; else the error. */
 static const char *answer(struct lobby *lobby, struct pending *pending)
 {
     struct symmrun_nodes *nodes = lobby->nodes;
@@ -153,13 +153,13 @@ static const char *answer(struct lobby *lobby, struct pending *pending)
         return "it repeats the handshake of a node";
     if (fits)
         symm__acceptor_spare(&lobby->guests, &pending->at, (int)index);
-    /* One that does not fit sees by the answer what it was to be. */
+    /* A node that does not fit reads the expected shape from the answer. */
     if (!symm__auth_answer(&protocol, &pending->auth, pending->at.fd, 0, shape))
         return "it takes no answer";
     return fits ? NULL : "it was started with another --nnodes, -n or --node-rank";
 }
 
-/* NULL: adopted; else what is wrong. */
+/* NULL: adopted; else the error. */
 static const char *admit(struct symmrun_nodes *nodes, struct pending *pending)
 {
     const int index = pending->at.group;
@@ -336,7 +336,7 @@ static enum join introduce(struct symmrun_nodes *nodes, int fd, double until)
     }
 }
 
-/* One try; -1: nobody answers. */
+/* One try; -1: no answer. */
 static int connect_once(const struct symmrun_nodes *nodes,
                         const struct symm_address *to, double until)
 {

@@ -20,7 +20,7 @@ struct symmrun_node_head { /* in network byte order; begins a message's first pa
 
 struct symmrun_node {
     int fd;   /* -1: not connected, or gone */
-    bool bye; /* it has ended well */
+    bool bye; /* it has ended without a failure */
     struct symm_tcp *tcp;
     struct symm_auth_nonces nonces; /* of its handshakes */
     struct symmrun_node_head head;  /* of the message that is coming: */
@@ -36,11 +36,11 @@ struct symmrun_nodes {
     int count, own; /* own: --node-rank */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct symmrun_node *node; /* [count]; node 0: all others; else only [0] is used */
-    bool started; /* the job has its id: what ends a connection now is a failure */
+    bool started; /* the job has its id: from now on the end of a connection is a failure */
     bool over;    /* a failure was told */
 };
 
-/* Connects node 0 with all others. False: the reason was said, or a signal has arrived. */
+/* Connects node 0 with all others. False: the error was printed, or a signal has come. */
 bool symmrun_rendezvous(struct symmrun_nodes *nodes, double until);
 /* Waits for readiness; false: too late, or a signal ends the job. */
 bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short events,

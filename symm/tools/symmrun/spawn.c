@@ -154,7 +154,7 @@ pid_t symmrun_spawn(const struct symmrun_job *job, int rank, int out, int err)
 
     if (pid == 0)
         become_rank(job, rank, parent, out, err);
-    /* Here too: the group must exist before a signal is sent to it. */
+    /* As in the child: the group must exist before a signal is sent to it. */
     if (pid > 0)
         setpgid(pid, pid);
     return pid;

@@ -34,7 +34,7 @@ _Static_assert(SYMMRUN_RANKS_MAX == SYMM_STORE_RANKS_MAX,
                "both sides serve as many ranks");
 _Static_assert(SYMMRUN_SECRET_BYTES == SYMM_STORE_SECRET_BYTES, "one secret");
 
-/* Shared by all who get the same answer. */
+/* Shared by all connections that get the same answer. */
 struct answer {
     size_t refs;
     size_t bytes;
@@ -69,7 +69,7 @@ struct symmrun_store {
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct symm_acceptor connections; /* of struct connection */
     size_t came;                      /* connections that wait */
-    struct connection **round;        /* [ranks]: who waits, by rank */
+    struct connection **round;        /* by rank: the connection that waits; NULL: none */
 };
 
 static const char *serve_one(void *user, struct symm_guest *guest);
@@ -185,7 +185,7 @@ static struct answer *make_answer(enum symm_store_reply_status status, size_t by
     return answer;
 }
 
-/* Sends what goes without waiting; false: done with this connection. */
+/* Sends as much as the socket takes now; false: done with this connection. */
 static bool send_answer(struct connection *connection)
 {
     const size_t first = sizeof(connection->proof);
@@ -250,7 +250,8 @@ static void refuse(struct symmrun_store *store, struct connection *connection,
     drop_answer(answer);
 }
 
-/* Ends the round: everybody in it gets the same answer, or a hang-up without memory. */
+/* Ends the round: every connection in it gets the same answer, or is closed for lack of
+ * memory. */
 static void answer_all(struct symmrun_store *store, struct answer *answer)
 {
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
@@ -318,7 +319,7 @@ static bool has_gone(const struct connection *connection)
     return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Who has hung up while waiting may come again with another block: not with this. */
+/* A client that hung up while waiting may come again with another block: drop this block. */
 static void drop_absent(struct symmrun_store *store)
 {
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
@@ -351,7 +352,7 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
     store->came++;
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
         if (store->round[rank] && store->round[rank]->request.bytes != request->bytes) {
-            /* No exchange can follow: every node that is here learns it now. */
+            /* The exchange cannot succeed: every client that waits gets the error now. */
             answer_all(store, make_answer(SYMM_STORE_REPLY_BYTES, 0));
             return;
         }
@@ -437,7 +438,7 @@ static void take_request(struct symmrun_store *store, struct connection *connect
         join_round(store, connection);
 }
 
-/* Reads what there is of a hello or a request. The connection may be gone afterwards. */
+/* Reads the available part of a hello or a request. The connection may be gone afterwards. */
 static void read_request(struct symmrun_store *store, struct connection *connection)
 {
     for (;;) {
@@ -513,7 +514,7 @@ static const char *serve_one(void *user, struct symm_guest *guest)
     return NULL;
 }
 
-/* When the round's time is over; SYMMRUN_NEVER: nobody waits. */
+/* The end of the round's time; SYMMRUN_NEVER: no client waits. */
 static double round_due(const struct symmrun_store *store)
 {
     double due = SYMMRUN_NEVER;

@@ -39,7 +39,7 @@ struct symmrun_options {
     char **program; /* argv of the ranks, ends in NULL */
 };
 
-/* -1: go on; else what to exit with: help was printed, or a mistake was explained. */
+/* -1: go on; else the exit status: help was printed, or a mistake was explained. */
 int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv);
 
 /* ---- Output: output.c ------------------------------------------------------------ */
@@ -47,28 +47,28 @@ int symmrun_options_parse(struct symmrun_options *options, int argc, char **argv
 /* Bytes on their way to stdout or stderr of symmrun. Zeroed with fd set = empty. */
 struct symmrun_queue {
     int fd;
-    bool closed; /* nothing can be written any more: what comes is dropped */
-    int error;   /* why; 0: it can, or this has been dealt with */
+    bool closed; /* nothing can be written any more: further output is dropped */
+    int error;   /* errno of the failed write; 0: none, or it was reported */
     char *data;
     size_t begin, end, capacity;
 };
 
-/* What one rank writes to one of its two streams. */
+/* The output of one rank to stdout or stderr. */
 struct symmrun_stream {
     int fd;        /* -1: ended */
     int log_fd;    /* -1: no file */
-    int log_error; /* errno: the file is incomplete; 0: it is not, or this was said */
+    int log_error; /* errno: the file is incomplete; 0: it is not, or this was printed */
     int rank;      /* -1: no prefix */
     struct symmrun_queue *to;
-    char *line; /* what has come of a line that has not ended */
+    char *line; /* the received part of an incomplete line */
     size_t used, capacity;
 };
 
 /* Appends; what does not fit into memory is dropped. */
 void symmrun_queue_put(struct symmrun_queue *queue, const char *bytes, size_t count);
 bool symmrun_queue_full(const struct symmrun_queue *queue); /* stop reading for it */
-void symmrun_queue_flush(struct symmrun_queue *queue); /* what goes without waiting */
-/* Reads what there is and queues whole lines. */
+void symmrun_queue_flush(struct symmrun_queue *queue); /* writes without waiting */
+/* Reads the available output and queues whole lines. */
 void symmrun_stream_read(struct symmrun_stream *stream);
 void symmrun_stream_close(
     struct symmrun_stream *stream); /* queues a last, unended line */
