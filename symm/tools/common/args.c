@@ -45,8 +45,9 @@ static bool take_integer(const struct place *place, const struct args_option *op
 
     errno = 0;
     long number = word ? -1 : strtol(place->text, &end, 10);
-    if (!word && (errno || *place->text <= ' ' || *end || (double)number < option->low ||
-                  (double)number > option->high))
+    if (!word &&
+        (errno || !strchr("-0123456789", *place->text) || end == place->text || *end ||
+         (double)number < option->low || (double)number > option->high))
         return refuse(place, "an integer from %.0f to %.0f%s%s", option->low,
                       option->high, option->words ? " or " : "",
                       option->words ? option->words : "");
@@ -63,7 +64,8 @@ static bool take_number(const struct place *place, const struct args_option *opt
 
     errno = 0;
     double number = strtod(place->text, &end);
-    if (errno || end == place->text || *end || *place->text <= ' ' ||
+    if (errno || end == place->text || *end ||
+        place->text[strspn(place->text, "0123456789.e-")] ||
         !(number >= 0 && number <= option->high) || (!zero && !(number > 0)))
         return refuse(place, "%s %s 0, at most %g, as 30 or 0.5", option->words,
                       zero ? "from" : "above", option->high);
