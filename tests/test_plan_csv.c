@@ -205,7 +205,7 @@ static void test_command_line(void **state)
     assert_int_equal(PACK(in_path, "--capacity", "0"), 2);
     assert_int_equal(PACK(in_path, "--capacity", "-5"), 2);
     assert_int_equal(PACK(in_path, "--capacity", "10x"), 2);
-    assert_said("\"10x\"", "10x");
+    assert_said("'10x'", "10x");
     assert_int_equal(PACK(in_path, "--capacity", "99999999999999999999"), 2);
     assert_int_equal(PACK(in_path, "--capacity", "10", "--time-limit", "0"), 2);
     assert_int_equal(PACK(in_path, "--capacity", "10", "--time-limit", "nan"), 2);
