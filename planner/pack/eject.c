@@ -50,16 +50,6 @@ struct spot {
     uint64_t price; /* of all that lies there */
 };
 
-/* splitmix64 (Vigna) */
-static uint64_t next_random(struct place_eject *e)
-{
-    uint64_t z = e->random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* ---- One item -------------------------------------------------------------------- */
 
 /*
@@ -81,7 +71,8 @@ static struct spot cheapest_spot(struct place_eject *e, int item, int count)
         for (; gone < count && e->ends[gone].offset <= x; gone++)
             price -= e->price[e->ends[gone].item];
         ties = price < best.price ? 1 : ties + (price == best.price);
-        if (price < best.price || (price == best.price && next_random(e) % ties == 0))
+        if (price < best.price ||
+            (price == best.price && symm__pack_random(&e->random) % ties == 0))
             best = (struct spot){x, price};
         if (x == high)
             break;
@@ -98,7 +89,7 @@ static void take_away(struct place_eject *e, int item)
 /* Places one of the items that wait. */
 static void place_next(struct place_eject *e, struct place_state *state)
 {
-    int pick = (int)(next_random(e) % (uint64_t)e->out_count);
+    int pick = (int)(symm__pack_random(&e->random) % (uint64_t)e->out_count);
     int item = e->out[pick], count;
     struct spot spot;
 

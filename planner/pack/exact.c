@@ -74,20 +74,14 @@ static symm_status add_search(struct place_team *team)
 static symm_status take_turn(struct place_team *team, int index, bool *done)
 {
     struct place_state *state = team->state;
-    struct place_search *search = team->searches[index];
-    uint64_t nodes = symm__pack_search_nodes(search);
-    uint64_t work = symm__pack_search_work(search);
-    enum place_outcome outcome = symm__pack_search_step(search, team->turn);
+    enum place_outcome outcome =
+        symm__pack_search_step(team->searches[index], state, team->turn);
 
-    state->nodes += symm__pack_search_nodes(search) - nodes;
-    state->work += symm__pack_search_work(search) - work;
     *done = outcome != PLACE_MORE;
     if (outcome == PLACE_NO_MEMORY)
         return symm__pack_nomem(state->model->count);
     if (outcome == PLACE_EXHAUSTED)
         state->lower_bound = team->capacity + 1;
-    if (outcome == PLACE_FOUND)
-        symm__pack_keep(state, symm__pack_search_offsets(search));
     return SYMM_OK;
 }
 

@@ -8,16 +8,15 @@
 #include <string.h>
 
 #include "pack/sort.h"
+#include "pack/state.h"
 
-/* 0 to 1, from a seed and an index (splitmix64, Vigna). */
+/* 0 to 1, from a seed and an index. */
 static double scatter(uint64_t seed, uint64_t index)
 {
-    uint64_t z = seed * UINT64_C(0xd1342543de82ef95) +
-                 (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t at =
+        seed * UINT64_C(0xd1342543de82ef95) + index * UINT64_C(0x9e3779b97f4a7c15);
 
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+    return (double)(symm__pack_random(&at) >> 11) * 0x1p-53;
 }
 
 static double largest_load(const struct place_model *m, int item)

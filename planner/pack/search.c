@@ -453,10 +453,8 @@ static bool advance(struct place_search *s)
     return decide(s, item);
 }
 
-enum place_outcome symm__pack_search_step(struct place_search *s, uint64_t budget)
+static enum place_outcome step(struct place_search *s, uint64_t end)
 {
-    uint64_t end = s->work + budget;
-
     if (!s->started) {
         s->started = true;
         for (int i = 0; i < s->m->sections; i++)
@@ -475,22 +473,20 @@ enum place_outcome symm__pack_search_step(struct place_search *s, uint64_t budge
     return s->part < 0 ? PLACE_FOUND : PLACE_MORE;
 }
 
-const int64_t *symm__pack_search_offsets(const struct place_search *s)
+enum place_outcome symm__pack_search_step(struct place_search *s,
+                                          struct place_state *state, uint64_t budget)
 {
-    return s->offset;
+    const uint64_t nodes = s->nodes, work = s->work;
+    const enum place_outcome outcome = step(s, work + budget);
+
+    state->nodes += s->nodes - nodes;
+    state->work += s->work - work;
+    if (outcome == PLACE_FOUND)
+        symm__pack_keep(state, s->offset);
+    return outcome;
 }
 
-uint64_t symm__pack_search_work(const struct place_search *s)
-{
-    return s->work;
-}
-
-uint64_t symm__pack_search_nodes(const struct place_search *s)
-{
-    return s->nodes;
-}
-
-/* ---- Opening and closing --------------------------------------------------------- */
+/* ---- Opening ---------------------------------------------------------------------- */
 
 struct by_start {
     int first, item;

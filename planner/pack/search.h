@@ -5,11 +5,11 @@
 #ifndef SYMM_PLANNER_PACK_SEARCH_H
 #define SYMM_PLANNER_PACK_SEARCH_H
 
-#include "pack/items.h"
+#include "pack/state.h"
 
 enum place_outcome {
     PLACE_MORE,      /* the budget is used up */
-    PLACE_FOUND,     /* symm__pack_search_offsets has a placement */
+    PLACE_FOUND,     /* a placement within the capacity */
     PLACE_EXHAUSTED, /* there is no placement within the capacity */
     PLACE_NO_MEMORY,
 };
@@ -29,12 +29,10 @@ struct place_search *symm__pack_search_open(struct pool *pool,
 
 /*
  * Goes on until about `budget` more list entries were looked at, a nanosecond or two
- * each. Deterministic, however it is cut up.
+ * each, and adds nodes and work to the state, which keeps a placement that is found.
+ * Deterministic, however it is cut up.
  */
-enum place_outcome symm__pack_search_step(struct place_search *search, uint64_t budget);
-/* In units, by item of the model. */
-const int64_t *symm__pack_search_offsets(const struct place_search *search);
-uint64_t symm__pack_search_work(const struct place_search *search);
-uint64_t symm__pack_search_nodes(const struct place_search *search);
+enum place_outcome symm__pack_search_step(struct place_search *search,
+                                          struct place_state *state, uint64_t budget);
 
 #endif

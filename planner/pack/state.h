@@ -21,6 +21,16 @@ struct place_state {
     bool stopped;         /* by the time limit or the caller */
 };
 
+/* splitmix64 (Vigna): the next number of the sequence that *random stands at. */
+static inline uint64_t symm__pack_random(uint64_t *random)
+{
+    uint64_t z = *random += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
 /*
  * Reads the clock, and calls the progress function about once a second. False: the time
  * limit has passed or the caller wants no more. To be called at least once a

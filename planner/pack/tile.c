@@ -71,19 +71,6 @@ struct place_tile {
     bool started, ended;
 };
 
-/* splitmix64 (Vigna) */
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static uint64_t next_random(struct place_tile *t)
-{
-    return mix(t->random += UINT64_C(0x9e3779b97f4a7c15));
-}
-
 static uint64_t *slot_of(struct place_tile *t, uint64_t hash)
 {
     return &t->table[hash >> (64 - TABLE_BITS)];
@@ -213,7 +200,7 @@ static uint64_t score(struct place_tile *t, int item, int at)
         value += 3072;
     if (range->last == s->end && top == right)
         value += 3072;
-    return t->restarts > 0 ? value + next_random(t) % 2048 : value;
+    return t->restarts > 0 ? value + symm__pack_random(&t->random) % 2048 : value;
 }
 
 static bool alike(const struct place_model *m, int a, int b)
@@ -405,6 +392,7 @@ symm_status symm__pack_tile_open(struct place_state *state, struct place_tile **
     struct pool *pool = state->pool;
     struct place_tile *t = symm__pool_alloc(pool, 1, sizeof *t);
     size_t n = (size_t)m->count + 1, sections = (size_t)m->sections + 2;
+    uint64_t keys = 0;
 
     if (!t)
         return symm__pack_nomem(m->count);
@@ -429,7 +417,7 @@ symm_status symm__pack_tile_open(struct place_state *state, struct place_tile **
         t->weight[s] = WEIGHT;
     /* Items that are alike have different keys: which of them is placed is no matter. */
     for (size_t i = 0; i + 1 < n; i++)
-        t->key[i] = mix((i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+        t->key[i] = symm__pack_random(&keys);
     *tile = t;
     return SYMM_OK;
 }
