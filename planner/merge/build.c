@@ -13,7 +13,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "merge/merge.h"
@@ -117,20 +116,9 @@ static symm_status add_buffer(struct build *build, int index)
     return status;
 }
 
-/* Of a broadcast: the root's. */
 static int input_of(const struct build *build, const struct merge_event *event)
 {
-    const struct merge_site *site = &build->merge->sites[event->site_id];
-
-    for (int r = 0; r < build->merge->world && event->kind == SYMM_RECORD_BROADCAST;
-         r++) {
-        const struct merge_record *record = &build->merge->records[r];
-        const struct merge_event *other = &record->body.list[site->first[r]];
-
-        if (record->teams[other->team].place == other->peer)
-            return other->in;
-    }
-    return event->in;
+    return symm__merge_input(build->merge, &build->merge->sites[event->site_id]);
 }
 
 /* A buffer that calls take for another dtype than it was placed with is bytes. */
@@ -183,10 +171,12 @@ static symm_status add_union(struct build *build, int stream)
 {
     const struct merge *merge = build->merge;
     const int gap = build->at[stream], buffers = build->first->buffer_count;
-    int *all = calloc(2 * (size_t)buffers + 2, sizeof(*all)), count = 0, written = 0;
-    int *writes = all ? all + buffers + 1 : NULL;
-    char *seen = calloc((size_t)buffers + 1, 1);
-    symm_status status = all && seen ? SYMM_OK : symm__merge_nomem();
+    struct pool pool = {0};
+    int *all = symm__pool_alloc(&pool, (size_t)buffers + 1, sizeof(*all)), count = 0;
+    int *writes = symm__pool_alloc(&pool, (size_t)buffers + 1, sizeof(*writes));
+    char *seen = symm__pool_alloc(&pool, (size_t)buffers + 1, 1);
+    symm_status status = pool.failed ? symm__merge_nomem() : SYMM_OK;
+    int written = 0;
 
     for (int r = 0; status == SYMM_OK && r < merge->world; r++) {
         const struct merge_gaps *gaps = &merge->gaps[r];
@@ -209,8 +199,7 @@ static symm_status add_union(struct build *build, int stream)
         status = add_local(build, SYMM_PROGRAM_WRITE, stream, writes, written);
     if (status == SYMM_OK)
         status = add_local(build, SYMM_PROGRAM_READ, stream, all, count);
-    free(seen);
-    free(all);
+    symm__pool_free(&pool);
     return status;
 }
 
@@ -225,25 +214,35 @@ static symm_status end_gap(struct build *build, int stream)
     return status;
 }
 
+/* Those of an op's buffers that are alone, or that are not. */
+static int list_buffers(const struct build *build, const struct merge_event *event,
+                        int in, bool alone, int *list)
+{
+    const bool *is_alone = build->merge->alone;
+    int count = 0;
+
+    if (in >= 0 && is_alone[in] == alone)
+        list[count++] = build->buffers[in];
+    if (event->out >= 0 && event->out != in && is_alone[event->out] == alone)
+        list[count++] = build->buffers[event->out];
+    return count;
+}
+
 /* The buffers of an op that are alone, read and written. */
 static symm_status add_bracket(struct build *build, const struct merge_event *event,
                                int in)
 {
-    const bool *alone = build->merge->alone;
-    int list[2], count = 0;
-    symm_status status;
+    int list[2];
+    const int count = list_buffers(build, event, in, true, list);
+    symm_status status =
+        add_local(build, SYMM_PROGRAM_READ, event->stream, list, count);
 
-    if (in >= 0 && alone[in])
-        list[count++] = build->buffers[in];
-    if (event->out >= 0 && event->out != in && alone[event->out])
-        list[count++] = build->buffers[event->out];
-    status = add_local(build, SYMM_PROGRAM_READ, event->stream, list, count);
     if (status == SYMM_OK)
         status = add_local(build, SYMM_PROGRAM_WRITE, event->stream, list, count);
     for (int side = 0; side < 2; side++) {
         const int b = side ? event->out : in;
 
-        if (b >= 0 && alone[b])
+        if (b >= 0 && build->merge->alone[b])
             build->last[b] = event->stream;
     }
     return status;
@@ -253,15 +252,12 @@ static symm_status add_bracket(struct build *build, const struct merge_event *ev
 static symm_status add_whole(struct build *build, const struct merge_event *event,
                              int in)
 {
-    int list[2], count = 0;
+    int list[2];
 
     if (!build->inside[event->site_id])
         return SYMM_OK;
-    if (in >= 0 && !build->merge->alone[in])
-        list[count++] = build->buffers[in];
-    if (event->out >= 0 && event->out != in && !build->merge->alone[event->out])
-        list[count++] = build->buffers[event->out];
-    return add_local(build, SYMM_PROGRAM_READ, event->stream, list, count);
+    return add_local(build, SYMM_PROGRAM_READ, event->stream, list,
+                     list_buffers(build, event, in, false, list));
 }
 
 static size_t elements_of(const struct build *build, const struct merge_event *event,
@@ -479,8 +475,7 @@ symm_status symm__merge_build(struct merge *merge, symm_program **program)
                                    sizeof(bool))};
     symm_status status;
 
-    if (!build.buffers || !build.raw || !build.last || !build.partitions ||
-        !build.inside || !build.late)
+    if (merge->pool.failed)
         return symm__merge_nomem();
     status = build_all(&build);
     if (status != SYMM_OK) {

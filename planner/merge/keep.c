@@ -56,14 +56,14 @@ static int compare_named(const void *left, const void *right)
 }
 
 /* All calls with a site, sorted by it; *count of them. */
-static struct named *list_named(const struct merge *merge, size_t *count)
+static struct named *list_named(struct merge *merge, size_t *count)
 {
     struct named *list;
     size_t room = 1;
 
     for (int r = 0; r < merge->world; r++)
         room += (size_t)merge->records[r].body.count;
-    list = calloc(room, sizeof(*list));
+    list = symm__pool_alloc(&merge->pool, room, sizeof(*list));
     *count = 0;
     for (int r = 0; list && r < merge->world; r++)
         for (int i = 0; i < merge->records[r].body.count; i++) {
@@ -85,10 +85,8 @@ static symm_status make_sites(struct merge *merge)
     struct merge_site *site = NULL;
 
     merge->sites = symm__pool_alloc(&merge->pool, count + 1, sizeof(*merge->sites));
-    if (!list || !merge->sites) {
-        free(list);
+    if (merge->pool.failed)
         return symm__merge_nomem();
-    }
     for (size_t i = 0; i < count; i++) {
         struct merge_event *event =
             &merge->records[list[i].rank].body.list[list[i].index];
@@ -97,10 +95,8 @@ static symm_status make_sites(struct merge *merge)
             site = &merge->sites[merge->site_count++];
             *site = (struct merge_site){.name = list[i].site, .kept = true};
             site->first = symm__pool_alloc(&merge->pool, world, sizeof(*site->first));
-            if (!site->first) {
-                free(list);
+            if (!site->first)
                 return symm__merge_nomem();
-            }
             for (size_t r = 0; r < world; r++)
                 site->first[r] = -1;
         }
@@ -112,7 +108,6 @@ static symm_status make_sites(struct merge *merge)
         if (!site->kept)
             note(merge, event, "its site is used more than once in a period");
     }
-    free(list);
     return SYMM_OK;
 }
 
@@ -183,7 +178,7 @@ static symm_status check_team(const struct merge *merge, const struct merge_site
 
 /* ---- Can a program say it? --------------------------------------------------------- */
 
-/* The one whose `in` counts: of a broadcast the root's. */
+/* Does the rank's `in` count? Of a broadcast the root's does. */
 static bool has_input(const struct merge *merge, int rank,
                       const struct merge_event *event)
 {
@@ -191,7 +186,7 @@ static bool has_input(const struct merge *merge, int rank,
            merge->records[rank].teams[event->team].place == event->peer;
 }
 
-static int input_of(const struct merge *merge, const struct merge_site *site)
+int symm__merge_input(const struct merge *merge, const struct merge_site *site)
 {
     for (int r = 0; r < merge->world; r++) {
         const struct merge_event *event = event_of(merge, site, r);
@@ -220,7 +215,7 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
         (put && symm__merge_shift(record, event) != symm__merge_shift(first, model)))
         return "the teams or ranks make it differently";
     if (has_input(merge, rank, event) &&
-        (event->in < 0 || event->in != input_of(merge, site)))
+        (event->in < 0 || event->in != symm__merge_input(merge, site)))
         return "its input is not one buffer of the world";
     if (put && event->out < 0)
         return "its target is not a buffer of the world";
@@ -243,10 +238,8 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
 
 static symm_status judge_sites(struct merge *merge)
 {
-    int *ranks = calloc((size_t)merge->world + 1, sizeof(*ranks)), lists, length;
+    int ranks[SYMM_PROGRAM_MAX_WORLD], lists, length;
 
-    if (!ranks)
-        return symm__merge_nomem();
     for (int s = 0; s < merge->site_count; s++) {
         struct merge_site *site = &merge->sites[s];
         const struct merge_event *model;
@@ -257,10 +250,8 @@ static symm_status judge_sites(struct merge *merge)
             symm_status status =
                 event && site->kept ? check_team(merge, site, r) : SYMM_OK;
 
-            if (status != SYMM_OK) {
-                free(ranks);
+            if (status != SYMM_OK)
                 return status;
-            }
             why = site->kept ? why_not(merge, site, r, event) : NULL;
             if (!why)
                 continue;
@@ -277,7 +268,6 @@ static symm_status judge_sites(struct merge *merge)
             site->kept = false;
         }
     }
-    free(ranks);
     return SYMM_OK;
 }
 
@@ -354,7 +344,8 @@ static void pair_waits(const struct merge *merge, const struct merge_record *rec
 
 static symm_status match_waits(struct merge *merge, struct merge_record *record)
 {
-    struct counted *list = calloc((size_t)record->body.count + 1, sizeof(*list));
+    struct counted *list =
+        symm__pool_alloc(&merge->pool, (size_t)record->body.count + 1, sizeof(*list));
     int count = 0, next;
 
     if (!list)
@@ -378,7 +369,6 @@ static symm_status match_waits(struct merge *merge, struct merge_record *record)
             next++;
         pair_waits(merge, record, &list[i], next - i);
     }
-    free(list);
     return SYMM_OK;
 }
 

@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "util/status.h"
@@ -138,10 +137,8 @@ static symm_status check_buffers(struct merge *merge, int rank)
 }
 
 /* Every rank's events name the world's buffers by rank 0's numbers, others not at all. */
-static void renumber(const struct merge_record *record, const int *numbers,
-                     struct merge_events *events)
+static void renumber(const int *numbers, struct merge_events *events)
 {
-    (void)record;
     for (int i = 0; i < events->count; i++) {
         struct merge_event *event = &events->list[i];
 
@@ -156,8 +153,9 @@ static symm_status unify_buffers(struct merge *merge)
 
     for (int r = merge->world - 1; r >= 0; r--) {
         struct merge_record *record = &merge->records[r];
-        int *numbers = calloc((size_t)record->buffer_count + 1, sizeof(*numbers)),
-            at = 0;
+        int *numbers = symm__pool_alloc(&merge->pool, (size_t)record->buffer_count + 1,
+                                        sizeof(*numbers));
+        int at = 0;
         symm_status status = numbers ? check_buffers(merge, r) : symm__merge_nomem();
 
         for (int b = 0; status == SYMM_OK && b < record->buffer_count; b++) {
@@ -172,14 +170,11 @@ static symm_status unify_buffers(struct merge *merge)
                 first->buffers[at].reached = true;
             numbers[b] = at++;
         }
-        if (status == SYMM_OK) {
-            renumber(record, numbers, &record->head);
-            renumber(record, numbers, &record->period);
-            renumber(record, numbers, &record->tail);
-        }
-        free(numbers);
         if (status != SYMM_OK)
             return status;
+        renumber(numbers, &record->head);
+        renumber(numbers, &record->period);
+        renumber(numbers, &record->tail);
     }
     return SYMM_OK;
 }
@@ -256,7 +251,7 @@ static int find_run(const struct merge_events *events, int *borders)
     return period - 1;
 }
 
-static symm_status find_body(struct merge_record *record)
+static symm_status find_body(struct pool *pool, struct merge_record *record)
 {
     int *borders;
 
@@ -270,11 +265,11 @@ static symm_status find_body(struct merge_record *record)
             record->body.list++;
             record->body.count--;
         }
-        borders = calloc((size_t)record->tail.count + 1, sizeof(*borders));
+        borders =
+            symm__pool_alloc(pool, (size_t)record->tail.count + 1, sizeof(*borders));
         if (!borders)
             return symm__merge_nomem();
         record->body.count = find_run(&record->body, borders);
-        free(borders);
     }
     return SYMM_OK;
 }
@@ -288,8 +283,7 @@ static symm_status check_periods(struct merge *merge)
         drop_others(&record->head);
         drop_others(&record->period);
         drop_others(&record->tail);
-        status = find_body(record);
-
+        status = find_body(&merge->pool, record);
         if (status != SYMM_OK)
             return status;
         if (record->periods != merge->records[0].periods)

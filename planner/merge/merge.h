@@ -115,6 +115,9 @@ int symm__merge_shift(const struct merge_record *record,
 /* keep.c: fills sites, alone, and every event's site_id and kept. */
 symm_status symm__merge_keep(struct merge *merge) SYMM_MUST_CHECK;
 
+/* The buffer that is the input of a site's calls, of a broadcast the root's; -1: none. */
+int symm__merge_input(const struct merge *merge, const struct merge_site *site);
+
 /* order.c: do the ranks' kept events come in one order on each stream? */
 symm_status symm__merge_order(struct merge *merge) SYMM_MUST_CHECK;
 

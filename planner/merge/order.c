@@ -23,7 +23,7 @@ struct step {
 };
 
 struct steps {
-    struct step *list; /* sorted by stream, then number; owned */
+    struct step *list; /* sorted by stream, then number */
     int count;
 };
 
@@ -34,11 +34,13 @@ static int compare_steps(const void *left, const void *right)
     return a->stream != b->stream ? a->stream - b->stream : a->number - b->number;
 }
 
-static symm_status list_steps(const struct merge_record *record, struct steps *steps)
+static symm_status list_steps(struct pool *pool, const struct merge_record *record,
+                              struct steps *steps)
 {
     int done[SYMM_PROGRAM_MAX_STREAMS] = {0}, locals[SYMM_PROGRAM_MAX_STREAMS] = {0};
 
-    steps->list = calloc((size_t)record->body.count + 1, sizeof(*steps->list));
+    steps->list =
+        symm__pool_alloc(pool, (size_t)record->body.count + 1, sizeof(*steps->list));
     steps->count = 0;
     if (!steps->list)
         return symm__merge_nomem();
@@ -129,11 +131,9 @@ static symm_status make_gaps(struct merge *merge, int rank)
     gaps->first = symm__pool_alloc(&merge->pool, count + 2, sizeof(*gaps->first));
     gaps->locals = symm__pool_alloc(&merge->pool, (size_t)record->body.count + 1,
                                     sizeof(*gaps->locals));
-    next = calloc(count + 2, sizeof(*next));
-    if (!gaps->first || !gaps->locals || !next) {
-        free(next);
+    next = symm__pool_alloc(&merge->pool, count + 2, sizeof(*next));
+    if (merge->pool.failed)
         return symm__merge_nomem();
-    }
     for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
         memcpy(at, merge->base, sizeof(at));
         for (int i = 0; i < record->body.count; i++) {
@@ -152,7 +152,6 @@ static symm_status make_gaps(struct merge *merge, int rank)
             gaps->first[g + 1] += gaps->first[g];
         memcpy(next, gaps->first, (count + 2) * sizeof(*next));
     }
-    free(next);
     return SYMM_OK;
 }
 
@@ -227,11 +226,12 @@ static symm_status find_gaps(struct merge *merge, const struct steps *first)
 
 symm_status symm__merge_order(struct merge *merge)
 {
-    struct steps *steps = calloc((size_t)merge->world, sizeof(*steps));
+    struct steps *steps =
+        symm__pool_alloc(&merge->pool, (size_t)merge->world, sizeof(*steps));
     symm_status status = steps ? SYMM_OK : symm__merge_nomem();
 
     for (int r = 0; r < merge->world && status == SYMM_OK; r++) {
-        status = list_steps(&merge->records[r], &steps[r]);
+        status = list_steps(&merge->pool, &merge->records[r], &steps[r]);
         if (status == SYMM_OK && r > 0)
             status = compare_orders(merge, &steps[0], &steps[r], r);
     }
@@ -239,8 +239,5 @@ symm_status symm__merge_order(struct merge *merge)
         status = find_gaps(merge, &steps[0]);
     for (int r = 1; r < merge->world && status == SYMM_OK; r++)
         status = compare_depends(merge, &steps[0], &steps[r], r);
-    for (int r = 0; steps && r < merge->world; r++)
-        free(steps[r].list);
-    free(steps);
     return status;
 }
