@@ -68,9 +68,10 @@ static symm_status channel_of_stream(symm_team *team, void *stream,
                           "the team is in use on %d streams already, the default one "
                           "included; %s, or split a team for the others",
                           SYMM_HOST_CHANNELS,
-                          team->calls ? "use fewer (one that symm_stream_destroy ends "
-                                        "makes room)"
-                                      : "destroy one");
+                          team->device_ops
+                              ? "use fewer (one that symm_stream_destroy ends "
+                                "makes room)"
+                              : "destroy one");
     open->stream = stream;
     *channel = open;
     return SYMM_OK;
@@ -95,8 +96,8 @@ symm_status symm__stream_enter(symm_team *team, void **stream)
 {
     symm_status status = SYMM_OK;
 
-    if (team->calls) {
-        status = team->calls->stream_check(team->ctx, stream);
+    if (team->device_ops) {
+        status = team->device_ops->stream_check(team->ctx, stream);
         if (status == SYMM_OK)
             pthread_mutex_lock(&team->channels);
         return status;
@@ -107,7 +108,7 @@ symm_status symm__stream_enter(symm_team *team, void **stream)
 
 void symm__stream_leave(symm_team *team, const void *stream)
 {
-    if (team->calls)
+    if (team->device_ops)
         pthread_mutex_unlock(&team->channels);
     else if (!stream)
         symm__default_leave(team->ctx);
@@ -131,16 +132,16 @@ static symm_status channel_default(symm_team *team, struct symm_team_channel **c
 static symm_status channel_device(symm_team *team, void *stream,
                                   struct symm_team_channel **channel)
 {
-    symm_status status = team->calls->poll(team);
+    symm_status status = team->device_ops->poll(team);
 
     if (status == SYMM_OK)
-        status = team->calls->stream_check(team->ctx, &stream);
+        status = team->device_ops->stream_check(team->ctx, &stream);
     if (status != SYMM_OK)
         return status;
     if (team->hierarchy)
         return channel_lock(team, stream, channel);
     pthread_mutex_lock(&team->channels);
-    status = team->calls->channel_find(team, stream, channel);
+    status = team->device_ops->channel_find(team, stream, channel);
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->channels);
     return status;
@@ -155,7 +156,7 @@ symm_status symm__channel_enter(symm_team *team, void *stream,
     if (__builtin_expect(__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK,
                          0))
         return symm__team_failed(team);
-    if (team->calls)
+    if (team->device_ops)
         return channel_device(team, stream, channel);
     if (!stream)
         return channel_default(team, channel);
@@ -167,9 +168,9 @@ void symm__channel_leave(struct symm_team_channel *channel)
 {
     const symm_team *team = channel->team;
 
-    if (team->calls && !team->hierarchy)
-        team->calls->channel_leave(channel);
-    if (channel->index == 0 && !team->calls)
+    if (team->device_ops && !team->hierarchy)
+        team->device_ops->channel_leave(channel);
+    if (channel->index == 0 && !team->device_ops)
         symm__default_leave(channel->team->ctx);
     else
         pthread_mutex_unlock(&channel->team->channels);

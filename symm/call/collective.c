@@ -177,7 +177,7 @@ static symm_status launch_barrier(struct symm_team_channel *channel, double time
 
     if (status != SYMM_OK)
         return status;
-    return channel->team->calls->launch(channel, entry, timeout, NULL);
+    return channel->team->device_ops->launch(channel, entry, timeout, NULL);
 }
 
 static symm_status launch_entry(struct symm_team_channel *channel,
@@ -192,8 +192,8 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     if (__builtin_expect(team->hierarchy != NULL, 0))
         return symm__hierarchical_launch(channel, entry, timeout, work);
     if (__builtin_expect(entry->algorithm != SYMM_ALGORITHM_ENGINE, 1))
-        return team->calls->launch(channel, entry, timeout, work);
-    status = team->calls->launch(channel, entry, timeout, NULL); /* announces it */
+        return team->device_ops->launch(channel, entry, timeout, work);
+    status = team->device_ops->launch(channel, entry, timeout, NULL); /* announces it */
     if (status != SYMM_OK)
         return status;
     request = symm__engine_request(&entry->args);
@@ -204,7 +204,7 @@ static symm_status launch_entry(struct symm_team_channel *channel,
                                      .timeout = timeout,
                                      .what = symm__kind_name(request.kind),
                                      .site = entry->args.site.name};
-    return team->calls->engine(&call, channel->stream, work);
+    return team->device_ops->engine(&call, channel->stream, work);
 }
 
 /* A call around which the plan has more to do; the handle is for the end of it all. */
@@ -212,7 +212,7 @@ static symm_status launch_around(struct symm_team_channel *channel,
                                  const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
 {
-    const struct symm_device_ops *calls = channel->team->calls;
+    const struct symm_device_ops *device = channel->team->device_ops;
     const struct symm_plan_site *planned = entry->planned;
     symm_status status = SYMM_OK;
     size_t bytes;
@@ -226,9 +226,9 @@ static symm_status launch_around(struct symm_team_channel *channel,
         status = launch_barrier(channel, timeout);
     for (int i = 0;
          status == SYMM_OK && planned && symm__plan_freed(planned, i, &at, &bytes); i++)
-        status = calls->fill(channel->team->ctx, channel->stream, at, SYMM_PLAN_FREED,
-                             bytes);
-    return status == SYMM_OK && work ? calls->handle(channel, work) : status;
+        status = device->fill(channel->team->ctx, channel->stream, at, SYMM_PLAN_FREED,
+                              bytes);
+    return status == SYMM_OK && work ? device->handle(channel, work) : status;
 }
 
 static symm_status launch_device(struct symm_team_channel *channel,
@@ -265,7 +265,7 @@ static symm_status launch(struct symm_team_channel *channel,
             return status;
         symm__plan_advance(entry->planned);
     }
-    if (team->calls)
+    if (team->device_ops)
         return launch_device(channel, entry, timeout, work);
     if (channel->index != 0)
         return enqueue(channel, entry, timeout, work);
@@ -299,8 +299,8 @@ symm_status symm__collective_run(struct symm_team_channel *channel,
         status = find_entry(channel, &rq, &call, NULL, &entry);
     if (status != SYMM_OK)
         return status;
-    return channel->team->calls
-               ? channel->team->calls->launch(channel, entry, timeout, NULL)
+    return channel->team->device_ops
+               ? channel->team->device_ops->launch(channel, entry, timeout, NULL)
                : run_inline(channel, entry, timeout);
 }
 
@@ -316,11 +316,11 @@ static symm_status claim_channel(symm_team *team, const struct symm_request *rq,
     symm_status status = symm__request_check(team, rq, checked);
 
     if (status == SYMM_OK)
-        status = team->calls->stream_check(team->ctx, &stream);
+        status = team->device_ops->stream_check(team->ctx, &stream);
     if (status == SYMM_OK)
-        status = team->calls->channel_claim(team, stream,
-                                            symm__request_tag(team, rq, call, checked),
-                                            checked->bytes, call->channel, channel);
+        status = team->device_ops->channel_claim(
+            team, stream, symm__request_tag(team, rq, call, checked), checked->bytes,
+            call->channel, channel);
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->channels);
     return status;
@@ -338,7 +338,7 @@ static symm_status grow_channel(symm_team *team, const struct symm_request *rq,
     if (current->index < SYMM_LARGE_CHANNELS || rq->kind == SYMM_KIND_BARRIER ||
         __builtin_mul_overflow(rq->count, element, &bytes)) /* checked later */
         return SYMM_OK;
-    status = team->calls->channel_grow(current, bytes, channel);
+    status = team->device_ops->channel_grow(current, bytes, channel);
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->channels);
     return status;
@@ -400,7 +400,7 @@ static symm_status collective(symm_team *team, const struct symm_request *rq,
     status = symm__channel_enter(team, call->stream, &channel);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    if (team->calls && !team->hierarchy) {
+    if (team->device_ops && !team->hierarchy) {
         checked = channel ? NULL : &first;
         status = channel ? grow_channel(team, rq, &channel)
                          : claim_channel(team, rq, call, &first, &channel);

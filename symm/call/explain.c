@@ -69,8 +69,8 @@ const char *symm_explain(symm_team *team)
                  symm_algorithm_name(entry->planned->op->algorithm),
                  barriers_text(entry->args.barriers));
     used = (int)strlen(explanation);
-    if (team->calls && !team->hierarchy)
-        team->calls->explain(channel, explanation + used,
-                             sizeof(explanation) - (size_t)used);
+    if (team->device_ops && !team->hierarchy)
+        team->device_ops->explain(channel, explanation + used,
+                                  sizeof(explanation) - (size_t)used);
     return explanation;
 }

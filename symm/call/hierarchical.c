@@ -181,8 +181,8 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
         .what = symm__kind_name((enum symm_kind)run->args->site.kind),
         .site = site_of(run)};
 
-    if (team->calls)
-        return team->calls->engine(&call, run->channel->stream, NULL);
+    if (team->device_ops)
+        return team->device_ops->engine(&call, run->channel->stream, NULL);
     return symm__engine_run_host(team, comm, request, 1, call.timeout, call.what,
                                  call.site);
 }
@@ -198,7 +198,7 @@ static symm_status announce(struct run *run, struct symm_engine_comm *comm,
     char text[176];
     symm_status status;
 
-    if (team->calls)
+    if (team->device_ops)
         return SYMM_OK;
     step.dtype = SYMM_UINT64;
     status = engine_run(run, comm, &step);
@@ -275,7 +275,7 @@ static symm_status source(struct run *run, const void **in)
     symm_status status;
 
     *in = args->in;
-    if (!run->team->calls || args->in != args->out ||
+    if (!run->team->device_ops || args->in != args->out ||
         (args->site.kind != SYMM_KIND_ALL_TO_ALL &&
          args->site.kind != SYMM_KIND_REDUCE_SCATTER))
         return SYMM_OK;
@@ -291,7 +291,7 @@ static symm_status source(struct run *run, const void **in)
                                   .signal = -1,
                                   .timeout = run->until - symm__now()};
     *in = at;
-    return run->team->calls->transfer(&copy, run->channel->stream, NULL, &path);
+    return run->team->device_ops->transfer(&copy, run->channel->stream, NULL, &path);
 }
 
 /* ---- Collectives ------------------------------------------------------------------- */
@@ -405,7 +405,7 @@ static symm_status leaders_meet(struct run *run)
     char *number;
     symm_status status;
 
-    if (!run->team->calls)
+    if (!run->team->device_ops)
         return announce(run, run->engine->rail, run->hierarchy->rail,
                         run->hierarchy->rail_count);
     status = scratch(run, sizeof(uint64_t), &number);
@@ -486,8 +486,8 @@ static symm_status fail_both(struct run *run, symm_status status)
             return status; /* an argument, or memory: nothing has begun, or all refused */
         (void)symm__team_fail(team, failed, "%s", node->failure);
     }
-    if (team->calls)
-        team->calls->abort(node, failed);
+    if (team->device_ops)
+        team->device_ops->abort(node, failed);
     symm__engine_team_abort(team);
     return symm__team_failed(team);
 }
@@ -560,6 +560,6 @@ symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
     symm_status status = run_steps(channel, &entry->args,
                                    symm__hierarchical_ticket(channel->team), timeout);
 
-    return status == SYMM_OK && work ? channel->team->calls->handle(channel, work)
+    return status == SYMM_OK && work ? channel->team->device_ops->handle(channel, work)
                                      : status;
 }

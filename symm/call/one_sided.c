@@ -128,7 +128,7 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
                                      .algorithm = t->algorithm};
 
     memcpy(transfer.site, t->site, sizeof(transfer.site));
-    return t->team->calls->transfer(&transfer, stream, work, &t->path);
+    return t->team->device_ops->transfer(&transfer, stream, work, &t->path);
 }
 
 static symm_status launch(struct transfer *t, const char *what, void *stream,
@@ -136,7 +136,7 @@ static symm_status launch(struct transfer *t, const char *what, void *stream,
 {
     symm_status status = SYMM_OK;
 
-    if (t->team->calls)
+    if (t->team->device_ops)
         return launch_device(t, what, stream, work);
     if (work) {
         status = symm__work_create(t->team->ctx, true, &t->work);
@@ -160,7 +160,7 @@ static symm_status launch(struct transfer *t, const char *what, void *stream,
 /* Host: memory is copied, and there is nothing to choose. A device's backend looks itself. */
 static symm_status check_algorithm(const char *what, const struct transfer *t)
 {
-    if (!t->algorithm || t->team->calls)
+    if (!t->algorithm || t->team->device_ops)
         return SYMM_OK;
     return symm__fail(SYMM_ERR_INVALID,
                       "%s: algorithm '%.40s'; one-sided calls of the host backend have "
@@ -197,12 +197,13 @@ static symm_status translate(const char *what, const struct transfer *t,
     status = symm__team_extent(team->ctx, what, "src", t->src, t->bytes);
     if (status == SYMM_OK)
         status = symm__team_extent(team->ctx, what, "dst", t->dst, t->bytes);
-    if (status == SYMM_OK && team->calls)
-        status = team->calls->reach(t->team, what, own == t->src ? "dst" : "src",
-                                    own == t->src ? t->dst : t->src, t->bytes);
+    if (status == SYMM_OK && team->device_ops)
+        status = team->device_ops->reach(t->team, what, own == t->src ? "dst" : "src",
+                                         own == t->src ? t->dst : t->src, t->bytes);
     if (status != SYMM_OK)
         return status;
-    if (team->calls && team->calls->registered(t->team, own, t->bytes, t->peer, theirs))
+    if (team->device_ops &&
+        team->device_ops->registered(t->team, own, t->bytes, t->peer, theirs))
         return SYMM_OK;
     if (!symm__team_symmetric(team, own, t->bytes, &offset))
         return symm__fail(
@@ -245,8 +246,8 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
     t->name = call.site;
     symm__site_name_set(t->site, call.site);
     *stream = call.stream;
-    if (t->team->calls)
-        status = t->team->calls->poll(t->team);
+    if (t->team->device_ops)
+        status = t->team->device_ops->poll(t->team);
     return status == SYMM_OK ? symm__stream_enter(t->team, stream) : status;
 }
 

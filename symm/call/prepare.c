@@ -221,7 +221,7 @@ static symm_status take_launch(struct symm_team_channel *channel,
     symm_status status;
 
     if (entry->algorithm != SYMM_ALGORITHM_ENGINE)
-        return channel->team->calls->prepare(channel, entry, index, query);
+        return channel->team->device_ops->prepare(channel, entry, index, query);
     barrier.kind = SYMM_KIND_BARRIER;
     barrier.bytes = 0;
     barrier.forced = NULL;
@@ -231,7 +231,7 @@ static symm_status take_launch(struct symm_team_channel *channel,
     announced.algorithm = answer.algorithm;
     announced.args.count = announced.args.bytes = 0;
     announced.args.in = announced.args.out = NULL;
-    return channel->team->calls->prepare(channel, &announced, index, &barrier);
+    return channel->team->device_ops->prepare(channel, &announced, index, &barrier);
 }
 
 symm_status symm__call_prepare(struct symm_team_channel *channel,
@@ -264,8 +264,8 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     query.out_symmetric = checked->out_symmetric;
     args->in_offset = checked->in_offset;
     args->out_offset = checked->out_offset;
-    if (team->calls)
-        team->calls->describe(channel, args, &query);
+    if (team->device_ops)
+        team->device_ops->describe(channel, args, &query);
     symm__engine_describe(team, rq->root, &query);
     status = team->hierarchy ? symm__hierarchical_choose(team, &query, entry)
                              : choose(team, rq, call, &query, entry);
@@ -281,7 +281,7 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     fill_site(team, entry, rq, call);
     if (team->hierarchy) {
         entry->kernel = symm__host_hierarchical;
-    } else if (team->calls) {
+    } else if (team->device_ops) {
         status = take_launch(channel, entry, index, &query);
         if (status != SYMM_OK)
             return status;

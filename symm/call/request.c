@@ -123,11 +123,11 @@ symm_status symm__request_check(symm_team *team, const struct symm_request *rq,
         reads && symm__team_symmetric(team, rq->in, in_bytes, &checked->in_offset);
     checked->out_symmetric =
         writes && symm__team_symmetric(team, rq->out, out_bytes, &checked->out_offset);
-    if (team->calls && status == SYMM_OK && reads && !checked->in_symmetric)
-        status =
-            team->calls->reach(team, symm__kind_name(rq->kind), "in", rq->in, in_bytes);
-    if (team->calls && status == SYMM_OK && writes && !checked->out_symmetric)
-        status = team->calls->reach(team, symm__kind_name(rq->kind), "out", rq->out,
-                                    out_bytes);
+    if (team->device_ops && status == SYMM_OK && reads && !checked->in_symmetric)
+        status = team->device_ops->reach(team, symm__kind_name(rq->kind), "in", rq->in,
+                                         in_bytes);
+    if (team->device_ops && status == SYMM_OK && writes && !checked->out_symmetric)
+        status = team->device_ops->reach(team, symm__kind_name(rq->kind), "out",
+                                         rq->out, out_bytes);
     return status;
 }

@@ -76,9 +76,9 @@ static symm_status check_one(const char *what, symm_team *team, const symm_p2p_o
             "%s: operation %d: %s of %zu elements at %p, which is NULL or "
             "not aligned to %zu bytes",
             what, index, which, op->count, op->ptr, element);
-    if (team->calls && bytes > 0)
-        return team->calls->reach(team, what, receives(op) ? "recv" : "send", op->ptr,
-                                  bytes);
+    if (team->device_ops && bytes > 0)
+        return team->device_ops->reach(team, what, receives(op) ? "recv" : "send",
+                                       op->ptr, bytes);
     return SYMM_OK;
 }
 
@@ -206,9 +206,9 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
                                     .site = batch->site};
 
     describe(batch, first, count, what, sizeof(what));
-    if (team->calls) { /* a communicator is for one thread at a time */
+    if (team->device_ops) { /* a communicator is for one thread at a time */
         pthread_mutex_lock(&team->channels);
-        status = team->calls->engine(&call, stream, work);
+        status = team->device_ops->engine(&call, stream, work);
         pthread_mutex_unlock(&team->channels);
         return status;
     }
@@ -291,7 +291,7 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
 {
     symm_status status;
 
-    if (!batch->team->calls)
+    if (!batch->team->device_ops)
         return launch_host(batch, stream, work);
     status = run(batch, stream, work);
     free(batch);
@@ -304,13 +304,13 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
  * communicator, and other calls of this rank's threads must go on meanwhile. */
 static symm_status enter(symm_team *team, void **stream)
 {
-    return team->calls ? team->calls->stream_check(team->ctx, stream)
-                       : symm__stream_enter(team, stream);
+    return team->device_ops ? team->device_ops->stream_check(team->ctx, stream)
+                            : symm__stream_enter(team, stream);
 }
 
 static void leave(symm_team *team, const void *stream)
 {
-    if (!team->calls)
+    if (!team->device_ops)
         symm__stream_leave(team, stream);
 }
 
@@ -323,7 +323,8 @@ static symm_status begin(const char *what, symm_team *team, const symm_call *giv
     if (status == SYMM_OK && given)
         status = symm__call_copy(given, call);
     if (status == SYMM_OK)
-        status = team->calls ? team->calls->poll(team) : symm__team_failed(team);
+        status =
+            team->device_ops ? team->device_ops->poll(team) : symm__team_failed(team);
     if (status != SYMM_OK)
         return status;
     if (call->algorithm &&

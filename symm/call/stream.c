@@ -21,8 +21,9 @@ static double default_seconds(const symm_ctx *ctx)
 {
     const double begins = SYMM_QUEUE_TIMEOUTS * ctx->timeout;
 
-    return ctx->calls ? begins + symm__queue_limit(ctx, ctx->timeout) + ctx->timeout
-                      : begins;
+    return ctx->device_ops
+               ? begins + symm__queue_limit(ctx, ctx->timeout) + ctx->timeout
+               : begins;
 }
 
 symm_status symm__take_timeout(const symm_ctx *ctx, const char *what, double timeout,
@@ -88,8 +89,8 @@ symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream, double timeout)
         status = symm__take_timeout(ctx, "symm_stream_synchronize", timeout, &seconds);
     if (status != SYMM_OK)
         return status;
-    if (ctx->calls)
-        return ctx->calls->stream_synchronize(ctx, stream, seconds);
+    if (ctx->device_ops)
+        return ctx->device_ops->stream_synchronize(ctx, stream, seconds);
     if (stream)
         status = symm__stream_check(ctx, stream);
     if (status != SYMM_OK || !stream)
@@ -107,11 +108,11 @@ void symm_stream_destroy(symm_ctx *ctx, void *stream)
     if (index < 0 || ctx->ops->stream_is_own(stream))
         return;
     /* only then may another stream have its channels */
-    if (ctx->calls)
-        ctx->calls->ending(ctx, true);
+    if (ctx->device_ops)
+        ctx->device_ops->ending(ctx, true);
     ctx->ops->stream_drain(ctx->backend, stream);
-    if (ctx->calls)
-        ctx->calls->ending(ctx, false);
+    if (ctx->device_ops)
+        ctx->device_ops->ending(ctx, false);
     pthread_mutex_lock(&ctx->lock);
     symm__channel_forget(ctx, stream);
     __atomic_store_n(&ctx->streams[index], NULL, __ATOMIC_RELAXED);
@@ -137,8 +138,8 @@ symm_status symm_stream_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
         return status;
     if (!fn)
         return symm__fail(SYMM_ERR_INVALID, "symm_stream_call: fn is NULL");
-    if (ctx->calls)
-        return ctx->calls->stream_call(ctx, stream, fn, arg);
+    if (ctx->device_ops)
+        return ctx->device_ops->stream_call(ctx, stream, fn, arg);
     call = malloc(sizeof(*call));
     if (!call)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");

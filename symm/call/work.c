@@ -84,8 +84,8 @@ void symm_work_release(symm_work *work)
 {
     if (!work)
         return;
-    if (work->calls)
-        work->calls->work_release(work);
+    if (work->device_ops)
+        work->device_ops->work_release(work);
     else
         work_drop(host_work(work));
 }
@@ -136,8 +136,8 @@ symm_status symm_work_query(symm_work *handle, bool *done)
     status = symm__ctx_check(handle->ctx);
     if (status != SYMM_OK)
         return status;
-    if (handle->calls)
-        return handle->calls->work_query(handle, done);
+    if (handle->device_ops)
+        return handle->device_ops->work_query(handle, done);
     pthread_mutex_lock(&work->lock);
     *done = work->done;
     if (work->done)
@@ -180,8 +180,8 @@ symm_status symm_work_synchronize(symm_work *handle, double timeout)
             symm__take_timeout(handle->ctx, "symm_work_synchronize", timeout, &seconds);
     if (status != SYMM_OK)
         return status;
-    if (handle->calls)
-        return handle->calls->work_synchronize(handle, seconds);
+    if (handle->device_ops)
+        return handle->device_ops->work_synchronize(handle, seconds);
     until = symm__until(seconds);
     pthread_mutex_lock(&work->lock);
     while (!work->done && !late) {
@@ -204,8 +204,8 @@ const char *symm_work_error(symm_work *handle)
 
     if (!handle || symm__ctx_check(handle->ctx) != SYMM_OK)
         return "";
-    if (handle->calls)
-        return handle->calls->work_error(handle);
+    if (handle->device_ops)
+        return handle->device_ops->work_error(handle);
     pthread_mutex_lock(&work->lock);
     done = work->done; /* from then on the text does not change */
     pthread_mutex_unlock(&work->lock);
@@ -338,8 +338,8 @@ symm_status symm_work_then(symm_work *work, void *stream,
         return status;
     if (symm__is_recorded(work->ctx)) /* before fn makes calls of its own */
         symm__record_wait(work, stream);
-    return work->calls ? work->calls->work_then(work, stream, fn, arg, next)
-                       : then(host_work(work), stream, fn, arg, next);
+    return work->device_ops ? work->device_ops->work_then(work, stream, fn, arg, next)
+                            : then(host_work(work), stream, fn, arg, next);
 }
 
 symm_status symm_work_wait(symm_work *work, void *stream)
@@ -353,7 +353,7 @@ symm_status symm_work_wait(symm_work *work, void *stream)
         return status;
     if (symm__is_recorded(work->ctx))
         symm__record_wait(work, stream);
-    if (work->calls)
-        return work->calls->work_wait(work, stream);
+    if (work->device_ops)
+        return work->device_ops->work_wait(work, stream);
     return stream ? order(host_work(work), stream) : settle(host_work(work));
 }

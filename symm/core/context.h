@@ -106,7 +106,7 @@ struct symm_ctx {
     struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
     struct symm_engine_use *engine;      /* what SYMM_ENGINE gave; NULL: not loaded */
-    const struct symm_device_ops *calls; /* as in the teams */
+    const struct symm_device_ops *device_ops; /* as in the teams */
     struct symm_cuda_launcher *launcher; /* what they share; goes with the last team */
     struct symm_hook *hooks;             /* owned */
     size_t hook_count;
@@ -121,7 +121,7 @@ static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
 /* Of a rank's control page there are so many bytes. */
 static inline size_t symm__control_bytes(const symm_ctx *ctx)
 {
-    return ctx->calls ? SYMM_CONTROL_BYTES : SYMM_CONTROL_HOST_BYTES;
+    return ctx->device_ops ? SYMM_CONTROL_BYTES : SYMM_CONTROL_HOST_BYTES;
 }
 
 /* NULL, forked. The sentence begins with the function, else with the one that asks. */

@@ -8,8 +8,8 @@ int symm__channel_find(symm_team *team, const void *stream)
 {
     int found = SYMM_CHANNELS;
 
-    if (team->calls && !team->hierarchy)
-        return team->calls->channel_of(team, stream);
+    if (team->device_ops && !team->hierarchy)
+        return team->device_ops->channel_of(team, stream);
     if (!stream)
         return 0;
     for (int i = 1; i < SYMM_HOST_CHANNELS; i++)
@@ -32,8 +32,8 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
             "symm_team_device: the team's ranks are on %d hosts, and device "
             "code reaches those of one; split it by host",
             team->hierarchy->hosts);
-    if (team->calls)
-        return team->calls->team_device(team, device_team);
+    if (team->device_ops)
+        return team->device_ops->team_device(team, device_team);
     if (team->size > SYMM_DEVICE_RANKS)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "symm_team_device: the team has %d ranks; struct "

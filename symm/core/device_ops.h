@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * device_ops.h - what a backend that launches on a device does for teams, their memory, calls,
- * streams and handles. The host backend has no such table: ctx->calls is NULL there, which is
+ * streams and handles. The host backend has no such table: ctx->device_ops is NULL there, which is
  * the one test for it, and the runtime's own kernels, queues and handles serve. No slot is
  * NULL.
  *
@@ -45,7 +45,7 @@ struct symm_engine_call {
 /* What every handle begins with. */
 struct symm_work {
     symm_ctx *ctx;
-    const struct symm_device_ops *calls; /* NULL: a handle of the host backend */
+    const struct symm_device_ops *device_ops; /* NULL: a handle of the host backend */
     /* A recorder's: 1 + the call's stream, and the stream's events up to the call; 0: none */
     int record_stream;
     uint64_t record_mark;
@@ -60,7 +60,7 @@ struct symm_device_ops {
     /* Where the scratch that kernels need ends, if it begins at this offset of the heap. */
     uint64_t (*scratch_end)(uint64_t begin);
     /* Once the team's own pad and scratch are committed and before any peer can reach them:
-     * fills both, makes what kernels need beside them, and sets team->calls. */
+     * fills both, makes what kernels need beside them, and sets team->device_ops. */
     symm_status (*team_open)(symm_team *team);
     /* Waits (bounded) until kernels of the team have left, and frees what team_open has
      * made. Nothing happens if that failed, or was never called. */

@@ -123,9 +123,9 @@ static symm_status pack(const symm_team *team, uint64_t digest, struct message *
     struct wire_segment *wire;
     symm_status status = SYMM_OK;
 
-    if (team->ctx->calls)
-        status = team->ctx->calls->register_pack(team, &tail, &registered, &more,
-                                                 &more_count);
+    if (team->ctx->device_ops)
+        status = team->ctx->device_ops->register_pack(team, &tail, &registered, &more,
+                                                      &more_count);
     if (status != SYMM_OK)
         return status;
     if (fresh + (size_t)more_count > SYMM_EXCHANGE_MAX_FDS) {
@@ -237,12 +237,12 @@ static symm_status map_registered(symm_team *team, int member,
     bool fds = !team->ctx->thread_group && member != team->rank;
     size_t at = sizeof(*head) + head->segments * sizeof(struct wire_segment);
 
-    if (!team->ctx->calls)
+    if (!team->ctx->device_ops)
         return symm__fail(
             SYMM_ERR_REFUSED,
             "rank %d sent registered memory, which the %s backend has not",
             team->world_rank[member], team->ctx->ops->name);
-    return team->ctx->calls->register_map(
+    return team->ctx->device_ops->register_map(
         team, member, (char *)message->bytes + at, head->registered,
         fds ? message->fds + head->segments : NULL,
         fds ? message->fds_count - (int)head->segments : 0);
@@ -341,7 +341,7 @@ static void shared_done(symm_team *team)
 static symm_status import_agreed(symm_team *team, const char *what, double timeout,
                                  struct symm_oob_message *messages)
 {
-    const struct symm_device_ops *device = team->ctx->calls;
+    const struct symm_device_ops *device = team->ctx->device_ops;
     struct symm_oob_message acks[SYMM_MAX_RANKS] = {0};
     size_t before[SYMM_MAX_RANKS];
     symm_status status;
@@ -365,7 +365,7 @@ static symm_status import_agreed(symm_team *team, const char *what, double timeo
 symm_status symm__memory_share(symm_team *team, const char *what, double timeout,
                                symm_status mine, uint64_t digest, symm_agree_fn agree)
 {
-    const struct symm_device_ops *device = team->ctx->calls;
+    const struct symm_device_ops *device = team->ctx->device_ops;
     struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     uint64_t digests[SYMM_MAX_RANKS];
     struct message message = {0};

@@ -149,7 +149,7 @@ struct symm_team {
     int last_channel;
     struct symm_team_engine *engine;     /* NULL: calls go to no engine; owned */
     struct symm_cuda_team *cuda;         /* of the CUDA backend; NULL on the host's */
-    const struct symm_device_ops *calls; /* NULL: kernels run on the host */
+    const struct symm_device_ops *device_ops; /* NULL: kernels run on the host */
     struct symm_device_team device;      /* as device code sees the team */
 };
 

@@ -211,22 +211,22 @@ static void settle_team(symm_team *team, struct scene *scene)
 /* All teams of this rank; only the given one while the list is held for long. */
 static void settle_all(symm_team *team, struct scene *scene)
 {
-    struct symm_cuda_launcher *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = team->ctx->launcher;
     bool locked = false;
 
     memset(scene, 0, sizeof(*scene));
     settle_team(team, scene);
     for (int turn = 0; turn < TURNS && !locked; turn++) {
-        locked = pthread_mutex_trylock(&calls->lock) == 0;
+        locked = pthread_mutex_trylock(&launcher->lock) == 0;
         if (!locked)
             sched_yield();
     }
     if (!locked)
         return;
-    for (struct symm_cuda_team *t = calls->teams; t; t = t->next)
+    for (struct symm_cuda_team *t = launcher->teams; t; t = t->next)
         if (t->team != team && !t->team->hierarchy && !t->team->inner)
             settle_team(t->team, scene);
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&launcher->lock);
 }
 
 static bool has_member(const symm_team *team, int world_rank)

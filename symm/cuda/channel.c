@@ -20,15 +20,15 @@ struct symm_cuda_pin {
     int graphs;     /* atomic */
 };
 
-static bool is_capturing(struct symm_cuda_launcher *calls, void *stream)
+static bool is_capturing(struct symm_cuda_launcher *launcher, void *stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
+    CUresult result = launcher->driver->cuStreamIsCapturing((CUstream)stream, &capture);
     struct symm_cuda_scope scope;
 
     if (symm__cuda_elsewhere(result) &&
-        symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
-        result = calls->driver->cuStreamIsCapturing((CUstream)stream, &capture);
+        symm__cuda_enter(launcher->backend, &scope) == SYMM_OK) {
+        result = launcher->driver->cuStreamIsCapturing((CUstream)stream, &capture);
         symm__cuda_leave(&scope);
     }
     return result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -143,10 +143,10 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
                                    uint32_t tag)
 {
     const symm_ctx *ctx = channel->team->ctx;
-    struct symm_cuda_launcher *calls = ctx->launcher;
+    struct symm_cuda_launcher *launcher = ctx->launcher;
 
     if (channel->captured) {
-        pin_graph(calls->driver, channel);
+        pin_graph(launcher->driver, channel);
         return 0;
     }
     /* relaxed: for sentences; publish follows, a release */

@@ -37,25 +37,25 @@ symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *
     return status;
 }
 
-static bool is_capturing(const struct symm_cuda_launcher *calls, CUstream stream)
+static bool is_capturing(const struct symm_cuda_launcher *launcher, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    return calls->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+    return launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static void watch_free(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
+static void watch_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
 {
     if (wait->before)
-        symm__cuda_event_release(calls, wait->before);
+        symm__cuda_event_release(launcher, wait->before);
     if (wait->after)
-        symm__cuda_event_release(calls, wait->after);
+        symm__cuda_event_release(launcher, wait->after);
     free(wait);
 }
 
 /* In a scope: the event in front of the operations. */
-static symm_status watch_begin(struct symm_cuda_launcher *calls, CUstream stream,
+static symm_status watch_begin(struct symm_cuda_launcher *launcher, CUstream stream,
                                const struct symm_engine_call *call,
                                struct symm_cuda_wait **made)
 {
@@ -70,32 +70,32 @@ static symm_status watch_begin(struct symm_cuda_launcher *calls, CUstream stream
     wait->peer = wait->signal = -1;
     snprintf(wait->what, sizeof(wait->what), "%s", call->what);
     snprintf(wait->site, sizeof(wait->site), "%s", call->site);
-    status = symm__cuda_event_acquire(calls, &wait->before);
+    status = symm__cuda_event_acquire(launcher, &wait->before);
     if (status == SYMM_OK)
-        status = symm__cuda_event_acquire(calls, &wait->after);
+        status = symm__cuda_event_acquire(launcher, &wait->after);
     if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(calls->driver, cuEventRecord, (wait->before, stream),
+        status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->before, stream),
                                 "the begin of %s", call->what);
     if (status != SYMM_OK) {
-        watch_free(calls, wait);
+        watch_free(launcher, wait);
         return status;
     }
     *made = wait;
     return SYMM_OK;
 }
 
-static symm_status watch_end(struct symm_cuda_launcher *calls, CUstream stream,
+static symm_status watch_end(struct symm_cuda_launcher *launcher, CUstream stream,
                              struct symm_cuda_wait *wait, symm_status status)
 {
     if (!wait)
         return status;
     if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(calls->driver, cuEventRecord, (wait->after, stream),
+        status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->after, stream),
                                 "the end of %s", wait->what);
     if (status == SYMM_OK)
-        symm__cuda_wait_add(calls, wait);
+        symm__cuda_wait_add(launcher, wait);
     else
-        watch_free(calls, wait);
+        watch_free(launcher, wait);
     return status;
 }
 
@@ -103,7 +103,7 @@ static symm_status watch_end(struct symm_cuda_launcher *calls, CUstream stream,
 static symm_status run(const struct symm_engine_call *call, CUstream stream)
 {
     symm_team *team = call->team;
-    struct symm_cuda_launcher *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = team->ctx->launcher;
     const struct symm_engine_wait bound = {.until = symm__now() + call->timeout,
                                            .stop = symm__engine_stop,
                                            .stop_arg = team};
@@ -111,19 +111,19 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
     symm_status status = SYMM_OK;
 
     __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
-    if (!is_capturing(calls, stream))
-        status = watch_begin(calls, stream, call, &wait);
+    if (!is_capturing(launcher, stream))
+        status = watch_begin(launcher, stream, call, &wait);
     if (status != SYMM_OK)
         return status;
     status = team->ctx->engine->ops->run(call->comm, call->requests, call->count,
                                          stream, &bound);
-    return watch_end(calls, stream, wait, status);
+    return watch_end(launcher, stream, wait, status);
 }
 
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
                                   symm_work **handle)
 {
-    struct symm_cuda_launcher *calls = call->team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = call->team->ctx->launcher;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
     struct symm_cuda_scope scope;
@@ -136,7 +136,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
         return status;
     status = symm__cuda_follow_relay(call->team, stream, &follow);
     if (status == SYMM_OK)
-        status = symm__cuda_enter(calls->backend, &scope);
+        status = symm__cuda_enter(launcher->backend, &scope);
     if (status == SYMM_OK) {
         status = run(call, (CUstream)stream);
         symm__cuda_leave(&scope);

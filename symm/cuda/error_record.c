@@ -278,26 +278,27 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
  */
 static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
 {
-    struct symm_cuda_launcher *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = team->ctx->launcher;
     struct symm_device_record *record = team->cuda->record;
     const double until = symm__now() + PEEK_SECONDS;
     struct symm_cuda_scope scope;
     CUresult result;
 
-    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+    if (symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
         return false;
-    pthread_mutex_lock(&calls->peeking);
-    result = calls->driver->cuStreamQuery(calls->stream); /* not after a late copy */
+    pthread_mutex_lock(&launcher->peeking);
+    result =
+        launcher->driver->cuStreamQuery(launcher->stream); /* not after a late copy */
     if (result == CUDA_SUCCESS)
-        result = calls->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&record->peeked,
-                                              (CUdeviceptr)(uintptr_t)at,
-                                              sizeof(*value), calls->stream);
+        result = launcher->driver->cuMemcpyAsync(
+            (CUdeviceptr)(uintptr_t)&record->peeked, (CUdeviceptr)(uintptr_t)at,
+            sizeof(*value), launcher->stream);
     if (result == CUDA_SUCCESS)
         do
-            result = calls->driver->cuStreamQuery(calls->stream);
+            result = launcher->driver->cuStreamQuery(launcher->stream);
         while (result == CUDA_ERROR_NOT_READY && symm__now() < until);
     *value = __atomic_load_n(&record->peeked, __ATOMIC_ACQUIRE);
-    pthread_mutex_unlock(&calls->peeking);
+    pthread_mutex_unlock(&launcher->peeking);
     symm__cuda_leave(&scope);
     return result == CUDA_SUCCESS;
 }

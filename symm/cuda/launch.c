@@ -68,15 +68,15 @@ static uint64_t range_key(const struct symm_cuda_driver *driver, const void *ptr
 static symm_status judge_pointer(symm_team *team, const char *what, const char *which,
                                  const void *ptr, size_t bytes, const void *at)
 {
-    const struct symm_cuda_launcher *calls = team->ctx->launcher;
-    const struct symm_cuda_driver *driver = calls->driver;
+    const struct symm_cuda_launcher *launcher = team->ctx->launcher;
+    const struct symm_cuda_driver *driver = launcher->driver;
     int ordinal = team->ctx->backend->device.ordinal, where = ordinal;
     CUmemorytype type = 0;
     CUdeviceptr seen = 0;
     unsigned managed = 0;
 
     if (!attribute(driver, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) || type == 0) {
-        if (calls->pageable)
+        if (launcher->pageable)
             return SYMM_OK;
         if (at != ptr)
             return symm__fail(
@@ -301,12 +301,13 @@ bool symm__cuda_elsewhere(CUresult result)
  * is not seen: it triggers nothing, or the user has made it so. SYMM_CUDA_RELAY is left only
  * to a kernel right after an early one.
  */
-static bool may_depend(struct symm_cuda_launcher *calls, struct symm_cuda_shape shape,
-                       struct symm_cuda_args *args, CUstream stream)
+static bool may_depend(struct symm_cuda_launcher *launcher,
+                       struct symm_cuda_shape shape, struct symm_cuda_args *args,
+                       CUstream stream)
 {
     const uintptr_t handle = (uintptr_t)stream + 1; /* 0: no stream */
     uintptr_t *slot =
-        &calls->early[(handle >> 4 ^ handle >> 12) & (SYMM_CUDA_EARLY_SLOTS - 1)];
+        &launcher->early[(handle >> 4 ^ handle >> 12) & (SYMM_CUDA_EARLY_SLOTS - 1)];
     /* relaxed: a stream's calls are ordered by their caller */
     const uintptr_t seen = __atomic_load_n(slot, __ATOMIC_RELAXED);
     const bool early = args->flags & SYMM_CUDA_EARLY;
@@ -317,16 +318,17 @@ static bool may_depend(struct symm_cuda_launcher *calls, struct symm_cuda_shape 
         __atomic_store_n(slot, 0, __ATOMIC_RELAXED);
     if (seen != handle)
         args->flags &= ~SYMM_CUDA_RELAY;
-    return calls->dependent &&
-           (early || seen == 0 || shape.blocks <= (uint32_t)calls->ctx->processors / 4);
+    return launcher->dependent &&
+           (early || seen == 0 ||
+            shape.blocks <= (uint32_t)launcher->ctx->processors / 4);
 }
 
-symm_status symm__cuda_start(struct symm_cuda_launcher *calls, CUfunction function,
+symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name)
 {
-    const struct symm_cuda_driver *driver = calls->driver;
-    const bool depends = may_depend(calls, shape, args, stream);
+    const struct symm_cuda_driver *driver = launcher->driver;
+    const bool depends = may_depend(launcher, shape, args, stream);
     void *parameters[] = {args};
     CUlaunchAttribute dependent = {
         .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -351,7 +353,7 @@ symm_status symm__cuda_start(struct symm_cuda_launcher *calls, CUfunction functi
         return SYMM_OK;
     /* A thread that has another context current, or none: with this rank's own. */
     if (symm__cuda_elsewhere(result) &&
-        symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
+        symm__cuda_enter(launcher->backend, &scope) == SYMM_OK) {
         result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
         symm__cuda_leave(&scope);
     }

@@ -133,7 +133,7 @@ void symm__cuda_team_close(symm_team *team);
 /* launch.c */
 /* Is the driver's answer one that a thread gets which has another context current? */
 bool symm__cuda_elsewhere(CUresult result);
-symm_status symm__cuda_start(struct symm_cuda_launcher *calls, CUfunction function,
+symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name) SYMM_MUST_CHECK;
 symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;
@@ -162,15 +162,16 @@ int symm__cuda_queues(void);
 /* As symm__cuda_team_poll, for the watchdog: SYMM_OK also while a reason is still missing. */
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
 /* The call sites of tags: published by their rank, found by all. */
-void symm__cuda_site_publish(struct symm_cuda_launcher *calls,
+void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
                              const struct symm_site *site);
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site);
 
 /* watchdog.c: `ending` (see device_ops.h) */
 void symm__cuda_ending(symm_ctx *ctx, bool begins);
-symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *calls) SYMM_MUST_CHECK;
-void symm__cuda_watchdog_stop(struct symm_cuda_launcher *calls);
+symm_status
+symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher) SYMM_MUST_CHECK;
+void symm__cuda_watchdog_stop(struct symm_cuda_launcher *launcher);
 /*
  * A wait of a stream for `word` (own, tokens.c) to become 1 has been put between two
  * events: it is ended at the deadline, by a store into the word. Takes the events.
@@ -188,12 +189,13 @@ struct symm_cuda_wait {
     struct symm_engine_comm *comm;
     char what[64];
 };
-void symm__cuda_wait_add(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait);
+void symm__cuda_wait_add(struct symm_cuda_launcher *launcher,
+                         struct symm_cuda_wait *wait);
 /* All of the team's waits end now. */
-void symm__cuda_waits_end(struct symm_cuda_launcher *calls, const symm_team *team);
+void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *team);
 /* A wait for `word` (own) is in a graph: it is ended when its team has failed, or when it has
  * held up the end of a stream, a team or the context for the context's deadline. */
-symm_status symm__cuda_word_add(struct symm_cuda_launcher *calls, symm_team *team,
+symm_status symm__cuda_word_add(struct symm_cuda_launcher *launcher, symm_team *team,
                                 uint32_t *word) SYMM_MUST_CHECK;
 void symm__cuda_words_free(struct symm_cuda_team *cuda);
 /* Waits, for a second at most, until the abort word of a team that has one has reached the
@@ -201,11 +203,11 @@ void symm__cuda_words_free(struct symm_cuda_team *cuda);
 void symm__cuda_tell(struct symm_cuda_team *cuda);
 
 /* work.c */
-symm_status symm__cuda_pool_open(struct symm_cuda_launcher *calls) SYMM_MUST_CHECK;
-void symm__cuda_pool_close(struct symm_cuda_launcher *calls);
-symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *calls,
+symm_status symm__cuda_pool_open(struct symm_cuda_launcher *launcher) SYMM_MUST_CHECK;
+void symm__cuda_pool_close(struct symm_cuda_launcher *launcher);
+symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *launcher,
                                      CUevent *event) SYMM_MUST_CHECK;
-void symm__cuda_event_release(struct symm_cuda_launcher *calls, CUevent event);
+void symm__cuda_event_release(struct symm_cuda_launcher *launcher, CUevent event);
 /* Before a launch: a handle whose result slot the kernel may write (*result, or NULL). */
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
@@ -214,7 +216,7 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
 /* The team goes: its handles keep what became of them. */
-void symm__cuda_work_complete_all(struct symm_cuda_launcher *calls, symm_team *team);
+void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team *team);
 symm_status symm__cuda_work_query(symm_work *work, bool *done);
 symm_status symm__cuda_work_wait(symm_work *work, void *stream);
 symm_status symm__cuda_work_synchronize(symm_work *work, double seconds);

@@ -97,45 +97,45 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
 
 /* ---- By copy engine ------------------------------------------------------------------- */
 
-static symm_status copy(const struct symm_cuda_launcher *calls,
+static symm_status copy(const struct symm_cuda_launcher *launcher,
                         const struct symm_transfer *t, CUstream stream)
 {
     if (t->bytes == 0)
         return SYMM_OK;
     return SYMM_CUDA_CALL(
-        calls->driver, cuMemcpyAsync,
+        launcher->driver, cuMemcpyAsync,
         (device_address(t->dst), device_address(t->src), t->bytes, stream),
         "%s of %zu bytes to rank %d", t->what, t->bytes, t->team->world_rank[t->peer]);
 }
 
-static symm_status write_word(const struct symm_cuda_launcher *calls, CUstream stream,
-                              CUdeviceptr word, uint32_t value)
+static symm_status write_word(const struct symm_cuda_launcher *launcher,
+                              CUstream stream, CUdeviceptr word, uint32_t value)
 {
-    return SYMM_CUDA_CALL(calls->driver, cuStreamWriteValue32,
+    return SYMM_CUDA_CALL(launcher->driver, cuStreamWriteValue32,
                           (stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT),
                           "a token of a copy-engine call");
 }
 
 /* After a wait: has the team failed? Kernels after it on the stream see it here. */
-static symm_status copy_abort(const struct symm_cuda_launcher *calls,
+static symm_status copy_abort(const struct symm_cuda_launcher *launcher,
                               const struct symm_cuda_team *cuda, CUstream stream)
 {
-    return SYMM_CUDA_CALL(calls->driver, cuMemcpyAsync,
+    return SYMM_CUDA_CALL(launcher->driver, cuMemcpyAsync,
                           (device_address(&cuda->state->reported),
                            device_address(&cuda->record->abort),
                            sizeof(cuda->state->reported), stream),
                           "the abort word behind a stream's wait");
 }
 
-static bool is_captured(const struct symm_cuda_launcher *calls, CUstream stream)
+static bool is_captured(const struct symm_cuda_launcher *launcher, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    return calls->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+    return launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static symm_status watched_create(struct symm_cuda_launcher *calls,
+static symm_status watched_create(struct symm_cuda_launcher *launcher,
                                   const struct symm_transfer *t, uint32_t *word,
                                   struct symm_cuda_wait **wait)
 {
@@ -151,17 +151,17 @@ static symm_status watched_create(struct symm_cuda_launcher *calls,
     w->signal = t->signal;
     w->receives = t->waits;
     memcpy(w->site, t->site, sizeof(w->site));
-    status = symm__cuda_event_acquire(calls, &w->before);
+    status = symm__cuda_event_acquire(launcher, &w->before);
     if (status != SYMM_OK)
         goto err_wait;
-    status = symm__cuda_event_acquire(calls, &w->after);
+    status = symm__cuda_event_acquire(launcher, &w->after);
     if (status != SYMM_OK)
         goto err_before;
     *wait = w;
     return SYMM_OK;
 
 err_before:
-    symm__cuda_event_release(calls, w->before);
+    symm__cuda_event_release(launcher, w->before);
 err_wait:
     free(w);
     return status;
@@ -169,45 +169,45 @@ err_wait:
 
 /* A wait for a word in memory of the host says nothing of the data, which came another way:
  * the flush does, where the device has it. Devices without order their remote writes. */
-static unsigned wait_flags(const struct symm_cuda_launcher *calls)
+static unsigned wait_flags(const struct symm_cuda_launcher *launcher)
 {
-    return CU_STREAM_WAIT_VALUE_EQ | (calls->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+    return CU_STREAM_WAIT_VALUE_EQ | (launcher->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
 }
 
 /* Waits until the own word is 1 and sets it to 0. `at`: as the device has it. */
-static symm_status take_word(struct symm_cuda_launcher *calls,
+static symm_status take_word(struct symm_cuda_launcher *launcher,
                              const struct symm_transfer *t, CUstream stream,
                              uint32_t *word, CUdeviceptr at)
 {
-    const struct symm_cuda_driver *driver = calls->driver;
+    const struct symm_cuda_driver *driver = launcher->driver;
     struct symm_cuda_wait *wait = NULL;
     symm_status status = SYMM_OK;
 
-    if (is_captured(calls, stream))
-        status = symm__cuda_word_add(calls, t->team, word);
+    if (is_captured(launcher, stream))
+        status = symm__cuda_word_add(launcher, t->team, word);
     else
-        status = watched_create(calls, t, word, &wait);
+        status = watched_create(launcher, t, word, &wait);
     if (status == SYMM_OK && wait)
         status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->before, stream),
                                 "the begin of a stream's wait");
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(driver, cuStreamWaitValue32,
-                                (stream, at, 1, wait_flags(calls)),
+                                (stream, at, 1, wait_flags(launcher)),
                                 "%s with signal %d of rank %d by copy engine", t->what,
                                 t->signal, t->team->world_rank[t->peer]);
     if (status == SYMM_OK && wait)
         status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->after, stream),
                                 "the end of a stream's wait");
     if (wait && status == SYMM_OK) {
-        symm__cuda_wait_add(calls, wait);
+        symm__cuda_wait_add(launcher, wait);
     } else if (wait) {
-        symm__cuda_event_release(calls, wait->before);
-        symm__cuda_event_release(calls, wait->after);
+        symm__cuda_event_release(launcher, wait->before);
+        symm__cuda_event_release(launcher, wait->after);
         free(wait);
     }
     if (status == SYMM_OK)
-        status = copy_abort(calls, t->team->cuda, stream);
-    return status == SYMM_OK ? write_word(calls, stream, at, 0) : status;
+        status = copy_abort(launcher, t->team->cuda, stream);
+    return status == SYMM_OK ? write_word(launcher, stream, at, 0) : status;
 }
 
 /* The words of (member, peer, signal). */
@@ -237,27 +237,27 @@ static symm_status place_of(const struct symm_transfer *t, int member, int peer,
 /* In a scope. */
 static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
 {
-    struct symm_cuda_launcher *calls = t->team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = t->team->ctx->launcher;
     struct place own, theirs;
     symm_status status;
 
     if (t->signal < 0)
-        return copy(calls, t, stream);
+        return copy(launcher, t, stream);
     status = place_of(t, t->team->rank, t->peer, &own);
     if (status == SYMM_OK)
         status = place_of(t, t->peer, t->team->rank, &theirs);
     if (status != SYMM_OK)
         return status;
     if (t->waits) {
-        status = take_word(calls, t, stream, own.token, own.token_at);
-        return status == SYMM_OK ? write_word(calls, stream, theirs.room_at, 1)
+        status = take_word(launcher, t, stream, own.token, own.token_at);
+        return status == SYMM_OK ? write_word(launcher, stream, theirs.room_at, 1)
                                  : status;
     }
-    status = take_word(calls, t, stream, own.room, own.room_at);
+    status = take_word(launcher, t, stream, own.room, own.room_at);
     if (status == SYMM_OK)
-        status = copy(calls, t, stream);
+        status = copy(launcher, t, stream);
     if (status == SYMM_OK)
-        status = write_word(calls, stream, theirs.token_at, 1);
+        status = write_word(launcher, stream, theirs.token_at, 1);
     return status;
 }
 
@@ -279,7 +279,7 @@ static symm_status wants_engine(const struct symm_transfer *t, bool *engine)
 symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
                                 symm_work **handle, const char **path)
 {
-    struct symm_cuda_launcher *calls = t->team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = t->team->ctx->launcher;
     struct symm_cuda_scope scope;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
@@ -302,7 +302,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     } else {
         status = symm__cuda_follow_relay(t->team, stream, &follow);
         if (status == SYMM_OK)
-            status = symm__cuda_enter(calls->backend, &scope);
+            status = symm__cuda_enter(launcher->backend, &scope);
         if (status == SYMM_OK) {
             status = by_engine(t, (CUstream)stream);
             symm__cuda_leave(&scope);

@@ -599,9 +599,9 @@ static void settle_calls(symm_ctx *ctx)
 
     if (!symm__cuda_enter_last(ctx->backend, &scope))
         return;
-    ctx->calls->ending(ctx, true);
+    ctx->device_ops->ending(ctx, true);
     (void)ctx->backend->driver->cuCtxSynchronize();
-    ctx->calls->ending(ctx, false);
+    ctx->device_ops->ending(ctx, false);
     symm__cuda_leave(&scope);
 }
 

@@ -39,13 +39,13 @@ static struct symm_site *place_of(struct symm_control *control, uint32_t tag)
     return empty ? empty : &control->site[tag & (SYMM_CONTROL_SITES - 1)];
 }
 
-void symm__cuda_site_publish(struct symm_cuda_launcher *calls,
+void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
                              const struct symm_site *site)
 {
-    const symm_ctx *ctx = calls->ctx;
+    const symm_ctx *ctx = launcher->ctx;
     struct symm_site copy = *site, *slot;
 
-    pthread_mutex_lock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
     slot = place_of(ctx->control[ctx->rank], site->tag);
     if (slot->tag != site->tag) {
         __atomic_store_n(&slot->tag, 0, __ATOMIC_RELAXED);
@@ -56,7 +56,7 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *calls,
         /* release: pairs with the acquire in symm__cuda_site_find */
         __atomic_store_n(&slot->tag, site->tag, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_unlock(&launcher->pool);
 }
 
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,

@@ -48,15 +48,16 @@ static symm_status order_id(symm_team *team, const struct symm_team_channel *cha
 }
 
 /* The team of this context whose state the word is in; NULL: it has ended. */
-static struct symm_cuda_team *team_of(struct symm_cuda_launcher *calls, uint64_t mark)
+static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
+                                      uint64_t mark)
 {
     struct symm_cuda_team *cuda;
 
-    pthread_mutex_lock(&calls->lock);
-    for (cuda = calls->teams; cuda; cuda = cuda->next)
+    pthread_mutex_lock(&launcher->lock);
+    for (cuda = launcher->teams; cuda; cuda = cuda->next)
         if (mark - mark_of(cuda, 0) < sizeof(cuda->state->failed))
             break;
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&launcher->lock);
     return cuda;
 }
 
@@ -66,22 +67,23 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow)
 {
-    struct symm_cuda_launcher *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = team->ctx->launcher;
     struct symm_cuda_team *const own = own_of(team)->cuda, *other = NULL;
     symm_status status;
 
-    *follow = (struct symm_cuda_follow){.calls = calls, .mark = mark_of(own, mark)};
+    *follow =
+        (struct symm_cuda_follow){.launcher = launcher, .mark = mark_of(own, mark)};
     args->flags &= SYMM_CUDA_BEFORE - 1;
     status = order_id(team, channel, stream, &follow->id);
     if (status != SYMM_OK || follow->id == 0)
         return status;
-    pthread_mutex_lock(&calls->order);
-    follow->last = symm__cuda_map_value(&calls->last, follow->id);
-    if (follow->last == 0 && !symm__cuda_map_reserve(&calls->last, 1))
+    pthread_mutex_lock(&launcher->order);
+    follow->last = symm__cuda_map_value(&launcher->last, follow->id);
+    if (follow->last == 0 && !symm__cuda_map_reserve(&launcher->last, 1))
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's last call");
     if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
         follow->last != 0)
-        other = team_of(calls, follow->last);
+        other = team_of(launcher, follow->last);
     /* relaxed: flags that this thread has seen before, if its caller knows of the failure */
     if (other && !__atomic_load_n(&other->known, __ATOMIC_RELAXED) &&
         __atomic_load_n(&other->team->failed, __ATOMIC_RELAXED) == SYMM_OK) {
@@ -93,18 +95,18 @@ symm_status symm__cuda_follow_begin(symm_team *team,
             SYMM_CUDA_BEFORE | (uint32_t)((follow->last - mark_of(other, 0)) / 64)
                                    << SYMM_CUDA_BEFORE_SHIFT;
     }
-    pthread_mutex_unlock(&calls->order);
+    pthread_mutex_unlock(&launcher->order);
     return status;
 }
 
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 {
-    struct symm_cuda_launcher *calls = follow->calls;
+    struct symm_cuda_launcher *launcher = follow->launcher;
 
     if (launched && follow->id != 0 && follow->last != follow->mark) {
-        pthread_mutex_lock(&calls->order);
-        symm__cuda_map_set(&calls->last, follow->id, follow->mark);
-        pthread_mutex_unlock(&calls->order);
+        pthread_mutex_lock(&launcher->order);
+        symm__cuda_map_set(&launcher->last, follow->id, follow->mark);
+        pthread_mutex_unlock(&launcher->order);
     }
     if (follow->before) /* release: pairs with the acquire in follow_forget */
         __atomic_sub_fetch(&follow->before->followers, 1, __ATOMIC_RELEASE);
@@ -134,19 +136,20 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;
-    return symm__cuda_start(follow->calls, function, shape, &args, (CUstream)stream,
+    return symm__cuda_start(follow->launcher, function, shape, &args, (CUstream)stream,
                             "a look at the call before");
 }
 
 void symm__cuda_follow_forget(struct symm_cuda_team *cuda)
 {
-    struct symm_cuda_launcher *calls = cuda->team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = cuda->team->ctx->launcher;
 
-    pthread_mutex_lock(&calls->order);
-    for (size_t i = 0; i < calls->last.capacity; i++)
-        if (calls->last.pair[i].value - mark_of(cuda, 0) < sizeof(cuda->state->failed))
-            calls->last.pair[i].value = 0;
-    pthread_mutex_unlock(&calls->order);
+    pthread_mutex_lock(&launcher->order);
+    for (size_t i = 0; i < launcher->last.capacity; i++)
+        if (launcher->last.pair[i].value - mark_of(cuda, 0) <
+            sizeof(cuda->state->failed))
+            launcher->last.pair[i].value = 0;
+    pthread_mutex_unlock(&launcher->order);
     while (__atomic_load_n(&cuda->followers, __ATOMIC_ACQUIRE) != 0)
         symm__sleep(SLICE_SECONDS);
 }

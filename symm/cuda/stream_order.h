@@ -22,7 +22,7 @@
 #include "cuda/launcher.h"
 
 struct symm_cuda_follow {
-    struct symm_cuda_launcher *calls;
+    struct symm_cuda_launcher *launcher;
     struct symm_cuda_team *before; /* the other team; NULL: none */
     uint64_t id, mark,
         last; /* the stream; addresses of failed words: own, the last call's */

@@ -41,19 +41,19 @@ static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 {
     struct symm_device_pads *pads = calloc(1, sizeof(*pads));
     char *own = team->device.base[team->rank] + team->begin;
-    uint64_t calls[2], rounds[2];
+    uint64_t launcher[2], rounds[2];
     symm_status status;
 
     if (!pads)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's pad");
-    calls[call & 1] = symm_device_word(0, call);
-    calls[~call & 1] = symm_device_word(0, call - 1);
+    launcher[call & 1] = symm_device_word(0, call);
+    launcher[~call & 1] = symm_device_word(0, call - 1);
     rounds[round & 1] = symm_device_word(0, round);
     rounds[~round & 1] = symm_device_word(0, round_before(round));
     for (int c = 0; c < SYMM_CHANNELS; c++)
         for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
             for (int s = 0; s < 2; s++) {
-                pads->channel[c].call[s][m] = calls[s];
+                pads->channel[c].call[s][m] = launcher[s];
                 for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
                     pads->channel[c].round[b][s][m] = rounds[s];
             }
@@ -112,61 +112,61 @@ static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
 
 static symm_status launcher_create(symm_ctx *ctx)
 {
-    struct symm_cuda_launcher *calls = calloc(1, sizeof(*calls));
+    struct symm_cuda_launcher *launcher = calloc(1, sizeof(*launcher));
     int pageable = 0, flush = 0;
     symm_status status;
 
-    if (!calls)
+    if (!launcher)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a launcher");
-    calls->ctx = ctx;
-    calls->backend = ctx->backend;
-    calls->driver = ctx->backend->driver;
-    calls->dependent =
-        ctx->backend->device.major >= 9 && calls->driver->version >= 12030;
-    calls->pageable = calls->driver->cuDeviceGetAttribute(
-                          &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+    launcher->ctx = ctx;
+    launcher->backend = ctx->backend;
+    launcher->driver = ctx->backend->driver;
+    launcher->dependent =
+        ctx->backend->device.major >= 9 && launcher->driver->version >= 12030;
+    launcher->pageable = launcher->driver->cuDeviceGetAttribute(
+                             &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+                             ctx->backend->handle) == CUDA_SUCCESS &&
+                         pageable;
+    launcher->flush = launcher->driver->cuDeviceGetAttribute(
+                          &flush, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
                           ctx->backend->handle) == CUDA_SUCCESS &&
-                      pageable;
-    calls->flush = calls->driver->cuDeviceGetAttribute(
-                       &flush, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
-                       ctx->backend->handle) == CUDA_SUCCESS &&
-                   flush;
-    pthread_mutex_init(&calls->lock, NULL);
-    pthread_mutex_init(&calls->peeking, NULL);
-    pthread_mutex_init(&calls->pool, NULL);
-    pthread_mutex_init(&calls->order, NULL);
-    status = symm__cuda_pool_open(calls);
+                      flush;
+    pthread_mutex_init(&launcher->lock, NULL);
+    pthread_mutex_init(&launcher->peeking, NULL);
+    pthread_mutex_init(&launcher->pool, NULL);
+    pthread_mutex_init(&launcher->order, NULL);
+    status = symm__cuda_pool_open(launcher);
     if (status != SYMM_OK)
         goto err_calls;
-    status = symm__cuda_watchdog_start(calls);
+    status = symm__cuda_watchdog_start(launcher);
     if (status != SYMM_OK)
         goto err_pool;
-    ctx->launcher = calls;
+    ctx->launcher = launcher;
     return SYMM_OK;
 
 err_pool:
-    symm__cuda_pool_close(calls);
+    symm__cuda_pool_close(launcher);
 err_calls:
-    pthread_mutex_destroy(&calls->order);
-    pthread_mutex_destroy(&calls->pool);
-    pthread_mutex_destroy(&calls->peeking);
-    pthread_mutex_destroy(&calls->lock);
-    free(calls);
+    pthread_mutex_destroy(&launcher->order);
+    pthread_mutex_destroy(&launcher->pool);
+    pthread_mutex_destroy(&launcher->peeking);
+    pthread_mutex_destroy(&launcher->lock);
+    free(launcher);
     return status;
 }
 
 static void launcher_destroy(symm_ctx *ctx)
 {
-    struct symm_cuda_launcher *calls = ctx->launcher;
+    struct symm_cuda_launcher *launcher = ctx->launcher;
 
-    symm__cuda_watchdog_stop(calls);
-    symm__cuda_pool_close(calls);
-    symm__cuda_map_free(&calls->last);
-    pthread_mutex_destroy(&calls->order);
-    pthread_mutex_destroy(&calls->pool);
-    pthread_mutex_destroy(&calls->peeking);
-    pthread_mutex_destroy(&calls->lock);
-    free(calls);
+    symm__cuda_watchdog_stop(launcher);
+    symm__cuda_pool_close(launcher);
+    symm__cuda_map_free(&launcher->last);
+    pthread_mutex_destroy(&launcher->order);
+    pthread_mutex_destroy(&launcher->pool);
+    pthread_mutex_destroy(&launcher->peeking);
+    pthread_mutex_destroy(&launcher->lock);
+    free(launcher);
     ctx->launcher = NULL;
 }
 
@@ -184,7 +184,7 @@ static void team_forget(symm_team *team, bool drained)
     symm__cuda_host_free(team->ctx, cuda->record);
     free(cuda);
     team->cuda = NULL;
-    team->calls = NULL;
+    team->device_ops = NULL;
 }
 
 uint64_t symm__cuda_scratch_end(uint64_t begin)
@@ -235,7 +235,7 @@ symm_status symm__cuda_team_open(symm_team *team)
         status = launcher_create(ctx);
     if (status != SYMM_OK)
         goto err_team;
-    team->calls = ctx->calls;
+    team->device_ops = ctx->device_ops;
     pthread_mutex_lock(&ctx->launcher->lock);
     team->cuda->next = ctx->launcher->teams;
     ctx->launcher->teams = team->cuda;
@@ -250,21 +250,21 @@ err_team:
 /* ---- The end ------------------------------------------------------------------------- */
 
 /* The calls that the channels' kernels have begun. */
-static symm_status count_calls(symm_team *team, uint32_t calls[SYMM_CHANNELS])
+static symm_status count_calls(symm_team *team, uint32_t launcher[SYMM_CHANNELS])
 {
     struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
     symm_status status =
         symm__cuda_copy(team->ctx, block, team->cuda->state->block, sizeof(block));
 
     for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++)
-        calls[c] = block[c][0].call;
+        launcher[c] = block[c][0].call;
     return status;
 }
 
 /* Until no kernel uses the team's memory: each is bounded by its own deadline. The counters
  * don't say it (they report that a call has begun), and a stream that was used may be gone: the
  * device knows. Freeing the team's memory would wait for it, too, but peers learn of it before. */
-static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
+static bool drain(symm_team *team, uint32_t launcher[SYMM_CHANNELS])
 {
     struct symm_cuda_scope scope;
     bool healthy = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK;
@@ -278,12 +278,12 @@ static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
             healthy = false;
         symm__cuda_leave(&scope);
     }
-    return count_calls(team, calls) == SYMM_OK && healthy &&
+    return count_calls(team, launcher) == SYMM_OK && healthy &&
            __atomic_load_n(&team->cuda->record->state, __ATOMIC_ACQUIRE) == 0;
 }
 
 /* The arrival that will not follow, in every peer's pad. */
-static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
+static void say_goodbye(symm_team *team, const uint32_t launcher[SYMM_CHANNELS])
 {
     symm_status status = SYMM_OK;
 
@@ -291,7 +291,7 @@ static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
         if (m == team->rank || !team->pad[m]) /* not mapped: the team never began */
             continue;
         for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
-            uint32_t next = calls[c] + 1;
+            uint32_t next = launcher[c] + 1;
             uint64_t word = symm_device_word(0, next);
 
             status = symm__cuda_copy(
@@ -304,27 +304,28 @@ static void say_goodbye(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
                   symm_last_error());
 }
 
-static void unlist(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
+static void unlist(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
-    struct symm_cuda_team **at = &calls->teams;
+    struct symm_cuda_team **at = &launcher->teams;
 
-    pthread_mutex_lock(&calls->lock); /* the watchdog holds it while it uses a team */
+    pthread_mutex_lock(
+        &launcher->lock); /* the watchdog holds it while it uses a team */
     while (*at && *at != cuda)
         at = &(*at)->next;
     if (*at)
         *at = cuda->next;
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&launcher->lock);
 }
 
 void symm__cuda_team_close(symm_team *team)
 {
-    struct symm_cuda_launcher *calls;
+    struct symm_cuda_launcher *launcher;
     uint32_t counters[SYMM_CHANNELS] = {0};
     bool drained;
 
     if (!team->cuda)
         return;
-    calls = team->ctx->launcher;
+    launcher = team->ctx->launcher;
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         free(team->channel[c].launches);
         team->channel[c].launches = NULL;
@@ -345,14 +346,15 @@ void symm__cuda_team_close(symm_team *team)
     symm__cuda_ending(team->ctx, true);
     drained = drain(team, counters);
     symm__cuda_ending(team->ctx, false);
-    symm__cuda_waits_end(calls, team);
-    unlist(calls, team->cuda); /* the watchdog aborts the engine of a team that fails */
+    symm__cuda_waits_end(launcher, team);
+    unlist(launcher,
+           team->cuda); /* the watchdog aborts the engine of a team that fails */
     symm__cuda_tell(team->cuda);   /* what it has put on its stream uses the memory */
     symm__engine_team_close(team); /* its operations have ended, the memory is there */
     if (drained)
         say_goodbye(team, counters);
-    symm__cuda_work_complete_all(calls, team);
+    symm__cuda_work_complete_all(launcher, team);
     team_forget(team, drained);
-    if (!calls->teams)
+    if (!launcher->teams)
         launcher_destroy(team->ctx);
 }

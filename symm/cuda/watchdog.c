@@ -51,9 +51,9 @@
  * that begin later? Else it is on its way; false for a second at most. With the lock, in a
  * scope.
  */
-static bool tell(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
+static bool tell(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
-    const struct symm_cuda_driver *driver = calls->driver;
+    const struct symm_cuda_driver *driver = launcher->driver;
     const double now = symm__now();
 
     if (cuda->reported)
@@ -63,11 +63,11 @@ static bool tell(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
         if (driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)&cuda->state->reported,
                                   (CUdeviceptr)(uintptr_t)&cuda->record->abort,
                                   sizeof(cuda->state->reported),
-                                  calls->stream) != CUDA_SUCCESS)
+                                  launcher->stream) != CUDA_SUCCESS)
             symm__log(SYMM_LOG_DEBUG, "cannot tell kernels of a failure: the device "
                                       "has failed");
     }
-    if (driver->cuStreamQuery(calls->stream) == CUDA_ERROR_NOT_READY &&
+    if (driver->cuStreamQuery(launcher->stream) == CUDA_ERROR_NOT_READY &&
         now - cuda->telling < TELL_SECONDS)
         return false;
     cuda->reported = true;
@@ -76,18 +76,18 @@ static bool tell(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
 
 void symm__cuda_tell(struct symm_cuda_team *cuda)
 {
-    struct symm_cuda_launcher *calls = cuda->team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = cuda->team->ctx->launcher;
     struct symm_cuda_scope scope;
     bool told = false;
 
     /* relaxed: of a team that fails later nothing is on its way */
     if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0 ||
-        !symm__cuda_enter_last(calls->backend, &scope))
+        !symm__cuda_enter_last(launcher->backend, &scope))
         return;
     while (!told) {
-        pthread_mutex_lock(&calls->lock);
-        told = tell(calls, cuda);
-        pthread_mutex_unlock(&calls->lock);
+        pthread_mutex_lock(&launcher->lock);
+        told = tell(launcher, cuda);
+        pthread_mutex_unlock(&launcher->lock);
         if (!told)
             symm__sleep(LOOK_SECONDS);
     }
@@ -95,11 +95,11 @@ void symm__cuda_tell(struct symm_cuda_team *cuda)
 }
 
 /* The team has failed: may its waits be ended now? With the lock, in a scope. */
-static bool may_release(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda,
-                        double now)
+static bool may_release(struct symm_cuda_launcher *launcher,
+                        struct symm_cuda_team *cuda, double now)
 {
     symm__cuda_abort(cuda->team, symm__team_failed(cuda->team));
-    (void)tell(calls, cuda); /* streams have a copy of their own */
+    (void)tell(launcher, cuda); /* streams have a copy of their own */
     if (cuda->failing == 0)
         cuda->failing = now;
     return now - cuda->failing >= RELEASE_SECONDS;
@@ -112,13 +112,13 @@ static void word_end(uint32_t *word)
 }
 
 /* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
-static void wait_end(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait,
+static void wait_end(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                      double now)
 {
     struct symm_cuda_team *cuda = wait->team->cuda;
 
-    if (wait->ended || !may_release(calls, cuda, now) ||
-        (wait->comm && !tell(calls, cuda)))
+    if (wait->ended || !may_release(launcher, cuda, now) ||
+        (wait->comm && !tell(launcher, cuda)))
         return;
     wait->ended = true;
     if (wait->comm)
@@ -152,15 +152,15 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 }
 
 /* Whether the wait is over; one that lasts too long is ended, and its team has failed. */
-static bool wait_look(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait,
+static bool wait_look(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                       double now)
 {
-    const struct symm_cuda_driver *driver = calls->driver;
+    const struct symm_cuda_driver *driver = launcher->driver;
 
     if (driver->cuEventQuery(wait->after) != CUDA_ERROR_NOT_READY)
         return true;
     if (__atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
-        wait_end(calls, wait, now);
+        wait_end(launcher, wait, now);
         return false;
     }
     if (wait->began == 0) {
@@ -168,7 +168,7 @@ static bool wait_look(struct symm_cuda_launcher *calls, struct symm_cuda_wait *w
             wait->began = now;
     } else if (now - wait->began >= wait->timeout) {
         symm__cuda_abort(wait->team, wait_timeout(wait));
-        wait_end(calls, wait, now);
+        wait_end(launcher, wait, now);
     } else if (wait->comm) {
         symm_status status = symm__cuda_engine_poll(wait);
 
@@ -178,28 +178,28 @@ static bool wait_look(struct symm_cuda_launcher *calls, struct symm_cuda_wait *w
     return false;
 }
 
-static void wait_free(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
+static void wait_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
 {
-    symm__cuda_event_release(calls, wait->before);
-    symm__cuda_event_release(calls, wait->after);
+    symm__cuda_event_release(launcher, wait->before);
+    symm__cuda_event_release(launcher, wait->after);
     free(wait);
 }
 
 /* With the lock held. */
-static void look_at_waits(struct symm_cuda_launcher *calls)
+static void look_at_waits(struct symm_cuda_launcher *launcher)
 {
-    struct symm_cuda_wait **at = &calls->waits;
+    struct symm_cuda_wait **at = &launcher->waits;
     struct symm_cuda_scope scope;
     double now = symm__now();
 
-    if (!*at || symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+    if (!*at || symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
         return;
     while (*at) {
         struct symm_cuda_wait *wait = *at;
 
-        if (wait_look(calls, wait, now)) {
+        if (wait_look(launcher, wait, now)) {
             *at = wait->next;
-            wait_free(calls, wait);
+            wait_free(launcher, wait);
         } else {
             at = &wait->next;
         }
@@ -209,14 +209,14 @@ static void look_at_waits(struct symm_cuda_launcher *calls)
 
 /* ---- Waits in graphs ------------------------------------------------------------- */
 
-symm_status symm__cuda_word_add(struct symm_cuda_launcher *calls, symm_team *team,
+symm_status symm__cuda_word_add(struct symm_cuda_launcher *launcher, symm_team *team,
                                 uint32_t *word)
 {
     symm_status status = SYMM_OK;
     struct symm_cuda_word *w;
 
     __atomic_store_n(&team->cuda->marked, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&calls->lock);
+    pthread_mutex_lock(&launcher->lock);
     for (w = team->cuda->words; w && w->at != word;)
         w = w->next;
     if (!w) {
@@ -228,7 +228,7 @@ symm_status symm__cuda_word_add(struct symm_cuda_launcher *calls, symm_team *tea
             status = symm__fail(SYMM_ERR_NOMEM, "no memory for a graph's wait");
         }
     }
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&launcher->lock);
     return status;
 }
 
@@ -244,37 +244,38 @@ void symm__cuda_words_free(struct symm_cuda_team *cuda)
 
 void symm__cuda_ending(symm_ctx *ctx, bool begins)
 {
-    struct symm_cuda_launcher *calls = ctx->launcher;
+    struct symm_cuda_launcher *launcher = ctx->launcher;
 
-    if (!calls)
+    if (!launcher)
         return;
-    pthread_mutex_lock(&calls->lock);
-    if (begins && calls->endings == 0)
-        calls->ending = symm__now();
-    calls->endings += begins ? 1 : -1;
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_lock(&launcher->lock);
+    if (begins && launcher->endings == 0)
+        launcher->ending = symm__now();
+    launcher->endings += begins ? 1 : -1;
+    pthread_mutex_unlock(&launcher->lock);
 }
 
 /* With the lock held. Which of them is waited at is not known, and a replay may reach the
  * next when one is over: so all, at each look. */
-static void words_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
+static void words_look(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
     symm_team *team = cuda->team;
     struct symm_cuda_scope scope;
 
     if (!cuda->words)
         return;
-    if (calls->endings > 0 && symm__now() - calls->ending >= calls->ctx->timeout)
+    if (launcher->endings > 0 &&
+        symm__now() - launcher->ending >= launcher->ctx->timeout)
         symm__cuda_abort(
             team, symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                   "a graph of rank %d may wait for a signal by copy "
                                   "engine that does not come: the end of a stream or "
                                   "a team was held up for %g s",
-                                  calls->ctx->rank, calls->ctx->timeout));
+                                  launcher->ctx->rank, launcher->ctx->timeout));
     if (symm__team_failed(team) == SYMM_OK ||
-        symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+        symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
         return;
-    if (may_release(calls, cuda, symm__now()))
+    if (may_release(launcher, cuda, symm__now()))
         for (const struct symm_cuda_word *w = cuda->words; w; w = w->next)
             word_end(w->at);
     symm__cuda_leave(&scope);
@@ -284,7 +285,7 @@ static void words_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *
 
 /* With the lock held. Kernels that begin later see a failure, too; then operations of
  * an engine are ended, which leave no word behind them. */
-static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *cuda)
+static void team_look(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
     symm_status status = symm__cuda_diagnose(cuda->team, false);
     struct symm_cuda_scope scope;
@@ -292,8 +293,8 @@ static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *c
     /* relaxed: the watchdog's own store, or that of a call which has failed */
     if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0)
         return;
-    if (!cuda->reported && symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
-        (void)tell(calls, cuda);
+    if (!cuda->reported && symm__cuda_enter(launcher->backend, &scope) == SYMM_OK) {
+        (void)tell(launcher, cuda);
         symm__cuda_leave(&scope);
     }
     if (cuda->reported && status != SYMM_OK)
@@ -302,102 +303,104 @@ static void team_look(struct symm_cuda_launcher *calls, struct symm_cuda_team *c
 
 static void *watch(void *arg)
 {
-    struct symm_cuda_launcher *calls = arg;
+    struct symm_cuda_launcher *launcher = arg;
 
-    symm__log_rank(calls->ctx->rank);
-    pthread_mutex_lock(&calls->lock);
-    while (!calls->leaving) {
+    symm__log_rank(launcher->ctx->rank);
+    pthread_mutex_lock(&launcher->lock);
+    while (!launcher->leaving) {
         struct timespec until = symm__until(SLICE_SECONDS);
 
-        pthread_cond_timedwait(&calls->leave, &calls->lock, &until);
-        for (struct symm_cuda_team *t = calls->teams; t && !calls->leaving;
+        pthread_cond_timedwait(&launcher->leave, &launcher->lock, &until);
+        for (struct symm_cuda_team *t = launcher->teams; t && !launcher->leaving;
              t = t->next) {
-            team_look(calls, t);
-            words_look(calls, t);
+            team_look(launcher, t);
+            words_look(launcher, t);
             symm__cuda_channel_refresh(t->team);
             symm__cuda_budget_refresh(t->team);
         }
-        look_at_waits(calls);
+        look_at_waits(launcher);
     }
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&launcher->lock);
     return NULL;
 }
 
-static symm_status watch_stream(struct symm_cuda_launcher *calls)
+static symm_status watch_stream(struct symm_cuda_launcher *launcher)
 {
     struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(calls->backend, &scope);
+    symm_status status = symm__cuda_enter(launcher->backend, &scope);
 
     if (status != SYMM_OK)
         return status;
-    status = SYMM_CUDA_CALL(calls->driver, cuStreamCreateWithPriority,
-                            (&calls->stream, CU_STREAM_NON_BLOCKING, 0),
-                            "a stream for the watchdog of rank %d", calls->ctx->rank);
+    status =
+        SYMM_CUDA_CALL(launcher->driver, cuStreamCreateWithPriority,
+                       (&launcher->stream, CU_STREAM_NON_BLOCKING, 0),
+                       "a stream for the watchdog of rank %d", launcher->ctx->rank);
     symm__cuda_leave(&scope);
     return status;
 }
 
-static void watch_stream_destroy(struct symm_cuda_launcher *calls)
+static void watch_stream_destroy(struct symm_cuda_launcher *launcher)
 {
     struct symm_cuda_scope scope;
 
-    if (!symm__cuda_enter_last(calls->backend, &scope))
+    if (!symm__cuda_enter_last(launcher->backend, &scope))
         return;
-    (void)calls->driver->cuStreamDestroy(calls->stream);
+    (void)launcher->driver->cuStreamDestroy(launcher->stream);
     symm__cuda_leave(&scope);
 }
 
-symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *calls)
+symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher)
 {
     pthread_condattr_t monotonic;
     sigset_t all, before;
-    symm_status status = watch_stream(calls);
+    symm_status status = watch_stream(launcher);
     int error;
 
     if (status != SYMM_OK)
         return status;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&calls->leave, &monotonic);
+    pthread_cond_init(&launcher->leave, &monotonic);
     pthread_condattr_destroy(&monotonic);
     sigfillset(&all); /* the program's signals belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&calls->watchdog, NULL, watch, calls);
+    error = pthread_create(&launcher->watchdog, NULL, watch, launcher);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error)
         return SYMM_OK;
-    pthread_cond_destroy(&calls->leave);
-    watch_stream_destroy(calls);
+    pthread_cond_destroy(&launcher->leave);
+    watch_stream_destroy(launcher);
     return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watchdog thread");
 }
 
-void symm__cuda_watchdog_stop(struct symm_cuda_launcher *calls)
+void symm__cuda_watchdog_stop(struct symm_cuda_launcher *launcher)
 {
-    pthread_mutex_lock(&calls->lock);
-    calls->leaving = true;
-    pthread_cond_signal(&calls->leave);
-    pthread_mutex_unlock(&calls->lock);
-    pthread_join(calls->watchdog, NULL);
-    pthread_cond_destroy(&calls->leave);
-    watch_stream_destroy(calls);
+    pthread_mutex_lock(&launcher->lock);
+    launcher->leaving = true;
+    pthread_cond_signal(&launcher->leave);
+    pthread_mutex_unlock(&launcher->lock);
+    pthread_join(launcher->watchdog, NULL);
+    pthread_cond_destroy(&launcher->leave);
+    watch_stream_destroy(launcher);
 }
 
-void symm__cuda_wait_add(struct symm_cuda_launcher *calls, struct symm_cuda_wait *wait)
+void symm__cuda_wait_add(struct symm_cuda_launcher *launcher,
+                         struct symm_cuda_wait *wait)
 {
     __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&calls->lock);
-    wait->next = calls->waits;
-    calls->waits = wait;
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_lock(&launcher->lock);
+    wait->next = launcher->waits;
+    launcher->waits = wait;
+    pthread_mutex_unlock(&launcher->lock);
 }
 
-void symm__cuda_waits_end(struct symm_cuda_launcher *calls, const symm_team *team)
+void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *team)
 {
-    struct symm_cuda_wait **at = &calls->waits;
+    struct symm_cuda_wait **at = &launcher->waits;
     struct symm_cuda_scope scope;
-    bool entered = symm__cuda_enter_last(calls->backend, &scope);
+    bool entered = symm__cuda_enter_last(launcher->backend, &scope);
 
-    pthread_mutex_lock(&calls->lock);
+    pthread_mutex_lock(&launcher->lock);
     while (*at) {
         struct symm_cuda_wait *wait = *at;
 
@@ -406,16 +409,16 @@ void symm__cuda_waits_end(struct symm_cuda_launcher *calls, const symm_team *tea
             continue;
         }
         if (entered && !wait->ended &&
-            calls->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY) {
+            launcher->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY) {
             if (wait->comm)
                 symm__cuda_engine_end(wait);
             else
                 word_end(wait->word);
         }
         *at = wait->next;
-        wait_free(calls, wait);
+        wait_free(launcher, wait);
     }
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&launcher->lock);
     if (entered)
         symm__cuda_leave(&scope);
 }

@@ -31,7 +31,8 @@
 
 struct symm_cuda_work {
     struct symm_work head;
-    struct symm_cuda_launcher *calls; /* NULL: settled, nothing is left of the device */
+    struct symm_cuda_launcher
+        *launcher; /* NULL: settled, nothing is left of the device */
     symm_team *team;
     CUstream stream;
     struct symm_cuda_work *next, **oob; /* launcher->works, or launcher->released */
@@ -45,134 +46,137 @@ struct symm_cuda_work {
 
 /* ---- Pools: all of it with the pool's lock ---------------------------------------------- */
 
-symm_status symm__cuda_pool_open(struct symm_cuda_launcher *calls)
+symm_status symm__cuda_pool_open(struct symm_cuda_launcher *launcher)
 {
     void *results;
     symm_status status = symm__cuda_host_alloc(
-        calls->ctx, SYMM_CUDA_RESULTS * sizeof(*calls->results), &results);
+        launcher->ctx, SYMM_CUDA_RESULTS * sizeof(*launcher->results), &results);
 
     if (status != SYMM_OK)
         return status;
-    calls->results = results;
+    launcher->results = results;
     for (int i = 0; i < SYMM_CUDA_RESULTS; i++)
-        calls->result_free[i] = (uint16_t)(SYMM_CUDA_RESULTS - 1 - i);
-    calls->result_count = SYMM_CUDA_RESULTS;
-    calls->released_end = &calls->released;
+        launcher->result_free[i] = (uint16_t)(SYMM_CUDA_RESULTS - 1 - i);
+    launcher->result_count = SYMM_CUDA_RESULTS;
+    launcher->released_end = &launcher->released;
     return SYMM_OK;
 }
 
-void symm__cuda_pool_close(struct symm_cuda_launcher *calls)
+void symm__cuda_pool_close(struct symm_cuda_launcher *launcher)
 {
     struct symm_cuda_scope scope;
 
-    if (symm__cuda_enter(calls->backend, &scope) == SYMM_OK) {
-        for (size_t i = 0; i < calls->event_count; i++)
-            (void)calls->driver->cuEventDestroy(calls->events[i]);
+    if (symm__cuda_enter(launcher->backend, &scope) == SYMM_OK) {
+        for (size_t i = 0; i < launcher->event_count; i++)
+            (void)launcher->driver->cuEventDestroy(launcher->events[i]);
         symm__cuda_leave(&scope);
     }
-    free(calls->events);
-    symm__cuda_host_free(calls->ctx, calls->results);
+    free(launcher->events);
+    symm__cuda_host_free(launcher->ctx, launcher->results);
 }
 
-static int result_take(struct symm_cuda_launcher *calls)
+static int result_take(struct symm_cuda_launcher *launcher)
 {
     int index;
 
-    if (calls->result_count == 0)
+    if (launcher->result_count == 0)
         return -1; /* the team's state has the outcome then */
-    index = calls->result_free[--calls->result_count];
-    calls->result_holders[index] = 1;
-    __atomic_store_n(&calls->results[index], 0, __ATOMIC_RELAXED);
+    index = launcher->result_free[--launcher->result_count];
+    launcher->result_holders[index] = 1;
+    __atomic_store_n(&launcher->results[index], 0, __ATOMIC_RELAXED);
     return index;
 }
 
-static void result_drop(struct symm_cuda_launcher *calls, int index)
+static void result_drop(struct symm_cuda_launcher *launcher, int index)
 {
-    if (index >= 0 && --calls->result_holders[index] == 0)
-        calls->result_free[calls->result_count++] = (uint16_t)index;
+    if (index >= 0 && --launcher->result_holders[index] == 0)
+        launcher->result_free[launcher->result_count++] = (uint16_t)index;
 }
 
-symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *calls, CUevent *event)
+symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *launcher,
+                                     CUevent *event)
 {
     struct symm_cuda_scope scope;
     symm_status status;
 
-    pthread_mutex_lock(&calls->pool);
-    if (calls->event_count > 0) {
-        *event = calls->events[--calls->event_count];
-        pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
+    if (launcher->event_count > 0) {
+        *event = launcher->events[--launcher->event_count];
+        pthread_mutex_unlock(&launcher->pool);
         return SYMM_OK;
     }
-    pthread_mutex_unlock(&calls->pool);
-    status = symm__cuda_enter(calls->backend, &scope);
+    pthread_mutex_unlock(&launcher->pool);
+    status = symm__cuda_enter(launcher->backend, &scope);
     if (status != SYMM_OK)
         return status;
-    status = SYMM_CUDA_CALL(calls->driver, cuEventCreate,
+    status = SYMM_CUDA_CALL(launcher->driver, cuEventCreate,
                             (event, CU_EVENT_DISABLE_TIMING), "an event");
     symm__cuda_leave(&scope);
     return status;
 }
 
 /* With the lock held; an event that does not fit is destroyed, done or not. */
-static void event_give(struct symm_cuda_launcher *calls, CUevent event)
+static void event_give(struct symm_cuda_launcher *launcher, CUevent event)
 {
-    if (calls->event_count == calls->event_capacity) {
-        size_t capacity = calls->event_capacity ? 2 * calls->event_capacity : 64;
-        CUevent *grown = realloc(calls->events, capacity * sizeof(*grown));
+    if (launcher->event_count == launcher->event_capacity) {
+        size_t capacity = launcher->event_capacity ? 2 * launcher->event_capacity : 64;
+        CUevent *grown = realloc(launcher->events, capacity * sizeof(*grown));
 
         if (!grown) {
-            (void)calls->driver->cuEventDestroy(event);
+            (void)launcher->driver->cuEventDestroy(event);
             return;
         }
-        calls->events = grown;
-        calls->event_capacity = capacity;
+        launcher->events = grown;
+        launcher->event_capacity = capacity;
     }
-    calls->events[calls->event_count++] = event;
+    launcher->events[launcher->event_count++] = event;
 }
 
-void symm__cuda_event_release(struct symm_cuda_launcher *calls, CUevent event)
+void symm__cuda_event_release(struct symm_cuda_launcher *launcher, CUevent event)
 {
-    pthread_mutex_lock(&calls->pool);
-    event_give(calls, event);
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
+    event_give(launcher, event);
+    pthread_mutex_unlock(&launcher->pool);
 }
 
-static void link_work(struct symm_cuda_launcher *calls, struct symm_cuda_work *work)
+static void link_work(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work)
 {
-    work->oob = &calls->works;
-    work->next = calls->works;
+    work->oob = &launcher->works;
+    work->next = launcher->works;
     if (work->next)
         work->next->oob = &work->next;
-    calls->works = work;
+    launcher->works = work;
 }
 
-static void unlink_work(struct symm_cuda_launcher *calls, struct symm_cuda_work *work)
+static void unlink_work(struct symm_cuda_launcher *launcher,
+                        struct symm_cuda_work *work)
 {
     *work->oob = work->next;
     if (work->next)
         work->next->oob = work->oob;
-    else if (calls->released_end == &work->next)
-        calls->released_end = work->oob;
+    else if (launcher->released_end == &work->next)
+        launcher->released_end = work->oob;
 }
 
 /* The newest of the released ones. */
-static void link_released(struct symm_cuda_launcher *calls, struct symm_cuda_work *work)
+static void link_released(struct symm_cuda_launcher *launcher,
+                          struct symm_cuda_work *work)
 {
-    work->oob = calls->released_end;
+    work->oob = launcher->released_end;
     work->next = NULL;
     *work->oob = work;
-    calls->released_end = &work->next;
+    launcher->released_end = &work->next;
 }
 
 /* Gives back what the handle has of the device; frees it if the caller has let go. */
 static void detach(struct symm_cuda_work *work)
 {
-    struct symm_cuda_launcher *calls = work->calls;
+    struct symm_cuda_launcher *launcher = work->launcher;
 
-    unlink_work(calls, work);
-    event_give(calls, work->event);
-    result_drop(calls, work->result);
-    work->calls = NULL;
+    unlink_work(launcher, work);
+    event_give(launcher, work->event);
+    result_drop(launcher, work->result);
+    work->launcher = NULL;
     work->team = NULL;
     if (work->released)
         free(work);
@@ -180,14 +184,14 @@ static void detach(struct symm_cuda_work *work)
 
 /* Frees released handles whose calls are done: a few, the oldest first. The first whose call
  * still runs ends it and goes to the end, so that it hides no others. In a scope. */
-static void reap(struct symm_cuda_launcher *calls)
+static void reap(struct symm_cuda_launcher *launcher)
 {
-    for (int i = 0; i < REAP_AT_ONCE && calls->released; i++) {
-        struct symm_cuda_work *work = calls->released;
+    for (int i = 0; i < REAP_AT_ONCE && launcher->released; i++) {
+        struct symm_cuda_work *work = launcher->released;
 
-        if (calls->driver->cuEventQuery(work->event) == CUDA_ERROR_NOT_READY) {
-            unlink_work(calls, work);
-            link_released(calls, work);
+        if (launcher->driver->cuEventQuery(work->event) == CUDA_ERROR_NOT_READY) {
+            unlink_work(launcher, work);
+            link_released(launcher, work);
             return;
         }
         detach(work);
@@ -196,36 +200,36 @@ static void reap(struct symm_cuda_launcher *calls)
 
 /* Several at a time, so that few calls search and create. In a scope. After a failure the call
  * that finds the pool empty reports it. */
-static void make_events(struct symm_cuda_launcher *calls)
+static void make_events(struct symm_cuda_launcher *launcher)
 {
     CUevent event;
 
     for (int i = 0; i < EVENTS_AT_ONCE; i++) {
-        if (calls->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
+        if (launcher->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
             CUDA_SUCCESS)
             return;
-        event_give(calls, event);
+        event_give(launcher, event);
     }
 }
 
 /* Where a pool is empty: what released handles no longer need comes back, or events are
  * made. */
-static void refill(struct symm_cuda_launcher *calls, bool own_result)
+static void refill(struct symm_cuda_launcher *launcher, bool own_result)
 {
     struct symm_cuda_scope scope;
     bool empty;
 
-    pthread_mutex_lock(&calls->pool);
-    empty = calls->event_count == 0 ||
-            (own_result && calls->result_count == 0 && calls->released);
-    pthread_mutex_unlock(&calls->pool);
-    if (!empty || symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+    pthread_mutex_lock(&launcher->pool);
+    empty = launcher->event_count == 0 ||
+            (own_result && launcher->result_count == 0 && launcher->released);
+    pthread_mutex_unlock(&launcher->pool);
+    if (!empty || symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
         return;
-    pthread_mutex_lock(&calls->pool);
-    reap(calls);
-    if (calls->event_count == 0)
-        make_events(calls);
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
+    reap(launcher);
+    if (launcher->event_count == 0)
+        make_events(launcher);
+    pthread_mutex_unlock(&launcher->pool);
     symm__cuda_leave(&scope);
 }
 
@@ -235,50 +239,50 @@ static void refill(struct symm_cuda_launcher *calls, bool own_result)
  * As for a launch, any context will do that knows the stream; if the current one does not,
  * the rank's own. The default stream is the current context's, so it always takes that.
  */
-static bool try_own(struct symm_cuda_launcher *calls, CUresult result,
+static bool try_own(struct symm_cuda_launcher *launcher, CUresult result,
                     struct symm_cuda_scope *scope)
 {
     return symm__cuda_elsewhere(result) &&
-           symm__cuda_enter(calls->backend, scope) == SYMM_OK;
+           symm__cuda_enter(launcher->backend, scope) == SYMM_OK;
 }
 
-static CUresult record_event(struct symm_cuda_launcher *calls, CUevent event,
+static CUresult record_event(struct symm_cuda_launcher *launcher, CUevent event,
                              CUstream stream)
 {
-    CUresult result = stream ? calls->driver->cuEventRecord(event, stream)
+    CUresult result = stream ? launcher->driver->cuEventRecord(event, stream)
                              : CUDA_ERROR_INVALID_CONTEXT;
     struct symm_cuda_scope scope;
 
-    if (try_own(calls, result, &scope)) {
-        result = calls->driver->cuEventRecord(event, stream);
+    if (try_own(launcher, result, &scope)) {
+        result = launcher->driver->cuEventRecord(event, stream);
         symm__cuda_leave(&scope);
     }
     return result;
 }
 
-static CUresult await_event(struct symm_cuda_launcher *calls, CUevent event,
+static CUresult await_event(struct symm_cuda_launcher *launcher, CUevent event,
                             CUstream stream)
 {
-    CUresult result = stream ? calls->driver->cuStreamWaitEvent(stream, event, 0)
+    CUresult result = stream ? launcher->driver->cuStreamWaitEvent(stream, event, 0)
                              : CUDA_ERROR_INVALID_CONTEXT;
     struct symm_cuda_scope scope;
 
-    if (try_own(calls, result, &scope)) {
-        result = calls->driver->cuStreamWaitEvent(stream, event, 0);
+    if (try_own(launcher, result, &scope)) {
+        result = launcher->driver->cuStreamWaitEvent(stream, event, 0);
         symm__cuda_leave(&scope);
     }
     return result;
 }
 
-static bool is_captured(struct symm_cuda_launcher *calls, CUstream stream)
+static bool is_captured(struct symm_cuda_launcher *launcher, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = stream ? calls->driver->cuStreamIsCapturing(stream, &capture)
+    CUresult result = stream ? launcher->driver->cuStreamIsCapturing(stream, &capture)
                              : CUDA_ERROR_INVALID_CONTEXT;
     struct symm_cuda_scope scope;
 
-    if (try_own(calls, result, &scope)) {
-        result = calls->driver->cuStreamIsCapturing(stream, &capture);
+    if (try_own(launcher, result, &scope)) {
+        result = launcher->driver->cuStreamIsCapturing(stream, &capture);
         symm__cuda_leave(&scope);
     }
     return result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -299,7 +303,7 @@ static symm_status work_create(symm_team *team, CUstream stream,
     if (!w)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
     w->head.ctx = team->ctx;
-    w->head.calls = team->ctx->calls;
+    w->head.device_ops = team->ctx->device_ops;
     w->team = team;
     w->stream = stream;
     w->result = -1;
@@ -307,42 +311,42 @@ static symm_status work_create(symm_team *team, CUstream stream,
     return SYMM_OK;
 }
 
-static symm_status begin(struct symm_cuda_launcher *calls, struct symm_cuda_work *work,
-                         bool own_result)
+static symm_status begin(struct symm_cuda_launcher *launcher,
+                         struct symm_cuda_work *work, bool own_result)
 {
     symm_status status;
 
-    work->captured = is_captured(calls, work->stream);
+    work->captured = is_captured(launcher, work->stream);
     if (!work->captured)
-        refill(calls, own_result);
-    status = symm__cuda_event_acquire(calls, &work->event);
+        refill(launcher, own_result);
+    status = symm__cuda_event_acquire(launcher, &work->event);
     if (status != SYMM_OK)
         return status;
-    pthread_mutex_lock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
     if (own_result && !work->captured) /* a replay would write a slot of another handle */
-        work->result = result_take(calls);
-    work->calls = calls;
-    link_work(calls, work);
-    pthread_mutex_unlock(&calls->pool);
+        work->result = result_take(launcher);
+    work->launcher = launcher;
+    link_work(launcher, work);
+    pthread_mutex_unlock(&launcher->pool);
     return SYMM_OK;
 }
 
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work, uint32_t **result)
 {
-    struct symm_cuda_launcher *calls = team->ctx->launcher;
+    struct symm_cuda_launcher *launcher = team->ctx->launcher;
     struct symm_cuda_work *made = NULL;
     symm_status status = work_create(team, (CUstream)stream, &made);
 
     if (status != SYMM_OK)
         return status;
-    status = begin(calls, made, result != NULL);
+    status = begin(launcher, made, result != NULL);
     if (status != SYMM_OK) {
         free(made);
         return status;
     }
     if (result)
-        *result = made->result >= 0 ? &calls->results[made->result] : NULL;
+        *result = made->result >= 0 ? &launcher->results[made->result] : NULL;
     *work = made;
     return SYMM_OK;
 }
@@ -350,20 +354,20 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle)
 {
-    struct symm_cuda_launcher *calls = work->calls;
+    struct symm_cuda_launcher *launcher = work->launcher;
 
     if (status == SYMM_OK)
         status = symm__cuda_check(
-            calls->driver, record_event(calls, work->event, work->stream),
+            launcher->driver, record_event(launcher, work->event, work->stream),
             "cuEventRecord", "the end of a call on stream %p", (void *)work->stream);
     if (status == SYMM_OK) {
         *handle = &work->head;
         return SYMM_OK;
     }
-    pthread_mutex_lock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
     work->released = true; /* never recorded: counts as done */
     detach(work);
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_unlock(&launcher->pool);
     return status;
 }
 
@@ -398,7 +402,7 @@ static symm_status judge(const struct symm_cuda_work *work)
     uint32_t code =
         work->result < 0
             ? 0
-            : __atomic_load_n(&work->calls->results[work->result], __ATOMIC_ACQUIRE);
+            : __atomic_load_n(&work->launcher->results[work->result], __ATOMIC_ACQUIRE);
     symm_status status = SYMM_OK;
 
     if (work->result < 0 || code != 0)
@@ -429,20 +433,20 @@ static symm_status look(struct symm_cuda_work *work, bool *done)
     *done = is_done(work);
     if (*done)
         return outcome(work);
-    status = symm__cuda_enter(work->calls->backend, &scope);
+    status = symm__cuda_enter(work->launcher->backend, &scope);
     if (status != SYMM_OK)
         return status;
-    result = work->calls->driver->cuEventQuery(work->event);
+    result = work->launcher->driver->cuEventQuery(work->event);
     symm__cuda_leave(&scope);
     if (result == CUDA_ERROR_NOT_READY)
         return SYMM_OK;
-    status = symm__cuda_check(work->calls->driver, result, "cuEventQuery",
+    status = symm__cuda_check(work->launcher->driver, result, "cuEventQuery",
                               "the end of a call");
     if (status == SYMM_OK)
         status = judge(work);
-    pthread_mutex_lock(&work->calls->pool);
+    pthread_mutex_lock(&work->launcher->pool);
     conclude(work, status);
-    pthread_mutex_unlock(&work->calls->pool);
+    pthread_mutex_unlock(&work->launcher->pool);
     *done = true;
     return outcome(work);
 }
@@ -501,21 +505,21 @@ const char *symm__cuda_work_error(symm_work *handle)
 void symm__cuda_work_release(symm_work *handle)
 {
     struct symm_cuda_work *work = cuda_work(handle);
-    struct symm_cuda_launcher *calls = work->calls;
+    struct symm_cuda_launcher *launcher = work->launcher;
 
-    if (!calls || symm__ctx_check(work->head.ctx) != SYMM_OK) {
+    if (!launcher || symm__ctx_check(work->head.ctx) != SYMM_OK) {
         free(work); /* settled, or in a forked child */
         return;
     }
-    pthread_mutex_lock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
     work->released = true;
     if (work->captured || is_done(work)) {
         detach(work);
     } else {
-        unlink_work(calls, work);
-        link_released(calls, work);
+        unlink_work(launcher, work);
+        link_released(launcher, work);
     }
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_unlock(&launcher->pool);
 }
 
 /* ---- Order ----------------------------------------------------------------------- */
@@ -524,10 +528,10 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
 {
     if (is_done(work))
         return SYMM_OK;
-    if (!work->calls) /* captured, and its team is gone */
+    if (!work->launcher) /* captured, and its team is gone */
         return refuse_captured("symm_work_wait");
     return symm__cuda_check(
-        work->calls->driver, await_event(work->calls, work->event, stream),
+        work->launcher->driver, await_event(work->launcher, work->event, stream),
         "cuStreamWaitEvent", "ordering stream %p behind a call on stream %p%s",
         (void *)stream, (void *)work->stream,
         work->captured ? ", which was captured" : "");
@@ -551,7 +555,7 @@ static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **hand
     if (!work)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
     work->head.ctx = ctx;
-    work->head.calls = ctx->calls;
+    work->head.device_ops = ctx->device_ops;
     work->result = -1;
     conclude(work, status);
     *handle = &work->head;
@@ -561,18 +565,18 @@ static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **hand
 /* The end of what fn has put on the stream; it fails if the work before it has. */
 static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
 {
-    struct symm_cuda_launcher *calls = before->calls;
+    struct symm_cuda_launcher *launcher = before->launcher;
     struct symm_cuda_work *work;
     symm_status status = symm__cuda_work_begin(before->team, stream, &work, NULL);
 
     if (status != SYMM_OK)
         return status;
-    pthread_mutex_lock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
     if (before->result >= 0 && !work->captured) {
         work->result = before->result;
-        calls->result_holders[work->result]++;
+        launcher->result_holders[work->result]++;
     }
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_unlock(&launcher->pool);
     return symm__cuda_work_end(work, SYMM_OK, next);
 }
 
@@ -595,7 +599,7 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
     }
     if (!next)
         status = SYMM_OK;
-    else if (status != SYMM_OK || !work->calls)
+    else if (status != SYMM_OK || !work->launcher)
         status = concluded(handle->ctx, status, next);
     else
         status = follow(work, stream, next);
@@ -607,11 +611,11 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
 /* ---- The team's end -------------------------------------------------------------- */
 
 /* The team's kernels have ended: the event after one is done in a moment. */
-static bool is_recorded(struct symm_cuda_launcher *calls, CUevent event)
+static bool is_recorded(struct symm_cuda_launcher *launcher, CUevent event)
 {
     double start = symm__now();
 
-    while (calls->driver->cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+    while (launcher->driver->cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
         if (symm__now() - start > SETTLE_SECONDS)
             return false;
         sched_yield();
@@ -619,15 +623,15 @@ static bool is_recorded(struct symm_cuda_launcher *calls, CUevent event)
     return true;
 }
 
-static void settle(struct symm_cuda_launcher *calls, struct symm_cuda_work *work,
+static void settle(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work,
                    symm_status failure, const char *sentence)
 {
     uint32_t code = work->result < 0 ? 0
-                                     : __atomic_load_n(&calls->results[work->result],
+                                     : __atomic_load_n(&launcher->results[work->result],
                                                        __ATOMIC_ACQUIRE);
 
     if (!work->captured && !work->done) {
-        if (!is_recorded(calls, work->event))
+        if (!is_recorded(launcher, work->event))
             conclude(work, symm__fail(SYMM_ERR_ABORTED,
                                       "the team was destroyed before the call was "
                                       "complete"));
@@ -639,19 +643,20 @@ static void settle(struct symm_cuda_launcher *calls, struct symm_cuda_work *work
     detach(work);
 }
 
-static void settle_all(struct symm_cuda_launcher *calls, struct symm_cuda_work *first,
-                       const symm_team *team, symm_status failure, const char *sentence)
+static void settle_all(struct symm_cuda_launcher *launcher,
+                       struct symm_cuda_work *first, const symm_team *team,
+                       symm_status failure, const char *sentence)
 {
     while (first) {
         struct symm_cuda_work *next = first->next;
 
         if (first->team == team)
-            settle(calls, first, failure, sentence);
+            settle(launcher, first, failure, sentence);
         first = next;
     }
 }
 
-void symm__cuda_work_complete_all(struct symm_cuda_launcher *calls, symm_team *team)
+void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team *team)
 {
     char sentence[SYMM_ERROR_BYTES] = "";
     struct symm_cuda_scope scope;
@@ -659,11 +664,11 @@ void symm__cuda_work_complete_all(struct symm_cuda_launcher *calls, symm_team *t
 
     if (failure != SYMM_OK)
         strncpy(sentence, symm_last_error(), sizeof(sentence) - 1);
-    if (symm__cuda_enter(calls->backend, &scope) != SYMM_OK)
+    if (symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
         return;
-    pthread_mutex_lock(&calls->pool);
-    settle_all(calls, calls->works, team, failure, sentence);
-    settle_all(calls, calls->released, team, failure, sentence);
-    pthread_mutex_unlock(&calls->pool);
+    pthread_mutex_lock(&launcher->pool);
+    settle_all(launcher, launcher->works, team, failure, sentence);
+    settle_all(launcher, launcher->released, team, failure, sentence);
+    pthread_mutex_unlock(&launcher->pool);
     symm__cuda_leave(&scope);
 }

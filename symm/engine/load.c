@@ -44,7 +44,7 @@ symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void
 {
     if (!ctx->engine || !ctx->engine->ops->device)
         return fn(arg);
-    return ctx->calls->within(ctx, last, fn, arg);
+    return ctx->device_ops->within(ctx, last, fn, arg);
 }
 
 /* ---- Loading ----------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static symm_status find_operations(const symm_ctx *ctx, struct symm_engine_use *
                                    const struct symm_engine_ops **operations)
 {
     const char *name = symm__option(SYMM_OPTION_ENGINE);
-    bool device = ctx->calls != NULL;
+    bool device = ctx->device_ops != NULL;
     symm_status status = SYMM_OK;
 
     *operations = NULL;

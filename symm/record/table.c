@@ -105,7 +105,7 @@ void symm__record_split(const symm_team *parent, const symm_team *team)
 /* CUDA's name of the legacy default stream, (CUstream)1, is the NULL stream. */
 int symm__record_stream(struct symm_recorder *recorder, const void *stream)
 {
-    if (!stream || (recorder->ctx->calls && (uintptr_t)stream == 1))
+    if (!stream || (recorder->ctx->device_ops && (uintptr_t)stream == 1))
         return 0;
     for (int i = 1; i < recorder->stream_count; i++)
         if (recorder->streams[i] == stream)

@@ -220,7 +220,7 @@ symm_status symm__handshake_check(symm_ctx *ctx,
     for (int r = 0; handshakes[ctx->rank].multicast && r < ctx->size; r++)
         if (!handshakes[r].multicast)
             symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
-    if (ctx->calls) {
+    if (ctx->device_ops) {
         symm_status status = check_devices(ctx, handshakes);
 
         if (status != SYMM_OK)

@@ -71,7 +71,7 @@ static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops
     if (status != SYMM_OK)
         return status;
     ctx->ops = ops;
-    ctx->calls = ops->device_ops;
+    ctx->device_ops = ops->device_ops;
     snprintf(ctx->why_backend, sizeof(ctx->why_backend), "%.255s", why);
     symm__log(SYMM_LOG_INFO, "backend %s: %s", ops->name, why);
     return SYMM_OK;
@@ -533,8 +533,8 @@ void symm_finalize(symm_ctx *ctx)
     forked = ctx->own_process && *ctx->own_process != 1;
     if (forked)
         abandon(ctx);
-    else if (ctx->calls)
-        ctx->calls->ending(ctx, true);
+    else if (ctx->device_ops)
+        ctx->device_ops->ending(ctx, true);
     for (size_t i = 0; !forked && i < sizeof(ctx->streams) / sizeof(*ctx->streams); i++)
         if (ctx->streams[i]) {
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);

@@ -152,7 +152,7 @@ static void run_queued(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
 
-    for (int i = 0; i < SYMM_MAX_STREAMS && !team->calls; i++) {
+    for (int i = 0; i < SYMM_MAX_STREAMS && !team->device_ops; i++) {
         struct symm_stream *stream =
             __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
         bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;

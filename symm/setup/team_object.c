@@ -247,7 +247,7 @@ void symm__team_free(symm_team *team)
 
     if (!team)
         return;
-    device = team->ctx->calls;
+    device = team->ctx->device_ops;
     (void)symm__interop_forget(team);
     for (size_t i = 0; i < team->buffer_count; i++)
         free(team->buffers[i]);
@@ -275,7 +275,7 @@ void symm__team_free(symm_team *team)
 /* Own memory of a new team: its pad, and what kernels on a device need beside it. */
 static symm_status team_memory(symm_team *team)
 {
-    const struct symm_device_ops *device = team->ctx->calls;
+    const struct symm_device_ops *device = team->ctx->device_ops;
     uint64_t begin = team->begin + SYMM_PAD_BYTES;
     uint64_t end = device ? device->scratch_end(begin) : begin;
     symm_status status;
