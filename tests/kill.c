@@ -274,7 +274,7 @@ static int kill_one(const struct kill_phase *phase, int k, uint64_t *random,
     h.direct = direct;
     h.killed = 1u << state->victim;
     failed = harness_run(&h) | judge(k, longest, late);
-    /* Of a root that died in the meeting a dead socket may stay until the next job comes. */
+    /* Of a root that died in the bootstrap a dead socket may stay until the next job comes. */
     if (phase->when == KILL_INIT) {
         failed |= harness_entries(directory, false) > 2;
         state->phase = NULL;

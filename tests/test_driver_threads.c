@@ -73,7 +73,7 @@ static int take(const struct stage *s, int index)
     return 0;
 }
 
-/* A signal without data, a put without a signal, and a get: each between two meetings. */
+/* A signal without data, a put without a signal, and a get: each between two bootstraps. */
 static int others(const struct stage *s, int index)
 {
     symm_call call = call_of(s);

@@ -333,7 +333,7 @@ static void other_teams_go_on(void **state)
     assert_int_equal(leftovers(s), 0);
 }
 
-/* ---- All at once, in the meeting, and the next job ------------------------------- */
+/* ---- All at once, in the bootstrap, and the next job ------------------------------- */
 
 static int body_start(symm_ctx *ctx, void *arg)
 {
@@ -399,7 +399,7 @@ static void all_killed_at_once(void **state)
 }
 
 /* Ranks join but for the last one, which never does. */
-static int body_meeting(symm_ctx *ctx, void *arg)
+static int body_bootstrap(symm_ctx *ctx, void *arg)
 {
     struct shared *s = arg;
     symm_config config = harness_config();
@@ -424,7 +424,7 @@ static int body_meeting(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-static void direct_meeting(const pid_t *ranks, int count, void *arg)
+static void direct_bootstrap(const pid_t *ranks, int count, void *arg)
 {
     struct shared *s = arg;
     if (!harness_until(&s->ready, count - 1))
@@ -438,26 +438,26 @@ static void direct_meeting(const pid_t *ranks, int count, void *arg)
 
 /* All die while they wait for the last: at most a dead socket stays, and the next job
  * removes it, however young it is. */
-static void killed_in_the_meeting(void **state)
+static void killed_in_the_bootstrap(void **state)
 {
     struct shared *s = *state;
     uint64_t random = 5;
     int failed = 0;
     for (int k = 0; k < 20; k++) {
         struct harness h = faulty(s, 3);
-        const char *job_id = "killed-in-the-meeting";
+        const char *job_id = "killed-in-the-bootstrap";
         /* Mostly within its first 2 ms, where files appear and are renamed. */
         double most = k % 5 == 4 ? 0.02 : 0.002;
         s->delay = most * (double)(harness_random(&random) % 1000) * 1e-3;
-        h.body = body_meeting;
+        h.body = body_bootstrap;
         h.without_ctx = true;
-        h.direct = direct_meeting;
+        h.direct = direct_bootstrap;
         h.killed = 7;
         h.job_id = job_id;
         failed |= harness_run(&h);
         int sockets = harness_entries(s->directory, false);
         if (sockets > 2) /* a socket and its folder, and no more with each round */
-            fprintf(stderr, "%d entries after a kill in the meeting\n", sockets);
+            fprintf(stderr, "%d entries after a kill in the bootstrap\n", sockets);
         failed |= sockets > 2;
         failed |= next_job(s, 3, k % 2 == 0 ? job_id : "the-next-one") < 0;
         failed |= leftovers(s);
@@ -472,22 +472,22 @@ static bool kill_one(struct shared *s, int k, double timeout)
     s->delay = 0.05;
     s->timeout = timeout;
     s->victim = k;
-    h.body = body_meeting;
+    h.body = body_bootstrap;
     h.without_ctx = true;
-    h.direct = direct_meeting;
+    h.direct = direct_bootstrap;
     h.killed = 1u << k;
     int failed = harness_run(&h);
     symm_status status = s->status[1 - k];
     double took = s->ended[1 - k] - s->began[1 - k];
-    fprintf(stderr, "rank %d killed in the meeting: rank %d got %s after %.0f ms\n", k,
-            1 - k, symm_status_name(status), took * 1e3);
+    fprintf(stderr, "rank %d killed in the bootstrap: rank %d got %s after %.0f ms\n",
+            k, 1 - k, symm_status_name(status), took * 1e3);
     return failed == 0 &&
            (status == SYMM_ERR_PEER_DEAD || status == SYMM_ERR_TIMEOUT) &&
            took <= timeout * (HARNESS_SLOW ? 5.0 : 1.5);
 }
 
 /* One dies while the others wait for the last: they must not wait for ever. */
-static void one_killed_in_the_meeting(void **state)
+static void one_killed_in_the_bootstrap(void **state)
 {
     struct shared *s = *state;
     for (int k = 0; k < 2; k++) {
@@ -620,8 +620,8 @@ int main(void)
         cmocka_unit_test(killed_while_others_wait),
         cmocka_unit_test(other_teams_go_on),
         cmocka_unit_test(all_killed_at_once),
-        cmocka_unit_test(killed_in_the_meeting),
-        cmocka_unit_test(one_killed_in_the_meeting),
+        cmocka_unit_test(killed_in_the_bootstrap),
+        cmocka_unit_test(one_killed_in_the_bootstrap),
         cmocka_unit_test(stopped_ranks_time_out),
         cmocka_unit_test(short_stops_are_no_error),
     };

@@ -240,10 +240,10 @@ static bool may_leave(const struct job *job)
 }
 
 /* A deadline before the ranks knew each other. */
-static bool names_the_meeting(const struct job *job, const struct seen *seen)
+static bool names_the_bootstrap(const struct job *job, const struct seen *seen)
 {
     return strstr(seen->sentence, "not joined") != NULL ||
-           strstr(seen->sentence, "not opened the job's meeting") != NULL ||
+           strstr(seen->sentence, "not opened the job's bootstrap") != NULL ||
            (job->setup->threads && strstr(seen->sentence, "the start of the job"));
 }
 
@@ -267,7 +267,7 @@ static int judge_rank(const struct job *job, int i)
     if (seen->status != SYMM_OK && seen->joined && job->setup->retries)
         return complain(job, "trying again did not help");
     if (seen->status == SYMM_ERR_TIMEOUT && i != job->setup->armed &&
-        (armed->joined || !names_the_meeting(job, seen)))
+        (armed->joined || !names_the_bootstrap(job, seen)))
         return complain(job, "a rank was not told of another's failure");
     return 0;
 }

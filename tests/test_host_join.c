@@ -219,7 +219,7 @@ static int body_twice(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* Two ranks 0, each of which would lead the meeting. */
+/* Two ranks 0, each of which would lead the bootstrap. */
 static int body_two_leaders(symm_ctx *ctx, void *arg)
 {
     symm_config config = harness_config();

@@ -531,9 +531,9 @@ static int greet(const struct handshake *g, const symm_config *config)
     int *peer_fd = malloc(2 * sizeof(*peer_fd));
     CHECK(peer_fd != NULL);
     snprintf(key, sizeof(key), "config:%s", config->job_id);
-    struct symm_bootstrap_run meeting = {
+    struct symm_bootstrap_run run = {
         .rank = 1, .size = 2, .key = key, .timeout = HARNESS_AMPLE};
-    CHECK_OK(symm__bootstrap_local(&meeting, peer_fd));
+    CHECK_OK(symm__bootstrap_local(&run, peer_fd));
     symm__oob_init(&link, 1, 2, peer_fd);
     int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_HOST_BYTES, SEALS)
                                    : make_bad(g->kind, SYMM_CONTROL_HOST_BYTES),

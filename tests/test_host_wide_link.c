@@ -182,9 +182,9 @@ static void test_damage(void **state)
     }
 }
 
-/* ---- Meeting ----------------------------------------------------------------------------- */
+/* ---- Bootstrap ----------------------------------------------------------------------------- */
 
-struct meeting {
+struct run {
     int size, listeners[4];
     struct symm_host_address places[4];
     int odd;        /* the rank whose key differs; -1: none */
@@ -197,20 +197,19 @@ struct meeting {
 enum { MIXED, SILENT, NOISE, HANDSHAKES, PARTS, KINDS };
 
 /* 400 connections; those that are not closed go with this process. */
-static void strangers_come(const struct meeting *meeting)
+static void strangers_come(const struct run *run)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = meeting->places[0].port};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = run->places[0].port};
     struct { /* as a rank's handshake begins */
         uint32_t magic, version, from, to;
         uint8_t rest[24];
     } handshake = {htonl(0x53594d48u), htonl(2), htonl(1), 0, {0}};
     static const char noise[200] = "GET / HTTP/1.0\r\n\r\n";
 
-    memcpy(&to.sin_addr, meeting->places[0].address, 4);
+    memcpy(&to.sin_addr, run->places[0].address, 4);
     for (int i = 0; i < 400; i++) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        int kind = meeting->kind == MIXED ? i % KINDS : meeting->kind;
+        int kind = run->kind == MIXED ? i % KINDS : run->kind;
         size_t part = 1 + (size_t)i % (sizeof(handshake) - 1);
 
         (void)!connect(fd, (struct sockaddr *)&to, sizeof(to));
@@ -221,7 +220,7 @@ static void strangers_come(const struct meeting *meeting)
         else if (kind == HANDSHAKES || kind == PARTS)
             (void)!send(fd, &handshake, kind == PARTS ? part : sizeof(handshake),
                         MSG_NOSIGNAL);
-        if (meeting->kind == MIXED && i % 2 == 0)
+        if (run->kind == MIXED && i % 2 == 0)
             close(fd);
     }
     symm__sleep(0.2);
@@ -239,26 +238,25 @@ ssize_t send(int fd, const void *data, size_t bytes, int flags)
 
 static int body_connect(int rank, struct plane_result *result, void *arg)
 {
-    struct meeting *meeting = arg;
+    struct run *run = arg;
     int fds[4] = {-1, -1, -1, -1};
     struct symm_tcp *tcp[4] = {NULL};
     uint8_t byte = (uint8_t)rank, theirs;
     size_t bytes;
     symm_status status;
 
-    if (rank >= meeting->size) {
-        strangers_come(meeting);
+    if (rank >= run->size) {
+        strangers_come(run);
         result->ended = true;
         _exit(0); /* its sockets go with it */
     }
-    lost = rank == 1 ? meeting->lost : 0;
-    status = symm__hosts_connect(rank, meeting->size, meeting->places,
-                                 meeting->listeners[rank],
-                                 rank == meeting->odd ? bad_key : good_key,
-                                 symm__now() + meeting->timeout, fds, tcp);
+    lost = rank == 1 ? run->lost : 0;
+    status = symm__hosts_connect(rank, run->size, run->places, run->listeners[rank],
+                                 rank == run->odd ? bad_key : good_key,
+                                 symm__now() + run->timeout, fds, tcp);
     plane_note(result, status);
-    for (int r = 0; r < meeting->size && status == SYMM_OK; r++) {
-        bool far = meeting->places[r].host.id != meeting->places[rank].host.id;
+    for (int r = 0; r < run->size && status == SYMM_OK; r++) {
+        bool far = run->places[r].host.id != run->places[rank].host.id;
         struct iovec part = {&theirs, 1}, mine = {&byte, 1};
 
         PLANE_CHECK((tcp[r] != NULL) == far && (fds[r] >= 0) == far);
@@ -269,28 +267,27 @@ static int body_connect(int rank, struct plane_result *result, void *arg)
                 SYMM_SEQPACKET_OK);
         PLANE_CHECK(!far || theirs == r);
     }
-    for (int r = 0; r < meeting->size; r++)
+    for (int r = 0; r < run->size; r++)
         symm__tcp_destroy(tcp[r]);
     symm__seqpacket_close(fds, 4);
     return 0;
 }
 
-static void meeting_run(struct meeting *meeting, struct plane *plane, const char *hosts)
+static void bootstrap_run(struct run *run, struct plane *plane, const char *hosts)
 {
-    meeting->size = (int)strlen(hosts);
+    run->size = (int)strlen(hosts);
     plane_open(plane);
     setenv("SYMM_HOST_ADDRESS", "127.0.0.1", 1);
-    for (int r = 0; r < meeting->size; r++) {
-        meeting->places[r].host.id = (uint64_t)hosts[r];
-        snprintf(meeting->places[r].host.name, SYMM_HOST_NAME, "host-%c", hosts[r]);
-        assert_int_equal(
-            symm__hosts_listen(NULL, &meeting->places[r], &meeting->listeners[r]),
-            SYMM_OK);
+    for (int r = 0; r < run->size; r++) {
+        run->places[r].host.id = (uint64_t)hosts[r];
+        snprintf(run->places[r].host.name, SYMM_HOST_NAME, "host-%c", hosts[r]);
+        assert_int_equal(symm__hosts_listen(NULL, &run->places[r], &run->listeners[r]),
+                         SYMM_OK);
     }
-    for (int r = 0; r < meeting->size + meeting->strangers; r++)
-        plane_start(plane, body_connect, r, meeting);
+    for (int r = 0; r < run->size + run->strangers; r++)
+        plane_start(plane, body_connect, r, run);
     assert_int_equal(plane_wait(plane), 0);
-    symm__seqpacket_close(meeting->listeners, meeting->size);
+    symm__seqpacket_close(run->listeners, run->size);
 }
 
 static void test_connect(void **state)
@@ -299,12 +296,12 @@ static void test_connect(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct meeting meeting = {
+        struct run run = {
             .odd = -1, .timeout = HARNESS_AMPLE, .strangers = 2 * (i > 1)};
         struct plane plane;
 
-        meeting_run(&meeting, &plane, hosts[i]);
-        for (int r = 0; r < meeting.size; r++)
+        bootstrap_run(&run, &plane, hosts[i]);
+        for (int r = 0; r < run.size; r++)
             assert_int_equal(plane.results[r].status, SYMM_OK);
         plane_close(&plane);
     }
@@ -315,12 +312,12 @@ static void test_strangers(void **state)
 {
     (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
-        struct meeting meeting = {
+        struct run run = {
             .odd = -1, .timeout = HARNESS_AMPLE, .strangers = 3, .kind = kind};
         struct plane plane;
 
-        meeting_run(&meeting, &plane, "aabb");
-        for (int r = 0; r < meeting.size; r++)
+        bootstrap_run(&run, &plane, "aabb");
+        for (int r = 0; r < run.size; r++)
             assert_int_equal(plane.results[r].status, SYMM_OK);
         plane_close(&plane);
     }
@@ -330,13 +327,13 @@ static void test_strangers(void **state)
 static void test_lost_connections(void **state)
 {
     for (int message = 1; message <= 3; message++) {
-        struct meeting meeting = {.odd = -1, .timeout = HARNESS_AMPLE};
+        struct run run = {.odd = -1, .timeout = HARNESS_AMPLE};
         struct plane plane;
 
         (void)state;
-        meeting.lost = message;
-        meeting_run(&meeting, &plane, "ab");
-        for (int r = 0; r < meeting.size; r++)
+        run.lost = message;
+        bootstrap_run(&run, &plane, "ab");
+        for (int r = 0; r < run.size; r++)
             assert_int_equal(plane.results[r].status, SYMM_OK);
         plane_close(&plane);
     }
@@ -344,11 +341,11 @@ static void test_lost_connections(void **state)
 
 static void test_wrong_secret(void **state)
 {
-    struct meeting meeting = {.odd = 1, .timeout = 1};
+    struct run run = {.odd = 1, .timeout = 1};
     struct plane plane;
 
     (void)state;
-    meeting_run(&meeting, &plane, "ab");
+    bootstrap_run(&run, &plane, "ab");
     assert_int_equal(plane.results[1].status, SYMM_ERR_REFUSED);
     assert_non_null(strstr(plane.results[1].error, "does not know the job's secret"));
     assert_int_equal(plane.results[0].status, SYMM_ERR_TIMEOUT);

@@ -222,7 +222,7 @@ grep -q "No space" "$folder/err" || fail "no word of the full disk"
 
 # ---- Proofs --------------------------------------------------------------------------
 
-proofs='["meeting","handles","atomics","all_reduce","put_signal","dead peer"]'
+proofs='["bootstrap","handles","atomics","all_reduce","put_signal","dead peer"]'
 expect 0 "$tool" --probe
 silent
 [ "$(grep -c '^ok  ' "$folder/out")" = 6 ] || fail "not six proofs: $said"
@@ -233,7 +233,7 @@ cat "$folder/out"
 expect 0 "${torchrun[@]}" "$tool" --probe --json
 holds "[.probe[].proof] == $proofs and ([.probe[].ok] | all)"
 expect 1 SYMM_RUNTIME_DIR=/nonexistent/folder "$tool" --probe
-has "FAIL  meeting" "/nonexistent/folder" "FAIL  dead peer"
+has "FAIL  bootstrap" "/nonexistent/folder" "FAIL  dead peer"
 expect 1 SYMM_RUNTIME_DIR=/nonexistent/folder "$tool" --probe --json
 holds "[.probe[].proof] == $proofs and ([.probe[].ok] | any | not)"
 left=$(find "$folder" -mindepth 1 ! -name out ! -name err ! -name jq)

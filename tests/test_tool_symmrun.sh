@@ -152,7 +152,7 @@ same out $'1\n1'
 CUDA_DEVICE_MAX_CONNECTIONS='' run 0 -n 1 --no-prefix -- printenv CUDA_DEVICE_MAX_CONNECTIONS
 same out 32
 
-# The ranks' meeting has a private directory, which goes with the job.
+# The ranks' bootstrap has a private directory, which goes with the job.
 private() { env -u SYMM_RUNTIME_DIR -u XDG_RUNTIME_DIR "$symmrun" --no-prefix "$@"; }
 # shellcheck disable=SC2016
 private -n 2 -- sh -c 'stat -c "%n %a %u" "$SYMM_RUNTIME_DIR"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bootstrap.c - the ways to meet, and what root and joiners share (protocol.h).
+ * bootstrap.c - its ways, and what root and joiners share (protocol.h).
  *
  * Bootstrap and store agree on a random key of rank 0 (and, by the caller's allgather, a
  * secret); the entries that the
@@ -29,37 +29,36 @@
 
 /* ---- By key ---------------------------------------------------------------------- */
 
-static symm_status meet_check(const struct symm_bootstrap_run *meeting)
+static symm_status run_check(const struct symm_bootstrap_run *run)
 {
-    if (meeting->size < 1 || meeting->size > SYMM_BOOTSTRAP_MAX)
+    if (run->size < 1 || run->size > SYMM_BOOTSTRAP_MAX)
         return symm__fail(SYMM_ERR_INVALID,
-                          "a job of %d ranks: 1 to %d can meet on a host",
-                          meeting->size, SYMM_BOOTSTRAP_MAX);
-    if (meeting->rank < 0 || meeting->rank >= meeting->size)
-        return symm__fail(SYMM_ERR_INVALID, "rank %d of a job of %d ranks",
-                          meeting->rank, meeting->size);
+                          "a job of %d ranks: 1 to %d are possible on a host",
+                          run->size, SYMM_BOOTSTRAP_MAX);
+    if (run->rank < 0 || run->rank >= run->size)
+        return symm__fail(SYMM_ERR_INVALID, "rank %d of a job of %d ranks", run->rank,
+                          run->size);
     return SYMM_OK;
 }
 
-symm_status symm__bootstrap_local(const struct symm_bootstrap_run *meeting,
-                                  int *peer_fd)
+symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *peer_fd)
 {
     struct symm_socket_path place;
-    double until = symm__now() + meeting->timeout;
-    symm_status status = meet_check(meeting);
+    double until = symm__now() + run->timeout;
+    symm_status status = run_check(run);
     if (status != SYMM_OK)
         return status;
-    for (int i = 0; i < meeting->size; i++)
+    for (int i = 0; i < run->size; i++)
         peer_fd[i] = -1;
-    if (meeting->size == 1)
+    if (run->size == 1)
         return SYMM_OK;
-    status = symm__socket_path_find(&place, meeting->key);
+    status = symm__socket_path_find(&place, run->key);
     if (status != SYMM_OK)
         return status;
-    status = meeting->rank == 0 ? symm__bootstrap_root(meeting, &place, until, peer_fd)
-                                : symm__bootstrap_join(meeting, &place, until, peer_fd);
+    status = run->rank == 0 ? symm__bootstrap_root(run, &place, until, peer_fd)
+                            : symm__bootstrap_join(run, &place, until, peer_fd);
     if (status != SYMM_OK)
-        symm__bootstrap_close(peer_fd, meeting->size);
+        symm__bootstrap_close(peer_fd, run->size);
     return status;
 }
 
@@ -73,7 +72,7 @@ void symm__bootstrap_close(int *peer_fd, int size)
 #define MEET_KEY_BYTES 16
 
 /* What each rank gives; key and secret count only in rank 0's. */
-struct meet_entry {
+struct bootstrap_entry {
     uint32_t magic;
     uint16_t protocol;
     uint16_t failed; /* the rank could not make its part */
@@ -83,19 +82,19 @@ struct meet_entry {
     uint8_t secret[SYMM_SECRET_BYTES]; /* zeros by the store: the job has one */
     struct symm_host_address place;
 };
-static_assert(sizeof(struct meet_entry) == 112, "the entry's layout is fixed");
+static_assert(sizeof(struct bootstrap_entry) == 112, "the entry's layout is fixed");
 
-/* The meeting by entries: by what they travel, and what that leads to. */
+/* The bootstrap by entries: by what they travel, and what that leads to. */
 struct gathering {
-    const struct symm_bootstrap_run *meeting;
+    const struct symm_bootstrap_run *run;
     const char *prefix, *what; /* of the key; for sentences */
     const char *store;         /* its address; NULL: the caller's allgather */
     double until;
     int listener;               /* for ranks of other hosts; -1: none */
-    struct meet_entry *entries; /* [size]; owned */
+    struct bootstrap_entry *entries; /* [size]; owned */
 };
 
-static symm_status entry_key(struct meet_entry *entry, bool secret)
+static symm_status entry_key(struct bootstrap_entry *entry, bool secret)
 {
     uint8_t random[MEET_KEY_BYTES + SYMM_SECRET_BYTES];
     symm_status status = symm__random(random, sizeof(random));
@@ -107,21 +106,22 @@ static symm_status entry_key(struct meet_entry *entry, bool secret)
     return SYMM_OK;
 }
 
-static symm_status entry_make(struct gathering *gathering, struct meet_entry *entry)
+static symm_status entry_make(struct gathering *gathering,
+                              struct bootstrap_entry *entry)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *run = gathering->run;
     symm_status status;
-    *entry = (struct meet_entry){
+    *entry = (struct bootstrap_entry){
         .magic = SYMM_BOOTSTRAP_MAGIC,
         .protocol = SYMM_BOOTSTRAP_PROTOCOL,
-        .rank = meeting->rank,
-        .size = meeting->size,
+        .rank = run->rank,
+        .size = run->size,
     };
     status = symm__host_identify(&entry->place.host);
-    if (status == SYMM_OK && meeting->tcp != NULL)
+    if (status == SYMM_OK && run->tcp != NULL)
         status =
             symm__hosts_listen(gathering->store, &entry->place, &gathering->listener);
-    if (status == SYMM_OK && meeting->rank == 0)
+    if (status == SYMM_OK && run->rank == 0)
         status = entry_key(entry, gathering->store == NULL);
     /* The others wait in the allgather: the failure must reach them. */
     entry->failed = status != SYMM_OK;
@@ -131,10 +131,10 @@ static symm_status entry_make(struct gathering *gathering, struct meet_entry *en
 /* Entry r must be what rank r of this very job has given. */
 static symm_status entries_check(const struct gathering *gathering)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *run = gathering->run;
     const char *what = gathering->what;
-    for (int r = 0; r < meeting->size; r++) {
-        struct meet_entry *entry = &gathering->entries[r];
+    for (int r = 0; r < run->size; r++) {
+        struct bootstrap_entry *entry = &gathering->entries[r];
         char *name = entry->place.host.name;
         if (entry->magic != SYMM_BOOTSTRAP_MAGIC ||
             entry->protocol != SYMM_BOOTSTRAP_PROTOCOL)
@@ -148,19 +148,19 @@ static symm_status entries_check(const struct gathering *gathering)
                               "%s returned at place %d what rank %d has given: it must "
                               "return the ranks' parts in the order of their ranks",
                               what, r, entry->rank);
-        if (entry->size != meeting->size)
+        if (entry->size != run->size)
             return symm__fail(SYMM_ERR_JOB,
                               "rank %d says that the job has %d ranks, rank %d says %d",
-                              r, entry->size, meeting->rank, meeting->size);
+                              r, entry->size, run->rank, run->size);
         (void)symm__printable(name, SYMM_HOST_NAME);
     }
-    for (int r = 0; r < meeting->size; r++) {
+    for (int r = 0; r < run->size; r++) {
         if (gathering->entries[r].failed == 0)
             continue;
         return r == 0 ? symm__fail(SYMM_ERR_ABORTED,
-                                   "rank 0 could not make a key for the meeting")
+                                   "rank 0 could not make a key for the bootstrap")
                       : symm__fail(SYMM_ERR_ABORTED,
-                                   "rank %d could not prepare for the meeting", r);
+                                   "rank %d could not prepare for the bootstrap", r);
     }
     return SYMM_OK;
 }
@@ -168,29 +168,29 @@ static symm_status entries_check(const struct gathering *gathering)
 /* Ranks on my host, in order; *mine: my place among them. Returns how many. */
 static int entries_local(const struct gathering *gathering, int *ranks, int *mine)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
-    uint64_t host = gathering->entries[meeting->rank].place.host.id;
+    const struct symm_bootstrap_run *run = gathering->run;
+    uint64_t host = gathering->entries[run->rank].place.host.id;
     int count = 0;
-    for (int r = 0; r < meeting->size; r++) {
+    for (int r = 0; r < run->size; r++) {
         if (gathering->entries[r].place.host.id != host)
             continue;
-        if (r == meeting->rank)
+        if (r == run->rank)
             *mine = count;
         ranks[count++] = r;
     }
     return count;
 }
 
-/* The meeting on this host, by the key and secret that all have. */
-static symm_status entries_meet(const struct gathering *gathering,
-                                const uint8_t *secret, int *peer_fd)
+/* The bootstrap on this host, by the key and secret that all have. */
+static symm_status entries_bootstrap(const struct gathering *gathering,
+                                     const uint8_t *secret, int *peer_fd)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
-    const struct meet_entry *entry = &gathering->entries[meeting->rank];
+    const struct symm_bootstrap_run *run = gathering->run;
+    const struct bootstrap_entry *entry = &gathering->entries[run->rank];
     char key[96], sentence[SYMM_ERROR_BYTES];
     uint64_t high, low;
     int ranks[SYMM_BOOTSTRAP_MAX], local_fd[SYMM_BOOTSTRAP_MAX], mine = 0;
-    struct symm_bootstrap_run fresh = *meeting;
+    struct symm_bootstrap_run fresh = *run;
     fresh.size = entries_local(gathering, ranks, &mine);
     fresh.rank = mine;
     memcpy(&high, gathering->entries[0].key, sizeof(high));
@@ -202,11 +202,11 @@ static symm_status entries_meet(const struct gathering *gathering,
     fresh.secret = secret;
     fresh.timeout = gathering->until - symm__now();
     symm_status status = symm__bootstrap_local(&fresh, local_fd);
-    if (status != SYMM_OK && fresh.size < meeting->size) {
+    if (status != SYMM_OK && fresh.size < run->size) {
         /* It counts the ranks of this host only. */
         (void)snprintf(sentence, sizeof(sentence),
                        "on host %s, whose rank %d is rank %d of the job: %.380s",
-                       entry->place.host.name, mine, meeting->rank, symm_last_error());
+                       entry->place.host.name, mine, run->rank, symm_last_error());
         return symm__fail_quiet(status, sentence);
     }
     for (int i = 0; status == SYMM_OK && i < fresh.size; i++)
@@ -217,7 +217,7 @@ static symm_status entries_meet(const struct gathering *gathering,
 static bool entries_far(const struct gathering *gathering)
 {
     bool far = false;
-    for (int r = 1; r < gathering->meeting->size; r++)
+    for (int r = 1; r < gathering->run->size; r++)
         far = far || gathering->entries[r].place.host.id !=
                          gathering->entries[0].place.host.id;
     return far;
@@ -226,40 +226,38 @@ static bool entries_far(const struct gathering *gathering)
 /* All entries are here: sockets on this host, connections to the others. */
 static symm_status entries_connect(const struct gathering *gathering, int *peer_fd)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *run = gathering->run;
     struct symm_host_address places[SYMM_BOOTSTRAP_MAX];
     uint8_t secret[SYMM_SECRET_BYTES];
     bool far = entries_far(gathering);
     memcpy(secret,
-           gathering->store != NULL ? meeting->secret : gathering->entries[0].secret,
+           gathering->store != NULL ? run->secret : gathering->entries[0].secret,
            sizeof(secret));
-    for (int r = 0; r < meeting->size; r++) {
+    for (int r = 0; r < run->size; r++) {
         places[r] = gathering->entries[r].place;
         peer_fd[r] = -1;
     }
-    if (far && meeting->tcp == NULL)
+    if (far && run->tcp == NULL)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
-            "the job's ranks are on several hosts, which this way to meet "
+            "the job's ranks are on several hosts, which this way of bootstrap "
             "does not serve");
-    symm_status status = entries_meet(gathering, secret, peer_fd);
+    symm_status status = entries_bootstrap(gathering, secret, peer_fd);
     if (status == SYMM_OK && far)
-        status = symm__hosts_connect(meeting->rank, meeting->size, places,
-                                     gathering->listener, secret, gathering->until,
-                                     peer_fd, meeting->tcp);
+        status = symm__hosts_connect(run->rank, run->size, places, gathering->listener,
+                                     secret, gathering->until, peer_fd, run->tcp);
     if (status != SYMM_OK)
-        symm__bootstrap_close(peer_fd, meeting->size);
-    for (int r = 0; status != SYMM_OK && meeting->tcp != NULL && r < meeting->size;
-         r++) {
-        symm__tcp_destroy(meeting->tcp[r]);
-        meeting->tcp[r] = NULL;
+        symm__bootstrap_close(peer_fd, run->size);
+    for (int r = 0; status != SYMM_OK && run->tcp != NULL && r < run->size; r++) {
+        symm__tcp_destroy(run->tcp[r]);
+        run->tcp[r] = NULL;
     }
     return status;
 }
 
 static symm_status gather_bootstrap(const struct gathering *gathering,
                                     const symm_bootstrap *bootstrap,
-                                    const struct meet_entry *mine)
+                                    const struct bootstrap_entry *mine)
 {
     int result =
         bootstrap->allgather(bootstrap->arg, mine, sizeof(*mine), gathering->entries);
@@ -267,18 +265,18 @@ static symm_status gather_bootstrap(const struct gathering *gathering,
                ? SYMM_OK
                : symm__fail(SYMM_ERR_JOB,
                             "the caller's allgather failed on rank %d: it returned %d",
-                            gathering->meeting->rank, result);
+                            gathering->run->rank, result);
 }
 
 static symm_status gather_store(const struct gathering *gathering,
-                                const struct meet_entry *mine)
+                                const struct bootstrap_entry *mine)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
+    const struct symm_bootstrap_run *run = gathering->run;
     const struct symm_store_exchange exchange = {
         .address = gathering->store,
-        .secret = meeting->secret,
-        .rank = meeting->rank,
-        .size = meeting->size,
+        .secret = run->secret,
+        .rank = run->rank,
+        .size = run->size,
         .in = mine,
         .bytes = sizeof(*mine),
         .out = gathering->entries,
@@ -291,15 +289,15 @@ static symm_status gather_store(const struct gathering *gathering,
 static symm_status gather(struct gathering *gathering, const symm_bootstrap *bootstrap,
                           int *peer_fd)
 {
-    const struct symm_bootstrap_run *meeting = gathering->meeting;
-    struct meet_entry mine;
+    const struct symm_bootstrap_run *run = gathering->run;
+    struct bootstrap_entry mine;
     char sentence[SYMM_ERROR_BYTES] = "";
-    gathering->until = symm__now() + meeting->timeout;
+    gathering->until = symm__now() + run->timeout;
     gathering->listener = -1;
-    gathering->entries = calloc((size_t)meeting->size, sizeof(*gathering->entries));
+    gathering->entries = calloc((size_t)run->size, sizeof(*gathering->entries));
     if (gathering->entries == NULL)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the entries of %d ranks",
-                          meeting->size);
+                          run->size);
     symm_status made = entry_make(gathering, &mine);
     if (made != SYMM_OK)
         (void)snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
@@ -318,38 +316,36 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
     return status;
 }
 
-symm_status symm__bootstrap_given(const struct symm_bootstrap_run *meeting,
+symm_status symm__bootstrap_given(const struct symm_bootstrap_run *run,
                                   const symm_bootstrap *bootstrap, int *peer_fd)
 {
     struct gathering gathering = {
-        .meeting = meeting, .prefix = "bootstrap", .what = "the caller's allgather"};
-    symm_status status = meet_check(meeting);
+        .run = run, .prefix = "bootstrap", .what = "the caller's allgather"};
+    symm_status status = run_check(run);
     if (status != SYMM_OK)
         return status;
     if (bootstrap->allgather == NULL)
         return symm__fail(SYMM_ERR_INVALID, "symm_bootstrap has no allgather function");
-    if (meeting->size == 1)
-        return symm__bootstrap_local(meeting, peer_fd);
+    if (run->size == 1)
+        return symm__bootstrap_local(run, peer_fd);
     return gather(&gathering, bootstrap, peer_fd);
 }
 
-symm_status symm__bootstrap_store(const struct symm_bootstrap_run *meeting,
+symm_status symm__bootstrap_store(const struct symm_bootstrap_run *run,
                                   const char *address, int *peer_fd)
 {
-    struct gathering gathering = {.meeting = meeting,
-                                  .prefix = "store",
-                                  .what = "the job's store",
-                                  .store = address};
-    symm_status status = meet_check(meeting);
+    struct gathering gathering = {
+        .run = run, .prefix = "store", .what = "the job's store", .store = address};
+    symm_status status = run_check(run);
     if (status != SYMM_OK)
         return status;
-    if (meeting->secret == NULL)
+    if (run->secret == NULL)
         return symm__fail(SYMM_ERR_JOB,
                           "the store at %s needs the job's secret: set "
                           "SYMM_SECRET, or start the ranks by symmrun",
                           address);
-    if (meeting->size == 1)
-        return symm__bootstrap_local(meeting, peer_fd);
+    if (run->size == 1)
+        return symm__bootstrap_local(run, peer_fd);
     return gather(&gathering, NULL, peer_fd);
 }
 

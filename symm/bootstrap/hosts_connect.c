@@ -218,7 +218,7 @@ static const char *hear_inbound(void *user, struct symm_guest *guest)
     struct making *m = (struct making *)guest;
     bool handshake = m->auth.stage == SYMM_AUTH_HANDSHAKE;
 
-    if (hosts->status != SYMM_OK) /* it ends the meeting */
+    if (hosts->status != SYMM_OK) /* it ends the bootstrap */
         return NULL;
     if (!handshake && hosts->peer_fd[m->rank] >= 0)
         return "another connection of that rank was kept";
@@ -338,7 +338,8 @@ symm_status symm__hosts_connect(int rank, int size,
 
     if (!hosts)
         return symm__fail(SYMM_ERR_NOMEM,
-                          "rank %d: no memory to meet ranks of other hosts", rank);
+                          "rank %d: no memory to connect to ranks of other hosts",
+                          rank);
     hosts->rank = rank;
     hosts->size = size;
     hosts->places = places;
@@ -356,8 +357,9 @@ symm_status symm__hosts_connect(int rank, int size,
                                             .refused = log_refused,
                                             .user = hosts};
     if (!symm__acceptor_open(&hosts->inbound))
-        status = symm__fail(SYMM_ERR_NOMEM,
-                            "rank %d: no memory to meet ranks of other hosts", rank);
+        status =
+            symm__fail(SYMM_ERR_NOMEM,
+                       "rank %d: no memory to connect to ranks of other hosts", rank);
     for (int r = 0; r < size; r++) {
         hosts->missing += is_far(hosts, r);
         if (r < rank && is_far(hosts, r))

@@ -3,7 +3,7 @@
  * job_key.c - the names of jobs, by launcher.
  *
  * Every key begins with the launcher and the user's id, so that two launchers or two
- * users never mean the same meeting. Values of variables are taken as they are: a key
+ * users never mean the same bootstrap. Values of variables are taken as they are: a key
  * is hashed where a file name is needed, and one that does not fit is an error, never
  * cut.
  *
@@ -96,7 +96,7 @@ symm_status symm__key_symm(char *key, const char *job_id)
 
 symm_status symm__key_torchrun(char *key)
 {
-    /* The restart count keeps a restarted gang from meeting one that is still dying. */
+    /* The restart count keeps a restarted gang from bootstrap one that is still dying. */
     static const char *const names[] = {"TORCHELASTIC_RUN_ID",
                                         "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
                                         "MASTER_PORT", NULL};

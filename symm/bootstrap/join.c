@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * join.c - the side of ranks 1 and up of a meeting by key.
+ * join.c - the side of ranks 1 and up of a bootstrap by key.
  *
  * Tries to connect until rank 0 listens, sends its handshake, then follows the root's packets.
  * Every failure has a sentence: no root listens, this rank was refused and why, which rank
@@ -26,7 +26,7 @@
     0.5 /* for rank 0 to name the missing ranks, after the deadline */
 
 struct join {
-    const struct symm_bootstrap_run *meeting;
+    const struct symm_bootstrap_run *run;
     const struct symm_socket_path *place;
     double start, until;
     uint64_t nonce;
@@ -45,18 +45,18 @@ static symm_status join_say(struct join *join, struct symm_bootstrap_message *me
         symm__seqpacket_send(join->fd, &part, 1, NULL, 0, join->until);
     if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d sending to rank 0",
-                                join->meeting->rank);
+                                join->run->rank);
     return SYMM_OK; /* a hang-up is found by receiving, with what the root said before */
 }
 
 static symm_status join_greet(struct join *join)
 {
     struct symm_bootstrap_message hello = symm__bootstrap_message(
-        SYMM_BOOTSTRAP_HELLO, join->meeting, join->meeting->rank, join->nonce);
+        SYMM_BOOTSTRAP_HELLO, join->run, join->run->rank, join->nonce);
     hello.pid = (int32_t)getpid();
-    if (join->meeting->secret != NULL) {
+    if (join->run->secret != NULL) {
         hello.has_secret = 1;
-        memcpy(hello.secret, join->meeting->secret, SYMM_SECRET_BYTES);
+        memcpy(hello.secret, join->run->secret, SYMM_SECRET_BYTES);
     }
     return join_say(join, &hello);
 }
@@ -65,10 +65,10 @@ static symm_status join_unopened(const struct join *join)
 {
     return symm__fail(
         SYMM_ERR_TIMEOUT,
-        "rank 0 has not opened the job's meeting (or has left it already): "
+        "rank 0 has not opened the job's bootstrap (or has left it already): "
         "rank %d tried %s for %.3g s. Is rank 0 running on this host, as this "
         "user, with the same job id (SYMM_JOB_ID) and SYMM_RUNTIME_DIR?",
-        join->meeting->rank, join->place->path, symm__now() - join->start);
+        join->run->rank, join->place->path, symm__now() - join->start);
 }
 
 /* A connection to the listener at the path, with the handshake sent. */
@@ -107,17 +107,17 @@ static symm_status join_take(struct join *join,
                              const struct symm_bootstrap_message *message, int *fds,
                              int count)
 {
-    int size = join->meeting->size;
+    int size = join->run->size;
     int first = message->first;
     bool right = message->count == count && count > 0 && first >= 1 && first < size &&
                  count <= size - first;
     for (int i = 0; i < count && right; i++)
-        right = first + i != join->meeting->rank && join->peer_fd[first + i] < 0 &&
+        right = first + i != join->run->rank && join->peer_fd[first + i] < 0 &&
                 join_is_socket(fds[i]);
     if (!right)
         return symm__fail(SYMM_ERR_DAMAGED,
                           "rank 0 sent rank %d other sockets than it announced",
-                          join->meeting->rank);
+                          join->run->rank);
     for (int i = 0; i < count; i++) {
         join->peer_fd[first + i] = fds[i];
         fds[i] = -1;
@@ -130,7 +130,7 @@ static symm_status join_take(struct join *join,
 static symm_status join_done(struct join *join, symm_status status)
 {
     struct symm_bootstrap_message done = symm__bootstrap_message(
-        SYMM_BOOTSTRAP_DONE, join->meeting, join->meeting->rank, join->nonce);
+        SYMM_BOOTSTRAP_DONE, join->run, join->run->rank, join->nonce);
     done.status = status;
     if (status == SYMM_OK)
         return join_say(join, &done);
@@ -151,16 +151,16 @@ static symm_status join_obey(struct join *join,
         return SYMM_OK;
     case SYMM_BOOTSTRAP_REFUSED:
         return symm__fail(SYMM_ERR_REFUSED, "rank 0 refused rank %d at %s: %s",
-                          join->meeting->rank, join->place->path, message->text);
+                          join->run->rank, join->place->path, message->text);
     case SYMM_BOOTSTRAP_ABORT: /* rank 0 has logged it */
         return symm__fail_quiet(symm__peer_status(message->status), message->text);
     case SYMM_BOOTSTRAP_PEERS:
         status = join_take(join, message, fds, count);
-        if (status != SYMM_OK || join->have == join->meeting->size - 2)
+        if (status != SYMM_OK || join->have == join->run->size - 2)
             status = join_done(join, status);
         return status;
     case SYMM_BOOTSTRAP_GO:
-        join->over = join->have == join->meeting->size - 2;
+        join->over = join->have == join->run->size - 2;
         if (join->over)
             return SYMM_OK;
         break;
@@ -168,8 +168,8 @@ static symm_status join_obey(struct join *join,
         break;
     }
     return symm__fail(SYMM_ERR_DAMAGED,
-                      "rank 0 sent rank %d a message out of turn (%d)",
-                      join->meeting->rank, message->kind);
+                      "rank 0 sent rank %d a message out of turn (%d)", join->run->rank,
+                      message->kind);
 }
 
 /* The deadline has passed: asks rank 0 which ranks are missing, and waits a little for the
@@ -179,11 +179,11 @@ static symm_status join_give_up(struct join *join)
     if (join->gave_up)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
-            "rank 0 has opened the job's meeting at %s but does not answer "
+            "rank 0 has opened the job's bootstrap at %s but does not answer "
             "rank %d, after %.3g s: is it stopped?",
-            join->place->path, join->meeting->rank, symm__now() - join->start);
+            join->place->path, join->run->rank, symm__now() - join->start);
     struct symm_bootstrap_message message = symm__bootstrap_message(
-        SYMM_BOOTSTRAP_GIVE_UP, join->meeting, join->meeting->rank, join->nonce);
+        SYMM_BOOTSTRAP_GIVE_UP, join->run, join->run->rank, join->nonce);
     join->gave_up = true;
     join->until = symm__now() + JOIN_ANSWER_SECONDS;
     return join_say(join, &message);
@@ -194,16 +194,16 @@ static symm_status join_hung_up(struct join *join)
     (void)close(join->fd);
     join->fd = -1;
     if (!join->welcome && !join->gave_up && symm__now() < join->until) {
-        /* The end of another meeting, or strangers that crowd this one: try again. */
+        /* The end of another bootstrap, or strangers that crowd this one: try again. */
         symm__sleep(JOIN_PAUSE_FIRST);
         return join_connect(join);
     }
     symm__socket_path_tidy(join->place);
     return symm__fail(
         SYMM_ERR_PEER_DEAD,
-        "rank 0 has ended or hung up during the job's meeting (rank %d waited "
+        "rank 0 has ended or hung up during the job's bootstrap (rank %d waited "
         "at %s)",
-        join->meeting->rank, join->place->path);
+        join->run->rank, join->place->path);
 }
 
 static symm_status join_hear(struct join *join)
@@ -220,34 +220,34 @@ static symm_status join_hear(struct join *join)
     if (wire == SYMM_SEQPACKET_CLOSED)
         return join_hung_up(join);
     if (wire == SYMM_SEQPACKET_CUT_FDS && errno == EMFILE)
-        return join_done(
-            join, symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                   "rank %d taking its sockets to %d other "
-                                   "ranks (ulimit -n is too low)",
-                                   join->meeting->rank, join->meeting->size - 2));
+        return join_done(join,
+                         symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                          "rank %d taking its sockets to %d other "
+                                          "ranks (ulimit -n is too low)",
+                                          join->run->rank, join->run->size - 2));
     if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d receiving from rank 0",
-                                join->meeting->rank);
+                                join->run->rank);
     bool sane = wire == SYMM_SEQPACKET_OK &&
                 symm__bootstrap_message_check(&message, bytes) &&
-                message.nonce == join->nonce && message.rank == join->meeting->rank &&
+                message.nonce == join->nonce && message.rank == join->run->rank &&
                 (count == 0 || message.kind == SYMM_BOOTSTRAP_PEERS);
     symm_status status =
         sane ? join_obey(join, &message, fds, count)
              : symm__fail(SYMM_ERR_DAMAGED,
                           "what listens at %s sent rank %d a damaged message",
-                          join->place->path, join->meeting->rank);
+                          join->place->path, join->run->rank);
     if (wire == SYMM_SEQPACKET_OK)
         symm__seqpacket_close(fds, count); /* those that were not taken */
     return status;
 }
 
-symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
+symm_status symm__bootstrap_join(const struct symm_bootstrap_run *run,
                                  const struct symm_socket_path *place, double until,
                                  int *peer_fd)
 {
     struct join join = {
-        .meeting = meeting,
+        .run = run,
         .place = place,
         .start = symm__now(),
         .until = until,
@@ -262,7 +262,7 @@ symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
          * welcome. */
         bool before = join.welcome;
         status = join_hear(&join);
-        if (status == SYMM_OK && join.welcome && !before && meeting->size == 2)
+        if (status == SYMM_OK && join.welcome && !before && run->size == 2)
             status = join_done(&join, SYMM_OK);
     }
     if (status != SYMM_OK) {

@@ -9,8 +9,7 @@
 
 struct symm_bootstrap_message
 symm__bootstrap_message(enum symm_bootstrap_kind kind,
-                        const struct symm_bootstrap_run *meeting, int rank,
-                        uint64_t nonce)
+                        const struct symm_bootstrap_run *run, int rank, uint64_t nonce)
 {
     struct symm_bootstrap_message message = {
         .magic = SYMM_BOOTSTRAP_MAGIC,
@@ -18,7 +17,7 @@ symm__bootstrap_message(enum symm_bootstrap_kind kind,
         .kind = (uint16_t)kind,
         .library = SYMM_BOOTSTRAP_LIBRARY,
         .rank = rank,
-        .size = meeting->size,
+        .size = run->size,
         .nonce = nonce,
     };
     return message;

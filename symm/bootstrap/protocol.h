@@ -17,7 +17,7 @@
 
 #include <assert.h>
 
-#include "bootstrap/meeting.h"
+#include "bootstrap/run.h"
 
 #define SYMM_BOOTSTRAP_MAGIC    0x4d4d5953u /* "SYMM" */
 #define SYMM_BOOTSTRAP_PROTOCOL 1u
@@ -58,18 +58,17 @@ static_assert(sizeof(struct symm_bootstrap_message) == 512,
 /* A message with the fields that all have; the rest is zero. */
 struct symm_bootstrap_message
 symm__bootstrap_message(enum symm_bootstrap_kind kind,
-                        const struct symm_bootstrap_run *meeting, int rank,
-                        uint64_t nonce);
+                        const struct symm_bootstrap_run *run, int rank, uint64_t nonce);
 /* Is this a message of this protocol? Ends its text. */
 bool symm__bootstrap_message_check(struct symm_bootstrap_message *message,
                                    size_t bytes);
 
 /* The two sides of symm__bootstrap_local; size >= 2. `until` is a point in time. */
 struct symm_socket_path;
-symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
+symm_status symm__bootstrap_root(const struct symm_bootstrap_run *run,
                                  const struct symm_socket_path *place, double until,
                                  int *peer_fd) SYMM_MUST_CHECK;
-symm_status symm__bootstrap_join(const struct symm_bootstrap_run *meeting,
+symm_status symm__bootstrap_join(const struct symm_bootstrap_run *run,
                                  const struct symm_socket_path *place, double until,
                                  int *peer_fd) SYMM_MUST_CHECK;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * root.c - rank 0's side of a meeting by key.
+ * root.c - rank 0's side of a bootstrap by key.
  *
- * Gathers the joiners, hands out the sockets between them, and ends the meeting for all
+ * Gathers the joiners, hands out the sockets between them, and ends the bootstrap for all
  * at once, well or badly. Guarantees: connections that do not prove to be a joiner are
- * few at a time (oldest out), last a second at most and never stop the meeting; a
+ * few at a time (oldest out), last a second at most and never stop the bootstrap; a
  * joiner that hangs up, gives up or fails ends it at once, with the same sentence on
  * every rank. Refuses: other users, secrets, versions and sizes, ranks out of range or
  * taken; a refusal is answered with its reason and logged.
@@ -32,7 +32,7 @@
 #define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have arrived */
 
 struct root {
-    const struct symm_bootstrap_run *meeting;
+    const struct symm_bootstrap_run *run;
     double start, until;
     int *peer_fd;                       /* by rank; -1: not joined; the caller's */
     uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
@@ -57,11 +57,11 @@ static enum symm_seqpacket root_send(int fd,
 static symm_status root_abort(struct root *root, symm_status status)
 {
     double until = symm__now() + ROOT_PARTING_SECONDS;
-    for (int r = 1; r < root->meeting->size; r++) {
+    for (int r = 1; r < root->run->size; r++) {
         if (root->peer_fd[r] < 0)
             continue;
-        struct symm_bootstrap_message message = symm__bootstrap_message(
-            SYMM_BOOTSTRAP_ABORT, root->meeting, r, root->nonce[r]);
+        struct symm_bootstrap_message message =
+            symm__bootstrap_message(SYMM_BOOTSTRAP_ABORT, root->run, r, root->nonce[r]);
         message.status = status;
         (void)snprintf(message.text, sizeof(message.text), "%s", symm_last_error());
         (void)root_send(root->peer_fd[r], &message, NULL, 0, until);
@@ -74,7 +74,7 @@ static symm_status root_missing(struct root *root, int impatient)
     int missing[SYMM_BOOTSTRAP_MAX] = {0};
     int count = 0;
     char names[300], who[64] = "";
-    for (int r = 1; r < root->meeting->size; r++) {
+    for (int r = 1; r < root->run->size; r++) {
         if (root->peer_fd[r] < 0)
             missing[count++] = r;
     }
@@ -96,7 +96,7 @@ static void root_refuse(struct root *root, int fd,
                         const struct symm_bootstrap_message *hello)
 {
     struct symm_bootstrap_message message = symm__bootstrap_message(
-        SYMM_BOOTSTRAP_REFUSED, root->meeting, hello->rank, hello->nonce);
+        SYMM_BOOTSTRAP_REFUSED, root->run, hello->rank, hello->nonce);
     message.status = SYMM_ERR_REFUSED;
     memcpy(message.text, root->refused, sizeof(message.text));
     (void)root_send(fd, &message, NULL, 0, 0);
@@ -105,17 +105,17 @@ static void root_refuse(struct root *root, int fd,
 static void root_log(void *user, const char *why, bool last)
 {
     (void)user;
-    symm__log(SYMM_LOG_WARN, "refused a connection to the job's meeting: %s%s", why,
+    symm__log(SYMM_LOG_WARN, "refused a connection to the job's bootstrap: %s%s", why,
               last ? " (more of them are not logged)" : "");
 }
 
 /* Takes as long whatever the difference is. */
-static bool root_same_secret(const struct symm_bootstrap_run *meeting,
+static bool root_same_secret(const struct symm_bootstrap_run *run,
                              const struct symm_bootstrap_message *hello)
 {
     static const uint8_t none[SYMM_SECRET_BYTES];
-    const uint8_t *secret = meeting->secret != NULL ? meeting->secret : none;
-    unsigned difference = (meeting->secret != NULL) != (hello->has_secret == 1);
+    const uint8_t *secret = run->secret != NULL ? run->secret : none;
+    unsigned difference = (run->secret != NULL) != (hello->has_secret == 1);
     for (int i = 0; i < SYMM_SECRET_BYTES; i++)
         difference |= (unsigned)(secret[i] ^ hello->secret[i]);
     return difference == 0;
@@ -125,7 +125,7 @@ static bool root_same_secret(const struct symm_bootstrap_run *meeting,
 static bool root_judge(struct root *root, int fd, bool whole,
                        const struct symm_bootstrap_message *hello)
 {
-    const struct symm_bootstrap_run *meeting = root->meeting;
+    const struct symm_bootstrap_run *run = root->run;
     const size_t bytes = sizeof(root->refused);
     char *reason = root->refused;
     unsigned uid;
@@ -133,7 +133,7 @@ static bool root_judge(struct root *root, int fd, bool whole,
         (void)snprintf(reason, bytes, "it comes from user %u", uid);
     else if (!whole || hello->kind != SYMM_BOOTSTRAP_HELLO)
         (void)snprintf(reason, bytes, "it did not begin with a handshake of libsymm");
-    else if (!root_same_secret(meeting, hello))
+    else if (!root_same_secret(run, hello))
         (void)snprintf(
             reason, bytes,
             "rank %d of process %d does not know the job's secret (SYMM_SECRET)",
@@ -145,14 +145,15 @@ static bool root_judge(struct root *root, int fd, bool whole,
             "rank %d runs libsymm %u.%u.%u, rank 0 runs " SYMM_VERSION_STRING,
             hello->rank, hello->library >> 16, hello->library >> 8 & 0xff,
             hello->library & 0xff);
-    else if (hello->size != meeting->size)
+    else if (hello->size != run->size)
         (void)snprintf(reason, bytes,
                        "rank %d says that the job has %d ranks, rank 0 says %d",
-                       hello->rank, hello->size, meeting->size);
-    else if (hello->rank < 1 || hello->rank >= meeting->size)
+                       hello->rank, hello->size, run->size);
+    else if (hello->rank < 1 || hello->rank >= run->size)
         (void)snprintf(reason, bytes, "process %d calls itself rank %d of %d%s",
-                       hello->pid, hello->rank, meeting->size,
-                       hello->rank == 0 ? ", but rank 0 has opened this meeting" : "");
+                       hello->pid, hello->rank, run->size,
+                       hello->rank == 0 ? ", but rank 0 has opened this bootstrap"
+                                        : "");
     else if (root->peer_fd[hello->rank] >= 0)
         (void)snprintf(
             reason, bytes,
@@ -186,7 +187,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
         return root->refused;
     }
     struct symm_bootstrap_message welcome = symm__bootstrap_message(
-        SYMM_BOOTSTRAP_WELCOME, root->meeting, hello.rank, hello.nonce);
+        SYMM_BOOTSTRAP_WELCOME, root->run, hello.rank, hello.nonce);
     wire = root_send(guest->fd, &welcome, NULL, 0, 0);
     /* One that has hung up since its handshake has failed, and is found next. */
     if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CLOSED)
@@ -195,7 +196,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     root->nonce[hello.rank] = hello.nonce;
     root->pid[hello.rank] = hello.pid;
     root->joined++;
-    root->joiners.over = root->joined == root->meeting->size - 1;
+    root->joiners.over = root->joined == root->run->size - 1;
     guest->fd = -1;
     return NULL;
 }
@@ -217,26 +218,25 @@ static symm_status root_hear_joined(struct root *root, int rank, bool *done)
     if (wire == SYMM_SEQPACKET_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
-            "rank %d (process %d) has ended or hung up during the meeting", rank,
+            "rank %d (process %d) has ended or hung up during the bootstrap", rank,
             root->pid[rank]);
     if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d", rank);
     if (wire != SYMM_SEQPACKET_OK || !symm__bootstrap_message_check(&message, bytes) ||
         message.nonce != root->nonce[rank] || message.rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED,
-                          "rank %d sent a damaged message to the meeting", rank);
-    if (message.kind == SYMM_BOOTSTRAP_GIVE_UP &&
-        root->joined < root->meeting->size - 1)
+                          "rank %d sent a damaged message to the bootstrap", rank);
+    if (message.kind == SYMM_BOOTSTRAP_GIVE_UP && root->joined < root->run->size - 1)
         return root_missing(root, rank);
     if (message.kind == SYMM_BOOTSTRAP_GIVE_UP)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
-            "rank %d's deadline passed when all ranks had come but the meeting "
+            "rank %d's deadline passed when all ranks had come but the bootstrap "
             "was not over: give more time by SYMM_INIT_TIMEOUT",
             rank);
     if (message.kind == SYMM_BOOTSTRAP_DONE && message.status != SYMM_OK)
         return symm__fail(symm__peer_status(message.status),
-                          "rank %d failed in the job's meeting: %s", rank,
+                          "rank %d failed in the job's bootstrap: %s", rank,
                           message.text);
     *done = message.kind == SYMM_BOOTSTRAP_DONE;
     return SYMM_OK;
@@ -247,7 +247,7 @@ static symm_status root_gather_once(struct root *root)
     struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + ROOT_PENDING_MAX];
     int rank[SYMM_BOOTSTRAP_MAX], joined = 0, error;
     double due = symm__acceptor_due(&root->joiners);
-    for (int r = 1; r < root->meeting->size; r++) {
+    for (int r = 1; r < root->run->size; r++) {
         if (root->peer_fd[r] < 0)
             continue;
         rank[joined] = r;
@@ -258,7 +258,7 @@ static symm_status root_gather_once(struct root *root)
         symm__timespec((due < root->until ? due : root->until) - symm__now());
     int ready = ppoll(polls, (nfds_t)joined + count, &span, NULL);
     if (ready < 0 && errno != EINTR)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank 0 polling the meeting");
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank 0 polling the bootstrap");
     if (ready < 0)
         return SYMM_OK;
     for (int i = 0; i < joined; i++) {
@@ -273,16 +273,16 @@ static symm_status root_gather_once(struct root *root)
     return error == 0 ? SYMM_OK
                       : symm__fail_errno(
                             SYMM_ERR_SYSTEM, error,
-                            "rank 0 accepting a rank's connection to the meeting");
+                            "rank 0 accepting a rank's connection to the bootstrap");
 }
 
 static symm_status root_gather(struct root *root)
 {
-    while (root->joined < root->meeting->size - 1) {
+    while (root->joined < root->run->size - 1) {
         symm_status status = root_gather_once(root);
         if (status != SYMM_OK)
             return status;
-        if (root->joined < root->meeting->size - 1 && symm__now() >= root->until)
+        if (root->joined < root->run->size - 1 && symm__now() >= root->until)
             return root_missing(root, -1);
     }
     return SYMM_OK;
@@ -294,7 +294,7 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
                              const int *fds)
 {
     struct symm_bootstrap_message message = symm__bootstrap_message(
-        SYMM_BOOTSTRAP_PEERS, root->meeting, rank, root->nonce[rank]);
+        SYMM_BOOTSTRAP_PEERS, root->run, rank, root->nonce[rank]);
     message.first = first;
     message.count = count;
     enum symm_seqpacket wire =
@@ -304,12 +304,12 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
     if (wire == SYMM_SEQPACKET_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
-            "rank %d (process %d) has ended or hung up during the meeting", rank,
+            "rank %d (process %d) has ended or hung up during the bootstrap", rank,
             root->pid[rank]);
     if (wire == SYMM_SEQPACKET_AGAIN)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
-            "rank %d did not take its sockets before the meeting's deadline", rank);
+            "rank %d did not take its sockets before the bootstrap's deadline", rank);
     return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sending sockets to rank %d", rank);
 }
 
@@ -323,7 +323,7 @@ static symm_status root_distribute_of(struct root *root, int i)
     int near[SYMM_BOOTSTRAP_MAX], far[SYMM_BOOTSTRAP_MAX];
     int count = 0;
     symm_status status = SYMM_OK;
-    for (int j = i + 1; j < root->meeting->size; j++) {
+    for (int j = i + 1; j < root->run->size; j++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                        pair) != 0) {
@@ -349,7 +349,7 @@ static symm_status root_confirm(struct root *root)
 {
     int waiting[SYMM_BOOTSTRAP_MAX] = {0};
     int count = 0;
-    for (int r = 1; r < root->meeting->size; r++)
+    for (int r = 1; r < root->run->size; r++)
         waiting[count++] = r;
     while (count > 0) {
         struct pollfd polls[SYMM_BOOTSTRAP_MAX];
@@ -360,7 +360,7 @@ static symm_status root_confirm(struct root *root)
         int ready = ppoll(polls, (nfds_t)count, &span, NULL);
         if (ready < 0 && errno != EINTR)
             return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                    "rank 0 polling the meeting");
+                                    "rank 0 polling the bootstrap");
         for (int i = count - 1; i >= 0 && ready > 0; i--) {
             bool done = false;
             symm_status status = polls[i].revents == 0
@@ -374,10 +374,11 @@ static symm_status root_confirm(struct root *root)
         if (count > 0 && symm__now() >= root->until) {
             char names[300];
             symm__ranks_text(waiting, count, names, sizeof(names));
-            return symm__fail(SYMM_ERR_TIMEOUT,
-                              "%s joined the meeting but did not answer within %.3g s: "
-                              "stopped, or short of processor time?",
-                              names, symm__now() - root->start);
+            return symm__fail(
+                SYMM_ERR_TIMEOUT,
+                "%s joined the bootstrap but did not answer within %.3g s: "
+                "stopped, or short of processor time?",
+                names, symm__now() - root->start);
         }
     }
     return SYMM_OK;
@@ -389,27 +390,27 @@ static symm_status root_finish(struct root *root)
     /* A rank that joins just before the deadline needs some milliseconds more. */
     if (root->until < symm__now() + ROOT_ANSWER_SECONDS)
         root->until = symm__now() + ROOT_ANSWER_SECONDS;
-    for (int i = 1; i < root->meeting->size && status == SYMM_OK; i++)
+    for (int i = 1; i < root->run->size && status == SYMM_OK; i++)
         status = root_distribute_of(root, i);
     if (status == SYMM_OK)
         status = root_confirm(root);
     if (status != SYMM_OK)
         return root_abort(root, status);
-    for (int r = 1; r < root->meeting->size; r++) {
-        struct symm_bootstrap_message go = symm__bootstrap_message(
-            SYMM_BOOTSTRAP_GO, root->meeting, r, root->nonce[r]);
+    for (int r = 1; r < root->run->size; r++) {
+        struct symm_bootstrap_message go =
+            symm__bootstrap_message(SYMM_BOOTSTRAP_GO, root->run, r, root->nonce[r]);
         /* One that dies here is found by the first exchange, as one that dies later. */
         (void)root_send(root->peer_fd[r], &go, NULL, 0, root->until);
     }
     return SYMM_OK;
 }
 
-symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
+symm_status symm__bootstrap_root(const struct symm_bootstrap_run *run,
                                  const struct symm_socket_path *place, double until,
                                  int *peer_fd)
 {
     struct root root = {
-        .meeting = meeting,
+        .run = run,
         .start = symm__now(),
         .until = until,
         .peer_fd = peer_fd,
@@ -426,7 +427,7 @@ symm_status symm__bootstrap_root(const struct symm_bootstrap_run *meeting,
         return status;
     status = symm__acceptor_open(&root.joiners)
                  ? root_gather(&root)
-                 : symm__fail(SYMM_ERR_NOMEM, "rank 0: no memory for the meeting");
+                 : symm__fail(SYMM_ERR_NOMEM, "rank 0: no memory for the bootstrap");
     if (status != SYMM_OK)
         status = root_abort(&root, status);
     symm__acceptor_close(&root.joiners);

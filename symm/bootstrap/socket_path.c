@@ -118,7 +118,7 @@ static symm_status place_refuse(const struct symm_socket_path *place, const char
 {
     return symm__fail(
         SYMM_ERR_REFUSED,
-        "%s %s, so the job's meeting is not held in it: remove it, or set "
+        "%s %s, so the job's bootstrap is not held in it: remove it, or set "
         "SYMM_RUNTIME_DIR to a directory of your own",
         place->dir, why);
 }
@@ -302,7 +302,7 @@ static symm_status claim_open(struct place_claim *claim, enum claim_end *end)
     bool made = mkdir(place->dir, 0700) == 0;
     if (!made && errno != EEXIST)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                "making the directory %s for the job's meeting (set "
+                                "making the directory %s for the job's bootstrap (set "
                                 "SYMM_RUNTIME_DIR to one that may be written to)",
                                 place->dir);
     symm_status status = place_open(place, &claim->dir);
@@ -328,7 +328,8 @@ static symm_status claim_listen(struct place_claim *claim, enum claim_end *end)
     symm_status status = SYMM_OK;
     claim->listener = place_socket();
     if (claim->listener < 0)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "making the meeting's socket");
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "making the bootstrap's socket");
     /* Shorter than the final name, whose path fits. */
     (void)snprintf(path, sizeof(path), "%.*s/%s",
                    SYMM_BOOTSTRAP_PATH - PLACE_TEMPORARY_BYTES - 1, claim->place->dir,
@@ -434,7 +435,7 @@ symm_status symm__socket_path_claim(const struct symm_socket_path *place, double
         if (symm__now() + pause > until)
             return symm__fail(
                 SYMM_ERR_TIMEOUT,
-                "another meeting of the same job key holds %s, after %.3g s "
+                "another bootstrap of the same job key holds %s, after %.3g s "
                 "still: does another job run with this SYMM_JOB_ID, or has an "
                 "earlier start of this one not ended?",
                 place->path, symm__now() - start);
@@ -493,7 +494,7 @@ symm_status symm__socket_path_connect(const struct symm_socket_path *place, int 
     made = place_socket();
     if (made < 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                "making a socket for the meeting");
+                                "making a socket for the bootstrap");
     struct sockaddr_un address = place_address(place->path);
     if (connect(made, (const struct sockaddr *)&address, sizeof(address)) != 0) {
         int error = errno;
@@ -502,13 +503,13 @@ symm_status symm__socket_path_connect(const struct symm_socket_path *place, int 
             error == EINTR)
             return SYMM_OK;
         return symm__fail_errno(SYMM_ERR_SYSTEM, error,
-                                "connecting to the meeting at %s", place->path);
+                                "connecting to the bootstrap at %s", place->path);
     }
     if (!symm__bootstrap_same_user(made, &uid)) {
         (void)close(made);
         return symm__fail(
             SYMM_ERR_REFUSED,
-            "the meeting at %s is held by user %u, not by this process's user "
+            "the bootstrap at %s is held by user %u, not by this process's user "
             "%u: it was not joined",
             place->path, uid, (unsigned)geteuid());
     }

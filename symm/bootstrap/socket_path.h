@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * socket_path.h - the meeting's socket: <base>/symm-<uid>/<32 hex digits>.
+ * socket_path.h - the bootstrap's socket: <base>/symm-<uid>/<32 hex digits>.
  *
  * base: SYMM_RUNTIME_DIR, else XDG_RUNTIME_DIR if it is this user's own, writable and
  * short enough for a socket's address, else /tmp. The directory symm-<uid> must be a
@@ -27,10 +27,10 @@ struct symm_socket_path {
     char path[SYMM_BOOTSTRAP_PATH]; /* dir/name */
 };
 
-/* Where the meeting of `key` is; makes nothing. SYMM_ERR_INVALID: SYMM_RUNTIME_DIR. */
+/* Where the bootstrap of `key` is; makes nothing. SYMM_ERR_INVALID: SYMM_RUNTIME_DIR. */
 symm_status symm__socket_path_find(struct symm_socket_path *place,
                                    const char *key) SYMM_MUST_CHECK;
-/* Hub: a listening socket under the final name. Waits while another meeting has it. */
+/* Hub: a listening socket under the final name. Waits while another bootstrap has it. */
 symm_status symm__socket_path_claim(const struct symm_socket_path *place, double until,
                                     int *listener) SYMM_MUST_CHECK;
 /* Hub: removes the name it has claimed, then the directory if nothing else is in it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exchange.h - the control plane: exchanges among some ranks over the meeting's sockets.
+ * exchange.h - the control plane: exchanges among some ranks over the bootstrap's sockets.
  *
  * One exchange = every member gives bytes and descriptors, every member gets those of every
  * other. All collective steps of the library (init, split, rendezvous) are exchanges. It is

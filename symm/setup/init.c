@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * init.c - what one rank has, from the meeting to the end.
+ * init.c - what one rank has, from the bootstrap to the end.
  *
- * symm_init: job -> backend -> meeting -> address space -> control page and liveness -> one
+ * symm_init: job -> backend -> bootstrap -> address space -> control page and liveness -> one
  * exchange with all ranks (backend, device and settings compared, control pages and process
  * handles passed) -> world team.
  * Each step that can fail locally fails before the next exchange, so that every rank learns
@@ -132,48 +132,48 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
 }
 
 /* Ranks of several hosts: by symmrun's store, or the way that the engine has. */
-static symm_status meet_hosts(symm_ctx *ctx, const struct symm_bootstrap_run *meeting,
-                              int *peer_fd)
+static symm_status bootstrap_hosts(symm_ctx *ctx, const struct symm_bootstrap_run *run,
+                                   int *peer_fd)
 {
     const struct symm_engine_use *use = ctx->engine;
     symm_bootstrap bootstrap = {.size = sizeof(bootstrap)};
 
     if (ctx->job.store[0] != '\0')
-        return symm__bootstrap_store(meeting, ctx->job.store, peer_fd);
+        return symm__bootstrap_store(run, ctx->job.store, peer_fd);
     if (use && use->ops && use->ops->bootstrap(use->engine, &bootstrap) == SYMM_OK)
-        return symm__bootstrap_given(meeting, &bootstrap, peer_fd);
+        return symm__bootstrap_given(run, &bootstrap, peer_fd);
     return symm__fail(
         SYMM_ERR_UNSUPPORTED,
         "the job has %d ranks of which %d are on this host, and no way for "
-        "ranks of several hosts to meet: start it by symmrun --nnodes, or "
+        "ranks of several hosts to connect: start it by symmrun --nnodes, or "
         "by mpirun with SYMM_ENGINE=mpi, or set symm_config.bootstrap",
         ctx->job.size, ctx->job.local_size);
 }
 
-static symm_status meet_any(symm_ctx *ctx, const symm_config *config,
-                            const struct symm_bootstrap_run *meeting, int *peer_fd)
+static symm_status bootstrap_any(symm_ctx *ctx, const symm_config *config,
+                                 const struct symm_bootstrap_run *run, int *peer_fd)
 {
     const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
 
     if (config->thread_group)
         return symm__thread_group_join(config->thread_group, ctx, peer_fd);
     if (config->bootstrap)
-        return symm__bootstrap_given(meeting, config->bootstrap, peer_fd);
+        return symm__bootstrap_given(run, config->bootstrap, peer_fd);
     if (how && strcmp(how, "store") == 0)
-        return symm__bootstrap_store(meeting, ctx->job.store, peer_fd);
+        return symm__bootstrap_store(run, ctx->job.store, peer_fd);
     if (how && strcmp(how, "local") != 0)
         return symm__fail(SYMM_ERR_INVALID,
                           "SYMM_BOOTSTRAP '%s' is neither local nor store", how);
     if (ctx->job.local_size < ctx->job.size)
-        return meet_hosts(ctx, meeting, peer_fd);
-    return symm__bootstrap_local(meeting, peer_fd);
+        return bootstrap_hosts(ctx, run, peer_fd);
+    return symm__bootstrap_local(run, peer_fd);
 }
 
 /* Sockets to all peers; oob.peer_fd is set on success. */
-static symm_status meet(symm_ctx *ctx, const symm_config *config, double timeout)
+static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double timeout)
 {
     struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
-    struct symm_bootstrap_run meeting = {
+    struct symm_bootstrap_run run = {
         .rank = ctx->rank,
         .size = ctx->size,
         .key = ctx->job.key,
@@ -187,13 +187,13 @@ static symm_status meet(symm_ctx *ctx, const symm_config *config, double timeout
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d sockets", ctx->size);
         goto err_memory;
     }
-    meeting.tcp = tcp;
+    run.tcp = tcp;
     for (int r = 0; r < ctx->size; r++)
         peer_fd[r] = -1;
     status = symm__forks_add(&ctx->forks, peer_fd, ctx->size);
     if (status != SYMM_OK)
         goto err_memory;
-    status = meet_any(ctx, config, &meeting, peer_fd);
+    status = bootstrap_any(ctx, config, &run, peer_fd);
     if (status != SYMM_OK)
         goto err_forks;
     symm__oob_init(&ctx->oob, ctx->rank, ctx->size, peer_fd);
@@ -396,11 +396,11 @@ static symm_status load_plan(symm_ctx *ctx)
     return symm__fail_quiet(status, sentence);
 }
 
-/* Everything after the meeting; on error the caller finalizes. */
+/* Everything after the bootstrap; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
     symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK;
-    symm_status status = meet(ctx, config, until - symm__now());
+    symm_status status = bootstrap(ctx, config, until - symm__now());
 
     if (status != SYMM_OK)
         return status;

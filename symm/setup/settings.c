@@ -38,14 +38,14 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
                           config->local_rank, config->local_size, config->world_size);
     if (config->job_id && !*config->job_id)
         return symm__fail(SYMM_ERR_INVALID,
-                          "symm_config: job_id is empty; it names the job's meeting, "
+                          "symm_config: job_id is empty; it names the job's bootstrap, "
                           "and is NULL if bootstrap or group do");
     if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
         !config->thread_group)
         return symm__fail(
             SYMM_ERR_INVALID,
             "symm_config: world_size %d needs job_id, bootstrap or group, by "
-            "which the ranks meet",
+            "which the ranks connect",
             config->world_size);
     job->rank = config->rank;
     job->size = config->world_size;

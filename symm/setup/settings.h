@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * settings.h - a rank's settings before it meets the others: from symm_config, else by the
+ * settings.h - a rank's settings before it joins the others: from symm_config, else by the
  * environment, else by defaults.
  */
 #ifndef SYMM_SETUP_SETTINGS_H

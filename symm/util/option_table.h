@@ -36,7 +36,7 @@
     X(WORLD_SIZE, INTEGER, "", "number of ranks of the job")                           \
     X(LOCAL_RANK, INTEGER, "", "this process's rank on its host")                      \
     X(LOCAL_WORLD_SIZE, INTEGER, "", "number of ranks on this host")                   \
-    X(JOB_ID, STRING, "", "names the job's meeting; equal on all ranks and unique")    \
+    X(JOB_ID, STRING, "", "names the job's bootstrap; equal on all ranks and unique")  \
     X(SECRET, STRING, "", "32 hex digits that every rank of the job must show")        \
     X(STORE, STRING, "",                                                               \
       "host:port of symmrun's store, used where SYMM_BOOTSTRAP asks")                  \
@@ -44,9 +44,9 @@
       "names the host that this rank counts as being on; default the system's own")    \
     X(HOST_ADDRESS, STRING, "",                                                        \
       "this host's numeric address, by which ranks of other hosts reach this one")     \
-    X(BOOTSTRAP, STRING, "local", "how ranks meet: local (by job key) or store")       \
+    X(BOOTSTRAP, STRING, "local", "how ranks connect: local (by job key) or store")    \
     X(RUNTIME_DIR, STRING, "",                                                         \
-      "where the meeting's socket lies; default "                                      \
+      "where the bootstrap's socket lies; default "                                    \
       "XDG_RUNTIME_DIR, else /tmp")                                                    \
     X(INIT_TIMEOUT, SECONDS, "60", "how long symm_init waits for all ranks")           \
     X(TIMEOUT, SECONDS, "30", "how long a call waits for its peers")                   \

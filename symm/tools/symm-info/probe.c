@@ -38,9 +38,9 @@ struct finding {
     char text[256];
 };
 
-enum { MEETING, HANDLES, ATOMICS, ALL_REDUCE, PUT_SIGNAL, DEAD_PEER, PROOFS };
+enum { BOOTSTRAP, HANDLES, ATOMICS, ALL_REDUCE, PUT_SIGNAL, DEAD_PEER, PROOFS };
 static const char *const proof_names[PROOFS] = {
-    [MEETING] = "meeting",       [HANDLES] = "handles",       [ATOMICS] = "atomics",
+    [BOOTSTRAP] = "bootstrap",   [HANDLES] = "handles",       [ATOMICS] = "atomics",
     [ALL_REDUCE] = "all_reduce", [PUT_SIGNAL] = "put_signal", [DEAD_PEER] = "dead peer",
 };
 
@@ -112,7 +112,7 @@ static uint64_t pattern(int rank, int seed, size_t i)
 
 /* ---- The proofs ------------------------------------------------------------------ */
 
-static bool prove_meeting(struct self *self)
+static bool prove_bootstrap(struct self *self)
 {
     const symm_config config = {
         .size = sizeof(config),
@@ -263,7 +263,7 @@ static _Noreturn void run_rank(int rank, const char *job, struct reports *report
     if (getppid() != parent)
         _exit(1);
     snprintf(self.job, sizeof(self.job), "%s", job);
-    bool good = prove(&self, MEETING, prove_meeting) &&
+    bool good = prove(&self, BOOTSTRAP, prove_bootstrap) &&
                 prove(&self, HANDLES, prove_handles) &&
                 prove(&self, ATOMICS, prove_atomics) &&
                 prove(&self, ALL_REDUCE, prove_all_reduce) &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * runtime.c - the private directory in which the ranks of a job meet.
+ * runtime.c - the private directory in which the ranks of a job connect.
  *
  * The library's default, symm-<uid> in /tmp, has a name that every user of the machine can
  * take first. symmrun makes a directory with a random name and mode 0700, in XDG_RUNTIME_DIR
@@ -30,15 +30,15 @@
 /* Removes the sockets, then the directories that are empty. */
 static void remove_tree(int base, const char *name)
 {
-    char meeting[32];
+    char run[32];
     int outer = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int inner = -1;
     DIR *list;
 
     if (outer < 0)
         return;
-    snprintf(meeting, sizeof(meeting), "symm-%u", (unsigned)geteuid());
-    inner = openat(outer, meeting, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    snprintf(run, sizeof(run), "symm-%u", (unsigned)geteuid());
+    inner = openat(outer, run, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     list = inner >= 0 ? fdopendir(inner) : NULL;
     for (const struct dirent *entry; list && (entry = readdir(list));) {
         if (entry->d_name[0] != '.')
@@ -48,7 +48,7 @@ static void remove_tree(int base, const char *name)
         closedir(list);
     else if (inner >= 0)
         close(inner);
-    (void)unlinkat(outer, meeting, AT_REMOVEDIR);
+    (void)unlinkat(outer, run, AT_REMOVEDIR);
     close(outer);
     (void)unlinkat(base, name, AT_REMOVEDIR);
 }

@@ -99,7 +99,7 @@ void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
                          size_t count);
 double symmrun_store_due(const struct symmrun_store *store); /* when to serve again */
 
-/* ---- The directory of the ranks' meeting: runtime.c ------------------------------ */
+/* ---- The directory of the ranks' bootstrap: runtime.c ------------------------------ */
 
 #define SYMMRUN_RUNTIME_PATH 72
 
@@ -130,7 +130,7 @@ bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
 
 /*
  * A process that outlives a killed symmrun by a moment, kills the ranks' process groups
- * then, and removes the directory of their meeting.
+ * then, and removes the directory of their bootstrap.
  */
 struct symmrun_reaper {
     pid_t pid; /* 0: none */

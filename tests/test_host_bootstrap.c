@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_meet.c - the bootstrap of the ranks of one host: it connects them, or fails with
+ * test_host_bootstrap.c - the bootstrap of the ranks of one host: it connects them, or fails with
  * the reason.
  *
  * Every test has its own runtime directory, which is empty afterwards. The ranks are
  * processes, together with strangers, wrong ranks and groups with the same key. Kills and
- * failing system calls: test_host_meet_fault.c.
+ * failing system calls: test_host_bootstrap_fault.c.
  */
 #include "bootstrap/protocol.h"
-#include "plane_meet.h"
+#include "plane_bootstrap.h"
 
 static const uint8_t wrong_secret[SYMM_SECRET_BYTES] = "0123456789abcdf";
 
@@ -19,7 +19,7 @@ static int body_start(int rank, struct plane_result *result, void *arg)
     struct job *job = arg;
     atomic_fetch_add(job->step, 1); /* all processes exist: now the time counts */
     step_wait(job, job->size);
-    return body_meet(rank, result, arg);
+    return body_bootstrap_once(rank, result, arg);
 }
 
 static void test_sizes(void **state)
@@ -50,9 +50,9 @@ static int body_often(int rank, struct plane_result *result, void *arg)
     for (int i = 0; i < 30; i++) {
         if ((i + rank) % 4 == 0)
             symm__sleep(0.001 * (i % 4));
-        int code = body_meet(rank, result, arg);
+        int code = body_bootstrap_once(rank, result, arg);
         PLANE_CHECK(code == 0 && result->status == SYMM_OK);
-        /* Nobody may begin the next meeting while another is in this one. */
+        /* Nobody may begin the next bootstrap while another is in this one. */
         atomic_fetch_add(job->step, 1);
         step_wait(job, (i + 1) * job->size);
     }
@@ -76,7 +76,7 @@ static int body_crowd(int rank, struct plane_result *result, void *arg)
     job.key = key;
     for (int i = 0; i < 20; i++) {
         snprintf(key, sizeof(key), "%d of %d", i, rank / 2);
-        int code = body_meet(rank % 2, result, &job);
+        int code = body_bootstrap_once(rank % 2, result, &job);
         PLANE_CHECK(code == 0 && result->status == SYMM_OK);
     }
     return 0;
@@ -104,7 +104,7 @@ static bool missing_are_named(int kind, double timeout)
             /* 1: joiners are less patient than the root; 2: the root is the least. */
             job.timeout =
                 (kind == 1) == (r == 0) && kind != 0 ? HARNESS_AMPLE : timeout;
-            plane_start(&job.plane, body_meet, r, &job);
+            plane_start(&job.plane, body_bootstrap_once, r, &job);
         }
     }
     assert_int_equal(plane_wait(&job.plane), 0);
@@ -138,12 +138,12 @@ static void test_no_hub(void **state)
     (void)state;
     job_open(&job, 3);
     job.timeout = 0.2;
-    plane_start(&job.plane, body_meet, 1, &job);
-    plane_start(&job.plane, body_meet, 2, &job);
+    plane_start(&job.plane, body_bootstrap_once, 1, &job);
+    plane_start(&job.plane, body_bootstrap_once, 2, &job);
     assert_int_equal(plane_wait(&job.plane), 0);
     for (int i = 0; i < 2; i++) {
         assert_result(&job, i, SYMM_ERR_TIMEOUT,
-                      "rank 0 has not opened the job's meeting");
+                      "rank 0 has not opened the job's bootstrap");
         assert_result(&job, i, SYMM_ERR_TIMEOUT, job.dir);
         assert_result(&job, i, SYMM_ERR_TIMEOUT, "SYMM_JOB_ID");
         assert_true(job.plane.results[i].seconds < HARNESS_SOON);
@@ -192,11 +192,10 @@ static bool greet(struct job *job, const struct symm_bootstrap_message *say,
 static int body_greet(int kind, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_bootstrap_run meeting = meeting_of(job, 1);
+    struct symm_bootstrap_run run = run_of(job, 1);
     static const int ranks[] = {3, 0, -5, 1};
     struct symm_bootstrap_message answer,
-        message =
-            symm__bootstrap_message(SYMM_BOOTSTRAP_HELLO, &meeting, ranks[kind], 99);
+        message = symm__bootstrap_message(SYMM_BOOTSTRAP_HELLO, &run, ranks[kind], 99);
     size_t bytes = 0;
     message.has_secret = 1;
     memcpy(message.secret, good_secret, sizeof(good_secret));
@@ -217,14 +216,14 @@ enum { WRONG_SECRET, NO_SECRET, WRONG_SIZE, DUPLICATE, WRONG_KINDS };
 static int body_wrong(int kind, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_bootstrap_run meeting = meeting_of(job, 1);
+    struct symm_bootstrap_run run = run_of(job, 1);
     if (kind == WRONG_SECRET)
-        meeting.secret = wrong_secret;
+        run.secret = wrong_secret;
     else if (kind == NO_SECRET)
-        meeting.secret = NULL;
+        run.secret = NULL;
     else if (kind == WRONG_SIZE)
-        meeting.size = 5;
-    int code = meet_and_check(&meeting, result);
+        run.size = 5;
+    int code = bootstrap_and_check(&run, result);
     if (result->status != SYMM_OK)
         atomic_fetch_add(job->step, 1);
     return code;
@@ -236,7 +235,7 @@ static int body_patient(int rank, struct plane_result *result, void *arg)
     struct job *job = arg;
     if (rank == 2)
         step_wait(job, WRONG_KINDS + GREET_KINDS);
-    int code = body_meet(rank, result, arg);
+    int code = body_bootstrap_once(rank, result, arg);
     if (rank == 1 && result->status != SYMM_OK)
         atomic_fetch_add(job->step, 1);
     return code;
@@ -281,7 +280,7 @@ static bool refusal_is_told(double timeout)
     bool told;
     job_open(&job, 2);
     job.timeout = timeout;
-    plane_start(&job.plane, body_meet, 0, &job);
+    plane_start(&job.plane, body_bootstrap_once, 0, &job);
     plane_start(&job.plane, body_wrong, WRONG_SIZE, &job);
     assert_int_equal(plane_wait(&job.plane), 0);
     assert_result(&job, 0, SYMM_ERR_TIMEOUT, "rank 1 has not joined");
@@ -332,7 +331,7 @@ static int body_beside(int rank, struct plane_result *result, void *arg)
     struct job *job = arg;
     if (rank == 2)
         step_wait(job, 3);
-    int code = body_meet(rank, result, arg);
+    int code = body_bootstrap_once(rank, result, arg);
     if (rank == 2)
         atomic_fetch_add(job->step, 1);
     return code;
@@ -373,20 +372,20 @@ static void test_same_key(void **state)
     struct job job;
     (void)state;
     job_open(&job, 2);
-    plane_start(&job.plane, body_meet, 0, &job);
+    plane_start(&job.plane, body_bootstrap_once, 0, &job);
     wait_for_socket(&job);
     job.timeout = 0.2;
-    plane_start(&job.plane, body_meet, 0, &job); /* has too little patience */
+    plane_start(&job.plane, body_bootstrap_once, 0, &job); /* has too little patience */
     for (double until = symm__now() + HARNESS_AMPLE; !has_ended(&job.plane, 1);) {
         assert_true(symm__now() < until);
         symm__sleep(0.001);
     }
     job.timeout = HARNESS_AMPLE;
-    plane_start(&job.plane, body_meet, 0, &job);
-    plane_start(&job.plane, body_meet, 1, &job);
-    plane_start(&job.plane, body_meet, 1, &job);
+    plane_start(&job.plane, body_bootstrap_once, 0, &job);
+    plane_start(&job.plane, body_bootstrap_once, 1, &job);
+    plane_start(&job.plane, body_bootstrap_once, 1, &job);
     assert_int_equal(plane_wait(&job.plane), 0);
-    assert_result(&job, 1, SYMM_ERR_TIMEOUT, "another meeting of the same job key");
+    assert_result(&job, 1, SYMM_ERR_TIMEOUT, "another bootstrap of the same job key");
     for (int i = 0; i < 5; i++) {
         /* Of two at one time one may be refused as the second of its rank. */
         if (i != 1 && job.plane.results[i].status != SYMM_OK)
@@ -400,10 +399,10 @@ static void test_same_key(void **state)
 static void directory_refused(struct job *job, const char *part)
 {
     for (int rank = 0; rank < 2; rank++) {
-        struct symm_bootstrap_run meeting = meeting_of(job, rank);
+        struct symm_bootstrap_run run = run_of(job, rank);
         int fds[2];
         int before = plane_fds();
-        assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_REFUSED);
+        assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_REFUSED);
         if (strstr(symm_last_error(), part) == NULL)
             fail_msg("\"%s\" is not in \"%s\"", part, symm_last_error());
         assert_int_equal(plane_fds(), before);
@@ -416,7 +415,7 @@ static void test_directory(void **state)
     char dir[100];
     (void)state;
     job_open(&job, 2);
-    meeting_dir(&job, dir, sizeof(dir));
+    bootstrap_dir(&job, dir, sizeof(dir));
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(chmod(dir, 0750), 0);
     directory_refused(&job, "has not mode 0700");
@@ -445,18 +444,18 @@ static void test_runtime_dir(void **state)
     char long_name[200];
     (void)state;
     job_open(&job, 2);
-    struct symm_bootstrap_run meeting = meeting_of(&job, 0);
+    struct symm_bootstrap_run run = run_of(&job, 0);
     int fds[2];
     memset(long_name, 'x', sizeof(long_name));
     long_name[0] = '/';
     long_name[sizeof(long_name) - 1] = '\0';
     setenv("SYMM_RUNTIME_DIR", long_name, 1);
-    assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "too many for the address of a socket"));
     setenv("SYMM_RUNTIME_DIR", "here", 1);
-    assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_INVALID);
     setenv("SYMM_RUNTIME_DIR", "/nonexistent/folder", 1);
-    assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_SYSTEM);
+    assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_SYSTEM);
     assert_non_null(strstr(symm_last_error(), "/nonexistent/folder/symm-"));
 
     unsetenv("SYMM_RUNTIME_DIR");
@@ -479,9 +478,9 @@ static void test_arguments(void **state)
     int fds[2];
     (void)state;
     for (int i = 0; i < 5; i++) {
-        struct symm_bootstrap_run meeting = {
+        struct symm_bootstrap_run run = {
             .rank = bad[i][0], .size = bad[i][1], .key = "k", .timeout = 1};
-        assert_int_equal(symm__bootstrap_local(&meeting, fds), SYMM_ERR_INVALID);
+        assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_INVALID);
     }
 }
 
@@ -529,14 +528,14 @@ static int body_bootstrap(int rank, struct plane_result *result, void *arg)
     struct gather_rank me = {.gather = gather, .rank = rank};
     symm_bootstrap bootstrap = {
         .size = sizeof(bootstrap), .allgather = allgather, .arg = &me};
-    struct symm_bootstrap_run meeting = meeting_of(gather->job, rank);
+    struct symm_bootstrap_run run = run_of(gather->job, rank);
     int fds[SYMM_BOOTSTRAP_MAX];
     int code = 0;
-    symm_status status = symm__bootstrap_given(&meeting, &bootstrap, fds);
+    symm_status status = symm__bootstrap_given(&run, &bootstrap, fds);
     plane_note(result, status);
     if (status == SYMM_OK) {
-        code = peers_check(fds, rank, meeting.size);
-        symm__bootstrap_close(fds, meeting.size);
+        code = peers_check(fds, rank, run.size);
+        symm__bootstrap_close(fds, run.size);
     }
     return code;
 }

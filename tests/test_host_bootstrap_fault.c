@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_meet_fault.c - bootstraps in which a rank is killed, at every call, or a call
+ * test_host_bootstrap_fault.c - bootstraps in which a rank is killed, at every call, or a call
  * fails: the other ranks get an error, and the next job works and leaves nothing.
  *
  * Every test has its own runtime directory, which is empty afterwards. This file redefines
  * the system calls of a bootstrap, so that the k-th of them can fail or kill the process.
  */
-#include "plane_meet.h"
+#include "plane_bootstrap.h"
 
 #include <poll.h>
 #include <sys/file.h>
@@ -79,7 +79,7 @@ static int entries(const char *path)
 static void kill_root(struct job *job, const char *key, const char *dir)
 {
     job->key = key;
-    int root = plane_start(&job->plane, body_meet, 0, job);
+    int root = plane_start(&job->plane, body_bootstrap_once, 0, job);
     wait_for_socket(job);
     /* Until it has removed what others have left. */
     for (double until = symm__now() + HARNESS_AMPLE; entries(dir) > 1;) {
@@ -107,7 +107,7 @@ static void test_stale(void **state)
     char dir[100], path[200];
     (void)state;
     job_open(&job, 2);
-    meeting_dir(&job, dir, sizeof(dir));
+    bootstrap_dir(&job, dir, sizeof(dir));
     kill_root(&job, "another job", dir);
     assert_int_equal(entries(dir), 1);
     kill_root(&job, "this job", dir);
@@ -115,7 +115,7 @@ static void test_stale(void **state)
     leave_socket(dir, "t-0123456789abcdef");
     leave_socket(dir, "t-00000000000000aa");
     leave_socket(dir, "somebody else's");
-    assert_int_equal(plane_run(&job.plane, 2, body_meet, &job), 0);
+    assert_int_equal(plane_run(&job.plane, 2, body_bootstrap_once, &job), 0);
     assert_met(&job, 2);
     assert_int_equal(entries(dir), 1); /* what is not ours by its name */
     snprintf(path, sizeof(path), "%s/%s", dir, "somebody else's");
@@ -133,7 +133,7 @@ static void test_killed(void **state)
         job_open(&job, 4);
         received = job.step;
         for (int r = 0; r < 3; r++)
-            plane_start(&job.plane, body_meet, r, &job);
+            plane_start(&job.plane, body_bootstrap_once, r, &job);
         assert_true(harness_until(job.step, 4)); /* two handshakes, two welcomes */
         received = NULL;
         assert_int_equal(kill(job.plane.pids[kind], SIGKILL), 0);
@@ -156,15 +156,15 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
     int victim = job->kind % 2;
-    struct symm_bootstrap_run meeting = meeting_of(job, rank);
+    struct symm_bootstrap_run run = run_of(job, rank);
     int fds[SYMM_BOOTSTRAP_MAX];
     if (rank != victim)
         symm__sleep(0.001); /* its calls are the same in each run, then */
     fault_at = rank == victim ? job->kind / 2 : 0;
-    plane_note(result, symm__bootstrap_local(&meeting, fds));
+    plane_note(result, symm__bootstrap_local(&run, fds));
     fault_at = 0;
     result->extra = fault_hit;
-    symm__bootstrap_close(fds, meeting.size);
+    symm__bootstrap_close(fds, run.size);
     return 0;
 }
 
@@ -176,7 +176,7 @@ static bool killed_at(int victim, int k, double timeout, int *stayed)
     job_open(&job, 3);
     job.timeout = timeout;
     job.kind = 2 * k + victim;
-    meeting_dir(&job, dir, sizeof(dir));
+    bootstrap_dir(&job, dir, sizeof(dir));
     fault_kills = true;
     assert_int_equal(plane_run(&job.plane, 3, body_fault, &job), 0);
     fault_kills = false;
@@ -186,7 +186,7 @@ static bool killed_at(int victim, int k, double timeout, int *stayed)
     *stayed += names;
     job.timeout = HARNESS_AMPLE;
     job.key = k % 2 == 0 ? job.key : "the next job";
-    assert_int_equal(plane_run(&job.plane, 3, body_meet, &job), 0);
+    assert_int_equal(plane_run(&job.plane, 3, body_bootstrap_once, &job), 0);
     assert_met(&job, 3);
     job_close(&job);
     return killed;
@@ -194,7 +194,7 @@ static bool killed_at(int victim, int k, double timeout, int *stayed)
 
 /*
  * All k. Whoever waits for the victim does so until a deadline, which is short; on a busy
- * machine it may be too short for a meeting to get as far as it must.
+ * machine it may be too short for a bootstrap to get as far as it must.
  */
 static bool killed_anywhere(double timeout)
 {
@@ -226,7 +226,7 @@ static bool failed_anywhere(double timeout)
             job_close(&job);
         }
     }
-    printf("%d and %d calls of rank 0 and rank 1 failed, %d meetings with them\n",
+    printf("%d and %d calls of rank 0 and rank 1 failed, %d bootstraps with them\n",
            runs[0], runs[1], failures);
     return runs[0] > 20 && runs[1] > 12 && failures > 25;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meeting.h - what all ways of meeting, and both sides of one, are given.
+ * run.h - one bootstrap of ranks: what all its ways, and both sides, are given.
  */
-#ifndef SYMM_BOOTSTRAP_MEETING_H
-#define SYMM_BOOTSTRAP_MEETING_H
+#ifndef SYMM_BOOTSTRAP_RUN_H
+#define SYMM_BOOTSTRAP_RUN_H
 
 #include "bootstrap/job.h"
 
 struct symm_tcp;
 
-#define SYMM_BOOTSTRAP_MAX 64 /* ranks of one meeting */
+#define SYMM_BOOTSTRAP_MAX 64 /* ranks of one bootstrap */
 
 struct symm_bootstrap_run {
     int rank, size;        /* size >= 1 */

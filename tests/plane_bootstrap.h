@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plane_meet.h - for the suites of the bootstrap: a job whose ranks are processes that do
+ * plane_bootstrap.h - for the suites of the bootstrap: a job whose ranks are processes that do
  * a bootstrap by a key and then test the sockets it returned.
  *
  * Every job has its own runtime directory, which must be empty when the job is closed.
  */
-#ifndef SYMM_TESTS_PLANE_MEET_H
-#define SYMM_TESTS_PLANE_MEET_H
+#ifndef SYMM_TESTS_PLANE_BOOTSTRAP_H
+#define SYMM_TESTS_PLANE_BOOTSTRAP_H
 
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/socket_path.h"
@@ -59,16 +59,16 @@ static inline void job_close(struct job *job)
     plane_close(&job->plane);
 }
 
-static inline struct symm_bootstrap_run meeting_of(const struct job *job, int rank)
+static inline struct symm_bootstrap_run run_of(const struct job *job, int rank)
 {
-    struct symm_bootstrap_run meeting = {
+    struct symm_bootstrap_run run = {
         .rank = rank,
         .size = job->size,
         .key = job->key,
         .secret = job->secret,
         .timeout = job->timeout,
     };
-    return meeting;
+    return run;
 }
 
 static inline void step_wait(const struct job *job, int step)
@@ -112,28 +112,28 @@ static inline int peers_check(const int *fds, int rank, int size)
 }
 
 /* Does the bootstrap; if it succeeds, checks the sockets and closes them. */
-static inline int meet_and_check(const struct symm_bootstrap_run *meeting,
-                                 struct plane_result *result)
+static inline int bootstrap_and_check(const struct symm_bootstrap_run *run,
+                                      struct plane_result *result)
 {
     int fds[SYMM_BOOTSTRAP_MAX];
     int code = 0;
     double start = symm__now();
-    symm_status status = symm__bootstrap_local(meeting, fds);
+    symm_status status = symm__bootstrap_local(run, fds);
     result->seconds = symm__now() - start;
     plane_note(result, status);
     if (status == SYMM_OK)
-        code = peers_check(fds, meeting->rank, meeting->size);
-    for (int r = 0; status != SYMM_OK && r < meeting->size; r++)
+        code = peers_check(fds, run->rank, run->size);
+    for (int r = 0; status != SYMM_OK && r < run->size; r++)
         PLANE_CHECK(fds[r] == -1);
-    symm__bootstrap_close(fds, meeting->size);
+    symm__bootstrap_close(fds, run->size);
     return code;
 }
 
-static inline int body_meet(int rank, struct plane_result *result, void *arg)
+static inline int body_bootstrap_once(int rank, struct plane_result *result, void *arg)
 {
     struct job *job = arg;
-    struct symm_bootstrap_run meeting = meeting_of(job, rank);
-    return meet_and_check(&meeting, result);
+    struct symm_bootstrap_run run = run_of(job, rank);
+    return bootstrap_and_check(&run, result);
 }
 
 static inline void assert_result(const struct job *job, int index, symm_status status,
@@ -152,7 +152,7 @@ static inline void assert_met(const struct job *job, int count)
         assert_result(job, i, SYMM_OK, "");
 }
 
-static inline void meeting_dir(const struct job *job, char *path, size_t bytes)
+static inline void bootstrap_dir(const struct job *job, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/symm-%u", job->dir, (unsigned)geteuid());
 }
