@@ -360,30 +360,19 @@ bool symm__pack_tile_possible(const struct place_model *m)
     return true;
 }
 
-/* Lists of items by section, in the order of their numbers. */
-static void make_lists(struct place_tile *t)
+/* Lists of items by their first section, or by that after their last, ascending. */
+static void make_lists(const struct place_model *m, bool by_last, int *first,
+                       int *items)
 {
-    const struct place_model *m = t->m;
-    int sections = m->sections;
-
-    for (int i = 0; i < m->count; i++) {
-        t->start_first[m->range[i].first + 1]++;
-        t->end_first[m->range[i].last + 1]++;
-    }
-    for (int s = 0; s <= sections; s++) {
-        t->start_first[s + 1] += t->start_first[s];
-        t->end_first[s + 1] += t->end_first[s];
-    }
-    for (int i = 0; i < m->count; i++) {
-        t->starts[t->start_first[m->range[i].first]++] = i;
-        t->ends[t->end_first[m->range[i].last]++] = i;
-    }
+    for (int i = 0; i < m->count; i++)
+        first[(by_last ? m->range[i].last : m->range[i].first) + 1]++;
+    for (int s = 0; s <= m->sections; s++)
+        first[s + 1] += first[s];
+    for (int i = 0; i < m->count; i++)
+        items[first[by_last ? m->range[i].last : m->range[i].first]++] = i;
     /* Filling moved each list's begin to its end, which is the begin of the next. */
-    for (int s = sections + 1; s > 0; s--) {
-        t->start_first[s] = t->start_first[s - 1];
-        t->end_first[s] = t->end_first[s - 1];
-    }
-    t->start_first[0] = t->end_first[0] = 0;
+    memmove(first + 1, first, ((size_t)m->sections + 1) * sizeof *first);
+    first[0] = 0;
 }
 
 symm_status symm__pack_tile_open(struct place_state *state, struct place_tile **tile)
@@ -412,7 +401,8 @@ symm_status symm__pack_tile_open(struct place_state *state, struct place_tile **
     t->table = symm__pool_alloc(pool, (size_t)1 << TABLE_BITS, sizeof *t->table);
     if (pool->failed)
         return symm__pack_nomem(m->count);
-    make_lists(t);
+    make_lists(m, false, t->start_first, t->starts);
+    make_lists(m, true, t->end_first, t->ends);
     for (size_t s = 0; s < sections; s++)
         t->weight[s] = WEIGHT;
     /* Items that are alike have different keys: which of them is placed is no matter. */
