@@ -91,43 +91,29 @@ static symm_status run_tile(struct searches *s, uint64_t budget)
     return s->tile ? symm__pack_tile_run(s->tile, s->state, budget) : SYMM_OK;
 }
 
-/* The lowest peak: at the bound, between bound and peak, and by ejection. */
-static symm_status minimize(struct searches *s)
+/*
+ * The searches take turns until a placement fits into the capacity, or without one until the
+ * peak is the lowest. For a capacity there is no search between bound and peak.
+ */
+static symm_status take_turns(struct searches *s)
 {
     struct place_state *state = s->state;
-    bool limited = state->options->time_limit > 0;
-    symm_status status = SYMM_OK;
-
-    for (uint64_t turn = FIRST_TURN; status == SYMM_OK && symm__pack_wanted(state);
-         turn += turn / 2) {
-        status = run_tile(s, turn);
-        if (status == SYMM_OK && s->exact && symm__pack_wanted(state))
-            status = run_team(s, state->lower_bound, turn);
-        if (symm__pack_wanted(state))
-            symm__pack_eject_lower(s->eject, state, state->lower_bound, turn);
-        if (status == SYMM_OK && s->exact && symm__pack_wanted(state))
-            status = symm__pack_exact_lower(state, &s->net, turn / 4);
-        if (!s->exact && !limited && state->work > LAST_WORK)
-            break;
-    }
-    return status;
-}
-
-static symm_status fit(struct searches *s)
-{
-    struct place_state *state = s->state;
-    bool limited = state->options->time_limit > 0;
+    const bool limited = state->options->time_limit > 0, fit = must_fit(state->options);
     symm_status status = SYMM_OK;
 
     for (uint64_t turn = FIRST_TURN;
-         status == SYMM_OK && state->lower_bound <= state->goal &&
+         status == SYMM_OK && (!fit || state->lower_bound <= state->goal) &&
          symm__pack_wanted(state);
          turn += turn / 2) {
         status = run_tile(s, turn);
         if (status == SYMM_OK && s->exact && symm__pack_wanted(state))
-            status = run_team(s, state->goal, turn);
+            status = run_team(s, fit ? state->goal : state->lower_bound, turn);
         if (symm__pack_wanted(state))
-            symm__pack_eject_lower(s->eject, state, state->goal, turn / 4);
+            symm__pack_eject_lower(s->eject, state,
+                                   fit ? state->goal : state->lower_bound,
+                                   fit ? turn / 4 : turn);
+        if (!fit && status == SYMM_OK && s->exact && symm__pack_wanted(state))
+            status = symm__pack_exact_lower(state, &s->net, turn / 4);
         if (!s->exact && !limited && state->work > LAST_WORK)
             break;
     }
@@ -159,7 +145,7 @@ static symm_status search(struct place_state *state)
     if (status == SYMM_OK && m->count <= FAST_ITEMS && symm__pack_wanted(state))
         symm__pack_eject_lower(s.eject, state, state->lower_bound, FAST_EJECT);
     if (status == SYMM_OK && !options->greedy)
-        status = must_fit(options) ? fit(&s) : minimize(&s);
+        status = take_turns(&s);
     symm__pack_team_close(s.team);
     return status;
 }
