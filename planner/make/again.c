@@ -29,11 +29,6 @@ struct again {
     int *now;     /* by buffer of the old plan: the program's, or -1 */
 };
 
-static symm_status nomem(const struct again *again)
-{
-    return symm__program_nomem(again->program);
-}
-
 /* ---- Algorithms and barriers ------------------------------------------------------- */
 
 static symm_status take_op(struct again *again, int index, const struct names *sites)
@@ -70,7 +65,7 @@ static symm_status take_ops(struct again *again)
 
     for (int i = 0; i < again->old->op_count && status == SYMM_OK; i++)
         if (!symm__names_add(&sites, again->old->ops[i].site, i))
-            status = nomem(again);
+            status = symm__program_nomem(again->program);
     for (int i = 0; i < again->program->op_count && status == SYMM_OK; i++) {
         const symm_program_op *op = &again->program->ops[i];
 
@@ -92,7 +87,7 @@ static symm_status take_offsets(struct again *again)
 
     for (int b = 0; b < program->buffer_count && status == SYMM_OK; b++)
         if (!symm__names_add(&names, program->buffers[b].name, b))
-            status = nomem(again);
+            status = symm__program_nomem(again->program);
     for (int i = 0; i < again->old->buffer_count && status == SYMM_OK; i++) {
         const symm_plan_buffer *old = &again->old->buffers[i];
         const int b = symm__names_find(&names, old->name);
@@ -133,7 +128,7 @@ static symm_status check_places(struct again *again, struct extent *extents, int
     }
     pairs = symm__adjacent_pairs(extents, lives->count, lives->loop, &count);
     if (!pairs)
-        return nomem(again);
+        return symm__program_nomem(again->program);
     for (size_t i = 0; i < count; i++) {
         if (may_follow(lives, &pairs[i]) || !again->placed[pairs[i].before] ||
             !again->placed[pairs[i].after])
@@ -179,7 +174,7 @@ static symm_status place_all(struct again *again)
 {
     const struct lifetimes *lives = again->lives;
     struct extent *extents = calloc((size_t)lives->count + 1, sizeof(*extents));
-    symm_status status = extents ? SYMM_OK : nomem(again);
+    symm_status status = extents ? SYMM_OK : symm__program_nomem(again->program);
     int taken = 1;
 
     for (int round = 0; taken && status == SYMM_OK; round++) {
@@ -248,7 +243,7 @@ symm_status symm__plan_again(struct pool *pool, struct order *order,
     again.now =
         symm__pool_alloc(pool, (size_t)again.old->buffer_count + 1, sizeof(*again.now));
     if (status == SYMM_OK && pool->failed)
-        status = nomem(&again);
+        status = symm__program_nomem(order->program);
     if (status == SYMM_OK)
         status = take_ops(&again);
     if (status == SYMM_OK)

@@ -112,9 +112,7 @@ static bool certify(struct certifier *certifier, const struct adjacent *pairs,
                           &plan->certificate[plan->certificate_count]);
         plan->certificate_count += good;
     }
-    for (int c = 0; c < plan->chain_count && good; c++)
-        good = plan->chains[c].by && plan->chains[c].stream;
-    return good;
+    return good && !certifier->plan->pool.failed;
 }
 
 static bool list_antichain(struct certifier *certifier)

@@ -86,7 +86,7 @@ static void number_channels(const symm_program *program, int *channels)
     }
 }
 
-static bool fill_ops(struct plan_private *private, const symm_program *program,
+static void fill_ops(struct plan_private *private, const symm_program *program,
                      const struct choice *choice)
 {
     symm_plan *plan = &private->plan;
@@ -95,63 +95,50 @@ static bool fill_ops(struct plan_private *private, const symm_program *program,
     number_channels(program, channels);
     plan->ops = symm__pool_alloc(&private->pool, (size_t)program->op_count + 1,
                                  sizeof(*plan->ops));
-    if (!plan->ops)
-        return false;
-    for (int i = 0; i < program->op_count; i++) {
+    for (int i = 0; plan->ops && i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
         if (!symm__is_communication(op->kind))
             continue;
-        symm_plan_op *made = &plan->ops[plan->op_count++];
-        *made = (symm_plan_op){.site = symm__pool_copy(&private->pool, op->site),
-                               .algorithm = choice->algorithms[i],
-                               .channel = channels[op->stream],
-                               .entry_barrier = choice->entry[i],
-                               .exit_barrier = choice->exit[i],
-                               .up_to = symm__program_up_to(op)};
-        if (!made->site)
-            return false;
+        plan->ops[plan->op_count++] =
+            (symm_plan_op){.site = symm__pool_copy(&private->pool, op->site),
+                           .algorithm = choice->algorithms[i],
+                           .channel = channels[op->stream],
+                           .entry_barrier = choice->entry[i],
+                           .exit_barrier = choice->exit[i],
+                           .up_to = symm__program_up_to(op)};
     }
-    return true;
 }
 
-static bool fill_buffers(struct plan_private *private, const symm_program *program,
+static void fill_buffers(struct plan_private *private, const symm_program *program,
                          const struct choice *choice, const struct lifetimes *lives)
 {
     symm_plan *plan = &private->plan;
 
     plan->buffers = symm__pool_alloc(&private->pool, (size_t)program->buffer_count + 1,
                                      sizeof(*plan->buffers));
-    if (!plan->buffers)
-        return false;
-    for (int b = 0; b < program->buffer_count; b++) {
-        symm_plan_buffer *made = &plan->buffers[plan->buffer_count++];
-        *made = (symm_plan_buffer){
+    for (int b = 0; plan->buffers && b < program->buffer_count; b++) {
+        plan->buffers[plan->buffer_count++] = (symm_plan_buffer){
             .name = symm__pool_copy(&private->pool, program->buffers[b].name),
             .alloc_id = program->buffers[b].alloc_id,
             .offset = (size_t)choice->offsets[b],
             .bytes = program->buffers[b].bytes,
             .turn = lives->always[b] ? -1 : lives->turn[b]};
         plan->dedicated_bytes += (size_t)lives->sizes[b];
-        if (!made->name)
-            return false;
     }
     plan->arena_bytes = (size_t)choice->arena;
     plan->lower_bound_bytes = (size_t)lives->clique_bytes;
     plan->lower_bound_proved = plan->arena_bytes == plan->lower_bound_bytes;
-    return true;
 }
 
-static bool fill_points(struct plan_private *private, const struct choice *choices,
+static void fill_points(struct plan_private *private, const struct choice *choices,
                         int count, int best)
 {
     symm_plan *plan = &private->plan;
 
     plan->points =
         symm__pool_alloc(&private->pool, (size_t)count, sizeof(*plan->points));
-    if (!plan->points)
-        return false;
-    plan->point_count = count;
-    for (int i = 0; i < count; i++) {
+    plan->point_count = plan->points ? count : 0;
+    for (int i = 0; i < plan->point_count; i++) {
         const struct choice *a = &choices[i];
         symm_plan_point *point = &plan->points[i];
         *point = (symm_plan_point){.name = symm__pool_copy(&private->pool, a->name),
@@ -159,8 +146,6 @@ static bool fill_points(struct plan_private *private, const struct choice *choic
                                    .barriers = a->barriers,
                                    .microseconds = a->microseconds,
                                    .chosen = i == best};
-        if (!point->name)
-            return false;
         for (int k = 0; k < count; k++) {
             const struct choice *b = &choices[k];
             bool equal = b->arena == a->arena && b->barriers == a->barriers &&
@@ -172,10 +157,9 @@ static bool fill_points(struct plan_private *private, const struct choice *choic
         }
     }
     plan->microseconds = choices[best].microseconds;
-    return true;
 }
 
-static bool fill_note(struct plan_private *private, const symm_plan_options *options,
+static void fill_note(struct plan_private *private, const symm_plan_options *options,
                       bool cut_short)
 {
     symm_plan *plan = &private->plan;
@@ -187,13 +171,12 @@ static bool fill_note(struct plan_private *private, const symm_plan_options *opt
         why = "the search was cut short by its time limit, so the plan may differ on "
               "another machine or another day; a longer limit may help";
 
-    if (plan->arena_bytes == plan->lower_bound_bytes)
-        return true;
-    plan->note = symm__pool_format(
-        &private->pool,
-        "%zu bytes above the largest set of buffers found that pairwise conflict: %s",
-        plan->arena_bytes - plan->lower_bound_bytes, why);
-    return plan->note != NULL;
+    if (!plan->lower_bound_proved)
+        plan->note =
+            symm__pool_format(&private->pool,
+                              "%zu bytes above the largest set of buffers found that "
+                              "pairwise conflict: %s",
+                              plan->arena_bytes - plan->lower_bound_bytes, why);
 }
 
 static symm_status fill(struct plan_private *private, struct order *order,
@@ -208,10 +191,11 @@ static symm_status fill(struct plan_private *private, struct order *order,
     plan->loop = program->loop;
     plan->has_proof = true;
     plan->program = symm__pool_copy(&private->pool, program->name);
-    if (!plan->program || !fill_ops(private, program, &choices[best]) ||
-        !fill_buffers(private, program, &choices[best], lives) ||
-        !fill_points(private, choices, count, best) ||
-        !fill_note(private, options, choices[best].cut_short))
+    fill_ops(private, program, &choices[best]);
+    fill_buffers(private, program, &choices[best], lives);
+    fill_points(private, choices, count, best);
+    fill_note(private, options, choices[best].cut_short);
+    if (private->pool.failed)
         return symm__program_nomem(program);
     status = symm_program_hash(program, &plan->program_hash);
     if (status == SYMM_OK)

@@ -14,11 +14,6 @@
 
 #define MAX_CLOCKS ((size_t)1 << 27) /* moments in one table: 512 MiB */
 
-static symm_status nomem(const struct order *order)
-{
-    return symm__program_nomem(order->program);
-}
-
 static void number_streams(struct order *order)
 {
     const symm_program *program = order->program;
@@ -106,7 +101,7 @@ symm_status symm__order_init(struct order *order, const symm_program *program)
     *order = (struct order){.program = program, .halves = 1};
     status = symm__pairs_init(&order->pairs, &order->pool, program);
     if (status == SYMM_OK && !allocate(order))
-        status = nomem(order);
+        status = symm__program_nomem(order->program);
     if (status == SYMM_OK) {
         number_streams(order);
         find_depends(order);
@@ -151,7 +146,7 @@ static symm_status list_accesses(struct order *order)
     order->touch = symm__pool_alloc(pool, most + 1, sizeof(int));
     order->seat_of_access = symm__pool_alloc(pool, most + 1, sizeof(int));
     if (pool->failed)
-        return nomem(order);
+        return symm__program_nomem(order->program);
     for (int i = 0; i < program->op_count; i++) {
         order->access_start[i] = count;
         count += symm__op_accesses(program, i, order->algorithms[i],
@@ -249,7 +244,7 @@ static symm_status sort_touches(struct order *order)
     order->first_touch = symm__pool_alloc(pool, buffers, sizeof(int));
     order->first_write = symm__pool_alloc(pool, buffers, sizeof(int));
     if (pool->failed)
-        return nomem(order);
+        return symm__program_nomem(order->program);
     find_extents(program, extents);
     mark_renewals(order, extents);
     fill_touches(order, fill);
@@ -277,7 +272,7 @@ static symm_status list_chains(struct order *order)
     order->chains = symm__pool_alloc(&order->access_pool, room, sizeof(*order->chains));
     order->chain_of = symm__pool_alloc(&order->access_pool, room, sizeof(int));
     if (!order->chains || !order->chain_of)
-        return nomem(order);
+        return symm__program_nomem(order->program);
     memset(order->chain_of, 0xff, room * sizeof(int));
     for (int lane = 0; lane < order->lanes; lane++)
         add_chain(order, 0, lane);
@@ -296,7 +291,7 @@ static symm_status list_chains(struct order *order)
         order->ends =
             symm__pool_alloc(&order->access_pool, 2 * ((size_t)program->op_count + 1),
                              (size_t)order->chain_count * sizeof(uint32_t));
-    return order->access_pool.failed ? nomem(order) : SYMM_OK;
+    return order->access_pool.failed ? symm__program_nomem(order->program) : SYMM_OK;
 }
 
 symm_status symm__order_set(struct order *order, const symm_algorithm *algorithms)
