@@ -44,21 +44,11 @@ static double y_of(const struct drawing *d, double y)
 /* Text of the file's author: any bytes become printable ASCII, escaped. */
 static void put_text(FILE *file, const char *text)
 {
-    for (; *text; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", file);
-            break;
-        case '>':
-            fputs("&gt;", file);
-            break;
-        case '&':
-            fputs("&amp;", file);
-            break;
-        default:
+    for (; *text; text++)
+        if (strchr("<>&", *text))
+            fputs(*text == '<' ? "&lt;" : *text == '>' ? "&gt;" : "&amp;", file);
+        else
             fputc(*text >= 0x20 && *text < 0x7f ? *text : '?', file);
-        }
-    }
 }
 
 static void draw_text(const struct drawing *d, double x, double y, const char *kind,
@@ -206,12 +196,10 @@ static void draw_axes(const struct drawing *d)
     draw_text(d, LEFT, 24, "s", 16, c->title);
 }
 
-static const char *line_class(enum svg_line_kind kind)
-{
-    static const char *const classes[] = {"dash", "strong", "entry", "exit"};
-
-    return classes[kind];
-}
+static const char *const line_classes[] = {[SVG_DASHED] = "dash",
+                                           [SVG_STRONG] = "strong",
+                                           [SVG_ENTRY] = "entry",
+                                           [SVG_EXIT] = "exit"};
 
 /* Labels that would lie on each other move apart, downwards. */
 static void draw_lines(const struct drawing *d)
@@ -224,14 +212,14 @@ static void draw_lines(const struct drawing *d)
         if (at < used + 14 && at > used - 14)
             at = used + 14;
         used = at;
-        draw_line(d, LEFT, y, right, y, line_class(c->horizontals[k].kind));
+        draw_line(d, LEFT, y, right, y, line_classes[c->horizontals[k].kind]);
         draw_text(d, right + 6, at, "s", 11, c->horizontals[k].label);
     }
     used = -100;
     for (int k = 0; k < c->vertical_count; k++) {
         double x = x_of(d, c->verticals[k].at);
         double half = (double)strlen(c->verticals[k].label) * 10 * LETTER / 2;
-        draw_line(d, x, TOP, x, HEIGHT - BOTTOM, line_class(c->verticals[k].kind));
+        draw_line(d, x, TOP, x, HEIGHT - BOTTOM, line_classes[c->verticals[k].kind]);
         if (x - half < used + 4)
             continue;
         used = x + half;
