@@ -51,6 +51,20 @@ bool symm__check_refuse(struct check *c, const char *format, ...)
     return false;
 }
 
+bool symm__check_refuse_op(struct check *c, const struct check_op *op,
+                           const char *format, ...)
+{
+    char *text = c->report->first;
+    size_t length;
+    va_list args;
+
+    length = strlen(symm__check_name(op, text, sizeof(c->report->first)));
+    va_start(args, format);
+    vsnprintf(text + length, sizeof(c->report->first) - length, format, args);
+    va_end(args);
+    return false;
+}
+
 bool symm__check_nomem(struct check *c)
 {
     c->status = symm__fail(SYMM_ERR_NOMEM,

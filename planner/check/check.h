@@ -127,6 +127,10 @@ bool symm__check_before(const struct check *c, int a, int b, int period);
 /* Sets the report's sentence; returns false. */
 bool symm__check_refuse(struct check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same behind the op's name, "op 3 (all_reduce tp0)". */
+bool symm__check_refuse_op(struct check *c, const struct check_op *op,
+                           const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 bool symm__check_nomem(struct check *c); /* false, with the status set */
 /* "op 3 (all_reduce tp0)"; returns text. */
 const char *symm__check_name(const struct check_op *op, char *text, size_t bytes);

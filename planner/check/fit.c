@@ -161,12 +161,10 @@ static bool touch_collective(struct check *c, struct check_op *op)
     const char *why = objection(o, algorithm);
     struct check_access in = {.who = CHECK_SELF, .to = CHECK_END};
     struct check_access out = in;
-    char name[128];
 
     if (why)
-        return symm__check_refuse(c, "%s: %s %s",
-                                  symm__check_name(op, name, sizeof(name)),
-                                  symm_algorithm_name(algorithm), why);
+        return symm__check_refuse_op(c, op, ": %s %s", symm_algorithm_name(algorithm),
+                                     why);
     switch (algorithm) {
     case SYMM_ALGORITHM_ENGINE:
         break;
@@ -231,25 +229,21 @@ static bool share_bytes(const struct check *c, int a, int b)
 
 static bool fit_inside_op(struct check *c, const struct check_op *op)
 {
-    char name[128];
-
     for (int i = 0; i < op->access_count; i++)
         for (int j = 0; j < i; j++) {
             const struct check_access *a = &op->accesses[j], *b = &op->accesses[i];
             if (!op->planned && !a->write && !b->write)
                 break; /* a read of any number of buffers */
             if (a->buffer != b->buffer && share_bytes(c, a->buffer, b->buffer))
-                return symm__check_refuse(
-                    c, "%s uses buffers %s and %s at once, and they share bytes",
-                    symm__check_name(op, name, sizeof(name)),
+                return symm__check_refuse_op(
+                    c, op, " uses buffers %s and %s at once, and they share bytes",
                     c->program->buffers[a->buffer].name,
                     c->program->buffers[b->buffer].name);
             if (a->buffer == b->buffer && op->planned && !may_be_in_place(c, op))
-                return symm__check_refuse(
-                    c,
-                    "%s cannot be in place in buffer %s: with %s a rank reads what "
+                return symm__check_refuse_op(
+                    c, op,
+                    " cannot be in place in buffer %s: with %s a rank reads what "
                     "another overwrites",
-                    symm__check_name(op, name, sizeof(name)),
                     c->program->buffers[a->buffer].name,
                     symm_algorithm_name(op->planned->algorithm));
         }
@@ -259,23 +253,21 @@ static bool fit_inside_op(struct check *c, const struct check_op *op)
 static bool fit_op(struct check *c, struct check_op *op)
 {
     const symm_program_op *o = op->op;
-    char name[128];
 
     if (op->planned) {
         const bool put = o->kind == SYMM_PROGRAM_PUT;
         op->entry = op->planned->entry_barrier;
         op->exit = op->planned->exit_barrier;
         if (put != (op->planned->algorithm == SYMM_ALGORITHM_PUT) || (put && op->exit))
-            return symm__check_refuse(c, "%s: %s%s is not for such an op",
-                                      symm__check_name(op, name, sizeof(name)),
-                                      symm_algorithm_name(op->planned->algorithm),
-                                      op->exit ? " with an exit barrier" : "");
+            return symm__check_refuse_op(c, op, ": %s%s is not for such an op",
+                                         symm_algorithm_name(op->planned->algorithm),
+                                         op->exit ? " with an exit barrier" : "");
         if (op->planned->up_to != (!o->up_to ? 0
                                    : put     ? o->count
                                              : o->count * symm_dtype_size(o->dtype)))
-            return symm__check_refuse(
-                c, "%s: the plan is for up to %zu bytes, the program says otherwise",
-                symm__check_name(op, name, sizeof(name)), op->planned->up_to);
+            return symm__check_refuse_op(
+                c, op, ": the plan is for up to %zu bytes, the program says otherwise",
+                op->planned->up_to);
         if (put) {
             touch(c, op, o->in, o->count, false, CHECK_SELF)->to = CHECK_END;
             touch(c, op, o->out, o->result, true, CHECK_SENDER)->to = CHECK_END;
@@ -345,7 +337,7 @@ static bool fit_channels(struct check *c)
     const struct check_op **sorted =
         symm__pool_alloc(&c->pool, (size_t)c->op_count + 1, sizeof(*sorted));
     size_t count = 0;
-    char name[128], other[128];
+    char name[128];
     bool good = true;
 
     if (!sorted)
@@ -356,17 +348,15 @@ static bool fit_channels(struct check *c)
     qsort(sorted, count, sizeof(*sorted), compare_channels);
     for (size_t i = 0; i < count && good; i++) {
         const struct check_op *op = sorted[i], *before = i ? sorted[i - 1] : op;
-        symm__check_name(op, name, sizeof(name));
         if (op->planned->channel < 0)
-            good = symm__check_refuse(c, "%s is on channel %d", name,
-                                      op->planned->channel);
+            good =
+                symm__check_refuse_op(c, op, " is on channel %d", op->planned->channel);
         else if (before->op->partition == op->op->partition &&
                  before->planned->channel == op->planned->channel &&
                  before->op->stream != op->op->stream)
-            good = symm__check_refuse(
-                c, "%s and %s are on channel %d in different streams",
-                symm__check_name(before, other, sizeof(other)), name,
-                op->planned->channel);
+            good = symm__check_refuse_op(
+                c, before, " and %s are on channel %d in different streams",
+                symm__check_name(op, name, sizeof(name)), op->planned->channel);
     }
     return good;
 }

@@ -13,8 +13,6 @@
 
 bool symm__check_frees_listed(struct check *c)
 {
-    char name[128];
-
     for (int i = 0; i < c->op_count; i++) {
         struct check_op *op = &c->ops[i];
         const int count = op->planned ? op->planned->free_count : 0;
@@ -23,19 +21,18 @@ bool symm__check_frees_listed(struct check *c)
             const int b = op->planned->frees[k];
             const bool there = b >= 0 && b < c->plan->buffer_count;
 
-            symm__check_name(op, name, sizeof(name));
             if (!there || (k > 0 && b <= op->planned->frees[k - 1]))
-                return symm__check_refuse(
-                    c, "%s: frees[%d] is %d, allowed: indices of buffers that ascend",
-                    name, k, b);
+                return symm__check_refuse_op(
+                    c, op, ": frees[%d] is %d, allowed: indices of buffers that ascend",
+                    k, b);
             if (!c->lives[b].begin)
-                return symm__check_refuse(
-                    c, "%s frees buffer %s, whose value is needed all the time", name,
+                return symm__check_refuse_op(
+                    c, op, " frees buffer %s, whose value is needed all the time",
                     c->program->buffers[b].name);
             if (c->lives[b].freed_by)
-                return symm__check_refuse(c, "%s frees buffer %s, and so does op %d",
-                                          name, c->program->buffers[b].name,
-                                          c->lives[b].freed_by->listed);
+                return symm__check_refuse_op(
+                    c, op, " frees buffer %s, and so does op %d",
+                    c->program->buffers[b].name, c->lives[b].freed_by->listed);
             c->lives[b].freed_by = op;
         }
     }
@@ -91,18 +88,14 @@ void symm__check_frees_before(struct check *c, int before, int after, bool next)
 
 bool symm__check_frees(struct check *c)
 {
-    char name[128];
-
     for (int b = 0; b < c->plan->buffer_count; b++) {
         const struct check_life *life = &c->lives[b];
 
         if (life->freed_by && !life->freed[0] && !life->freed[1])
-            return symm__check_refuse(
-                c,
-                "%s frees buffer %s, but on some rank it may end before the last "
-                "access "
+            return symm__check_refuse_op(
+                c, life->freed_by,
+                " frees buffer %s, but on some rank it may end before the last access "
                 "to that buffer, or after the next write to its bytes",
-                symm__check_name(life->freed_by, name, sizeof(name)),
                 c->program->buffers[b].name);
     }
     return true;
