@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * certificate.c - that buffers which share bytes come one after the other, and that
- * the certificate says so: one entry for each pair of neighbours and no other, each with a
- * moment on every chain that lies behind all accesses to the first and before the beginning
- * of the second.
+ * certificate.c - proves that the lives of buffers that share bytes do not overlap, and that
+ * the certificate has one entry for each pair of neighbours and no other. An entry has a
+ * moment on every chain: after all accesses to the first buffer, before the second begins.
  *
- * Neighbours are found here once more: a sweep over the addresses keeps the buffers that lie
- * at one address in the order of their turns.
+ * The neighbours are computed anew: a sweep over the addresses keeps the buffers that lie at
+ * one address in the order of their turns.
  */
 #include "check/check.h"
 
@@ -91,7 +90,7 @@ static void move_in_or_out(struct shares *all, const struct edge *edge)
     }
 }
 
-/* The pair of the one at this place and the next one. */
+/* The pair of the buffer at this place and its successor. */
 static void add_neighbours(struct shares *all, int at)
 {
     const bool around = at + 1 == all->count;
@@ -155,7 +154,7 @@ static bool is_chain(const struct check *c, const symm_plan_chain *named,
            strcmp(named->stream, c->program->streams[chain->lane / c->halves]) == 0;
 }
 
-/* Each chain of the plan is one that accesses lie on, and is named once. */
+/* On each chain of the plan lies an access, and no chain is listed twice. */
 static bool fit_chains(struct shares *all)
 {
     struct check *c = all->c;
@@ -296,7 +295,7 @@ static bool check_pairs(struct shares *all)
         all->listed[at].next ? " of the next period" : "");
 }
 
-/* What ranks load of the same: turns, and what each buffer comes after. */
+/* The part that ranks load: turns, and the predecessors of each buffer. */
 static bool check_run_part(const struct shares *all)
 {
     struct check *c = all->c;

@@ -21,15 +21,15 @@
  *     around the circle too. At each address the buffers form a list by the beginnings of
  *     their lives; each is over on every chain before the next one's first write, which is
  *     before that one's end. So only neighbours are compared, and these pairs, with a moment
- *     in between on each chain, are what the certificate has to say: no less and no more.
+ *     in between on each chain, are what the certificate must list: no less and no more.
  *  5. Nothing is stuck, because whatever an op waits for - earlier ops of its stream, a
  *     depend, members of its group at the same op, the put of its site - is earlier in the
  *     order of issue, or the same op, whose members wait for each other's arrival only.
  *     check_fit proves that of the order; no two streams share a channel.
  *  6. check_frees: where the plan says that an op frees a buffer, the op's end on a rank
  *     comes after all accesses to that rank's copy and before these bytes are written
- *     again. It is so in all periods, since orders are: what is filled there in between is
- *     never read.
+ *     again. The order is the same in all periods, so bytes filled in between are never
+ *     read.
  *  7. check_figures: arena, dedicated bytes and lower bound are computed anew.
  * Time in a loop is unrolled to two periods; check_order says why that is enough.
  */

@@ -77,8 +77,8 @@ struct check_life {
     struct check_last *last;
     int last_count;
     struct check_op *freed_by; /* or NULL */
-    /* By period: whether the end of freed_by in it lies behind this life, on every owner,
-     * and before the first write of each neighbour that was looked at. */
+    /* By period: whether freed_by ends in it after this life, on every owner, and before
+     * the first write of each neighbour checked so far. */
     bool freed[2];
 };
 
@@ -101,8 +101,8 @@ struct check {
     struct check_access **touch;
     struct check_chain *chains;
     int chain_count, chain_room;
-    /* [(buffer x 2 + period) x chain_count]: how far each chain has come for certain when
-     * the op that begins the buffer's life in this period first writes to it. */
+    /* [(buffer x 2 + period) x chain_count]: on each chain, the last moment that is over for
+     * certain when the op that begins the buffer's life in this period first writes to it. */
     uint32_t *begins;
 };
 
@@ -142,12 +142,12 @@ bool symm__check_order(struct check *c);       /* order.c, fills begins */
 bool symm__check_certificate(struct check *c); /* certificate.c */
 bool symm__check_figures(struct check *c);     /* figures.c */
 
-/* frees.c: what the plan frees, before the order is played ... */
+/* frees.c. Before the order is played: lists what the plan frees. */
 bool symm__check_frees_listed(struct check *c);
-/* ... where the op at `position` ends: the clock of each rank ... */
+/* At the end of the op at `position`; clocks: each rank's. */
 void symm__check_frees_ended(struct check *c, int position, int period,
                              const uint32_t *clocks);
-/* ... for each pair of neighbours, and when all of them have been looked at. */
+/* For each pair of neighbours; then, after all pairs, the verdict. */
 void symm__check_frees_before(struct check *c, int before, int after, bool next);
 bool symm__check_frees(struct check *c);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fit.c - that a plan is one of this program, and what each op touches under it.
+ * fit.c - checks that a plan belongs to this program; lists what each op touches under it.
  *
  * Which ranks touch an owner's copy, by algorithm ("inside" is a barrier of the algorithm's
  * own; in a broadcast "every" is every rank for the root's copy and the owner for others):
@@ -203,7 +203,7 @@ static bool touch_collective(struct check *c, struct check_op *op)
     return true;
 }
 
-/* Whether `in` may be `out`: peers never read what the same op overwrites. */
+/* Whether `in` may be `out`: no peer reads bytes that the same op overwrites. */
 static bool may_be_in_place(const struct check *c, const struct check_op *op)
 {
     if (c->program->partitions[op->op->partition].length == 1)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * frees.c - that an op which a plan says to free buffers may fill their bytes with
- * anything on each rank when it ends there: a put before it raises its signal, a collective
- * behind all that its stream has before it.
+ * frees.c - proves that an op which frees buffers may overwrite their bytes on each rank
+ * when it ends there: a put before it raises its signal, a collective after all earlier ops
+ * of its stream.
  *
- * A buffer is freed by one op. In one of the two periods that are played that op's end comes
+ * A buffer is freed by one op. In one of the two periods that are played, that op ends
  * after the life that begins in the first period, and before the first writes of all
  * neighbours that follow that life in some byte. Refuses buffers without a life that ends:
  * those that are live always, and those whose value is there before the program runs.
@@ -39,7 +39,7 @@ bool symm__check_frees_listed(struct check *c)
     return true;
 }
 
-/* Whether the owner's clock says that the life which begins in period 0 is over there. */
+/* Whether by the owner's clock the life that begins in period 0 is over there. */
 static bool is_over(const struct check *c, const struct check_life *life, int owner,
                     const uint32_t *clock)
 {

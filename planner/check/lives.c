@@ -5,8 +5,8 @@
  *
  * The bytes of a buffer that any op reads are its first ones: accesses begin at its first
  * byte. A write of all these, by an op that does not read the buffer, begins a life; the
- * first such write of a period is taken. What comes before it in a loop belongs to the life
- * that began in the period before.
+ * first such write of a period is taken. Accesses before it in a loop belong to the life that
+ * began in the previous period.
  */
 #include "check/check.h"
 
@@ -57,7 +57,7 @@ static void find_begin(const struct check *c, struct check_life *life)
     life->first =
         !c->program->loop && life->touch_count > 0 && life->begin != life->touch[0];
     if (life->first)
-        life->begin = NULL; /* its value is there before all ops */
+        life->begin = NULL; /* it holds a value before the first op */
 }
 
 /* ---- Turns ------------------------------------------------------------------------------- */

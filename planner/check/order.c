@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.c - that accesses to one buffer which must not meet are ordered by what the
- * plan keeps, and what is over for certain where each life begins.
+ * order.c - proves that the barriers of the plan order all accesses to one buffer of which
+ * one is a write, and finds what is over for certain where each life begins.
  *
  * Two periods are played op by op in the order of issue, on all ranks together. Each rank
  * has a clock: for each lane of each rank the last moment that is over for certain. It grows
@@ -61,7 +61,7 @@ static void come_to(struct play *play, int position, enum check_point point)
         clock_at(play, play->now, 0, r)[r * play->c->lanes + lane] = moment;
 }
 
-/* Everybody learns what anybody in his list knows; or all learn what their root knows. */
+/* Each rank gets the union of its list's clocks; with a root >= 0, the root's clock. */
 static void meet(struct play *play, int partition, int root)
 {
     for (int r = 0; r < play->world; r++) {
@@ -132,8 +132,9 @@ static bool check_pair(const struct play *play, const struct check_access *a,
     return true;
 }
 
-/* Against those since the last write of the buffer, that one too. `seat` is b's place in its
- * buffer's list; a read needs the write only, which comes after the reads before it. */
+/* Compares b with the accesses to its buffer since the last write, that write included. A
+ * read is compared with the write alone, which was compared with the reads before it.
+ * `seat` is b's place in its buffer's list. */
 static bool check_access(const struct play *play, const struct check_access *b,
                          int seat, const int *last_write)
 {
@@ -144,7 +145,7 @@ static bool check_access(const struct play *play, const struct check_access *b,
         if (at < 0 || (at >= seat && play->period == 0))
             return true;
         if (at < seat && life->touch[at]->op == b->op)
-            return true; /* check_fit has seen to it; not to the one a period before */
+            return true; /* fit.c has checked it; not the access a period before */
         return check_pair(play, life->touch[at], play->period - (at > seat), b);
     }
     for (int i = 1; i <= (play->period ? life->touch_count : seat); i++) {
@@ -152,7 +153,7 @@ static bool check_access(const struct play *play, const struct check_access *b,
         const struct check_access *a =
             life->touch[at < 0 ? at + life->touch_count : at];
         if (a->op == b->op && at >= 0)
-            continue; /* check_fit has seen to accesses of one op */
+            continue; /* fit.c has checked accesses of one op */
         if (!check_pair(play, a, play->period - (at < 0), b))
             return false;
         if (a->write)
@@ -161,7 +162,7 @@ static bool check_access(const struct play *play, const struct check_access *b,
     return true;
 }
 
-/* How far each chain has come for certain, on every rank that makes the first write. */
+/* Fills begins: the last moment of each chain that every rank of the first write knows. */
 static void begin_life(const struct play *play, const struct check_access *access)
 {
     struct check *c = play->c;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * again.c - the plan of a program of which a few ops have changed, from its plan before.
+ * again.c - the plan of a program of which a few ops have changed, from its previous plan.
  *
  * Sites that the old plan has keep their algorithms and barriers, buffers that it has keep
  * their offsets, as long as the changed program allows it: one run of the order, and one
- * check of the buffers that follow one another in some address, show whether it does. What
- * is new, or can no longer stay, is placed by first fit. Barriers that the change has made
- * necessary are added; none is taken away. Other ways to run the program are not compared,
+ * check of the buffers that follow one another in some address, decide that. Buffers that
+ * are new, or cannot keep their offsets, are placed by first fit. Barriers that the change
+ * has made necessary are added; none is dropped. Other ways to run the program are not compared,
  * so a full plan may be smaller.
  */
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "model/names.h"
 #include "model/program_private.h"
 
-#define MAX_ROUNDS 64 /* of the check; each takes buffers away from their places */
+#define MAX_ROUNDS 64 /* of the check; each removes buffers from their places */
 
 struct again {
     struct order *order;
@@ -110,7 +110,7 @@ static bool may_follow(const struct lifetimes *lives, const struct adjacent *pai
             symm__lives_before(lives, pair->before, pair->after, pair->next_period));
 }
 
-/* Takes away who follows where it may not; *taken: how many. */
+/* Removes each buffer that may not follow its predecessor in some byte; *taken of them. */
 static symm_status check_places(struct again *again, struct extent *extents, int *taken)
 {
     const struct lifetimes *lives = again->lives;
@@ -147,7 +147,7 @@ static int compare_extents(const void *left, const void *right)
     return a->low < b->low ? -1 : a->low > b->low;
 }
 
-/* The lowest place that no conflicting buffer has bytes of. */
+/* Places the buffer at the lowest offset where no conflicting buffer has bytes. */
 static void place_one(struct again *again, int buffer, struct extent *extents)
 {
     const struct lifetimes *lives = again->lives;
@@ -195,7 +195,7 @@ static symm_status place_all(struct again *again)
 
 /* ---- The bound --------------------------------------------------------------------- */
 
-/* The old plan's buffers that pairwise conflict, if they still do. */
+/* The bound is the old plan's clique, if its buffers still conflict pairwise. */
 static symm_status take_bound(struct again *again)
 {
     struct lifetimes *lives = again->lives;

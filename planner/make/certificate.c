@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * certificate.c - the proof that a plan carries: for each pair of buffers that follow
- * one another in some address, and for each chain on which the first is touched, a moment
- * that lies behind its last access and that the second one's first write comes after.
+ * certificate.c - the proof that a plan carries. It names each pair of buffers that follow
+ * one another in some address. For each chain on which the first is touched it has a moment
+ * after the last access there and before the first write of the second.
  *
  * Moments and chains are explained in docs/planner.md, and recomputed by the checker.
  */

@@ -4,10 +4,10 @@
  * classes, and a search for a better order.
  *
  * The arena is a row of segments, each with the buffers that lie there in the order of their
- * turns. A buffer may enter a segment if the one before it in that list is over before its
- * first write, and it before that of the one behind it; around the circle too. Neighbours
- * are enough: each life is over before the next begins. So a question costs a search in a
- * sorted list, and no two buffers are ever compared that do not lie side by side.
+ * turns. A buffer may enter a segment if its predecessor in that list is over before its
+ * first write, and if it is over before its successor's; around the circle too. Neighbours
+ * are enough: each life is over before the next begins. So may_enter searches a sorted list
+ * and compares two pairs.
  */
 #include "make/chains.h"
 
@@ -18,14 +18,14 @@
 #include "util/clock.h"
 
 #define ORDERS     8
-#define MAX_STEPS  80000000 /* questions that a search for better orders may ask */
+#define MAX_STEPS  80000000 /* calls of may_enter in the search for better orders */
 #define MAX_TRIALS 50000
 
 struct segment {
     int64_t low, high;
     int *turns; /* sorted */
     int count, room;
-    bool closed; /* held by a buffer that lives always */
+    bool closed; /* by a buffer that lives always */
 };
 
 struct arena {
@@ -33,7 +33,7 @@ struct arena {
     const int64_t *sizes; /* by buffer: what it takes; lives->sizes, or more */
     struct segment *segments;
     int count, room;
-    int64_t steps; /* questions asked */
+    int64_t steps; /* calls of may_enter */
     int64_t *offsets;
 };
 
@@ -291,9 +291,8 @@ static int find_cut(const struct lifetimes *lives, int track, int64_t *live)
 
 /*
  * Turns that begin at the cut of each track and go around the circle from there. First fit
- * in the order of turns chooses freely where nothing is live, and must then suit what lives
- * at the beginning of the period. If each track begins where the least is live, the free
- * choice is the last one.
+ * in the order of turns places the first buffers freely; the last ones must avoid those at
+ * the beginning of the period. So each track begins where the fewest bytes are live.
  */
 static void turn_tracks(const struct lifetimes *lives, struct weights *weights)
 {
@@ -463,8 +462,8 @@ static void order_offsets(struct placer *placer)
 
 /*
  * The orders with rounded sizes. Then first fit with the sizes that are needed, in the order
- * of the offsets found: no buffer comes to lie higher, since those placed before it that it
- * conflicts with end below its offset.
+ * of the offsets found: no buffer gets a higher offset, since the conflicting ones placed
+ * before it end below its offset.
  */
 static bool try_rounded(struct placer *placer, const struct weights *weights)
 {
@@ -509,7 +508,7 @@ static uint64_t draw(struct placer *placer, uint64_t below)
     return placer->random % below;
 }
 
-/* One of the buffers that reach the peak goes to an earlier place in the order. */
+/* Moves one of the buffers that reach the peak to an earlier place in the order. */
 static void move_one(struct placer *placer)
 {
     const struct lifetimes *lives = placer->arena.lives;
@@ -534,7 +533,7 @@ static void move_one(struct placer *placer)
     placer->order[to] = buffer;
 }
 
-/* false: time is up, or progress said so. */
+/* false: the time limit has passed, or progress returned false. */
 static bool go_on(struct placer *placer)
 {
     const struct place_effort *effort = placer->effort;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * chains.h - where the buffers of a program lie in one arena, given what may follow
- * what (lifetime.h).
+ * chains.h - places the buffers of a program in one arena, by their lifetimes (lifetime.h).
  *
  * Guarantees: buffers that conflict get disjoint bytes; offsets are multiples of
  * SYMM_PLAN_ALIGNMENT. Deterministic, but for a search that the time limit ends.
@@ -14,7 +13,7 @@
 struct place_effort {
     bool search;       /* improve the best order; else only try the fixed ones */
     double time_limit; /* seconds of search */
-    int64_t bound;     /* an arena of this size is as small as it gets */
+    int64_t bound;     /* no arena can be smaller */
     bool (*progress)(void *arg, double seconds, size_t best,
                      size_t bound); /* or NULL */
     void *arg;

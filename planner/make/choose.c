@@ -145,7 +145,7 @@ static bool same(const struct chooser *chooser, const struct choice *a,
            memcmp(a->exit, b->exit, ops * sizeof(bool)) == 0;
 }
 
-/* Barriers and time of a choice whose barriers are settled. */
+/* Counts the choice's barriers and predicts its time. */
 static void price(const struct chooser *chooser, struct choice *choice)
 {
     choice->barriers = 0;
@@ -199,7 +199,7 @@ static symm_status place(struct chooser *chooser, struct choice *choice,
     return status;
 }
 
-/* Adds the choice unless it is one that is there; it is then as good as thrown away. */
+/* Counts the choice in, unless an equal one is there: the next choice then replaces it. */
 static symm_status finish_choice(struct chooser *chooser, struct choice *choice)
 {
     struct lifetimes lives;

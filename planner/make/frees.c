@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * frees.c - after which op's end a buffer's bytes are nobody's: what a run-time check
- * may overwrite there, and what shows an access that comes too late.
+ * frees.c - finds the op after whose end a buffer's bytes are free. A run-time check may
+ * overwrite them there, which shows accesses that are too late.
  *
- * Guarantees: an op that is said to free a buffer ends, on each rank, after all accesses to
- * that rank's copy by any rank, and before the next write to these bytes, by the buffer's
- * own next life or by another buffer's. It is the first such op in the order of issue; a
- * buffer that no one op frees is not named.
+ * Guarantees: an op that frees a buffer ends, on each rank, after all accesses to that rank's
+ * copy by any rank, and before the next write to these bytes, by the buffer's own next life
+ * or by another buffer's. It is the first such op in the order of issue; a buffer without
+ * such an op is not named.
  */
 #include "make/plan_private.h"
 #include "model/program_private.h"
@@ -29,7 +29,7 @@ static const uint32_t *end_of(const struct finder *finder, int op, int period)
                               (size_t)finder->lives->order->chain_count;
 }
 
-/* Has every access of the life that begins in period 0 ended, on every rank? */
+/* Whether every access of the life that begins in period 0 has ended, on every rank. */
 static bool is_over(const struct finder *finder, int buffer, int op, int period)
 {
     const struct lifetimes *lives = finder->lives;
@@ -41,7 +41,7 @@ static bool is_over(const struct finder *finder, int buffer, int op, int period)
     return true;
 }
 
-/* Does the op's end, on each rank, come before that rank's bytes are written again? */
+/* Whether the op ends on each rank before that rank's bytes are written again. */
 static bool is_in_time(const struct finder *finder, int buffer, int op, int period)
 {
     const struct order *order = finder->lives->order;
@@ -74,8 +74,8 @@ static int find_turn(const struct finder *finder, int buffer, int stream)
     return low;
 }
 
-/* Of each stream only the first op that ends late enough counts: later ones are later than
- * that. With early starts the next one may still be in time, and is left out. */
+/* Tries on each stream the first op that ends after the life; later ops of a stream end
+ * later. With early starts the next op may still be in time; it is not tried. */
 static void find_op(struct finder *finder, int buffer)
 {
     const struct order *order = finder->lives->order;
@@ -96,8 +96,8 @@ static void find_op(struct finder *finder, int buffer)
     }
 }
 
-/* Without a life that ends, or with a value from outside that the program needs when it is
- * run again, nothing frees a buffer. */
+/* No op frees a buffer whose life never ends, or whose value from outside the program needs
+ * when it is run again. */
 static void find_ops(struct finder *finder)
 {
     const struct lifetimes *lives = finder->lives;

@@ -227,7 +227,7 @@ static symm_status check_options(const symm_plan_options *options)
     return SYMM_OK;
 }
 
-/* A put whose source is its destination overwrites what a neighbour may still send. */
+/* A put whose source is its destination overwrites bytes that a peer may still send. */
 static symm_status check_puts(const symm_program *program)
 {
     for (int i = 0; i < program->op_count; i++) {

@@ -29,15 +29,15 @@ struct choice {
 };
 
 /*
- * Finds the ways that are worth comparing, places each fast, and says which is best. choices
- * and what they hold are in pool.
+ * Fills the choices that are worth comparing, places each by the fixed orders, and sets *best
+ * to the index of the best. choices and their lists are in pool.
  */
 symm_status symm__plan_choose(struct pool *pool, struct order *order,
                               const symm_plan_options *options, struct choice **choices,
                               int *count, int *best) SYMM_MUST_CHECK;
 
-/* Makes order and lives (new) those of the choice, and its placement as good as options
- * allow. */
+/* Sets order and lives (new) to those of the choice, and places its buffers as well as the
+ * options allow. */
 symm_status symm__plan_complete(struct pool *pool, struct order *order,
                                 const symm_plan_options *options, struct choice *choice,
                                 struct lifetimes *lives) SYMM_MUST_CHECK;
@@ -47,12 +47,12 @@ symm_status symm__plan_new_choice(struct pool *pool, const symm_program *program
                                   const char *name,
                                   struct choice *choice) SYMM_MUST_CHECK;
 
-/* Runs the order with the choice's barriers as demands; they are then those that it has. */
+/* Runs the order with the choice's barriers and adds those that the program needs. */
 symm_status symm__plan_run(struct order *order, const struct symm_costs *costs,
                            struct choice *choice) SYMM_MUST_CHECK;
 
-/* again.c: the one choice that keeps what options->previous has, and its placement;
- * order and lives (new) are then those of it. */
+/* again.c: fills the choice that keeps algorithms, barriers and offsets of options->previous;
+ * sets order and lives (new) to those of the choice. */
 symm_status symm__plan_again(struct pool *pool, struct order *order,
                              const symm_plan_options *options, struct choice *choice,
                              struct lifetimes *lives) SYMM_MUST_CHECK;
@@ -68,11 +68,11 @@ symm_status symm__plan_prune(struct order *order, struct choice *choice,
 struct adjacent *symm__plan_pairs(const struct lifetimes *lives, const int64_t *offsets,
                                   size_t *count);
 
-/* order and lives belong to the choice; fills plan's certificate, and its buffers' after. */
+/* Fills the plan's certificate and its buffers' `after`; lives belong to the choice. */
 symm_status symm__plan_certify(struct plan_private *plan,
                                const struct lifetimes *lives) SYMM_MUST_CHECK;
 
-/* order and lives belong to the choice; says of plan's ops which buffers they free. */
+/* Fills `frees` of the plan's ops; order and lives belong to the choice. */
 symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
                              const struct lifetimes *lives) SYMM_MUST_CHECK;
 

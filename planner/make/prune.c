@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * prune.c - takes barriers away that turn out to be superfluous: a later barrier may
- * order what an earlier one was set for, and one that was asked for to save memory may save
- * none.
+ * prune.c - drops superfluous barriers: a later barrier may order what an earlier one was
+ * set for, and a barrier that was set to save memory may save none.
  *
  * Guarantees: the program's own accesses stay ordered, and so do all pairs of buffers that
  * share bytes where the choice placed them. A budget limits the trials, each of which plays

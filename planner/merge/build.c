@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * build.c - says by a program what the merge has kept, in rank 0's order of issue.
+ * build.c - makes a program of the events that the merge has kept, in rank 0's order of issue.
  *
- * - An access to a whole buffer is a write or a read; a write to a part of it a read and a
- *   write, since the rest keeps its value. A call that begins inside a buffer has a read of
- *   the whole in front of it: its result renews nothing.
- * - Accesses that differ between the ranks are read, written and read again on all.
- * - A buffer that is alone is read and written in front of each op on it and behind it, on
- *   the op's own stream: it is never free, and the op keeps the barriers that a program
- *   needs whose own accesses are not known. Without a loop it is also read at the end.
- *   One that no op touches lives always by the planner's own rule.
+ * - An access to a whole buffer becomes a write or a read; a write to a part of it becomes a
+ *   read and a write, since the rest keeps its value. A call that begins inside a buffer
+ *   renews nothing, so a read of the whole buffer precedes it.
+ * - Where accesses differ between the ranks, all ranks read, write and read the buffers.
+ * - A buffer that is alone is read and written before and after each op on it, on the op's
+ *   stream. So it is never free, and the op keeps the barriers that unknown accesses of the
+ *   program need. Without a loop it is also read at the end. A buffer that no op touches
+ *   lives always by the planner's own rule.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,11 +25,11 @@ struct build {
     int *buffers;    /* by buffer of the record: the program's; -1: not there */
     bool *raw;       /* by buffer: as bytes, since calls take it for another dtype */
     int *partitions; /* by team of rank 0: the program's; -1: none */
-    bool *inside;    /* by site: an access that does not begin where the buffer does */
+    bool *inside;    /* by site: some rank's call begins inside its buffer */
     int *last;       /* by buffer that is alone: the stream of its ops; -1: none */
     int at[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the gap in hand */
     bool flushed[SYMM_PROGRAM_MAX_STREAMS];
-    bool begun[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: more than depends came so far */
+    bool begun[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: it has had more than depends */
     const struct merge_event **late;      /* depends that go to the end */
     int late_count;
 };
@@ -121,7 +121,7 @@ static int input_of(const struct build *build, const struct merge_event *event)
     return symm__merge_input(build->merge, &build->merge->sites[event->site_id]);
 }
 
-/* A buffer that calls take for another dtype than it was placed with is bytes. */
+/* A buffer that calls use with another dtype than it was placed with is bytes. */
 static void find_raw(struct build *build)
 {
     for (int i = 0; i < build->first->body.count; i++) {
@@ -203,7 +203,7 @@ static symm_status add_union(struct build *build, int stream)
     return status;
 }
 
-/* The stream's gap ends: what differs in it is said now, as late as it can be. */
+/* At the end of a stream's gap: adds its accesses if they differ between the ranks. */
 static symm_status end_gap(struct build *build, int stream)
 {
     symm_status status = SYMM_OK;
@@ -248,7 +248,7 @@ static symm_status add_bracket(struct build *build, const struct merge_event *ev
     return status;
 }
 
-/* Reads of the whole in front of a call that begins inside a buffer. */
+/* Adds reads of the whole buffers before a call that begins inside one. */
 static symm_status add_whole(struct build *build, const struct merge_event *event,
                              int in)
 {
@@ -323,9 +323,9 @@ static symm_status add_depend(struct build *build, const struct merge_event *eve
 }
 
 /*
- * A depend before all else that both its streams do in the period waits for the period
- * before. In a program a depend waits for ops of its own period alone, so it is written at
- * the end, where it holds for the next period. No rank may have an access in front of it.
+ * A depend that precedes all other events of both its streams waits for the previous period.
+ * In a program a depend waits for ops of its own period alone, so it is added at the end,
+ * where it holds for the next period. No rank may have an access before it.
  */
 static bool waits_for_period_before(const struct build *build,
                                     const struct merge_event *event)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * keep.c - what of the records a program can say, and what stays outside of the plan.
+ * keep.c - decides which recorded events become ops, and which calls stay outside of the plan.
  *
- * A collective or put becomes an op if it has a site that it alone has in the period, if
- * every rank makes it alike, over a team that is one of a partition of the world, and if its
- * input (of a put also its target) is a buffer of the world. Every other call runs as
- * without a plan, and the buffers that it touches share bytes with none: they are *alone*.
- * So are buffers that no annotation describes, or of which the program has a peer's address. An op on a buffer that is alone is built
- * between accesses of its own (build.c), which one stream can order; one that needs
- * two streams for that stays outside as well, which may make further buffers alone.
+ * A collective or put becomes an op if no other call of the period has its site, if every rank
+ * makes it alike, over a team of a partition of the world, and if its input (of a put also
+ * its target) is a buffer of the world. Every other call runs as without a plan, and the
+ * buffers that it touches share bytes with none: they are *alone*. So are buffers that no
+ * annotation describes, or of which the program has a peer's address. build.c puts an op on
+ * a buffer that is alone between accesses of its own, which one stream can order. An op that
+ * needs two streams for that stays outside as well, which may make further buffers alone.
  * Refuses ranks of one team that make different calls at one site.
  */
 #include <inttypes.h>
@@ -136,7 +136,7 @@ static void call_text(const struct merge_event *event, char *text, size_t bytes)
                  event->count, symm_dtype_name(event->dtype), event->stream);
 }
 
-/* What ranks of one team have to agree on: the call itself, not where its data lie. */
+/* Ranks of one team must agree on the call itself, not on where its data lie. */
 static bool calls_equal(const struct merge_event *a, const struct merge_event *b)
 {
     return a->kind == b->kind && a->stream == b->stream && a->count == b->count &&
@@ -176,7 +176,7 @@ static symm_status check_team(const struct merge *merge, const struct merge_site
     return SYMM_OK;
 }
 
-/* ---- Can a program say it? --------------------------------------------------------- */
+/* ---- Which sites become ops -------------------------------------------------------- */
 
 /* Does the rank's `in` count? Of a broadcast the root's does. */
 static bool has_input(const struct merge *merge, int rank,
@@ -301,8 +301,8 @@ static bool counts(const struct merge_event *event)
            event->kind == SYMM_RECORD_WAIT;
 }
 
-/* A signal that is up before the period begins meets a wait of the period: then nothing is
- * said of that number. */
+/* Signals minus waits before the period. If not 0, a wait of the period takes an earlier
+ * signal, and the counter's waits are not matched. */
 static int outstanding(const struct merge_record *record, const struct counted *one)
 {
     int sum = 0;
@@ -318,7 +318,7 @@ static int outstanding(const struct merge_record *record, const struct counted *
     return sum;
 }
 
-/* One counter's events, puts in front: the k-th wait is for the k-th put. */
+/* One counter's events, puts first: the k-th wait is for the k-th put. */
 static void pair_waits(const struct merge *merge, const struct merge_record *record,
                        const struct counted *list, int count)
 {

@@ -25,7 +25,7 @@ int symm__merge_shift(const struct merge_record *record,
 {
     const struct merge_team *team = &record->teams[event->team];
     const int way =
-        event->kind == SYMM_RECORD_WAIT ? -1 : 1; /* a wait names who sends */
+        event->kind == SYMM_RECORD_WAIT ? -1 : 1; /* a wait names the sender */
     const int shift = way * (event->peer - team->place);
 
     return (shift % team->size + team->size) % team->size;
@@ -103,7 +103,7 @@ static bool buffers_equal(const struct merge_buffer *a, const struct merge_buffe
            memcmp(a->stride, b->stride, sizeof(a->stride)) == 0;
 }
 
-/* Buffers of other teams are nobody's but their ranks': the world's come in one order. */
+/* All ranks place the world's buffers in one order. Buffers of other teams are not compared. */
 static symm_status check_buffers(struct merge *merge, int rank)
 {
     const struct merge_record *a = &merge->records[0], *b = &merge->records[rank];
@@ -136,7 +136,7 @@ static symm_status check_buffers(struct merge *merge, int rank)
                                           : b->buffers[j].alloc_id);
 }
 
-/* Every rank's events name the world's buffers by rank 0's numbers, others not at all. */
+/* Lets events name the world's buffers by rank 0's numbers, and other buffers not at all. */
 static void renumber(const int *numbers, struct merge_events *events)
 {
     for (int i = 0; i < events->count; i++) {
@@ -207,13 +207,13 @@ static bool any_touches(const struct merge_events *events)
     return false;
 }
 
-/* A barrier over the world that is no put's. */
+/* A barrier over the world that belongs to no put. */
 static bool is_rest(const struct merge_event *event)
 {
     return event->kind == SYMM_RECORD_BARRIER && event->team == 0 && !event->site;
 }
 
-/* Drops what a program has no word for and no buffer is touched by. */
+/* Drops events that have no form in a program and touch no buffer. */
 static void drop_others(struct merge_events *events)
 {
     int kept = 0;
@@ -230,8 +230,8 @@ static void drop_others(struct merge_events *events)
 }
 
 /*
- * A program that is no loop and was run several times, with a barrier over the world behind
- * each run: its first run. Knuth, Morris and Pratt's table has the shortest period.
+ * Of a program without a loop that ran several times, each with a barrier over the world at
+ * its end: the first run. The table of Knuth, Morris and Pratt gives the shortest period.
  */
 static int find_run(const struct merge_events *events, int *borders)
 {
@@ -298,8 +298,8 @@ static symm_status check_periods(struct merge *merge)
 }
 
 /*
- * What lies outside of the period may be the period itself once more, whole in front of it
- * or begun behind it. Buffers that are touched there otherwise hold what no plan knows of.
+ * Events outside of the period may be a whole period before it or the start of one after it.
+ * Buffers that other events touch there hold values that no plan knows of.
  */
 static bool is_part_of(const struct merge_events *events,
                        const struct merge_events *body, bool whole)

@@ -3,7 +3,7 @@
  * merge.h - the ranks' records (symm-record/1) on their way to one program.
  *
  * merge_json.c reads them, merge.c finds each rank's period and compares the ranks,
- * keep.c decides what of it a program can say, build.c says it.
+ * keep.c decides which events become ops, build.c makes the program.
  */
 #ifndef SYMM_PLANNER_MERGE_MERGE_H
 #define SYMM_PLANNER_MERGE_MERGE_H
@@ -118,7 +118,7 @@ symm_status symm__merge_keep(struct merge *merge) SYMM_MUST_CHECK;
 /* The buffer that is the input of a site's calls, of a broadcast the root's; -1: none. */
 int symm__merge_input(const struct merge *merge, const struct merge_site *site);
 
-/* order.c: do the ranks' kept events come in one order on each stream? */
+/* order.c: refuses ranks whose kept events differ in their order on a stream. */
 symm_status symm__merge_order(struct merge *merge) SYMM_MUST_CHECK;
 
 /* build.c */

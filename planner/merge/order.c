@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.c - whether the ranks' calls come in one order on each stream, and which of
- * the accesses between two calls are the same on all ranks.
+ * order.c - compares the order of the ranks' calls on each stream, and the accesses between
+ * two calls.
  *
- * A depend stands for all that is in front of it on the stream that it waits for, so ranks
- * must agree on how much that is. Refuses ranks that do not, and ranks whose calls come in
- * different orders. Accesses may differ (a root alone fills what it broadcasts): those gaps
- * are marked, and build.c says more of them than any one rank did.
+ * A depend waits for all events before it on another stream, so ranks must agree on their
+ * number. Refuses ranks that do not, and ranks whose calls differ in their order. Accesses
+ * may differ (a root alone fills what it broadcasts): such gaps are marked, and build.c gives
+ * them the accesses of all ranks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 struct step {
     const struct merge_event *event;
     int stream, number;      /* its place on the stream */
-    int on_steps, on_locals; /* depend: what is in front of it there, in the last gap */
+    int on_steps, on_locals; /* depend: events before it on that stream, in the last gap */
 };
 
 struct steps {
@@ -175,7 +175,7 @@ static bool same_gap(const struct merge *merge, int rank, int gap)
     return true;
 }
 
-/* In a gap where all ranks make the same accesses a depend has the same ones before it. */
+/* In a gap with equal accesses on all ranks, as many must precede a depend on each rank. */
 static symm_status compare_depends(const struct merge *merge, const struct steps *a,
                                    const struct steps *b, int rank)
 {

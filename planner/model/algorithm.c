@@ -25,7 +25,7 @@ struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorith
         return (struct traits){.push = true};
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return (struct traits){.entry = true, .exit = true, .middle = true};
-    case SYMM_ALGORITHM_ENGINE: /* somebody else's: no order is assumed */
+    case SYMM_ALGORITHM_ENGINE: /* another library's: no order is assumed */
         return (struct traits){.entry = false};
     default:
         return (struct traits){.entry = true, .exit = true};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * algorithm.h - what each algorithm touches and which order it makes by itself, and which
- * entry and exit barriers a program needs to be right.
+ * algorithm.h - what each algorithm touches, which order it makes by itself, and which entry
+ * and exit barriers it may have.
  */
 #ifndef SYMM_PLANNER_MODEL_ALGORITHM_H
 #define SYMM_PLANNER_MODEL_ALGORITHM_H
@@ -44,8 +44,8 @@ struct access {
 /* What orders the ranks of a list beside the plan's barriers. */
 struct traits {
     bool entry, exit; /* the plan may set these barriers */
-    bool push;        /* each end comes after every start (broadcast: the root's) */
-    bool middle;      /* each end comes after every POINT_READ */
+    bool push;        /* each end is after every start (broadcast: the root's) */
+    bool middle;      /* each end is after every POINT_READ */
 };
 
 struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorithm);

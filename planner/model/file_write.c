@@ -14,8 +14,8 @@
 #include "model/program_private.h"
 #include "util/status.h"
 
-#define BESIDE_ROOM   16   /* for ".new" and a number behind a path */
-#define BESIDE_NUMBER 1000 /* so many files may lie there that are not ours */
+#define BESIDE_ROOM   16   /* for ".new" and a number after a path */
+#define BESIDE_NUMBER 1000 /* names that are tried before EEXIST is an error */
 
 /* Opens a file that was not there, under a name that starts with the path. -1: errno. */
 static int open_beside(const char *path, char *beside)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program_write.c - a program's hash, and its text. One that was read hashes as the document it came
- * from; one that was built, as the document that says the same with every default written
- * out and no member that its op does not have.
+ * program_write.c - a program's hash, and its text. A program that was read hashes as its
+ * document; a built one as the document with every default written out and no member that
+ * its op does not have.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void put_partition(struct json_out *out, const symm_program_partition *pa
     symm__json_put(out, "]]");
 }
 
-/* World is there anyhow; the others by name, whatever order they were added in. */
+/* All but the world, which every program has, in the order of their names. */
 static void put_partitions(struct json_out *out, const symm_program *program)
 {
     const symm_program_partition *last = NULL;

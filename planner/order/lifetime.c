@@ -4,8 +4,8 @@
  * access by any rank; one that is read before it is written carries its value around the
  * circle, so its life ends in the next period.
  *
- * Only the first write of the later buffer is looked at: every other access to it was
- * proved to come after that one when the barriers were set.
+ * Only the first write of the later buffer counts: the barriers order every other access to
+ * it after that write.
  */
 #include "order/lifetime.h"
 
@@ -83,7 +83,7 @@ static bool find_ends(struct lifetimes *lives)
 
 /* ---- The beginning -------------------------------------------------------------------- */
 
-/* Whether others can come before it: not if its value was there before everything. */
+/* Whether other buffers can precede it; not if it holds a value before the first op. */
 static bool begins(const struct lifetimes *lives, int buffer)
 {
     const struct order *order = lives->order;
@@ -99,8 +99,8 @@ static const struct access *first_access(const struct lifetimes *lives, int buff
     return &order->accesses[order->touch[order->first_touch[buffer]]];
 }
 
-/* Without a place in time: a buffer that no op touches; one that a loop never writes, for
- * it keeps its value. Kernels promise nothing about an in and an out that overlap. */
+/* Buffers that no op touches live always, and those that a loop never writes: they keep their
+ * values. first_in: kernels promise nothing about an in and an out that overlap. */
 static void find_firsts(struct lifetimes *lives)
 {
     const struct order *order = lives->order;
@@ -126,7 +126,7 @@ static int turn_key(const struct lifetimes *lives, int buffer)
                : -1;
 }
 
-/* By counting: ops that begin lives in the order of issue, behind what begins before all. */
+/* By counting: first the buffers that no op begins, then by the op that begins their lives. */
 static bool sort_turns(struct lifetimes *lives)
 {
     const int ops = lives->order->program->op_count;
@@ -215,7 +215,7 @@ static bool list_tracks(struct lifetimes *lives)
     return true;
 }
 
-/* The first seat of a track before which, `periods` periods on, the buffer is over. */
+/* The first seat of a track at which, `periods` periods later, the buffer is over. */
 static int find_over(const struct lifetimes *lives, int buffer, int track, int periods)
 {
     const struct last *last = lives->last + lives->last_start[buffer];

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lifetime.h - which buffers may share bytes: those of which one is done with on every rank
- * before any rank overwrites it with the other, in this period and around the circle.
+ * lifetime.h - which buffers may share bytes: the accesses to the first must be over on every
+ * rank before any rank writes the second, in this period and around the circle.
  *
  * Guarantees: two buffers that do not conflict can share bytes under the order they were
- * computed from. Buffers whose first writes come one after the other are a track; on it, what
- * a buffer comes before is all from some seat on, so each question is one comparison.
+ * computed from. Buffers whose first writes are ordered one after the other are a track. A
+ * buffer is over before all seats of a track from some seat on, so symm__lives_before is one
+ * comparison.
  */
 #ifndef SYMM_PLANNER_ORDER_LIFETIME_H
 #define SYMM_PLANNER_ORDER_LIFETIME_H
@@ -23,7 +24,7 @@ struct lifetimes {
     int64_t *sizes;    /* by buffer, rounded up to SYMM_PLAN_ALIGNMENT */
     int *turn; /* by buffer: its place among all, by the op that begins its life */
     int *by_turn;
-    int *track, *seat; /* by buffer; track -1: nothing can come before it */
+    int *track, *seat; /* by buffer; track -1: no buffer can precede it */
     int tracks;
     int *track_start, *on_track; /* [track + 1], buffers by seat */
     int *over[2]; /* [periods][buffer x tracks + track]: before all from this seat on */

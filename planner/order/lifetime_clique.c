@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lifetime_clique.c - the largest set of buffers that pairwise conflict: what no arena can do
- * without. A large one is found, not always the largest.
+ * lifetime_clique.c - a set of buffers that pairwise conflict: no arena can be smaller. It is
+ * large, but not always the largest.
  *
  * The buffers of one track that live at one first write pairwise conflict. Such a moment is
- * chosen on each track in turn, among the buffers that conflict with all that was chosen on
- * the others, until nothing gets larger; from several tracks to begin with. Then whatever
- * conflicts with all of it is added. Of few buffers all sets are tried, within a budget.
+ * chosen on each track in turn, among the buffers that conflict with all chosen on the other
+ * tracks, until the set no longer grows; the search starts from several tracks. Then buffers
+ * that conflict with the whole set are added. Of few buffers all sets are tried, within a
+ * budget.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 struct clique {
     struct pool pool; /* of all but best */
     struct lifetimes *lives;
-    int partitions; /* tracks, and one for the buffers that nothing comes before */
+    int partitions; /* tracks, and one for the buffers that no other can precede */
     int **chosen;   /* by group: buffers */
     int *chosen_count;
     int64_t *chosen_bytes;
@@ -42,7 +43,7 @@ static int partition_count(const struct clique *clique, int partition)
     return lives->track_start[partition + 1] - lives->track_start[partition];
 }
 
-/* The buffers of a track by seat; behind the tracks, what has none. */
+/* The buffers of a track by seat; after the tracks, those that have none. */
 static const int *group_buffers(const struct clique *clique, int partition)
 {
     return clique->lives->on_track + clique->lives->track_start[partition];
@@ -62,7 +63,7 @@ static int over_at(const struct lifetimes *lives, int buffer, int track, int per
     return lives->over[periods][(size_t)buffer * (size_t)lives->tracks + (size_t)track];
 }
 
-/* Does it live at the first write of the buffer in that seat of its track? */
+/* Whether the buffer lives at the first write of the buffer in that seat of its track. */
 static bool lives_at(const struct lifetimes *lives, int buffer, int track, int seat)
 {
     if (lives->always[buffer])
@@ -147,7 +148,7 @@ static int compare_bytes(const void *left, const void *right, void *arg)
     return sizes[a] != sizes[b] ? (sizes[a] < sizes[b] ? 1 : -1) : a < b ? -1 : a > b;
 }
 
-/* Whatever conflicts with all that is there, the largest first. */
+/* Adds each buffer that conflicts with the whole set, the largest first. */
 static bool augment(struct clique *clique)
 {
     const struct lifetimes *lives = clique->lives;

@@ -42,7 +42,7 @@ static void find_depends(struct order *order)
 {
     const symm_program *program = order->program;
     int nearest
-        [SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the op listed before, or behind */
+        [SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the last op listed before, then after */
 
     for (int s = 0; s < program->stream_count; s++)
         nearest[s] = -1;
@@ -188,8 +188,8 @@ static void mark_renewals(struct order *order, const size_t *extents)
     }
 }
 
-/* What is asked of the touch list of each access: its place, and that of the last write
- * before it, around the circle if there is none before it in the period; -1: none. */
+/* Sets each access's prior_write: the place of the last write before it, around the circle
+ * if the period has none before it; -1: none. */
 static void link_touches(struct order *order)
 {
     for (int b = 0; b < order->program->buffer_count; b++) {

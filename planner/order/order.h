@@ -57,7 +57,7 @@ struct order {
     uint32_t *before_first;
     bool keeps_ends; /* the caller's wish, before symm__order_set */
     uint32_t
-        *ends; /* with keeps_ends, of the last run: see symm__order_ends. Else NULL */
+        *ends; /* with keeps_ends: those of the last run (symm__order_ends); else NULL */
 };
 
 /* Borrows program (finished), which must outlive it. */

@@ -242,7 +242,7 @@ static bool list_steps(struct pairs *pairs, bool *set, int *first)
         first[pairs->class_of[p]] = p;
     for (int i = 0; i < pairs->relation_count && good; i++) {
         if (pairs->relations[i].who == ACTOR_ROOT_PARTITION)
-            continue; /* nothing is learnt along it */
+            continue; /* no clock goes along it */
         for (int c = 0; c < pairs->count && good; c++) {
             int count, r = first[c] / world, s = first[c] % world;
             const int *list = members(pairs, &pairs->relations[i], r, &count);

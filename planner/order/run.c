@@ -86,7 +86,8 @@ static void meet(struct run *run, int op)
 
 /* ---- Checks ---------------------------------------------------------------------- */
 
-/* What every rank in relation `actors` to an owner knows of all those in relation `known`. */
+/* The moment that every rank in relation `actors` to an owner knows to be over on all ranks in
+ * relation `known`. */
 static uint32_t known_of(const struct run *run, int actors, int known, int lane)
 {
     const struct pairs *pairs = &run->order->pairs;
@@ -164,8 +165,8 @@ static symm_status check_prior(struct run *run, const struct access *access,
     return run->fixed ? SYMM_OK : mend(run, access, prior, period);
 }
 
-/* Against the accesses to its buffer before it, back to the last write. A read is after the
- * last write alone: what that write is after is checked where the write is. */
+/* Compares it with the accesses to its buffer before it, back to the last write. A read is
+ * compared with that write alone, which was compared with the accesses before it. */
 static symm_status check_access(struct run *run, int index)
 {
     const struct order *order = run->order;
@@ -196,7 +197,7 @@ static symm_status check_access(struct run *run, int index)
     return SYMM_OK;
 }
 
-/* What is certain before the first write, whichever rank makes it. */
+/* Keeps the clock that every rank of the first write has before it. */
 static void keep_first(struct run *run, const struct access *access)
 {
     struct order *order = run->order;
@@ -254,7 +255,7 @@ static bool keep_clocks(struct run *run, uint32_t **kept, const uint32_t *from)
     return true;
 }
 
-/* What owners know at the op's end, for whoever asked. */
+/* Fills `ends` with the owners' clock at the op's end. */
 static void show_end(const struct run *run, int op)
 {
     const struct order *order = run->order;
@@ -293,7 +294,7 @@ static void play_wait(struct run *run, int op)
                                put->shift));
 }
 
-/* All later ops wait, also one that starts before the last op of its stream is over. */
+/* All later ops wait, also those that start before the last op of their stream is over. */
 static void play_depend(struct run *run, int op)
 {
     const struct order *order = run->order;

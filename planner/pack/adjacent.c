@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * adjacent.c - see adjacent.h. A sweep over addresses: buffers enter at their first byte
- * and leave behind their last one. Those that are in are a set of turns, kept as bits with
- * a bit for each word that has any, and so on: the next and the previous one are found in
- * a few steps.
+ * and leave after their last one. The present ones are a set of turns, kept as bits with a
+ * bit for each word that has any, and so on: the next and the previous turn are found in a
+ * few steps.
  */
 #include "pack/adjacent.h"
 
@@ -36,7 +36,7 @@ struct sweep {
     const struct extent *extents;
     int count;
     bool loop;
-    struct seat *seats; /* extents in order of turns; the set holds places in it */
+    struct seat *seats; /* extents in order of turns; the set holds indices of it */
     struct turn_set set;
     struct event *events;
     size_t event_count;
@@ -118,7 +118,7 @@ static struct adjacent pair_of_key(const struct sweep *sweep, int64_t key)
                              .next_period = key % 2};
 }
 
-/* The pair of a seat that is taken and the one that follows it. */
+/* Adds the pair of a seat in the set and the seat that follows it. */
 static void add_pair(struct sweep *sweep, size_t seat)
 {
     int64_t next = set_next(&sweep->set, seat + 1);
@@ -143,7 +143,7 @@ static void add_previous(struct sweep *sweep, size_t seat)
         add_pair(sweep, (size_t)previous);
 }
 
-/* All that happens at one address, then the pairs that are new there. */
+/* Applies the events of one address, then adds the pairs that are new there. */
 static void sweep_address(struct sweep *sweep, size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * adjacent.h - which buffers of an arena come one right after the other in some address.
+ * adjacent.h - which buffers of an arena follow one another directly in some address.
  *
  * Each address has a list of the buffers that lie there, in the order of their turns; in a
  * loop the last one is followed by the first one of the next period, and a buffer that is

@@ -4,14 +4,14 @@
  *
  * As in guided ejection search (Nagata and Braysy, "A powerful route minimization
  * heuristic for the vehicle routing problem with time windows", 2009): under a target
- * for the peak some items are not placed. One of them is placed where what it displaces
- * is cheapest, and that waits in its place. Whatever displaces others gets dearer, so
- * items that are hard to place find their places first, and the search does not run in
+ * for the peak some items are not placed. One of them is placed where the items that it
+ * displaces cost least; those then wait. The price of an item rises when it displaces others,
+ * so items that are hard to place find their places first, and the search does not run in
  * circles. Once all items are placed the target is lowered. A step costs as much as the
  * item has conflicts, whatever the size of the problem.
  *
- * Small gaps add up to no room. So now and then all items slide down, then up, and an
- * item that waits is squeezed in where the two leave enough between them.
+ * Small gaps do not add up to room. So at intervals all items slide down, then up, and a
+ * waiting item is placed where the two leave enough room between them.
  */
 #include "pack/eject.h"
 
@@ -122,7 +122,7 @@ static bool may_go_on(struct place_eject *e, struct place_state *state)
     return symm__pack_go_on(state);
 }
 
-/* How far down, or up, the item can be moved with the others where they are. */
+/* The offset to which the item can slide, down or up, while the others stay. */
 static int64_t slide_item(struct place_eject *e, struct place_state *state, int item,
                           bool up)
 {
@@ -163,10 +163,9 @@ static bool slide_all(struct place_eject *e, struct place_state *state, bool up)
 }
 
 /*
- * Places the item between those it meets, if there is room once the ones below are as low
- * and the ones above are as high as they can be: an item lies where it came sliding down
- * if that is below `cut`, else where it came sliding up. Two that conflict keep their
- * order.
+ * Places the item among its conflicts, if there is room once those below it have slid down
+ * and those above it have slid up: an item takes its low offset if that is below `cut`, else
+ * its high one. Two that conflict keep their order.
  */
 static bool squeeze_in(struct place_eject *e, int item)
 {
@@ -233,7 +232,7 @@ static void slide(struct place_eject *e, struct place_state *state)
 
 /* ---- Targets --------------------------------------------------------------------- */
 
-/* Takes the state's placement, unless it is the one that is there. */
+/* Takes the state's placement. */
 static void load(struct place_eject *e, const struct place_state *state)
 {
     symm__pack_tree_clear(&e->tree);

@@ -2,11 +2,10 @@
 /*
  * exact.c - many exact searches side by side.
  *
- * How long one order of the items takes is heavy-tailed: milliseconds or hours. So
- * several searches that differ in the order only take turns, each going on where it
- * stopped. A search with another order joins whenever there were half as many turns
- * again. Turns are counted in work, not in time: the result does not depend on the
- * machine.
+ * The time of a search with one order of the items is heavy-tailed: milliseconds or hours.
+ * So several searches that differ only in the order take turns, each resumed where it
+ * stopped. A search with another order joins each time the number of rounds has grown by
+ * half. Turns are counted in work, not in time: the result does not depend on the machine.
  */
 #include "pack/exact.h"
 

@@ -2,8 +2,8 @@
 /*
  * greedy.c - first fit and best fit in several orders.
  *
- * In the order of time an allocator's list of gaps is enough (sweep.c). In any other order the placed items that an item meets are looked
- * up, sorted by offset, and the gaps between them tried.
+ * In the order of time an allocator's list of gaps is enough (sweep.c). In any other order the
+ * placed conflicts of an item are looked up, sorted by offset, and the gaps between them tried.
  */
 #include "pack/greedy.h"
 
@@ -14,14 +14,14 @@
 #include "pack/tree.h"
 
 /*
- * First fit by size and start always runs up to MUST_PAIRS pairs, some milliseconds,
- * whatever the clock says; up to FAST_PAIRS in fast mode; up to MOST_PAIRS elsewhere
- * without a time limit.
+ * First fit by size and start runs with up to MUST_PAIRS pairs (some milliseconds) even after
+ * the time limit, with up to FAST_PAIRS in fast mode, with up to MOST_PAIRS otherwise without
+ * a time limit.
  */
 #define MUST_PAIRS UINT64_C(1000000)
 #define FAST_PAIRS UINT64_C(300000000)
 #define MOST_PAIRS UINT64_C(3000000000)
-#define LOOK_WORK  20000 /* pairs between two looks at the clock */
+#define LOOK_WORK  20000 /* pairs between two readings of the clock */
 
 /* Levels are for up to MOST_LEVELS items that meet LEVELS_PAIRS others each. */
 #define MOST_LEVELS  100000
@@ -30,7 +30,7 @@
 
 /*
  * The offsets of placed items. Where items meet many others, marking theirs is cheaper
- * than sorting the others; a new offset costs a look at all items.
+ * than sorting the others; a new offset costs a pass over all items.
  */
 struct levels {
     int *of;         /* by item: its level, -1: not placed; padded. NULL: not used */
@@ -57,7 +57,7 @@ struct gap {
     int64_t found, room; /* the gap so far; found -1: none */
 };
 
-/* The next block by offset; true: the gap below it is the one that is wanted. */
+/* Takes the next block by offset; true: the gap below it is taken. */
 static inline bool pass(const struct place_model *m, int item, bool best_fit,
                         int64_t offset, int64_t end, struct gap *gap)
 {

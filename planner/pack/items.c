@@ -92,7 +92,7 @@ static void sweep(struct place_model *m, const struct place_block *edges,
     m->sections = section;
 }
 
-/* The moment as a number that sorts as uint64_t; `end` holds nothing. */
+/* The moment as a number that sorts as uint64_t. */
 static struct place_block edge_at(int64_t time, int item)
 {
     return (struct place_block){.offset = (int64_t)((uint64_t)time ^ UINT64_C(1) << 63),
@@ -163,8 +163,8 @@ static symm_status fill_item(struct place_model *m, const symm_pack_item *item,
 }
 
 /*
- * Many items are numbered by the start of their lives: whatever works in the order of
- * time then reads memory from front to back.
+ * Many items are numbered by the start of their lives, so that passes in the order of time
+ * read memory from front to back.
  */
 static symm_status fill_items(struct place_model *m, const symm_pack_item *items,
                               int count)

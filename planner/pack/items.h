@@ -2,9 +2,9 @@
 /*
  * items.h - the items of a placement in the form that the placers work on.
  *
- * Items of size 0 are left out. Sizes are in units of their common divisor. Time is cut into sections: the moments at which a maximal set of items is
- * live, numbered in the order of time. Two items conflict exactly if they share a
- * section.
+ * Items of size 0 are left out. Sizes are in units of their common divisor. Time is cut into
+ * sections: the moments at which a maximal set of items is live, in the order of time. Two
+ * items conflict exactly if they share a section.
  */
 #ifndef SYMM_PLANNER_PACK_ITEMS_H
 #define SYMM_PLANNER_PACK_ITEMS_H

@@ -67,7 +67,7 @@ struct searches {
     int64_t capacity;
 };
 
-/* The exact search for a placement within `capacity` goes on where it stopped. */
+/* Resumes the exact search for a placement within `capacity`. */
 static symm_status run_team(struct searches *s, int64_t capacity, uint64_t budget)
 {
     symm_status status = SYMM_OK;
@@ -85,7 +85,7 @@ static symm_status run_team(struct searches *s, int64_t capacity, uint64_t budge
     return status == SYMM_OK ? symm__pack_team_run(s->team, budget) : status;
 }
 
-/* The search for a placement without a gap goes on where it stopped. */
+/* Resumes the search for a placement without a gap. */
 static symm_status run_tile(struct searches *s, uint64_t budget)
 {
     return s->tile ? symm__pack_tile_run(s->tile, s->state, budget) : SYMM_OK;
@@ -139,7 +139,7 @@ static symm_status search(struct place_state *state)
         status = symm__pack_tile_open(state, &s.tile);
     if (status == SYMM_OK)
         status = run_tile(&s, FAST_TILE);
-    /* Also for a capacity: if it fails, how close one can come is of interest. */
+    /* Also for a capacity: the result shows how close a failed search came. */
     if (status == SYMM_OK && s.exact && symm__pack_wanted(state))
         status = symm__pack_exact_lower(state, &s.net, FAST_WORK);
     if (status == SYMM_OK && m->count <= FAST_ITEMS && symm__pack_wanted(state))
@@ -176,7 +176,7 @@ static symm_status hand_over(const struct place_state *state, int count,
     return SYMM_OK;
 }
 
-/* As the searches have it: 0 is no limit. */
+/* For the searches 0 is no limit. */
 static double limit_of(double time_limit)
 {
     if (time_limit == 0)

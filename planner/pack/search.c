@@ -6,16 +6,15 @@
  * each rests on the ground or on another item. Items are placed
  * lowest offset first, as in MiniMalloc (Moffitt, "MiniMalloc: A Lightweight Memory
  * Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023): at a node the
- * item with the lowest possible offset is either placed there, or is not and so must
- * come to rest on one of the items that are not placed yet. The two branches exclude
- * each other; nothing is tried twice.
+ * item with the lowest possible offset is either placed there, or must rest on an item
+ * that is not placed yet. The two branches exclude each other; nothing is tried twice.
  *
  * Every unplaced item has a lower bound `low` of its offset. For each section, the
  * items in it stacked in the order of their lows must end within the capacity (the one-
  * machine bound with release dates). An item that cannot be the next in some section
  * rests at least on the lowest top there. Where no unplaced item crosses from one
  * section to the next, the two sides are solved one after the other, and the choices of
- * a side that is solved are forgotten.
+ * a solved side are dropped.
  */
 #include "pack/search.h"
 
@@ -142,10 +141,9 @@ static void sort_live(struct place_search *s, int *live, int open)
 }
 
 /*
- * The items from `from` on, in the order of their lows and all above the rest, end by
- * `latest` only if the next of them is one that starts by `latest` less their sizes.
- * The others come to rest on that one or higher. If it is but one, the rule holds for
- * what follows it, too.
+ * The items from `from` on, of `rest` bytes in all, end within the capacity only if the
+ * lowest of them begins at or below the capacity less `rest`. The others rest on that item
+ * or higher. If only one item can be the lowest, the rule is applied to those after it, too.
  */
 static bool raise_late(struct place_search *s, const int *live, int open, int64_t rest)
 {
@@ -207,7 +205,7 @@ static bool check_dirty(struct place_search *s)
     return true;
 }
 
-/* An item that does not rest where it is: lifts it onto the lowest unplaced one. */
+/* Lifts an item that does not rest where it is onto the lowest unplaced item. */
 static bool lift(struct place_search *s, int item)
 {
     const struct place_net *net = s->net;
@@ -239,7 +237,7 @@ static void count_crossing(struct place_search *s, int item, int by)
     }
 }
 
-/* Takes the item out of the lists of its sections, behind the unplaced ones. */
+/* Moves the item after the unplaced ones in the lists of its sections. */
 static void take_out(struct place_search *s, int item)
 {
     const struct place_model *m = s->m;
@@ -382,7 +380,7 @@ static int choose(struct place_search *s)
     return open == 0 ? -1 : best < 0 ? -2 : best;
 }
 
-/* Raises what is not where it can rest; false: a contradiction. */
+/* Raises the items that do not rest where they are; false: a contradiction. */
 static bool raise_to_level(struct place_search *s, int64_t level)
 {
     const struct part *part = part_of(s);
@@ -447,7 +445,7 @@ static bool advance(struct place_search *s)
         return false;
     if (!raise_to_level(s, s->top[item]) || !check_dirty(s))
         return false;
-    /* What was raised may have stood at the same level before. */
+    /* A raised item may have had the same level before. */
     if (s->low[item] > s->top[item])
         return true;
     return decide(s, item);

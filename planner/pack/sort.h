@@ -14,7 +14,7 @@ struct place_block {
 
 /*
  * Sorts blocks by offset, taken as uint64_t. Stable if count is at least
- * SYMM_PACKER_STABLE; below, equal offsets come in any, but always the same, order.
+ * SYMM_PACKER_STABLE; with fewer, equal offsets are in any order, but always the same.
  * spare[count] is written.
  */
 #define SYMM_PACKER_STABLE 300

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * state.h - what a placement knows so far, and whether it may go on.
+ * state.h - the best placement so far, the bounds, and the limits of the search.
  */
 #ifndef SYMM_PLANNER_PACK_STATE_H
 #define SYMM_PLANNER_PACK_STATE_H
@@ -33,8 +33,7 @@ static inline uint64_t symm__pack_random(uint64_t *random)
 
 /*
  * Reads the clock, and calls the progress function about once a second. False: the time
- * limit has passed or the caller wants no more. To be called at least once a
- * millisecond.
+ * limit has passed or progress returned false. To be called at least once a millisecond.
  */
 bool symm__pack_go_on(struct place_state *state);
 
@@ -44,10 +43,10 @@ static inline bool symm__pack_reached(const struct place_state *state)
     return state->peak <= state->goal || state->peak <= state->lower_bound;
 }
 
-/* Whether anything is left to be found, and time to find it. */
+/* Whether the goal is not reached and the search may go on. */
 bool symm__pack_wanted(struct place_state *state);
 
-/* Takes the placement if its peak is lower than the one kept. */
+/* Keeps the placement if its peak is lower than that of the kept one. */
 void symm__pack_keep(struct place_state *state, const int64_t *offsets);
 
 #endif

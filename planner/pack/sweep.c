@@ -11,7 +11,7 @@
 #include "pack/sweep.h"
 
 #define NONE       (-1)
-#define LOOK_ITEMS 1024 /* between two looks at the clock */
+#define LOOK_ITEMS 1024 /* between two readings of the clock */
 
 struct gap_block {
     int64_t offset, end;
@@ -68,7 +68,7 @@ static void update(struct sweep *s, int node)
         b->largest = s->blocks[b->right].largest;
 }
 
-/* Cuts the subtree into what is before `gap` and what is behind it. */
+/* Cuts the subtree into the gaps before `gap` and those after it. */
 static void split(struct sweep *s, int node, int gap, int *low, int *high)
 {
     if (node == NONE) {
@@ -147,7 +147,7 @@ static void refresh_below(struct sweep *s, int node, int gap)
     update(s, node);
 }
 
-/* Moves a gap's ends; by address its place in the treap stays what it is. */
+/* Moves a gap's ends; sorted by address, the gap keeps its place in the treap. */
 static void resize_gap(struct sweep *s, int gap, int64_t offset, int64_t end)
 {
     if (s->best_fit)

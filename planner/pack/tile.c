@@ -29,7 +29,7 @@
 #define LOOK_WORK    200000 /* between two looks at the clock */
 #define UNKNOWN      (-1)
 
-/* Of the skyline: by its first section; `end` is the first section behind it. */
+/* Of the skyline, by its first section; `end` is the first section after it. */
 struct segment {
     int64_t height;
     int end, previous; /* previous -1: none */
@@ -54,7 +54,7 @@ struct place_tile {
     const struct place_model *m;
     struct pool *pool;
     int *start_first, *starts; /* items by first section: lists */
-    int *end_first, *ends;     /* items by the section behind them */
+    int *end_first, *ends;     /* items by the section after them */
     uint64_t *key;             /* by item: summed by exclusive or */
     bool *placed;
     int64_t *offset;
@@ -405,7 +405,7 @@ symm_status symm__pack_tile_open(struct place_state *state, struct place_tile **
     make_lists(m, true, t->end_first, t->ends);
     for (size_t s = 0; s < sections; s++)
         t->weight[s] = WEIGHT;
-    /* Items that are alike have different keys: which of them is placed is no matter. */
+    /* Equal items have different keys, although it does not matter which of them is placed. */
     for (size_t i = 0; i + 1 < n; i++)
         t->key[i] = symm__pack_random(&keys);
     *tile = t;

@@ -2,10 +2,10 @@
 /*
  * tree.c - the index of placed items over sections.
  *
- * Leaves are the items by first section, in groups of GROUP. What meets [a, b) either
- * starts in it, and lies in consecutive leaves, or starts before a and ends behind it;
- * those are found by the largest end in each group and in each pair of groups, and so
- * on, as in a priority search tree.
+ * Leaves are the items by first section, in groups of GROUP. An item that overlaps [a, b)
+ * either starts in it, and lies in consecutive leaves, or starts before a and ends after a.
+ * The latter are found by the largest end in each group, in each pair of groups, and so on,
+ * as in a priority search tree.
  */
 #include "pack/tree.h"
 
@@ -81,7 +81,7 @@ void symm__pack_tree_remove(struct place_tree *t, int item)
 
 /* ---- Searching ------------------------------------------------------------------- */
 
-/* Appends the owners of leaves [from, to) that end behind `section`. */
+/* Appends the owners of leaves [from, to) that end after `section`. */
 static int take(struct place_tree *t, int from, int to, int section, int filled,
                 struct place_block *blocks)
 {

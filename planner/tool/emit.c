@@ -375,7 +375,7 @@ static int emit_header(const char *output, const symm_program *program,
     return good ? PLAN_TOOL_DONE : PLAN_TOOL_WRONG;
 }
 
-/* Is the plan one of this program, and safe? */
+/* Whether the plan belongs to this program and is proved. */
 static int judge(const char *path, const symm_program *program, const symm_plan *plan)
 {
     symm_plan_report report = {.size = sizeof(report)};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan.c - the command `plan`: reads a program, makes its plan, says what it
- * costs and what else was considered, and writes it.
+ * plan.c - the command `plan`: reads a program, makes its plan, prints its cost and the other
+ * choices that were considered, and writes it.
  *
- * The plan goes to -o, or to standard output with what is said on standard error. After an
- * error no file is written.
+ * The plan goes to -o; without -o it goes to standard output, and what is printed to standard
+ * error. After an error no file is written.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +138,7 @@ static bool touches(const symm_program_op *op, int buffer)
     return op->in == buffer || op->out == buffer;
 }
 
-/* From the first op of the period that touches the buffer to behind the last. */
+/* From the first op of the period that touches the buffer to the end of the last. */
 static struct svg_box box_of(const symm_program *program, const symm_plan *plan, int b)
 {
     const symm_plan_buffer *buffer = &plan->buffers[b];
@@ -159,7 +159,7 @@ static struct svg_box box_of(const symm_program *program, const symm_plan *plan,
     return box;
 }
 
-/* An entry barrier stands before its op, an exit barrier behind it. */
+/* An entry barrier stands before its op, an exit barrier after it. */
 static void find_barriers(struct svg_chart *chart, struct svg_line *lines,
                           const symm_program *program, const symm_plan *plan)
 {
@@ -239,7 +239,7 @@ static bool write_plan(const struct request *request, const symm_plan *plan)
     return good;
 }
 
-/* The plan is the last: it appears whole or not at all, so an older one stays, too. */
+/* The plan is written last: until all else is done, an older file stays. */
 static int write_all(const struct request *request, const symm_program *program,
                      const symm_plan *plan)
 {

@@ -2,8 +2,8 @@
 /*
  * svg.h - boxes over two axes as SVG: lifetimes against offsets.
  *
- * Labels are drawn only where they fit, upright or not; each box tells its details when
- * pointed at.
+ * Labels are drawn only where they fit, upright or not; a box shows its details when pointed
+ * at.
  */
 #ifndef SYMM_PLANNER_TOOL_SVG_H
 #define SYMM_PLANNER_TOOL_SVG_H
@@ -34,7 +34,7 @@ struct svg_line {
 struct svg_chart {
     const char *title, *x_title, *y_title;
     double x0, x1, y1; /* the axes; y begins at 0 and is in bytes */
-    double columns;    /* to be told apart along x; makes wide pictures */
+    double columns;    /* along x, each some pixels wide; many make the picture wider */
     const struct svg_box *boxes;
     int box_count;
     const struct svg_line *verticals; /* across x; labels above the chart */
