@@ -418,6 +418,8 @@ void plan_case_certify(struct plan_case *c)
     const symm_program *program = c->program;
     symm_algorithm *algorithms =
         must(calloc((size_t)program->op_count + 1, sizeof(*algorithms)));
+    int64_t *offsets =
+        must(calloc((size_t)program->buffer_count + 1, sizeof(*offsets)));
     struct plan_private private = {.plan = c->plan};
     struct order order;
     struct lifetimes lives;
@@ -445,12 +447,13 @@ void plan_case_certify(struct plan_case *c)
     private.plan.chain_count = private.plan.antichain_count = 0;
     private.plan.dedicated_bytes = 0;
     for (int b = 0; b < program->buffer_count; b++) {
+        offsets[b] = (int64_t) private.plan.buffers[b].offset;
         private.plan.buffers[b].turn = lives.always[b] ? -1 : lives.turn[b];
         private.plan.buffers[b].after = NULL;
         private.plan.buffers[b].after_count = 0;
         private.plan.dedicated_bytes += (size_t)lives.sizes[b];
     }
-    must_work(symm__plan_certify(&private, &lives));
+    must_work(symm__plan_certify(&private, &lives, offsets));
     c->plan = private.plan;
     c->pool = private.pool;
     c->plan.has_proof = true;
@@ -460,6 +463,7 @@ void plan_case_certify(struct plan_case *c)
     symm__lifetimes_finish(&lives);
     symm__order_finish(&order);
     free(algorithms);
+    free(offsets);
 }
 
 void plan_case_free(struct plan_case *c)

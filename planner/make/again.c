@@ -111,26 +111,17 @@ static bool may_follow(const struct lifetimes *lives, const struct adjacent *pai
 }
 
 /* Removes each buffer that may not follow its predecessor in some byte; *taken of them. */
-static symm_status check_places(struct again *again, struct extent *extents, int *taken)
+static symm_status check_places(struct again *again, int *taken)
 {
-    const struct lifetimes *lives = again->lives;
-    struct adjacent *pairs;
     size_t count;
+    struct adjacent *pairs =
+        symm__plan_pairs(again->lives, again->choice->offsets, again->placed, &count);
 
     *taken = 0;
-    for (int b = 0; b < lives->count; b++) {
-        const size_t low = (size_t)again->choice->offsets[b];
-        const size_t bytes = again->placed[b] ? (size_t)lives->sizes[b] : 0;
-
-        extents[b] = (struct extent){.low = low,
-                                     .high = low + bytes,
-                                     .turn = lives->always[b] ? -1 : lives->turn[b]};
-    }
-    pairs = symm__adjacent_pairs(extents, lives->count, lives->loop, &count);
     if (!pairs)
         return symm__program_nomem(again->program);
     for (size_t i = 0; i < count; i++) {
-        if (may_follow(lives, &pairs[i]) || !again->placed[pairs[i].before] ||
+        if (may_follow(again->lives, &pairs[i]) || !again->placed[pairs[i].before] ||
             !again->placed[pairs[i].after])
             continue;
         again->placed[pairs[i].after] = false;
@@ -180,7 +171,7 @@ static symm_status place_all(struct again *again)
     for (int round = 0; taken && status == SYMM_OK; round++) {
         if (round == MAX_ROUNDS)
             memset(again->placed, 0, (size_t)lives->count * sizeof(*again->placed));
-        status = check_places(again, extents, &taken);
+        status = check_places(again, &taken);
     }
     for (int t = 0; t < lives->count && status == SYMM_OK; t++)
         if (!again->placed[lives->by_turn[t]])

@@ -135,21 +135,18 @@ static bool list_antichain(struct certifier *certifier)
     return true;
 }
 
-symm_status symm__plan_certify(struct plan_private *plan, const struct lifetimes *lives)
+symm_status symm__plan_certify(struct plan_private *plan, const struct lifetimes *lives,
+                               const int64_t *offsets)
 {
     struct certifier certifier = {.plan = plan, .lives = lives};
     const size_t chains = (size_t)lives->order->chain_count + 1;
-    int64_t *offsets =
-        symm__pool_alloc(&certifier.room, (size_t)lives->count + 1, sizeof(*offsets));
     struct adjacent *pairs = NULL;
     size_t count = 0;
     bool good;
 
     certifier.number = symm__pool_alloc(&certifier.room, chains, sizeof(int));
-    for (int b = 0; b < lives->count && offsets; b++)
-        offsets[b] = (int64_t)plan->plan.buffers[b].offset;
-    if (!certifier.room.failed)
-        pairs = symm__plan_pairs(lives, offsets, &count);
+    if (certifier.number)
+        pairs = symm__plan_pairs(lives, offsets, NULL, &count);
     if (pairs)
         memset(certifier.number, 0xff, chains * sizeof(int));
     good = pairs && certify(&certifier, pairs, count) && list_antichain(&certifier);

@@ -29,18 +29,6 @@ static const uint32_t *end_of(const struct finder *finder, int op, int period)
                               (size_t)finder->lives->order->chain_count;
 }
 
-/* Whether every access of the life that begins in period 0 has ended, on every rank. */
-static bool is_over(const struct finder *finder, int buffer, int op, int period)
-{
-    const struct lifetimes *lives = finder->lives;
-    const uint32_t *clock = end_of(finder, op, period);
-
-    for (int l = lives->last_start[buffer]; l < lives->last_start[buffer + 1]; l++)
-        if (clock[lives->last[l].chain] < lives->last[l].at)
-            return false;
-    return true;
-}
-
 /* Whether the op ends on each rank before that rank's bytes are written again. */
 static bool is_in_time(const struct finder *finder, int buffer, int op, int period)
 {
@@ -66,7 +54,8 @@ static int find_turn(const struct finder *finder, int buffer, int stream)
 
     while (low < high) {
         int middle = low + (high - low) / 2;
-        if (is_over(finder, buffer, sent[middle % count], middle / count))
+        if (symm__lives_over(finder->lives, buffer,
+                             end_of(finder, sent[middle % count], middle / count)))
             high = middle;
         else
             low = middle + 1;

@@ -199,7 +199,7 @@ static symm_status fill(struct plan_private *private, struct order *order,
         return symm__program_nomem(program);
     status = symm_program_hash(program, &plan->program_hash);
     if (status == SYMM_OK)
-        status = symm__plan_certify(private, lives);
+        status = symm__plan_certify(private, lives, choices[best].offsets);
     if (status == SYMM_OK)
         status = symm__plan_frees(private, order, lives);
     if (status != SYMM_OK)

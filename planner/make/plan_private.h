@@ -64,13 +64,14 @@ symm_status symm__plan_again(struct pool *pool, struct order *order,
 symm_status symm__plan_prune(struct order *order, struct choice *choice,
                              struct lifetimes *lives) SYMM_MUST_CHECK;
 
-/* The pairs that a certificate of these offsets has to prove. NULL: no memory. free() it. */
+/* The pairs of `placed` buffers (NULL: of all) that a certificate of these offsets must prove.
+ * NULL: no memory. free() it. */
 struct adjacent *symm__plan_pairs(const struct lifetimes *lives, const int64_t *offsets,
-                                  size_t *count);
+                                  const bool *placed, size_t *count);
 
 /* Fills the plan's certificate and its buffers' `after`; lives belong to the choice. */
-symm_status symm__plan_certify(struct plan_private *plan,
-                               const struct lifetimes *lives) SYMM_MUST_CHECK;
+symm_status symm__plan_certify(struct plan_private *plan, const struct lifetimes *lives,
+                               const int64_t *offsets) SYMM_MUST_CHECK;
 
 /* Fills `frees` of the plan's ops; order and lives belong to the choice. */
 symm_status symm__plan_frees(struct plan_private *plan, struct order *order,

@@ -15,34 +15,22 @@
 #define MAX_PLAYED 1500000 /* ops x periods x classes of ranks, over all trials */
 
 struct adjacent *symm__plan_pairs(const struct lifetimes *lives, const int64_t *offsets,
-                                  size_t *count)
+                                  const bool *placed, size_t *count)
 {
     const symm_program *program = lives->order->program;
     struct extent *extents = calloc((size_t)lives->count + 1, sizeof(*extents));
     struct adjacent *pairs = NULL;
 
-    for (int b = 0; extents && b < lives->count; b++)
-        extents[b] =
-            (struct extent){.low = (size_t)offsets[b],
-                            .high = (size_t)offsets[b] + program->buffers[b].bytes,
-                            .turn = lives->always[b] ? -1 : lives->turn[b]};
+    for (int b = 0; extents && b < lives->count; b++) {
+        const size_t bytes = placed && !placed[b] ? 0 : program->buffers[b].bytes;
+        extents[b] = (struct extent){.low = (size_t)offsets[b],
+                                     .high = (size_t)offsets[b] + bytes,
+                                     .turn = lives->always[b] ? -1 : lives->turn[b]};
+    }
     if (extents)
         pairs = symm__adjacent_pairs(extents, lives->count, lives->loop, count);
     free(extents);
     return pairs;
-}
-
-/* The ends of lives are the same under all barriers; first writes are those of the run. */
-static bool holds(const struct lifetimes *lives, const struct adjacent *pair)
-{
-    const uint32_t *clock =
-        symm__order_first(lives->order, pair->after, pair->next_period);
-    const int end = lives->last_start[pair->before + 1];
-
-    for (int l = lives->last_start[pair->before]; l < end; l++)
-        if (clock[lives->last[l].chain] < lives->last[l].at)
-            return false;
-    return true;
 }
 
 static symm_status try_without(struct order *order, bool *barrier,
@@ -54,8 +42,11 @@ static symm_status try_without(struct order *order, bool *barrier,
 
     *barrier = false;
     status = symm__order_try(order, &enough);
+    /* The ends of lives are the same under all barriers; first writes are the trial's. */
     for (size_t i = 0; i < count && enough && status == SYMM_OK; i++)
-        enough = holds(lives, &pairs[i]);
+        enough = symm__lives_over(
+            lives, pairs[i].before,
+            symm__order_first(order, pairs[i].after, pairs[i].next_period));
     *barrier = !enough;
     return status;
 }
@@ -67,7 +58,7 @@ symm_status symm__plan_prune(struct order *order, struct choice *choice,
     const int64_t price =
         (int64_t)ops * (order->program->loop ? 2 : 1) * order->pairs.count;
     size_t count;
-    struct adjacent *pairs = symm__plan_pairs(lives, choice->offsets, &count);
+    struct adjacent *pairs = symm__plan_pairs(lives, choice->offsets, NULL, &count);
     int64_t budget = MAX_PLAYED;
     bool dropped = false;
     symm_status status = pairs ? SYMM_OK : symm__program_nomem(order->program);

@@ -218,18 +218,13 @@ static bool list_tracks(struct lifetimes *lives)
 /* The first seat of a track at which, `periods` periods later, the buffer is over. */
 static int find_over(const struct lifetimes *lives, int buffer, int track, int periods)
 {
-    const struct last *last = lives->last + lives->last_start[buffer];
-    const int lasts = lives->last_start[buffer + 1] - lives->last_start[buffer];
     const int *on = lives->on_track + lives->track_start[track];
     int low = 0, high = lives->track_start[track + 1] - lives->track_start[track];
 
     while (low < high) {
         const int middle = low + (high - low) / 2;
-        const uint32_t *clock = symm__order_first(lives->order, on[middle], periods);
-        int i = 0;
-        while (i < lasts && clock[last[i].chain] >= last[i].at)
-            i++;
-        if (i == lasts)
+        if (symm__lives_over(lives, buffer,
+                             symm__order_first(lives->order, on[middle], periods)))
             high = middle;
         else
             low = middle + 1;

@@ -38,6 +38,16 @@ symm_status symm__lifetimes_make(struct lifetimes *lives,
                                  const struct order *order) SYMM_MUST_CHECK;
 void symm__lifetimes_finish(struct lifetimes *lives);
 
+/* Whether by this clock all accesses of the life that begins in period 0 are over. */
+static inline bool symm__lives_over(const struct lifetimes *lives, int buffer,
+                                    const uint32_t *clock)
+{
+    for (int l = lives->last_start[buffer]; l < lives->last_start[buffer + 1]; l++)
+        if (clock[lives->last[l].chain] < lives->last[l].at)
+            return false;
+    return true;
+}
+
 /* All accesses to a happen before the first write of b, `periods` periods later. */
 static inline bool symm__lives_before(const struct lifetimes *lives, int a, int b,
                                       int periods)
