@@ -22,12 +22,6 @@ struct turn_set {
     int depth;
 };
 
-struct event {
-    size_t address;
-    size_t seat;
-    bool enters;
-};
-
 struct seat {
     int turn, index;
 };
@@ -38,9 +32,10 @@ struct sweep {
     bool loop;
     struct seat *seats; /* extents in order of turns; the set holds indices of it */
     struct turn_set set;
-    struct event *events;
-    size_t event_count;
-    struct place_block *pairs; /* their keys: see pair_key */
+    /* By address, then seat: .offset is the address, .item the seat, .end whether it enters. */
+    struct place_block *events;
+    int event_count;
+    struct place_block *pairs; /* .offset: see pair_key */
     size_t pair_count;
     struct place_block *spare; /* room to sort in, for as many as there may be pairs */
 };
@@ -144,14 +139,14 @@ static void add_previous(struct sweep *sweep, size_t seat)
 }
 
 /* Applies the events of one address, then adds the pairs that are new there. */
-static void sweep_address(struct sweep *sweep, size_t first, size_t end)
+static void sweep_address(struct sweep *sweep, int first, int end)
 {
-    for (size_t i = first; i < end; i++)
-        set_put(&sweep->set, sweep->events[i].seat, sweep->events[i].enters);
-    for (size_t i = first; i < end; i++) {
-        if (sweep->events[i].enters)
-            add_pair(sweep, sweep->events[i].seat);
-        add_previous(sweep, sweep->events[i].seat);
+    for (int i = first; i < end; i++)
+        set_put(&sweep->set, (size_t)sweep->events[i].item, sweep->events[i].end);
+    for (int i = first; i < end; i++) {
+        if (sweep->events[i].end)
+            add_pair(sweep, (size_t)sweep->events[i].item);
+        add_previous(sweep, (size_t)sweep->events[i].item);
     }
 }
 
@@ -168,26 +163,18 @@ static void sort_seats(struct sweep *sweep)
     }
 }
 
-/* By address, then seat. sweep->pairs is room. */
 static void sort_events(struct sweep *sweep)
 {
-    struct place_block *sorted = sweep->pairs;
-    int count = 0;
-
     for (int i = 0; i < sweep->count; i++) {
         const struct extent *extent = &sweep->extents[sweep->seats[i].index];
         if (extent->low >= extent->high)
             continue;
-        sorted[count++] =
+        sweep->events[sweep->event_count++] =
             (struct place_block){(int64_t)extent->low, .end = true, .item = i};
-        sorted[count++] =
+        sweep->events[sweep->event_count++] =
             (struct place_block){(int64_t)extent->high, .end = false, .item = i};
     }
-    symm__pack_sort_stable(sorted, sweep->spare, count);
-    for (int k = 0; k < count; k++)
-        sweep->events[k] = (struct event){(size_t)sorted[k].offset,
-                                          (size_t)sorted[k].item, sorted[k].end};
-    sweep->event_count = (size_t)count;
+    symm__pack_sort_stable(sweep->events, sweep->spare, sweep->event_count);
 }
 
 static bool prepare(struct pool *pool, struct sweep *sweep)
@@ -233,11 +220,11 @@ struct adjacent *symm__adjacent_pairs(const struct extent *extents, int count,
     struct pool pool = {0};
     const bool good = prepare(&pool, &sweep);
     struct adjacent *pairs = NULL;
-    size_t first = 0;
+    int first = 0;
 
-    for (size_t i = 0; good && i < sweep.event_count; i++) {
+    for (int i = 0; good && i < sweep.event_count; i++) {
         if (i + 1 < sweep.event_count &&
-            sweep.events[i + 1].address == sweep.events[i].address)
+            sweep.events[i + 1].offset == sweep.events[i].offset)
             continue;
         sweep_address(&sweep, first, i + 1);
         first = i + 1;
