@@ -35,11 +35,8 @@ struct reader {
 /* ---- Errors ---------------------------------------------------------------------- */
 
 /* "FILE:LINE: found "TEXT"; allowed: ..." with what can't be printed as '?'. */
-static bool refuse(const struct reader *r, int number, const char *found,
-                   const char *allowed, ...) __attribute__((format(printf, 4, 5)));
-
-static bool refuse(const struct reader *r, int number, const char *found,
-                   const char *allowed, ...)
+__attribute__((format(printf, 4, 5))) static bool
+refuse(const struct reader *r, int number, const char *found, const char *allowed, ...)
 {
     char text[64];
     size_t length = 0;
@@ -50,11 +47,10 @@ static bool refuse(const struct reader *r, int number, const char *found,
     text[length] = 0;
     if (found && found[length])
         memcpy(text + length, "...", 4);
-    if (found)
-        fprintf(stderr, "symm-plan: %s:%d: found \"%s\"; allowed: ", r->path, number,
-                text);
-    else
-        fprintf(stderr, "symm-plan: %s:%d: found nothing; allowed: ", r->path, number);
+    fprintf(stderr,
+            found ? "symm-plan: %s:%d: found \"%s\"; allowed: "
+                  : "symm-plan: %s:%d: found nothing%s; allowed: ",
+            r->path, number, text);
     va_start(args, allowed);
     vfprintf(stderr, allowed, args);
     va_end(args);

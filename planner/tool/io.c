@@ -65,7 +65,7 @@ static char *read_input(size_t *length)
     return NULL;
 }
 
-static bool told(const char *command, symm_status status)
+static bool report(const char *command, symm_status status)
 {
     if (status != SYMM_OK)
         fprintf(stderr, "symm-plan %s: %s\n", command, symm_last_error());
@@ -80,9 +80,9 @@ bool symm_plan_get_program(const char *command, const char *path,
     bool good;
 
     if (!symm_plan_is_dash(path))
-        return told(command, symm_program_read(path, program));
+        return report(command, symm_program_read(path, program));
     text = read_input(&length);
-    good = text && told(command, symm_program_parse(text, length, input_name, program));
+    good = text && report(command, symm_program_parse(text, length, input_name, program));
     free(text);
     return good;
 }
@@ -94,9 +94,9 @@ bool symm_plan_get_plan(const char *command, const char *path, symm_plan **plan)
     bool good;
 
     if (!symm_plan_is_dash(path))
-        return told(command, symm_plan_read(path, plan));
+        return report(command, symm_plan_read(path, plan));
     text = read_input(&length);
-    good = text && told(command, symm_plan_parse(text, length, input_name, plan));
+    good = text && report(command, symm_plan_parse(text, length, input_name, plan));
     free(text);
     return good;
 }
@@ -108,9 +108,9 @@ bool symm_plan_get_costs(const char *command, const char *path, symm_costs **cos
     bool good;
 
     if (!symm_plan_is_dash(path))
-        return told(command, symm_costs_read(path, costs));
+        return report(command, symm_costs_read(path, costs));
     text = read_input(&length);
-    good = text && told(command, symm_costs_parse(text, length, input_name, costs));
+    good = text && report(command, symm_costs_parse(text, length, input_name, costs));
     free(text);
     return good;
 }
@@ -155,6 +155,26 @@ bool symm_plan_put_text(const char *path, const char *text, size_t length)
     fwrite(text, 1, length, file);
     return symm_plan_close_output(path, file);
 }
+
+#define PUT(object)                                                                    \
+    bool symm_plan_put_##object(const char *command, const char *path,                 \
+                                const symm_##object *object)                           \
+    {                                                                                  \
+        size_t length;                                                                 \
+        char *text;                                                                    \
+        bool good;                                                                     \
+                                                                                       \
+        if (path)                                                                      \
+            return report(command, symm_##object##_write(object, path));               \
+        if (!report(command, symm_##object##_format(object, &text, &length)))          \
+            return false;                                                              \
+        good = symm_plan_put_text(NULL, text, length);                                 \
+        symm_text_free(text);                                                          \
+        return good;                                                                   \
+    }
+PUT(program)
+PUT(plan)
+#undef PUT
 
 void symm_plan_discard(const char *path)
 {

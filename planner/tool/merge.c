@@ -130,22 +130,6 @@ static bool add_argument(struct request *request, const char *path)
                                : add_path(request, NULL, path);
 }
 
-static bool write_program(const struct request *request, const symm_program *program)
-{
-    char *text;
-    size_t length;
-    bool good;
-
-    if (request->output ? symm_program_write(program, request->output) != SYMM_OK
-                        : symm_program_format(program, &text, &length) != SYMM_OK)
-        return complain("the program", symm_last_error());
-    if (request->output)
-        return true;
-    good = symm_plan_put_text(NULL, text, length);
-    symm_text_free(text);
-    return good;
-}
-
 static void print_report(FILE *file, const symm_program *program,
                          const symm_program_merge_report *report)
 {
@@ -176,7 +160,7 @@ static int merge(const struct request *request)
         fprintf(stderr, "symm-plan merge: %s\n", symm_last_error());
         return PLAN_TOOL_WRONG;
     }
-    good = write_program(request, program);
+    good = symm_plan_put_program("merge", request->output, program);
     if (good)
         print_report(request->output ? stdout : stderr, program, &report);
     symm_program_destroy(program);

@@ -221,24 +221,6 @@ static bool draw(const char *path, const symm_program *program, const symm_plan 
     return good;
 }
 
-static bool write_plan(const struct request *request, const symm_plan *plan)
-{
-    char *text;
-    size_t length;
-    bool good;
-
-    if (request->output ? symm_plan_write(plan, request->output) != SYMM_OK
-                        : symm_plan_format(plan, &text, &length) != SYMM_OK) {
-        wrong(symm_last_error());
-        return false;
-    }
-    if (request->output)
-        return true;
-    good = symm_plan_put_text(NULL, text, length);
-    symm_text_free(text);
-    return good;
-}
-
 /* The plan is written last: until all else is done, an older file stays. */
 static int write_all(const struct request *request, const symm_program *program,
                      const symm_plan *plan)
@@ -247,7 +229,7 @@ static int write_all(const struct request *request, const symm_program *program,
         return PLAN_TOOL_WRONG;
     print_plan(request->output && !symm_plan_is_dash(request->svg) ? stdout : stderr,
                plan);
-    if (write_plan(request, plan))
+    if (symm_plan_put_plan("plan", request->output, plan))
         return PLAN_TOOL_DONE;
     if (request->svg)
         symm_plan_discard(request->svg);

@@ -48,6 +48,9 @@ bool symm_plan_get_costs(const char *command, const char *path, symm_costs **cos
 FILE *symm_plan_open_output(const char *path);
 bool symm_plan_close_output(const char *path, FILE *file);
 bool symm_plan_put_text(const char *path, const char *text, size_t length);
+bool symm_plan_put_program(const char *command, const char *path,
+                           const symm_program *program);
+bool symm_plan_put_plan(const char *command, const char *path, const symm_plan *plan);
 /* Removes what was written so far, if it is a file and not a device. */
 void symm_plan_discard(const char *path);
 /* Would what is written to one path replace what is written to the other? */
