@@ -72,7 +72,7 @@ struct check_life {
     int touch_count;
     struct check_access *begin; /* the write that renews it, or NULL */
     bool always;                /* it may not share bytes with any other */
-    bool first;                 /* no other may come before it in its bytes */
+    bool first;                 /* no buffer may precede it in its bytes */
     int turn;
     struct check_last *last;
     int last_count;

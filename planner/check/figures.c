@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * figures.c - the figures of a plan, computed anew: its arena, what one allocation for
- * each buffer would take, and the lower bound, which is the sum of a set of buffers that the
- * plan lists and that pairwise conflict.
+ * figures.c - computes a plan's figures anew: its arena, the bytes of one allocation for each
+ * buffer, and the lower bound. The bound is the sum of the antichain, a set of buffers that
+ * pairwise conflict.
  */
 #include "check/check.h"
 
@@ -39,7 +39,7 @@ static bool check_arena(struct check *c)
            check_figure(c, "dedicated_bytes", plan->dedicated_bytes, dedicated);
 }
 
-/* Can the two not share bytes, in no order? */
+/* Whether the two cannot share bytes, in either order. */
 static bool conflicts(const struct check *c, int a, int b)
 {
     const struct check_life *lives = c->lives;

@@ -7,7 +7,7 @@
  * A buffer is freed by one op. In one of the two periods that are played, that op ends
  * after the life that begins in the first period, and before the first writes of all
  * neighbours that follow that life in some byte. Refuses buffers without a life that ends:
- * those that are live always, and those whose value is there before the program runs.
+ * those that are live always, and those that hold a value before the program runs.
  */
 #include "check/check.h"
 

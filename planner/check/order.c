@@ -30,8 +30,8 @@ struct play {
     uint32_t *met;    /* one clock */
     uint32_t *ended;  /* [stream][rank]: all ops so far are over */
     uint32_t *before; /* [stream][rank]: all but the last that runs a kernel */
-    uint32_t **kept;  /* by position: [rank] clocks that a depend takes up */
-    uint32_t **sent;  /* by position of a put: those that its wait takes up */
+    uint32_t **kept;  /* by position: [rank] clocks for a depend */
+    uint32_t **sent;  /* by position of a put: for its wait */
     bool *keep;
 };
 

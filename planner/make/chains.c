@@ -30,7 +30,7 @@ struct segment {
 
 struct arena {
     const struct lifetimes *lives;
-    const int64_t *sizes; /* by buffer: what it takes; lives->sizes, or more */
+    const int64_t *sizes; /* by buffer: the bytes reserved; lives->sizes, or more */
     struct segment *segments;
     int count, room;
     int64_t steps; /* calls of may_enter */
@@ -159,7 +159,7 @@ static bool settle(struct arena *arena, int buffer, int index, int64_t offset)
     return true;
 }
 
-/* The lowest place; *beyond: it would end above `limit`, and was not taken. */
+/* Takes the lowest place. *beyond: that place would end above `limit`, and is not taken. */
 static bool place(struct arena *arena, int buffer, int64_t limit, bool *beyond)
 {
     const int64_t size = arena->sizes[buffer];
@@ -190,7 +190,7 @@ static void clear(struct arena *arena)
     arena->count = 0;
 }
 
-/* Places all in this order; *peak is more than the limit if it cannot be kept. */
+/* Places all in this order. *peak is INT64_MAX if a buffer would end above the limit. */
 static bool fill(struct arena *arena, const int *order, int64_t limit, int64_t *peak)
 {
     bool beyond = false;

@@ -2,7 +2,7 @@
 /*
  * choose.c - memory against barriers: which algorithms and barriers a plan uses.
  *
- * Each way is closed under what the program needs (order/run.c), then placed. Considered:
+ * Each choice gets the barriers that the program needs (order/run.c), then offsets. Choices:
  * the fastest algorithms with the fewest barriers; the same with one more barrier where the
  * circle closes; with barriers on the larger buffers, by size; with all barriers; and the
  * algorithms that touch no peer's buffer. The least of predicted time plus the price of
@@ -159,7 +159,7 @@ static void price(const struct chooser *chooser, struct choice *choice)
     }
 }
 
-/* choice->entry and exit are demands here, and what is set afterwards. */
+/* Adds the barriers that the program needs to choice->entry and exit. */
 static symm_status close_choice(struct chooser *chooser, struct choice *choice)
 {
     struct order *order = chooser->order;
@@ -221,7 +221,7 @@ static symm_status finish_choice(struct chooser *chooser, struct choice *choice)
 
 /* ---- The ways ---------------------------------------------------------------------- */
 
-/* The larger of what an op touches; 0 for other ops than collectives and puts. */
+/* Bytes of the larger of in and out; 0 for other ops than collectives and puts. */
 static size_t largest_of(const symm_program *program, const symm_program_op *op)
 {
     size_t bytes = 0;

@@ -17,7 +17,7 @@ struct finder {
     const struct lifetimes *lives;
     const uint32_t *ends;   /* see symm__order_ends */
     int *sent, *sent_start; /* [stream + 1]: its puts and collectives, as issued */
-    int *op; /* by buffer: what frees it, an op of the program; -1: none */
+    int *op; /* by buffer: the op of the program that frees it; -1: none */
     /* The pairs of the certificate by `before`: [buffer + 1]. */
     const symm_plan_entry **next;
     size_t *next_start;

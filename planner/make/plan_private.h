@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_private.h - what the files that make, write and read plans share.
+ * plan_private.h - shared by the files that make, write and read plans.
  */
 #ifndef SYMM_PLANNER_MAKE_PLAN_PRIVATE_H
 #define SYMM_PLANNER_MAKE_PLAN_PRIVATE_H

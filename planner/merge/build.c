@@ -23,7 +23,7 @@ struct build {
     const struct merge_record *first; /* rank 0's */
     symm_program *program;
     int *buffers;    /* by buffer of the record: the program's; -1: not there */
-    bool *raw;       /* by buffer: as bytes, since calls take it for another dtype */
+    bool *raw;       /* by buffer: as bytes, since calls use another dtype */
     int *partitions; /* by team of rank 0: the program's; -1: none */
     bool *inside;    /* by site: some rank's call begins inside its buffer */
     int *last;       /* by buffer that is alone: the stream of its ops; -1: none */
@@ -357,7 +357,7 @@ static symm_status add_event(struct build *build, const struct merge_event *even
 
 /* ---- The whole --------------------------------------------------------------------- */
 
-/* Without a loop nothing may follow a buffer that is alone: it is read once more. */
+/* Without a loop a last read of each buffer that is alone keeps others from following it. */
 static symm_status add_end(struct build *build)
 {
     symm_status status = SYMM_OK;

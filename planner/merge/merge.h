@@ -64,7 +64,7 @@ struct merge_record {
     struct merge_events body; /* one period, or the whole: a part of one of these */
 };
 
-/* What is known of a call site on all ranks. */
+/* A call site on all ranks. */
 struct merge_site {
     const char *name;
     int *first; /* [world]: index in the rank's body; -1: not there */

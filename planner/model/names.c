@@ -7,7 +7,7 @@
 
 #include "util/hash.h"
 
-/* The slot of the text, or the free one where it belongs. There is a free one. */
+/* The slot of the text, or else the free slot for it; half of the slots are free. */
 static struct name_slot *find_slot(const struct names *names, const char *text)
 {
     size_t at = (size_t)symm__fnv_text(SYMM_FNV_BASIS, text);

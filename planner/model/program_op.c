@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program_op.c - the ops of a program: each checked as it is added, and the whole at last.
+ * program_op.c - the ops of a program: each is checked when added, all by the finish.
  *
  * Guarantees: of an op that was added every index is in range, every output large enough,
  * every derived field set. symm_program_finish finds each wait's put and an order in which
- * one thread can issue all ops: among what can go next, the first of the list goes.
+ * one thread can issue all ops: of the ops that can go next, the first of the list.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program_private.h - a program as the files that build, read and write it see it.
+ * program_private.h - a program for the files that build, read and write it.
  */
 #ifndef SYMM_PLANNER_MODEL_PROGRAM_PRIVATE_H
 #define SYMM_PLANNER_MODEL_PROGRAM_PRIVATE_H

@@ -28,7 +28,7 @@ struct lifetimes {
     int tracks;
     int *track_start, *on_track; /* [track + 1], buffers by seat */
     int *over[2]; /* [periods][buffer x tracks + track]: before all from this seat on */
-    int *first_in; /* by buffer: what the op of its first write reads, or -1 */
+    int *first_in; /* by buffer: the buffer that the op of its first write reads, or -1 */
     /* Filled by symm__lifetimes_clique: the largest set of pairwise conflict found. */
     int *clique, clique_count;
     int64_t clique_bytes;

@@ -34,9 +34,9 @@ static void number_streams(struct order *order)
 
 /*
  * A depend waits for the last op before it in the list on the other stream, and so for all
- * before that one. If more of that stream can be issued first, its clocks are kept. With
- * no op of that stream before it in the period, it orders nothing: not the period before.
- * On its own stream it holds back what starts early.
+ * before that one. If later ops of that stream can be issued before the depend, the clocks
+ * at the end of the op are kept. A depend without an op of that stream before it in the
+ * period orders nothing. On its own stream it holds back ops that start early.
  */
 static void find_depends(struct order *order)
 {

@@ -48,7 +48,7 @@ struct order {
     int *access_start;        /* [op + 1] */
     int *touch, *touch_start; /* [buffer + 1]: its accesses in the order of issue */
     int *seat_of_access;      /* where an access stands in its buffer's touch list */
-    int *first_touch;         /* by buffer: index in touch of what renews it, or -1 */
+    int *first_touch;         /* by buffer: index in touch of the access that renews it, or -1 */
     int *first_write;         /* the same, or else its first write; -1: none */
     struct chain *chains;     /* those with accesses, and the owner's on every lane */
     int chain_count;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pairs.h - classes of pairs of ranks: what one rank knows of another is the same for
- * all pairs of a class, so clocks are kept by class and not by pair.
+ * pairs.h - classes of pairs of ranks: all pairs of a class have the same clock of one rank
+ * on the other, so clocks are kept by class and not by pair.
  *
  * A pair is (the rank that knows, the rank that is known of). Guarantees: two pairs of one
  * class stay equal under every barrier, push and signal of the program, since for each

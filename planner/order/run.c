@@ -20,7 +20,7 @@ struct run {
     size_t row;       /* moments of a clock: classes x lanes */
     uint32_t *now;    /* the clocks in the op in hand: [class x lanes + lane] */
     uint32_t *saved;  /* room for a trial */
-    uint32_t *old;    /* room: what was before a barrier */
+    uint32_t *old;    /* room: the clocks before a barrier */
     uint32_t *done;   /* [stream]: after all ops so far */
     uint32_t *before; /* [stream]: without the last, depends not counted */
     uint32_t **kept;  /* by op: clocks of its stream at its end, for a depend */

@@ -39,7 +39,7 @@ struct place_eject {
     uint64_t *price;            /* [count] of ejecting */
     int64_t target;             /* no placed item ends above it; 0: nothing is placed */
     int64_t step;               /* from the peak to the next target */
-    uint64_t patience, tried;   /* work: what a target may take, has taken */
+    uint64_t patience, tried;   /* work: the limit of a target, and its use so far */
     uint64_t random;
     uint64_t look, slide; /* work at which to read the clock, to slide again */
     bool up;              /* where the last slide left the items */
@@ -244,7 +244,7 @@ static void load(struct place_eject *e, const struct place_state *state)
     e->step = (state->peak - state->lower_bound) / FIRST_STEP + 1;
 }
 
-/* Lowers the target, or raises it; takes away what ends above it. */
+/* Sets the target, and removes the items that end above it. */
 static void aim(struct place_eject *e, int64_t target)
 {
     for (int i = 0; target < e->target && i < e->m->count; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * eject.h - lowers a placement by moving the items above a target, and whatever
- * they displace.
+ * eject.h - lowers a placement by moving the items above a target, and those that they
+ * displace.
  */
 #ifndef SYMM_PLANNER_PACK_EJECT_H
 #define SYMM_PLANNER_PACK_EJECT_H

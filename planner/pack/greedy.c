@@ -23,19 +23,19 @@
 #define MOST_PAIRS UINT64_C(3000000000)
 #define LOOK_WORK  20000 /* pairs between two readings of the clock */
 
-/* Levels are for up to MOST_LEVELS items that meet LEVELS_PAIRS others each. */
+/* Levels are for up to MOST_LEVELS items with LEVELS_PAIRS conflicts each. */
 #define MOST_LEVELS  100000
 #define LEVELS_PAIRS 300
 #define GROUP        16
 
 /*
- * The offsets of placed items. Where items meet many others, marking theirs is cheaper
- * than sorting the others; a new offset costs a pass over all items.
+ * The offsets of placed items. With many conflicts, marking their offsets is cheaper than
+ * sorting them; a new offset costs a pass over all items.
  */
 struct levels {
     int *of;         /* by item: its level, -1: not placed; padded. NULL: not used */
     int64_t *offset; /* [count] by level, ascending */
-    int64_t *end;    /* by marked level: the highest end of what is marked there */
+    int64_t *end;    /* by marked level: the highest end of the items marked there */
     uint64_t *marks; /* bits by level */
     int count;
 };

@@ -125,7 +125,7 @@ static symm_status add_loads(struct pool *pool, struct place_model *m)
     m->load = symm__pool_alloc(pool, (size_t)m->sections + 1, sizeof *m->load);
     if (!m->load)
         return symm__pack_nomem(m->count);
-    /* Differences may wrap on the way; sums of what is live together may not. */
+    /* The differences may wrap; the sums over live items do not. */
     change = m->load;
     for (int i = 0; i < m->count; i++) {
         uint64_t size = (uint64_t)m->size[i];

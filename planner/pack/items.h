@@ -30,10 +30,10 @@ struct place_model {
     int sections;
     struct place_range *range; /* [count] */
     int *birth;                /* [count] rank of the moment of its birth */
-    int64_t *load;             /* [sections] total size of what is live */
+    int64_t *load;             /* [sections] total size of the live items */
     int64_t max_load;          /* the largest: no peak is lower */
     uint64_t pairs;            /* of items that are live together */
-    uint64_t members;          /* sum over the sections of what is live */
+    uint64_t members;          /* sum over the sections of the live items */
 };
 
 /* For the exact search only: quadratic in the worst case. */

@@ -29,7 +29,7 @@
 
 /* The searches of the other modes take turns; each turn is twice as long. */
 #define FIRST_TURN UINT64_C(10000000)
-/* Without an exact search and without a time limit nothing else would end. */
+/* Ends the search where neither an exact search nor a time limit does. */
 #define LAST_WORK UINT64_C(30000000000)
 
 static symm_status check(const symm_pack_item *items, int count,

@@ -31,7 +31,7 @@ struct change { /* what to restore */
 /* Sections that share no unplaced item with the rest. */
 struct part {
     int first, count; /* of its items in `pool`, in the order of their first section */
-    int choices;      /* how many choices were open when it was split off */
+    int choices;      /* open choices when the part was split off */
     int next;         /* the part to solve after this one, -1: none */
 };
 
@@ -323,7 +323,7 @@ static void push_part(struct place_search *s, int first, int count, int next)
         *part = (struct part){first, count, s->choices.count, next};
 }
 
-/* Replaces the current part by the parts it falls into, without what is placed. */
+/* Replaces the current part by the parts into which its unplaced items fall. */
 static void split_part(struct place_search *s)
 {
     struct part part = *part_of(s);

@@ -19,8 +19,7 @@ struct place_search;
 /*
  * rank[i] orders the items: of those that can be placed at the same lowest offset, the
  * one with the lowest rank is tried first. Capacity in units. model and net are
- * borrowed, rank is copied; the search and all that it needs is in the pool. NULL: no
- * memory.
+ * borrowed, rank is copied; the search and its lists are in the pool. NULL: no memory.
  */
 struct place_search *symm__pack_search_open(struct pool *pool,
                                             const struct place_model *model,

@@ -183,7 +183,7 @@ static int choose(struct place_tile *t, struct place_state *state)
     return best;
 }
 
-/* Flush with a wall's top, and from wall to wall: the larger, the earlier it is tried. */
+/* Items with larger scores are tried first: those from wall to wall or flush with a top. */
 static uint64_t score(struct place_tile *t, int item, int at)
 {
     const struct segment *s = &t->segments[at];

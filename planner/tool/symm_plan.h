@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * symm_plan.h - what the files of the tool symm-plan share: its commands, each with its own
- * options. They use the public API only.
+ * symm_plan.h - the commands of the tool symm-plan, and functions that they share. They use
+ * the public API only.
  *
  * Exit statuses of all commands: 0 done, 1 the answer is no (nothing fits, nothing is
  * proved, there is no safe plan), 2 the command line or an input is wrong.
