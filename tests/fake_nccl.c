@@ -191,7 +191,7 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
     comm->size = size;
     comm->hangs = fake_nccl_named("FAKE_NCCL_HANG", "ncclCommInitRankConfig", rank);
     if (fake_nccl_named("FAKE_NCCL_SLOW", "ncclCommInitRankConfig", rank))
-        comm->ready_at = symm__now() + 1;
+        comm->ready_at = symm__now() + 4;
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->turn, NULL);
     pthread_mutex_lock(&mutex);

@@ -14,7 +14,7 @@
  *  FAKE_NCCL_FAIL=symbol     this function fails (ncclSystemError); symbol@r: on rank r only
  *  FAKE_NCCL_HANG=symbol     likewise: it stays in progress (ncclCommInitRankConfig), or
  *                            its operation does not begin
- *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig stays in progress for a second
+ *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig stays in progress for 4 seconds
  */
 #ifndef SYMM_TESTS_FAKE_NCCL_H
 #define SYMM_TESTS_FAKE_NCCL_H
