@@ -8,7 +8,7 @@
 #ifndef SYMM_TESTS_PLAN_CASE_H
 #define SYMM_TESTS_PLAN_CASE_H
 
-#include "model/pool.h"
+#include "util/pool.h"
 #include "symm/plan.h"
 
 struct plan_case {

@@ -6,8 +6,8 @@
 #ifndef SYMM_PLANNER_CHECK_CHECK_H
 #define SYMM_PLANNER_CHECK_CHECK_H
 
-#include "model/pool.h"
 #include "symm/plan.h"
+#include "util/pool.h"
 
 /* Which members of a group's list touch the copy that lies on `owner`. */
 enum check_who {

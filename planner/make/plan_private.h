@@ -6,10 +6,10 @@
 #define SYMM_PLANNER_MAKE_PLAN_PRIVATE_H
 
 #include "model/cost.h"
-#include "model/pool.h"
 #include "order/lifetime.h"
 #include "pack/adjacent.h"
 #include "symm/plan.h"
+#include "util/pool.h"
 
 struct plan_private {
     symm_plan plan; /* first: the caller's pointer is ours */

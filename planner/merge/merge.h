@@ -8,9 +8,9 @@
 #ifndef SYMM_PLANNER_MERGE_MERGE_H
 #define SYMM_PLANNER_MERGE_MERGE_H
 
-#include "model/pool.h"
 #include "symm/plan.h"
 #include "symm/record_kinds.h"
+#include "util/pool.h"
 
 struct merge_event {
     symm_record_kind kind;

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "model/pool.h"
 #include "symm/plan.h"
+#include "util/pool.h"
 
 /* Moments within one op on one rank, in this order. Those an op lacks coincide. */
 enum point {

@@ -10,7 +10,7 @@
 #define SYMM_PLANNER_MODEL_JSON_MEMBER_H
 
 #include "model/json_read.h"
-#include "model/pool.h"
+#include "util/pool.h"
 
 /* The object in hand: element `index` of the root's list `list`; list NULL: the root. */
 struct json_members {

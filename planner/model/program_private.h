@@ -6,8 +6,8 @@
 #define SYMM_PLANNER_MODEL_PROGRAM_PRIVATE_H
 
 #include "model/names.h"
-#include "model/pool.h"
 #include "symm/plan.h"
+#include "util/pool.h"
 
 #define MAX_BUFFERS 500000
 

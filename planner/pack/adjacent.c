@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/pool.h"
 #include "pack/sort.h"
+#include "util/pool.h"
 
 #define MAX_LEVELS 6 /* 64^6 turns */
 

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/pool.h"
 #include "symm/plan.h"
+#include "util/pool.h"
 
 #define SYMM_PACK_MAX 1000000 /* items */
 

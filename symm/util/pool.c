@@ -3,7 +3,7 @@
  * pool.c - see pool.h. The first chunk has 4 KiB, further ones have 64 KiB; a larger
  * allocation gets a chunk of its own.
  */
-#include "model/pool.h"
+#include "util/pool.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * functions return NULL where memory is exhausted or a size overflows, and set no error
  * message. `failed` is then set, so a caller may allocate several lists and test once.
  */
-#ifndef SYMM_PLANNER_MODEL_POOL_H
-#define SYMM_PLANNER_MODEL_POOL_H
+#ifndef SYMM_UTIL_POOL_H
+#define SYMM_UTIL_POOL_H
 
 #include <stdbool.h>
 #include <stddef.h>
