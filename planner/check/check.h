@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check.h - what the files of the plan checker share. Of the planner it uses the structs of
- * plan.h and a pool of memory, nothing else.
+ * check.h - what the files of the plan checker share. It uses no code of the planner: plan.h's
+ * structs, and symm/util.
  */
 #ifndef SYMM_PLANNER_CHECK_CHECK_H
 #define SYMM_PLANNER_CHECK_CHECK_H

@@ -2,8 +2,8 @@
 /*
  * json_canonical.h - JSON written piece by piece into memory or a hash (util/hash.h).
  *
- * A hash over JSON is over its canonical form: keys sorted by byte value, no white space, integers in decimal,
- * strings in UTF-8 with only ", \ and control characters escaped.
+ * A hash over JSON is over its canonical form: keys sorted by byte value, no white space,
+ * integers in decimal, strings in UTF-8 with only ", \ and control characters escaped.
  */
 #ifndef SYMM_PLANNER_MODEL_JSON_CANONICAL_H
 #define SYMM_PLANNER_MODEL_JSON_CANONICAL_H

@@ -2,8 +2,8 @@
 /*
  * json_read.h - what the readers of programs, plans and cost tables share.
  *
- * The first document loads jansson. Every reader returns SYMM_OK, or a status after exactly one complaint: "FILE: PATH: found
- * ..., allowed: ...".
+ * The first document loads jansson. Every reader returns SYMM_OK, or a status after exactly one
+ * complaint: "FILE: PATH: found ..., allowed: ...".
  */
 #ifndef SYMM_PLANNER_MODEL_JSON_READ_H
 #define SYMM_PLANNER_MODEL_JSON_READ_H

@@ -3,8 +3,8 @@
  * channel.h - which stream runs on which channel of a team.
  *
  * Host, and CUDA teams over several hosts: channel 0 is the NULL stream's. The k-th other stream
- * that is used with a team gets channel k (a destroyed one's channel is taken first), so ranks agree
- * that use their streams with that team in the same order, and always where each thread has a
+ * that is used with a team gets channel k (a destroyed one's channel is taken first), so ranks
+ * agree that use their streams with that team in the same order, and always where each thread has a
  * stream and a team of its own. Host: between enter and leave no other thread runs a call on
  * the NULL stream of the context.
  * CUDA teams of one host: the channel is the channel that cuda/channel.c finds for the stream,

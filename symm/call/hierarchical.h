@@ -2,8 +2,8 @@
 /*
  * hierarchical.h - teams whose ranks are on several hosts.
  *
- * A hierarchical team has the part of its ranks that are on this host as a team of its own (`node`),
- * and, by its engine, a communicator of all its ranks and one of its rail: the ranks with
+ * A hierarchical team has its ranks on this host as a team of their own (`local_team`), and, by
+ * its engine, a communicator of all its ranks and one of its rail: the ranks with
  * the same place on each host, if all hosts have equally many; else the first rank of each.
  * A collective is steps of both: kernels over symmetric memory on each host, the engine
  * between them.

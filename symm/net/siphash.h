@@ -3,8 +3,8 @@
  * siphash.h - SipHash-2-4 (Aumasson, Bernstein 2012): a keyed hash of 64 bits.
  *
  * What a job's secret is used for on a network: a process that knows it proves so without
- * showing it (a nonce of each side is hashed), and each message carries a hash that only the two ends
- * can make. It protects against strangers who connect, send or alter messages. It does not
+ * showing it (a nonce of each side is hashed), and each message carries a hash that only the
+ * two ends can make. It protects against strangers who connect, send or alter messages. It does not
  * hide what is sent, and nothing protects an engine's own traffic. A forger's chance is 2^-64
  * a try, and a connection ends at the first wrong one.
  */
