@@ -10,17 +10,17 @@
  * enough: docs/design.md, "Blocks that wait".
  *
  * Each channel has a claim on the devices of all its members: at least the blocks of any call
- * of it that may run. A channel whose fellows' claims take at most half of each device claims
- * all of it, and its calls have the grids that they would have alone. Another one gets three
- * quarters of what is left, at least one block, and a mark is set on larger claims, which are
- * cut to equal shares at their next call. Claims of channels that have ended their calls are
+ * of it that may run. If the other channels' claims take at most half of each device, a
+ * channel claims all of it, and its calls have the grids that they would have alone. Else it gets
+ * three quarters of what is left, at least one block, and larger claims are marked: they are cut
+ * to equal shares at their next call. Claims of channels that have ended their calls are
  * taken back by the next rank of their team that looks for room, or after two turns of a
  * member's watchdog. A channel with a call in a graph keeps its claim.
  *
  * Members of a team must launch a call with equal grids. So grants are numbered: the first
  * member that reaches the channel's k-th call decides, by a compare-and-swap of the
  * channel's word, with which grant call k is launched, and the others read it. A word holds
- * two grants, and is not changed before all members are past the last change.
+ * two grants, and changes only when all members are past the last change.
  *
  * Guarantees: nothing waits for a grant but, for a bounded time, for the ledger's lock; the
  * lock of a rank that died is broken; a member that disagrees all the same (a call failed on

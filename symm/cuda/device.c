@@ -4,7 +4,7 @@
  * it is and which others it reaches, and memory for set-up.
  *
  * Guarantees: nothing runs on the legacy stream; set-up works while another thread captures a
- * graph. In a forked child the driver is not called: what was the parent's stays its own.
+ * graph. In a forked child the driver is not called: the parent keeps its objects.
  */
 #include "cuda/device.h"
 

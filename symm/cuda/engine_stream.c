@@ -3,12 +3,12 @@
  * engine_stream.c - an engine's operations on a stream.
  *
  * A call returns when they are queued. They lie between two events, which the watchdog
- * (watchdog.c) looks at: one that is past its deadline, or whose team has failed, is ended
- * by aborting the team's communicators. What a graph captures leaves no event: such an
- * operation has no deadline, only the kernel in front of it has.
+ * (watchdog.c) polls. An operation that is past its deadline, or whose team has failed, is ended
+ * by aborting the team's communicators. A captured operation leaves no event and has no deadline;
+ * the kernel before it has one.
  *
- * The deadline counts from the moment the stream reaches the operation. A collective's
- * ranks have all arrived by then: the kernel that announced it has seen to that.
+ * The deadline counts from the moment the stream reaches the operation. All ranks of a
+ * collective have arrived by then: the kernel that announced it waits for them.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * error_record.c - from what kernels have recorded to a sentence on all ranks.
+ * error_record.c - makes an error on all ranks of what kernels have recorded.
  *
- * A kernel that gives up writes a record of numbers: the call, the tag, the missing rank, the
- * words it saw. The host makes a sentence of it: it takes over the record of a peer that
- * failed first, else it asks which peer has died, else it names the call sites, which it looks up
- * by their tags in the control pages of the ranks concerned. Then the team has failed here,
- * peers find the sentence in this rank's control page, and the abort word ends what other
- * kernels of the team wait for.
+ * A kernel whose wait ends without success writes a record of numbers: the call, the tag, the
+ * missing rank, the words it read. The host makes an error sentence of it: it takes over the
+ * record of a peer that failed first; else it asks which peer has died; else it names the call
+ * sites, which it finds by their tags in the control pages of the ranks concerned. Then the team
+ * has failed here, peers find the sentence in this rank's control page, and the abort word ends
+ * the waits of the team's other kernels.
  */
 #include <stdio.h>
 #include <stdlib.h>

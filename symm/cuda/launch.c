@@ -4,8 +4,8 @@
  *
  * A prepared call is one launch: no lock but the channel's, no allocation, no system call, no
  * other call of the driver. The kernel counts in device memory, so a launch that a graph
- * captures is right at every replay. What is looked up once (pointers, functions) happens
- * when a call is prepared; nothing there disturbs a capture that is going on.
+ * captures is right at every replay. Pointers and functions are looked up when a call is prepared;
+ * this does not disturb a capture that is going on.
  */
 #include <math.h>
 #include <stdio.h>

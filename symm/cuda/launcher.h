@@ -4,7 +4,7 @@
  * context (streams, events, handles, the watchdog) and what a team has on its device.
  *
  * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
- * watchdog while it looks at them; launcher->pool guards events, result slots and handles.
+ * watchdog while it polls them; launcher->pool guards events, result slots and handles.
  * The first may be held when the second is taken. Neither is taken by a call without a
  * handle, unless it follows another team's call on its stream. launcher->order is taken by
  * each call; launcher->lock may be taken while it is held.

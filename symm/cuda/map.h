@@ -2,7 +2,7 @@
 /*
  * map.h - a hash map from numbers that are not 0 to others, of the CUDA backend.
  *
- * An entry is never removed: a value of 0 says the same as none. The caller locks.
+ * An entry is never removed: a value of 0 means none. The caller locks.
  */
 #ifndef SYMM_CUDA_MAP_H
 #define SYMM_CUDA_MAP_H

@@ -3,13 +3,13 @@
  * memory.c - the heap on CUDA: a reservation of address space, physical memory mapped
  * into it, and peers' memory beside it by file descriptors.
  *
- * Guarantees: new memory is zeroed and mapped for the own device before anybody hears of it;
- * an operation that fails leaves address space, table and descriptors as they were. Physical
- * memory lives while anybody has it mapped: a rank that leaves unmaps its own view only, and
- * what peers read through theirs stays. Nothing is unmapped under a kernel of this rank: the
- * runtime has waited for them before (symm__cuda_team_close).
- * Ranks that are threads share one reservation: memory stays mapped in it until the group
- * goes or a later team's memory takes the place.
+ * Guarantees: new memory is zeroed and mapped for the own device before a peer can map it; an
+ * operation that fails leaves address space, table and descriptors as they were. Physical memory
+ * lives while a process has it mapped: a rank that leaves unmaps its own view only, and peers
+ * still read through theirs. No memory is unmapped under a kernel of this rank: the runtime waits
+ * for its kernels first (symm__cuda_team_close).
+ * Ranks that are threads share one reservation: memory stays mapped in it until the group ends
+ * or a later team's memory replaces it.
  * Refuses: handles that are not memory of a device.
  */
 #include <fcntl.h>

@@ -3,12 +3,12 @@
  * multicast.c - one address for the memory of all members, by NVLink switches: whether
  * it is wanted, and the steps by which a team gets it.
  *
- * Off unless SYMM_MULTICAST=1 and no variable that people turn multicast off with says
- * otherwise; then no function of multicast is ever called. All members or none: the wish and
- * the devices' ability are compared at the start of the job, and each step ends in an
- * exchange in which every member reports how its part ended. If one failed, all give back what
- * they have, log why, and go on without; the team itself does not fail.
- * Guarantees: what is bound later fails by itself: memory that has multicast keeps it.
+ * Off unless SYMM_MULTICAST=1 and no other library's variable turns multicast off; while it is
+ * off no function of multicast is called. All members have it or none: the setting and the
+ * devices' ability are compared at the start of the job, and each step ends in an exchange in
+ * which every member reports how its part ended. If one failed, all release what they have, log
+ * the reason, and go on without multicast; the team does not fail.
+ * Guarantees: a later binding fails alone: memory that has multicast keeps it.
  */
 #include <stdio.h>
 #include <stdlib.h>

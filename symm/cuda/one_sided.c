@@ -7,8 +7,8 @@
  * By copy engine (algorithm "copy_engine" on every call that uses the signal) nothing runs
  * on multiprocessors. For each (sender, receiver, signal) there are two words of 4 bytes,
  * each among the words of the member that waits for it (tokens.c: host memory): the
- * receiver's token (1: the data is there) and the sender's room (1: you may send again; so it
- * begins). The sender's stream waits for its room, sets it to 0, copies, writes 1 into the
+ * receiver's token (1: the data is there) and the sender's room (1: it may send again;
+ * initially 1). The sender's stream waits for its room, sets it to 0, copies, writes 1 into the
  * token. The receiver's stream waits for its token, sets it to 0, writes 1 into the room. Each
  * word has one writer of ones and one of zeros, which take turns, so a captured graph can be
  * replayed. docs/memory-model.md has the order of data and words.
@@ -17,7 +17,7 @@
  * those that last too long, by a store of 1. In a graph it ends those of a team that has
  * failed, or when the end of a stream, a team or the context is held up (watchdog.c); a peer
  * that is only late holds the stream until it arrives. What follows on the stream then runs on,
- * and must not take the wait for one that was met: so after each wait the stream copies the
+ * and must not take an ended wait for a successful one: so after each wait the stream copies the
  * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
  * is not taken back: what a sender has queued after its wait for room is sent.
  */

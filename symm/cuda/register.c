@@ -12,8 +12,8 @@
  *
  * Guarantees: memory of cuMemCreate lives while it is registered, even if the user frees it.
  * Memory of cuMemAlloc must not be freed while it is registered. A registration that has ended
- * stays mapped at the peers until the team's next rendezvous, or its end; each rank's device
- * has done there what was put on its streams before, since what is mapped is then unmapped.
+ * stays mapped at the peers until the team's next rendezvous, or its end; each rank waits there
+ * for its device before it unmaps.
  * Refuses: memory of the host or of another device, memory without a handle that can be
  * passed (cuMemAllocAsync), and, where ranks are threads, memory of cuMemAlloc.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * report.c - looks at the driver and its devices, and proves by use what attributes say.
+ * report.c - describes the driver and its devices, and proves attributes by use.
  *
- * Guarantees: nothing stays behind; a device that cannot be used is an entry with a reason,
- * never an error of the report. An attribute is no proof (drivers have said that fabric
- * handles work and refused them), so what matters is tried.
+ * Guarantees: the report leaves nothing allocated; a device that cannot be used is an entry with
+ * a reason, never an error of the report. An attribute is no proof (drivers have said that fabric
+ * handles work and refused them), so the report tries what the library needs.
  */
 #include <stdarg.h>
 #include <stdio.h>

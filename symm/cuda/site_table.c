@@ -4,9 +4,9 @@
  *
  * Words in GPU memory hold a tag, never a site; when ranks disagree the host looks the tag up
  * in the page of the rank that wrote it. A rank writes its own table, before the first launch
- * with the tag: fields first, tag last (release). A slot whose place is wanted by a newer
- * site is emptied, then filled; a reader takes a copy only if the tag was the same before and
- * after, and what it then holds is text for a sentence, made printable.
+ * with the tag: fields first, tag last (release). A newer site that hashes to a taken
+ * slot empties it, then fills it; a reader takes a copy only if the tag was the same before and
+ * after, and makes its text printable.
  */
 #include <string.h>
 

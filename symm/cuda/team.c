@@ -3,9 +3,8 @@
  * team.c - what a team has on its device: counters, the record of a failure, scratch
  * and pad as kernels expect them, and the team as device code sees it.
  *
- * A team that is closed says goodbye: it writes into every peer's pad the arrival that will
- * not come (tag 0), so that a peer which calls once more learns it within microseconds and
- * not at its deadline.
+ * The end of a team writes a final arrival (tag 0) into every peer's pad, so that a peer that
+ * calls once more fails within microseconds and not at its deadline.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * watchdog.c - a thread that looks after what runs on the device without the host: kernels
- * that wait for a peer which has died or failed, and waits of streams for copy-engine puts.
+ * watchdog.c - a thread that ends waits on the device where no call of the host would: kernels
+ * that wait for a dead or failed peer, and streams that wait for copy-engine puts.
  *
- * Every few milliseconds it looks at each team of its context: at the kernels' record, at
- * the control pages of the peers, at their processes. What it finds becomes the team's
- * failure, and the abort word then ends the kernels at once and not at their deadline. While
- * all is well a look is a few loads for each peer, and no call of the driver.
+ * Every few milliseconds it polls each team of its context: the kernels' error record, the
+ * peers' control pages, the peers' processes. A failure that it finds becomes the team's. The
+ * abort word then ends the kernels at once, before their deadline. Without a failure one poll
+ * costs a few loads for each peer and no call of the driver.
  *
- * A stream's wait has no deadline of its own. One that lies between two events, the first of
- * which is done and the second not, is ended after its time by a store of the host into the
- * awaited word: an operation of a stream might never begin (tokens.c).
- * Waits in a graph are not seen: its replays leave no event to look at. Of those the words are
- * known, and written when the team has failed, or when the end of a stream, a team or the
- * context has waited for the device for the context's deadline: which of its graphs holds it
- * up is not known, so all teams that have such graphs fail then. An engine's operation lies
- * between two events likewise, and is ended by aborting its communicator.
+ * A stream's wait has no deadline. A wait between two events, of which the first is done and the
+ * second is not, is ended after the call's timeout by a store of the host into the awaited word:
+ * an operation of a stream might never begin (tokens.c). Replays of a graph leave no events.
+ * The words of its waits are known, and are written when the team has failed, or when the end of
+ * a stream, a team or the context has waited for the device for the context's timeout. All teams
+ * with such graphs fail then, since the graph that holds up the device is not known. An engine's
+ * operation lies between two events, too, and is ended by aborting its communicator.
  *
- * What follows an ended wait on its stream runs on, so the failure is reported before: the team
- * has failed, its abort word is set and on its way to the device, peers have had the time to
- * read the record in the control page. Then words are stored. An engine's operation leaves
- * no such copy after itself: it is aborted when the device has the word, or, if no queue of
- * the device takes that copy, after a second.
+ * A stream goes on after an ended wait, so the failure is reported first: the team has failed,
+ * its abort word is set and on its way to the device, and peers have had the time to read the
+ * record in the control page. Then the words are stored. An engine's operation is followed by no
+ * copy of the abort word: it is aborted when the device has the word, or, if no queue of the
+ * device takes that copy, after a second.
  *
- * The lock is held while teams are looked at, so a team that is taken off the list is not
- * in use any more.
+ * The lock is held during a poll, so a team that has been taken off the list is not in use.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -3,15 +3,14 @@
  * work.c - handles on CUDA: an event after the launch, and a word that the kernel
  * writes if it fails.
  *
- * Making a handle takes an event and a word from pools, and waits for nothing. A handle may
- * be released while its call runs: its word and its event then stay taken, and a later call
- * which finds the pools empty looks whether the oldest such events are done. Beside its
- * launch a call with a handle costs two calls of the driver: is the stream captured, and the
- * event's record. Both are made in whatever context is current, as the launch is, and in the
- * rank's own where that is another one. Every query of an event is made in relaxed capture
- * mode, so that captures of other threads go on. A handle that is made during a capture has
- * no outcome of its own: its event is part of the graph, and the call runs at each replay, or
- * never.
+ * Making a handle takes an event and a word from pools, and waits for nothing. A handle may be
+ * released while its call runs: its word and its event then stay taken, and a later call that
+ * finds the pools empty queries the oldest such events. Beside its launch a call with a handle
+ * costs two calls of the driver: is the stream captured, and the event's record. Both are made in
+ * the current context, as the launch is, or in the rank's own if the current one does not know the
+ * stream. Every query of an event is made in relaxed capture mode, so that captures of other
+ * threads go on. A handle that is made during a capture has no outcome of its own: its event is
+ * part of the graph, and the call runs at each replay, or never.
  *
  * The pool's lock guards lists and fields; it is never held while a failure is explained.
  */
