@@ -131,7 +131,7 @@ def draw(table):
     height = top + BOX_HEIGHT + MARGIN + 24
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"'
            ' font-family="DejaVu Sans Mono, monospace" font-size="12">',
-           '<title>The rooms of libsymm and who may include whom</title>',
+           '<title>The rooms of libsymm and which may include which</title>',
            '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7"'
            ' markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>',
            '<rect width="100%" height="100%" fill="#ffffff"/>']

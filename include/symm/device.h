@@ -405,7 +405,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
             state[b].round = round;
         return 0;
     }
-    /* The arrival is taken back; after a mismatch peers shall see it for themselves. */
+    /* The arrival is cancelled; after a mismatch peers shall see it for themselves. */
     for (int m = 0; m < team->size && why != SYMM_DEVICE_MISMATCH; m++)
         symm_device_word_store(
             &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]

@@ -71,7 +71,7 @@ struct symm_device_pads {
     struct symm_device_channel channel[SYMM_CHANNELS];
 };
 
-/* Sleepers on words of this pad; a hint, written by anybody. */
+/* Sleepers on words of this pad; a hint, written by any rank. */
 struct symm_wake {
     uint32_t sleepers;
     uint32_t reserved[15];
@@ -108,7 +108,7 @@ struct symm_device_state {
     uint32_t awaited[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* by sender */
     uint32_t done[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* blocks of a put under way */
     /* Copies of record->abort, which streams make after each wait of theirs and the
-     * watcher when it sets that: not 0: kernels of all channels do nothing. */
+     * watchdog when it sets that: not 0: kernels of all channels do nothing. */
     uint32_t reported;
     uint32_t reserved[15];
 };

@@ -17,8 +17,8 @@
  * round.
  * symm_all_reduce_pair_many_...: any number of packets a thread, SYMM_PAIR_AHEAD of them sent
  * ahead of the one that is summed; one round, or two if a slot is too small. A slot has room
- * for more than SYMM_PAIR_AHEAD packets of each thread, so that it has heard of the peer before
- * it sends the second round's.
+ * for more than SYMM_PAIR_AHEAD packets of each thread, so that it has read a word of the peer
+ * before it sends the second round's.
  *
  * Why slots may be used again: packet.cuh, (1) and (4). in == out is fine (all_reduce): a
  * packet of both is read and then written by one thread.

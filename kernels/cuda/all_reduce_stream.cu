@@ -2,7 +2,7 @@
 /*
  * all_reduce_stream.cu - much data by stores alone, which a link carries faster than loads:
  * inputs go to their owners' stages, sums to where they belong. two_shot_inplace of
- * all_reduce, into everybody's output (symmetric; the input may be any); copy_in of
+ * all_reduce, into every rank's output (symmetric; the input may be any); copy_in of
  * reduce_scatter, into the own one (both may be any).
  *
  * Each rank owns a slice of every input: of all_reduce an n-th, in whole packets, of

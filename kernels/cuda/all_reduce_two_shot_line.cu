@@ -212,7 +212,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         consume(0, j);
     }
 
-    /* Packet j of everybody's segment. */
+    /* Packet j of every rank's segment. */
     SYMM_DEVICE void gather(uint32_t j)
     {
         line_value v[SIZE];

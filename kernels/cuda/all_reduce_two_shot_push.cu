@@ -7,7 +7,7 @@
  *
  * Segment p is the packets [p x segment, (p + 1) x segment) of the array; the last ones may lie
  * after its end. A thread moves packet j of every segment: sends packet j of segment p to p,
- * waits for everybody's packet j of its own segment, sends the sum to all, waits for everybody's
+ * waits for every rank's packet j of its own segment, sends the sum to all, waits for every rank's
  * sum. It reads and writes these packets alone, so in == out is fine.
  *
  * Slot = [phase][sender][line]. A thread's partner on each peer is the thread of the same
@@ -120,7 +120,7 @@ template <class LINES, int SIZE> struct two_shot {
         return true;
     }
 
-    /* Packet s of everybody's segment. */
+    /* Packet s of every rank's segment. */
     SYMM_DEVICE bool gather(const struct symm_cuda_args &args,
                             const struct symm_round &round, uint64_t s,
                             uint32_t j) const

@@ -32,7 +32,7 @@
  *      after hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
  *      have no fence: a kernel's end is one for sentinels.
  *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
- *      second one only after it has heard of the peer in this call, c, by an acquiring load:
+ *      second one only after it has read a word of the peer of this call, c, by an acquiring load:
  *      a rank that has begun c has ended c - 1, so its sentinels of c - 1 are in its own
  *      memory, and the second round's slot was last used in c - 1 or before. The slot that
  *      call c + 1 begins with, too: (1).

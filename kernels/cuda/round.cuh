@@ -30,15 +30,15 @@
  * call c before it has seen all members' words c, or passed a barrier of all in it: each call is a
  * barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
  * overwrites word c only when all members have finished with it, and scratch of call c may be
- * reused in call c + 2. A member that gives up does not take round words back. So
+ * reused in call c + 2. A member whose call fails does not cancel its round words. So
  * a member that passes a last barrier checks after its own reads whether a call word was taken
  * back. If not, no host knew of a failure before these reads, and they found what was right.
  *
- * Failure (symm_round_fail): this rank's arrival is taken back, tag 0, so that peers do not
+ * Failure (symm_round_fail): this rank's arrival is cancelled, tag 0, so that peers do not
  * wait for the deadline; not after a mismatch, which peers shall see for themselves. Then the
  * first thread of the team's kernels on this rank claims the record in host memory and fills
- * it, `state` last, by a release: a rank that hears of the failure from the host finds the
- * arrival taken back everywhere. failed[channel] stops the other blocks at their next look
+ * it, `state` last, by a release: a rank that learns of the failure from the host finds the
+ * arrival cancelled everywhere. failed[channel] stops the other blocks at their next look
  * and later kernels at their start. A failure that the host has found (record.abort) concerns all
  * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
  * streams and the watchdog copy from record.abort, is for kernels after what waits without a
@@ -47,12 +47,12 @@
  *
  * record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call (if all had,
  * those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with another tag;
- * for SYMM_ERR_ABORTED members that took their arrival back, or 0 if the host set
+ * for SYMM_ERR_ABORTED members that cancelled their arrival, or 0 if the host set
  * record.abort. A peer's withdrawal while others are missing counts as
  * SYMM_ERR_TIMEOUT: that is what the peer withdrew for.
  *
  * A kernel's end: what it has loaded, and what it has stored in own memory, is performed for
- * everybody before the kernels after it on its stream go past symm_round_open; so their
+ * every observer before the kernels after it on its stream go past symm_round_open; so their
  * first words may be relaxed (symm_round_begin). What it has stored at a peer is not, in a
  * graph: such stores may take 100 us more, and words of later kernels overtake them. So a kernel
  * that stores at a peer either has it awaited there (packets, words) or ends with a release or a
@@ -169,7 +169,7 @@ SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t cal
         symm_port_store32_relaxed(args.result, status);
 }
 
-/* Is this word of a member that has given up in this call or beside it? */
+/* Has the member of this word cancelled its arrival, in this call or another? */
 SYMM_DEVICE bool symm_withdrawn(uint64_t word, uint32_t call)
 {
     return word >> 32 == 0 && word != 0 && (uint32_t)word - call <= 2;
@@ -238,7 +238,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
     if (status == 0)
         status = symm_port_load32_relaxed(&args.team.state->reported);
     if (status !=
-        0) { /* of this kernel or, with nothing taken back yet, of another's wait */
+        0) { /* of this kernel or, with no arrival cancelled yet, of another's wait */
         if (status != (uint32_t)-SYMM_ERR_MISMATCH)
             symm_round_withdraw(args, call);
         if (args.result)
@@ -282,7 +282,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
     return 0;
 }
 
-/* After a poll that found nothing. False: give up. */
+/* After a poll that found nothing. False: the wait ends. */
 SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call,
                                 struct symm_wait *wait, uint32_t awaited)
 {
@@ -487,7 +487,7 @@ SYMM_DEVICE void symm_round_mark(const struct symm_cuda_args &args,
  * halves: what the block's threads (and kernels before) have written before they arrive is
  * visible to the same blocks of the peers after their waits. The result is in round->ok of
  * every thread. members: the peers to signal and to wait for, if not all (a bit each). last: the
- * call's last wait, for all, which no member has gone into and given up.
+ * call's last wait, for all, which no member has begun and cancelled.
  */
 SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
                                    struct symm_round *round, uint32_t members = ~0u)
@@ -532,7 +532,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
     }
     symm_round_agree(round);
     symm_round_trigger(
-        args); /* block 0 has heard of all members, or of those it needs */
+        args); /* block 0 has read the words of all members, or of those it needs */
 }
 
 SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,

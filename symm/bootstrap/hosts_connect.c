@@ -45,7 +45,7 @@ enum stage {
 
 /* One connection in the making. */
 struct making {
-    struct symm_guest at; /* until: WAITING: next try; CONNECTING: it is given up */
+    struct symm_guest at; /* until: WAITING: next try; CONNECTING: it is closed */
     enum stage stage;
     int rank; /* of the other end */
     double pause, patience;

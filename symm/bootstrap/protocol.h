@@ -6,7 +6,7 @@
  * REFUSED (with a reason). When all have arrived the root sends PEERS: sockets to the other
  * joiners, in one or more packets. A joiner that has all of them, or has failed, says
  * DONE; when all are done the root says GO, and the connection is from then on the
- * pair's. Whatever fails, the root says ABORT with the sentence for everybody. A joiner
+ * pair's. Whatever fails, the root sends ABORT with the sentence to all ranks. A joiner
  * whose deadline passes says GIVE_UP, so that the root can report to all ranks which are
  * missing.
  *

@@ -5,7 +5,7 @@
  * Gathers the joiners, hands out the sockets between them, and ends the bootstrap for all
  * at once, well or badly. Guarantees: connections that do not prove to be a joiner are
  * few at a time (oldest out), last a second at most and never stop the bootstrap; a
- * joiner that hangs up, gives up or fails ends it at once, with the same sentence on
+ * joiner that hangs up, times out or fails ends it at once, with the same sentence on
  * every rank. Refuses: other users, secrets, versions and sizes, ranks out of range or
  * taken; a refusal is answered with its reason and logged.
  */

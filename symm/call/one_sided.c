@@ -103,7 +103,7 @@ static symm_status enqueue(const struct transfer *t, void *stream)
     return SYMM_OK;
 }
 
-/* The counter of this call; taken back if the call fails here. */
+/* The counter of this call; undone if the call fails here. */
 static uint32_t *counter_of(const struct transfer *t)
 {
     symm_team *team = t->team;

@@ -75,7 +75,7 @@ static void sleep_on(const struct stall *stall, uint64_t seen, double seconds)
     __atomic_fetch_sub(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* ---- Records: how a failure becomes everybody's ------------------------------------ */
+/* ---- Records: how a failure reaches every rank ------------------------------------- */
 
 /* ---- What a rank is doing, in words ------------------------------------------------- */
 
@@ -321,7 +321,7 @@ static double slow_wait_begin(struct symm_team_channel *channel)
 }
 
 /*
- * A call that fails takes its arrival back: a rank that arrives later must not meet a word it
+ * A call that fails cancels its arrival: a rank that arrives later must not meet a word it
  * would take for agreement, but finds the record. One that has seen the word before still
  * ends well (one round) or fails at the call's next round.
  */

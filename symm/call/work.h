@@ -8,7 +8,7 @@
 
 #include "symm/symm.h"
 
-/* One reference for the caller, and one more with `running`, given up by complete. */
+/* One reference for the caller, and one more with `running`, released by complete. */
 symm_status symm__work_create(symm_ctx *ctx, bool running,
                               symm_work **work) SYMM_MUST_CHECK;
 /* The call runs now: it ends by itself, within its deadline or so. NULL is allowed. */

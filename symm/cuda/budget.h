@@ -14,7 +14,7 @@
  * channel claims all of it, and its calls have the grids that they would have alone. Else it gets
  * three quarters of what is left, at least one block, and larger claims are marked: they are cut
  * to equal shares at their next call. Claims of channels that have ended their calls are
- * taken back by the next rank of their team that looks for room, or after two turns of a
+ * released by the next rank of their team that looks for room, or after two turns of a
  * member's watchdog. A channel with a call in a graph keeps its claim.
  *
  * Members of a team must launch a call with equal grids. So grants are numbered: the first
@@ -44,7 +44,7 @@ uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t w
 void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish);
 /* Has the channel's last grant left room for other channels? */
 bool symm__cuda_budget_shares(const struct symm_team_channel *channel);
-/* For the watchdog: takes back claims of channels that are idle for long. */
+/* For the watchdog: releases claims of channels that are idle for long. */
 void symm__cuda_budget_refresh(symm_team *team);
 
 #endif

@@ -279,7 +279,7 @@ static symm_status enter(struct symm_team_channel *channel, bool *lost)
     return SYMM_OK;
 }
 
-/* An entered channel's cache; without it the call is not made, and the mark is taken back. */
+/* An entered channel's cache; without it the call is not made, and the mark is removed. */
 static symm_status cache_or_leave(struct symm_team_channel *channel)
 {
     symm_status status = symm__channel_cache(channel);

@@ -194,7 +194,7 @@ static symm_status report_gone(symm_team *team, const struct facts *facts, int m
         name);
 }
 
-/* Has it finalized? Not if it died meanwhile, before its teams said goodbye. */
+/* Has it finalized? Not if it died meanwhile, before its teams wrote their final arrivals. */
 static bool has_left(const symm_ctx *ctx, int rank)
 {
     const struct symm_control *control = ctx->control[rank];
@@ -616,7 +616,7 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
     symm_status status = symm__team_failed(team);
 
     facts_read(team, &facts);
-    if (status == SYMM_OK && facts.status == SYMM_OK) /* no kernel has given up yet */
+    if (status == SYMM_OK && facts.status == SYMM_OK) /* no kernel has failed yet */
         status = look_ahead(team, &facts);
     /* A call was stopped by the abort word: the death that set it is reported in a moment. */
     while (status == SYMM_OK && facts.status == SYMM_OK && may_wait &&

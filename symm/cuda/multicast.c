@@ -123,8 +123,8 @@ static bool all_did(struct opening *o, uint32_t step,
     return true;
 }
 
-/* Tells how my part of a step went. On success *agreed: did everybody's go well? Passes
- * member 0's descriptor on, where it has one. */
+/* Reports how this member's part of a step ended. On success *agreed: all members' parts have
+ * succeeded. Sends member 0's descriptor along, if it has one. */
 static symm_status tell(struct opening *o, uint32_t step, double timeout,
                         symm_status mine, const char *consequence, bool *agreed)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multicast_proof.c - does the switch add up, and does it reach everybody? A driver may
+ * multicast_proof.c - does the switch add up, and does it reach every member? A driver may
  * make, bind and map a multicast object on a machine whose fabric does not do its part.
  *
  * write: each member puts small whole numbers of its own into its memory, as float32, as
  * bfloat16 and as float16. reduce: a kernel has them summed by the switch (every sum is
- * exact), and stores the member's own numbers to all. verify: everybody's have arrived.
+ * exact), and stores the member's own numbers to all. verify: all members' numbers have arrived.
  * Guarantees: an answer that is not bit for bit the expected one is an error that names it.
  * A fault of the hardware in the kernel is one of the device: its context does not survive,
  * and what is started next on it says so.

@@ -19,7 +19,7 @@
  * that is only late holds the stream until it arrives. What follows on the stream then runs on,
  * and must not take an ended wait for a successful one: so after each wait the stream copies the
  * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
- * is not taken back: what a sender has queued after its wait for room is sent.
+ * is not undone: what a sender has queued after its wait for room is sent.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -34,7 +34,7 @@ static uint32_t round_before(uint32_t round)
 
 /*
  * A fresh pad: all members have finished round and call `start`, with tag 0. So no word of a
- * fresh pad is one that is awaited, or an arrival taken back, wherever counting begins.
+ * fresh pad is one that is awaited, or a cancelled arrival, wherever counting begins.
  */
 static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 {

@@ -384,7 +384,7 @@ static symm_status outcome(const struct symm_cuda_work *work)
                                    : symm__fail_quiet(work->status, work->error);
 }
 
-/* With the pool's lock, or before anybody else has the handle. */
+/* With the pool's lock, or before any other thread has the handle. */
 static void conclude(struct symm_cuda_work *work, symm_status status)
 {
     if (work->done)

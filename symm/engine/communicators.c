@@ -19,7 +19,7 @@
 #include "util/status.h"
 
 #define CREATE_PART   0.75 /* of the deadline; the rest is for telling how it went */
-#define ALONE_SECONDS 3.0  /* that a rank goes on without one that has given up */
+#define ALONE_SECONDS 3.0  /* that a rank goes on without one whose call has failed */
 
 /* What members send each other before and after. */
 struct wire_made {

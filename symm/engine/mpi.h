@@ -8,7 +8,7 @@
  * waits while it holds it: operations are begun, and asked for with MPI_Test until they are
  * complete, the deadline has passed, or waiting has lost its sense.
  *
- * An operation that does not complete cannot be taken back from MPI, which may go on reading
+ * An operation that does not complete cannot be cancelled in MPI, which may go on reading
  * and writing its memory. So MPI never gets the caller's: all goes through buffers of this
  * engine, in pieces; those of an operation that was left are never freed, and its
  * communicator is never used again.

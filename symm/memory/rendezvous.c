@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rendezvous.c - do all ranks have the same buffers? Then everybody gets everybody's.
+ * rendezvous.c - compares all ranks' buffers; if they agree, every rank maps every rank's.
  *
  * Each rank sends a digest of its manifest (its live buffers in order of offset) beside its
  * new segments. Equal digests: segments are mapped, freed bytes may be reused. Different
  * digests: the manifests themselves are exchanged and every rank names the same first
  * differing entry and the rank that differs from most. Nothing changes then: the ranks may
- * free what is wrong and come again. A loaded plan is an entry, too, with its hash: it holds
- * from the rendezvous on that has found it on all ranks.
+ * free the wrong buffers and make the call again. A loaded plan is an entry, too, with its
+ * hash: it holds from the rendezvous on that has found it on all ranks.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * All are polled together, and none is waited for. Guarantees: at most `most` are kept. When
  * there are more, or descriptors are short, the oldest that is not spared goes. One end's
  * connections that are spared are at most SYMM_ACCEPTOR_GROUP: then the oldest of them goes,
- * since an end that connects again has given up its earlier tries. Each has `seconds` to
+ * since an end that connects again has closed its earlier tries. Each has `seconds` to
  * prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
  */
 #ifndef SYMM_NET_ACCEPTOR_H

@@ -14,7 +14,7 @@
  * naming the rank and both steps. An exchange that a member has left in vain does not count:
  * its packets are thrown away, and a later one of the same tag is made under the highest
  * number that any member has reached.
- * One exchange at a time runs on a link: the caller sees to that.
+ * One exchange at a time runs on a link: the caller ensures it.
  */
 #ifndef SYMM_OOB_EXCHANGE_H
 #define SYMM_OOB_EXCHANGE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * forks.h - a child of fork() gives up the connections to its parent's peers.
+ * forks.h - a child of fork() closes its parent's connections to peers.
  *
  * A socket lives until the last process that holds it closes it. A child that outlived a
  * killed rank would keep its connections open, and ranks on other hosts would not learn of

@@ -80,7 +80,7 @@ struct symm_exchange {
     bool
         agreed; /* all members are known to come to this one: packets of others are old,
                     and are thrown away */
-    bool again; /* a member that gave up before this one arrived may come again, and is
+    bool again; /* a member that failed before this one arrived may come again, and is
                     waited for; else its failure is this one's */
     symm_status
         status; /* != SYMM_OK: I have failed before this step; symm_last_error() is

@@ -93,7 +93,7 @@ static int oob_fds(const struct symm_oob_run *run, const struct symm_oob_peer *p
     return (run->oob->far >> peer->rank & 1) != 0 ? 0 : run->fds_count;
 }
 
-/* The next packet for the peer: older news first, then of my part, or DONE. */
+/* The next packet for the peer: older notices first, then a packet of the own part, or DONE. */
 static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
                                            struct symm_oob_peer *peer)
 {

@@ -5,8 +5,8 @@
  * Each packet says which exchange it belongs to, so that it is distinct from those of
  * an earlier one that failed half-way and from those of a peer that is at another step.
  * A member's part travels as DATA packets, the first of which also carries its status.
- * A member that has all parts says DONE; one that has everybody's DONE leaves, so that
- * a failure to receive is everybody's failure too. A member whose exchange fails says
+ * A member that has all parts sends DONE; a member that has all DONEs leaves, so that
+ * a failure to receive is a failure of all members. A member whose exchange fails says
  * FAIL, its last packet of that exchange, with the reason. So a packet of another exchange
  * shows that the peer is there only if it stays the peer's last one for a moment. A NOTICE
  * belongs to no exchange: a team of that tag has failed on a rank of another host.

@@ -7,7 +7,7 @@
  * number of ranks: microseconds by bytes. Between two points a curve is a straight line in
  * bytes, since a call takes a latency and bytes over a bandwidth; before the first point it
  * is flat, after the last it goes on as its last piece. Where one curve ends and another goes
- * on, the first was given up as hopeless, and is no candidate from there on.
+ * on, the first was too slow to be measured further, and is no candidate from there on.
  *
  * The model has a line for each algorithm: latency_us + bytes received / bytes_per_us, and
  * barrier_us for each of its barriers. All are pure functions of their arguments.
@@ -57,7 +57,7 @@ double symm__cost_at(const symm_costs_curve *curve, double bytes);
  * the other place (in or out of it) serves where there is none of the call's. */
 void symm__cost_curves(const symm_costs *costs, const struct symm_cost_call *call,
                        const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT]);
-/* Drops the candidates without a curve, and those that were given up below so many bytes.
+/* Drops the candidates without a curve, and those whose measurement ended below so many bytes.
  * False: none has a curve, and nothing was dropped. */
 bool symm__cost_keep_measured(
     const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT], double bytes,

@@ -39,7 +39,7 @@ static int place_compare(const void *left, const void *right)
     return a->parent_rank < b->parent_rank ? -1 : a->parent_rank > b->parent_rank;
 }
 
-/* From everybody's words: my team's members in order, and the slots taken on any of them. */
+/* From all ranks' words: this team's members in order, and the slots taken on any of them. */
 static symm_status split_members(const symm_team *parent,
                                  const struct symm_oob_message *messages, int color,
                                  struct place *places, int *size, uint64_t *taken)
@@ -96,7 +96,7 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
     symm_team *made = NULL;
     uint64_t taken;
     int size;
-    /* What can fail here fails before the exchange, so that everybody learns of it. */
+    /* What can fail here fails before the exchange, so that every rank learns of it. */
     symm_status status = symm__team_create(parent->ctx, parent->size, &made);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
