@@ -428,7 +428,7 @@ static int body_bad_puts(symm_ctx *ctx, void *arg)
     REFUSE(symm_signal_wait(t, -2, 0, NULL, NULL), SYMM_ERR_INVALID, "-2");
     REFUSE(symm_signal_wait(NULL, 0, 0, NULL, NULL), SYMM_ERR_INVALID, "team");
     CHECK_OK(symm_put(t, m.sym, p, 0, 1, NULL, NULL)); /* nothing to move */
-    CHECK_OK(symm_put(t, m.sym + 4088, p, 8, 1, NULL, NULL));
+    CHECK_OK(symm_put(t, m.sym + 4088, p, 8, 1 - symm_team_rank(t), NULL, NULL));
     REFUSE(symm_put(t, m.sym + 4089, p, 8, 1, NULL, NULL), SYMM_ERR_INVALID, "`dst`");
     REFUSE(symm_get(t, p, m.sym + 4089, 8, 1, NULL, NULL), SYMM_ERR_INVALID,
            "4096 bytes");

@@ -499,7 +499,7 @@ static void open_story(struct story *story)
     }
 }
 
-/* A library without jansson reads no tables. */
+/* Without libjansson.so.4 no table is read. */
 static void need_json(void)
 {
     symm_costs *costs = NULL;

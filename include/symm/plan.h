@@ -5,8 +5,8 @@
  * arena, which algorithm and which barriers each collective uses, and what makes that safe.
  *
  * Everything here is pure and deterministic: equal inputs give equal plans, byte for byte,
- * on every rank and machine. Nothing needs a context, a job or a device. Reading JSON needs
- * a library built with jansson, else SYMM_ERR_UNSUPPORTED. docs/planner.md has the rules.
+ * on every rank and machine. Nothing needs a context, a job or a device. Reading JSON loads
+ * libjansson.so.4; without it SYMM_ERR_UNSUPPORTED. docs/planner.md has the rules.
  *
  * Structs that are handed in or out as one object begin with `size`; their lists hold
  * elements of the layout below, which changes only with the library's major version. What

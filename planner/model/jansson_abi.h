@@ -2,7 +2,7 @@
 /*
  * jansson_abi.h - jansson's binary interface, as far as the readers use it, under jansson's own
  * names. Declared here, so that neither the build nor the library needs jansson. All of it has
- * been the same since jansson 2.1 (libjansson.so.4).
+ * been the same since jansson 2.7 (libjansson.so.4).
  *
  * No function may be called before symm__library_load(&symm__jansson_library, ...) succeeds:
  * symm__json_file and symm__json_text see to that, and all values come of them.

@@ -292,6 +292,8 @@ static symm_status read_hwloc(struct symm_topology *topology)
 
     if (status != SYMM_OK)
         return status;
+    if (hwloc.get_api_version() >> 16 != HWLOC_API_VERSION >> 16)
+        return SYMM_ERR_UNSUPPORTED; /* its objects differ from the header's */
     status = SYMM_ERR_SYSTEM;
     if (hwloc.topology_init(&handle) != 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
