@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/program_private.h"
+#include "util/hash.h"
 
 /* The ranks in a relation to `owner`. */
 static const int *members(const struct pairs *pairs, const struct relation *relation,
@@ -111,13 +112,9 @@ static bool find_places(struct pairs *pairs)
 
 /* ---- Classes ----------------------------------------------------------------------- */
 
-/* splitmix64's finalizer. */
 static uint64_t mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15ULL;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31);
+    return symm__mix(x + UINT64_C(0x9e3779b97f4a7c15));
 }
 
 struct signature {

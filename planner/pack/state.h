@@ -6,6 +6,7 @@
 #define SYMM_PLANNER_PACK_STATE_H
 
 #include "pack/items.h"
+#include "util/hash.h"
 
 /* Offsets and peaks are in units of the model. */
 struct place_state {
@@ -24,11 +25,7 @@ struct place_state {
 /* splitmix64 (Vigna): the next number of the sequence that *random stands at. */
 static inline uint64_t symm__pack_random(uint64_t *random)
 {
-    uint64_t z = *random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return symm__mix(*random += UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /*

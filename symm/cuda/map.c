@@ -4,13 +4,11 @@
 
 #include <stdlib.h>
 
+#include "util/hash.h"
+
 uint64_t symm__cuda_mix(uint64_t a, uint64_t b)
 {
-    uint64_t x = a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2));
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    return symm__mix(a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2)));
 }
 
 static struct symm_cuda_pair *map_slot(const struct symm_cuda_map *map, uint64_t id)

@@ -2,16 +2,15 @@
 /*
  * report_write.c - symm_cuda_write: the report on CUDA as text for people or as JSON.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cuda/report.h"
 #include "symm/tools.h"
 #include "util/emit.h"
 #include "util/status.h"
+#include "util/text.h"
 
 static void text_device(FILE *file, const struct symm_cuda_report *report, int index)
 {
@@ -126,22 +125,6 @@ static int emit_json(FILE *file, const struct symm_cuda_report *report)
     return symm__emit_finish(&emit);
 }
 
-static symm_status write_all(int fd, const char *text, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t count = write(fd, text, bytes);
-
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                    "symm_cuda_write: writing the report on CUDA");
-        text += count;
-        bytes -= (size_t)count;
-    }
-    return SYMM_OK;
-}
-
 symm_status symm_cuda_write(int fd, const char *format, bool probe)
 {
     struct symm_cuda_report *report;
@@ -174,9 +157,11 @@ out:
     if (file && fclose(file) != 0 && status == SYMM_OK)
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for the report on CUDA");
     if (text && bytes > 0) {
-        symm_status written = write_all(fd, text, bytes);
+        int error = symm__write_all(fd, text, bytes);
 
-        status = status == SYMM_OK ? written : status;
+        if (error != 0 && status == SYMM_OK)
+            status = symm__fail_errno(SYMM_ERR_SYSTEM, error,
+                                      "symm_cuda_write: writing the report on CUDA");
     }
     free(text);
     free(report);

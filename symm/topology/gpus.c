@@ -26,6 +26,7 @@
 
 #include "util/log.h"
 #include "util/status.h"
+#include "util/text.h"
 
 enum { TEXT_BYTES = 4096, UUID_BYTES = 40 }; /* "GPU-" and 36 characters */
 
@@ -64,8 +65,8 @@ static bool read_found(struct found *found, const char *root, const char *name)
     if (sscanf(name, "%8x:%2x:%2x.%1x%n", &read.domain, &read.bus, &read.device,
                &read.function, &end) != 4 ||
         name[end] != '\0' || end >= SYMM_BUS_BYTES ||
-        !symm__sys_read(text, sizeof(text), "%s/proc/driver/nvidia/gpus/%s/information",
-                        root, name))
+        symm__read_text(text, sizeof(text), "%s/proc/driver/nvidia/gpus/%s/information",
+                        root, name) <= 0)
         return false;
     for (int i = 0; i < end; i++)
         read.name[i] = (char)tolower((unsigned char)name[i]);
@@ -227,14 +228,14 @@ static int node_of(const char *root, const char *cpus)
     char online[256], list[TEXT_BYTES];
     unsigned first, last;
 
-    if (!symm__sys_read(online, sizeof(online), "%s/sys/devices/system/node/online",
-                        root))
+    if (symm__read_text(online, sizeof(online), "%s/sys/devices/system/node/online",
+                        root) <= 0)
         return -1;
     for (const char *nodes = online; symm__sys_range(&nodes, &first, &last);) {
         for (unsigned node = first; node <= last; node++) {
-            if (!symm__sys_read(list, sizeof(list),
+            if (symm__read_text(list, sizeof(list),
                                 "%s/sys/devices/system/node/node%u/cpulist", root,
-                                node))
+                                node) <= 0)
                 continue;
             list[strcspn(list, "\n")] = '\0';
             if (strcmp(list, cpus) == 0)
@@ -251,13 +252,13 @@ bool symm__gpu_object(const char *root, const char *bus, char *cpus, size_t byte
 
     for (size_t i = 0; bus[i] != '\0' && i + 1 < sizeof(name); i++)
         name[i] = (char)tolower((unsigned char)bus[i]);
-    if (!symm__sys_read(cpus, bytes, "%s/sys/bus/pci/devices/%s/local_cpulist", root,
-                        name))
+    if (symm__read_text(cpus, bytes, "%s/sys/bus/pci/devices/%s/local_cpulist", root,
+                        name) <= 0)
         return false;
     cpus[strcspn(cpus, "\n")] = '\0';
     *node = -1;
-    if (symm__sys_read(text, sizeof(text), "%s/sys/bus/pci/devices/%s/numa_node", root,
-                       name))
+    if (symm__read_text(text, sizeof(text), "%s/sys/bus/pci/devices/%s/numa_node", root,
+                        name) > 0)
         *node = (int)strtol(text, NULL, 10);
     if (*node < 0) /* as in virtual machines */
         *node = node_of(root, cpus);

@@ -14,13 +14,12 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "util/status.h"
+#include "util/text.h"
 
 enum { LEVELS = 5, MAX_CPUS = 1 << 20 }; /* caches of level 1..4 */
 
@@ -33,32 +32,7 @@ struct cpu {
     unsigned core;          /* lowest CPU of its core */
 };
 
-/* ---- Files ----------------------------------------------------------------------- */
-
-bool symm__sys_read(char *text, size_t bytes, const char *format, ...)
-{
-    char path[512];
-    va_list args;
-
-    va_start(args, format);
-    int length = vsnprintf(path, sizeof(path), format, args);
-    va_end(args);
-    if (length < 0 || (size_t)length >= sizeof(path))
-        return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    size_t used = 0;
-    while (used + 1 < bytes) {
-        ssize_t got = read(fd, text + used, bytes - 1 - used);
-        if (got <= 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    text[used] = '\0';
-    return used > 0;
-}
+/* ---- Lists ----------------------------------------------------------------------- */
 
 /* The number at *text; moves after it. */
 static bool take_number(const char **text, unsigned *value)
@@ -123,19 +97,19 @@ static void read_caches(struct cpu *cpu, const char *sys, char *text, size_t byt
                               "%s/devices/system/cpu/cpu%u/cache/index%d", sys,
                               cpu->number, index);
         if (length < 0 || (size_t)length >= sizeof(folder) ||
-            !symm__sys_read(text, bytes, "%s/level", folder))
+            symm__read_text(text, bytes, "%s/level", folder) <= 0)
             return;
         long level = strtol(text, NULL, 10);
         if (level < 1 || level >= LEVELS)
             continue;
-        if (symm__sys_read(text, bytes, "%s/type", folder) &&
+        if (symm__read_text(text, bytes, "%s/type", folder) > 0 &&
             strncmp(text, "Instruction", strlen("Instruction")) == 0)
             continue;
-        if (!symm__sys_read(text, bytes, "%s/size", folder))
+        if (symm__read_text(text, bytes, "%s/size", folder) <= 0)
             continue;
         cpu->bytes[level] = parse_cache_size(text);
         cpu->cache[level] = cpu->number;
-        if (symm__sys_read(text, bytes, "%s/shared_cpu_list", folder))
+        if (symm__read_text(text, bytes, "%s/shared_cpu_list", folder) > 0)
             cpu->cache[level] = lowest(text, cpu->number);
     }
 }
@@ -145,13 +119,13 @@ static void read_cpu(struct cpu *cpu, unsigned number, const char *sys, char *te
 {
     *cpu = (struct cpu){.number = number, .node = -1, .core = number};
     /* Some machines say -1, which is one package. */
-    if (symm__sys_read(text, bytes,
-                       "%s/devices/system/cpu/cpu%u/topology/physical_package_id", sys,
-                       number))
+    if (symm__read_text(text, bytes,
+                        "%s/devices/system/cpu/cpu%u/topology/physical_package_id", sys,
+                        number) > 0)
         cpu->package = lowest(text, 0);
-    if (symm__sys_read(text, bytes,
-                       "%s/devices/system/cpu/cpu%u/topology/thread_siblings_list", sys,
-                       number))
+    if (symm__read_text(text, bytes,
+                        "%s/devices/system/cpu/cpu%u/topology/thread_siblings_list",
+                        sys, number) > 0)
         cpu->core = lowest(text, number);
     read_caches(cpu, sys, text, bytes);
 }
@@ -194,7 +168,7 @@ static symm_status read_cpus(struct machine *machine, const char *sys, char *tex
     unsigned first, last;
     size_t count = 0;
 
-    if (!symm__sys_read(text, bytes, "%s/devices/system/cpu/online", sys))
+    if (symm__read_text(text, bytes, "%s/devices/system/cpu/online", sys) <= 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "topology: can't read %s/devices/system/cpu/online",
                                 sys);
@@ -223,14 +197,14 @@ static void read_node(struct machine *machine, struct node *node, const char *sy
 {
     unsigned first, last;
 
-    if (symm__sys_read(text, bytes, "%s/devices/system/node/node%u/meminfo", sys,
-                       node->number)) {
+    if (symm__read_text(text, bytes, "%s/devices/system/node/node%u/meminfo", sys,
+                        node->number) > 0) {
         const char *total = strstr(text, "MemTotal:");
         if (total != NULL)
             node->bytes = strtoull(total + strlen("MemTotal:"), NULL, 10) << 10;
     }
-    if (!symm__sys_read(text, bytes, "%s/devices/system/node/node%u/cpulist", sys,
-                        node->number))
+    if (symm__read_text(text, bytes, "%s/devices/system/node/node%u/cpulist", sys,
+                        node->number) <= 0)
         return;
     for (const char *list = text; symm__sys_range(&list, &first, &last);) {
         for (size_t i = 0; i < machine->count; i++) {
@@ -249,7 +223,7 @@ static symm_status read_nodes(struct machine *machine, const char *sys, char *te
     unsigned first, last;
     size_t count = 0;
 
-    if (!symm__sys_read(text, bytes, "%s/devices/system/node/online", sys))
+    if (symm__read_text(text, bytes, "%s/devices/system/node/online", sys) <= 0)
         return SYMM_OK;
     for (const char *list = text; symm__sys_range(&list, &first, &last);)
         count += last - first + 1;

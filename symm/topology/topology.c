@@ -13,12 +13,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "symm/tools.h"
 #include "util/library.h"
 #include "util/log.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #ifndef SYMM_HAVE_HWLOC
 #define SYMM_HAVE_HWLOC 0
@@ -358,22 +358,6 @@ symm_status symm__topology_read(struct symm_topology *topology)
 
 /* ---- The public call ------------------------------------------------------------- */
 
-static int write_all(int fd, const char *text, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t wrote = write(fd, text, bytes);
-        if (wrote > 0) {
-            text += wrote;
-            bytes -= (size_t)wrote;
-        } else if (wrote == 0) {
-            return EIO;
-        } else if (errno != EINTR) {
-            return errno;
-        }
-    }
-    return 0;
-}
-
 static int write_text(const struct symm_topology *topology, int fd)
 {
     char *text = NULL;
@@ -385,7 +369,7 @@ static int write_text(const struct symm_topology *topology, int fd)
     symm__topology_draw_text(topology, file);
     int error = fclose(file) == 0 ? 0 : errno;
     if (error == 0)
-        error = write_all(fd, text, bytes);
+        error = symm__write_all(fd, text, bytes);
     free(text);
     return error;
 }

@@ -77,9 +77,6 @@ void symm__cpus_finish(struct symm_cpus *cpus);
 /* sysfs.c: sys is "/sys", or a copy of its layout. */
 symm_status symm__topology_read_sys(struct symm_topology *topology,
                                     const char *sys) SYMM_MUST_CHECK;
-/* Reads a small file whose name is given by format; false: it can't be, or is empty. */
-bool symm__sys_read(char *text, size_t bytes, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* The next range of a list as "0-3,8"; false at its end, or where it is none. */
 bool symm__sys_range(const char **text, unsigned *first, unsigned *last);
 

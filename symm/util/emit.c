@@ -10,7 +10,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "util/text.h"
 
 /* Pickle opcodes, as pickletools names them. */
 enum {
@@ -51,17 +52,8 @@ static void flush(struct symm_emit *emit)
             fail(emit, errno != 0 ? errno : EIO);
         return;
     }
-    while (left > 0 && emit->error == 0) {
-        ssize_t wrote = write(emit->fd, from, left);
-        if (wrote > 0) {
-            from += wrote;
-            left -= (size_t)wrote;
-        } else if (wrote == 0) {
-            fail(emit, EIO);
-        } else if (errno != EINTR) {
-            fail(emit, errno);
-        }
-    }
+    if (emit->error == 0)
+        emit->error = symm__write_all(emit->fd, from, left);
 }
 
 static void put_bytes(struct symm_emit *emit, const void *bytes, size_t count)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hash.h - FNV-1a of 64 bits (Fowler, Noll and Vo): xor a byte, multiply by the prime.
+ * hash.h - FNV-1a of 64 bits (Fowler, Noll and Vo): xor a byte, multiply by the prime. And a
+ * mixer of 64 bits.
  *
  * For digests that ranks of one version compare, for names and for tables. Anyone can make
  * two inputs with one hash: it proves nothing about what a stranger sends.
@@ -28,6 +29,14 @@ static inline uint64_t symm__fnv(uint64_t hash, const void *bytes, size_t count)
 static inline uint64_t symm__fnv_text(uint64_t hash, const char *text)
 {
     return symm__fnv(hash, text, strlen(text));
+}
+
+/* splitmix64's last step (Vigna): every bit of x changes each bit of the result by half. */
+static inline uint64_t symm__mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
 }
 
 /* Its bits, folded into 32. */

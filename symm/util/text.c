@@ -4,6 +4,12 @@
  */
 #include "util/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
 void symm__one_line(char *text)
 {
     for (char *c = text; *c; c++) {
@@ -19,4 +25,63 @@ const char *symm__printable(char *text, size_t bytes)
         if (*c < ' ' || *c > '~')
             *c = '?';
     return text;
+}
+
+ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
+{
+    char path[512];
+    size_t used = 0;
+    ssize_t got;
+    va_list args;
+    int fd, error;
+
+    text[0] = '\0';
+    va_start(args, format);
+    got = vsnprintf(path, sizeof(path), format, args);
+    va_end(args);
+    if ((size_t)got >= sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    do {
+        got = read(fd, text + used, bytes - 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    } while (got > 0 || (got < 0 && errno == EINTR));
+    error = errno;
+    (void)close(fd);
+    errno = error;
+    text[used] = '\0';
+    return got < 0 ? -1 : (ssize_t)used;
+}
+
+const char *symm__size_text(uint64_t size, char *text, size_t bytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t unit = 0;
+    double value = (double)size;
+
+    for (; value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        value /= 1024;
+    snprintf(text, bytes, "%.4g %s", value, units[unit]);
+    return text;
+}
+
+int symm__write_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t wrote = write(fd, at, bytes);
+
+        if (wrote == 0)
+            return EIO;
+        if (wrote < 0 && errno != EINTR)
+            return errno;
+        at += wrote > 0 ? wrote : 0;
+        bytes -= wrote > 0 ? (size_t)wrote : 0;
+    }
+    return 0;
 }

@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * text.h - makes text that may hold any bytes fit to be shown.
+ * text.h - reads small files, writes descriptors and sizes, and makes text that may hold any bytes fit
+ * to be shown.
  */
 #ifndef SYMM_UTIL_TEXT_H
 #define SYMM_UTIL_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 /* Control characters become '?', so that it is one line. What is not ASCII stays. */
 void symm__one_line(char *text);
 /* A peer's text, which may hold anything: ends it in its bytes (> 0), and makes all of it
  * printable ASCII. Returns it. */
 const char *symm__printable(char *text, size_t bytes);
+/* Reads what fits of the file whose path the format gives; the text ends in a NUL, also
+ * after an error. Returns its length, or -1: errno. */
+ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* "48 KiB", "1.5 GiB": at most four digits. Returns text. */
+const char *symm__size_text(uint64_t size, char *text, size_t bytes);
+/* Writes all of it. Returns 0 or an errno. */
+int symm__write_all(int fd, const void *data, size_t bytes);
 
 #endif
