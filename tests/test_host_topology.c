@@ -142,13 +142,13 @@ static void test_server(void **state)
         "|-- Package 0\n"
         "|   |-- NUMA node 0, 1 GiB\n"
         "|   `-- L3 30 MiB\n"
-        "|       |-- L2 1.2 MiB, L1 48 KiB, core 0: PU 0 4\n"
-        "|       `-- L2 1.2 MiB, L1 48 KiB, core 1: PU 1* 5\n"
+        "|       |-- L2 1.25 MiB, L1 48 KiB, core 0: PU 0 4\n"
+        "|       `-- L2 1.25 MiB, L1 48 KiB, core 1: PU 1* 5\n"
         "`-- Package 1\n"
         "    |-- NUMA node 1, 1 GiB\n"
         "    `-- L3 30 MiB\n"
-        "        |-- L2 1.2 MiB, L1 48 KiB, core 2: PU 2 6*\n"
-        "        `-- L2 1.2 MiB, L1 48 KiB, core 3: PU 3 7\n");
+        "        |-- L2 1.25 MiB, L1 48 KiB, core 2: PU 2 6*\n"
+        "        `-- L2 1.25 MiB, L1 48 KiB, core 3: PU 3 7\n");
     symm__topology_finish(&topology);
     symm__topology_finish(&topology);
 }

@@ -2,16 +2,18 @@
 /*
  * bind.c - each rank's share of the cores, and binding to it.
  *
- * Cores are in groups: those near the same GPUs make one, those near no GPU another. Sets
- * that overlap count as one, and a set that is the whole machine says nothing. A rank
- * belongs to its GPU's group as long as that has a core for it; ranks without one (no GPU,
- * place not known, no allowed core left near it) go where most cores are left for each.
- * A group's ranks split its cores evenly, in the order of the tree: without GPUs there is
- * one group, of all cores.
+ * Words: a place is an entry of the topology's tree, topology->places[i] (topology.h). A PU
+ * is a place that runs one hardware thread; the kernel calls it a CPU.
  *
- * Guarantees: symm_bind_self never takes a CPU that the process had not; ranks of one
- * host with equal affinity get disjoint cores, and where there are fewer cores than ranks
- * neighbours share one. Memory policy is left alone: pages go where they are touched first.
+ * The cores near a GPU form a group, and the cores near no GPU form group 0. Groups that
+ * overlap are merged. A GPU that is near all cores gets no group. A rank joins its GPU's group
+ * while that group has a core for it. The other ranks (no GPU, a GPU without a group, a full
+ * group) join the group with the most cores for each rank. The ranks of a group split its
+ * cores evenly, in the order of the tree. Without GPUs, group 0 holds all cores.
+ *
+ * Guarantees: symm_bind_self adds no CPU to the process's affinity. Ranks of one host with
+ * equal affinity get disjoint cores; with fewer cores than ranks, neighbouring ranks share a
+ * core. The memory policy stays: a page is allocated on the node that first touches it.
  */
 #include "topology/bind.h"
 
@@ -26,16 +28,16 @@
 
 /* ---- Groups ---------------------------------------------------------------------- */
 
-/* Group 0 is near no GPU; group g is near GPU g - 1, and those that were merged with it. */
+/* Group 0 is near no GPU; group g is near GPU g - 1 and the GPUs merged with it. */
 struct groups {
     const struct symm_topology *topology;
-    size_t cores, gpus, ranks, count; /* count: groups, empty ones too */
-    size_t *place;                    /* [cores] in the topology */
+    size_t cores, gpus, ranks, count; /* count: of groups, also empty ones */
+    size_t *place;                    /* [cores] index in topology->places */
     size_t *core_group;               /* [cores] */
-    size_t *gpu_group;                /* [gpus]; 0: has none */
+    size_t *gpu_group;                /* [gpus]; 0: has no group */
     size_t *rank_group;               /* [ranks] */
     size_t *core_count, *rank_count;  /* [count] */
-    size_t *memory;                   /* of all these; owned */
+    size_t *memory;                   /* of all these arrays; owned */
 };
 
 static symm_status groups_create(struct groups *g, const struct symm_topology *topology,
@@ -64,7 +66,7 @@ static symm_status groups_create(struct groups *g, const struct symm_topology *t
     return SYMM_OK;
 }
 
-/* Does a PU of the core lie in the set? */
+/* Whether a PU of the core is in `near`. */
 static bool is_near(const struct groups *g, size_t core, const struct symm_cpus *near)
 {
     const struct symm_topology *t = g->topology;
@@ -107,7 +109,7 @@ static void group_gpu(struct groups *g, size_t gpu, const struct symm_cpus *near
     g->gpu_group[gpu] = group;
 }
 
-/* The group that would have most cores for each rank with one rank more. */
+/* The group with the most cores for each of its ranks, counting one rank more in each. */
 static size_t roomiest(const struct groups *g)
 {
     size_t best = 0;
@@ -121,7 +123,7 @@ static size_t roomiest(const struct groups *g)
 
 static void place_ranks(struct groups *g)
 {
-    /* How many ranks share a core where not each can have one. */
+    /* Ranks for each core, rounded up: 1 unless there are fewer cores than ranks. */
     size_t sharing = (g->ranks + g->cores - 1) / g->cores;
 
     for (size_t core = 0; core < g->cores; core++)
@@ -131,7 +133,7 @@ static void place_ranks(struct groups *g)
         if (group > 0 && g->rank_count[group] < sharing * g->core_count[group])
             g->rank_count[group]++;
         else
-            group = g->count; /* later, when all others have theirs */
+            group = g->count; /* the next loop finds its group */
         g->rank_group[rank] = group;
     }
     for (size_t rank = 0; rank < g->ranks; rank++) {
@@ -177,9 +179,10 @@ static void append_list(char *text, size_t bytes, const char *name, unsigned *va
     }
 }
 
-/* What a share is made of; each array has room for all places. */
+/* The lists of a share; each has room for an entry of every place. */
 struct gathered {
-    unsigned *cores, *nodes, *pus;
+    unsigned *core_index;            /* in tree order */
+    unsigned *node_index, *pu_index; /* the kernel's numbers */
     size_t core_count, node_count, pu_count;
     unsigned pu_max;
 };
@@ -189,21 +192,21 @@ static void gather_core(const struct symm_topology *topology, size_t at,
 {
     const struct symm_topology_object *core = &topology->places[at];
 
-    out->cores[out->core_count++] = core->index;
+    out->core_index[out->core_count++] = core->index;
     for (size_t i = at + 1;
          i < topology->count && topology->places[i].depth > core->depth; i++) {
         const struct symm_topology_object *place = &topology->places[i];
         if (place->kind != SYMM_TOPOLOGY_PU || !place->allowed)
             continue;
-        out->pus[out->pu_count++] = place->os_index;
+        out->pu_index[out->pu_count++] = place->os_index;
         if (place->os_index > out->pu_max)
             out->pu_max = place->os_index;
         if (place->node >= 0)
-            out->nodes[out->node_count++] = (unsigned)place->node;
+            out->node_index[out->node_count++] = (unsigned)place->node;
     }
 }
 
-/* The rank's part of its group's cores. */
+/* Adds the cores that the rank gets of its group. */
 static void gather(const struct groups *g, size_t rank, struct gathered *out)
 {
     size_t group = g->rank_group[rank], index = 0, core_index = 0;
@@ -212,7 +215,7 @@ static void gather(const struct groups *g, size_t rank, struct gathered *out)
         index += g->rank_group[before] == group;
     size_t cores = g->core_count[group], ranks = g->rank_count[group];
     size_t first = index * cores / ranks, last = (index + 1) * cores / ranks;
-    if (last == first) /* more ranks than cores: neighbours share one */
+    if (last == first) /* more ranks than cores: neighbours share a core */
         last = first + 1;
     for (size_t core = 0; core < g->cores; core++) {
         if (g->core_group[core] != group)
@@ -223,46 +226,52 @@ static void gather(const struct groups *g, size_t rank, struct gathered *out)
     }
 }
 
-static void describe_share(struct gathered *g, struct symm_share *share)
+/* Writes share->where, of which text that is too long is cut; sorts the lists. */
+static void describe_share(struct gathered *gathered, struct symm_share *share)
 {
     char *text = share->where;
     const size_t bytes = sizeof(share->where);
 
-    append_list(text, bytes, "core", g->cores, g->core_count);
+    append_list(text, bytes, "core", gathered->core_index, gathered->core_count);
     size_t used = strlen(text);
-    if (g->node_count > 0 && used + 2 < bytes) {
+    if (gathered->node_count > 0 && used + 2 < bytes) {
         memcpy(text + used, ", ", 3);
-        append_list(text, bytes, "NUMA node", g->nodes, g->node_count);
+        append_list(text, bytes, "NUMA node", gathered->node_index,
+                    gathered->node_count);
     }
     used = strlen(text);
     if (share->gpu != NULL)
         snprintf(text + used, bytes - used, ", near GPU %s", share->gpu->bus);
 }
 
+/* Sets share->cpus and share->where. The rest of `share` must be zero but for gpu and far, which
+ * name_gpu has set. */
 static symm_status fill_share(const struct groups *g, size_t rank,
                               struct symm_share *share)
 {
     size_t places = g->topology->count;
     struct gathered gathered = {0};
-    unsigned *values = calloc(places, 3 * sizeof(*values));
+    unsigned *values = calloc(places, 3 * sizeof(*values)); /* for three lists */
 
     if (values == NULL)
         return symm__fail(SYMM_ERR_NOMEM, "bind: no memory for %zu places", places);
-    gathered.cores = values;
-    gathered.nodes = values + places;
-    gathered.pus = values + 2 * places;
+    gathered.core_index = values;
+    gathered.node_index = values + places;
+    gathered.pu_index = values + 2 * places;
     gather(g, rank, &gathered);
+    /* An allowed core has an allowed PU, so the set is not empty. */
     symm_status status = symm__cpus_create(&share->cpus, (size_t)gathered.pu_max + 1);
     if (status == SYMM_OK) {
         for (size_t i = 0; i < gathered.pu_count; i++)
-            CPU_SET_S(gathered.pus[i], share->cpus.bytes, share->cpus.set);
+            CPU_SET_S(gathered.pu_index[i], share->cpus.bytes, share->cpus.set);
         describe_share(&gathered, share);
     }
     free(values);
     return status;
 }
 
-/* Whose cores the rank has, and whose it should have had. */
+/* Sets share->gpu if the rank is in its GPU's group. Sets share->far if it is not because that
+ * group is full, or because none of the allowed cores is near the GPU. */
 static void name_gpu(const struct groups *g, const struct symm_gpus *gpus, size_t rank,
                      struct symm_share *share)
 {
@@ -314,7 +323,7 @@ symm_status symm__bind_share(const struct symm_topology *topology,
 
 /* ---- The public call ------------------------------------------------------------- */
 
-/* The machine whose CPU numbers are this process's, with its affinity marked. */
+/* Reads the machine that this process runs on, and marks the process's affinity in it. */
 static symm_status read_machine(struct symm_topology *topology, const char *root)
 {
     struct symm_cpus allowed = {0};
@@ -339,10 +348,8 @@ static symm_status read_machine(struct symm_topology *topology, const char *root
     return status;
 }
 
-/*
- * Are GPUs what the ranks will work on? As symm_init decides: what SYMM_BACKEND says, else
- * if each rank of the host can have one.
- */
+/* Lists GPUs only if the ranks will use them. As in symm_init, SYMM_BACKEND decides; without it,
+ * they do if there is a GPU for each rank of the host. */
 static symm_status read_gpus(struct symm_gpus *gpus, const char *root, int size)
 {
     const char *backend = symm__option(SYMM_OPTION_BACKEND);

@@ -23,9 +23,9 @@ struct symm_gpus {
 
 struct symm_share {
     struct symm_cpus cpus;      /* owned */
-    const struct symm_gpu *gpu; /* whose cores these are; NULL: chosen without one */
-    const struct symm_gpu *far; /* the rank's, if it has no core left near it */
-    char where[512];            /* in words */
+    const struct symm_gpu *gpu; /* the rank's, if the cores are near it; else NULL */
+    const struct symm_gpu *far; /* the rank's, if no core near it was left; else NULL */
+    char where[512];            /* the cores in words; longer text is cut */
 };
 
 /*

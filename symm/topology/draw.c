@@ -6,27 +6,40 @@
  * 48 KiB, core 0"), and a core's line ends in its PUs, so that a line is a core. PUs
  * that the process may run on carry a star.
  */
-#include <inttypes.h>
-
 #include "topology/topology.h"
 #include "util/emit.h"
+#include "util/text.h"
 
-/* "48 KiB", "1.5 GiB"; one decimal where it is not whole. */
-static void print_size(FILE *file, uint64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    size_t unit = 0;
-    uint64_t scale = 1;
+static const struct {
+    const char *type; /* in JSON */
+    const char *text; /* in the tree, before the number */
+} kinds[] = {
+    [SYMM_TOPOLOGY_MACHINE] = {"machine", "Machine"},
+    [SYMM_TOPOLOGY_PACKAGE] = {"package", "Package "},
+    [SYMM_TOPOLOGY_DIE] = {"die", "Die "},
+    [SYMM_TOPOLOGY_GROUP] = {"group", "Group "},
+    [SYMM_TOPOLOGY_NODE] = {"numa_node", "NUMA node "},
+    [SYMM_TOPOLOGY_CACHE] = {"cache", "L"},
+    [SYMM_TOPOLOGY_CORE] = {"core", "core "},
+    [SYMM_TOPOLOGY_PU] = {"pu", "PU "},
+};
 
-    while (unit + 1 < sizeof(units) / sizeof(units[0]) && bytes / scale >= 1024) {
-        scale *= 1024;
-        unit++;
-    }
-    if (bytes % scale == 0)
-        fprintf(file, "%" PRIu64 " %s", bytes / scale, units[unit]);
-    else
-        fprintf(file, "%.1f %s", (double)bytes / (double)scale, units[unit]);
-}
+/* What is counted for the tree's first line, and for JSON. */
+static const struct {
+    const char *key;           /* in JSON */
+    const char *before, *text; /* in the line; NULL: it is not there */
+    enum symm_topology_kind kind;
+    bool allowed;
+} counts[] = {
+    {"packages", ": ", "package", SYMM_TOPOLOGY_PACKAGE, false},
+    {"numa_nodes", ", ", "NUMA node", SYMM_TOPOLOGY_NODE, false},
+    {"cores", ", ", "core", SYMM_TOPOLOGY_CORE, false},
+    {"pus", ", ", "PU", SYMM_TOPOLOGY_PU, false},
+    {"allowed_cores", NULL, NULL, SYMM_TOPOLOGY_CORE, true},
+    {"allowed_pus", "; ", "PU", SYMM_TOPOLOGY_PU, true},
+};
+
+#define COUNTS (sizeof(counts) / sizeof(counts[0]))
 
 /* The index after the last place below i. */
 static size_t end_of(const struct symm_topology *topology, size_t i)
@@ -39,38 +52,25 @@ static size_t end_of(const struct symm_topology *topology, size_t i)
     return end;
 }
 
+static bool has_os_index(const struct symm_topology_object *place)
+{
+    return place->kind == SYMM_TOPOLOGY_NODE || place->kind == SYMM_TOPOLOGY_PU;
+}
+
 static void print_name(const struct symm_topology_object *place, FILE *file)
 {
-    switch (place->kind) {
-    case SYMM_TOPOLOGY_MACHINE:
-        fprintf(file, "Machine");
-        break;
-    case SYMM_TOPOLOGY_PACKAGE:
-        fprintf(file, "Package %u", place->index);
-        break;
-    case SYMM_TOPOLOGY_DIE:
-        fprintf(file, "Die %u", place->index);
-        break;
-    case SYMM_TOPOLOGY_GROUP:
-        fprintf(file, "Group %u", place->index);
-        break;
-    case SYMM_TOPOLOGY_NODE:
-        fprintf(file, "NUMA node %u", place->os_index);
-        break;
-    case SYMM_TOPOLOGY_CACHE:
-        fprintf(file, "L%u", place->level);
-        break;
-    case SYMM_TOPOLOGY_CORE:
-        fprintf(file, "core %u", place->index);
-        break;
-    case SYMM_TOPOLOGY_PU:
-        fprintf(file, "PU %u", place->os_index);
-        break;
-    }
-    if (place->bytes > 0) {
-        fprintf(file, "%s", place->kind == SYMM_TOPOLOGY_CACHE ? " " : ", ");
-        print_size(file, place->bytes);
-    }
+    bool cache = place->kind == SYMM_TOPOLOGY_CACHE;
+    char size[32];
+
+    fprintf(file, "%s", kinds[place->kind].text);
+    if (place->kind != SYMM_TOPOLOGY_MACHINE)
+        fprintf(file, "%u",
+                cache                 ? place->level
+                : has_os_index(place) ? place->os_index
+                                      : place->index);
+    if (place->bytes > 0)
+        fprintf(file, "%s%s", cache ? " " : ", ",
+                symm__size_text(place->bytes, size, sizeof(size)));
 }
 
 /* One line, beginning with place i; returns the place whose children follow. */
@@ -122,26 +122,16 @@ static void print_below(const struct symm_topology *topology, size_t i, int colu
     }
 }
 
-static void print_count(FILE *file, const char *before, size_t count, const char *name)
-{
-    fprintf(file, "%s%zu %s%s", before, count, name, count == 1 ? "" : "s");
-}
-
 void symm__topology_draw_text(const struct symm_topology *topology, FILE *file)
 {
-    size_t allowed = symm__topology_count(topology, SYMM_TOPOLOGY_PU, true);
-
     print_name(&topology->places[0], file);
-    print_count(file, ": ",
-                symm__topology_count(topology, SYMM_TOPOLOGY_PACKAGE, false),
-                "package");
-    print_count(file, ", ", symm__topology_count(topology, SYMM_TOPOLOGY_NODE, false),
-                "NUMA node");
-    print_count(file, ", ", symm__topology_count(topology, SYMM_TOPOLOGY_CORE, false),
-                "core");
-    print_count(file, ", ", symm__topology_count(topology, SYMM_TOPOLOGY_PU, false),
-                "PU");
-    print_count(file, "; ", allowed, "PU");
+    for (size_t i = 0; i < COUNTS; i++) {
+        size_t count =
+            symm__topology_count(topology, counts[i].kind, counts[i].allowed);
+        if (counts[i].text != NULL)
+            fprintf(file, "%s%zu %s%s", counts[i].before, count, counts[i].text,
+                    count == 1 ? "" : "s");
+    }
     fprintf(file, " allowed (*); from %s%s\n", topology->source,
             topology->own ? "" : ", another machine's description");
     print_below(topology, 0, 0, 0, file);
@@ -149,22 +139,11 @@ void symm__topology_draw_text(const struct symm_topology *topology, FILE *file)
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-static const char *kind_name(enum symm_topology_kind kind)
-{
-    static const char *const names[] = {
-        [SYMM_TOPOLOGY_MACHINE] = "machine", [SYMM_TOPOLOGY_PACKAGE] = "package",
-        [SYMM_TOPOLOGY_DIE] = "die",         [SYMM_TOPOLOGY_GROUP] = "group",
-        [SYMM_TOPOLOGY_NODE] = "numa_node",  [SYMM_TOPOLOGY_CACHE] = "cache",
-        [SYMM_TOPOLOGY_CORE] = "core",       [SYMM_TOPOLOGY_PU] = "pu",
-    };
-    return names[kind];
-}
-
 static void emit_place(struct symm_emit *emit, const struct symm_topology_object *place)
 {
-    symm__emit_key_string(emit, "type", kind_name(place->kind));
+    symm__emit_key_string(emit, "type", kinds[place->kind].type);
     symm__emit_key_unsigned(emit, "index", place->index);
-    if (place->kind == SYMM_TOPOLOGY_NODE || place->kind == SYMM_TOPOLOGY_PU)
+    if (has_os_index(place))
         symm__emit_key_unsigned(emit, "os_index", place->os_index);
     if (place->kind == SYMM_TOPOLOGY_CACHE)
         symm__emit_key_unsigned(emit, "level", place->level);
@@ -211,19 +190,10 @@ int symm__topology_draw_json(const struct symm_topology *topology, int fd)
     symm__emit_key_string(&emit, "source", topology->source);
     symm__emit_key_bool(&emit, "this_machine", topology->own);
     symm__emit_key_unsigned(&emit, "memory_bytes", topology->places[0].bytes);
-    symm__emit_key_unsigned(
-        &emit, "packages",
-        symm__topology_count(topology, SYMM_TOPOLOGY_PACKAGE, false));
-    symm__emit_key_unsigned(&emit, "numa_nodes",
-                            symm__topology_count(topology, SYMM_TOPOLOGY_NODE, false));
-    symm__emit_key_unsigned(&emit, "cores",
-                            symm__topology_count(topology, SYMM_TOPOLOGY_CORE, false));
-    symm__emit_key_unsigned(&emit, "pus",
-                            symm__topology_count(topology, SYMM_TOPOLOGY_PU, false));
-    symm__emit_key_unsigned(&emit, "allowed_cores",
-                            symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true));
-    symm__emit_key_unsigned(&emit, "allowed_pus",
-                            symm__topology_count(topology, SYMM_TOPOLOGY_PU, true));
+    for (size_t i = 0; i < COUNTS; i++)
+        symm__emit_key_unsigned(
+            &emit, counts[i].key,
+            symm__topology_count(topology, counts[i].kind, counts[i].allowed));
     symm__emit_key(&emit, "tree");
     emit_tree(&emit, topology);
     symm__emit_end_map(&emit);

@@ -32,10 +32,9 @@ enum { TEXT_BYTES = 4096, UUID_BYTES = 40 }; /* "GPU-" and 36 characters */
 
 /* A GPU of the machine, as /proc/driver/nvidia/gpus/BUS/information has it. */
 struct found {
-    unsigned domain, bus, device, function;
+    uint64_t order; /* by domain, bus, device and function */
     char name[SYMM_BUS_BYTES];
     char model[64], uuid[UUID_BYTES + 1];
-    unsigned minor;
     bool usable; /* this process may open its device file */
 };
 
@@ -60,14 +59,16 @@ static bool read_found(struct found *found, const char *root, const char *name)
 {
     char text[TEXT_BYTES], value[64], path[320];
     struct found read = {0};
+    unsigned domain, bus, device, function;
     int end = 0;
 
-    if (sscanf(name, "%8x:%2x:%2x.%1x%n", &read.domain, &read.bus, &read.device,
-               &read.function, &end) != 4 ||
+    if (sscanf(name, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) !=
+            4 ||
         name[end] != '\0' || end >= SYMM_BUS_BYTES ||
         symm__read_text(text, sizeof(text), "%s/proc/driver/nvidia/gpus/%s/information",
                         root, name) <= 0)
         return false;
+    read.order = (uint64_t)domain << 32 | bus << 16 | device << 8 | function;
     for (int i = 0; i < end; i++)
         read.name[i] = (char)tolower((unsigned char)name[i]);
     take_field(text, "GPU Excluded:", value, sizeof(value));
@@ -87,13 +88,7 @@ static int compare_found(const void *a, const void *b)
 {
     const struct found *left = a, *right = b;
 
-    if (left->domain != right->domain)
-        return left->domain < right->domain ? -1 : 1;
-    if (left->bus != right->bus)
-        return left->bus < right->bus ? -1 : 1;
-    if (left->device != right->device)
-        return left->device < right->device ? -1 : 1;
-    return (left->function > right->function) - (left->function < right->function);
+    return (left->order > right->order) - (left->order < right->order);
 }
 
 /* All of them by bus id; a container may list those of its host, but has its own files. */
