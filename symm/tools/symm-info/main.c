@@ -23,6 +23,7 @@
 #include "tools/common/args.h"
 #include "tools/symm-info/info.h"
 #include "util/emit.h"
+#include "util/text.h"
 
 /* Each section is written by one function: as members of the map that is open in `emit`, or,
  * if `emit` is NULL, as lines of text. */
@@ -30,21 +31,6 @@ struct selection {
     bool json, probe;
     bool library, cuda, job, options, limits, topology;
 };
-
-/* "256 GiB" */
-static const char *size_text(uint64_t bytes, char *text, size_t text_bytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    size_t unit = 0;
-    double value = (double)bytes;
-
-    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, text_bytes, "%.4g %s", value, units[unit]);
-    return text;
-}
 
 /* ---- The library ----------------------------------------------------------------- */
 
@@ -57,27 +43,24 @@ static void read_features(char *text, size_t bytes)
         "neon",        "asimd",    "asimdhp",  "bf16",     "sve",
         "avx512_fp16", "amx_bf16", "sve2",     "svebf16",
     };
-    char *line = NULL;
+    char *line = NULL, flag[32];
     size_t line_bytes = 0, used = 0;
     FILE *file = fopen("/proc/cpuinfo", "re");
 
     text[0] = '\0';
     if (file == NULL)
         return;
-    while (getline(&line, &line_bytes, file) > 0) {
-        if (strncmp(line, "flags", 5) != 0 && strncmp(line, "Features", 8) != 0)
-            continue;
-        char *save = NULL;
-        for (char *word = strtok_r(line, " \t:\n", &save); word != NULL;
-             word = strtok_r(NULL, " \t:\n", &save)) {
+    while (getline(&line, &line_bytes, file) > 0)
+        if (strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0) {
+            line[strcspn(line, "\n")] = ' '; /* so that each flag is between spaces */
             for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-                if (strcmp(word, wanted[i]) == 0 && used + strlen(word) + 2 < bytes)
+                snprintf(flag, sizeof(flag), " %s ", wanted[i]);
+                if (strstr(line, flag) != NULL && used + strlen(flag) < bytes)
                     used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                             used > 0 ? " " : "", word);
+                                             used > 0 ? " " : "", wanted[i]);
             }
+            break; /* the flags of one processor suffice */
         }
-        break; /* the flags of one processor suffice */
-    }
     free(line);
     fclose(file);
 }
@@ -118,11 +101,11 @@ static void print_library(FILE *file, const symm_info *info, const char *error,
     fprintf(file, "  backend      %s (%s)\n", info->backend, info->why_backend);
     fprintf(file, "  reductions   %s; this processor has: %s\n", info->isa, features);
     fprintf(file, "  heap         %s of address space a rank, segments of %s or more\n",
-            size_text(info->heap_bytes, heap, sizeof(heap)),
-            size_text(info->granularity, segment, sizeof(segment)));
+            symm__size_text(info->heap_bytes, heap, sizeof(heap)),
+            symm__size_text(info->granularity, segment, sizeof(segment)));
     if (info->scratch_bytes > 0)
         fprintf(file, "  scratch      %s of device memory for a team's kernels\n",
-                size_text(info->scratch_bytes, scratch, sizeof(scratch)));
+                symm__size_text(info->scratch_bytes, scratch, sizeof(scratch)));
     fprintf(file, "  peers        ranks of one host use each other's memory by loads, "
                   "stores and atomics\n               (symm-info --probe proves it)\n");
 }
@@ -258,23 +241,9 @@ static void limit_text(rlim_t value, bool bytes, char *text, size_t text_bytes)
     if (value == RLIM_INFINITY)
         snprintf(text, text_bytes, "unlimited");
     else if (bytes)
-        size_text(value, text, text_bytes);
+        symm__size_text(value, text, text_bytes);
     else
         snprintf(text, text_bytes, "%llu", (unsigned long long)value);
-}
-
-/* -1: cannot be read. */
-static int read_overcommit(void)
-{
-    int value = -1;
-    FILE *file = fopen("/proc/sys/vm/overcommit_memory", "re");
-
-    if (file != NULL) {
-        if (fscanf(file, "%d", &value) != 1)
-            value = -1;
-        fclose(file);
-    }
-    return value;
 }
 
 /* Tries a memfd, which segments need. error: "" if it works, else the failed step. */
@@ -299,25 +268,15 @@ static void try_memfd(char *error, size_t bytes)
         close(fd);
 }
 
-static const char *overcommit_text(int mode)
-{
-    switch (mode) {
-    case 0:
-        return "0 (heuristic)";
-    case 1:
-        return "1 (always)";
-    case 2:
-        return "2 (strict: segments count against CommitLimit, reserved address space "
-               "not)";
-    default:
-        return "not readable";
-    }
-}
+static const char *const overcommit_modes[] = {
+    "0 (heuristic)", "1 (always)",
+    "2 (strict: segments count against CommitLimit, reserved address space not)"};
 
 static void show_limits(FILE *file, struct symm_emit *emit)
 {
-    char error[128], soft[32], hard[32];
+    char error[128], soft[32], hard[32], mode[16];
     struct rlimit value;
+    int overcommit = -1; /* cannot be read */
 
     if (emit != NULL) {
         symm__emit_key(emit, "limits");
@@ -338,7 +297,9 @@ static void show_limits(FILE *file, struct symm_emit *emit)
         else
             symm__emit_key_unsigned(emit, limits[i].key, value.rlim_cur);
     }
-    int overcommit = read_overcommit();
+    if (symm__read_text(mode, sizeof(mode), "/proc/sys/vm/overcommit_memory") > 0 &&
+        mode[0] >= '0' && mode[0] <= '2')
+        overcommit = mode[0] - '0';
     try_memfd(error, sizeof(error));
     if (emit != NULL) {
         symm__emit_key_signed(emit, "overcommit_memory", overcommit);
@@ -346,7 +307,7 @@ static void show_limits(FILE *file, struct symm_emit *emit)
         symm__emit_end_map(emit);
     } else {
         fprintf(file, "  overcommit    %s\n  memfd_create  %s\n",
-                overcommit_text(overcommit),
+                overcommit < 0 ? "not readable" : overcommit_modes[overcommit],
                 error[0] == '\0' ? "works; the size of /dev/shm does not matter"
                                  : error);
     }
@@ -427,51 +388,42 @@ static bool show_topology(FILE *file, struct symm_emit *emit)
 
 /* ---- The command ----------------------------------------------------------------- */
 
-static bool print_text(const struct selection *show, FILE *file)
+/* As text, or, unless `emit` is NULL, as members of its open map. */
+static bool show_all(const struct selection *show, FILE *file, struct symm_emit *emit)
 {
     bool good = true;
 
     if (show->library)
-        good = show_library(file, NULL) && good;
-    if (show->cuda)
+        good = show_library(file, emit) && good;
+    if (show->cuda && emit == NULL)
         good = show_cuda(file, NULL, false) && good;
     if (show->job)
-        good = show_job(file, NULL) && good;
-    if (show->options)
+        good = show_job(file, emit) && good;
+    if (show->options && emit == NULL)
         print_options(file, !show->library);
+    else if (show->options)
+        emit_options(emit);
     if (show->limits)
-        show_limits(file, NULL);
+        show_limits(file, emit);
     if (show->topology)
-        good = show_topology(file, NULL) && good;
+        good = show_topology(file, emit) && good;
     if (show->probe)
-        good = symm__info_probe(file, NULL) == 0 && good;
-    if (show->probe) /* last: a forked child may not use CUDA that its parent started */
-        good = show_cuda(file, NULL, true) && good;
+        good = symm__info_probe(file, emit) == 0 && good;
+    /* Last: a forked child may not use CUDA that its parent started. */
+    if (show->probe || (show->cuda && emit != NULL))
+        good = show_cuda(file, emit, show->probe) && good;
     return good;
 }
 
 static bool print_json(const struct selection *show, FILE *file)
 {
     struct symm_emit emit;
-    bool good = true;
+    bool good;
 
     symm__emit_init_file(&emit, SYMM_EMIT_JSON, file);
     symm__emit_begin_map(&emit);
     symm__emit_key_string(&emit, "format", "symm-info/1");
-    if (show->library)
-        good = show_library(file, &emit) && good;
-    if (show->job)
-        good = show_job(file, &emit) && good;
-    if (show->options)
-        emit_options(&emit);
-    if (show->limits)
-        show_limits(file, &emit);
-    if (show->topology)
-        good = show_topology(file, &emit) && good;
-    if (show->probe)
-        good = symm__info_probe(file, &emit) == 0 && good;
-    if (show->cuda || show->probe)
-        good = show_cuda(file, &emit, show->probe) && good;
+    good = show_all(show, file, &emit);
     symm__emit_end_map(&emit);
     return symm__emit_finish(&emit) == 0 && good;
 }
@@ -550,6 +502,6 @@ int main(int argc, char **argv)
     if (status >= 0)
         return flush_output(status);
     symm_log_sink(drop_line, NULL);
-    bool good = show.json ? print_json(&show, stdout) : print_text(&show, stdout);
+    bool good = show.json ? print_json(&show, stdout) : show_all(&show, stdout, NULL);
     return flush_output(good ? 0 : 1);
 }

@@ -16,12 +16,12 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <symm/symm.h>
 
 #include "tools/symm-info/info.h"
+#include "util/clock.h"
 
 #define RANKS         2
 #define CALL_TIMEOUT  5.0
@@ -47,8 +47,8 @@ static const char *const proof_names[PROOFS] = {
 /* Shared by the parent and both ranks. */
 struct reports {
     struct finding finding[RANKS][PROOFS];
-    _Atomic int waiting;       /* rank 0 is about to wait for rank 1's death */
-    _Atomic int64_t killed_at; /* nanoseconds */
+    _Atomic int waiting;      /* rank 0 is about to wait for rank 1's death */
+    _Atomic double killed_at; /* 0: not yet */
 };
 
 struct self {
@@ -62,39 +62,21 @@ struct self {
     char *text; /* of the running proof; 256 bytes */
 };
 
-static int64_t now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-__attribute__((format(printf, 2, 3))) static bool wrong(struct self *self,
-                                                        const char *format, ...)
+/* Writes the sentence of the running proof; returns `good`. */
+__attribute__((format(printf, 3, 4))) static bool say(struct self *self, bool good,
+                                                      const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
     vsnprintf(self->text, sizeof(self->reports->finding[0][0].text), format, args);
     va_end(args);
-    return false;
-}
-
-__attribute__((format(printf, 2, 3))) static bool right(struct self *self,
-                                                        const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(self->text, sizeof(self->reports->finding[0][0].text), format, args);
-    va_end(args);
-    return true;
+    return good;
 }
 
 static bool call_failed(struct self *self, const char *call)
 {
-    return wrong(self, "%s: %s", call, symm_last_error());
+    return say(self, false, "%s: %s", call, symm_last_error());
 }
 
 static bool barrier(struct self *self)
@@ -126,7 +108,7 @@ static bool prove_bootstrap(struct self *self)
         .init_timeout = CALL_TIMEOUT,
     };
     const int64_t shape = WORDS, stride = 1;
-    int64_t begin = now();
+    double begin = symm__now();
 
     if (symm_init(&config, &self->ctx) != SYMM_OK)
         return call_failed(self, "symm_init");
@@ -137,8 +119,8 @@ static bool prove_bootstrap(struct self *self)
     if (symm_rendezvous(self->team) != SYMM_OK)
         return call_failed(self, "symm_rendezvous");
     self->words = symm_buffer_ptr(self->buffer);
-    return right(self, "%d ranks met and exchanged their memory in %.1f ms", RANKS,
-                 (double)(now() - begin) / 1e6);
+    return say(self, true, "%d ranks met and exchanged their memory in %.1f ms", RANKS,
+               1e3 * (symm__now() - begin));
 }
 
 static bool prove_handles(struct self *self)
@@ -146,7 +128,7 @@ static bool prove_handles(struct self *self)
     uint64_t *peer = symm_buffer_peer_ptr(self->buffer, self->peer);
 
     if (peer == NULL)
-        return wrong(self, "no pointer to the memory of rank %d", self->peer);
+        return say(self, false, "no pointer to the memory of rank %d", self->peer);
     if (!barrier(self))
         return false;
     for (size_t i = 0; i < PATTERN; i++)
@@ -155,12 +137,13 @@ static bool prove_handles(struct self *self)
         return false;
     for (size_t i = 0; i < PATTERN; i++) {
         if (self->words[i] != pattern(self->peer, 1, i))
-            return wrong(self, "word %zu is not what rank %d stored here", i,
-                         self->peer);
+            return say(self, false, "word %zu is not what rank %d stored here", i,
+                       self->peer);
         if (peer[i] != pattern(self->rank, 1, i))
-            return wrong(self, "word %zu of rank %d reads back wrong", i, self->peer);
+            return say(self, false, "word %zu of rank %d reads back wrong", i,
+                       self->peer);
     }
-    return right(self, "each rank stored to the other's memory and read it back");
+    return say(self, true, "each rank stored to the other's memory and read it back");
 }
 
 static bool prove_atomics(struct self *self)
@@ -179,9 +162,10 @@ static bool prove_atomics(struct self *self)
         return false;
     uint64_t sum = __atomic_load_n(counter, __ATOMIC_RELAXED);
     if (sum != (uint64_t)RANKS * ADDITIONS)
-        return wrong(self, "%d x %d additions gave %llu", RANKS, ADDITIONS,
-                     (unsigned long long)sum);
-    return right(self, "%d x %d additions to one word, none lost", RANKS, ADDITIONS);
+        return say(self, false, "%d x %d additions gave %llu", RANKS, ADDITIONS,
+                   (unsigned long long)sum);
+    return say(self, true, "%d x %d additions to one word, none lost", RANKS,
+               ADDITIONS);
 }
 
 static bool prove_all_reduce(struct self *self)
@@ -198,12 +182,12 @@ static bool prove_all_reduce(struct self *self)
     for (int i = 0; i < COUNT; i++) {
         /* Whole numbers below 2^24: exact in any order. */
         if (out[i] < (float)(2 * i + 1) || out[i] > (float)(2 * i + 1))
-            return wrong(self, "element %d is %g, not %d", i, (double)out[i],
-                         2 * i + 1);
+            return say(self, false, "element %d is %g, not %d", i, (double)out[i],
+                       2 * i + 1);
     }
     const char *why = symm_explain(self->team);
-    return right(self, "the sum of %d float32 is right%s%s", COUNT,
-                 why != NULL && why[0] != '\0' ? "; " : "", why != NULL ? why : "");
+    return say(self, true, "the sum of %d float32 is right%s%s", COUNT,
+               why != NULL && why[0] != '\0' ? "; " : "", why != NULL ? why : "");
 }
 
 static bool prove_put_signal(struct self *self)
@@ -219,10 +203,10 @@ static bool prove_put_signal(struct self *self)
         return call_failed(self, "symm_signal_wait");
     for (size_t i = 0; i < PATTERN; i++) {
         if (area[i] != pattern(self->peer, 2, i))
-            return wrong(self, "the signal of rank %d came before word %zu", self->peer,
-                         i);
+            return say(self, false, "the signal of rank %d came before word %zu",
+                       self->peer, i);
     }
-    return right(self, "%zu bytes were there when their signal was", sizeof(data));
+    return say(self, true, "%zu bytes were there when their signal was", sizeof(data));
 }
 
 /* On rank 0: the parent kills rank 1 during the wait. */
@@ -230,15 +214,15 @@ static bool prove_dead_peer(struct self *self)
 {
     atomic_store(&self->reports->waiting, 1);
     symm_status status = symm_signal_wait(self->team, self->peer, SIGNAL, NULL, NULL);
-    int64_t end = now(), begin = atomic_load(&self->reports->killed_at);
-    if (begin == 0)
-        return wrong(self, "the wait ended with %s before rank %d was killed: %s",
-                     symm_status_name(status), self->peer, symm_last_error());
+    double end = symm__now(), begin = atomic_load(&self->reports->killed_at);
+    if (begin <= 0)
+        return say(self, false, "the wait ended with %s before rank %d was killed: %s",
+                   symm_status_name(status), self->peer, symm_last_error());
     if (status != SYMM_ERR_PEER_DEAD)
-        return wrong(self, "the wait ended with %s, not SYMM_ERR_PEER_DEAD: %s",
-                     symm_status_name(status), symm_last_error());
-    return right(self, "rank %d's death by SIGKILL was told after %.0f us", self->peer,
-                 (double)(end - begin) / 1e3);
+        return say(self, false, "the wait ended with %s, not SYMM_ERR_PEER_DEAD: %s",
+                   symm_status_name(status), symm_last_error());
+    return say(self, true, "rank %d's death by SIGKILL was told after %.0f us",
+               self->peer, 1e6 * (end - begin));
 }
 
 /* ---- A rank ---------------------------------------------------------------------- */
@@ -279,18 +263,11 @@ static _Noreturn void run_rank(int rank, const char *job, struct reports *report
 
 /* ---- The parent ------------------------------------------------------------------ */
 
-static void sleep_ms(int milliseconds)
-{
-    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
-
-    nanosleep(&time, NULL);
-}
-
 /* Waits for both ranks; kills rank 1 once rank 0 waits for it. ended[r]: wait status. */
 static void direct(struct reports *reports, const pid_t *ranks, int *ended)
 {
     bool alive[RANKS] = {true, true}, killed = false;
-    int64_t limit = now() + (int64_t)(LIMIT_SECONDS * 1e9);
+    const double limit = symm__now() + LIMIT_SECONDS;
 
     while (alive[0] || alive[1]) {
         for (int r = 0; r < RANKS; r++) {
@@ -298,18 +275,18 @@ static void direct(struct reports *reports, const pid_t *ranks, int *ended)
                 alive[r] = false;
         }
         if (!killed && alive[1] && atomic_load(&reports->waiting) != 0) {
-            sleep_ms(20); /* so that rank 0 is in its wait */
-            atomic_store(&reports->killed_at, now());
+            symm__sleep(0.02); /* so that rank 0 is in its wait */
+            atomic_store(&reports->killed_at, symm__now());
             kill(ranks[1], SIGKILL);
             killed = true;
         }
         /* Without rank 0, rank 1 would wait for SIGKILL until the limit. */
         bool orphan = alive[1] && !alive[0];
         for (int r = 0; r < RANKS; r++) {
-            if (alive[r] && (orphan || now() > limit))
+            if (alive[r] && (orphan || symm__now() > limit))
                 kill(ranks[r], SIGKILL);
         }
-        sleep_ms(1);
+        symm__sleep(0.001);
     }
 }
 
@@ -384,7 +361,7 @@ static int probe(FILE *file, struct symm_emit *emit)
                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (reports == MAP_FAILED)
         return cannot_start(file, emit, "mmap of the reports");
-    snprintf(job, sizeof(job), "symm-info-%ld-%lld", (long)parent, (long long)now());
+    snprintf(job, sizeof(job), "symm-info-%ld-%.6f", (long)parent, symm__now());
     fflush(NULL); /* else each rank would write the buffered output again */
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = fork();
