@@ -407,8 +407,9 @@ static void test_comes_again(void **state)
         assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
         assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
                          (ssize_t)sizeof(welcome));
-        request.proof = symm__store_hash(secret, 'q', &hello, &welcome.hello, &request,
-                                         sizeof(request), message, 8);
+        request.proof =
+            symm__store_hash(secret, SYMM_STORE_PROOF_REQUEST, &hello, &welcome.hello,
+                             &request, sizeof(request), message, 8);
         memcpy(message, &request, sizeof(request));
         assert_int_equal(send(fd, message, sizeof(message), 0),
                          (ssize_t)sizeof(message));
@@ -434,8 +435,9 @@ static void test_no_secret(void **state)
         assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
         assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
                          (ssize_t)sizeof(welcome));
-        request.proof = symm__store_hash(secret, 'q', &hello, &welcome.hello, &request,
-                                         sizeof(request), message, 8);
+        request.proof =
+            symm__store_hash(secret, SYMM_STORE_PROOF_REQUEST, &hello, &welcome.hello,
+                             &request, sizeof(request), message, 8);
         if (i == 0) /* another block than was hashed */
             message[sizeof(request)] = 1;
         else if (i == 1) /* another rank */

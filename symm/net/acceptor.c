@@ -124,7 +124,7 @@ static int fall_short(struct symm_acceptor *acceptor, int error)
 {
     struct symm_guest *oldest = oldest_of(acceptor, -1);
 
-    if (oldest) { /* its descriptor is as good as any */
+    if (oldest) { /* closing it frees a descriptor */
         refuse(acceptor, oldest, "descriptors are short");
         return 0;
     }

@@ -35,7 +35,7 @@ struct symm_acceptor {
     size_t most, guest_bytes;
     double seconds; /* for a connection to prove itself */
     double keep;    /* so long no other takes its place: then accepting waits */
-    /* Something has come from a guest, or its end. NULL: go on, or `fd` was taken over; else
+    /* A guest has sent something, or hung up. NULL: go on, or `fd` was taken over; else
      * why the guest is to be dropped; "": not reported. */
     const char *(*hear)(void *user, struct symm_guest *guest);
     void (*refused)(void *user, const char *why,

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Decimal digits, 1 to 65535: getaddrinfo takes also none, and more than fit. */
+/* A port from 1 to 65535; getaddrinfo would accept an empty or overflowing one. */
 static bool is_port(const char *text)
 {
     unsigned port = 0;

@@ -13,7 +13,7 @@ static_assert(sizeof(struct symm_auth_handshake) == 40 &&
                   sizeof(struct symm_auth_answer) == 48,
               "the layout on the wire");
 
-/* What a message of each stage is proved by. */
+/* The letter that is hashed first in the proof of each stage's message. */
 static const char letters[] = {
     [SYMM_AUTH_PROOF] = 'b', [SYMM_AUTH_CONFIRM] = 'c', [SYMM_AUTH_FINISH] = 'd'};
 
@@ -114,7 +114,7 @@ static enum symm_auth_said take(const struct symm_auth_protocol *protocol,
             return SYMM_AUTH_WAIT;
         else if (got == 0 || errno != EINTR)
             return SYMM_AUTH_GONE;
-        /* Another program may say less than we wait for. */
+        /* Another program may send fewer bytes and wait, so the magic is checked early. */
         if (first && auth->used >= sizeof(uint32_t) &&
             ntohl(auth->in.handshake.magic) != protocol->magic)
             return SYMM_AUTH_FOREIGN;

@@ -3,20 +3,22 @@
  * store_protocol.h - the exchange that symmrun serves: one all-gather of small blocks over
  * TCP.
  *
- * The client side is symm__store_allgather; the server is symmrun's store.c. A connection
- * serves one exchange. The client sends a hello with a random nonce, the server a welcome
- * with its own and a keyed hash over both: so the client knows that it is the job's store
- * before it says anything. Then come the request and its block, with a keyed hash over all
- * before it. The server answers once every rank's block is there, or the request's deadline
- * has passed, or the request was refused; a keyed hash goes before the answer. The secret is
- * never sent. A client that does not know it is hung up on.
+ * The client is symm__store_allgather, the server symmrun's store.c. A connection is one exchange:
+ * 1. The client sends a hello with a random nonce.
+ * 2. The server sends its nonce and a keyed hash over both, which proves that it is the store.
+ * 3. The client sends the request with a keyed hash over it, and then its block.
+ * 4. The server sends a keyed hash and its reply: when all blocks are there, when the
+ *    request's deadline has passed, or when the request is refused.
+ * The secret is never sent. The server hangs up on a client that does not know it.
  *
  * Integers are in network byte order. Counts and lengths that come over the wire are
- * checked against what the receiver expects; they never choose an address or a size of
- * memory.
+ * checked against what the receiver expects; they never choose an address or an amount
+ * of memory.
  */
 #ifndef SYMM_NET_STORE_PROTOCOL_H
 #define SYMM_NET_STORE_PROTOCOL_H
+
+#include <endian.h>
 
 #include "net/siphash.h"
 #include "symm/symm.h"
@@ -36,14 +38,15 @@ struct symm_store_handshake { /* the client's, first */
 
 struct symm_store_welcome { /* the server's */
     struct symm_store_handshake hello;
-    uint64_t proof; /* symm__store_hash of 'w' and nothing */
+    uint64_t proof; /* SYMM_STORE_PROOF_WELCOME over no data */
 };
 
 struct symm_store_request { /* then `bytes` bytes: the rank's block */
     uint32_t rank, size;
     uint32_t bytes;      /* the same on all ranks; at most SYMM_STORE_BLOCK_MAX */
     uint32_t timeout_ms; /* the server answers by then */
-    uint64_t proof; /* symm__store_hash of 'q', this with a proof of 0, and the block */
+    uint64_t
+        proof; /* SYMM_STORE_PROOF_REQUEST over this with a proof of 0, and the block */
 };
 
 /* X(NAME, value, meaning) */
@@ -62,8 +65,8 @@ enum symm_store_reply_status {
 #undef SYMM_STORE_REPLY_ENUM
 };
 
-/* VERSION answers a hello, with nothing before it, as in version 1. All other replies follow 8
- * bytes: symm__store_hash of 'r' and of symm__siphash over all that comes after the hash. */
+/* VERSION answers a hello without a hash, as in version 1. Before every other reply come 8
+ * bytes: SYMM_STORE_PROOF_REPLY over the symm__siphash of the reply and the bytes after it. */
 struct symm_store_reply { /* then `bytes` bytes */
     uint32_t magic, status;
     uint32_t bytes; /* OK: size x the blocks' bytes; TIMEOUT: size; else 0 */
@@ -75,29 +78,31 @@ _Static_assert(sizeof(struct symm_store_welcome) == 32, "the welcome's layout");
 _Static_assert(sizeof(struct symm_store_request) == 24, "the request's layout");
 _Static_assert(sizeof(struct symm_store_reply) == 16, "the reply's layout");
 
-/* Proves the secret for one connection and one step: over both nonces and two parts. As it
- * goes over the wire. */
-static inline uint64_t symm__store_hash(const uint8_t *secret, char step,
+/* The step that a hash proves; part of its input, so that no step's hash fits another. */
+enum symm_store_proof {
+    SYMM_STORE_PROOF_WELCOME = 'w',
+    SYMM_STORE_PROOF_REQUEST = 'q',
+    SYMM_STORE_PROOF_REPLY = 'r'
+};
+
+/* A hash keyed by the secret over the step, both nonces and two parts; in network order. */
+static inline uint64_t symm__store_hash(const uint8_t *secret,
+                                        enum symm_store_proof step,
                                         const struct symm_store_handshake *client,
                                         const struct symm_store_handshake *server,
                                         const void *first, size_t first_bytes,
                                         const void *second, size_t second_bytes)
 {
     struct symm_siphash hash = symm__siphash_begin(secret);
-    uint64_t value;
-    uint8_t wire[8];
+    const char letter = (char)step;
 
     symm__siphash_add(&hash, "store", 5);
-    symm__siphash_add(&hash, &step, 1);
+    symm__siphash_add(&hash, &letter, 1);
     symm__siphash_add(&hash, client, sizeof(*client));
     symm__siphash_add(&hash, server, sizeof(*server));
     symm__siphash_add(&hash, first, first_bytes);
     symm__siphash_add(&hash, second, second_bytes);
-    value = symm__siphash_end(&hash);
-    for (int i = 0; i < 8; i++)
-        wire[i] = (uint8_t)(value >> (56 - 8 * i));
-    memcpy(&value, wire, sizeof(value));
-    return value;
+    return htobe64(symm__siphash_end(&hash));
 }
 
 /* One rank's part in an exchange over the store at `address` (host:port). */
@@ -112,9 +117,10 @@ struct symm_store_exchange {
 };
 
 /*
- * Collective over all ranks that symmrun started. SYMM_ERR_TIMEOUT names the ranks that
- * did not arrive; SYMM_ERR_REFUSED says why; SYMM_ERR_JOB: the address or the size is
- * wrong; SYMM_ERR_SYSTEM: the store cannot be reached before the deadline.
+ * Collective over all ranks that symmrun started. SYMM_ERR_INVALID, _OVERFLOW: an argument;
+ * _JOB: the address; _NOMEM: for the reply; _SYSTEM: the connection cannot be made, or fails;
+ * _TIMEOUT: ranks are missing, which the error names, or the store does not answer; _REFUSED:
+ * the store refuses or hangs up on each attempt, or the server is not the job's store.
  */
 symm_status
 symm__store_allgather(const struct symm_store_exchange *exchange) SYMM_MUST_CHECK;

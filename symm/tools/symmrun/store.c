@@ -214,7 +214,7 @@ static uint64_t prove_answer(const struct symmrun_store *store,
     if (!answer->digested)
         answer->digest = symm__siphash(store->secret, answer->data, answer->bytes);
     answer->digested = true;
-    return symm__store_hash(store->secret, 'r', &connection->hello,
+    return symm__store_hash(store->secret, SYMM_STORE_PROOF_REPLY, &connection->hello,
                             &connection->welcome.hello, &answer->digest,
                             sizeof(answer->digest), NULL, 0);
 }
@@ -390,8 +390,9 @@ static bool welcome(struct symmrun_store *store, struct connection *connection)
         connection->hello.version == mine->hello.version &&
         getrandom(mine->hello.nonce, sizeof(mine->hello.nonce), 0) ==
             (ssize_t)sizeof(mine->hello.nonce)) {
-        mine->proof = symm__store_hash(store->secret, 'w', &connection->hello,
-                                       &mine->hello, NULL, 0, NULL, 0);
+        mine->proof =
+            symm__store_hash(store->secret, SYMM_STORE_PROOF_WELCOME,
+                             &connection->hello, &mine->hello, NULL, 0, NULL, 0);
         connection->stage = ASKING;
         connection->used = 0;
         /* Smaller than any socket's buffer, and the first that is sent. */
@@ -411,7 +412,7 @@ static bool request_is_true(const struct symmrun_store *store,
 
     request.proof = 0;
     return connection->request.proof ==
-           symm__store_hash(store->secret, 'q', &connection->hello,
+           symm__store_hash(store->secret, SYMM_STORE_PROOF_REQUEST, &connection->hello,
                             &connection->welcome.hello, &request, sizeof(request),
                             connection->block, bytes);
 }
