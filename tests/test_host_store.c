@@ -24,11 +24,6 @@
 
 #define RANKS 4
 
-double symmrun_now(void)
-{
-    return symm__now();
-}
-
 /* Of jobs over several nodes: none is made here. */
 void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
                           const void *data, size_t bytes)
@@ -56,7 +51,7 @@ static void *serve(void *arg)
     size_t count;
 
     for (;;) {
-        double left = symmrun_store_due(server->store) - symmrun_now();
+        double left = symmrun_store_due(server->store) - symm__now();
 
         if (symmrun_store_most(server->store) > server->most)
             server->most = symmrun_store_most(server->store);

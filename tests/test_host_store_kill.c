@@ -23,7 +23,6 @@
 #include <cmocka.h>
 
 #include "tools/symmrun/store.c" /* the server itself: its process is to be killed */
-#include "util/clock.h"
 #include "util/status.h"
 
 #define RANKS  4
@@ -45,11 +44,6 @@ struct shared {
     char sentence[RANKS][SYMM_ERROR_BYTES];
     char directory[64];
 };
-
-double symmrun_now(void)
-{
-    return symm__now();
-}
 
 /* Of jobs over several nodes: none is made here. */
 void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,

@@ -82,7 +82,7 @@ static bool take_size(const struct place *place, const struct args_option *optio
     errno = 0;
     unsigned long long number = strtoull(place->text, &end, 10);
     if (*end) {
-        /* Without that bit a small letter is a capital, and a space is the final NUL. */
+        /* Clearing that bit makes a small letter a capital, and a space the final NUL. */
         const char *unit = strchr(units, *end & ~0x20);
         if (unit && *unit && !end[1]) {
             shift = 10 * (unsigned)(unit - units + 1);

@@ -3,7 +3,7 @@
  * args.h - the options of a tool as a table: names, form, range and place of each value.
  *
  * A wrong option ends the parsing with one sentence that shows what was found and what is
- * allowed. A value is wholly of its form: "4 ", "nan" and what overflows are refused.
+ * allowed. All of a value's text must have its form: "4 ", "nan" and overflows are refused.
  */
 #ifndef SYMM_TOOLS_COMMON_ARGS_H
 #define SYMM_TOOLS_COMMON_ARGS_H
@@ -27,7 +27,7 @@ struct args_option {
     const char *name; /* long; NULL: none */
     char letter;      /* '\0': none */
     enum args_kind kind;
-    void *value; /* where it goes; left as it is without the option */
+    void *value; /* where the value is stored, if the option is given */
     double low, high;
     const char *words; /* of a choice: "host, cuda"; of a number its unit: "seconds" */
     bool once;         /* an INTEGER that is given again must be the same */
@@ -52,7 +52,7 @@ int args_parse(int argc, char **argv, struct args_option *options, int count,
  * write(2).
  */
 void args_guard_streams(void);
-/* Flushes stdout. False: something was lost, which is said on stderr after the tool's name. */
+/* Flushes stdout. False: output was lost, after a message on stderr with the tool's name. */
 bool args_flush(const char *tool);
 
 #endif

@@ -70,7 +70,7 @@ static const char *check_file(int fd)
     if (!S_ISREG(is.st_mode))
         return "it is there already and is no regular file";
     if (is.st_nlink != 1)
-        return "it is there already and has a second name (hard oob)";
+        return "it is there already and has a second name (hard link)";
     if (is.st_uid != geteuid())
         return "it is there already and belongs to another user";
     if (ftruncate(fd, 0) != 0 || fcntl(fd, F_SETFL, O_WRONLY | O_APPEND) != 0)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * main.c - starts N ranks of a program on this host and sees them through to their
- * end.
+ * main.c - starts N ranks of a program on this host and waits for their end.
  *
  * Guarantees: every rank ends, and nothing of the job's process groups is left, when
  * symmrun ends, however it ends; the exit status is that of the first rank that failed;
- * lines of output stay whole. Uses libsymm for binding and its version only: the ranks
- * need not use the library. Refuses to go on with half a job: if a rank cannot be
- * started, all end.
+ * lines of output stay whole; if a rank cannot be started, all end. Uses libsymm for
+ * binding and its version only: the ranks need not use the library.
  */
-#include "tools/symmrun/nodes.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,18 +16,11 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tools/common/args.h"
+
 enum { SIGNALS_AT, FAILURE_AT, QUEUES_AT, STREAMS_AT = QUEUES_AT + 2 };
-
-double symmrun_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* 0: rank 0's stdout, 1: its stderr, 2: rank 1's stdout, ... */
 static struct symmrun_stream *stream_at(struct symmrun *run, size_t index)
@@ -117,7 +108,7 @@ static void start(struct symmrun *run)
     }
     close(failure[1]);
     if (run->options.timeout > 0)
-        run->timeout_at = symmrun_now() + run->options.timeout;
+        run->timeout_at = symm__now() + run->options.timeout;
 }
 
 /* ---- Running --------------------------------------------------------------------- */
@@ -161,20 +152,25 @@ static size_t watch_all(struct symmrun *run, struct pollfd *fds, size_t *store_c
     return STREAMS_AT + streams + *store_count + symmrun_nodes_most(run->nodes);
 }
 
-/* Milliseconds until something is due, rounded up; -1: nothing is. */
+int symmrun_milliseconds(double until)
+{
+    double left = 1e3 * (until - symm__now());
+
+    if (until >= SYMMRUN_NEVER)
+        return -1;
+    return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+}
+
+/* For poll, until something is due. */
 static int time_left(const struct symmrun *run)
 {
     double due = symmrun_store_due(run->store);
-    double left;
 
     if (run->phase != SYMMRUN_RUNNING && run->next < due)
         due = run->next;
     if (run->phase == SYMMRUN_RUNNING && run->timeout_at < due)
         due = run->timeout_at;
-    if (due >= SYMMRUN_NEVER)
-        return -1;
-    left = 1e3 * (due - symmrun_now());
-    return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+    return symmrun_milliseconds(due);
 }
 
 static bool output_pending(const struct symmrun *run)
@@ -194,17 +190,17 @@ static void check_output(struct symmrun *run)
         open = open || stream_at(run, i)->fd >= 0;
     if (output_pending(run)) {
         /* The time limit is for processes that the ranks left behind, not for a slow reader. */
-        if (run->next < symmrun_now() + 0.5)
-            run->next = symmrun_now() + 0.5;
+        if (run->next < symm__now() + 0.5)
+            run->next = symm__now() + 0.5;
     } else if (!open) {
         run->phase = SYMMRUN_OVER;
     }
 }
 
 /*
- * Once for each of stdout and stderr that can no more be written. If its reader has gone,
- * the ranks lose theirs, so that they get SIGPIPE as if they wrote there themselves; those
- * whose files are written, too, go on for these.
+ * Once for each of stdout and stderr that cannot be written any more. If its reader has
+ * gone, the ranks' pipes are closed, so that they get SIGPIPE as if they wrote there
+ * themselves. Pipes whose bytes also go to a file (--tee) stay open.
  */
 static void check_queue(struct symmrun *run, int which)
 {
@@ -283,8 +279,7 @@ static void loop(struct symmrun *run)
 /* Kills the processes left in the ranks' groups, and waits a moment for their end. */
 static void sweep(struct symmrun *run)
 {
-    const struct timespec moment = {0, 5000000};
-    double until = symmrun_now() + 0.2;
+    double until = symm__now() + 0.2;
 
     for (int i = 0; i < run->options.ranks; i++) {
         pid_t pid = run->ranks[i].pid;
@@ -297,8 +292,8 @@ static void sweep(struct symmrun *run)
     for (int i = 0; i < run->options.ranks; i++) {
         pid_t pid = run->ranks[i].pid;
 
-        while (pid > 0 && kill(-pid, 0) == 0 && symmrun_now() < until)
-            nanosleep(&moment, NULL);
+        while (pid > 0 && kill(-pid, 0) == 0 && symm__now() < until)
+            symm__sleep(0.005);
     }
 }
 
@@ -341,8 +336,8 @@ int main(int argc, char **argv)
                           .queues = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}}};
     int status;
 
-    if (!symmrun_open_standard_streams(&run))
-        return 1;
+    (void)sigaction(SIGXFSZ, NULL, &run.job.file_action); /* for the ranks */
+    args_guard_streams();
     status = symmrun_options_parse(&run.options, argc, argv);
     if (status >= 0)
         return status;

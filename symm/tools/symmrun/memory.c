@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memory.c - how often the kernel's out-of-memory killer has struck in this job.
+ * memory.c - how many processes of this job the kernel's out-of-memory killer has ended.
  *
  * A process that the out-of-memory killer ends dies of SIGKILL like any other. The kernel
  * counts these ends in a file of the memory cgroup: oom_kill in memory.events (version 2) or
  * in memory.oom_control (version 1), and for the whole machine in /proc/vmstat. The count
- * before the first rank is compared with the count at the death of a rank. Where no file can
- * be read, nothing is said.
+ * before the first rank is compared with the count at the death of a rank. If no file can
+ * be read, nothing is reported.
  */
 #include "tools/symmrun/symmrun.h"
 

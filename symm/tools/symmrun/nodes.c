@@ -8,7 +8,7 @@
  * message is one or more packets (net/tcp.h), the first of which begins with its head. A
  * connection that ends in the middle of the job is a failure of that node.
  */
-#include "tools/symmrun/nodes.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -52,14 +52,14 @@ static bool tell(struct symmrun_node *to, enum message type, uint32_t value,
 
         parts[1] = symm__seqpacket_part(at, part);
         wire = symm__tcp_send(to->tcp, parts + first, 2 - first,
-                              symmrun_now() + SEND_SECONDS);
+                              symm__now() + SEND_SECONDS);
         at += part;
         bytes -= part;
         first = 1;
         room = SYMM_TCP_PACKET;
     } while (wire == SYMM_SEQPACKET_OK && bytes > 0);
     while (wire == SYMM_SEQPACKET_OK && symm__tcp_owes(to->tcp)) {
-        wire = symm__seqpacket_wait(to->fd, POLLOUT, symmrun_now() + SEND_SECONDS);
+        wire = symm__seqpacket_wait(to->fd, POLLOUT, symm__now() + SEND_SECONDS);
         if (wire == SYMM_SEQPACKET_OK &&
             symm__tcp_flush(to->tcp) == SYMM_SEQPACKET_CLOSED)
             wire = SYMM_SEQPACKET_CLOSED;
@@ -115,7 +115,7 @@ static bool share_start(struct symmrun_nodes *nodes, double until)
 bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret)
 {
     struct symmrun_nodes *nodes = calloc(1, sizeof(*nodes));
-    double until = symmrun_now() + RENDEZVOUS_SECONDS;
+    double until = symm__now() + RENDEZVOUS_SECONDS;
 
     if (!nodes)
         return false;
@@ -151,7 +151,7 @@ void symmrun_nodes_destroy(struct symmrun_nodes *nodes)
 
 /* ---- The job ------------------------------------------------------------------------ */
 
-/* Node 0: have all nodes' blocks come? Then everybody gets all. */
+/* Node 0: once the blocks of all nodes are there, sends all to every node. */
 static void finish_blocks(struct symmrun_nodes *nodes)
 {
     size_t each = nodes->node[0].blocks_bytes, all = each * (size_t)nodes->count;
@@ -193,7 +193,7 @@ static void take_blocks(struct symmrun_nodes *nodes, int index, uint32_t number,
     finish_blocks(nodes);
 }
 
-/* Node 0: that node's ranks have been told that the round is over. */
+/* Node 0: that node has ended the round, so its blocks belong to no round. */
 static void drop_blocks(struct symmrun_nodes *nodes, int index, uint32_t number)
 {
     struct symmrun_node *node = &nodes->node[index];

@@ -6,8 +6,8 @@
  * LINE_MOST bytes (a longer one is cut into lines of that length); that a last line
  * without newline is shown, with one; and that memory is bounded: when the reader of
  * symmrun's output is slow, the ranks' pipes fill up and the ranks wait, as they would
- * writing there themselves. What cannot be written is told to the caller: the queue's
- * error, the stream's log_error. Never blocks on the terminal or a pipe, so that signals and
+ * writing there themselves. An error of writing is kept in the queue's error or the
+ * stream's log_error. Never blocks on the terminal or a pipe, so that signals and
  * deadlines are still served.
  */
 #include "tools/symmrun/symmrun.h"
@@ -122,7 +122,7 @@ static void take_lines(struct symmrun_stream *stream, size_t fresh)
     stream->used -= begin;
 }
 
-/* The ranks' files hold what they wrote, as they wrote it. */
+/* A rank's bytes go to its file unchanged. */
 static void write_log(struct symmrun_stream *stream, const char *bytes, size_t count)
 {
     while (count > 0 && stream->log_fd >= 0) {

@@ -1,38 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * prepare.c - what symmrun has before the first rank: the reaper, its limits,
- * its signals through a descriptor, the names and secret of the job, and the store.
+ * prepare.c - makes all that precedes the first rank: the reaper, limits, a descriptor
+ * for signals, the names and secret of the job, and the store.
  *
- * Random numbers come from the kernel. What fails leaves errno; nothing has been
- * started.
+ * Random numbers come from the kernel. A failure leaves errno; no rank has been started.
  */
-#include "tools/symmrun/nodes.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-/* Read-only: what is written to a stream that was closed fails instead of being lost. */
-bool symmrun_open_standard_streams(struct symmrun *run)
-{
-    const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    int fd;
-
-    if (sigaction(SIGXFSZ, &ignore, &run->job.file_action) != 0)
-        return false;
-    do {
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    return fd >= 0 && close(fd) == 0;
-}
 
 static bool random_hex(char text[33])
 {
@@ -45,25 +27,7 @@ static bool random_hex(char text[33])
     return true;
 }
 
-/* A port that is free now. It is not kept: rank 0 may want to listen there. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int port = -1;
-
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (fd < 0)
-        return -1;
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-        getsockname(fd, (struct sockaddr *)&address, &length) == 0)
-        port = ntohs(address.sin_port);
-    close(fd);
-    return port;
-}
-
-/* Signals come through a descriptor from here on. */
+/* From here on signals arrive at signal_fd. */
 static bool take_signals(struct symmrun *run)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -87,7 +51,7 @@ static bool take_signals(struct symmrun *run)
     return run->signal_fd >= 0;
 }
 
-/* As many descriptors as may be had; the ranks start with the limit as it was. */
+/* Raises symmrun's own limit of descriptors; the ranks start with the former one. */
 static bool raise_limit(struct symmrun *run)
 {
     struct rlimit limit;
@@ -99,7 +63,7 @@ static bool raise_limit(struct symmrun *run)
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-/* More ranks than CPUs: bound, they would get in each other's way even more. */
+/* Not with more ranks than CPUs: two ranks bound to one CPU could not use a free one. */
 static bool should_bind(struct symmrun *run)
 {
     cpu_set_t allowed;
@@ -115,7 +79,7 @@ static bool should_bind(struct symmrun *run)
     return run->options.ranks <= cpus;
 }
 
-/* Over several nodes: what the user gives to all of them, or node 0 shows. */
+/* Over several nodes: the user's, the same on all nodes, or a new one that node 0 prints. */
 static bool take_secret(struct symmrun *run)
 {
     const char *given = getenv("SYMM_SECRET");
@@ -136,9 +100,11 @@ static bool name_job(struct symmrun *run)
 {
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     const struct symmrun_options *options = &run->options;
-    int port = free_port();
+    int port, fd = symmrun_store_listen(&port);
 
-    if (port < 0 || !random_hex(run->job.id) || !take_secret(run))
+    if (fd >= 0)
+        close(fd); /* the port is not kept: rank 0 may want to listen there */
+    if (fd < 0 || !random_hex(run->job.id) || !take_secret(run))
         return false;
     for (size_t i = 0; i < sizeof(secret); i++) {
         unsigned byte = 0;

@@ -16,10 +16,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-/* Holds nothing that belongs to whoever waits for symmrun's output to end. */
+/* Closes symmrun's descriptors: a reader of symmrun's output waits for their last copy. */
 static void let_go(int keep)
 {
     int null_fd = open("/dev/null", O_RDWR);
@@ -38,7 +37,6 @@ static void let_go(int keep)
 
 __attribute__((noreturn)) static void keep(int fd, struct symmrun_runtime runtime)
 {
-    const struct timespec moment = {0, 5000000};
     static pid_t groups[SYMMRUN_RANKS_MAX];
     int count = 0;
     sigset_t all;
@@ -64,7 +62,7 @@ __attribute__((noreturn)) static void keep(int fd, struct symmrun_runtime runtim
     for (int tries = 0, i = 0; i < count && tries < 40; tries++) {
         while (i < count && kill(-groups[i], 0) != 0)
             i++;
-        nanosleep(&moment, NULL);
+        symm__sleep(0.005);
     }
     runtime.lock = -1; /* let_go has closed it */
     symmrun_runtime_remove(&runtime);

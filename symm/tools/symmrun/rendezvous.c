@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "net/acceptor.h"
@@ -83,13 +82,6 @@ static bool interrupted(const struct symmrun_nodes *nodes)
     return run->signals > 0;
 }
 
-static int milliseconds(double until)
-{
-    double left = until - symmrun_now();
-
-    return left <= 0 ? 0 : left > 1e6 ? 1000000000 : (int)(1e3 * left) + 1;
-}
-
 bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short events,
                              double until)
 {
@@ -97,11 +89,11 @@ bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short ev
                             {.fd = nodes->run->signal_fd, .events = POLLIN}};
 
     while (!interrupted(nodes)) {
-        int got = poll(fds, 2, milliseconds(until));
+        int got = poll(fds, 2, symmrun_milliseconds(until));
 
         if (got > 0 && fds[0].revents)
             return true;
-        if (got <= 0 && symmrun_now() >= until)
+        if (got <= 0 && symm__now() >= until)
             return false;
     }
     return false;
@@ -130,7 +122,7 @@ static void refuse(void *user, const char *why, bool last)
     symmrun_queue_flush(&run->queues[1]);
 }
 
-/* Has the node that came before hung up, unseen so far? */
+/* Whether the node has hung up, which poll has not reported yet. */
 static bool has_gone(int fd)
 {
     char byte;
@@ -229,14 +221,15 @@ static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
 
         if (interrupted(nodes))
             return false;
-        if (symmrun_now() >= until) {
+        if (symm__now() >= until) {
             symmrun_say(nodes->run, "node %s did not come to %s in time", text,
                         nodes->run->options.rendezvous);
             return false;
         }
         fds[0] = (struct pollfd){.fd = nodes->run->signal_fd, .events = POLLIN};
         count = symm__acceptor_watch(&lobby->guests, fds + 1);
-        if (poll(fds, 1 + count, milliseconds(next < until ? next : until)) >= 0)
+        if (poll(fds, 1 + count, symmrun_milliseconds(next < until ? next : until)) >=
+            0)
             (void)symm__acceptor_serve(&lobby->guests, fds + 1, count);
     }
     return true;
@@ -352,11 +345,10 @@ static int connect_once(const struct symmrun_nodes *nodes,
 static bool connect_first(struct symmrun_nodes *nodes, const struct symm_address *to,
                           double until)
 {
-    const struct timespec pause = {0, 50000000};
     unsigned long hung_up = 0;
 
-    while (symmrun_now() < until && !interrupted(nodes)) {
-        double limit = symmrun_now() + CONNECT_SECONDS;
+    while (symm__now() < until && !interrupted(nodes)) {
+        double limit = symm__now() + CONNECT_SECONDS;
         int fd = connect_once(nodes, to, limit < until ? limit : until);
         enum join join = fd < 0 ? AGAIN : introduce(nodes, fd, until);
 
@@ -367,7 +359,7 @@ static bool connect_first(struct symmrun_nodes *nodes, const struct symm_address
             close(fd);
         if (join == REFUSED)
             return false;
-        nanosleep(&pause, NULL);
+        symm__sleep(0.05);
     }
     if (nodes->run->signals > 0)
         return false;

@@ -33,60 +33,51 @@ __attribute__((noreturn)) static void give_up(const struct symmrun_job *job, int
     _exit(127);
 }
 
-static bool set_number(const char *name, int number)
-{
-    char text[16];
-
-    snprintf(text, sizeof(text), "%d", number);
-    return setenv(name, text, 1) == 0;
-}
-
-/* An empty variable counts as unset. */
-static bool set_default(const char *name, const char *value)
-{
-    const char *given = getenv(name);
-
-    return (given && *given) || setenv(name, value, 1) == 0;
-}
-
 static bool set_environment(const struct symmrun_job *job, int rank)
 {
     /* A job around this one may have set them; they would win over what is set here. */
     static const char *const strangers[] = {"SYMM_RANK", "SYMM_WORLD_SIZE",
                                             "SYMM_LOCAL_RANK", "SYMM_LOCAL_WORLD_SIZE",
                                             "TORCHELASTIC_USE_AGENT_STORE"};
-    static const char *const rank_names[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
-    static const char *const size_names[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                                             "ROLE_WORLD_SIZE"};
+    const int local = job->options->ranks, nodes = job->options->nodes,
+              node = job->options->node;
+    const struct {
+        const char *name;
+        int number;
+    } numbers[] = {{"RANK", node * local + rank},
+                   {"LOCAL_RANK", rank},
+                   {"ROLE_RANK", node * local + rank},
+                   {"WORLD_SIZE", nodes * local},
+                   {"LOCAL_WORLD_SIZE", local},
+                   {"ROLE_WORLD_SIZE", nodes * local},
+                   {"GROUP_RANK", node},
+                   {"GROUP_WORLD_SIZE", nodes},
+                   {"TORCHELASTIC_RESTART_COUNT", 0},
+                   {"TORCHELASTIC_MAX_RESTARTS", 0}};
+    const char *const texts[][2] = {
+        {"ROLE_NAME", "default"},     {"TORCHELASTIC_RUN_ID", job->id},
+        {"MASTER_ADDR", job->master}, {"MASTER_PORT", job->port},
+        {"SYMM_JOB_ID", job->id},     {"SYMM_SECRET", job->secret},
+        {"SYMM_STORE", job->store}};
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     bool done = true;
+    char text[16];
 
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++)
         done = unsetenv(strangers[i]) == 0 && done;
-    const int local = job->options->ranks, first = job->options->node * local;
-
-    for (size_t i = 0; i < 3; i++) { /* the second of them is of this node */
-        done = set_number(rank_names[i], i == 1 ? rank : first + rank) && done;
-        done =
-            set_number(size_names[i], i == 1 ? local : job->options->nodes * local) &&
-            done;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        snprintf(text, sizeof(text), "%d", numbers[i].number);
+        done = setenv(numbers[i].name, text, 1) == 0 && done;
     }
-    done = set_number("GROUP_RANK", job->options->node) && done;
-    done = set_number("GROUP_WORLD_SIZE", job->options->nodes) && done;
-    done = set_number("TORCHELASTIC_RESTART_COUNT", 0) && done;
-    done = set_number("TORCHELASTIC_MAX_RESTARTS", 0) && done;
-    done = setenv("ROLE_NAME", "default", 1) == 0 && done;
-    done = setenv("TORCHELASTIC_RUN_ID", job->id, 1) == 0 && done;
-    done = setenv("MASTER_ADDR", job->master, 1) == 0 && done;
-    if (job->address[0] != '\0' && done) /* the user's own wins */
-        done = setenv("SYMM_HOST_ADDRESS", job->address, 0) == 0;
-    if (job->runtime.path[0] != '\0' && done)
-        done = setenv("SYMM_RUNTIME_DIR", job->runtime.path, 1) == 0;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        done = setenv(texts[i][0], texts[i][1], 1) == 0 && done;
+    if (job->address[0] != '\0') /* the user's own wins */
+        done = setenv("SYMM_HOST_ADDRESS", job->address, 0) == 0 && done;
+    if (job->runtime.path[0] != '\0')
+        done = setenv("SYMM_RUNTIME_DIR", job->runtime.path, 1) == 0 && done;
     /* CUDA's default of 8 hardware queues is few for streams that wait for peers. */
-    done = set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32") && done;
-    done = setenv("MASTER_PORT", job->port, 1) == 0 && done;
-    done = setenv("SYMM_JOB_ID", job->id, 1) == 0 && done;
-    done = setenv("SYMM_SECRET", job->secret, 1) == 0 && done;
-    done = setenv("SYMM_STORE", job->store, 1) == 0 && done;
+    if (!connections || !*connections)
+        done = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) == 0 && done;
     return done;
 }
 
@@ -141,7 +132,7 @@ become_rank(const struct symmrun_job *job, int rank, pid_t parent, int out, int 
     setrlimit(RLIMIT_NOFILE, &job->files);
     sigaction(SIGPIPE, &job->pipe_action, NULL);
     sigaction(SIGXFSZ, &job->file_action, NULL);
-    signal(SIGINT, SIG_DFL); /* ignored in a script's background; but we pass it on */
+    signal(SIGINT, SIG_DFL); /* a shell's background ignores it, but symmrun passes it on */
     sigprocmask(SIG_SETMASK, &job->signals, NULL);
     execvp(job->options->program[0], job->options->program);
     give_up(job, rank, "cannot run");

@@ -3,7 +3,7 @@
  * store.c - the server of store_protocol.h: all-gathers for the ranks of this symmrun.
  *
  * One round at a time: once every rank's block is there, each gets all blocks; when the
- * earliest deadline of a round passes, each gets the list of who came. A rank that
+ * earliest deadline of a round passes, each gets the list of ranks that came. A rank that
  * hangs up while it waits leaves the round and may come again.
  *
  * Listens on the loopback address only. A client that does not prove that it knows the
@@ -24,7 +24,7 @@
 #include "net/acceptor.h"
 #include "net/address.h"
 #include "net/store_protocol.h"
-#include "tools/symmrun/nodes.h"
+#include "tools/symmrun/symmrun.h"
 
 #define REQUEST_SECONDS 2.0
 #define ANSWER_SECONDS  5.0
@@ -80,12 +80,23 @@ static void refuse_quietly(void *user, const char *why, bool last)
     (void)user, (void)why, (void)last; /* stderr is the ranks' */
 }
 
+int symmrun_store_listen(int *port)
+{
+    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
+    struct sockaddr_in *own = (struct sockaddr_in *)&address.at;
+    int fd;
+
+    own->sin_family = AF_INET;
+    own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fd = symm__address_listen(&address);
+    *port = ntohs(own->sin_port);
+    return fd;
+}
+
 struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
                                            const uint8_t secret[SYMMRUN_SECRET_BYTES],
                                            struct symmrun_nodes *nodes)
 {
-    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
-    struct sockaddr_in *own = (struct sockaddr_in *)&address.at;
     struct symmrun_store *store = calloc(1, sizeof(*store));
     int saved;
 
@@ -97,10 +108,8 @@ struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
     store->nodes = nodes;
     memcpy(store->secret, secret, sizeof(store->secret));
     store->round = calloc((size_t)ranks, sizeof(struct connection *));
-    own->sin_family = AF_INET;
-    own->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     store->connections =
-        (struct symm_acceptor){.listener = symm__address_listen(&address),
+        (struct symm_acceptor){.listener = symmrun_store_listen(&store->port),
                                .most = 2 * (size_t)ranks + SPARE,
                                .guest_bytes = sizeof(struct connection),
                                .seconds = REQUEST_SECONDS,
@@ -108,7 +117,6 @@ struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
                                .refused = refuse_quietly,
                                .gone = leave,
                                .user = store};
-    store->port = ntohs(own->sin_port);
     if (store->round && store->connections.listener >= 0 &&
         symm__acceptor_open(&store->connections))
         return store;
@@ -129,7 +137,7 @@ static void drop_answer(struct answer *answer)
         free(answer);
 }
 
-/* The round has ended here: what went to other nodes is for no later round. */
+/* The round has ended here: its blocks, sent to other nodes, must not enter a later round. */
 static void take_back(struct symmrun_store *store)
 {
     if (store->away)
@@ -230,7 +238,7 @@ static void answer_one(struct symmrun_store *store, struct connection *connectio
     connection->stage = ANSWERED;
     connection->at.group = -1;
     connection->at.events = POLLOUT;
-    connection->at.until = symmrun_now() + ANSWER_SECONDS;
+    connection->at.until = symm__now() + ANSWER_SECONDS;
     connection->used = 0;
     connection->answer = answer;
     if (answer) {
@@ -310,7 +318,7 @@ static void time_out_round(struct symmrun_store *store)
     answer_all(store, answer);
 }
 
-/* Has the process that waits as this rank hung up, unseen so far? */
+/* Whether the client has hung up, or has sent more, which poll has not reported yet. */
 static bool has_gone(const struct connection *connection)
 {
     char byte;
@@ -346,7 +354,7 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
     connection->rank = place;
     connection->stage = WAITING;
     connection->at.until = SYMM_ACCEPTOR_NEVER;
-    connection->round_until = symmrun_now() + 1e-3 * request->timeout_ms;
+    connection->round_until = symm__now() + 1e-3 * request->timeout_ms;
     symm__acceptor_spare(&store->connections, &connection->at, (int)place);
     store->round[place] = connection;
     store->came++;
@@ -530,7 +538,7 @@ void symmrun_store_serve(struct symmrun_store *store, const struct pollfd *fds,
                          size_t count)
 {
     (void)symm__acceptor_serve(&store->connections, fds, count);
-    if (round_due(store) <= symmrun_now())
+    if (round_due(store) <= symm__now())
         time_out_round(store);
 }
 

@@ -17,11 +17,14 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "util/clock.h"
+
 #define SYMMRUN_NEVER        1e300
 #define SYMMRUN_RANKS_MAX    4096
 #define SYMMRUN_SECRET_BYTES 16
 
-double symmrun_now(void);
+/* The time of poll, rounded up, at most 1000 s; -1: for ever. */
+int symmrun_milliseconds(double until);
 
 /* ---- Options: options.c ---------------------------------------------------------- */
 
@@ -76,20 +79,21 @@ void symmrun_stream_close(
 /* ---- The store: store.c ---------------------------------------------------------- */
 
 struct symmrun_store;
-
 struct symmrun_nodes;
 
-/* NULL: errno. Listens on 127.0.0.1. Serves ranks first .. first + ranks - 1 of `world`;
- * nodes != NULL has the other ones' blocks. */
+/* NULL: errno. Listens on 127.0.0.1. Serves ranks `first` to `first + ranks - 1` of `world`;
+ * the blocks of other ranks come from `nodes`, NULL if there are none. */
 struct symmrun_store *symmrun_store_create(int first, int ranks, int world,
                                            const uint8_t secret[SYMMRUN_SECRET_BYTES],
                                            struct symmrun_nodes *nodes);
-/* All blocks of the world, in rank order, for the round that waits. */
-/* number: that of the blocks as symmrun_nodes_blocks got it. */
+/* All blocks of the world, in rank order, for the round that waits. number: the round's, as
+ * given to symmrun_nodes_blocks. */
 void symmrun_store_fulfil(struct symmrun_store *store, uint32_t number,
                           const void *data, size_t bytes);
 void symmrun_store_destroy(struct symmrun_store *store);
 int symmrun_store_port(const struct symmrun_store *store);
+/* A listener on 127.0.0.1, at any free port; -1: errno. */
+int symmrun_store_listen(int *port);
 /* The descriptors to poll; *count <= symmrun_store_most. */
 size_t symmrun_store_most(const struct symmrun_store *store);
 void symmrun_store_watch(struct symmrun_store *store, struct pollfd *fds,
@@ -122,7 +126,7 @@ struct symmrun_memory {
 };
 
 void symmrun_memory_begin(struct symmrun_memory *memory);
-/* Has it ended a process since then? The text begins with "; ". */
+/* Whether the killer has ended a process since `begin`. The text begins with "; ". */
 bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
                            size_t bytes);
 
@@ -134,7 +138,7 @@ bool symmrun_memory_struck(const struct symmrun_memory *memory, char *text,
  */
 struct symmrun_reaper {
     pid_t pid; /* 0: none */
-    int fd;    /* its end tells the reaper of symmrun's */
+    int fd;    /* of a pipe to the reaper: closed when symmrun ends, however it ends */
 };
 
 /* False: errno. */
@@ -163,7 +167,7 @@ struct symmrun_job {
     int failure_fd; /* where a child that cannot become its program writes why */
 };
 
-/* A child's last words, one write: smaller than PIPE_BUF. */
+/* Why a child could not become its program. One write: smaller than PIPE_BUF. */
 struct symmrun_failure {
     int rank;
     int error;     /* errno */
@@ -208,7 +212,7 @@ struct symmrun {
     bool timed_out;
     bool not_run; /* the program could not be executed */
     bool broken;  /* symmrun itself has failed */
-    bool lost;    /* what ranks have written could not be written on */
+    bool lost;    /* output of ranks could not be written */
     int signal_fd, failure_fd;
     int log_dir; /* of --log-dir */
     struct symmrun_memory memory;
@@ -219,19 +223,30 @@ struct symmrun {
     struct symmrun_queue queues[2]; /* stdout, stderr */
 };
 
-/* log.c. False, -1: what is wrong was said. */
+/* ---- One job over several nodes: nodes.c ----------------------------------------- */
+
+/* Waits for all nodes; sets the job's id, ports and addresses. False: the error was printed. */
+bool symmrun_nodes_join(struct symmrun *run, const uint8_t *secret);
+void symmrun_nodes_destroy(struct symmrun_nodes *nodes); /* NULL allowed */
+/* All blocks of this node's ranks have reached the store. data NULL: this node's round has
+ * ended without an answer, so its blocks are taken back. */
+void symmrun_nodes_blocks(struct symmrun_nodes *nodes, uint32_t number,
+                          const void *data, size_t bytes);
+/* This node's job has failed; NULL allowed. */
+void symmrun_nodes_failed(struct symmrun_nodes *nodes, int status);
+size_t symmrun_nodes_most(const struct symmrun_nodes *nodes);
+void symmrun_nodes_watch(const struct symmrun_nodes *nodes, struct pollfd *fds);
+void symmrun_nodes_serve(struct symmrun_nodes *nodes, const struct pollfd *fds);
+
+/* ---- The parts of main.c --------------------------------------------------------- */
+
+/* log.c. False, -1: after a message. */
 bool symmrun_log_open_directory(struct symmrun *run);
 int symmrun_log_open(struct symmrun *run, int rank, int which);
-/* Says once that the file of that stream is incomplete, if it is. */
+/* If the file of that stream is incomplete: reports that once. */
 void symmrun_log_check(struct symmrun *run, int rank, int which);
 
-/* prepare.c */
-/*
- * stdin, stdout and stderr exist, so that no descriptor of ours gets their numbers, and a
- * write beyond the limit of a file's size is an error instead of a signal.
- */
-bool symmrun_open_standard_streams(struct symmrun *run);
-/* All that ranks need. False: errno. run->broken: what failed has been said. */
+/* prepare.c: all that ranks need. False: errno. run->broken: after a message. */
 bool symmrun_prepare(struct symmrun *run);
 
 /* Queues "symmrun: ...\n" for stderr. */
@@ -239,12 +254,12 @@ void symmrun_say(struct symmrun *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* A signal that ends the job, or SIGUSR1 or SIGUSR2, which the ranks get. */
 void symmrun_watch_signal(struct symmrun *run, int signal_number);
-void symmrun_watch_children(struct symmrun *run); /* which ranks have ended? */
+void symmrun_watch_children(struct symmrun *run); /* after SIGCHLD */
 void symmrun_watch_failure(struct symmrun *run);  /* reads failure_fd */
 /* Another node's job has failed, with that status. */
 void symmrun_watch_node(struct symmrun *run, int node, int status);
 void symmrun_watch_clock(struct symmrun *run); /* ends phases whose time is over */
-/* Something in symmrun has gone wrong, and was said: ends the job at once. */
+/* symmrun itself has failed, after a message: ends the job at once. */
 void symmrun_watch_break(struct symmrun *run);
 int symmrun_watch_status(const struct symmrun *run); /* what symmrun exits with */
 

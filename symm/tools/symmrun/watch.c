@@ -3,11 +3,10 @@
  * watch.c - what becomes of the job: ends, failures, signals, deadlines.
  *
  * A rank that has ended stays a zombie until symmrun ends: its process id, and so the
- * id of its process group, cannot be used again, and a signal to that group reaches
- * what the rank has left behind or nobody. Every phase ends by itself, so that the job
- * does.
+ * id of its process group, cannot be used again, and a signal to that group reaches only
+ * processes that the rank has started. Every phase has a time limit, so the job ends.
  */
-#include "tools/symmrun/nodes.h"
+#include "tools/symmrun/symmrun.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -68,7 +67,7 @@ static const char *still_running(const struct symmrun *run, char *text, size_t b
     return text;
 }
 
-/* To the groups of all ranks, also of those that have ended: something may be left. */
+/* To the groups of all ranks: a rank that has ended may have left processes in its group. */
 static void signal_all(struct symmrun *run, int number)
 {
     for (int i = 0; i < run->options.ranks; i++) {
@@ -80,7 +79,7 @@ static void signal_all(struct symmrun *run, int number)
 static void enter(struct symmrun *run, enum symmrun_phase phase, double seconds)
 {
     run->phase = phase;
-    run->next = symmrun_now() + seconds;
+    run->next = symm__now() + seconds;
 }
 
 /* `why` ends a sentence that is said even without --verbose; NULL: there is none. */
@@ -100,7 +99,7 @@ static void kill_all(struct symmrun *run, const char *why)
 {
     char text[160];
 
-    /* A program that cannot be run is said once, and that is all there is to say. */
+    /* For a program that cannot be run there is one message already. */
     if (run->running > 0 && (!run->not_run || run->options.verbose))
         symmrun_say(run, "SIGKILL to %s%s", still_running(run, text, sizeof(text)),
                     why);
@@ -148,7 +147,7 @@ void symmrun_watch_signal(struct symmrun *run, int signal_number)
     signal_name(signal_number, name, sizeof(name));
     if (run->phase >= SYMMRUN_DRAINING) {
         run->phase =
-            SYMMRUN_OVER; /* whoever reads the output does not: no more waiting */
+            SYMMRUN_OVER; /* stop waiting for a reader of the output */
     } else if (run->signals > 1) {
         symmrun_say(run, "%s again: killing the ranks", name);
         kill_all(run, "");
@@ -160,7 +159,7 @@ void symmrun_watch_signal(struct symmrun *run, int signal_number)
     }
 }
 
-/* Says how the first failed rank has ended, and what becomes of the others. */
+/* Reports how the first failed rank has ended, and what the other ranks are given. */
 static void report_failure(struct symmrun *run, int rank)
 {
     const struct symmrun_rank *failed = &run->ranks[rank];
@@ -276,7 +275,7 @@ static void time_out(struct symmrun *run)
 
 void symmrun_watch_clock(struct symmrun *run)
 {
-    double now = symmrun_now();
+    double now = symm__now();
     char text[160];
 
     if (run->phase == SYMMRUN_RUNNING && now >= run->timeout_at)
