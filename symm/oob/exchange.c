@@ -103,8 +103,7 @@ static symm_status exchange_begin(struct symm_oob_run *run)
                           run->oob->rank, exchange->what, run->bytes_count);
     for (int i = 0; i < exchange->count; i++) {
         struct symm_oob_peer *peer = &run->peers[i];
-        *peer =
-            (struct symm_oob_peer){.index = i, .rank = exchange->members[i], .fd = -1};
+        *peer = (struct symm_oob_peer){.rank = exchange->members[i], .fd = -1};
         if (i == run->self) {
             peer->sent = peer->got = peer->told = peer->done = peer->settled = true;
             continue;
@@ -163,8 +162,8 @@ static symm_status exchange_move(struct symm_oob_run *run, bool *progress)
 }
 
 /*
- * Everybody was done, but a member may have failed since: its last word lies in the
- * socket then, also for one that was stopped until all others had gone.
+ * All members were done, but one may have failed since: then its FAIL lies in the socket,
+ * even if this rank was stopped until all others had left.
  */
 static symm_status exchange_last_look(struct symm_oob_run *run)
 {
@@ -217,7 +216,7 @@ static symm_status exchange_ask(struct symm_oob_run *run)
         if (peer->told && peer->done)
             continue;
         if (oob->alive(oob->alive_arg, peer->rank)) {
-            /* It may have looked into a connection, and what it saw left the socket. */
+            /* `alive` may have read from the connection: then poll shows nothing of it. */
             peer->can_recv = peer->can_recv || (oob->far >> peer->rank & 1) != 0;
             continue;
         }

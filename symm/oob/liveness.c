@@ -6,7 +6,6 @@
 #include "oob/liveness.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -21,6 +20,7 @@
 
 #include "oob/control_page.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define PROCESS_EXITING 0x4u /* PF_EXITING in field 9 of /proc/PID/stat */
 #define CONFIRM_SECONDS 0.020
@@ -126,69 +126,36 @@ void symm__liveness_abandon(struct symm_liveness *liveness)
     free(liveness);
 }
 
-/* What the kernel says of a pidfd; false: it is none. *pid: 0 = not visible here. */
-static bool read_pid(int pidfd, int *pid)
+bool symm__process_is(int pidfd, int *pid)
 {
-    char path[64], text[512];
+    char text[512];
     const char *line;
-    ssize_t got;
-    int fd;
+    long number;
 
     *pid = 0;
-    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return true; /* no /proc: nothing says otherwise */
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return true;
-    text[got] = '\0';
-    line = strstr(text, "\nPid:");
-    if (!line)
-        return false;
-    got = strtol(line + 5, NULL, 10);
-    *pid = got > 0 ? (int)got : 0;
-    return true;
-}
-
-bool symm__process_is(int pidfd)
-{
-    int pid;
-
     /* Signal 0 is not delivered. The kernel takes a directory of /proc, too: fdinfo does
      * not. */
     if (syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) != 0 && errno == EBADF)
         return false;
-    return read_pid(pidfd, &pid);
-}
-
-int symm__process_pid(int pidfd)
-{
-    int pid;
-
-    (void)read_pid(pidfd, &pid);
-    return pid;
+    if (symm__read_text(text, sizeof(text), "/proc/self/fdinfo/%d", pidfd) <= 0)
+        return true; /* no /proc: nothing says otherwise */
+    line = strstr(text, "\nPid:");
+    if (!line)
+        return false;
+    number = strtol(line + 5, NULL, 10);
+    *pid = number > 0 ? (int)number : 0;
+    return true;
 }
 
 /* Field 3 and field 9 of /proc/PID/stat; the name in field 2 may hold anything. */
 static bool stat_says_ending(int pid)
 {
-    char path[64], text[512], *at;
+    char text[512], *at;
     unsigned flags = 0;
     char state = 0;
-    ssize_t got;
-    int fd;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (symm__read_text(text, sizeof(text), "/proc/%d/stat", pid) < 0)
         return errno == ENOENT || errno == ESRCH;
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return got < 0 && errno == ESRCH;
-    text[got] = '\0';
     at = strrchr(text, ')');
     if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
         return false;
@@ -204,7 +171,7 @@ bool symm__process_ending(const struct symm_process *process)
     return process->pid > 0 && stat_says_ending(process->pid);
 }
 
-/* `now` is neither that of a process that is well nor of one that has finalized. */
+/* `now`, what *live holds, is neither the thread's id nor SYMM_LIVE_FINISHED. */
 static symm_status check_rest(const struct symm_process *process, uint32_t now,
                               const char **why)
 {
@@ -214,7 +181,8 @@ static symm_status check_rest(const struct symm_process *process, uint32_t now,
     if (symm__process_ending(process))
         return SYMM_ERR_PEER_DEAD;
     if ((now & ~SYMM_LIVE_WAITERS) == SYMM_LIVE_DIED) {
-        /* The liveness is gone but the process does not yet show it: a moment, or an exec. */
+        /* The thread has ended and the process does not show yet that it ends, or it has called
+         * exec. */
         for (double spent = 0; spent < CONFIRM_SECONDS; spent += 0.0002) {
             nanosleep(&pause, NULL);
             if (symm__process_ending(process))

@@ -27,7 +27,7 @@ void symm__liveness_abandon(struct symm_liveness *liveness);
 struct symm_process {
     int pidfd;    /* -1: none; owned */
     int pid;      /* as seen from here; 0 = not visible */
-    uint32_t tid; /* what *live held when we met */
+    uint32_t tid; /* what *live held at the handshake */
 };
 
 /*
@@ -39,16 +39,15 @@ struct symm_process {
 symm_status symm__process_check(const struct symm_process *process,
                                 const uint32_t *live, const char **why);
 /*
- * The same, but SYMM_OK for one that has finalized. The word is read once: the first caller
- * whether it has finalized and then symm__process_check may meet one that does it between,
- * and takes it for dead.
+ * The same, but SYMM_OK for a process that has finalized. The word is read once: a caller that
+ * asked for SYMM_LIVE_FINISHED first, and then called symm__process_check, would take a
+ * process that finalizes in between for dead.
  */
 symm_status symm__process_died(const struct symm_process *process, const uint32_t *live,
                                const char **why);
 /* Is the process certainly ending, by its pidfd or /proc? Never waits. */
 bool symm__process_ending(const struct symm_process *process);
-/* Is the descriptor of a process, not of something else? */
-bool symm__process_is(int pidfd);
-int symm__process_pid(int pidfd); /* from /proc/self/fdinfo; 0 = not visible */
+/* Is the descriptor of a process, not of something else? *pid: its number; 0 = not visible. */
+bool symm__process_is(int pidfd, int *pid);
 
 #endif

@@ -54,7 +54,7 @@ struct symm_oob {
         char sentence[SYMM_OOB_SENTENCE];
     } notice[SYMM_OOB_REPORTS];
     unsigned notice_count; /* ever */
-    uint64_t left;         /* bit r: rank r has said that it goes */
+    uint64_t left;         /* bit r: rank r has reported that it finalizes */
 };
 
 /* Takes peer_fd (an array of malloc); size <= SYMM_OOB_MAX. */
@@ -62,7 +62,8 @@ void symm__oob_init(struct symm_oob *oob, int rank, int size, int *peer_fd);
 void symm__oob_finish(
     struct symm_oob *oob); /* closes the sockets: peers see a hang-up */
 
-/* Has it finalized its context? Of a rank on another host: has it said so, and it was read? */
+/* Has the rank finalized its context? Of a rank on another host: has its report of that been
+ * read? */
 bool symm__oob_left(const struct symm_oob *oob, int rank);
 
 struct symm_exchange {

@@ -155,7 +155,7 @@ symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
         case SYMM_SEQPACKET_CLOSED:
             if (peer->done)
                 return symm__oob_dead(run, peer, "died or hung up");
-            /* It may have said why: receiving finds its last words, then this. */
+            /* It may have sent a reason: receiving finds that first, then the hang-up. */
             peer->can_send = false;
             peer->can_recv = true;
             break;
@@ -224,7 +224,7 @@ static symm_status oob_damaged(const struct symm_oob_run *run,
 static symm_status oob_begin(struct symm_oob_run *run, struct symm_oob_peer *peer,
                              const struct symm_oob_head *head)
 {
-    struct symm_oob_message *message = &run->messages[peer->index];
+    struct symm_oob_message *message = &run->messages[peer - run->peers];
     bool failed = head->status != SYMM_OK;
     if (head->bytes_total > (failed ? SYMM_ERROR_BYTES : SYMM_EXCHANGE_MAX_BYTES) ||
         head->fds_total > (failed ? 0 : SYMM_EXCHANGE_MAX_FDS))
@@ -253,7 +253,7 @@ static symm_status oob_take(struct symm_oob_run *run, struct symm_oob_peer *peer
                             const struct symm_oob_head *head, const int *fds,
                             bool *taken)
 {
-    struct symm_oob_message *message = &run->messages[peer->index];
+    struct symm_oob_message *message = &run->messages[peer - run->peers];
     if (!peer->got_any) {
         symm_status status = oob_begin(run, peer, head);
         if (status != SYMM_OK)
@@ -359,11 +359,8 @@ static void oob_restart(struct symm_oob_run *run, uint32_t sequence)
         if (i == run->self)
             continue;
         symm__oob_messages_finish(&run->messages[i], 1);
-        run->peers[i] = (struct symm_oob_peer){.index = i,
-                                               .rank = old->rank,
-                                               .fd = old->fd,
-                                               .can_send = true,
-                                               .can_recv = true};
+        run->peers[i] = (struct symm_oob_peer){
+            .rank = old->rank, .fd = old->fd, .can_send = true, .can_recv = true};
     }
 }
 

@@ -24,7 +24,7 @@ static_assert(SYMM_OOB_SENTENCE == SYMM_ERROR_BYTES,
 
 /* Where we are with one member. */
 struct symm_oob_peer {
-    int index, rank, fd;
+    int rank, fd;
     bool can_send, can_recv; /* worth a try: not since the last EAGAIN */
     bool crowded;            /* can't send: too many descriptors are in flight */
     bool sent, got;          /* my part to it, its part to me: complete */

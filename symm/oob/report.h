@@ -16,7 +16,7 @@ struct symm_oob_head;
  */
 void symm__oob_notify(struct symm_oob *oob, const int *ranks, int count, uint64_t tag,
                       symm_status status, const char *sentence);
-/* To all far ranks: this one goes, and has not failed. */
+/* Reports to all far ranks that this one finalizes and has not failed. */
 void symm__oob_leave(struct symm_oob *oob);
 /* Between exchanges: takes notices that have come from the rank. False: it has hung up (and
  * has no more to say). Like an exchange, one at a time. */

@@ -286,14 +286,13 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
         status = protect_control(control);
         if (status != SYMM_OK)
             return status;
-        if (!symm__process_is(message->fds[1]))
+        if (!symm__process_is(message->fds[1], &process->pid))
             return symm__fail(SYMM_ERR_REFUSED,
                               "what rank %d sent as the descriptor of its process is "
                               "something else (no pidfd)",
                               rank);
         process->pidfd = message->fds[1];
         message->fds[1] = -1;
-        process->pid = symm__process_pid(process->pidfd);
     }
     if (control->magic != SYMM_CONTROL_MAGIC || control->rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED, "the control page of rank %d is damaged",

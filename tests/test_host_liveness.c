@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_keeper.c - a peer's live word: the process lives, has finalized, was killed, has
+ * test_host_liveness.c - a peer's live word: the process lives, has finalized, was killed, has
  * replaced its program by exec, or the word was overwritten.
  */
 #include "oob/liveness.h"
