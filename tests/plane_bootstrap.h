@@ -125,7 +125,7 @@ static inline int bootstrap_and_check(const struct symm_bootstrap_run *run,
         code = peers_check(fds, run->rank, run->size);
     for (int r = 0; status != SYMM_OK && r < run->size; r++)
         PLANE_CHECK(fds[r] == -1);
-    symm__bootstrap_close(fds, run->size);
+    symm__seqpacket_close(fds, run->size);
     return code;
 }
 

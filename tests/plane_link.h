@@ -11,6 +11,7 @@
 #define SYMM_TESTS_PLANE_LINK_H
 
 #include "bootstrap/bootstrap.h"
+#include "net/seqpacket.h"
 #include "oob/exchange.h"
 #include "plane.h"
 
@@ -47,13 +48,13 @@ static inline void job_start(struct job *job, struct plane *plane, plane_body bo
 {
     for (int r = 0; r < job->size; r++)
         plane_start(plane, body, r, job);
-    symm__bootstrap_close(job->pairs,
+    symm__seqpacket_close(job->pairs,
                           job->size * job->size); /* only the ranks keep them open */
 }
 
 static inline void job_close(struct job *job, struct plane *plane)
 {
-    symm__bootstrap_close(job->pairs, job->size * job->size);
+    symm__seqpacket_close(job->pairs, job->size * job->size);
     free(job->pairs);
     munmap(job->step, sizeof(*job->step));
     plane_close(plane);
@@ -82,7 +83,7 @@ static inline void link_open(struct symm_oob *link, struct job *job, int rank,
         job->pairs[(size_t)rank * n + j] = -1;
     }
     if (process) {
-        symm__bootstrap_close(job->pairs, job->size * job->size);
+        symm__seqpacket_close(job->pairs, job->size * job->size);
         free(job->pairs);
     }
     symm__oob_init(link, rank, job->size, row);

@@ -164,7 +164,7 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
     plane_note(result, symm__bootstrap_local(&run, fds));
     fault_at = 0;
     result->extra = fault_hit;
-    symm__bootstrap_close(fds, run.size);
+    symm__seqpacket_close(fds, run.size);
     return 0;
 }
 

@@ -352,7 +352,7 @@ static void test_faults(void **state)
         symm_status status = symm__bootstrap_pairs(4, &pairs);
         fault_at = 0;
         if (status == SYMM_OK) {
-            symm__bootstrap_close(pairs, 16);
+            symm__seqpacket_close(pairs, 16);
             free(pairs);
         }
         assert_true(k == 7 || status != SYMM_OK);

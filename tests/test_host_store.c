@@ -4,6 +4,7 @@
  * thread runs the server as symmrun's loop would, the ranks are threads; other connections
  * send garbage, are idle or state false ranks, and some ranks do not come.
  */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,6 +86,11 @@ static int stop_server(void **state)
 
     if (write(server->stop[1], "", 1) != 1 || pthread_join(server->thread, NULL) != 0)
         return -1;
+    /* Those in the round, the others, and the listener. */
+    if (server->most > RANKS + (RANKS + SPARE) + 1) {
+        print_error("%zu connections at once\n", server->most);
+        return -1;
+    }
     symmrun_store_destroy(server->store);
     close(server->stop[0]);
     close(server->stop[1]);
@@ -367,6 +373,48 @@ static void test_liars(void **state)
     close(fd);
 }
 
+static void *hang_up_on_all(void *arg)
+{
+    int fd, *listener = arg;
+
+    while ((fd = accept(*listener, NULL, NULL)) >= 0)
+        close(fd);
+    return NULL;
+}
+
+/* The deadline ends the retries and the delays between them. Uncut, the delays add up to
+ * 1.27 s. */
+static void test_hung_up(void **state)
+{
+    char address[32];
+    int fd = listen_anywhere(address);
+    pthread_t thread;
+    double best = HUGE_VAL;
+
+    make_ranks(ranks, *state, 8);
+    for (int i = 0; i < 2; i++) {
+        ranks[0].exchange.timeout = -i;
+        run_ranks(ranks, 0x1);
+        says(&ranks[0], SYMM_ERR_TIMEOUT, "did not answer within");
+    }
+    assert_int_equal(pthread_create(&thread, NULL, hang_up_on_all, &fd), 0);
+    ranks[0].exchange.address = address;
+    ranks[0].exchange.timeout = 0.7;
+    for (int i = 0; i < 10 && best > 1; i++) {
+        run_ranks(ranks, 0x1);
+        says(&ranks[0], SYMM_ERR_TIMEOUT, "the store at ");
+        if (ranks[0].took < best)
+            best = ranks[0].took;
+    }
+    assert_true(best >= 0.69 && best < 1);
+    ranks[0].exchange.timeout = HARNESS_AMPLE;
+    run_ranks(ranks, 0x1);
+    says(&ranks[0], SYMM_ERR_REFUSED, "hung up without an answer");
+    shutdown(fd, SHUT_RDWR);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(fd);
+}
+
 /* ---- Beside real ranks ----------------------------------------------------------- */
 
 static int connect_raw(const struct server *server)
@@ -504,24 +552,6 @@ static void test_hammer(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-static int stop_and_check_bounds(void **state)
-{
-    struct server *server = *state;
-
-    if (write(server->stop[1], "", 1) != 1 || pthread_join(server->thread, NULL) != 0)
-        return -1;
-    /* Those in the round, the others, and the listener. */
-    if (server->most > RANKS + (RANKS + SPARE) + 1) {
-        print_error("%zu connections at once\n", server->most);
-        return -1;
-    }
-    symmrun_store_destroy(server->store);
-    close(server->stop[0]);
-    close(server->stop[1]);
-    free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -530,10 +560,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_addresses, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_liars, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_hung_up, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_no_secret, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_comes_again, start_server, stop_server),
-        cmocka_unit_test_setup_teardown(test_hammer, start_server,
-                                        stop_and_check_bounds),
+        cmocka_unit_test_setup_teardown(test_hammer, start_server, stop_server),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bootstrap.c - its ways, and what root and joiners share (protocol.h).
+ * bootstrap.c - its ways: by key, by an allgather, as threads.
  *
- * Bootstrap and store agree on a random key of rank 0 (and, by the caller's allgather, a
- * secret); the entries that the
- * ranks exchange for that also show whether the caller's allgather keeps the order of
- * ranks.
+ * By the caller's allgather or by the store the ranks agree on a random key of rank 0, by the
+ * allgather also on a secret. The entries that they exchange for it show whether the
+ * allgather keeps the order of ranks.
  */
 #include "bootstrap/bootstrap.h"
 
@@ -18,14 +17,57 @@
 #include <unistd.h>
 
 #include "bootstrap/hosts.h"
-#include "bootstrap/protocol.h"
 #include "bootstrap/socket_path.h"
-#include "net/seqpacket.h"
 #include "net/store_protocol.h"
 #include "util/clock.h"
 #include "util/random.h"
 #include "util/status.h"
 #include "util/text.h"
+
+/* ---- Messages --------------------------------------------------------------------- */
+
+struct symm_bootstrap_message
+symm__bootstrap_message(enum symm_bootstrap_kind kind,
+                        const struct symm_bootstrap_run *run, int rank, uint64_t nonce)
+{
+    struct symm_bootstrap_message message = {
+        .magic = SYMM_BOOTSTRAP_MAGIC,
+        .protocol = SYMM_BOOTSTRAP_PROTOCOL,
+        .kind = (uint16_t)kind,
+        .library = SYMM_BOOTSTRAP_LIBRARY,
+        .rank = rank,
+        .size = run->size,
+        .nonce = nonce,
+    };
+    return message;
+}
+
+enum symm_seqpacket symm__bootstrap_send(int fd,
+                                         const struct symm_bootstrap_message *message,
+                                         const int *fds, int fds_count, double until)
+{
+    struct iovec part = symm__seqpacket_part(message, sizeof(*message));
+    return symm__seqpacket_send(fd, &part, 1, fds, fds_count, until);
+}
+
+enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *message,
+                                         int *fds, int fds_max, int *fds_count,
+                                         double until)
+{
+    struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
+    size_t bytes;
+    memset(message, 0, sizeof(*message));
+    enum symm_seqpacket wire =
+        symm__seqpacket_recv(fd, &part, 1, &bytes, fds, fds_max, fds_count, until);
+    (void)symm__printable(message->text, sizeof(message->text));
+    if (wire != SYMM_SEQPACKET_OK ||
+        (bytes == sizeof(*message) && message->magic == SYMM_BOOTSTRAP_MAGIC &&
+         message->kind >= SYMM_BOOTSTRAP_HELLO &&
+         message->kind <= SYMM_BOOTSTRAP_ABORT))
+        return wire;
+    symm__seqpacket_close(fds, *fds_count);
+    return SYMM_SEQPACKET_CUT;
+}
 
 /* ---- By key ---------------------------------------------------------------------- */
 
@@ -58,18 +100,13 @@ symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *pee
     status = run->rank == 0 ? symm__bootstrap_root(run, &place, until, peer_fd)
                             : symm__bootstrap_join(run, &place, until, peer_fd);
     if (status != SYMM_OK)
-        symm__bootstrap_close(peer_fd, run->size);
+        symm__seqpacket_close(peer_fd, run->size);
     return status;
-}
-
-void symm__bootstrap_close(int *peer_fd, int size)
-{
-    symm__seqpacket_close(peer_fd, size);
 }
 
 /* ---- By an allgather ------------------------------------------------------------- */
 
-#define MEET_KEY_BYTES 16
+#define ENTRY_KEY_BYTES 16
 
 /* What each rank gives; key and secret count only in rank 0's. */
 struct bootstrap_entry {
@@ -78,13 +115,13 @@ struct bootstrap_entry {
     uint16_t failed; /* the rank could not make its part */
     int32_t rank;
     int32_t size;
-    uint8_t key[MEET_KEY_BYTES];
+    uint8_t key[ENTRY_KEY_BYTES];
     uint8_t secret[SYMM_SECRET_BYTES]; /* zeros by the store: the job has one */
     struct symm_host_address place;
 };
 static_assert(sizeof(struct bootstrap_entry) == 112, "the entry's layout is fixed");
 
-/* The bootstrap by entries: by what they travel, and what that leads to. */
+/* A bootstrap by entries, which travel by an allgather or by the store. */
 struct gathering {
     const struct symm_bootstrap_run *run;
     const char *prefix, *what; /* of the key; for sentences */
@@ -92,19 +129,9 @@ struct gathering {
     double until;
     int listener;               /* for ranks of other hosts; -1: none */
     struct bootstrap_entry *entries; /* [size]; owned */
+    int near[SYMM_BOOTSTRAP_MAX];    /* ranks on this host, in order */
+    int near_count, mine;            /* of them; the own place among them */
 };
-
-static symm_status entry_key(struct bootstrap_entry *entry, bool secret)
-{
-    uint8_t random[MEET_KEY_BYTES + SYMM_SECRET_BYTES];
-    symm_status status = symm__random(random, sizeof(random));
-    if (status != SYMM_OK)
-        return status;
-    memcpy(entry->key, random, MEET_KEY_BYTES);
-    if (secret)
-        memcpy(entry->secret, random + MEET_KEY_BYTES, SYMM_SECRET_BYTES);
-    return SYMM_OK;
-}
 
 static symm_status entry_make(struct gathering *gathering,
                               struct bootstrap_entry *entry)
@@ -122,7 +149,9 @@ static symm_status entry_make(struct gathering *gathering,
         status =
             symm__hosts_listen(gathering->store, &entry->place, &gathering->listener);
     if (status == SYMM_OK && run->rank == 0)
-        status = entry_key(entry, gathering->store == NULL);
+        status = symm__random(entry->key, sizeof(entry->key));
+    if (status == SYMM_OK && run->rank == 0 && gathering->store == NULL)
+        status = symm__random(entry->secret, sizeof(entry->secret));
     /* The others wait in the allgather: the failure must reach them. */
     entry->failed = status != SYMM_OK;
     return status;
@@ -165,20 +194,16 @@ static symm_status entries_check(const struct gathering *gathering)
     return SYMM_OK;
 }
 
-/* Ranks on my host, in order; *mine: my place among them. Returns how many. */
-static int entries_local(const struct gathering *gathering, int *ranks, int *mine)
+static void entries_near(struct gathering *gathering)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     uint64_t host = gathering->entries[run->rank].place.host.id;
-    int count = 0;
     for (int r = 0; r < run->size; r++) {
-        if (gathering->entries[r].place.host.id != host)
-            continue;
         if (r == run->rank)
-            *mine = count;
-        ranks[count++] = r;
+            gathering->mine = gathering->near_count;
+        if (gathering->entries[r].place.host.id == host)
+            gathering->near[gathering->near_count++] = r;
     }
-    return count;
 }
 
 /* The bootstrap on this host, by the key and secret that all have. */
@@ -189,10 +214,10 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     const struct bootstrap_entry *entry = &gathering->entries[run->rank];
     char key[96], sentence[SYMM_ERROR_BYTES];
     uint64_t high, low;
-    int ranks[SYMM_BOOTSTRAP_MAX], local_fd[SYMM_BOOTSTRAP_MAX], mine = 0;
+    int near_fd[SYMM_BOOTSTRAP_MAX];
     struct symm_bootstrap_run fresh = *run;
-    fresh.size = entries_local(gathering, ranks, &mine);
-    fresh.rank = mine;
+    fresh.size = gathering->near_count;
+    fresh.rank = gathering->mine;
     memcpy(&high, gathering->entries[0].key, sizeof(high));
     memcpy(&low, gathering->entries[0].key + sizeof(high), sizeof(low));
     /* One machine may play several hosts, in one directory. */
@@ -201,38 +226,29 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     fresh.key = key;
     fresh.secret = secret;
     fresh.timeout = gathering->until - symm__now();
-    symm_status status = symm__bootstrap_local(&fresh, local_fd);
+    symm_status status = symm__bootstrap_local(&fresh, near_fd);
     if (status != SYMM_OK && fresh.size < run->size) {
-        /* It counts the ranks of this host only. */
+        /* That sentence counts the ranks of this host only. */
         (void)snprintf(sentence, sizeof(sentence),
                        "on host %s, whose rank %d is rank %d of the job: %.380s",
-                       entry->place.host.name, mine, run->rank, symm_last_error());
+                       entry->place.host.name, fresh.rank, run->rank,
+                       symm_last_error());
         return symm__fail_quiet(status, sentence);
     }
     for (int i = 0; status == SYMM_OK && i < fresh.size; i++)
-        peer_fd[ranks[i]] = local_fd[i];
+        peer_fd[gathering->near[i]] = near_fd[i];
     return status;
 }
 
-static bool entries_far(const struct gathering *gathering)
-{
-    bool far = false;
-    for (int r = 1; r < gathering->run->size; r++)
-        far = far || gathering->entries[r].place.host.id !=
-                         gathering->entries[0].place.host.id;
-    return far;
-}
-
 /* All entries are here: sockets on this host, connections to the others. */
-static symm_status entries_connect(const struct gathering *gathering, int *peer_fd)
+static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
 {
     const struct symm_bootstrap_run *run = gathering->run;
+    const uint8_t *secret =
+        gathering->store != NULL ? run->secret : gathering->entries[0].secret;
     struct symm_host_address places[SYMM_BOOTSTRAP_MAX];
-    uint8_t secret[SYMM_SECRET_BYTES];
-    bool far = entries_far(gathering);
-    memcpy(secret,
-           gathering->store != NULL ? run->secret : gathering->entries[0].secret,
-           sizeof(secret));
+    entries_near(gathering);
+    bool far = gathering->near_count < run->size;
     for (int r = 0; r < run->size; r++) {
         places[r] = gathering->entries[r].place;
         peer_fd[r] = -1;
@@ -247,7 +263,7 @@ static symm_status entries_connect(const struct gathering *gathering, int *peer_
         status = symm__hosts_connect(run->rank, run->size, places, gathering->listener,
                                      secret, gathering->until, peer_fd, run->tcp);
     if (status != SYMM_OK)
-        symm__bootstrap_close(peer_fd, run->size);
+        symm__seqpacket_close(peer_fd, run->size);
     for (int r = 0; status != SYMM_OK && run->tcp != NULL && r < run->size; r++) {
         symm__tcp_destroy(run->tcp[r]);
         run->tcp[r] = NULL;
@@ -369,7 +385,7 @@ symm_status symm__bootstrap_pairs(int size, int **fds)
             if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                            pair) != 0) {
                 int error = errno;
-                symm__bootstrap_close(made, size * size);
+                symm__seqpacket_close(made, size * size);
                 free(made);
                 return symm__fail_errno(
                     SYMM_ERR_SYSTEM, error,

@@ -21,7 +21,21 @@
 #ifndef SYMM_BOOTSTRAP_BOOTSTRAP_H
 #define SYMM_BOOTSTRAP_BOOTSTRAP_H
 
-#include "bootstrap/run.h"
+#include <assert.h>
+
+#include "bootstrap/job.h"
+#include "net/seqpacket.h"
+
+struct symm_tcp;
+
+struct symm_bootstrap_run {
+    int rank, size;        /* size >= 1 */
+    const char *key;       /* the job's key: borrows */
+    const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
+    double timeout;        /* seconds from the call */
+    /* [size]: gets the connections to other hosts; NULL: all ranks are on one host */
+    struct symm_tcp **tcp;
+};
 
 /*
  * peer_fd[size]: gets one socket a peer, -1 for the own rank; returns new.
@@ -33,7 +47,7 @@ symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run,
 symm_status symm__bootstrap_given(const struct symm_bootstrap_run *run,
                                   const symm_bootstrap *bootstrap,
                                   int *peer_fd) SYMM_MUST_CHECK;
-/* The same by symmrun's store at `address` (host:port); bootstrap->secret is required. */
+/* The same by symmrun's store at `address` (host:port); run->secret is required. */
 symm_status symm__bootstrap_store(const struct symm_bootstrap_run *run,
                                   const char *address, int *peer_fd) SYMM_MUST_CHECK;
 /*
@@ -41,6 +55,75 @@ symm_status symm__bootstrap_store(const struct symm_bootstrap_run *run,
  * for i == j; returns new (malloc).
  */
 symm_status symm__bootstrap_pairs(int size, int **fds) SYMM_MUST_CHECK;
-void symm__bootstrap_close(int *peer_fd, int size); /* closes all and sets them to -1 */
+
+/* ---- By key: what rank 0 (the root) and the other ranks (joiners) say to each other ------ */
+
+/*
+ * A packet holds one message of fixed size. A joiner says HELLO, and gets WELCOME or
+ * REFUSED (with a reason). When all have arrived the root sends PEERS: sockets to the other
+ * joiners, in one or more packets. A joiner that has all of them, or has failed, says
+ * DONE; when all are done the root says GO, and the connection is from then on the
+ * pair's. Whatever fails, the root sends ABORT with the sentence to all ranks. A joiner
+ * whose deadline passes says GIVE_UP, so that the root can report to all ranks which are
+ * missing.
+ *
+ * A joiner's random nonce is part of all messages from and to it.
+ */
+#define SYMM_BOOTSTRAP_MAGIC    0x4d4d5953u /* "SYMM" */
+#define SYMM_BOOTSTRAP_PROTOCOL 1u
+#define SYMM_BOOTSTRAP_LIBRARY                                                         \
+    ((uint32_t)SYMM_VERSION_MAJOR << 16 | (uint32_t)SYMM_VERSION_MINOR << 8 |          \
+     (uint32_t)SYMM_VERSION_PATCH)
+
+enum symm_bootstrap_kind {
+    SYMM_BOOTSTRAP_HELLO = 1,
+    SYMM_BOOTSTRAP_WELCOME,
+    SYMM_BOOTSTRAP_REFUSED,
+    SYMM_BOOTSTRAP_PEERS,
+    SYMM_BOOTSTRAP_DONE,
+    SYMM_BOOTSTRAP_GO,
+    SYMM_BOOTSTRAP_GIVE_UP,
+    SYMM_BOOTSTRAP_ABORT
+};
+
+struct symm_bootstrap_message {
+    uint32_t magic;
+    uint16_t protocol;
+    uint16_t kind;
+    uint32_t library;    /* HELLO: version as 0xMMmmpp */
+    int32_t rank;        /* the joiner's */
+    int32_t size;        /* of the job */
+    int32_t status;      /* DONE, ABORT, REFUSED: a symm_status */
+    uint64_t nonce;      /* the joiner's */
+    int32_t pid;         /* HELLO: as the joiner sees itself; for errors only */
+    int32_t first;       /* PEERS: rank that the first descriptor leads to; */
+    int32_t count;       /* and how many ranks from there on */
+    uint32_t has_secret; /* HELLO: 1 if secret is set */
+    uint8_t secret[SYMM_SECRET_BYTES];
+    char text[448]; /* DONE, ABORT, REFUSED: a sentence */
+};
+static_assert(sizeof(struct symm_bootstrap_message) == 512,
+              "the packet's layout is fixed");
+
+/* A message with the fields that all have; the rest is zero. */
+struct symm_bootstrap_message
+symm__bootstrap_message(enum symm_bootstrap_kind kind,
+                        const struct symm_bootstrap_run *run, int rank, uint64_t nonce);
+enum symm_seqpacket symm__bootstrap_send(int fd,
+                                         const struct symm_bootstrap_message *message,
+                                         const int *fds, int fds_count, double until);
+/* The message's text is ended. CUT: what came is no message of this protocol. */
+enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *message,
+                                         int *fds, int fds_max, int *fds_count,
+                                         double until);
+
+/* root.c, join.c: the two sides of symm__bootstrap_local; size >= 2. `until` is a point in time. */
+struct symm_socket_path;
+symm_status symm__bootstrap_root(const struct symm_bootstrap_run *run,
+                                 const struct symm_socket_path *place, double until,
+                                 int *peer_fd) SYMM_MUST_CHECK;
+symm_status symm__bootstrap_join(const struct symm_bootstrap_run *run,
+                                 const struct symm_socket_path *place, double until,
+                                 int *peer_fd) SYMM_MUST_CHECK;
 
 #endif

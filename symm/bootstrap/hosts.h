@@ -14,7 +14,6 @@
 #ifndef SYMM_BOOTSTRAP_HOSTS_H
 #define SYMM_BOOTSTRAP_HOSTS_H
 
-#include "net/address.h"
 #include "net/tcp.h"
 #include "symm/symm.h"
 
@@ -34,11 +33,6 @@ struct symm_host_address {
     uint32_t unused;
 };
 _Static_assert(sizeof(struct symm_host_address) == 64, "the entry's layout is fixed");
-
-struct symm_address symm__host_address_make(const struct symm_host_address *place);
-/* "10.0.0.1:4242" */
-const char *symm__host_address_text(const struct symm_host_address *place, char *text,
-                                    size_t bytes);
 
 symm_status symm__host_identify(struct symm_host *host) SYMM_MUST_CHECK;
 /*

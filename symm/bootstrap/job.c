@@ -10,22 +10,36 @@
  * Guarantees 0 <= rank < size and 0 <= local_rank < local_size <= size, or SYMM_ERR_JOB
  * with a sentence that names the variable. Whether ranks on other hosts can be served
  * is not decided here. Refuses to guess: a missing number is an error, not a default.
+ *
+ * Every key begins with the launcher and the user's id, so that two launchers or two
+ * users never mean the same bootstrap. Values of variables are taken as they are: a key
+ * is hashed where a file name is needed, and one that does not fit is an error, never
+ * cut.
+ *
+ * Under PMI nothing is said over PMI_FD. Asking for the job's kvsname would be the
+ * documented way, but it marks the process as one that must finalize PMI: MPICH's
+ * manager then takes a normal exit for a crash and kills the other ranks, and a
+ * finalize of ours would break a later MPI_Init. The manager's end of that socket identifies
+ * enough: its process id and start time name the job on this host (the manager starts
+ * one process a host and job).
  */
 #include "bootstrap/job.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "bootstrap/job_key.h"
 #include "symm/tools.h"
 #include "util/abi.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define RANKS_MAX                                                                      \
     (1 << 20) /* far above any machine, far below what overflows a product */
-
-_Static_assert(sizeof(((struct symm_job *)NULL)->key) == SYMM_KEY_BYTES,
-               "job_key.c writes it");
 
 struct launcher {
     const char *source;
@@ -35,10 +49,34 @@ struct launcher {
     symm_status (*key)(char *key);
 };
 
+/* A launcher's variable; NULL if unset or empty. */
+static const char *variable(const char *name)
+{
+    const char *value = secure_getenv(name);
+
+    return value && *value ? value : NULL;
+}
+
+/* A variable that older launchers give another name. */
+static const char *either(const char *name, const char *older)
+{
+    return variable(name) ? variable(name) : variable(older);
+}
+
+/* SYMM_ERR_JOB: `name` is not set though `present` is. */
+static symm_status missing(const char *name, const char *present)
+{
+    return symm__fail(
+        SYMM_ERR_JOB,
+        "%s is not set, but %s is: the launcher's variables are incomplete; "
+        "set %s too, or unset %s",
+        name, present, name, present);
+}
+
 /* A decimal number in [low, high]: no sign, no space, nothing behind it. */
 static symm_status read_number(const char *name, int low, int high, int *number)
 {
-    const char *text = symm__job_variable(name);
+    const char *text = variable(name);
     const char *c = text;
     int value = 0;
 
@@ -52,12 +90,34 @@ static symm_status read_number(const char *name, int low, int high, int *number)
     return SYMM_OK;
 }
 
-/* A rank and the size it must be below, from two variables that are both set. */
-static symm_status read_pair(const char *rank_name, const char *size_name, int *rank,
-                             int *size)
+/* The first of the launcher's defining variables that is set; NULL: not this one. */
+static const char *first_set(const struct launcher *launcher)
 {
-    symm_status status = read_number(size_name, 1, RANKS_MAX, size);
+    const char *names[] = {launcher->rank, launcher->size, launcher->local_rank,
+                           launcher->local_size, launcher->also};
 
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (names[i] && variable(names[i]))
+            return names[i];
+    }
+    return NULL;
+}
+
+static symm_status require(const struct launcher *launcher, const char *name)
+{
+    return variable(name) ? SYMM_OK : missing(name, first_set(launcher));
+}
+
+/* A rank and the size it must be below; both variables must be set. */
+static symm_status read_pair(const struct launcher *launcher, const char *rank_name,
+                             const char *size_name, int *rank, int *size)
+{
+    symm_status status = require(launcher, rank_name);
+
+    if (status == SYMM_OK)
+        status = require(launcher, size_name);
+    if (status == SYMM_OK)
+        status = read_number(size_name, 1, RANKS_MAX, size);
     if (status == SYMM_OK)
         status = read_number(rank_name, 0, RANKS_MAX - 1, rank);
     if (status == SYMM_OK && *rank >= *size)
@@ -67,45 +127,16 @@ static symm_status read_pair(const char *rank_name, const char *size_name, int *
     return status;
 }
 
-/* The first of the launcher's defining variables that is set; NULL: not this one. */
-static const char *first_set(const struct launcher *launcher)
-{
-    const char *names[] = {launcher->rank, launcher->size, launcher->local_rank,
-                           launcher->local_size, launcher->also};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (names[i] && symm__job_variable(names[i]))
-            return names[i];
-    }
-    return NULL;
-}
-
-static symm_status require(const struct launcher *launcher, const char *name)
-{
-    return symm__job_variable(name) ? SYMM_OK
-                                    : symm__job_missing(name, first_set(launcher));
-}
-
 static symm_status world_numbers(const struct launcher *launcher, struct symm_job *job)
 {
-    symm_status status = require(launcher, launcher->rank);
-
-    if (status == SYMM_OK)
-        status = require(launcher, launcher->size);
-    if (status == SYMM_OK)
-        status = read_pair(launcher->rank, launcher->size, &job->rank, &job->size);
-    return status;
+    return read_pair(launcher, launcher->rank, launcher->size, &job->rank, &job->size);
 }
 
 static symm_status local_numbers(const struct launcher *launcher, struct symm_job *job)
 {
-    symm_status status = require(launcher, launcher->local_rank);
+    symm_status status = read_pair(launcher, launcher->local_rank, launcher->local_size,
+                                   &job->local_rank, &job->local_size);
 
-    if (status == SYMM_OK)
-        status = require(launcher, launcher->local_size);
-    if (status == SYMM_OK)
-        status = read_pair(launcher->local_rank, launcher->local_size, &job->local_rank,
-                           &job->local_size);
     if (status == SYMM_OK && job->local_size > job->size)
         return symm__fail(
             SYMM_ERR_JOB, "%s=%d, but %s=%d: a host has no more ranks than the job",
@@ -126,10 +157,10 @@ static symm_status symm_numbers(const struct launcher *launcher, struct symm_job
 {
     symm_status status = world_numbers(launcher, job);
 
-    if (status == SYMM_OK && !symm__job_variable("SYMM_JOB_ID"))
-        return symm__job_missing("SYMM_JOB_ID", "SYMM_RANK");
-    if (status != SYMM_OK || symm__job_variable(launcher->local_rank) ||
-        symm__job_variable(launcher->local_size))
+    if (status == SYMM_OK && !variable("SYMM_JOB_ID"))
+        return missing("SYMM_JOB_ID", "SYMM_RANK");
+    if (status != SYMM_OK || variable(launcher->local_rank) ||
+        variable(launcher->local_size))
         return status == SYMM_OK ? local_numbers(launcher, job) : status;
     job->local_rank = job->rank; /* without both: every rank is on this host */
     job->local_size = job->size;
@@ -140,8 +171,7 @@ static symm_status symm_numbers(const struct launcher *launcher, struct symm_job
 
 static bool slurm_step_is_set(void)
 {
-    return symm__job_variable("SLURM_PROCID") &&
-           (symm__job_variable("SLURM_STEP_ID") || symm__job_variable("SLURM_STEPID"));
+    return variable("SLURM_PROCID") && either("SLURM_STEP_ID", "SLURM_STEPID");
 }
 
 /* One group of "2(x3),1": *tasks = 2, *nodes = 3; returns what follows, NULL: bad. */
@@ -167,10 +197,10 @@ static const char *read_group(const char *text, int *tasks, int *nodes)
 /* This node's part of "2(x3),1". */
 static symm_status slurm_local_size(const char *name, int *local_size)
 {
-    const char *list = symm__job_variable(name);
+    const char *list = variable(name);
     const char *c = list;
     int node = 0, nodes_seen = 0, tasks = 0, nodes = 0;
-    bool know_node = symm__job_variable("SLURM_NODEID") != NULL;
+    bool know_node = variable("SLURM_NODEID") != NULL;
     symm_status status;
 
     *local_size = 0;
@@ -189,7 +219,7 @@ static symm_status slurm_local_size(const char *name, int *local_size)
         nodes_seen = nodes_seen + nodes < RANKS_MAX ? nodes_seen + nodes : RANKS_MAX;
     }
     if (nodes_seen > 1 && !know_node)
-        return symm__job_missing("SLURM_NODEID", name);
+        return missing("SLURM_NODEID", name);
     if (*local_size == 0)
         return symm__fail(SYMM_ERR_JOB, "SLURM_NODEID=%d, but %s='%.60s' has %d nodes",
                           node, name, list, nodes_seen);
@@ -199,18 +229,18 @@ static symm_status slurm_local_size(const char *name, int *local_size)
 static symm_status slurm_numbers(const struct launcher *launcher, struct symm_job *job)
 {
     /* The step's numbers if it has them: srun may start fewer tasks than the job. */
-    bool step = symm__job_variable("SLURM_STEP_NUM_TASKS") != NULL;
+    bool step = variable("SLURM_STEP_NUM_TASKS") != NULL;
     const char *size_name = step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     const char *list_name = step ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
     symm_status status;
 
-    if (!symm__job_variable(size_name))
-        return symm__job_missing("SLURM_STEP_NUM_TASKS", launcher->rank);
-    if (!symm__job_variable(launcher->local_rank))
-        return symm__job_missing(launcher->local_rank, launcher->rank);
-    if (!symm__job_variable(list_name))
-        return symm__job_missing(list_name, launcher->rank);
-    status = read_pair(launcher->rank, size_name, &job->rank, &job->size);
+    if (!variable(size_name))
+        return missing("SLURM_STEP_NUM_TASKS", launcher->rank);
+    if (!variable(launcher->local_rank))
+        return missing(launcher->local_rank, launcher->rank);
+    if (!variable(list_name))
+        return missing(list_name, launcher->rank);
+    status = read_pair(launcher, launcher->rank, size_name, &job->rank, &job->size);
     if (status == SYMM_OK)
         status = slurm_local_size(list_name, &job->local_size);
     if (status == SYMM_OK)
@@ -232,8 +262,8 @@ static const struct launcher *slurm(void);
 /* The Slurm step's numbers, if the step is the one that `rank_name` speaks of. */
 static bool slurm_agrees(const char *rank_name, struct symm_job *job)
 {
-    const char *rank = symm__job_variable(rank_name);
-    const char *slurm_rank = symm__job_variable("SLURM_PROCID");
+    const char *rank = variable(rank_name);
+    const char *slurm_rank = variable("SLURM_PROCID");
 
     return slurm_step_is_set() && rank && strcmp(rank, slurm_rank) == 0 &&
            slurm_numbers(slurm(), job) == SYMM_OK;
@@ -257,8 +287,8 @@ static symm_status pmi_numbers(const struct launcher *launcher, struct symm_job 
     symm_status status = world_numbers(launcher, job);
     struct symm_job step = *job;
 
-    if (status != SYMM_OK || symm__job_variable(launcher->local_rank) ||
-        symm__job_variable(launcher->local_size))
+    if (status != SYMM_OK || variable(launcher->local_rank) ||
+        variable(launcher->local_size))
         return status == SYMM_OK ? local_numbers(launcher, job) : status;
     if (job->size == 1) {
         job->local_rank = 0;
@@ -266,18 +296,201 @@ static symm_status pmi_numbers(const struct launcher *launcher, struct symm_job 
         return SYMM_OK;
     }
     if (!slurm_agrees(launcher->rank, &step) || step.size != job->size)
-        return symm__job_missing(launcher->local_rank, launcher->rank);
+        return missing(launcher->local_rank, launcher->rank);
     job->local_rank = step.local_rank;
     job->local_size = step.local_size;
     return SYMM_OK;
 }
 
+/* ---- The job's name --------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static symm_status append(char *key,
+                                                                const char *format, ...)
+{
+    size_t used = strlen(key);
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(key + used, SYMM_KEY_BYTES - used, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= SYMM_KEY_BYTES - used)
+        return symm__fail(
+            SYMM_ERR_JOB,
+            "the variables that name the job are too long: at most %zu bytes "
+            "in all, beginning with '%.60s'; set a shorter SYMM_JOB_ID",
+            SYMM_KEY_BYTES - 1, key);
+    return SYMM_OK;
+}
+
+/* Begins the key anew. */
+static symm_status begin(char *key, const char *launcher)
+{
+    key[0] = '\0';
+    return append(key, "%s uid=%lu", launcher, (unsigned long)geteuid());
+}
+
+/* Appends " name=value" for each name that is set; *count = how many. */
+static symm_status append_variables(char *key, const char *const *names, int *count)
+{
+    *count = 0;
+    for (; *names; names++) {
+        const char *value = variable(*names);
+        symm_status status;
+
+        if (!value)
+            continue;
+        status = append(key, " %s=%s", *names, value);
+        if (status != SYMM_OK)
+            return status;
+        ++*count;
+    }
+    return SYMM_OK;
+}
+
+static symm_status key_symm(char *key, const char *job_id)
+{
+    symm_status status = begin(key, "symm");
+
+    return status == SYMM_OK ? append(key, " job=%s", job_id) : status;
+}
+
+static symm_status key_torchrun(char *key)
+{
+    /* The restart count keeps restarted ranks from joining those that are still ending. */
+    static const char *const names[] = {"TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
+                                        "MASTER_PORT", NULL};
+    const char *run = variable("TORCHELASTIC_RUN_ID");
+    const char *addr = variable("MASTER_ADDR");
+    const char *port = variable("MASTER_PORT");
+    symm_status status;
+    int count;
+
+    if (!addr && (port || !run))
+        return missing("MASTER_ADDR", port ? "MASTER_PORT" : "RANK");
+    if (!port && addr)
+        return missing("MASTER_PORT", "MASTER_ADDR");
+    status = begin(key, "torchrun");
+    return status == SYMM_OK ? append_variables(key, names, &count) : status;
+}
+
+static symm_status key_pmix(char *key)
+{
+    /*
+     * Open MPI's namespace holds 16 bits of hash only; the last one is 128 random bits
+     * that its mpirun gives to every rank.
+     */
+    static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                                        "OMPI_MCA_orte_precondition_transports", NULL};
+    symm_status status = begin(key, "pmix");
+    int count = 0;
+
+    if (status == SYMM_OK)
+        status = append_variables(key, names, &count);
+    if (status == SYMM_OK && count == 0)
+        return missing("PMIX_NAMESPACE",
+                       variable("PMIX_RANK") ? "PMIX_RANK" : "OMPI_COMM_WORLD_RANK");
+    return status;
+}
+
+static symm_status key_slurm(char *key)
+{
+    const char *job_id = either("SLURM_JOB_ID", "SLURM_JOBID");
+    const char *step_id = either("SLURM_STEP_ID", "SLURM_STEPID");
+    const char *restart = variable("SLURM_RESTART_COUNT");
+    symm_status status;
+
+    if (!job_id || !step_id)
+        return missing(job_id ? "SLURM_STEP_ID" : "SLURM_JOB_ID", "SLURM_PROCID");
+    status = begin(key, "slurm");
+    if (status != SYMM_OK)
+        return status;
+    return append(key, " job=%s step=%s restart=%s", job_id, step_id,
+                  restart ? restart : "0");
+}
+
+/*
+ * Field 22 of /proc/PID/stat: when the process started, in ticks since boot; 0 if that
+ * may not be read. With it a process id that is used again is another name.
+ */
+static unsigned long long start_time(pid_t pid)
+{
+    char text[1024];
+    const char *c;
+
+    (void)symm__read_text(text, sizeof(text), "/proc/%ld/stat", (long)pid);
+    c = strrchr(text, ')'); /* the name before it may hold anything, also spaces */
+    for (int field = 2; c && field < 22; field++)
+        c = strchr(c + 1, ' ');
+    return c ? strtoull(c, NULL, 10) : 0;
+}
+
+/* The process that made the other end of PMI_FD. */
+static symm_status pmi_manager(const char *text, pid_t *pid)
+{
+    struct ucred creator = {0, 0, 0};
+    socklen_t length = sizeof(creator);
+    char *end;
+    long fd;
+
+    errno = 0;
+    fd = strtol(text, &end, 10);
+    if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || fd > 0x7fffffff)
+        return symm__fail(SYMM_ERR_JOB, "PMI_FD='%.40s': must be a descriptor's number",
+                          text);
+    if (getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &creator, &length) != 0)
+        return symm__fail_errno(
+            SYMM_ERR_JOB, errno,
+            "PMI_FD=%ld does not lead to the process manager "
+            "(MPI_Finalize closes it); set SYMM_JOB_ID, equal on all "
+            "ranks and unique",
+            fd);
+    if (creator.pid <= 0)
+        return symm__fail(
+            SYMM_ERR_JOB,
+            "the process manager at PMI_FD=%ld is not visible from here "
+            "(another PID namespace, or not a local socket); set SYMM_JOB_ID, "
+            "equal on all ranks and unique",
+            fd);
+    *pid = creator.pid;
+    return SYMM_OK;
+}
+
+static symm_status key_pmi(char *key)
+{
+    const char *fd = variable("PMI_FD");
+    symm_status status;
+    pid_t manager = 0;
+
+    if (!fd)
+        return symm__fail(SYMM_ERR_JOB,
+                          "PMI_FD is not set, but PMI_RANK is: nothing else "
+                          "names this job; set SYMM_JOB_ID, equal on all "
+                          "ranks and unique");
+    status = pmi_manager(fd, &manager);
+    if (status == SYMM_OK)
+        status = begin(key, "pmi");
+    if (status != SYMM_OK)
+        return status;
+    return append(key, " manager=%ld start=%llu", (long)manager, start_time(manager));
+}
+
+static symm_status key_process(char *key)
+{
+    symm_status status = begin(key, "single");
+
+    if (status != SYMM_OK)
+        return status;
+    return append(key, " pid=%ld start=%llu", (long)getpid(), start_time(getpid()));
+}
+
 /* srun's PMI: its manager is a daemon of root, so the step names the job better. */
 static symm_status pmi_key(char *key)
 {
-    if (!symm__job_variable("MPI_LOCALRANKID") && slurm_step_is_set())
-        return symm__key_slurm(key);
-    return symm__key_pmi(key);
+    if (!variable("MPI_LOCALRANKID") && slurm_step_is_set())
+        return key_slurm(key);
+    return key_pmi(key);
 }
 
 /* ---- The table ------------------------------------------------------------------- */
@@ -286,16 +499,15 @@ static const struct launcher launchers[] = {
     {"symm", "SYMM_RANK", "SYMM_WORLD_SIZE", "SYMM_LOCAL_RANK", "SYMM_LOCAL_WORLD_SIZE",
      NULL, symm_numbers, NULL},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-     "TORCHELASTIC_RUN_ID", plain_numbers, symm__key_torchrun},
+     "TORCHELASTIC_RUN_ID", plain_numbers, key_torchrun},
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, plain_numbers,
-     symm__key_pmix},
-    {"pmix", "PMIX_RANK", NULL, NULL, NULL, "PMIX_NAMESPACE", pmix_numbers,
-     symm__key_pmix},
+     key_pmix},
+    {"pmix", "PMIX_RANK", NULL, NULL, NULL, "PMIX_NAMESPACE", pmix_numbers, key_pmix},
     {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_PORT",
      pmi_numbers, pmi_key},
     {"slurm", "SLURM_PROCID", NULL, "SLURM_LOCALID", NULL, NULL, slurm_numbers,
-     symm__key_slurm},
+     key_slurm},
 };
 
 #define LAUNCHER_COUNT (sizeof(launchers) / sizeof(launchers[0]))
@@ -317,7 +529,7 @@ static const struct launcher *find_launcher(void)
 /* 32 hex digits. The error does not show the value: it is a secret even if misspelt. */
 static symm_status read_secret(struct symm_job *job)
 {
-    const char *text = symm__job_variable("SYMM_SECRET");
+    const char *text = variable("SYMM_SECRET");
     size_t length;
 
     job->has_secret = text != NULL;
@@ -341,7 +553,7 @@ static symm_status read_secret(struct symm_job *job)
 
 static symm_status read_store(struct symm_job *job)
 {
-    const char *text = symm__job_variable("SYMM_STORE");
+    const char *text = variable("SYMM_STORE");
     size_t length = text ? strlen(text) : 0;
 
     if (length >= sizeof(job->store))
@@ -357,16 +569,16 @@ static symm_status read_store(struct symm_job *job)
 
 static symm_status name_job(const struct launcher *launcher, struct symm_job *job)
 {
-    const char *job_id = symm__job_variable("SYMM_JOB_ID");
+    const char *job_id = variable("SYMM_JOB_ID");
     const char *source = launcher->source;
 
     if (job_id && strcmp(source, "torchrun") == 0)
         source = "symmrun"; /* which sets torchrun's variables and this one */
     snprintf(job->source, sizeof(job->source), "%s", source);
     if (job_id)
-        return symm__key_symm(job->key, job_id);
+        return key_symm(job->key, job_id);
     /* A job of one rank needs no key, so the launcher's variables may be incomplete. */
-    return job->size == 1 ? symm__key_process(job->key) : launcher->key(job->key);
+    return job->size == 1 ? key_process(job->key) : launcher->key(job->key);
 }
 
 symm_status symm__job_detect(struct symm_job *job)
@@ -379,10 +591,10 @@ symm_status symm__job_detect(struct symm_job *job)
         status = launcher->numbers(launcher, &found);
         if (status == SYMM_OK)
             status = name_job(launcher, &found);
-    } else if (symm__job_variable("SYMM_JOB_ID")) {
-        status = symm__job_missing("SYMM_RANK", "SYMM_JOB_ID");
+    } else if (variable("SYMM_JOB_ID")) {
+        status = missing("SYMM_RANK", "SYMM_JOB_ID");
     } else {
-        status = symm__key_process(found.key);
+        status = key_process(found.key);
     }
     if (status == SYMM_OK)
         status = read_secret(&found);

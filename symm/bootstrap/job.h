@@ -4,21 +4,23 @@
  *
  * Order: SYMM_* > torchrun > Open MPI > PMIx > PMI > Slurm > a job of one. The first family
  * of which any defining variable is set decides; a partial or contradictory set is
- * SYMM_ERR_JOB naming the missing variable. Reads the environment and, under PMI, asks the
- * process manager for the job's name over PMI_FD; never binds a port.
+ * SYMM_ERR_JOB naming the missing variable. Reads the environment and, under PMI, which
+ * process is at the other end of PMI_FD; says nothing there, and never binds a port.
  */
 #ifndef SYMM_BOOTSTRAP_JOB_H
 #define SYMM_BOOTSTRAP_JOB_H
 
 #include "symm/symm.h"
 
-#define SYMM_SECRET_BYTES 16
+#define SYMM_SECRET_BYTES  16
+#define SYMM_KEY_BYTES     ((size_t)512) /* with the NUL */
+#define SYMM_BOOTSTRAP_MAX 64            /* ranks of one bootstrap */
 
 struct symm_job {
     int rank, size;             /* in the job; 0 <= rank < size */
     int local_rank, local_size; /* on this host */
     char source[16];            /* "symm", "torchrun", ... */
-    char key[512];   /* all that names this job and no other; not a file name */
+    char key[SYMM_KEY_BYTES];   /* names this job and no other; not a file name */
     bool has_secret; /* the launcher gave a secret */
     uint8_t secret[SYMM_SECRET_BYTES];
     char store[128]; /* host:port of symmrun's store, "" if none */

@@ -12,9 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/protocol.h"
+#include "bootstrap/bootstrap.h"
 #include "bootstrap/socket_path.h"
-#include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/random.h"
 #include "util/rank_text.h"
@@ -38,11 +37,11 @@ struct join {
     int *peer_fd; /* by rank: theirs; [0] is set at the end; the caller's */
 };
 
-static symm_status join_say(struct join *join, struct symm_bootstrap_message *message)
+static symm_status join_say(struct join *join,
+                            const struct symm_bootstrap_message *message)
 {
-    struct iovec part = symm__seqpacket_part(message, sizeof(*message));
     enum symm_seqpacket wire =
-        symm__seqpacket_send(join->fd, &part, 1, NULL, 0, join->until);
+        symm__bootstrap_send(join->fd, message, NULL, 0, join->until);
     if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d sending to rank 0",
                                 join->run->rank);
@@ -135,8 +134,7 @@ static symm_status join_done(struct join *join, symm_status status)
     if (status == SYMM_OK)
         return join_say(join, &done);
     (void)snprintf(done.text, sizeof(done.text), "%s", symm_last_error());
-    struct iovec part = symm__seqpacket_part(&done, sizeof(done));
-    (void)symm__seqpacket_send(join->fd, &part, 1, NULL, 0, 0);
+    (void)symm__bootstrap_send(join->fd, &done, NULL, 0, 0);
     return status;
 }
 
@@ -209,12 +207,10 @@ static symm_status join_hung_up(struct join *join)
 static symm_status join_hear(struct join *join)
 {
     struct symm_bootstrap_message message;
-    struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
     int fds[SYMM_SEQPACKET_MAX_FDS];
     int count;
-    size_t bytes;
-    enum symm_seqpacket wire = symm__seqpacket_recv(
-        join->fd, &part, 1, &bytes, fds, SYMM_SEQPACKET_MAX_FDS, &count, join->until);
+    enum symm_seqpacket wire = symm__bootstrap_recv(
+        join->fd, &message, fds, SYMM_SEQPACKET_MAX_FDS, &count, join->until);
     if (wire == SYMM_SEQPACKET_AGAIN)
         return join_give_up(join);
     if (wire == SYMM_SEQPACKET_CLOSED)
@@ -228,9 +224,8 @@ static symm_status join_hear(struct join *join)
     if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d receiving from rank 0",
                                 join->run->rank);
-    bool sane = wire == SYMM_SEQPACKET_OK &&
-                symm__bootstrap_message_check(&message, bytes) &&
-                message.nonce == join->nonce && message.rank == join->run->rank &&
+    bool sane = wire == SYMM_SEQPACKET_OK && message.nonce == join->nonce &&
+                message.rank == join->run->rank &&
                 (count == 0 || message.kind == SYMM_BOOTSTRAP_PEERS);
     symm_status status =
         sane ? join_obey(join, &message, fds, count)

@@ -16,10 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/protocol.h"
+#include "bootstrap/bootstrap.h"
 #include "bootstrap/socket_path.h"
 #include "net/acceptor.h"
-#include "net/seqpacket.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rank_text.h"
@@ -28,7 +27,7 @@
 #define ROOT_PENDING_MAX     64   /* connections that have not said HELLO yet */
 #define ROOT_PENDING_SECONDS 1.0  /* for one to say it */
 #define ROOT_PENDING_KEEP    0.01 /* before it may have to make room for a newer one */
-#define ROOT_PARTING_SECONDS 0.05 /* for last words */
+#define ROOT_PARTING_SECONDS 0.05 /* for all ranks to take an ABORT */
 #define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have arrived */
 
 struct root {
@@ -37,21 +36,14 @@ struct root {
     int *peer_fd;                       /* by rank; -1: not joined; the caller's */
     uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
     int pid[SYMM_BOOTSTRAP_MAX];
-    int joined;                   /* without rank 0 */
-    struct symm_acceptor joiners; /* that have not said HELLO */
+    bool done[SYMM_BOOTSTRAP_MAX]; /* by rank: has said DONE, and all is well with it */
+    int joined;                    /* without rank 0 */
+    struct symm_acceptor joiners;  /* that have not said HELLO */
     char refused[sizeof(
         ((struct symm_bootstrap_message *)0)->text)]; /* why the last was */
 };
 
-/* ---- Saying ---------------------------------------------------------------------- */
-
-static enum symm_seqpacket root_send(int fd,
-                                     const struct symm_bootstrap_message *message,
-                                     const int *fds, int fds_count, double until)
-{
-    struct iovec part = symm__seqpacket_part(message, sizeof(*message));
-    return symm__seqpacket_send(fd, &part, 1, fds, fds_count, until);
-}
+/* ---- Failing --------------------------------------------------------------------- */
 
 /* Tells all joined ranks why the bootstrap has failed: this thread's last error. */
 static symm_status root_abort(struct root *root, symm_status status)
@@ -64,7 +56,7 @@ static symm_status root_abort(struct root *root, symm_status status)
             symm__bootstrap_message(SYMM_BOOTSTRAP_ABORT, root->run, r, root->nonce[r]);
         message.status = status;
         (void)snprintf(message.text, sizeof(message.text), "%s", symm_last_error());
-        (void)root_send(root->peer_fd[r], &message, NULL, 0, until);
+        (void)symm__bootstrap_send(root->peer_fd[r], &message, NULL, 0, until);
     }
     return status;
 }
@@ -99,7 +91,7 @@ static void root_refuse(struct root *root, int fd,
         SYMM_BOOTSTRAP_REFUSED, root->run, hello->rank, hello->nonce);
     message.status = SYMM_ERR_REFUSED;
     memcpy(message.text, root->refused, sizeof(message.text));
-    (void)root_send(fd, &message, NULL, 0, 0);
+    (void)symm__bootstrap_send(fd, &message, NULL, 0, 0);
 }
 
 static void root_log(void *user, const char *why, bool last)
@@ -109,7 +101,7 @@ static void root_log(void *user, const char *why, bool last)
               last ? " (more of them are not logged)" : "");
 }
 
-/* Takes as long whatever the difference is. */
+/* Takes the same time wherever the secrets differ. */
 static bool root_same_secret(const struct symm_bootstrap_run *run,
                              const struct symm_bootstrap_message *hello)
 {
@@ -121,7 +113,7 @@ static bool root_same_secret(const struct symm_bootstrap_run *run,
     return difference == 0;
 }
 
-/* Is this HELLO one of the ranks we wait for? If not, root->refused says why. */
+/* Is this the HELLO of a rank that is still awaited? If not, root->refused says why. */
 static bool root_judge(struct root *root, int fd, bool whole,
                        const struct symm_bootstrap_message *hello)
 {
@@ -170,26 +162,21 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     struct root *root = user;
     int fds_count;
     struct symm_bootstrap_message hello;
-    struct iovec part = {.iov_base = &hello, .iov_len = sizeof(hello)};
-    size_t bytes;
-    memset(&hello, 0, sizeof(hello));
     enum symm_seqpacket wire =
-        symm__seqpacket_recv(guest->fd, &part, 1, &bytes, NULL, 0, &fds_count, 0);
+        symm__bootstrap_recv(guest->fd, &hello, NULL, 0, &fds_count, 0);
     if (wire == SYMM_SEQPACKET_AGAIN)
         return NULL;
     if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CUT &&
         wire != SYMM_SEQPACKET_CUT_FDS)
         return "";
-    bool whole =
-        wire == SYMM_SEQPACKET_OK && symm__bootstrap_message_check(&hello, bytes);
-    if (!root_judge(root, guest->fd, whole, &hello)) {
+    if (!root_judge(root, guest->fd, wire == SYMM_SEQPACKET_OK, &hello)) {
         root_refuse(root, guest->fd, &hello);
         return root->refused;
     }
     struct symm_bootstrap_message welcome = symm__bootstrap_message(
         SYMM_BOOTSTRAP_WELCOME, root->run, hello.rank, hello.nonce);
-    wire = root_send(guest->fd, &welcome, NULL, 0, 0);
-    /* One that has hung up since its handshake has failed, and is found next. */
+    wire = symm__bootstrap_send(guest->fd, &welcome, NULL, 0, 0);
+    /* A rank that has hung up since its HELLO has failed: the next poll finds it. */
     if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CLOSED)
         return "";
     root->peer_fd[hello.rank] = guest->fd;
@@ -203,16 +190,13 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
 
 /* ---- Gathering ------------------------------------------------------------------- */
 
-/* Receives from a rank that has joined. *done: it said DONE and all is well with it. */
-static symm_status root_hear_joined(struct root *root, int rank, bool *done)
+/* Receives from a rank that has joined. */
+static symm_status root_hear_joined(struct root *root, int rank)
 {
     struct symm_bootstrap_message message;
-    struct iovec part = {.iov_base = &message, .iov_len = sizeof(message)};
-    size_t bytes;
     int fds_count;
-    *done = false;
-    enum symm_seqpacket wire = symm__seqpacket_recv(root->peer_fd[rank], &part, 1,
-                                                    &bytes, NULL, 0, &fds_count, 0);
+    enum symm_seqpacket wire =
+        symm__bootstrap_recv(root->peer_fd[rank], &message, NULL, 0, &fds_count, 0);
     if (wire == SYMM_SEQPACKET_AGAIN)
         return SYMM_OK;
     if (wire == SYMM_SEQPACKET_CLOSED)
@@ -222,8 +206,8 @@ static symm_status root_hear_joined(struct root *root, int rank, bool *done)
             root->pid[rank]);
     if (wire == SYMM_SEQPACKET_ERROR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d", rank);
-    if (wire != SYMM_SEQPACKET_OK || !symm__bootstrap_message_check(&message, bytes) ||
-        message.nonce != root->nonce[rank] || message.rank != rank)
+    if (wire != SYMM_SEQPACKET_OK || message.nonce != root->nonce[rank] ||
+        message.rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED,
                           "rank %d sent a damaged message to the bootstrap", rank);
     if (message.kind == SYMM_BOOTSTRAP_GIVE_UP && root->joined < root->run->size - 1)
@@ -238,17 +222,19 @@ static symm_status root_hear_joined(struct root *root, int rank, bool *done)
         return symm__fail(symm__peer_status(message.status),
                           "rank %d failed in the job's bootstrap: %s", rank,
                           message.text);
-    *done = message.kind == SYMM_BOOTSTRAP_DONE;
+    root->done[rank] = message.kind == SYMM_BOOTSTRAP_DONE && root->joiners.over;
     return SYMM_OK;
 }
 
-static symm_status root_gather_once(struct root *root)
+/* Waits for ranks that have joined and are not done, and for new connections, until any speaks
+ * or the deadline. */
+static symm_status root_turn(struct root *root)
 {
     struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + ROOT_PENDING_MAX];
     int rank[SYMM_BOOTSTRAP_MAX], joined = 0, error;
     double due = symm__acceptor_due(&root->joiners);
     for (int r = 1; r < root->run->size; r++) {
-        if (root->peer_fd[r] < 0)
+        if (root->peer_fd[r] < 0 || root->done[r])
             continue;
         rank[joined] = r;
         polls[joined++] = (struct pollfd){.fd = root->peer_fd[r], .events = POLLIN};
@@ -262,10 +248,8 @@ static symm_status root_gather_once(struct root *root)
     if (ready < 0)
         return SYMM_OK;
     for (int i = 0; i < joined; i++) {
-        bool done;
-        if (polls[i].revents == 0)
-            continue;
-        symm_status status = root_hear_joined(root, rank[i], &done);
+        symm_status status =
+            polls[i].revents == 0 ? SYMM_OK : root_hear_joined(root, rank[i]);
         if (status != SYMM_OK)
             return status;
     }
@@ -279,7 +263,7 @@ static symm_status root_gather_once(struct root *root)
 static symm_status root_gather(struct root *root)
 {
     while (root->joined < root->run->size - 1) {
-        symm_status status = root_gather_once(root);
+        symm_status status = root_turn(root);
         if (status != SYMM_OK)
             return status;
         if (root->joined < root->run->size - 1 && symm__now() >= root->until)
@@ -298,7 +282,7 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
     message.first = first;
     message.count = count;
     enum symm_seqpacket wire =
-        root_send(root->peer_fd[rank], &message, fds, count, root->until);
+        symm__bootstrap_send(root->peer_fd[rank], &message, fds, count, root->until);
     if (wire == SYMM_SEQPACKET_OK)
         return SYMM_OK;
     if (wire == SYMM_SEQPACKET_CLOSED)
@@ -347,41 +331,25 @@ static symm_status root_distribute_of(struct root *root, int i)
 /* Waits until every joiner has said that it has all it needs. */
 static symm_status root_confirm(struct root *root)
 {
-    int waiting[SYMM_BOOTSTRAP_MAX] = {0};
-    int count = 0;
-    for (int r = 1; r < root->run->size; r++)
-        waiting[count++] = r;
-    while (count > 0) {
-        struct pollfd polls[SYMM_BOOTSTRAP_MAX];
-        for (int i = 0; i < count; i++)
-            polls[i] =
-                (struct pollfd){.fd = root->peer_fd[waiting[i]], .events = POLLIN};
-        struct timespec span = symm__timespec(root->until - symm__now());
-        int ready = ppoll(polls, (nfds_t)count, &span, NULL);
-        if (ready < 0 && errno != EINTR)
-            return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                    "rank 0 polling the bootstrap");
-        for (int i = count - 1; i >= 0 && ready > 0; i--) {
-            bool done = false;
-            symm_status status = polls[i].revents == 0
-                                     ? SYMM_OK
-                                     : root_hear_joined(root, waiting[i], &done);
-            if (status != SYMM_OK)
-                return status;
-            if (done)
-                waiting[i] = waiting[--count];
+    int waiting[SYMM_BOOTSTRAP_MAX] = {0}, count;
+    char names[300];
+    do {
+        symm_status status = root_turn(root);
+        if (status != SYMM_OK)
+            return status;
+        count = 0;
+        for (int r = 1; r < root->run->size; r++) {
+            if (!root->done[r])
+                waiting[count++] = r;
         }
-        if (count > 0 && symm__now() >= root->until) {
-            char names[300];
-            symm__ranks_text(waiting, count, names, sizeof(names));
-            return symm__fail(
-                SYMM_ERR_TIMEOUT,
-                "%s joined the bootstrap but did not answer within %.3g s: "
-                "stopped, or short of processor time?",
-                names, symm__now() - root->start);
-        }
-    }
-    return SYMM_OK;
+    } while (count > 0 && symm__now() < root->until);
+    if (count == 0)
+        return SYMM_OK;
+    symm__ranks_text(waiting, count, names, sizeof(names));
+    return symm__fail(SYMM_ERR_TIMEOUT,
+                      "%s joined the bootstrap but did not answer within %.3g s: "
+                      "stopped, or short of processor time?",
+                      names, symm__now() - root->start);
 }
 
 static symm_status root_finish(struct root *root)
@@ -399,8 +367,8 @@ static symm_status root_finish(struct root *root)
     for (int r = 1; r < root->run->size; r++) {
         struct symm_bootstrap_message go =
             symm__bootstrap_message(SYMM_BOOTSTRAP_GO, root->run, r, root->nonce[r]);
-        /* One that dies here is found by the first exchange, as one that dies later. */
-        (void)root_send(root->peer_fd[r], &go, NULL, 0, root->until);
+        /* The first exchange finds a rank that dies now or later. */
+        (void)symm__bootstrap_send(root->peer_fd[r], &go, NULL, 0, root->until);
     }
     return SYMM_OK;
 }
@@ -433,6 +401,6 @@ symm_status symm__bootstrap_root(const struct symm_bootstrap_run *run,
     symm__acceptor_close(&root.joiners);
     /* While the listener lives no rank takes the name for a dead owner's. */
     symm__socket_path_leave(place);
-    (void)close(root.joiners.listener);
+    symm__seqpacket_close(&root.joiners.listener, 1); /* -1: no more are accepted */
     return status == SYMM_OK ? root_finish(&root) : status;
 }

@@ -34,11 +34,8 @@
 
 static uint64_t place_hash(uint64_t hash, const void *bytes, size_t count)
 {
-    hash = symm__fnv(hash, bytes, count);
-    /* Spreads the last bytes over the whole word (splitmix64's last step). */
-    hash = (hash ^ hash >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    hash = (hash ^ hash >> 27) * UINT64_C(0x94d049bb133111eb);
-    return hash ^ hash >> 31;
+    /* The last bytes spread over the whole word. */
+    return symm__mix(symm__fnv(hash, bytes, count));
 }
 
 static bool place_set(struct symm_socket_path *place, const char *base)
@@ -262,7 +259,8 @@ static int place_name(int dir, const char *temporary, const char *name)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -1;
-    /* A file system that can't: in two steps; a kill between leaves both names. */
+    /* A file system without RENAME_NOREPLACE: two steps; a kill between them leaves both
+     * names. */
     if (linkat(dir, temporary, dir, name, 0) != 0)
         return -1;
     (void)unlinkat(dir, temporary, 0);

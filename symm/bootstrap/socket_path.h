@@ -30,10 +30,10 @@ struct symm_socket_path {
 /* Where the bootstrap of `key` is; makes nothing. SYMM_ERR_INVALID: SYMM_RUNTIME_DIR. */
 symm_status symm__socket_path_find(struct symm_socket_path *place,
                                    const char *key) SYMM_MUST_CHECK;
-/* Hub: a listening socket under the final name. Waits while another bootstrap has it. */
+/* Root: a listening socket under the final name. Waits while another bootstrap has it. */
 symm_status symm__socket_path_claim(const struct symm_socket_path *place, double until,
                                     int *listener) SYMM_MUST_CHECK;
-/* Hub: removes the name it has claimed, then the directory if nothing else is in it. */
+/* Root: removes the name it has claimed, then the directory if nothing else is in it. */
 void symm__socket_path_leave(const struct symm_socket_path *place);
 /* Removes the name if its owner has died, and the directory if it is empty then. */
 void symm__socket_path_tidy(const struct symm_socket_path *place);

@@ -2,10 +2,10 @@
 /*
  * store_client.c - one all-gather over symmrun's store.
  *
- * Bounded by the caller's deadline in every step, name look-up included: the address
- * must be a number, since a look-up cannot be bounded. The store is asked to answer a
- * little before the deadline, so that the ranks that did not arrive can be named. Nothing
- * that comes over the wire is used before it equals what this rank expects.
+ * The caller's deadline bounds every step. The address must be numeric, because the look-up
+ * of a name cannot be bounded. The request asks the store to answer a little before the
+ * deadline: then the answer, which names the missing ranks, still arrives in time. Bytes from
+ * the network are used only after their hash and their lengths have been checked.
  */
 #include "net/store_protocol.h"
 
@@ -16,9 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "bootstrap/protocol.h"
 #include "net/address.h"
 #include "net/seqpacket.h"
 #include "util/clock.h"
@@ -26,11 +24,27 @@
 #include "util/rank_text.h"
 #include "util/status.h"
 
-/* A busy store may hang up on a connection that it does not know yet: try again. */
+/* A busy store may hang up on a connection before it has proved itself: the client retries. */
 #define ATTEMPTS    8
-#define FIRST_PAUSE 0.01 /* seconds; doubles */
+#define FIRST_DELAY 0.01 /* seconds before the first retry; doubles */
 
-enum outcome { DONE, HUNG_UP, FAILED };
+/* One attempt. A step that returns false has set status; if status is still SYMM_OK, the store
+ * hung up, and the exchange is tried again. */
+struct session {
+    const struct symm_store_exchange *exchange;
+    struct symm_address to;
+    double until;
+    void *reply; /* size x max(bytes, 1) bytes; owned */
+    int fd;
+    symm_status status;
+    struct symm_store_handshake mine, theirs; /* theirs: set by greet */
+};
+
+static bool failed(struct session *session, symm_status why)
+{
+    session->status = why;
+    return false;
+}
 
 static symm_status resolve(const char *text, struct symm_address *address)
 {
@@ -52,34 +66,31 @@ static symm_status no_answer(const struct symm_store_exchange *exchange,
         exchange->rank, exchange->address, step, exchange->timeout);
 }
 
-static enum outcome connect_store(const struct symm_store_exchange *exchange,
-                                  const struct symm_address *to, double until, int *fd,
-                                  symm_status *status)
+static bool connect_store(struct session *session)
 {
-    int error;
+    const struct symm_store_exchange *exchange = session->exchange;
+    int error = 0, fd = symm__address_connect(&session->to);
 
-    *fd = symm__address_connect(to);
-    error = *fd < 0 ? errno : 0;
-    if (*fd >= 0 && symm__seqpacket_wait(*fd, POLLOUT, until) != SYMM_SEQPACKET_OK) {
-        *status = no_answer(exchange, "take the connection");
-        return FAILED;
-    }
-    if (*fd >= 0)
-        error = symm__connect_error(*fd);
-    if (error == 0)
-        return DONE;
-    *status =
-        symm__fail_errno(SYMM_ERR_SYSTEM, error,
-                         "rank %d: cannot reach the store at %s; has symmrun ended?",
-                         exchange->rank, exchange->address);
-    return FAILED;
+    session->fd = fd;
+    if (fd < 0)
+        error = errno;
+    else if (symm__seqpacket_wait(fd, POLLOUT, session->until) != SYMM_SEQPACKET_OK)
+        return failed(session, no_answer(exchange, "take the connection"));
+    else
+        error = symm__connect_error(fd);
+    return error == 0 ||
+           failed(session,
+                  symm__fail_errno(
+                      SYMM_ERR_SYSTEM, error,
+                      "rank %d: cannot reach the store at %s; has symmrun ended?",
+                      exchange->rank, exchange->address));
 }
 
-/* Sends or receives all of the bytes. HUNG_UP sets nothing. */
-static enum outcome transfer(const struct symm_store_exchange *exchange, int fd,
-                             bool out, void *data, size_t bytes, double until,
-                             symm_status *status)
+/* Sends or receives all of the bytes. */
+static bool transfer(struct session *session, bool out, void *data, size_t bytes)
 {
+    const struct symm_store_exchange *exchange = session->exchange;
+    int fd = session->fd;
     char *next = data;
 
     while (bytes > 0) {
@@ -90,27 +101,26 @@ static enum outcome transfer(const struct symm_store_exchange *exchange, int fd,
             next += moved;
             bytes -= (size_t)moved;
         } else if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (symm__seqpacket_wait(fd, out ? POLLOUT : POLLIN, until) !=
-                SYMM_SEQPACKET_OK) {
-                *status = no_answer(exchange, "answer");
-                return FAILED;
-            }
+            if (symm__seqpacket_wait(fd, out ? POLLOUT : POLLIN, session->until) !=
+                SYMM_SEQPACKET_OK)
+                return failed(session, no_answer(exchange, "answer"));
         } else if (moved == 0 || errno == EPIPE || errno == ECONNRESET) {
-            return HUNG_UP;
+            return false;
         } else if (errno != EINTR) {
-            *status =
+            return failed(
+                session,
                 symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                  "rank %d: the connection to the store at %s failed",
-                                 exchange->rank, exchange->address);
-            return FAILED;
+                                 exchange->rank, exchange->address));
         }
     }
-    return DONE;
+    return true;
 }
 
+/* The timeout that the request states, for `left` seconds until the deadline. */
 static uint32_t store_milliseconds(double left)
 {
-    /* The answer needs some time to come back; and the number must fit. */
+    /* The margin is the time that the answer needs to come back. */
     double margin = left < 2.5 ? 0.1 * left : 0.25;
     double span = 1e3 * (left - margin);
 
@@ -165,136 +175,100 @@ static symm_status no_store(const struct symm_store_exchange *exchange)
         exchange->rank, exchange->address);
 }
 
-/* Both ends' hellos: the server has proved itself. */
-struct session {
-    struct symm_store_handshake mine, theirs;
-};
-
-static enum outcome greet(const struct symm_store_exchange *exchange, int fd,
-                          struct session *session, double until, symm_status *status)
+static bool greet(struct session *session)
 {
+    const struct symm_store_handshake *mine = &session->mine,
+                                      *theirs = &session->theirs;
     struct symm_store_welcome welcome;
-    enum outcome outcome;
 
     session->mine = (struct symm_store_handshake){.magic = htonl(SYMM_STORE_MAGIC),
                                                   .version = htonl(SYMM_STORE_VERSION)};
-    *status = symm__random(session->mine.nonce, sizeof(session->mine.nonce));
-    if (*status != SYMM_OK)
-        return FAILED;
-    outcome = transfer(exchange, fd, true, &session->mine, sizeof(session->mine), until,
-                       status);
-    if (outcome == DONE)
-        outcome =
-            transfer(exchange, fd, false, &welcome, sizeof(welcome), until, status);
-    if (outcome != DONE)
-        return outcome;
+    session->status = symm__random(session->mine.nonce, sizeof(session->mine.nonce));
+    if (session->status != SYMM_OK ||
+        !transfer(session, true, &session->mine, sizeof(session->mine)) ||
+        !transfer(session, false, &welcome, sizeof(welcome)))
+        return false;
     session->theirs = welcome.hello;
-    if (welcome.proof == symm__store_hash(exchange->secret, 'w', &session->mine,
-                                          &session->theirs, NULL, 0, NULL, 0) &&
-        welcome.hello.magic == session->mine.magic &&
-        welcome.hello.version == session->mine.version)
-        return DONE;
-    *status = no_store(exchange);
-    return FAILED;
+    return (welcome.proof == symm__store_hash(session->exchange->secret,
+                                              SYMM_STORE_PROOF_WELCOME, mine, theirs,
+                                              NULL, 0, NULL, 0) &&
+            theirs->magic == mine->magic && theirs->version == mine->version) ||
+           failed(session, no_store(session->exchange));
 }
 
-static enum outcome send_request(const struct symm_store_exchange *exchange, int fd,
-                                 const struct session *session, double until,
-                                 symm_status *status)
+static bool send_request(struct session *session)
 {
+    const struct symm_store_exchange *exchange = session->exchange;
     char message[sizeof(struct symm_store_request) + SYMM_STORE_BLOCK_MAX];
     struct symm_store_request request = {
         .rank = htonl((uint32_t)exchange->rank),
         .size = htonl((uint32_t)exchange->size),
         .bytes = htonl((uint32_t)exchange->bytes),
-        .timeout_ms = htonl(store_milliseconds(until - symm__now())),
+        .timeout_ms = htonl(store_milliseconds(session->until - symm__now())),
     };
 
-    request.proof =
-        symm__store_hash(exchange->secret, 'q', &session->mine, &session->theirs,
-                         &request, sizeof(request), exchange->in, exchange->bytes);
+    request.proof = symm__store_hash(exchange->secret, SYMM_STORE_PROOF_REQUEST,
+                                     &session->mine, &session->theirs, &request,
+                                     sizeof(request), exchange->in, exchange->bytes);
     memcpy(message, &request, sizeof(request));
     if (exchange->bytes > 0)
         memcpy(message + sizeof(request), exchange->in, exchange->bytes);
-    return transfer(exchange, fd, true, message, sizeof(request) + exchange->bytes,
-                    until, status);
+    return transfer(session, true, message, sizeof(request) + exchange->bytes);
 }
 
-/* The hash that comes before an answer: is it the store's? */
-static bool reply_is_true(const struct symm_store_exchange *exchange,
-                          const struct session *session, uint64_t proof,
-                          const struct symm_store_reply *reply, const void *data,
-                          size_t bytes)
+/* Whether `proof`, the hash before the reply, proves that the store sent the reply. */
+static bool reply_is_true(const struct session *session, uint64_t proof,
+                          const struct symm_store_reply *reply, size_t bytes)
 {
-    struct symm_siphash hash = symm__siphash_begin(exchange->secret);
+    const uint8_t *secret = session->exchange->secret;
+    struct symm_siphash hash = symm__siphash_begin(secret);
     uint64_t digest;
 
     symm__siphash_add(&hash, reply, sizeof(*reply));
-    symm__siphash_add(&hash, data, bytes);
+    symm__siphash_add(&hash, session->reply, bytes);
     digest = symm__siphash_end(&hash);
-    return proof == symm__store_hash(exchange->secret, 'r', &session->mine,
+    return proof == symm__store_hash(secret, SYMM_STORE_PROOF_REPLY, &session->mine,
                                      &session->theirs, &digest, sizeof(digest), NULL,
                                      0);
 }
 
-/* Reads the answer. `room` holds size x max(bytes, 1) bytes. */
-static enum outcome read_reply(const struct symm_store_exchange *exchange, int fd,
-                               const struct session *session, void *room, double until,
-                               symm_status *status)
+static bool read_reply(struct session *session)
 {
+    const struct symm_store_exchange *exchange = session->exchange;
     struct symm_store_reply reply;
     size_t expected = (size_t)exchange->size;
     uint64_t proof;
     uint32_t said;
-    enum outcome outcome =
-        transfer(exchange, fd, false, &proof, sizeof(proof), until, status);
 
-    if (outcome == DONE)
-        outcome = transfer(exchange, fd, false, &reply, sizeof(reply), until, status);
-    if (outcome != DONE)
-        return outcome;
+    if (!transfer(session, false, &proof, sizeof(proof)) ||
+        !transfer(session, false, &reply, sizeof(reply)))
+        return false;
     said = ntohl(reply.status);
     if (said == SYMM_STORE_REPLY_OK)
         expected *= exchange->bytes;
     else if (said != SYMM_STORE_REPLY_TIMEOUT)
         expected = 0;
-    if (ntohl(reply.magic) != SYMM_STORE_MAGIC || ntohl(reply.bytes) != expected) {
-        *status = no_store(exchange);
-        return FAILED;
-    }
-    outcome = transfer(exchange, fd, false, room, expected, until, status);
-    if (outcome != DONE)
-        return outcome;
-    if (!reply_is_true(exchange, session, proof, &reply, room, expected)) {
-        *status = no_store(exchange);
-        return FAILED;
-    }
-    if (said == SYMM_STORE_REPLY_OK) {
-        memcpy(exchange->out, room, expected);
-        return DONE;
-    }
-    *status = said == SYMM_STORE_REPLY_TIMEOUT ? missing_ranks(exchange, room)
-                                               : refused(exchange, said);
-    return FAILED;
+    if (ntohl(reply.magic) != SYMM_STORE_MAGIC || ntohl(reply.bytes) != expected)
+        return failed(session, no_store(exchange));
+    if (!transfer(session, false, session->reply, expected))
+        return false;
+    if (!reply_is_true(session, proof, &reply, expected))
+        return failed(session, no_store(exchange));
+    if (said == SYMM_STORE_REPLY_TIMEOUT)
+        return failed(session, missing_ranks(exchange, session->reply));
+    if (said != SYMM_STORE_REPLY_OK)
+        return failed(session, refused(exchange, said));
+    memcpy(exchange->out, session->reply, expected);
+    return true;
 }
 
-static enum outcome attempt(const struct symm_store_exchange *exchange,
-                            const struct symm_address *to, void *room, double until,
-                            symm_status *status)
+static bool attempt(struct session *session)
 {
-    struct session session;
-    int fd = -1;
-    enum outcome outcome = connect_store(exchange, to, until, &fd, status);
+    bool done = connect_store(session) && greet(session) && send_request(session) &&
+                read_reply(session);
 
-    if (outcome == DONE)
-        outcome = greet(exchange, fd, &session, until, status);
-    if (outcome == DONE)
-        outcome = send_request(exchange, fd, &session, until, status);
-    if (outcome == DONE)
-        outcome = read_reply(exchange, fd, &session, room, until, status);
-    if (fd >= 0)
-        close(fd);
-    return outcome;
+    symm__seqpacket_close(&session->fd, 1);
+    return done;
 }
 
 static symm_status check_arguments(const struct symm_store_exchange *exchange)
@@ -319,35 +293,41 @@ static symm_status check_arguments(const struct symm_store_exchange *exchange)
 
 symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
 {
-    double until = symm__now() + exchange->timeout;
-    double pause = FIRST_PAUSE;
-    enum outcome outcome = HUNG_UP;
-    struct symm_address to;
-    void *room;
-    symm_status status = check_arguments(exchange);
+    struct session session = {.exchange = exchange,
+                              .until = symm__now() + exchange->timeout,
+                              .status = check_arguments(exchange)};
+    double delay = FIRST_DELAY;
+    bool done = false;
 
-    if (status == SYMM_OK)
-        status = resolve(exchange->address, &to);
-    if (status != SYMM_OK)
-        return status;
+    if (session.status == SYMM_OK)
+        session.status = resolve(exchange->address, &session.to);
+    if (session.status != SYMM_OK)
+        return session.status;
     /* No overflow: both factors have just been checked. */
-    room = malloc((size_t)exchange->size * (exchange->bytes > 0 ? exchange->bytes : 1));
-    if (!room)
+    session.reply =
+        malloc((size_t)exchange->size * (exchange->bytes > 0 ? exchange->bytes : 1));
+    if (!session.reply)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for %d blocks of %zu bytes",
                           exchange->size, exchange->bytes);
-    for (int i = 0; i < ATTEMPTS && outcome == HUNG_UP && symm__now() < until; i++) {
+    for (int i = 0; i < ATTEMPTS && !done && session.status == SYMM_OK; i++) {
         if (i > 0) {
-            symm__sleep(pause);
-            pause *= 2;
+            double left = session.until - symm__now();
+
+            symm__sleep(delay < left ? delay : left); /* returns at once if left <= 0 */
+            delay *= 2;
         }
-        outcome = attempt(exchange, &to, room, until, &status);
+        if (symm__now() < session.until)
+            done = attempt(&session);
+        else
+            session.status = no_answer(
+                exchange, i > 0 ? "answer (it hung up on each connection)" : "answer");
     }
-    if (outcome == HUNG_UP)
-        status = symm__fail(
-            SYMM_ERR_REFUSED,
-            "rank %d: the store at %s hung up without an answer: SYMM_SECRET "
-            "is not its job's, symmrun is of another version, or it is ending",
-            exchange->rank, exchange->address);
-    free(room);
-    return status;
+    free(session.reply);
+    if (done || session.status != SYMM_OK)
+        return session.status;
+    return symm__fail(
+        SYMM_ERR_REFUSED,
+        "rank %d: the store at %s hung up without an answer: SYMM_SECRET is not that "
+        "of its job, symmrun is of another version, or symmrun is ending",
+        exchange->rank, exchange->address);
 }

@@ -10,6 +10,7 @@
 #include "bootstrap/bootstrap.h"
 #include "core/shared_memory.h"
 #include "core/team.h"
+#include "net/seqpacket.h"
 #include "setup/thread_group.h"
 #include "util/status.h"
 
@@ -49,7 +50,7 @@ void symm_thread_group_destroy(symm_thread_group *group)
 {
     if (!group)
         return;
-    symm__bootstrap_close(group->peer_fd, group->size * group->size);
+    symm__seqpacket_close(group->peer_fd, group->size * group->size);
     if (group->owner) {
         group->ops->release(group->owner, group->base, group->bytes);
         group->ops->close(group->owner);
