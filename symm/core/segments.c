@@ -283,29 +283,29 @@ static size_t extent_needed(const symm_team *team)
     return needed;
 }
 
-/* A member whose memory ends before that would leave its peers' pointers unmapped. */
-static symm_status check_extents(const symm_team *team)
+/* The first member whose memory ends before that; team->size: there is none. */
+static int find_short(const symm_team *team)
 {
     const size_t needed = extent_needed(team);
+    int m = 0;
 
-    for (int m = 0; m < team->size; m++)
-        if (team->extent[m] < needed)
-            return symm__fail(SYMM_ERR_REFUSED,
-                              "rank %d shares memory up to offset %zu, but the team's "
-                              "pad and buffers reach %zu; does that rank run this "
-                              "version of libsymm, undamaged?",
-                              team->world_rank[m], team->extent[m], needed);
-    return SYMM_OK;
+    while (m < team->size && team->extent[m] >= needed)
+        m++;
+    return m;
 }
 
-static bool is_short(const symm_team *team)
+/* A member that is short would leave its peers' pointers unmapped. */
+static symm_status check_extents(const symm_team *team)
 {
-    const size_t needed = extent_needed(team);
-    bool is = false;
+    const int m = find_short(team);
 
-    for (int m = 0; m < team->size; m++)
-        is = is || team->extent[m] < needed;
-    return is;
+    if (m == team->size)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_REFUSED,
+                      "rank %d shares memory up to offset %zu, but the team's pad and "
+                      "buffers reach %zu; does that rank run this version of libsymm, "
+                      "undamaged?",
+                      team->world_rank[m], team->extent[m], extent_needed(team));
 }
 
 static void import_undo(symm_team *team, const size_t *before)
@@ -387,7 +387,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
     if (status == SYMM_OK && agree)
         status = agree(team, digests);
     /* A rank that is short of memory without new segments is reported to all likewise. */
-    if (status == SYMM_OK && (fresh > 0 || is_short(team)))
+    if (status == SYMM_OK && (fresh > 0 || find_short(team) < team->size))
         status = import_agreed(team, what, timeout, messages);
     if (status == SYMM_OK) {
         shared_done(team);

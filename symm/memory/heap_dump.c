@@ -129,18 +129,9 @@ static void add_segment(const struct symm_heap_segment *segments, size_t s,
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-static const char *state_name(enum symm_block_state state)
-{
-    switch (state) {
-    case SYMM_BLOCK_FREE:
-        return "free";
-    case SYMM_BLOCK_LIVE:
-        return "live";
-    case SYMM_BLOCK_RETIRED:
-        return "retired";
-    }
-    return "unknown";
-}
+static const char *const state_names[] = {[SYMM_BLOCK_FREE] = "free",
+                                          [SYMM_BLOCK_LIVE] = "live",
+                                          [SYMM_BLOCK_RETIRED] = "retired"};
 
 static void json_totals(struct symm_emit *emit,
                         const struct symm_heap_segment *segments, size_t count)
@@ -172,7 +163,7 @@ static void json_block(struct symm_emit *emit, const struct symm_block *block)
     symm__emit_begin_map(emit);
     symm__emit_key_unsigned(emit, "offset", block->offset);
     symm__emit_key_unsigned(emit, "bytes", block->bytes);
-    symm__emit_key_string(emit, "state", state_name(block->state));
+    symm__emit_key_string(emit, "state", state_names[block->state]);
     if (block->state == SYMM_BLOCK_LIVE) {
         symm__emit_key_unsigned(emit, "alloc_id", block->id);
         symm__emit_key_unsigned(emit, "requested", block->requested);
@@ -313,33 +304,20 @@ static void write_pickle(struct symm_emit *emit,
 
 /* ---- The whole ------------------------------------------------------------------- */
 
-static symm_status parse_format(const char *name, enum symm_emit_format *format)
-{
-    if (strcmp(name, "json") == 0) {
-        *format = SYMM_EMIT_JSON;
-        return SYMM_OK;
-    }
-    if (strcmp(name, "pickle") == 0) {
-        *format = SYMM_EMIT_PICKLE;
-        return SYMM_OK;
-    }
-    return symm__fail(
-        SYMM_ERR_INVALID,
-        "symm_heap_write: no format '%.40s'; there are 'json' and 'pickle'", name);
-}
-
 symm_status symm__heap_write(int fd, const char *format, int rank,
                              const struct symm_heap_segment *segments, size_t count)
 {
-    enum symm_emit_format kind = SYMM_EMIT_JSON;
+    const bool json = strcmp(format, "json") == 0;
     struct symm_emit emit;
-    symm_status status = parse_format(format, &kind);
     int error;
 
-    if (status != SYMM_OK)
-        return status;
-    symm__emit_init_fd(&emit, kind, fd);
-    if (kind == SYMM_EMIT_JSON)
+    if (!json && strcmp(format, "pickle") != 0)
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_heap_write: no format '%.40s'; there are 'json' and 'pickle'",
+            format);
+    symm__emit_init_fd(&emit, json ? SYMM_EMIT_JSON : SYMM_EMIT_PICKLE, fd);
+    if (json)
         write_json(&emit, rank, segments, count);
     else
         write_pickle(&emit, segments, count);

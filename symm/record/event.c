@@ -32,8 +32,6 @@ static void append(struct symm_recorder *recorder,
                    const struct symm_record_event *event)
 {
     struct symm_record_segment *segment = &recorder->current;
-    size_t more = segment->room ? 2 * segment->room : 256;
-    struct symm_record_event *grown;
 
     recorder->done[event->stream]++;
     if (segment->count == SYMM_RECORD_EVENTS) {
@@ -42,17 +40,9 @@ static void append(struct symm_recorder *recorder,
                              SYMM_RECORD_EVENTS);
         return;
     }
-    if (segment->count == segment->room) {
-        grown = realloc(segment->events, more * sizeof(*grown));
-        if (!grown) {
-            symm__record_trouble(recorder,
-                                 "memory was exhausted while it was recorded");
-            return;
-        }
-        segment->events = grown;
-        segment->room = more;
-    }
-    segment->events[segment->count++] = *event;
+    if (symm__record_grow(recorder, (void **)&segment->events, segment->count,
+                          &segment->room, sizeof(*event)))
+        segment->events[segment->count++] = *event;
 }
 
 /* The period that ends now is one more of the first one's kind. */
@@ -86,11 +76,9 @@ void symm__record_period(struct symm_recorder *recorder, const symm_team *team)
     if (recorder->periods == 0)
         recorder->period_team = index;
     if (index == recorder->period_team) { /* calls of other teams say the same again */
-        if (recorder->periods == 0) {
-            recorder->head = recorder->current;
-            recorder->current = (struct symm_record_segment){0};
-        } else if (recorder->periods == 1) {
-            recorder->period = recorder->current;
+        if (recorder->periods < 2) {
+            *(recorder->periods == 0 ? &recorder->head : &recorder->period) =
+                recorder->current;
             recorder->current = (struct symm_record_segment){0};
         } else {
             compare_period(recorder);

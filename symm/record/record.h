@@ -70,17 +70,18 @@ struct symm_recorder {
     pthread_mutex_t lock;       /* of all below */
     char trouble[SYMM_RECORD_BYTES];
     struct symm_record_team *teams; /* owned */
-    int team_count, team_room;
+    int team_count;
     int16_t team_of[SYMM_MAX_TEAMS]; /* by slot; -1: none */
     void *streams[SYMM_RECORD_STREAMS];
     uint64_t done[SYMM_RECORD_STREAMS]; /* events on each stream, ever */
     int stream_count;
     struct symm_record_buffer *buffers; /* owned */
-    int32_t buffer_count, buffer_room;
+    int32_t buffer_count;
     struct symm_record_place *places; /* owned */
     size_t place_count, place_room;
     char **sites; /* owned, and their texts */
-    int32_t site_count, site_room;
+    int32_t site_count;
+    size_t team_room, buffer_room, site_room;
     int32_t *site_slots; /* open hash of indices, -1: empty; a power of two; owned */
     size_t site_slot_count;
     struct symm_record_segment head, period, current;
@@ -128,7 +129,11 @@ void symm__record_split(const symm_team *parent, const symm_team *team);
 void symm__record_buffer(const symm_buffer *buffer);
 void symm__record_unplace(const symm_buffer *buffer);
 void symm__record_reached(const symm_buffer *buffer);
-/* These are called with the lock held. */
+/* These are called with the lock held. Room for one more element of a list; false: memory is
+ * exhausted, which is noted. */
+bool symm__record_grow(struct symm_recorder *recorder, void **list, size_t count,
+                       size_t *room, size_t bytes);
+void symm__record_exhausted(struct symm_recorder *recorder);
 int symm__record_stream(struct symm_recorder *recorder, const void *stream);
 int32_t symm__record_site(struct symm_recorder *recorder, const char *site);
 /* The first live buffer that holds a byte of [ptr, ptr + bytes), or ptr itself if bytes is

@@ -14,9 +14,13 @@
 #include "record/record.h"
 #include "util/hash.h"
 
-/* Room for one more element; false: memory is exhausted, which is noted. */
-static bool grow(struct symm_recorder *recorder, void **list, size_t count,
-                 size_t *room, size_t bytes)
+void symm__record_exhausted(struct symm_recorder *recorder)
+{
+    symm__record_trouble(recorder, "memory was exhausted while it was recorded");
+}
+
+bool symm__record_grow(struct symm_recorder *recorder, void **list, size_t count,
+                       size_t *room, size_t bytes)
 {
     size_t more = *room ? 2 * *room : 32;
     void *grown;
@@ -25,22 +29,11 @@ static bool grow(struct symm_recorder *recorder, void **list, size_t count,
         return true;
     grown = realloc(*list, more * bytes);
     if (!grown) {
-        symm__record_trouble(recorder, "memory was exhausted while it was recorded");
+        symm__record_exhausted(recorder);
         return false;
     }
     *list = grown;
     *room = more;
-    return true;
-}
-
-static bool grow_int(struct symm_recorder *recorder, void **list, int count, int *room,
-                     size_t bytes)
-{
-    size_t wide = (size_t)*room;
-
-    if (!grow(recorder, list, (size_t)count, &wide, bytes))
-        return false;
-    *room = (int)wide;
     return true;
 }
 
@@ -52,8 +45,9 @@ static void add_team(struct symm_recorder *recorder, const symm_team *team,
 {
     struct symm_record_team *made;
 
-    if (!grow_int(recorder, (void **)&recorder->teams, recorder->team_count,
-                  &recorder->team_room, sizeof(*recorder->teams)))
+    if (!symm__record_grow(recorder, (void **)&recorder->teams,
+                           (size_t)recorder->team_count, &recorder->team_room,
+                           sizeof(*recorder->teams)))
         return;
     made = &recorder->teams[recorder->team_count];
     *made = (struct symm_record_team){.size = team->size};
@@ -141,7 +135,7 @@ static bool grow_slots(struct symm_recorder *recorder)
         return true;
     slots = malloc(count * sizeof(*slots));
     if (!slots) {
-        symm__record_trouble(recorder, "memory was exhausted while it was recorded");
+        symm__record_exhausted(recorder);
         return false;
     }
     memset(slots, 0xff, count * sizeof(*slots)); /* -1 */
@@ -164,10 +158,11 @@ int32_t symm__record_site(struct symm_recorder *recorder, const char *site)
     if (recorder->site_slots[slot] >= 0)
         return recorder->site_slots[slot];
     copy = strdup(site);
-    if (!copy || !grow_int(recorder, (void **)&recorder->sites, recorder->site_count,
-                           &recorder->site_room, sizeof(*recorder->sites))) {
+    if (!copy || !symm__record_grow(recorder, (void **)&recorder->sites,
+                                    (size_t)recorder->site_count, &recorder->site_room,
+                                    sizeof(*recorder->sites))) {
         free(copy);
-        symm__record_trouble(recorder, "memory was exhausted while it was recorded");
+        symm__record_exhausted(recorder);
         return -1;
     }
     recorder->sites[recorder->site_count] = copy;
@@ -237,8 +232,9 @@ static int32_t buffer_entry(struct symm_recorder *recorder, const symm_buffer *b
             made->varies = true;
         return b;
     }
-    if (!grow_int(recorder, (void **)&recorder->buffers, recorder->buffer_count,
-                  &recorder->buffer_room, sizeof(*recorder->buffers)))
+    if (!symm__record_grow(recorder, (void **)&recorder->buffers,
+                           (size_t)recorder->buffer_count, &recorder->buffer_room,
+                           sizeof(*recorder->buffers)))
         return -1;
     made = &recorder->buffers[recorder->buffer_count];
     *made = (struct symm_record_buffer){.alloc_id = buffer->alloc_id,
@@ -267,8 +263,8 @@ void symm__record_buffer(const symm_buffer *buffer)
                              "record it without SYMM_PLAN and symm_team_load_plan");
     place.buffer = buffer_entry(recorder, buffer, team);
     if (place.buffer >= 0 && place.bytes > 0 &&
-        grow(recorder, (void **)&recorder->places, recorder->place_count,
-             &recorder->place_room, sizeof(*recorder->places))) {
+        symm__record_grow(recorder, (void **)&recorder->places, recorder->place_count,
+                          &recorder->place_room, sizeof(*recorder->places))) {
         at = place_after(recorder, place.offset);
         memmove(&recorder->places[at + 1], &recorder->places[at],
                 (recorder->place_count - at) * sizeof(place));

@@ -79,13 +79,8 @@ static void put_buffers(struct symm_emit *emit, const struct symm_recorder *reco
 static void put_reference(struct symm_emit *emit, const char *key, int32_t buffer,
                           uint64_t at)
 {
-    if (buffer < 0)
-        return;
-    symm__emit_key(emit, key);
-    symm__emit_begin_list(emit);
-    symm__emit_signed(emit, buffer);
-    symm__emit_signed(emit, (int64_t)at);
-    symm__emit_end_list(emit);
+    if (buffer >= 0)
+        put_numbers(emit, key, (int64_t[]){buffer, (int64_t)at}, 2);
 }
 
 static void put_event(struct symm_emit *emit, const struct symm_recorder *recorder,

@@ -238,12 +238,10 @@ static symm_status open_space(symm_ctx *ctx)
 /* My control page, and the thread that shows I live. */
 static symm_status open_control(symm_ctx *ctx)
 {
-    struct symm_control *control;
-    symm_status status;
-
-    control = control_of(ctx, ctx->rank);
-    status =
+    struct symm_control *control = control_of(ctx, ctx->rank);
+    symm_status status =
         symm__shared_create(control, symm__control_bytes(ctx), &ctx->control_handle);
+
     if (status != SYMM_OK)
         return status;
     control->magic = SYMM_CONTROL_MAGIC;
@@ -443,8 +441,10 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
         status = symm__host_identify(&c->own_host);
     if (status == SYMM_OK)
         status = symm__settings_job(c, config);
-    if (status == SYMM_OK)
-        status = symm__settings_check_job(&c->job);
+    if (status == SYMM_OK && c->job.size > SYMM_MAX_RANKS)
+        status =
+            symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
+                       c->job.size, SYMM_MAX_RANKS);
     if (status == SYMM_OK) {
         c->rank = c->job.rank;
         c->size = c->job.size;
@@ -509,14 +509,6 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
     return SYMM_OK;
 }
 
-/* In a forked child: memory only; threads, sockets and pages belong to the parent. */
-static void abandon(symm_ctx *ctx)
-{
-    symm__liveness_abandon(ctx->liveness);
-    ctx->liveness = NULL;
-    ctx->hook_count = 0;
-}
-
 static void link_close(symm_ctx *ctx)
 {
     symm__forks_remove(&ctx->forks);
@@ -530,10 +522,13 @@ void symm_finalize(symm_ctx *ctx)
     if (!ctx)
         return;
     forked = ctx->own_process && *ctx->own_process != 1;
-    if (forked)
-        abandon(ctx);
-    else if (ctx->device_ops)
+    if (forked) { /* memory only: threads, sockets and pages belong to the parent */
+        symm__liveness_abandon(ctx->liveness);
+        ctx->liveness = NULL;
+        ctx->hook_count = 0;
+    } else if (ctx->device_ops) {
         ctx->device_ops->ending(ctx, true);
+    }
     for (size_t i = 0; !forked && i < sizeof(ctx->streams) / sizeof(*ctx->streams); i++)
         if (ctx->streams[i]) {
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);

@@ -8,7 +8,6 @@
 #include "util/options.h"
 #include "util/status.h"
 
-/* Which job: the caller's word, else the launcher's. */
 symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
 {
     struct symm_job *job = &ctx->job;
@@ -54,14 +53,6 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
     snprintf(job->source, sizeof(job->source), "config");
     snprintf(job->key, sizeof(job->key), "config:%s",
              config->job_id ? config->job_id : "");
-    return SYMM_OK;
-}
-
-symm_status symm__settings_check_job(const struct symm_job *job)
-{
-    if (job->size > SYMM_MAX_RANKS)
-        return symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
-                          job->size, SYMM_MAX_RANKS);
     return SYMM_OK;
 }
 
@@ -115,14 +106,6 @@ static symm_status take_isa(symm_ctx *ctx)
         name, symm__isa_name(symm__isa_best()));
 }
 
-static symm_status take_queue_timeout(symm_ctx *ctx)
-{
-    ctx->queue_timeout = -1;
-    return symm__option(SYMM_OPTION_QUEUE_TIMEOUT)
-               ? symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &ctx->queue_timeout)
-               : SYMM_OK;
-}
-
 symm_status symm__settings_take(symm_ctx *ctx, const symm_config *config)
 {
     int64_t spin, start = config->epoch_start;
@@ -137,8 +120,9 @@ symm_status symm__settings_take(symm_ctx *ctx, const symm_config *config)
             config->timeout, SYMM_LONGEST_SECONDS);
     if (config->timeout == 0)
         status = symm__option_seconds(SYMM_OPTION_TIMEOUT, &ctx->timeout);
-    if (status == SYMM_OK)
-        status = take_queue_timeout(ctx);
+    ctx->queue_timeout = -1;
+    if (status == SYMM_OK && symm__option(SYMM_OPTION_QUEUE_TIMEOUT))
+        status = symm__option_limit(SYMM_OPTION_QUEUE_TIMEOUT, &ctx->queue_timeout);
     if (status == SYMM_OK)
         status = symm__option_integer(SYMM_OPTION_SPIN, 0, 1000000000, &spin);
     if (status == SYMM_OK && start == 0)

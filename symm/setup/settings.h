@@ -11,7 +11,6 @@
 /* Which job: the caller's, else the launcher's. */
 symm_status symm__settings_job(symm_ctx *ctx,
                                const symm_config *config) SYMM_MUST_CHECK;
-symm_status symm__settings_check_job(const struct symm_job *job) SYMM_MUST_CHECK;
 symm_status symm__settings_take(symm_ctx *ctx,
                                 const symm_config *config) SYMM_MUST_CHECK;
 

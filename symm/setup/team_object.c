@@ -354,8 +354,9 @@ uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
     return uid ? uid : 1;
 }
 
-symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
-                                const int *world_rank, int size, double timeout)
+/* `mine`: a failure of this rank before this step, reported to all. */
+static symm_status complete(symm_team *made, symm_status mine, uint32_t uid, int slot,
+                            const int *world_rank, int size, double timeout)
 {
     symm_ctx *ctx = made->ctx;
     int rank = 0;
@@ -365,9 +366,9 @@ symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
         rank++;
     team_place(made, uid, slot, rank, size);
     memcpy(made->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
-    if (ctx->thread_group)
+    if (ctx->thread_group && slot != 0)
         symm__thread_group_hold(made, 1);
-    status = team_open(made, SYMM_OK, timeout);
+    status = team_open(made, mine, timeout);
     if (status != SYMM_OK)
         return status;
     ctx->teams[slot] = made;
@@ -380,29 +381,25 @@ symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
     return status;
 }
 
+symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
+                                const int *world_rank, int size, double timeout)
+{
+    return complete(made, SYMM_OK, uid, slot, world_rank, size, timeout);
+}
+
 symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double timeout)
 {
+    int world_rank[SYMM_MAX_RANKS];
     symm_team *team;
     symm_status status = symm__team_create(ctx, ctx->size, &team);
 
     if (status != SYMM_OK)
         return status;
-    team_place(team, WORLD_UID, 0, ctx->rank, ctx->size);
     for (int r = 0; r < ctx->size; r++)
-        team->world_rank[r] = r;
+        world_rank[r] = r;
     team->before = SYMM_CONTROL_MAGIC;
-    status = team_open(team, mine, timeout);
-    if (status != SYMM_OK) {
+    status = complete(team, mine, WORLD_UID, 0, world_rank, ctx->size, timeout);
+    if (status != SYMM_OK)
         symm__team_free(team);
-        return status;
-    }
-    ctx->teams[0] = team;
-    status = symm__engine_team_open(team, timeout);
-    if (status == SYMM_OK)
-        status = local_open(team, timeout);
-    if (status != SYMM_OK) {
-        ctx->teams[0] = NULL;
-        symm__team_free(team);
-    }
     return status;
 }

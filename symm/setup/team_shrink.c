@@ -355,7 +355,7 @@ static symm_status begin(struct shrink *s)
     double until = symm__now() + s->team->ctx->timeout;
 
     for (;;) {
-        struct step at;
+        struct step at = {0};
         symm_status status = look(s, &at);
 
         if (status != SYMM_OK || at.attempt == s->attempt)
