@@ -98,17 +98,19 @@ expect 2 "a JSON file that cannot be written" all_reduce -b 8 -e 8 -J "$work/no/
 
 # Results that are lost are not a success, and no half of a file is left.
 odd=$programs/odd-cycle-3.json
-printf '%s\n' "all_reduce --ranks 2 -n 3 -b 4 -e 8" "chain --ranks 2 -n 8 -b 4 -e 4" \
-    "replay $odd --iterations 2" "overlap --ranks 2 -b 4 -e 4 -n 2" "all_reduce -b 8 -e 8" |
-    while read -ra words; do
+printf '%s\n' "symmrun 1 all_reduce --ranks 2 -n 3 -b 4 -e 8" \
+    "symmrun 1 chain --ranks 2 -n 8 -b 4 -e 4" "symmrun 1 replay $odd --iterations 2" \
+    "symmrun 1 overlap --ranks 2 -b 4 -e 4 -n 2" "symm-perf 2 all_reduce -b 8 -e 8" |
+    while read -r writer wanted line; do
+        read -ra words <<<"$line"
         if [ -w /dev/full ]; then
             "$perf" "${words[@]}" >/dev/full 2>"$work/err" </dev/null
-            [ $? = 2 ] || echo "symm-perf ${words[*]}: a full stdout: exit status"
-            says err "symm-perf: stdout: " "a full stdout"
+            [ $? = "$wanted" ] || echo "symm-perf $line: a full stdout: exit status"
+            says err "$writer: stdout: " "a full stdout"
         fi
         "$perf" "${words[@]}" >&- 2>"$work/err" </dev/null
-        [ $? = 2 ] || echo "symm-perf ${words[*]}: a closed stdout: exit status"
-        says err "symm-perf: stdout: " "a closed stdout"
+        [ $? = "$wanted" ] || echo "symm-perf $line: a closed stdout: exit status"
+        says err "$writer: stdout: " "a closed stdout"
     done >"$work/lost"
 [ ! -s "$work/lost" ] || fail "lost results: $(cat "$work/lost")"
 echo old > "$work/cut.json"
@@ -149,8 +151,18 @@ if [ -x "$build/bin/symmrun" ]; then
     "$build/bin/symmrun" -n 2 -- "$perf" all_reduce -b 8 -e 64 >"$work/out" 2>"$work/err" ||
         fail "under symmrun"
     says out "2 ranks, backend host" "under symmrun"
-    "$build/bin/symmrun" -n 2 -- "$perf" all_reduce --ranks 2 >"$work/out" 2>"$work/err"
-    [ $? = 2 ] || fail "--ranks under symmrun is not refused"
+    "$build/bin/symmrun" -n 2 -- "$perf" all_reduce --ranks 2 -b 8 -e 8 >"$work/out" \
+        2>"$work/err" || fail "--ranks that fits under symmrun"
+    "$build/bin/symmrun" -n 2 -- "$perf" all_reduce --ranks 3 >"$work/out" 2>"$work/err"
+    [ $? = 2 ] || fail "--ranks that does not fit under symmrun is not refused"
+    told="--ranks: found 3, allowed: 2, the ranks of this launcher's job"
+    [ "$(grep -cF -- "$told" "$work/err")" = 1 ] ||
+        fail "--ranks that does not fit under symmrun: not one complaint"
+    cp "$perf" "$work/alone"
+    LD_LIBRARY_PATH=$build/lib "$work/alone" all_reduce --ranks 2 >"$work/out" 2>"$work/err"
+    [ $? = 3 ] || fail "--ranks without a symmrun: exit status"
+    says err "symm-perf: cannot start 2 ranks by $work/symmrun: No such file" \
+        "--ranks without a symmrun"
     "$build/bin/symmrun" -n 2 -- "$perf" replay "$programs/ring-pipeline-4.json" \
         >"$work/out" 2>"$work/err"
     [ $? = 2 ] || fail "a program of 4 ranks on 2 is not refused"

@@ -2,24 +2,17 @@
 /* job.c - see job.h. */
 #include "perf/job.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "symm/tools.h"
-
-static void bind_self(struct perf_job *job, const struct perf_place *place)
+static void bind_self(struct perf_job *job, const symm_job_info *place)
 {
     cpu_set_t allowed;
 
-    if (!place->forked && place->local_size > 1 &&
-        sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+    if (place->local_size > 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
         CPU_COUNT(&allowed) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1) {
         size_t core = 0;
         while (!CPU_ISSET(core, &allowed))
@@ -64,21 +57,17 @@ static int check_gpu(struct perf_job *job, const struct perf_options *options)
     return PERF_REFUSED;
 }
 
-int perf_job_open(struct perf_job *job, const struct perf_place *place,
+int perf_job_open(struct perf_job *job, const symm_job_info *place,
                   const struct perf_options *options)
 {
     symm_config config = {.size = sizeof config,
                           .backend = options->backend,
                           .timeout = options->timeout};
 
-    *job = (struct perf_job){
-        .rank = place->rank, .size = place->size, .local_rank = place->local_rank};
+    *job = (struct perf_job){.rank = place->rank,
+                             .size = place->world_size,
+                             .local_rank = place->local_rank};
     job->info.size = sizeof job->info;
-    if (place->forked) {
-        config.world_size = place->size;
-        config.rank = place->rank;
-        config.job_id = place->job_id;
-    }
     if (options->pin)
         bind_self(job, place);
     if (!options->backend || strcmp(options->backend, "cuda") == 0)
@@ -217,117 +206,4 @@ symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stat
     }
     free(all);
     return status;
-}
-
-/* ---- Ranks by fork --------------------------------------------------------------- */
-
-static void run_child(int ranks, int rank, const char *job_id, pid_t parent,
-                      int (*body)(void *arg, const struct perf_place *place), void *arg)
-{
-    struct perf_place place = {.rank = rank,
-                               .size = ranks,
-                               .local_rank = rank,
-                               .local_size = ranks,
-                               .forked = true};
-
-    snprintf(place.job_id, sizeof place.job_id, "%s", job_id);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* the parent died before prctl */
-        _exit(PERF_FAILED);
-    exit(body(arg, &place));
-}
-
-static int exit_status(int status)
-{
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-static int forget(pid_t *pids, int ranks, pid_t pid, int status, int *first)
-{
-    int left = 0;
-
-    for (int r = 0; r < ranks; r++) {
-        if (pids[r] == pid)
-            pids[r] = 0;
-        left += pids[r] > 0;
-    }
-    if (*first == 0)
-        *first = exit_status(status);
-    return left;
-}
-
-/* Waits, asleep so as not to disturb the measurement, until all ranks have ended or one
- * has failed. Returns how many still run; *first is the first failure's exit status. */
-static int wait_for_failure(pid_t *pids, int ranks, int *first)
-{
-    int left = ranks, status;
-
-    while (left > 0 && *first == 0) {
-        pid_t pid = waitpid(-1, &status, 0);
-        if (pid > 0)
-            left = forget(pids, ranks, pid, status, first);
-        else if (errno != EINTR)
-            return left;
-    }
-    return left;
-}
-
-static int wait_for_rest(pid_t *pids, int ranks, int left, double seconds, int *first)
-{
-    double until = perf_now() + seconds * 1e6;
-    int status;
-
-    while (left > 0 && perf_now() < until) {
-        pid_t pid = waitpid(-1, &status, WNOHANG);
-        if (pid > 0)
-            left = forget(pids, ranks, pid, status, first);
-        else
-            usleep(5000);
-    }
-    return left;
-}
-
-static void signal_all(const pid_t *pids, int ranks, int signal)
-{
-    for (int r = 0; r < ranks; r++)
-        if (pids[r] > 0)
-            kill(pids[r], signal);
-}
-
-int perf_job_fork(int ranks, int (*body)(void *arg, const struct perf_place *place),
-                  void *arg)
-{
-    pid_t pids[PERF_MAX_RANKS] = {0};
-    pid_t parent = getpid();
-    char job_id[96];
-    int first = 0, left = ranks;
-
-    if (ranks > PERF_MAX_RANKS) {
-        fprintf(stderr, "symm-perf: found %d ranks to start, allowed: 1 to %d\n", ranks,
-                PERF_MAX_RANKS);
-        return PERF_REFUSED;
-    }
-    snprintf(job_id, sizeof job_id, "symm-perf-%d-%.0f", (int)parent, perf_now());
-    fflush(NULL);
-    for (int r = 0; r < ranks; r++) {
-        pids[r] = fork();
-        if (pids[r] == 0)
-            run_child(ranks, r, job_id, parent, body, arg);
-        if (pids[r] < 0) {
-            fprintf(stderr, "symm-perf: cannot start rank %d of %d: %s\n", r, ranks,
-                    strerror(errno));
-            first = PERF_FAILED;
-            left = r;
-            break;
-        }
-    }
-    left = first ? left : wait_for_failure(pids, ranks, &first);
-    left = wait_for_rest(pids, ranks, left, 5, &first);
-    if (left > 0)
-        signal_all(pids, ranks, SIGTERM);
-    left = wait_for_rest(pids, ranks, left, 1, &first);
-    if (left > 0)
-        signal_all(pids, ranks, SIGKILL);
-    wait_for_rest(pids, ranks, left, 5, &first);
-    return first;
 }

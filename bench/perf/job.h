@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job.h - this rank in its job, and the ranks that symm-perf starts itself.
+ * job.h - this rank in its job.
  *
  * Messages go to stderr with the rank's number; only rank 0 reports errors of the
  * command line. Exit statuses: 0 right, 1 a wrong result, 2 a command line, file or
@@ -13,6 +13,7 @@
 #include "perf/options.h"
 #include "perf/stats.h"
 #include "symm/symm.h"
+#include "symm/tools.h"
 
 enum perf_exit { PERF_RIGHT = 0, PERF_WRONG = 1, PERF_REFUSED = 2, PERF_FAILED = 3 };
 
@@ -26,15 +27,8 @@ struct perf_job {
     char where[96];       /* "cores 0-3, NUMA node 0"; "" if not bound */
 };
 
-/* How the ranks were started: by --ranks, by a launcher, or a job of one rank. */
-struct perf_place {
-    int rank, size, local_rank, local_size;
-    bool forked;     /* started by perf_job_fork */
-    char job_id[96]; /* with forked */
-};
-
 /* PERF_RIGHT, or an exit status after a message. */
-int perf_job_open(struct perf_job *job, const struct perf_place *place,
+int perf_job_open(struct perf_job *job, const symm_job_info *place,
                   const struct perf_options *options);
 void perf_job_close(struct perf_job *job);
 
@@ -61,11 +55,5 @@ int perf_job_worst(const struct perf_job *job, int mine, const char *what);
  * all ranks of each of `n` figures. A status of the library. */
 symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stats,
                              int count, double *sums, int n) SYMM_MUST_CHECK;
-
-/* Starts `ranks` processes that run body and waits for them; returns the exit status
- * of the first failure (128 + signal if a signal ended it). The others then get 5 s to
- * end by themselves. */
-int perf_job_fork(int ranks, int (*body)(void *arg, const struct perf_place *place),
-                  void *arg);
 
 #endif

@@ -2,13 +2,17 @@
 /*
  * main.c - times libsymm's operations, and replays programs; symm-perf(1).
  *
- * Runs as one rank of a job of a launcher (symmrun, torchrun, mpirun, srun), or starts
- * the ranks itself (--ranks N), or is a job of one rank. Rank 0 prints. Uses the public
- * API only. Exit status 2: an argument that it does not understand.
+ * Runs as one rank of a job of a launcher (symmrun, torchrun, mpirun, srun), or becomes
+ * symmrun, which starts the ranks (--ranks N), or is a job of one rank. Rank 0 prints. Uses
+ * the public API only. Exit status 2: an argument that it does not understand.
  */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "perf/chain.h"
 #include "perf/file.h"
@@ -55,8 +59,8 @@ static int flush_output(int result)
 }
 
 /*
- * Checks the file of -J or --tune before anything is measured. Rank 0 writes the file, and
- * all ranks get its result, so that all end.
+ * Checks the file of -J or --tune before anything is measured. In a job rank 0 writes the
+ * file, and all ranks get its result, so that all end. `job` NULL: before there is one.
  */
 static int check_file(const struct perf_job *job, const struct perf_options *options)
 {
@@ -66,14 +70,13 @@ static int check_file(const struct perf_job *job, const struct perf_options *opt
 
     if (!path)
         return PERF_RIGHT;
-    if (job->rank == 0)
+    if (!job || job->rank == 0)
         mine = perf_file_check(path, tune ? "-o" : "-J");
-    return perf_job_worst(job, mine, "trying the file of the results");
+    return job ? perf_job_worst(job, mine, "trying the file of the results") : mine;
 }
 
-static int run_rank(void *arg, const struct perf_place *place)
+static int run_rank(const struct main_args *args, const symm_job_info *place)
 {
-    struct main_args *args = arg;
     struct perf_job job;
     int result = perf_job_open(&job, place, &args->options);
 
@@ -93,91 +96,93 @@ out:
     return flush_output(result);
 }
 
-/* Finds the launcher's job. *launched: there is a launcher. */
-static int find_place(struct perf_place *place, bool *launched)
+/* Becomes the symmrun beside this program, which runs this command line as every rank. */
+static int become_symmrun(int ranks, const struct main_args *args)
 {
-    symm_job_info info = {.size = sizeof info};
+    char self[PATH_MAX] = "", path[PATH_MAX + 8] = "symmrun", number[16];
+    char *head[] = {path, "-n", number, "--no-prefix", "--bind", "none", "--", self};
+    size_t rest = (size_t)args->argc * sizeof(char *); /* with the NULL, without [0] */
+    char **words = malloc(sizeof head + rest);
 
-    if (symm_job_detect(&info) != SYMM_OK) {
-        fprintf(stderr, "symm-perf: %s\n", symm_last_error());
-        return PERF_REFUSED;
+    snprintf(number, sizeof number, "%d", ranks);
+    if (words && readlink("/proc/self/exe", self, sizeof self - 1) > 0) {
+        snprintf(path, sizeof path, "%.*s/symmrun", (int)(strrchr(self, '/') - self),
+                 self);
+        memcpy(words, head, sizeof head);
+        memcpy((char *)words + sizeof head, args->argv + 1, rest);
+        execv(path, words);
     }
-    *place = (struct perf_place){.rank = info.rank,
-                                 .size = info.world_size,
-                                 .local_rank = info.local_rank,
-                                 .local_size = info.local_size};
-    *launched = strcmp(info.source, "single") != 0;
-    return PERF_RIGHT;
+    fprintf(stderr, "symm-perf: cannot start %d ranks by %s: %s\n", ranks, path,
+            strerror(errno));
+    free(words);
+    return PERF_FAILED;
 }
 
-static int refuse(const struct perf_place *place, const char *error)
+__attribute__((format(printf, 2, 3))) static int refuse(const symm_job_info *place,
+                                                        const char *format, ...)
 {
+    char text[512];
+    va_list words;
+
+    va_start(words, format);
+    vsnprintf(text, sizeof text, format, words);
+    va_end(words);
     if (place->rank == 0)
-        fprintf(stderr, "symm-perf: %s\n", error);
+        fprintf(stderr, "symm-perf: %s\n", text);
     return PERF_REFUSED;
 }
 
-/* The number of ranks to start: 0 under a launcher, or for a job of one rank. */
-static int choose_ranks(const struct main_args *args, const struct perf_place *place,
-                        bool launched, int *ranks, char *error, size_t bytes)
+/* *start: how many ranks to start; 0 under a launcher, or for a job of one rank. */
+static int choose_ranks(const struct main_args *args, const symm_job_info *place,
+                        int *start)
 {
-    int world = args->program ? args->program->world : 0, have;
+    const bool launched = strcmp(place->source, "single") != 0;
+    const struct perf_options *options = &args->options;
+    int world = args->program ? args->program->world : 0, have = place->world_size;
 
-    *ranks = args->options.ranks;
-    if (*ranks && launched) {
-        snprintf(error, bytes, "--ranks: this is rank %d of a launcher's job already",
-                 place->rank);
-        return PERF_REFUSED;
-    }
-    if (!*ranks && !launched)
-        *ranks = world;
-    have = *ranks ? *ranks : place->size;
-    if (*ranks > PERF_MAX_RANKS) {
-        snprintf(
-            error, bytes,
-            "%.200s: world: found %d, allowed: 1 to %d, as many ranks as a job can "
-            "have",
-            args->options.program, *ranks, PERF_MAX_RANKS);
-        return PERF_REFUSED;
-    }
-    if (args->options.root >= have) {
-        snprintf(error, bytes, "-r: found %d, allowed: a rank below %d",
-                 args->options.root, have);
-        return PERF_REFUSED;
-    }
-    if (world && have != world) {
-        snprintf(
-            error, bytes,
-            "%.200s: world: found %d, allowed: the job's number of ranks, which is %d; "
-            "start it with --ranks %d or 'symmrun -n %d'",
-            args->options.program, world, have, world, world);
-        return PERF_REFUSED;
-    }
+    if (launched && options->ranks && options->ranks != have)
+        return refuse(
+            place, "--ranks: found %d, allowed: %d, the ranks of this launcher's job",
+            options->ranks, have);
+    *start = launched ? 0 : options->ranks ? options->ranks : world;
+    if (*start > PERF_MAX_RANKS)
+        return refuse(place,
+                      "%.200s: world: found %d, allowed: 1 to %d, as many ranks as a "
+                      "job can have",
+                      options->program, *start, PERF_MAX_RANKS);
+    have = *start ? *start : have;
+    if (options->root >= have)
+        return refuse(place, "-r: found %d, allowed: a rank below %d", options->root,
+                      have);
+    if (world && have != world)
+        return refuse(place,
+                      "%.200s: world: found %d, allowed: the job's number of ranks, "
+                      "which is %d; start it with --ranks %d or 'symmrun -n %d'",
+                      options->program, world, have, world, world);
     return PERF_RIGHT;
 }
 
-static int run(struct main_args *args, const struct perf_place *place, bool launched)
+static int run(struct main_args *args, const symm_job_info *place)
 {
-    char error[512];
-    int ranks;
+    int ranks = 0, result;
 
     if (args->options.program &&
         (symm_program_read(args->options.program, &args->program) != SYMM_OK ||
          symm_program_check_run(args->program) != SYMM_OK))
-        return refuse(place, symm_last_error());
-    if (choose_ranks(args, place, launched, &ranks, error, sizeof error))
-        return refuse(place, error);
-    if (ranks > 0)
-        return perf_job_fork(ranks, run_rank, args);
-    return run_rank(args, place);
+        return refuse(place, "%s", symm_last_error());
+    result = choose_ranks(args, place, &ranks);
+    if (result == PERF_RIGHT && ranks > 0)
+        result = check_file(NULL, &args->options); /* symmrun would add a sentence */
+    if (result != PERF_RIGHT)
+        return result;
+    return ranks > 0 ? become_symmrun(ranks, args) : run_rank(args, place);
 }
 
 int main(int argc, char **argv)
 {
     struct main_args args = {.argc = argc, .argv = argv};
-    struct perf_place place;
+    symm_job_info place = {.size = sizeof place};
     char error[512];
-    bool launched;
     int result;
 
     args_guard_streams();
@@ -190,11 +195,11 @@ int main(int argc, char **argv)
         printf("symm-perf %s\n", symm_version());
         return flush_output(PERF_RIGHT);
     }
-    if (find_place(&place, &launched))
-        return PERF_REFUSED;
+    if (symm_job_detect(&place) != SYMM_OK)
+        return refuse(&place, "%s", symm_last_error());
     if (result != PERF_RIGHT)
-        return refuse(&place, error);
-    result = run(&args, &place, launched);
+        return refuse(&place, "%s", error);
+    result = run(&args, &place);
     symm_program_destroy(args.program);
     return result;
 }
