@@ -23,7 +23,6 @@ struct chain {
     void *main, *side;
     symm_work *last;               /* of the newest callback */
     int written, followed, copied; /* iterations that each step has done */
-    json_t **extra;
 };
 
 /* ---- One iteration ------------------------------------------------------------------- */
@@ -251,104 +250,6 @@ static void print(const struct perf_series *series)
            stats[ITERATION].avg, stats[DEVICE].p50);
 }
 
-/* ---- A callback that fails ------------------------------------------------------------- */
-
-struct failing {
-    struct chain *chain;
-    int refused, never;
-    symm_status next, behind; /* final statuses of the two handles */
-    char sentence[256];
-    bool goes_on; /* a later call on the same team was correct */
-};
-
-static symm_status refuse(void *arg, void *stream)
-{
-    (void)stream;
-    ++*(int *)arg;
-    return SYMM_ERR_REFUSED;
-}
-
-/* all_reduce -> keep -> a callback that fails -> a callback that must not be called. */
-static symm_status fail_once(struct failing *f)
-{
-    struct chain *c = f->chain;
-    symm_work *works[4] = {NULL};
-    symm_status status = compute(c);
-
-    if (status == SYMM_OK)
-        status = reduce(c, &works[0]);
-    if (status == SYMM_OK)
-        status = symm_work_then(works[0], c->side, keep, c, &works[1]);
-    if (status == SYMM_OK)
-        status = symm_work_then(works[1], c->main, refuse, &f->refused, &works[2]);
-    if (status == SYMM_OK)
-        status = symm_work_then(works[2], c->side, refuse, &f->never, &works[3]);
-    if (status == SYMM_OK) {
-        f->next = symm_work_synchronize(works[2], LONG_WAIT);
-        f->behind = symm_work_synchronize(works[3], LONG_WAIT);
-        snprintf(f->sentence, sizeof f->sentence, "%s", symm_work_error(works[3]));
-    }
-    for (int i = 0; i < 4; i++)
-        symm_work_release(works[i]);
-    return status;
-}
-
-static int run_failing(struct chain *c, struct failing *f)
-{
-    double wrong = c->series.wrong;
-    symm_status status;
-    bool good;
-
-    start(c);
-    status = fail_once(f);
-    if (status == SYMM_OK)
-        status = finish(c);
-    c->series.wrong = 0;
-    start(c);
-    for (int i = 0; i < 2 && status == SYMM_OK; i++)
-        status = iterate(c, i);
-    if (status == SYMM_OK)
-        status = finish(c);
-    if (status == SYMM_OK)
-        status = check(c, 2);
-    f->goes_on = c->series.wrong == 0;
-    c->series.wrong = wrong;
-    good = f->refused == 1 && f->never == 0 && f->next == SYMM_ERR_REFUSED &&
-           f->behind == SYMM_ERR_REFUSED && f->goes_on;
-    if (status != SYMM_OK)
-        return perf_job_failed(c->series.job, status,
-                               "a chain with a callback that fails");
-    if (!good)
-        fprintf(
-            stderr,
-            "symm-perf: rank %d: a callback that fails: called %d times, its handle "
-            "is %s, the next one %s and called %d times, the team %s\n",
-            c->series.job->rank, f->refused, symm_status_name(f->next),
-            symm_status_name(f->behind), f->never,
-            f->goes_on ? "goes on" : "does not go on");
-    return good ? PERF_RIGHT : PERF_WRONG;
-}
-
-static int show_failing(struct perf_series *series)
-{
-    struct chain *c = (struct chain *)series;
-    struct failing f = {.chain = c};
-    int result = run_failing(c, &f);
-
-    if (!c->series.report->prints || result == PERF_FAILED)
-        return result;
-    printf("# %-20s : %s (the one behind it was called %d times and has %s, \"%s\")\n",
-           "Failing callback", result == PERF_RIGHT ? "OK" : "FAILED", f.never,
-           symm_status_name(f.behind), f.sentence);
-    if (c->series.options->json)
-        *c->extra =
-            json_pack("{s:{s:s,s:s,s:i,s:i,s:s,s:b}}", "failing_callback", "status",
-                      symm_status_name(f.next), "next_status",
-                      symm_status_name(f.behind), "called", f.refused, "next_called",
-                      f.never, "error", f.sentence, "goes_on", (int)f.goes_on);
-    return result;
-}
-
 /* ---- Buffers and streams ------------------------------------------------------------- */
 
 static int prepare(struct perf_series *series)
@@ -421,14 +322,13 @@ static const struct perf_series_kind kind = {
     .measure = measure,
     .print = print,
     .describe = describe,
-    .finish = show_failing,
     .release = release,
 };
 
 int perf_chain(const struct perf_job *job, const struct perf_options *options,
-               struct perf_report *report, json_t **extra)
+               struct perf_report *report)
 {
-    struct chain c = {.series = {&kind, job, options, report}, .extra = extra};
+    struct chain c = {.series = {&kind, job, options, report}};
 
     return perf_series_run(&c.series);
 }

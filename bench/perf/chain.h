@@ -16,8 +16,8 @@
 
 #include "perf/series.h"
 
-/* Collective. An exit status; *extra (returns new; only with -J) is for the JSON. */
+/* Collective. An exit status. */
 int perf_chain(const struct perf_job *job, const struct perf_options *options,
-               struct perf_report *report, json_t **extra);
+               struct perf_report *report);
 
 #endif

@@ -41,7 +41,7 @@ static int run_job(const struct perf_job *job, const struct main_args *args)
     else if (result == PERF_RIGHT && args->options.kind == PERF_OVERLAP)
         result = perf_overlap(job, &args->options, &report);
     else if (result == PERF_RIGHT && args->options.kind == PERF_CHAIN)
-        result = perf_chain(job, &args->options, &report, &extra);
+        result = perf_chain(job, &args->options, &report);
     else if (result == PERF_RIGHT)
         result = perf_run(job, &args->options, &report);
     if (result == PERF_RIGHT || result == PERF_WRONG) {

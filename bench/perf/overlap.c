@@ -310,12 +310,11 @@ static void print_head(const struct perf_series *series)
            "(us)", "(us)", "(us)");
 }
 
-static int tell_late(struct perf_series *series)
+static void tell_late(const struct perf_series *series)
 {
-    if (series->report->prints && atomic_load(&((struct overlap *)series)->gate.late))
+    if (series->report->prints && atomic_load(&((const struct overlap *)series)->gate.late))
         printf("# a call could not be queued behind a stream that waits: from then on "
                "times have the host's part in them\n");
-    return PERF_RIGHT;
 }
 
 /* ---- Buffers and streams ------------------------------------------------------------- */

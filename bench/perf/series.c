@@ -98,8 +98,8 @@ int perf_series_run(struct perf_series *series)
         fflush(stdout);
         result = run_sizes(series);
     }
-    if (result == PERF_RIGHT)
-        result = series->kind->finish(series);
+    if (result == PERF_RIGHT && series->kind->finish)
+        series->kind->finish(series);
     if (result == PERF_RIGHT || result == PERF_WRONG) {
         perf_report_wrong(series->report);
         if (series->report->prints)

@@ -25,8 +25,8 @@ struct perf_series_kind {
     symm_status (*measure)(struct perf_series *series);
     void (*print)(const struct perf_series *series);       /* between size and #wrong */
     json_t *(*describe)(const struct perf_series *series); /* of the row; returns new */
-    int (*finish)(struct perf_series *series);   /* collective; an exit status */
-    void (*release)(struct perf_series *series); /* also after a failed prepare */
+    void (*finish)(const struct perf_series *series); /* after the last row; or NULL */
+    void (*release)(struct perf_series *series);      /* also after a failed prepare */
 };
 
 struct perf_series {
