@@ -81,19 +81,16 @@ static void relax(void)
 #endif
 }
 
-/* release: pairs with the acquire in wait_for_all */
-static void arrive(struct rank *me)
+/* A round of signals between all ranks. */
+static void synchronize(struct rank *me)
 {
+    /* release: pairs with the acquire below */
     atomic_store_explicit(&me->shared->pads[me->rank].epoch, ++me->epoch,
                           memory_order_release);
-}
-
-static void wait_for_all(const struct rank *me)
-{
     for (int k = 1; k < me->size; k++) {
         _Atomic uint32_t *epoch = &me->shared->pads[(me->rank + k) % me->size].epoch;
         unsigned polls = 0;
-        /* acquire: pairs with the release in arrive */
+        /* acquire: pairs with the release above */
         while ((int32_t)(atomic_load_explicit(epoch, memory_order_acquire) -
                          me->epoch) < 0) {
             if (++polls >= 200 && me->yields)
@@ -142,8 +139,7 @@ static void run_copyin(struct rank *me, const float *in, float *out, size_t coun
     float *slots[MOST_RANKS];
 
     memcpy(slot(me, me->rank, me->half), in, count * sizeof *in);
-    arrive(me);
-    wait_for_all(me);
+    synchronize(me);
     find_slots(me, me->half, slots);
     add(out, slots, me->size, 0, count);
     me->half ^= 1;
@@ -153,16 +149,14 @@ static void run_symm(struct rank *me, float *out, size_t count)
 {
     float *slots[MOST_RANKS];
 
-    arrive(me);
-    wait_for_all(me);
+    synchronize(me);
     find_slots(me, me->half, slots);
     add(out, slots, me->size, 0, count);
     if (me->mode == SYMM1) {
         me->half ^= 1;
         return;
     }
-    arrive(me);
-    wait_for_all(me);
+    synchronize(me);
 }
 
 static void run_twoshot(struct rank *me, size_t count)
@@ -171,8 +165,7 @@ static void run_twoshot(struct rank *me, size_t count)
     size_t end = count * ((size_t)me->rank + 1) / (size_t)me->size;
     float *slots[MOST_RANKS], sums[PIECE];
 
-    arrive(me);
-    wait_for_all(me);
+    synchronize(me);
     find_slots(me, 0, slots);
     for (size_t i = begin; i < end; i += PIECE) {
         size_t until = i + PIECE < end ? i + PIECE : end;
@@ -180,8 +173,7 @@ static void run_twoshot(struct rank *me, size_t count)
         for (int p = 0; p < me->size; p++)
             memcpy(slots[p] + i, sums, (until - i) * sizeof *sums);
     }
-    arrive(me);
-    wait_for_all(me);
+    synchronize(me);
 }
 
 static void all_reduce(struct rank *me, const float *in, float *out, size_t count)
@@ -203,15 +195,18 @@ struct buffers {
     float *times;
 };
 
-static float *input_of(const struct rank *me, const struct buffers *buffers)
+static float *input_of(const struct buffers *buffers)
 {
+    const struct rank *me = buffers->me;
+
     return me->mode == COPYIN ? buffers->private_in : slot(me, me->rank, me->half);
 }
 
-static float *output_of(const struct rank *me, const struct buffers *buffers)
+static float *output_of(const struct buffers *buffers)
 {
-    return me->mode == SYMM || me->mode == SYMM1 ? buffers->private_out
-                                                 : input_of(me, buffers);
+    const enum mode mode = buffers->me->mode;
+
+    return mode == SYMM || mode == SYMM1 ? buffers->private_out : input_of(buffers);
 }
 
 /* The sum over the ranks of (base + rank). */
@@ -220,9 +215,11 @@ static float expected(const struct rank *me, int base)
     return (float)(me->size * base + me->size * (me->size - 1) / 2);
 }
 
-static void check_whole(struct rank *me, const struct buffers *buffers, size_t count)
+static void check_whole(const struct buffers *buffers)
 {
-    float *in = input_of(me, buffers), *out = output_of(me, buffers);
+    struct rank *me = buffers->me;
+    const size_t count = buffers->count;
+    float *in = input_of(buffers), *out = output_of(buffers);
 
     for (size_t i = 0; i < count; i++)
         in[i] = (float)(i % 31) + (float)me->rank;
@@ -235,7 +232,7 @@ static void check_whole(struct rank *me, const struct buffers *buffers, size_t c
         }
     }
     /* No rank refills its input while a slower peer may still read it. */
-    all_reduce(me, input_of(me, buffers), output_of(me, buffers), count);
+    all_reduce(me, input_of(buffers), output_of(buffers), count);
 }
 
 static double time_call(void *arg, int base)
@@ -243,7 +240,7 @@ static double time_call(void *arg, int base)
     const struct buffers *buffers = arg;
     struct rank *me = buffers->me;
     const size_t count = buffers->count;
-    float *in = input_of(me, buffers), *out = output_of(me, buffers);
+    float *in = input_of(buffers), *out = output_of(buffers);
     float value = (float)(base + me->rank), sum = expected(me, base);
 
     for (size_t i = 0; i < count; i++)
@@ -265,11 +262,11 @@ static void measure(struct buffers *buffers, const struct run *run, int which)
     size_t bytes = run->sizes[which];
 
     buffers->count = bytes / sizeof(float);
-    check_whole(me, buffers, buffers->count);
-    memset(input_of(me, buffers), 0, bytes);
+    check_whole(buffers);
+    memset(input_of(buffers), 0, bytes);
     time_all(time_call, buffers, buffers->times, iterations_for(bytes, run->scale),
              me->shared->figures[me->rank][which]);
-    all_reduce(me, input_of(me, buffers), output_of(me, buffers), buffers->count);
+    all_reduce(me, input_of(buffers), output_of(buffers), buffers->count);
 }
 
 static void run_rank(struct rank *me, const struct run *run)

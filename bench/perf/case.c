@@ -86,9 +86,9 @@ static size_t block_offset(const struct perf_case *test)
     return (size_t)test->job->rank * test->count * test->element;
 }
 
-static char *input_of(const struct perf_case *test, bool in_place)
+static char *input_of(const struct perf_case *test)
 {
-    if (!in_place)
+    if (!test->in_place)
         return test->send;
     return test->kind == PERF_ALL_GATHER ? test->receive + block_offset(test)
                                          : test->receive;
@@ -106,17 +106,17 @@ int perf_case_sender(const struct perf_case *test)
     return (test->job->rank + size - test->step % size) % size;
 }
 
-void perf_case_fill(const struct perf_case *test, bool in_place, int phase)
+void perf_case_fill(const struct perf_case *test, int phase)
 {
     const struct perf_pattern *input =
         &test->inputs[phase * test->job->size + test->job->rank];
 
     if (!test->staging) {
-        perf_pattern_fill(input, 0, test->in_bytes, input_of(test, in_place));
+        perf_pattern_fill(input, 0, test->in_bytes, input_of(test));
         return;
     }
     perf_pattern_fill(input, 0, test->in_bytes, test->staging);
-    (void)perf_job_copy(test->job, input_of(test, in_place), test->staging,
+    (void)perf_job_copy(test->job, input_of(test), test->staging,
                         test->in_bytes); /* a failed copy shows as a wrong result */
 }
 
@@ -137,33 +137,26 @@ static const char *output_at(const struct perf_case *test, size_t at, size_t byt
 
 /* ---- The call -------------------------------------------------------------------- */
 
+/* A signal to the target, with a put or alone, and the wait for the sender's. */
 static symm_status signal_round(const struct perf_case *test)
 {
+    symm_team *team = test->job->world;
+    const int target = perf_case_target(test);
     symm_status status =
-        symm_signal(test->job->world, perf_case_target(test), 0, test->call, NULL);
+        test->kind == PERF_SIGNAL
+            ? symm_signal(team, target, 0, test->call, NULL)
+            : symm_put_signal(team, test->receive, test->send, test->in_bytes, target,
+                              0, test->call, NULL);
 
     if (status != SYMM_OK)
         return status;
-    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call,
-                            NULL);
+    return symm_signal_wait(team, perf_case_sender(test), 0, test->call, NULL);
 }
 
-static symm_status put_signal_round(const struct perf_case *test)
-{
-    symm_status status =
-        symm_put_signal(test->job->world, test->receive, test->send, test->in_bytes,
-                        perf_case_target(test), 0, test->call, NULL);
-
-    if (status != SYMM_OK)
-        return status;
-    return symm_signal_wait(test->job->world, perf_case_sender(test), 0, test->call,
-                            NULL);
-}
-
-symm_status perf_case_call(const struct perf_case *test, bool in_place)
+symm_status perf_case_call(const struct perf_case *test)
 {
     symm_team *team = test->job->world;
-    const void *in = input_of(test, in_place);
+    const void *in = input_of(test);
     void *out = test->receive;
 
     switch (test->kind) {
@@ -189,7 +182,6 @@ symm_status perf_case_call(const struct perf_case *test, bool in_place)
         return symm_get(team, out, in, test->in_bytes, perf_case_target(test),
                         test->call, NULL);
     case PERF_PUT_SIGNAL:
-        return put_signal_round(test);
     case PERF_SIGNAL:
         return signal_round(test);
     default:
@@ -226,35 +218,35 @@ static const struct perf_pattern *expected(const struct perf_case *test, int pha
     }
 }
 
+/* Wrong elements of bytes [at, at + bytes) of the output, which lie in one block. */
+static size_t differ_at(const struct perf_case *test, int phase, size_t at,
+                        size_t bytes)
+{
+    size_t block = test->count * test->element, first;
+    const struct perf_pattern *pattern = expected(test, phase, at / block, &first);
+
+    return perf_pattern_differ(pattern, first + at % block, bytes,
+                               output_at(test, at, bytes));
+}
+
 size_t perf_case_check(const struct perf_case *test, int phase)
 {
-    size_t block = test->count * test->element, wrong = 0, first;
-    const char *out;
+    size_t block = test->count * test->element, wrong = 0;
 
-    if (!perf_kind_has_size(test->kind) || block == 0)
-        return 0;
-    out = output_at(test, 0, test->out_bytes);
-    for (size_t at = 0; at < test->out_bytes; at += block) {
-        const struct perf_pattern *pattern = expected(test, phase, at / block, &first);
-        wrong += perf_pattern_differ(pattern, first, block, out + at);
-    }
+    if (perf_kind_has_size(test->kind) && block > 0)
+        for (size_t at = 0; at < test->out_bytes; at += block)
+            wrong += differ_at(test, phase, at, block);
     return wrong;
 }
 
 size_t perf_case_glance(const struct perf_case *test, int phase)
 {
-    size_t block = test->count * test->element, wrong = 0, first;
-
-    if (!perf_kind_has_size(test->kind) || block == 0)
-        return 0;
-    size_t elements = test->out_bytes / test->element;
+    size_t elements = test->out_bytes / test->element, wrong = 0;
     const size_t places[3] = {0, elements / 2, elements - 1};
-    for (int i = 0; i < 3; i++) {
-        size_t at = places[i] * test->element;
-        const struct perf_pattern *pattern = expected(test, phase, at / block, &first);
-        wrong += perf_pattern_differ(pattern, first + at % block, test->element,
-                                     output_at(test, at, test->element));
-    }
+
+    if (perf_kind_has_size(test->kind) && elements > 0)
+        for (int i = 0; i < 3; i++)
+            wrong += differ_at(test, phase, places[i] * test->element, test->element);
     return wrong;
 }
 

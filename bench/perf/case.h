@@ -19,6 +19,7 @@ struct perf_case {
     symm_dtype dtype;
     symm_op op;
     int root;
+    bool in_place;
     int step;       /* one-sided: the target is rank + step, modulo the ranks */
     size_t element; /* bytes */
     size_t count;   /* the call's argument */
@@ -49,8 +50,8 @@ int perf_case_prepare(struct perf_case *test);
 void perf_case_finish(struct perf_case *test);
 
 /* Writes this rank's whole input for a phase. */
-void perf_case_fill(const struct perf_case *test, bool in_place, int phase);
-symm_status perf_case_call(const struct perf_case *test, bool in_place) SYMM_MUST_CHECK;
+void perf_case_fill(const struct perf_case *test, int phase);
+symm_status perf_case_call(const struct perf_case *test) SYMM_MUST_CHECK;
 /* Counts wrong elements of the output: of all, or of the first, middle and last. */
 size_t perf_case_check(const struct perf_case *test, int phase);
 size_t perf_case_glance(const struct perf_case *test, int phase);

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* chain.c - see chain.h. */
-#include "perf/chain.h"
+/*
+ * chain.c - times compute -> all_reduce -> then(compute), thousands of times, and the host
+ * time of a call.
+ *
+ * Each iteration: one stream writes the input (a memset) and makes an all_reduce; a callback
+ * of its handle (symm_work_then) has another stream keep an element of the result; the first
+ * stream then waits for that. The host waits only after all iterations are queued. Then each
+ * iteration's result is checked.
+ *
+ * The driver bounds its queue of launches: if the device needs longer for an iteration than
+ * the host, calls block. So bursts of a few iterations from idle streams are timed, too.
+ */
+#include "perf/commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "perf/series.h"
 
 #define VALUES    251 /* different input bytes, used in turn: a prime */
 #define BURST     32  /* iterations at a time */
@@ -61,9 +74,7 @@ static symm_status compute(struct chain *c)
         return symm_stream_call(c->series.job->ctx, c->main, write_input, c);
     return perf_gpu_fill_later(c->series.job->gpu, c->in,
                                value_of(c->series.job->rank, c->written++),
-                               c->series.bytes, c->main)
-               ? SYMM_ERR_SYSTEM
-               : SYMM_OK;
+                               c->series.bytes, c->main);
 }
 
 static void copy_kept(void *arg)
@@ -84,9 +95,7 @@ static symm_status keep(void *arg, void *stream)
     if (!c->series.job->gpu)
         return symm_stream_call(c->series.job->ctx, stream, copy_kept, c);
     return perf_gpu_copy_later(c->series.job->gpu, &c->kept[i], from, sizeof(uint32_t),
-                               stream)
-               ? SYMM_ERR_SYSTEM
-               : SYMM_OK;
+                               stream);
 }
 
 static symm_status reduce(struct chain *c, symm_work **work)
@@ -191,10 +200,9 @@ static symm_status burst(struct chain *c, int n)
 /* The marks lie on the first stream, which waits for all work of the second. */
 static symm_status mark(const struct chain *c, int which)
 {
-    if (!c->series.job->gpu)
-        return SYMM_OK;
-    return perf_gpu_mark(c->series.job->gpu, which, c->main) ? SYMM_ERR_SYSTEM
-                                                             : SYMM_OK;
+    struct perf_gpu *gpu = c->series.job->gpu;
+
+    return gpu ? perf_gpu_mark(gpu, which, c->main) : SYMM_OK;
 }
 
 static symm_status whole(struct chain *c, int n, double *device)
@@ -213,8 +221,7 @@ static symm_status whole(struct chain *c, int n, double *device)
         status = finish(c);
     *device = (perf_now() - begin) / n;
     if (status == SYMM_OK && c->series.job->gpu) {
-        if (perf_gpu_elapsed(c->series.job->gpu, device))
-            return SYMM_ERR_SYSTEM;
+        status = perf_gpu_elapsed(c->series.job->gpu, device);
         *device /= n;
     }
     return status == SYMM_OK && c->series.options->checks > 0 ? check(c, n) : status;
@@ -271,8 +278,7 @@ static int prepare(struct perf_series *series)
     c->in = symm_buffer_ptr(c->buffers[0]);
     c->out = symm_buffer_ptr(c->buffers[1]);
     c->host_kept = calloc(most, sizeof *c->host_kept);
-    c->kept = job->gpu ? perf_gpu_alloc(job->gpu, most * sizeof *c->kept)
-                       : calloc(most, sizeof *c->kept);
+    c->kept = perf_job_alloc(job, most * sizeof *c->kept);
     return c->host_kept && c->kept ? PERF_RIGHT : perf_job_no_memory(job);
 }
 
@@ -283,10 +289,7 @@ static void release(struct perf_series *series)
     symm_work_release(c->last);
     symm_stream_destroy(series->job->ctx, c->main);
     symm_stream_destroy(series->job->ctx, c->side);
-    if (series->job->gpu)
-        perf_gpu_free(series->job->gpu, c->kept);
-    else
-        free(c->kept);
+    perf_job_free(series->job, c->kept);
     free(c->host_kept);
     symm_buffer_release(c->buffers[0]);
     symm_buffer_release(c->buffers[1]);

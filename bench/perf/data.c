@@ -144,11 +144,6 @@ double perf_decode(symm_dtype dtype, const void *src)
         memcpy(&f32, src, 4);
         return (double)f32;
     }
-    if (dtype == SYMM_BFLOAT16) { /* the upper half of a float32 */
-        uint32_t u32 = (uint32_t)load_bits(src, 2) << 16;
-        memcpy(&f32, &u32, 4);
-        return (double)f32;
-    }
     return narrow_decode(&narrows[dtype], (unsigned)load_bits(src, size));
 }
 

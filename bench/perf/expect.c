@@ -5,15 +5,49 @@
  * An op's time is its place in program->order. A query names (buffer, rank, bytes, place):
  * the content is that of the last op before the place that wrote those bytes. The
  * recursion ends at writes, at kept results and at the period's start. Its cost for one
- * element is bounded: expect_keep.c keeps the expensive results.
+ * element is bounded: buffers that carry a value over the end of a period and expensive
+ * results are kept in memory. All else is computed on demand.
  */
 #include "perf/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK   8192 /* bytes computed at a time; a multiple of every element */
-#define NOWHERE (-1)
+#define BLOCK     8192 /* bytes computed at a time; a multiple of every element */
+#define KEEP_COST 64   /* steps back for one element: results that take more are kept */
+#define NOWHERE   (-1)
+
+struct copies {
+    unsigned char *bytes; /* world x `size`, by rank; NULL: none */
+    size_t size;
+};
+
+struct expected_op {
+    int place;            /* in the order */
+    struct copies result; /* kept for the period */
+};
+
+struct expected_buffer {
+    int *writers; /* places of the ops that write it, ascending */
+    int writer_count;
+    struct copies carried, next; /* content at the end of the last and of this period */
+};
+
+struct perf_expect {
+    const symm_program *program;
+    uint64_t period;
+    struct expected_op *ops;
+    struct expected_buffer *buffers;
+};
+
+struct range {
+    size_t from, bytes;
+};
+
+static int content_before(const struct perf_expect *expect, int buffer, int rank,
+                          int before, struct range range, unsigned char *to);
+static int result_of(const struct perf_expect *expect, int index, int rank,
+                     struct range range, unsigned char *to);
 
 static const symm_program_partition *partition_of(const struct perf_expect *expect,
                                                   const symm_program_op *op)
@@ -30,11 +64,12 @@ static int op_at(const struct perf_expect *expect, int place)
 
 static int writer_before(const struct perf_expect *expect, int buffer, int before)
 {
-    int i = expect->writer_count[buffer];
+    const struct expected_buffer *written = &expect->buffers[buffer];
+    int i = written->writer_count;
 
-    while (i > 0 && expect->writers[buffer][i - 1] >= before)
+    while (i > 0 && written->writers[i - 1] >= before)
         i--;
-    return i > 0 ? expect->writers[buffer][i - 1] : NOWHERE;
+    return i > 0 ? written->writers[i - 1] : NOWHERE;
 }
 
 void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,
@@ -74,7 +109,8 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
 
     for (int i = 0; i < partition->length && result == 1; i++) {
         int rank = partition->ranks[list * partition->length + i];
-        if (!written_pattern(expect, op->in, rank, expect->place[index], &inputs[i]))
+        if (!written_pattern(expect, op->in, rank, expect->ops[index].place,
+                             &inputs[i]))
             result = 0;
         tables[i] = inputs[i].table;
     }
@@ -87,7 +123,7 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
 
 /* Computes whole elements, at most BLOCK bytes, of the reduction of all inputs. */
 static int reduce_block(const struct perf_expect *expect, int index, int list,
-                        struct perf_range range, unsigned char *to)
+                        struct range range, unsigned char *to)
 {
     const symm_program_op *op = &expect->program->ops[index];
     const symm_program_partition *partition = partition_of(expect, op);
@@ -97,9 +133,9 @@ static int reduce_block(const struct perf_expect *expect, int index, int list,
 
     for (int i = 0; i < partition->length && result == 0; i++) {
         unsigned char *source = scratch + (size_t)i * range.bytes;
-        result = perf_expect__content(expect, op->in,
-                                      partition->ranks[list * partition->length + i],
-                                      expect->place[index], range, source);
+        result = content_before(expect, op->in,
+                                partition->ranks[list * partition->length + i],
+                                expect->ops[index].place, range, source);
         sources[i] = source;
     }
     if (result == 0)
@@ -112,7 +148,7 @@ static int reduce_block(const struct perf_expect *expect, int index, int list,
 
 /* Computes any bytes of the reduction, widened to whole elements. */
 static int reduce_range(const struct perf_expect *expect, int index, int list,
-                        struct perf_range range, unsigned char *to)
+                        struct range range, unsigned char *to)
 {
     size_t element = symm_dtype_size(expect->program->ops[index].dtype);
     unsigned char block[BLOCK];
@@ -130,7 +166,7 @@ static int reduce_range(const struct perf_expect *expect, int index, int list,
     while (range.bytes > 0) {
         size_t lead = range.from % element;
         size_t part = range.bytes < BLOCK - lead ? range.bytes : BLOCK - lead;
-        struct perf_range whole = {range.from - lead, lead + part};
+        struct range whole = {range.from - lead, lead + part};
         whole.bytes = (whole.bytes + element - 1) / element * element;
         if (reduce_block(expect, index, list, whole, block))
             return -1;
@@ -147,7 +183,7 @@ static int reduce_range(const struct perf_expect *expect, int index, int list,
 /* The result has one block from each rank of the list: in an all_gather that rank's
  * whole input, in an all_to_all its block for the rank at `place`. */
 static int gathered_range(const struct perf_expect *expect, int index, int list,
-                          int place, struct perf_range range, unsigned char *to)
+                          int place, struct range range, unsigned char *to)
 {
     const symm_program_op *op = &expect->program->ops[index];
     const symm_program_partition *partition = partition_of(expect, op);
@@ -158,8 +194,8 @@ static int gathered_range(const struct perf_expect *expect, int index, int list,
         size_t from = range.from / block, inside = range.from % block;
         size_t part = range.bytes < block - inside ? range.bytes : block - inside;
         int rank = partition->ranks[(size_t)(list * partition->length) + from];
-        if (perf_expect__content(expect, op->in, rank, expect->place[index],
-                                 (struct perf_range){skip + inside, part}, to))
+        if (content_before(expect, op->in, rank, expect->ops[index].place,
+                           (struct range){skip + inside, part}, to))
             return -1;
         to += part;
         range.from += part;
@@ -168,12 +204,12 @@ static int gathered_range(const struct perf_expect *expect, int index, int list,
     return 0;
 }
 
-int perf_expect__result(const struct perf_expect *expect, int index, int rank,
-                        struct perf_range range, unsigned char *to)
+static int result_of(const struct perf_expect *expect, int index, int rank,
+                     struct range range, unsigned char *to)
 {
     const symm_program_op *op = &expect->program->ops[index];
     const symm_program_partition *partition = partition_of(expect, op);
-    const struct perf_copies *kept = &expect->results[index];
+    const struct copies *kept = &expect->ops[index].result;
     int at, list, place, sender;
 
     if (kept->bytes) {
@@ -198,16 +234,16 @@ int perf_expect__result(const struct perf_expect *expect, int index, int rank,
     default:
         return gathered_range(expect, index, list, place, range, to);
     }
-    return perf_expect__content(expect, op->in,
-                                partition->ranks[list * partition->length + sender],
-                                expect->place[index], range, to);
+    return content_before(expect, op->in,
+                          partition->ranks[list * partition->length + sender],
+                          expect->ops[index].place, range, to);
 }
 
 /* What the buffer held when the period began. */
 static void carried_range(const struct perf_expect *expect, int buffer, int rank,
-                          struct perf_range range, unsigned char *to)
+                          struct range range, unsigned char *to)
 {
-    const struct perf_copies *carried = &expect->carried[buffer];
+    const struct copies *carried = &expect->buffers[buffer].carried;
 
     if (carried->bytes)
         memcpy(to, carried->bytes + (size_t)rank * carried->size + range.from,
@@ -216,8 +252,8 @@ static void carried_range(const struct perf_expect *expect, int buffer, int rank
         memset(to, 0, range.bytes);
 }
 
-int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
-                         int before, struct perf_range range, unsigned char *to)
+static int content_before(const struct perf_expect *expect, int buffer, int rank,
+                          int before, struct range range, unsigned char *to)
 {
     struct perf_pattern pattern;
 
@@ -237,8 +273,7 @@ int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
         if (range.from < size) {
             size_t part =
                 range.bytes < size - range.from ? range.bytes : size - range.from;
-            if (perf_expect__result(expect, index, rank,
-                                    (struct perf_range){range.from, part}, to))
+            if (result_of(expect, index, rank, (struct range){range.from, part}, to))
                 return -1;
             to += part;
             range.from += part;
@@ -251,15 +286,6 @@ int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
 
 /* ---- Checking -------------------------------------------------------------------- */
 
-static int expected_range(const struct perf_expect *expect, int index, int buffer,
-                          int rank, struct perf_range range, unsigned char *to)
-{
-    if (expect->program->ops[index].kind == SYMM_PROGRAM_READ)
-        return perf_expect__content(expect, buffer, rank, expect->place[index], range,
-                                    to);
-    return perf_expect__result(expect, index, rank, range, to);
-}
-
 /* 1: all bytes are a pattern that begins at *first; 0: they are not; -1: no memory. */
 static int expected_pattern(const struct perf_expect *expect, int index, int buffer,
                             int rank, struct perf_pattern *pattern, size_t *first)
@@ -270,7 +296,7 @@ static int expected_pattern(const struct perf_expect *expect, int index, int buf
 
     *first = 0;
     if (op->kind == SYMM_PROGRAM_READ)
-        return written_pattern(expect, buffer, rank, expect->place[index], pattern);
+        return written_pattern(expect, buffer, rank, expect->ops[index].place, pattern);
     if (op->kind != SYMM_PROGRAM_ALL_REDUCE && op->kind != SYMM_PROGRAM_REDUCE_SCATTER)
         return 0;
     at = symm_program_partition_find(partition, rank);
@@ -279,36 +305,22 @@ static int expected_pattern(const struct perf_expect *expect, int index, int buf
     return reduced_pattern(expect, index, at / partition->length, pattern);
 }
 
-static int64_t differ_in_blocks(const struct perf_expect *expect, int index, int buffer,
-                                int rank, const unsigned char *found, size_t bytes,
-                                size_t element)
+static int64_t differ_in(const struct perf_expect *expect, int index, int buffer,
+                         int rank, const unsigned char *found, struct range range,
+                         size_t element)
 {
+    const bool reads = expect->program->ops[index].kind == SYMM_PROGRAM_READ;
+    const int place = expect->ops[index].place;
+    const size_t end = range.from + range.bytes;
     unsigned char block[BLOCK];
     int64_t wrong = 0;
 
-    for (size_t at = 0; at < bytes; at += BLOCK) {
-        struct perf_range range = {at, bytes - at < BLOCK ? bytes - at : BLOCK};
-        if (expected_range(expect, index, buffer, rank, range, block))
+    for (size_t at = range.from; at < end; at += BLOCK) {
+        struct range part = {at, end - at < BLOCK ? end - at : BLOCK};
+        if (reads ? content_before(expect, buffer, rank, place, part, block)
+                  : result_of(expect, index, rank, part, block))
             return -1;
-        wrong += (int64_t)perf_bytes_differ(block, found + at, range.bytes, element);
-    }
-    return wrong;
-}
-
-static int64_t differ_in_three(const struct perf_expect *expect, int index, int buffer,
-                               int rank, const unsigned char *found, size_t bytes,
-                               size_t element)
-{
-    size_t elements = bytes / element;
-    const size_t places[3] = {0, elements / 2, elements - 1};
-    unsigned char value[8];
-    int64_t wrong = 0;
-
-    for (int i = 0; i < 3; i++) {
-        struct perf_range range = {places[i] * element, element};
-        if (expected_range(expect, index, buffer, rank, range, value))
-            return -1;
-        wrong += memcmp(value, found + range.from, element) != 0;
+        wrong += (int64_t)perf_bytes_differ(block, found + at, part.bytes, element);
     }
     return wrong;
 }
@@ -321,18 +333,210 @@ int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
     bool whole = what->kind == SYMM_PROGRAM_READ;
     size_t bytes = whole ? read->bytes : what->result;
     size_t element = symm_dtype_size(whole ? read->dtype : what->dtype);
+    const size_t places[3] = {0, bytes / element / 2, bytes / element - 1};
     struct perf_pattern pattern;
+    int64_t wrong = 0;
     size_t first;
     int made;
 
     if (bytes == 0)
         return 0;
+    for (int i = 0; glance && i < 3; i++) {
+        struct range range = {places[i] * element, element};
+        int64_t more = differ_in(expect, op, buffer, rank, found, range, element);
+        if (more < 0)
+            return -1;
+        wrong += more;
+    }
     if (glance)
-        return differ_in_three(expect, op, buffer, rank, found, bytes, element);
+        return wrong;
     made = expected_pattern(expect, op, buffer, rank, &pattern, &first);
     if (made < 0)
         return -1;
     if (made)
         return (int64_t)perf_pattern_differ(&pattern, first, bytes, found);
-    return differ_in_blocks(expect, op, buffer, rank, found, bytes, element);
+    return differ_in(expect, op, buffer, rank, found, (struct range){0, bytes},
+                     element);
+}
+
+/* ---- What is kept ---------------------------------------------------------------- */
+
+static bool names_buffer(const symm_program_op *op, int buffer)
+{
+    for (int i = 0; i < op->buffer_count; i++)
+        if (op->buffers[i] == buffer)
+            return true;
+    return false;
+}
+
+bool perf_op_writes(const symm_program_op *op, int buffer)
+{
+    return op->kind == SYMM_PROGRAM_WRITE ? names_buffer(op, buffer)
+                                          : op->out == buffer;
+}
+
+bool perf_op_reads(const symm_program_op *op, int buffer)
+{
+    return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer) : op->in == buffer;
+}
+
+/* Whether an op reads bytes of the buffer that no earlier op of the period wrote. */
+static bool is_carried(const symm_program *program, int buffer)
+{
+    for (int p = 0; p < program->op_count; p++) {
+        const symm_program_op *op = &program->ops[program->order[p]];
+        if (perf_op_reads(op, buffer))
+            return true;
+        if (perf_op_writes(op, buffer) &&
+            (op->kind == SYMM_PROGRAM_WRITE ||
+             op->result == program->buffers[buffer].bytes))
+            return false;
+    }
+    return false;
+}
+
+static int make_copies(const symm_program *program, struct copies *copies, size_t size)
+{
+    copies->size = size;
+    copies->bytes = calloc((size_t)program->world, size);
+    return copies->bytes ? 0 : -1;
+}
+
+static int find_writers(struct perf_expect *expect, int buffer)
+{
+    const symm_program *program = expect->program;
+    const size_t bytes = program->buffers[buffer].bytes;
+    struct expected_buffer *written = &expect->buffers[buffer];
+    int count = 0;
+
+    for (int i = 0; i < program->op_count; i++)
+        count += perf_op_writes(&program->ops[i], buffer);
+    written->writers = calloc((size_t)count + 1, sizeof *written->writers);
+    if (!written->writers)
+        return -1;
+    for (int p = 0; p < program->op_count; p++)
+        if (perf_op_writes(&program->ops[program->order[p]], buffer))
+            written->writers[written->writer_count++] = p;
+    if (count == 0 || !is_carried(program, buffer))
+        return 0;
+    if (make_copies(program, &written->carried, bytes))
+        return -1;
+    return make_copies(program, &written->next, bytes);
+}
+
+/* Counts the steps back for one element of each result; keeps the expensive results. */
+static int find_dear_results(struct perf_expect *expect)
+{
+    const symm_program *program = expect->program;
+    int *cost = calloc((size_t)program->buffer_count + 1, sizeof *cost);
+    int result = cost ? 0 : -1;
+
+    for (int p = 0; p < program->op_count && result == 0; p++) {
+        int index = program->order[p];
+        const symm_program_op *op = &program->ops[index];
+        for (int i = 0; op->kind == SYMM_PROGRAM_WRITE && i < op->buffer_count; i++)
+            cost[op->buffers[i]] = 0;
+        if (op->kind == SYMM_PROGRAM_WRITE || op->out < 0)
+            continue;
+        bool reduces = op->kind == SYMM_PROGRAM_ALL_REDUCE ||
+                       op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
+        int steps = (cost[op->in] + 1) *
+                    (reduces ? program->partitions[op->partition].length : 1);
+        if (steps > KEEP_COST) {
+            result = make_copies(program, &expect->ops[index].result, op->result);
+            steps = 1;
+        }
+        if (steps > cost[op->out] || op->result == program->buffers[op->out].bytes)
+            cost[op->out] = steps;
+    }
+    free(cost);
+    return result;
+}
+
+struct perf_expect *perf_expect_create(const symm_program *program)
+{
+    struct perf_expect *expect = calloc(1, sizeof *expect);
+
+    if (!expect)
+        return NULL;
+    expect->program = program;
+    expect->ops = calloc((size_t)program->op_count + 1, sizeof *expect->ops);
+    expect->buffers =
+        calloc((size_t)program->buffer_count + 1, sizeof *expect->buffers);
+    if (!expect->ops || !expect->buffers)
+        goto err_destroy;
+    for (int p = 0; p < program->op_count; p++)
+        expect->ops[program->order[p]].place = p;
+    for (int b = 0; b < program->buffer_count; b++)
+        if (find_writers(expect, b))
+            goto err_destroy;
+    if (find_dear_results(expect))
+        goto err_destroy;
+    return expect;
+
+err_destroy:
+    perf_expect_destroy(expect);
+    return NULL;
+}
+
+void perf_expect_destroy(struct perf_expect *expect)
+{
+    if (!expect)
+        return;
+    for (int i = 0; expect->ops && i < expect->program->op_count; i++)
+        free(expect->ops[i].result.bytes);
+    for (int b = 0; expect->buffers && b < expect->program->buffer_count; b++) {
+        free(expect->buffers[b].writers);
+        free(expect->buffers[b].carried.bytes);
+        free(expect->buffers[b].next.bytes);
+    }
+    free(expect->ops);
+    free(expect->buffers);
+    free(expect);
+}
+
+/* ---- Periods --------------------------------------------------------------------- */
+
+static int keep_result(struct perf_expect *expect, int index)
+{
+    struct copies kept = expect->ops[index].result;
+    int result = 0;
+
+    expect->ops[index].result.bytes = NULL; /* so that it is computed */
+    for (int r = 0; r < expect->program->world && result == 0; r++)
+        result = result_of(expect, index, r, (struct range){0, kept.size},
+                           kept.bytes + (size_t)r * kept.size);
+    expect->ops[index].result = kept;
+    return result;
+}
+
+int perf_expect_begin(struct perf_expect *expect, uint64_t period)
+{
+    expect->period = period;
+    for (int p = 0; p < expect->program->op_count; p++) {
+        int index = expect->program->order[p];
+        if (expect->ops[index].result.bytes && keep_result(expect, index))
+            return -1;
+    }
+    return 0;
+}
+
+int perf_expect_end(struct perf_expect *expect)
+{
+    const symm_program *program = expect->program;
+
+    for (int b = 0; b < program->buffer_count; b++) {
+        struct copies *next = &expect->buffers[b].next;
+        for (int r = 0; next->bytes && r < program->world; r++)
+            if (content_before(expect, b, r, program->op_count,
+                               (struct range){0, next->size},
+                               next->bytes + (size_t)r * next->size))
+                return -1;
+    }
+    for (int b = 0; b < program->buffer_count; b++) {
+        struct copies last = expect->buffers[b].carried;
+        expect->buffers[b].carried = expect->buffers[b].next;
+        expect->buffers[b].next = last;
+    }
+    return 0;
 }

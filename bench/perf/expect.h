@@ -15,21 +15,7 @@
 
 #include "perf/data.h"
 
-struct perf_copies {
-    unsigned char *bytes; /* world x `size`, by rank; NULL: none */
-    size_t size;
-};
-
-struct perf_expect {
-    const symm_program *program;
-    uint64_t period;
-    int *place;        /* of each op in the order */
-    int **writers;     /* by buffer: places of the ops that write it, ascending */
-    int *writer_count; /* by buffer */
-    struct perf_copies *results; /* by op: kept for the period */
-    struct perf_copies *carried; /* by buffer: content at the end of the last period */
-    struct perf_copies *next;    /* by buffer: content at the end of this period */
-};
+struct perf_expect;
 
 /* Returns new; NULL: no memory. Borrows the program. */
 struct perf_expect *perf_expect_create(const symm_program *program);
@@ -53,18 +39,5 @@ void perf_expect_written(const struct perf_expect *expect, int op, int buffer, i
  * and last element. */
 int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
                            int rank, const void *found, bool glance);
-
-/* ---- Between expect.c and expect_keep.c ------------------------------------------- */
-
-struct perf_range {
-    size_t from, bytes;
-};
-
-/* The buffer's content on the rank before the op at place `before`. -1: no memory. */
-int perf_expect__content(const struct perf_expect *expect, int buffer, int rank,
-                         int before, struct perf_range range, unsigned char *to);
-/* The result of op `index`, a collective or a put, on the rank. -1: no memory. */
-int perf_expect__result(const struct perf_expect *expect, int index, int rank,
-                        struct perf_range range, unsigned char *to);
 
 #endif

@@ -21,7 +21,6 @@
     X(error_name, "cuGetErrorName", (int, const char **))                              \
     X(device_count, "cuDeviceGetCount", (int *))                                       \
     X(device_get, "cuDeviceGet", (int *, int))                                         \
-    X(device_name, "cuDeviceGetName", (char *, int, int))                              \
     X(p2p, "cuDeviceGetP2PAttribute", (int *, int, int, int))                          \
     X(retain, "cuDevicePrimaryCtxRetain", (void **, int))                              \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int))                                  \
@@ -49,7 +48,6 @@
 struct perf_gpu {
     void *library;
     int device, version;
-    char name[96];
     void *stream; /* of copies */
     void *marks[2], *order;
 #define GPU_MEMBER(member, symbol, arguments) int(*member) arguments;
@@ -57,16 +55,16 @@ struct perf_gpu {
 #undef GPU_MEMBER
 };
 
-static int failed(const struct perf_gpu *gpu, int result, const char *what)
+static symm_status failed(const struct perf_gpu *gpu, int result, const char *what)
 {
     const char *name = NULL;
 
     if (result == 0)
-        return 0;
+        return SYMM_OK;
     gpu->error_name(result, &name);
     fprintf(stderr, "symm-perf: GPU %d: %s failed with %s\n", gpu->device, what,
             name ? name : "an unknown error");
-    return -1;
+    return SYMM_ERR_SYSTEM;
 }
 
 static bool find_calls(struct perf_gpu *gpu)
@@ -91,7 +89,6 @@ static bool take_device(struct perf_gpu *gpu, int local_rank)
 
     if (gpu->init(0) || gpu->device_count(&count) || count < 1 ||
         gpu->device_get(&gpu->device, local_rank % count) ||
-        gpu->device_name(gpu->name, (int)sizeof(gpu->name) - 1, gpu->device) ||
         gpu->driver_version(&gpu->version) || gpu->retain(&context, gpu->device))
         return false;
     if (gpu->set_current(context) == 0 &&
@@ -128,11 +125,6 @@ void perf_gpu_close(struct perf_gpu *gpu)
     gpu->event_destroy(gpu->order);
     gpu->release(gpu->device);
     free(gpu);
-}
-
-const char *perf_gpu_name(const struct perf_gpu *gpu)
-{
-    return gpu->name;
 }
 
 int perf_gpu_driver(const struct perf_gpu *gpu)
@@ -173,81 +165,81 @@ void perf_gpu_free(struct perf_gpu *gpu, void *memory)
         gpu->free_memory((uintptr_t)memory);
 }
 
-int perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes,
-                        void *stream)
+symm_status perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src,
+                                size_t bytes, void *stream)
 {
     if (bytes == 0)
-        return 0;
+        return SYMM_OK;
     return failed(gpu, gpu->copy((uintptr_t)dst, (uintptr_t)src, bytes, stream),
                   "cuMemcpyAsync");
 }
 
-int perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
-                        void *stream)
+symm_status perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
+                                void *stream)
 {
     if (bytes == 0)
-        return 0;
+        return SYMM_OK;
     return failed(gpu, gpu->fill((uintptr_t)dst, (unsigned char)byte, bytes, stream),
                   "cuMemsetD8Async");
 }
 
-int perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes)
+symm_status perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src,
+                          size_t bytes)
 {
     if (perf_gpu_copy_later(gpu, dst, src, bytes, gpu->stream))
-        return -1;
-    return bytes ? perf_gpu_wait(gpu, gpu->stream) : 0;
+        return SYMM_ERR_SYSTEM;
+    return bytes ? perf_gpu_wait(gpu, gpu->stream) : SYMM_OK;
 }
 
-int perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes)
+symm_status perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes)
 {
     if (perf_gpu_fill_later(gpu, dst, byte, bytes, gpu->stream))
-        return -1;
-    return bytes ? perf_gpu_wait(gpu, gpu->stream) : 0;
+        return SYMM_ERR_SYSTEM;
+    return bytes ? perf_gpu_wait(gpu, gpu->stream) : SYMM_OK;
 }
 
 /* ---- Streams, graphs, marks ------------------------------------------------------ */
 
-int perf_gpu_wait(struct perf_gpu *gpu, void *stream)
+symm_status perf_gpu_wait(struct perf_gpu *gpu, void *stream)
 {
     return failed(gpu, gpu->synchronize(stream), "cuStreamSynchronize");
 }
 
-int perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after, int count)
+symm_status perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after,
+                          int count)
 {
     if (failed(gpu, gpu->event_record(gpu->order, before), "cuEventRecord"))
-        return -1;
+        return SYMM_ERR_SYSTEM;
     for (int i = 0; i < count; i++)
         if (after[i] &&
             failed(gpu, gpu->wait_event(after[i], gpu->order, 0), "cuStreamWaitEvent"))
-            return -1;
-    return 0;
+            return SYMM_ERR_SYSTEM;
+    return SYMM_OK;
 }
 
-int perf_gpu_order(struct perf_gpu *gpu, void *before, void *after)
+symm_status perf_gpu_order(struct perf_gpu *gpu, void *before, void *after)
 {
-    if (failed(gpu, gpu->event_record(gpu->order, before), "cuEventRecord"))
-        return -1;
-    return failed(gpu, gpu->wait_event(after, gpu->order, 0), "cuStreamWaitEvent");
+    return perf_gpu_fork(gpu, before, &after, 1);
 }
 
-int perf_gpu_capture(struct perf_gpu *gpu, void *stream)
+symm_status perf_gpu_capture(struct perf_gpu *gpu, void *stream)
 {
     return failed(gpu, gpu->capture(stream, RELAXED), "cuStreamBeginCapture");
 }
 
-int perf_gpu_captured(struct perf_gpu *gpu, void *stream, void **graph)
+symm_status perf_gpu_captured(struct perf_gpu *gpu, void *stream, void **graph)
 {
     void *captured = NULL;
     int result;
 
     if (failed(gpu, gpu->captured(stream, &captured), "cuStreamEndCapture"))
-        return -1;
+        return SYMM_ERR_SYSTEM;
     result = gpu->instantiate(graph, captured, 0);
     gpu->graph_destroy(captured);
     return failed(gpu, result, "cuGraphInstantiate");
 }
 
-int perf_gpu_replay(struct perf_gpu *gpu, void *graph, void *stream)
+symm_status perf_gpu_replay(struct perf_gpu *gpu, void *graph, void *stream)
 {
     return failed(gpu, gpu->graph_launch(graph, stream), "cuGraphLaunch");
 }
@@ -258,19 +250,19 @@ void perf_gpu_graph_free(struct perf_gpu *gpu, void *graph)
         gpu->exec_destroy(graph);
 }
 
-int perf_gpu_mark(struct perf_gpu *gpu, int which, void *stream)
+symm_status perf_gpu_mark(struct perf_gpu *gpu, int which, void *stream)
 {
     return failed(gpu, gpu->event_record(gpu->marks[which], stream), "cuEventRecord");
 }
 
-int perf_gpu_elapsed(struct perf_gpu *gpu, double *microseconds)
+symm_status perf_gpu_elapsed(struct perf_gpu *gpu, double *microseconds)
 {
     float milliseconds = 0;
 
     if (failed(gpu, gpu->event_synchronize(gpu->marks[1]), "cuEventSynchronize") ||
         failed(gpu, gpu->event_elapsed(&milliseconds, gpu->marks[0], gpu->marks[1]),
                "cuEventElapsedTime"))
-        return -1;
+        return SYMM_ERR_SYSTEM;
     *microseconds = (double)milliseconds * 1e3;
-    return 0;
+    return SYMM_OK;
 }

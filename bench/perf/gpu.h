@@ -10,46 +10,47 @@
 #ifndef PERF_GPU_H
 #define PERF_GPU_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "symm/symm.h"
 
 struct perf_gpu;
 
 /* NULL, without a message: no driver, or no device. */
 struct perf_gpu *perf_gpu_open(int local_rank);
-void perf_gpu_close(struct perf_gpu *gpu);             /* NULL is allowed */
-const char *perf_gpu_name(const struct perf_gpu *gpu); /* "NVIDIA H200" */
-int perf_gpu_driver(const struct perf_gpu *gpu);       /* 13000 */
+void perf_gpu_close(struct perf_gpu *gpu);       /* NULL is allowed */
+int perf_gpu_driver(const struct perf_gpu *gpu); /* 13000 */
 /* How device `from` reaches `to`: 'A' with atomics (NVLink), 'P' without, '-' not at all. */
 char perf_gpu_link(const struct perf_gpu *gpu, int from, int to);
 
 /* Zeroed device memory; NULL after a message. */
 void *perf_gpu_alloc(struct perf_gpu *gpu, size_t bytes);
 void perf_gpu_free(struct perf_gpu *gpu, void *memory);
-/* Between any two memories; done on return. 0, or -1 after a message; likewise below. */
-int perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes);
-int perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes);
-int perf_gpu_wait(struct perf_gpu *gpu, void *stream); /* until the stream is idle */
+/* Between any two memories; done on return. SYMM_ERR_SYSTEM: after a message, as below. */
+symm_status perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src,
+                          size_t bytes);
+symm_status perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes);
+/* Until the stream is idle. */
+symm_status perf_gpu_wait(struct perf_gpu *gpu, void *stream);
 
 /* The same, but only queued. */
-int perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src, size_t bytes,
-                        void *stream);
-int perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
-                        void *stream);
+symm_status perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src,
+                                size_t bytes, void *stream);
+symm_status perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,
+                                void *stream);
 
 /* Later work of stream `after` waits for the work queued on `before` now. */
-int perf_gpu_order(struct perf_gpu *gpu, void *before, void *after);
+symm_status perf_gpu_order(struct perf_gpu *gpu, void *before, void *after);
 /* The same for several streams by one event; a NULL stream is skipped. */
-int perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after, int count);
+symm_status perf_gpu_fork(struct perf_gpu *gpu, void *before, void *const *after,
+                          int count);
 
 /* Work queued on the stream between begin and end goes into a graph. */
-int perf_gpu_capture(struct perf_gpu *gpu, void *stream);
-int perf_gpu_captured(struct perf_gpu *gpu, void *stream, void **graph);
-int perf_gpu_replay(struct perf_gpu *gpu, void *graph, void *stream);
+symm_status perf_gpu_capture(struct perf_gpu *gpu, void *stream);
+symm_status perf_gpu_captured(struct perf_gpu *gpu, void *stream, void **graph);
+symm_status perf_gpu_replay(struct perf_gpu *gpu, void *graph, void *stream);
 void perf_gpu_graph_free(struct perf_gpu *gpu, void *graph);
 
-/* Marks on a stream; elapsed waits for both and gives the microseconds between them. */
-int perf_gpu_mark(struct perf_gpu *gpu, int which, void *stream); /* which: 0, 1 */
-int perf_gpu_elapsed(struct perf_gpu *gpu, double *microseconds);
+/* Marks 0 and 1 on a stream; elapsed waits for both and gives the microseconds between. */
+symm_status perf_gpu_mark(struct perf_gpu *gpu, int which, void *stream);
+symm_status perf_gpu_elapsed(struct perf_gpu *gpu, double *microseconds);
 
 #endif

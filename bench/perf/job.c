@@ -44,7 +44,7 @@ int perf_job_no_memory(const struct perf_job *job)
 /* Checks options that need GPUs. */
 static int check_gpu(struct perf_job *job, const struct perf_options *options)
 {
-    bool needed = options->graph || options->nccl || options->nccl_window;
+    bool needed = options->graph || options->compare;
 
     if (job->gpu || !needed)
         return PERF_RIGHT;
@@ -101,6 +101,19 @@ void perf_job_close(struct perf_job *job)
     job->gpu = NULL;
 }
 
+void *perf_job_alloc(const struct perf_job *job, size_t bytes)
+{
+    return job->gpu ? perf_gpu_alloc(job->gpu, bytes) : calloc(1, bytes);
+}
+
+void perf_job_free(const struct perf_job *job, void *memory)
+{
+    if (job->gpu)
+        perf_gpu_free(job->gpu, memory);
+    else
+        free(memory);
+}
+
 int perf_job_copy(const struct perf_job *job, void *dst, const void *src, size_t bytes)
 {
     if (job->gpu)
@@ -127,26 +140,56 @@ static symm_status gather_on_gpu(const struct perf_job *job, const void *mine,
 
     if (in && out && perf_gpu_copy(job->gpu, in, mine, bytes) == 0)
         status = symm_all_gather(job->world, in, out, bytes, SYMM_UINT8, NULL, NULL);
-    if (status == SYMM_OK &&
-        (perf_gpu_wait(job->gpu, NULL) || perf_gpu_copy(job->gpu, all, out, whole)))
-        status = SYMM_ERR_SYSTEM;
+    if (status == SYMM_OK)
+        status = perf_gpu_wait(job->gpu, NULL);
+    if (status == SYMM_OK)
+        status = perf_gpu_copy(job->gpu, all, out, whole);
     perf_gpu_free(job->gpu, in);
     perf_gpu_free(job->gpu, out);
     return status;
 }
 
-symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
-                                  size_t bytes, void *all)
+symm_status perf_job_gather(const struct perf_job *job, const void *mine, size_t bytes,
+                            void *all)
 {
     if (job->gpu)
         return gather_on_gpu(job, mine, bytes, all);
     return symm_all_gather(job->world, mine, all, bytes, SYMM_UINT8, NULL, NULL);
 }
 
-symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
-                            double *all)
+symm_status perf_job_barrier(const struct perf_job *job, void *stream)
 {
-    return perf_job_gather_bytes(job, mine, n * sizeof(*mine), all);
+    const symm_call call = {.size = sizeof call, .stream = stream};
+
+    return symm_barrier(job->world, &call, NULL);
+}
+
+symm_status perf_job_capture(const struct perf_job *job, void *stream, int calls,
+                             symm_status (*fn)(void *arg), void *arg, void **graph)
+{
+    symm_status status = perf_gpu_capture(job->gpu, stream), ended;
+
+    if (status != SYMM_OK)
+        return status;
+    for (int i = 0; i < calls && status == SYMM_OK; i++)
+        status = fn(arg);
+    ended = perf_gpu_captured(job->gpu, stream, graph);
+    return status == SYMM_OK ? ended : status;
+}
+
+symm_status perf_job_replay(const struct perf_job *job, void *graph, void *stream,
+                            int calls, double *us)
+{
+    symm_status status = perf_job_barrier(job, stream);
+
+    if (status != SYMM_OK)
+        return status;
+    if (perf_gpu_mark(job->gpu, 0, stream) ||
+        perf_gpu_replay(job->gpu, graph, stream) ||
+        perf_gpu_mark(job->gpu, 1, stream) || perf_gpu_elapsed(job->gpu, us))
+        return SYMM_ERR_SYSTEM;
+    *us /= calls;
+    return SYMM_OK;
 }
 
 int perf_job_buffers(const struct perf_job *job, size_t bytes, int count,
@@ -177,7 +220,7 @@ int perf_job_worst(const struct perf_job *job, int mine, const char *what)
 
     if (!all)
         return perf_job_no_memory(job);
-    status = perf_job_gather_bytes(job, &mine, sizeof(mine), all);
+    status = perf_job_gather(job, &mine, sizeof(mine), all);
     for (int r = 0; r < job->size && status == SYMM_OK; r++)
         mine = all[r] > mine ? all[r] : mine;
     free(all);
@@ -195,7 +238,7 @@ symm_status perf_job_slowest(const struct perf_job *job, struct perf_stats *stat
         return SYMM_ERR_NOMEM;
     memcpy(all, stats, times * sizeof(*all));
     memcpy(all + times, sums, (size_t)n * sizeof(*all));
-    status = perf_job_gather(job, all, each, all + each);
+    status = perf_job_gather(job, all, each * sizeof *all, all + each);
     memset(sums, 0, (size_t)n * sizeof(*all));
     for (int r = 0; r < job->size && status == SYMM_OK; r++) {
         theirs += each;

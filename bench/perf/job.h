@@ -39,15 +39,25 @@ int perf_job_no_memory(const struct perf_job *job);
  * exist before the timing. An exit status; on failure buffers holds those made. */
 int perf_job_buffers(const struct perf_job *job, size_t bytes, int count,
                      symm_buffer **buffers);
+/* Zeroed memory of this rank that calls can use; NULL: there is none. */
+void *perf_job_alloc(const struct perf_job *job, size_t bytes);
+void perf_job_free(const struct perf_job *job, void *memory);
 /* Copy from or to a buffer of either backend; fill one with a byte. An exit status. */
 int perf_job_copy(const struct perf_job *job, void *dst, const void *src, size_t bytes);
 int perf_job_fill(const struct perf_job *job, void *dst, int byte, size_t bytes);
-/* Gathers every rank's `bytes` bytes in rank order, in host memory. */
-symm_status perf_job_gather_bytes(const struct perf_job *job, const void *mine,
-                                  size_t bytes, void *all) SYMM_MUST_CHECK;
-/* Gathers every rank's n doubles in rank order. A status of the library. */
-symm_status perf_job_gather(const struct perf_job *job, const double *mine, size_t n,
-                            double *all) SYMM_MUST_CHECK;
+/* Gathers every rank's `bytes` bytes in rank order, in host memory. A status of the library. */
+symm_status perf_job_gather(const struct perf_job *job, const void *mine, size_t bytes,
+                            void *all) SYMM_MUST_CHECK;
+/* A barrier of all ranks on the stream. */
+symm_status perf_job_barrier(const struct perf_job *job, void *stream) SYMM_MUST_CHECK;
+/* GPUs: a graph of `calls` times fn(arg), which queues on the stream. On failure the capture
+ * has ended. */
+symm_status perf_job_capture(const struct perf_job *job, void *stream, int calls,
+                             symm_status (*fn)(void *arg), void *arg,
+                             void **graph) SYMM_MUST_CHECK;
+/* One replay, after a barrier, so that the ranks begin together; *us: of one call. */
+symm_status perf_job_replay(const struct perf_job *job, void *graph, void *stream,
+                            int calls, double *us) SYMM_MUST_CHECK;
 
 /* Collective: the worst exit status of all ranks for `what`, on every rank. */
 int perf_job_worst(const struct perf_job *job, int mine, const char *what);

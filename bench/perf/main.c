@@ -14,12 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "perf/chain.h"
+#include "perf/commands.h"
 #include "perf/file.h"
-#include "perf/overlap.h"
-#include "perf/replay.h"
-#include "perf/run.h"
-#include "perf/tune.h"
 #include "symm/tools.h"
 #include "tools/common/args.h"
 
@@ -85,10 +81,8 @@ static int run_rank(const struct main_args *args, const symm_job_info *place)
     result = check_file(&job, &args->options);
     if (result != PERF_RIGHT)
         goto out;
-    if (args->options.tune)
+    if (args->options.tune || args->options.regret)
         result = perf_tune(&job, &args->options);
-    else if (args->options.regret)
-        result = perf_regret(&job, &args->options);
     else
         result = run_job(&job, args);
 out:

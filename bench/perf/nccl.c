@@ -52,13 +52,13 @@ struct perf_nccl {
     const char *(*error_string)(int);
 };
 
-static int failed(const struct perf_nccl *nccl, int result, const char *what)
+static symm_status failed(const struct perf_nccl *nccl, int result, const char *what)
 {
     if (result == 0)
-        return 0;
+        return SYMM_OK;
     fprintf(stderr, "symm-perf: rank %d: %s failed: %s\n", nccl->rank, what,
             nccl->error_string(result));
-    return -1;
+    return SYMM_ERR_SYSTEM;
 }
 
 /* dlsym returns void *; POSIX allows copying it into a function pointer. */
@@ -67,22 +67,17 @@ static int failed(const struct perf_nccl *nccl, int result, const char *what)
     missing = found ? missing : symbol;                                                \
     memcpy(&nccl->member, &found, sizeof(found));
 
-static const char *find_calls(struct perf_nccl *nccl)
+/* NULL: all are there; else the name of one that is not. */
+static const char *find_calls(struct perf_nccl *nccl, bool window)
 {
     const char *missing = NULL;
     void *found;
 
     NCCL_CALLS(NCCL_FIND)
     NCCL_FIND(error_string, "ncclGetErrorString", )
-    return missing;
-}
-
-static const char *find_window_calls(struct perf_nccl *nccl)
-{
-    const char *missing = NULL;
-    void *found;
-
-    NCCL_WINDOW_CALLS(NCCL_FIND)
+    if (window && !missing) {
+        NCCL_WINDOW_CALLS(NCCL_FIND)
+    }
     return missing;
 }
 
@@ -97,9 +92,7 @@ static int load(struct perf_nccl *nccl, bool window)
                 nccl->rank, dlerror());
         return -1;
     }
-    missing = find_calls(nccl);
-    if (!missing && window)
-        missing = find_window_calls(nccl);
+    missing = find_calls(nccl, window);
     if (missing) {
         fprintf(stderr, "symm-perf: rank %d: --compare: %s has no %s: too old\n",
                 nccl->rank, path, missing);
@@ -118,9 +111,7 @@ static int load(struct perf_nccl *nccl, bool window)
 /* Rank 0's id reaches the others through libsymm. */
 static int connect_ranks(struct perf_nccl *nccl, const struct perf_job *job)
 {
-    struct unique_id mine = {{0}};
-    double numbers[sizeof(mine) / sizeof(double)];
-    double *all = calloc((size_t)job->size, sizeof(mine));
+    struct unique_id mine = {{0}}, *all = calloc((size_t)job->size, sizeof(mine));
     symm_status status;
 
     if (!all ||
@@ -128,9 +119,8 @@ static int connect_ranks(struct perf_nccl *nccl, const struct perf_job *job)
         free(all);
         return -1;
     }
-    memcpy(numbers, &mine, sizeof(mine));
-    status = perf_job_gather(job, numbers, sizeof(mine) / sizeof(double), all);
-    memcpy(&mine, all, sizeof(mine));
+    status = perf_job_gather(job, &mine, sizeof(mine), all);
+    mine = all[0];
     free(all);
     if (status != SYMM_OK) {
         perf_job_failed(job, status, "passing NCCL's id");
@@ -218,37 +208,27 @@ static int op_of(symm_op op)
     return ops[op];
 }
 
-static int all_to_all(struct perf_nccl *nccl, const struct perf_case *test,
-                      const char *in, char *out, void *stream)
+/* A block to and from every rank (all_to_all), or to the target and from the sender. */
+static int exchange(struct perf_nccl *nccl, const struct perf_case *test,
+                    const char *in, char *out, void *stream)
 {
-    size_t block = test->count * test->element;
+    const bool put = test->kind == PERF_PUT;
+    const size_t count = test->count, block = count * test->element;
     int type = type_of(test->dtype), result = nccl->group_start();
 
-    for (int p = 0; p < nccl->size && result == 0; p++) {
-        result = nccl->send(in + (size_t)p * block, test->count, type, p, nccl->comm,
-                            stream);
+    for (int p = 0; p < (put ? 1 : nccl->size) && result == 0; p++) {
+        result = nccl->send(in + (size_t)p * block, count, type,
+                            put ? perf_case_target(test) : p, nccl->comm, stream);
         if (result == 0)
-            result = nccl->receive(out + (size_t)p * block, test->count, type, p,
-                                   nccl->comm, stream);
+            result =
+                nccl->receive(out + (size_t)p * block, count, type,
+                              put ? perf_case_sender(test) : p, nccl->comm, stream);
     }
     return result ? result : nccl->group_end();
 }
 
-static int exchange(struct perf_nccl *nccl, const struct perf_case *test,
-                    const char *in, char *out, void *stream)
-{
-    int type = type_of(test->dtype), result = nccl->group_start();
-
-    if (result == 0)
-        result = nccl->send(in, test->count, type, perf_case_target(test), nccl->comm,
-                            stream);
-    if (result == 0)
-        result = nccl->receive(out, test->count, type, perf_case_sender(test),
-                               nccl->comm, stream);
-    return result ? result : nccl->group_end();
-}
-
-int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *stream)
+symm_status perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test,
+                           void *stream)
 {
     char *in = nccl->buffers[0] ? nccl->buffers[0] : test->send;
     char *out = nccl->buffers[1] ? nccl->buffers[1] : test->receive;
@@ -269,11 +249,8 @@ int perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test, void *s
         result =
             nccl->broadcast(in, out, test->count, type, test->root, nccl->comm, stream);
         break;
-    case PERF_PUT:
-        result = exchange(nccl, test, in, out, stream);
-        break;
     default:
-        result = all_to_all(nccl, test, in, out, stream);
+        result = exchange(nccl, test, in, out, stream);
         break;
     }
     return failed(nccl, result, "a call of NCCL");

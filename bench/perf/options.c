@@ -9,6 +9,10 @@
 
 #include "tools/common/args.h"
 
+#define ONE(...) +1
+#define DTYPES   (0 SYMM_DTYPE_MAP(ONE))
+#define OPS      (0 SYMM_OP_MAP(ONE))
+
 const char perf_usage[] =
     "usage: symm-perf OP [options]\n"
     "       symm-perf replay PROGRAM.json [options]\n"
@@ -85,18 +89,17 @@ static int parse_dtypes(struct parser *parser, const char *text)
     struct perf_options *options = parser->options;
 
     options->dtype_count = 1;
-    for (int d = 0; d < PERF_DTYPES; d++) {
-        options->dtypes[0] = (symm_dtype)d;
-        if (strcmp(text, perf_dtype_name(options->dtypes[0])) == 0)
-            return 0;
-    }
     if (strcmp(text, "all") == 0) {
-        for (int i = 0; i < PERF_DTYPES; i++)
-            options->dtypes[i] = (symm_dtype)i;
-        options->dtype_count = PERF_DTYPES;
+        options->dtype = 0;
+        options->dtype_count = DTYPES;
         return 0;
     }
-    if (symm_dtype_parse(text, &options->dtypes[0]) != SYMM_OK)
+    for (symm_dtype d = 0; d < DTYPES; d++)
+        if (strcmp(text, perf_dtype_name(d)) == 0) {
+            options->dtype = d;
+            return 0;
+        }
+    if (symm_dtype_parse(text, &options->dtype) != SYMM_OK)
         return refuse(parser,
                       "-d: found '%.40s', allowed: float64 float32 float16 bfloat16 "
                       "float8_e4m3 float8_e5m2 int64 int32 int8 uint64 uint32 uint8 "
@@ -109,14 +112,10 @@ static int parse_ops(struct parser *parser, const char *text)
 {
     struct perf_options *options = parser->options;
 
-    options->op_count = 1;
-    if (strcmp(text, "all") == 0) {
-        for (int i = 0; i < PERF_OPS; i++)
-            options->ops[i] = (symm_op)i;
-        options->op_count = PERF_OPS;
-        return 0;
-    }
-    if (symm_op_parse(text, &options->ops[0]) != SYMM_OK)
+    options->op_count = strcmp(text, "all") == 0 ? OPS : 1;
+    if (options->op_count == OPS)
+        options->op = 0;
+    else if (symm_op_parse(text, &options->op) != SYMM_OK)
         return refuse(parser, "-o: found '%.40s', allowed: sum avg prod min max all",
                       text);
     return 0;
@@ -173,7 +172,7 @@ static int check_tune(struct parser *parser)
                       "OP: found '%s', allowed with --tune and --regret: "
                       "all_reduce reduce_scatter all_gather broadcast all_to_all",
                       kind_names[options->kind]);
-    if (options->nccl || options->nccl_window || options->json || options->algorithm)
+    if (options->compare || options->json || options->algorithm)
         return refuse(parser,
                       "--compare, --algorithm and -J do not belong to --tune and "
                       "--regret");
@@ -199,7 +198,7 @@ static int check_streams(struct parser *parser)
     if (options->begin < 4)
         return refuse(parser, "-b: found %zu, allowed with %s: 4 or more",
                       options->begin, name);
-    if (options->nccl_window)
+    if (options->compare & 2)
         return refuse(parser, "--compare: found nccl-window, allowed with %s: nccl",
                       name);
     if (options->kind == PERF_CHAIN && options->graph)
@@ -213,7 +212,7 @@ static int check_replay(struct parser *parser)
 {
     const struct perf_options *options = parser->options;
 
-    if (options->graph || options->nccl || options->nccl_window || options->algorithm)
+    if (options->graph || options->compare || options->algorithm)
         return refuse(parser,
                       "-G, --compare and --algorithm do not belong to 'symm-perf "
                       "replay'");
@@ -233,9 +232,9 @@ static int check_together(struct parser *parser)
         return refuse(parser, "-b: found %zu, allowed: at most -e, which is %zu",
                       options->begin, options->end);
     if (options->kind > PERF_ALL_TO_ALL && options->kind != PERF_OVERLAP &&
-        (options->nccl || options->nccl_window))
+        options->compare)
         return refuse(parser, "--compare: NCCL has no %s", kind_names[options->kind]);
-    if ((options->graph || options->nccl || options->nccl_window) && options->backend &&
+    if ((options->graph || options->compare) && options->backend &&
         strcmp(options->backend, "host") == 0)
         return refuse(parser, "-G and --compare need GPUs; found --backend host");
     if (options->kind != PERF_REPLAY && (options->plan || options->delay > 0))
@@ -267,23 +266,19 @@ bool perf_options_next(const struct perf_options *options, size_t *bytes)
 }
 
 /* -n auto: the same counts as bench/floor.c, so that the figures are comparable. */
-static int auto_iterations(size_t bytes)
+int perf_options_iterations(const struct perf_options *options, size_t bytes)
 {
     static const struct {
         size_t bytes;
         int iterations;
     } steps[] = {{8192, 20000}, {65536, 8000}, {524288, 2000}, {4194304, 300}};
 
+    if (options->iterations != PERF_AUTO)
+        return options->iterations;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (bytes <= steps[i].bytes)
             return steps[i].iterations;
     return 30;
-}
-
-int perf_options_iterations(const struct perf_options *options, size_t bytes)
-{
-    return options->iterations == PERF_AUTO ? auto_iterations(bytes)
-                                            : options->iterations;
 }
 
 int perf_options_warmup(const struct perf_options *options, size_t bytes)
@@ -298,7 +293,7 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
 {
     const char *dtypes = NULL;
     bool no_pin = false;
-    int compare = 0, factor = 2;
+    int factor = 2;
     struct args_option rows[] = {
         ARGS_ROW(NULL, 'b', ARGS_SIZE, &options->begin),
         ARGS_ROW(NULL, 'e', ARGS_SIZE, &options->end),
@@ -318,7 +313,8 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
                  .words = "seconds"),
         ARGS_ROW("algorithm", 0, ARGS_TEXT, &options->algorithm),
         ARGS_ROW("backend", 0, ARGS_CHOICE, &options->backend, .words = "host, cuda"),
-        ARGS_ROW("compare", 0, ARGS_LIST, &compare, .words = "nccl, nccl-window"),
+        ARGS_ROW("compare", 0, ARGS_LIST, &options->compare,
+                 .words = "nccl, nccl-window"),
         ARGS_ROW("ranks", 0, ARGS_INTEGER, &options->ranks, .low = 1,
                  .high = PERF_MAX_RANKS),
         ARGS_ROW("no-pin", 0, ARGS_FLAG, &no_pin),
@@ -340,9 +336,9 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
 
     *options = (struct perf_options){.begin = 8,
                                      .end = SIZE_MAX, /* not given */
-                                     .dtypes = {SYMM_FLOAT32},
+                                     .dtype = SYMM_FLOAT32,
                                      .dtype_count = 1,
-                                     .ops = {SYMM_SUM},
+                                     .op = SYMM_SUM,
                                      .op_count = 1,
                                      .warmup = 5,
                                      .checks = 1};
@@ -354,8 +350,6 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         return 0;
     options->factor = (size_t)factor;
     options->pin = !no_pin;
-    options->nccl = compare & 1;
-    options->nccl_window = compare & 2;
     options->dtype_given = dtypes != NULL;
     if (dtypes && parse_dtypes(&parser, dtypes))
         return 2;

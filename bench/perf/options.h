@@ -29,16 +29,15 @@ enum perf_kind {
 
 #define PERF_AUTO      (-1) /* -n auto, -w auto: by size */
 #define PERF_MAX_RANKS 64   /* of --ranks */
-#define PERF_DTYPES    12
-#define PERF_OPS       5
+#define PERF_OTHERS    2    /* variants of --compare: nccl, nccl-window */
 
 struct perf_options {
     enum perf_kind kind;
     size_t begin, end, step; /* bytes; step 0: multiply by factor */
     size_t factor;
-    symm_dtype dtypes[PERF_DTYPES];
+    symm_dtype dtype; /* the first of dtype_count in a row: one, or all */
     int dtype_count;
-    symm_op ops[PERF_OPS];
+    symm_op op; /* likewise */
     int op_count;
     int iterations, warmup; /* or PERF_AUTO */
     int checks;             /* calls of a row checked in full; 0: no checking */
@@ -49,7 +48,7 @@ struct perf_options {
     int ranks; /* --ranks: started here; 0: the launcher's job */
     bool pin;
     int graph;                  /* -G: calls in a graph; 0: calls one by one */
-    bool nccl, nccl_window;     /* --compare */
+    int compare;                /* bit i: with variant i of --compare */
     const char *program, *plan; /* replay */
     double delay;               /* replay: microseconds */
     bool tune, regret;          /* instead of a table */

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* overlap.c - see overlap.h. */
-#include "perf/overlap.h"
+/*
+ * overlap.c - times two puts and an all_reduce, each alone and all three at once.
+ *
+ * On three streams of each rank: a put to rank + 1, a put to rank + 2 (of two ranks: the
+ * same rank, other memory) and an all_reduce, of the same number of bytes, in symmetric
+ * memory. On GPUs two events on a fourth stream time them: the first releases the three
+ * streams, the second waits for all. A gate holds the streams until all calls are queued, so
+ * that the time excludes the host's part of a call. With -G they are three branches of a
+ * graph. On the host backend a clock times them. NCCL does the same with grouped sends and
+ * receives on one communicator, never in a graph.
+ *
+ * Every element of the three results is compared, before and after the timed rounds.
+ */
+#include "perf/commands.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,6 +22,7 @@
 
 #include "perf/case.h"
 #include "perf/nccl.h"
+#include "perf/series.h"
 
 #define GATE_SECONDS 5.0
 
@@ -21,7 +34,7 @@ enum part { PUT_NEXT, PUT_SECOND, REDUCE, PARTS };
 /* Holds a stream until all later work has been queued. */
 struct gate {
     atomic_bool open;
-    atomic_bool late; /* the gate's wait timed out: queueing seems to need the stream */
+    atomic_bool late; /* the wait timed out: some call is queued only on an idle stream */
 };
 
 struct overlap {
@@ -33,6 +46,7 @@ struct overlap {
     struct perf_nccl *nccl;      /* --compare: for the second row; else NULL */
     struct gate gate;
     char *staging; /* GPUs: host memory; else NULL */
+    int mode;      /* of the round: a part, or TOGETHER */
     void *graphs[MODES];
 };
 
@@ -42,56 +56,44 @@ static struct perf_nccl *by_nccl(const struct overlap *o)
     return o->series.row ? o->nccl : NULL;
 }
 
-static bool takes_part(int mode, int part)
+static bool takes_part(const struct overlap *o, int part)
 {
-    return mode == TOGETHER || mode == part;
+    return o->mode == TOGETHER || o->mode == part;
 }
 
 /* ---- One round ----------------------------------------------------------------------- */
 
-static symm_status of_gpu(int result)
-{
-    return result ? SYMM_ERR_SYSTEM : SYMM_OK;
-}
-
-static symm_status queue_parts(const struct overlap *o, int mode)
+static symm_status queue_parts(const struct overlap *o)
 {
     symm_status status = SYMM_OK;
 
     for (int part = 0; part < PARTS && status == SYMM_OK; part++) {
         const struct perf_case *test = &o->parts[part];
 
-        if (!takes_part(mode, part))
+        if (!takes_part(o, part))
             continue;
-        status = by_nccl(o) ? of_gpu(perf_nccl_call(o->nccl, test, o->streams[part]))
-                            : perf_case_call(test, false);
+        status = by_nccl(o) ? perf_nccl_call(o->nccl, test, o->streams[part])
+                            : perf_case_call(test);
     }
     return status;
 }
 
 /* GPUs: one round between two events on the main stream. */
-static symm_status queue_round(const struct overlap *o, int mode)
+static symm_status queue_round(void *arg)
 {
+    const struct overlap *o = arg;
     void *used[PARTS];
     symm_status status;
 
     for (int part = 0; part < PARTS; part++)
-        used[part] = takes_part(mode, part) ? o->streams[part] : NULL;
-    status = of_gpu(perf_gpu_fork(o->series.job->gpu, o->main, used, PARTS));
+        used[part] = takes_part(o, part) ? o->streams[part] : NULL;
+    status = perf_gpu_fork(o->series.job->gpu, o->main, used, PARTS);
     if (status == SYMM_OK)
-        status = queue_parts(o, mode);
+        status = queue_parts(o);
     for (int part = 0; part < PARTS && status == SYMM_OK; part++)
         if (used[part])
-            status = of_gpu(perf_gpu_order(o->series.job->gpu, used[part], o->main));
+            status = perf_gpu_order(o->series.job->gpu, used[part], o->main);
     return status;
-}
-
-/* A barrier: GPUs: on the main stream; host: on this thread. */
-static symm_status world_barrier(const struct overlap *o)
-{
-    const symm_call call = {.size = sizeof call, .stream = o->main};
-
-    return symm_barrier(o->series.job->world, &call, NULL);
 }
 
 /* Waits until all streams are idle. */
@@ -100,7 +102,7 @@ static symm_status finish(const struct overlap *o)
     symm_status status = SYMM_OK;
 
     if (o->series.job->gpu)
-        return of_gpu(perf_gpu_wait(o->series.job->gpu, o->main));
+        return perf_gpu_wait(o->series.job->gpu, o->main);
     for (int part = 0; part < PARTS && status == SYMM_OK; part++)
         status = symm_stream_synchronize(o->series.job->ctx, o->streams[part], 0);
     return status;
@@ -122,45 +124,43 @@ static void wait_for_gate(void *arg)
     }
 }
 
-static symm_status queue_timed(const struct overlap *o, int mode)
+static symm_status queue_timed(struct overlap *o, void *graph)
 {
     struct perf_gpu *gpu = o->series.job->gpu;
-    symm_status status = world_barrier(o);
+    symm_status status = perf_job_barrier(o->series.job, o->main);
 
     if (status == SYMM_OK)
-        status = of_gpu(perf_gpu_mark(gpu, 0, o->main));
-    if (status == SYMM_OK && o->graphs[mode] && !by_nccl(o))
-        status = of_gpu(perf_gpu_replay(gpu, o->graphs[mode], o->main));
-    else if (status == SYMM_OK)
-        status = queue_round(o, mode);
-    return status == SYMM_OK ? of_gpu(perf_gpu_mark(gpu, 1, o->main)) : status;
+        status = perf_gpu_mark(gpu, 0, o->main);
+    if (status == SYMM_OK)
+        status = graph ? perf_gpu_replay(gpu, graph, o->main) : queue_round(o);
+    return status == SYMM_OK ? perf_gpu_mark(gpu, 1, o->main) : status;
 }
 
-static symm_status time_on_gpu(struct overlap *o, int mode, double *elapsed)
+static symm_status time_on_gpu(struct overlap *o, double *elapsed)
 {
-    bool graph = o->graphs[mode] && !by_nccl(o);
+    void *graph = o->graphs[o->mode];
     symm_status status = SYMM_OK;
 
     atomic_store(&o->gate.open, false);
     if (!atomic_load(&o->gate.late))
         status = symm_stream_call(o->series.job->ctx, o->main, wait_for_gate, &o->gate);
     if (status == SYMM_OK)
-        status = queue_timed(o, mode);
+        status = queue_timed(o, graph);
     atomic_store(&o->gate.open, true);
     if (status == SYMM_OK)
-        status = of_gpu(perf_gpu_elapsed(o->series.job->gpu, elapsed));
+        status = perf_gpu_elapsed(o->series.job->gpu, elapsed);
     if (status == SYMM_OK && graph)
         *elapsed /= o->series.options->graph;
     return status;
 }
 
-static symm_status time_on_host(const struct overlap *o, int mode, double *elapsed)
+static symm_status time_on_host(const struct overlap *o, double *elapsed)
 {
-    symm_status status = world_barrier(o);
+    symm_status status = perf_job_barrier(o->series.job, o->main);
     double begin = perf_now();
 
     if (status == SYMM_OK)
-        status = queue_parts(o, mode);
+        status = queue_parts(o);
     if (status == SYMM_OK)
         status = finish(o);
     *elapsed = perf_now() - begin;
@@ -169,8 +169,8 @@ static symm_status time_on_host(const struct overlap *o, int mode, double *elaps
 
 static symm_status time_round(struct overlap *o, int mode, double *elapsed)
 {
-    return o->series.job->gpu ? time_on_gpu(o, mode, elapsed)
-                              : time_on_host(o, mode, elapsed);
+    o->mode = mode;
+    return o->series.job->gpu ? time_on_gpu(o, elapsed) : time_on_host(o, elapsed);
 }
 
 static void drop_graphs(struct overlap *o)
@@ -186,16 +186,9 @@ static symm_status capture(struct overlap *o)
 {
     symm_status status = SYMM_OK;
 
-    for (int mode = 0; mode < MODES && status == SYMM_OK; mode++) {
-        status = of_gpu(perf_gpu_capture(o->series.job->gpu, o->main));
-        if (status != SYMM_OK)
-            return status;
-        for (int i = 0; i < o->series.options->graph && status == SYMM_OK; i++)
-            status = queue_round(o, mode);
-        if (perf_gpu_captured(o->series.job->gpu, o->main, &o->graphs[mode]) &&
-            status == SYMM_OK)
-            status = SYMM_ERR_SYSTEM;
-    }
+    for (o->mode = 0; o->mode < MODES && status == SYMM_OK; o->mode++)
+        status = perf_job_capture(o->series.job, o->main, o->series.options->graph,
+                                  queue_round, o, &o->graphs[o->mode]);
     return status;
 }
 
@@ -208,14 +201,15 @@ static symm_status check(struct overlap *o, bool gated)
     double elapsed = 0;
     symm_status status;
 
+    o->mode = TOGETHER;
     for (int part = 0; part < PARTS && o->series.options->checks > 0; part++)
         perf_case_spoil(&o->parts[part]);
     status = gated || !o->series.job->gpu ? time_round(o, TOGETHER, &elapsed)
-                                          : world_barrier(o);
+                                          : perf_job_barrier(o->series.job, o->main);
     if (status == SYMM_OK && o->series.job->gpu && !gated)
-        status = queue_round(o, TOGETHER);
+        status = queue_round(o);
     if (status == SYMM_OK)
-        status = world_barrier(o);
+        status = perf_job_barrier(o->series.job, o->main);
     if (status == SYMM_OK)
         status = finish(o);
     for (int part = 0; part < PARTS && status == SYMM_OK; part++)
@@ -235,7 +229,7 @@ static symm_status measure(struct perf_series *series)
 
     for (int part = 0; part < PARTS; part++) {
         perf_case_size(&o->parts[part], series->bytes);
-        perf_case_fill(&o->parts[part], false, part);
+        perf_case_fill(&o->parts[part], part);
     }
     status = check(o, false); /* the first calls do lazy set-up */
     if (status == SYMM_OK && o->series.options->graph && !by_nccl(o))
@@ -365,17 +359,6 @@ static int make_parts(struct overlap *o)
     return PERF_RIGHT;
 }
 
-/* A team's first stream has the most scratch: it is the all_reduce's, as elsewhere. */
-static symm_status use_first(const struct overlap *o)
-{
-    const symm_call call = {.size = sizeof call, .stream = o->streams[REDUCE]};
-    symm_status status = symm_barrier(o->series.job->world, &call, NULL);
-
-    return status == SYMM_OK
-               ? symm_stream_synchronize(o->series.job->ctx, call.stream, 0)
-               : status;
-}
-
 static int make_streams(struct overlap *o)
 {
     symm_status status = SYMM_OK;
@@ -384,11 +367,14 @@ static int make_streams(struct overlap *o)
         status = symm_stream_create(o->series.job->ctx, &o->main);
     for (int part = 0; part < PARTS && status == SYMM_OK; part++)
         status = symm_stream_create(o->series.job->ctx, &o->streams[part]);
+    /* A team's first stream has the most scratch: it is the all_reduce's, as elsewhere. */
     if (status == SYMM_OK)
-        status = use_first(o);
+        status = perf_job_barrier(o->series.job, o->streams[REDUCE]);
+    if (status == SYMM_OK)
+        status = symm_stream_synchronize(o->series.job->ctx, o->streams[REDUCE], 0);
     if (status != SYMM_OK)
         return perf_job_failed(o->series.job, status, "making the streams");
-    if (!o->series.options->nccl)
+    if (!o->series.options->compare)
         return PERF_RIGHT;
     o->nccl = perf_nccl_open(o->series.job, false, o->series.options->end);
     if (!o->nccl)

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* replay.c - see replay.h. */
-#include "perf/replay.h"
+/*
+ * replay.c - runs a symm-program/1 file on real buffers and checks every result.
+ *
+ * Each period executes all ops on streams of this rank in the program's order. K periods
+ * check every element of every result; K more are timed, with three elements of each result
+ * checked. Without a plan each put gets an entry barrier over its group. Under a plan
+ * buffers share bytes and barriers are omitted: a result in symmetric memory must be there
+ * only when the program reads it, so it is checked at that read.
+ */
+#include "perf/commands.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -13,6 +13,8 @@
 
 #define JSON_VERSION 2 /* of nccl-tests' JSON: the keys are the same */
 
+static const char *const other_names[PERF_OTHERS] = {"nccl", "nccl-window"};
+
 extern char **environ;
 
 /* ---- The ranks ------------------------------------------------------------------- */
@@ -71,7 +73,7 @@ int perf_report_open(struct perf_report *report, const struct perf_job *job,
     }
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.where, sizeof mine.where, "%s", job->where);
-    symm_status status = perf_job_gather_bytes(job, &mine, sizeof mine, all);
+    symm_status status = perf_job_gather(job, &mine, sizeof mine, all);
     if (status != SYMM_OK)
         result = perf_job_failed(job, status, "gathering the names of the ranks");
     else if (report->prints)
@@ -133,22 +135,12 @@ static const char *count_text(int count, char *text)
     return text;
 }
 
-const char *perf_other_name(int other)
-{
-    return other == 0 ? "nccl" : "nccl-window";
-}
-
-bool perf_other_wanted(const struct perf_options *options, int other)
-{
-    return other == 0 ? options->nccl : options->nccl_window;
-}
-
 /* Ends a line of the head: `text` for each column of --compare; NULL: its name. */
 static void print_others(const struct perf_options *options, const char *text)
 {
     for (int i = 0; i < PERF_OTHERS; i++)
-        if (perf_other_wanted(options, i))
-            printf("  %11s", text ? text : perf_other_name(i));
+        if (options->compare & 1 << i)
+            printf("  %11s", text ? text : other_names[i]);
     printf("\n");
 }
 
@@ -230,7 +222,7 @@ static void add_row(struct perf_report *report, const struct perf_row *row)
     add_cell(object, "in_place", &row->cells[1]);
     for (int i = 0; i < PERF_OTHERS; i++)
         if (row->others[i].present)
-            add_cell(object, perf_other_name(i), &row->others[i]);
+            add_cell(object, other_names[i], &row->others[i]);
     json_object_set_new(
         object, "actual_iterations",
         json_integer(row->cells[row->cells[0].present ? 0 : 1].iterations));
@@ -261,7 +253,7 @@ void perf_report_row(struct perf_report *report, const struct perf_row *row)
     for (int i = 0; i < PERF_OTHERS; i++) {
         if (row->others[i].present)
             printf("  %11.2f", row->others[i].stats.p50);
-        else if (perf_other_wanted(report->options, i))
+        else if (report->options->compare & 1 << i)
             printf("  %11s", "N/A");
     }
     printf("\n");
@@ -345,17 +337,6 @@ static json_t *config_json(const struct perf_options *options,
     return config;
 }
 
-/* Versions of the libraries that --compare timed. */
-static void add_versions(json_t *whole, int nccl)
-{
-    char text[32];
-
-    if (nccl == 0)
-        return;
-    snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
-    json_object_set_new(whole, "versions", json_pack("{s:s}", "NCCL", text));
-}
-
 static json_t *whole_json(struct perf_report *report, const struct perf_job *job,
                           int argc, char **argv)
 {
@@ -378,6 +359,8 @@ int perf_report_write(struct perf_report *report, const struct perf_job *job, in
                       char **argv, json_t *extra)
 {
     const char *path = report->options->json;
+    const int nccl = report->nccl_version;
+    char version[32];
     json_t *whole;
     int result;
 
@@ -386,7 +369,10 @@ int perf_report_write(struct perf_report *report, const struct perf_job *job, in
         return PERF_RIGHT;
     }
     whole = whole_json(report, job, argc, argv);
-    add_versions(whole, report->nccl_version);
+    snprintf(version, sizeof version, "%d.%d.%d", nccl / 10000, nccl / 100 % 100,
+             nccl % 100);
+    if (nccl != 0)
+        json_object_set_new(whole, "versions", json_pack("{s:s}", "NCCL", version));
     if (extra)
         json_object_update(whole, extra);
     json_decref(extra);

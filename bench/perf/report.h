@@ -14,8 +14,6 @@
 #include "perf/job.h"
 #include "perf/stats.h"
 
-#define PERF_OTHERS 2 /* variants of --compare */
-
 /* One half of a row: out of place, or in place. */
 struct perf_cell {
     bool present;                   /* false: the operation has no such form */
@@ -45,10 +43,6 @@ struct perf_report {
     int nccl_version; /* 22809; 0: NCCL not timed */
     char start_time[32];
 };
-
-/* "nccl", "nccl-window"; whether --compare names it. */
-const char *perf_other_name(int other);
-bool perf_other_wanted(const struct perf_options *options, int other);
 
 /* Collective: gathers host, process and device of each rank; rank 0 prints them. An exit
  * status. */

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c - see run.h. */
-#include "perf/run.h"
+/*
+ * run.c - times one operation over a range of sizes, dtypes and reductions.
+ *
+ * Method: each rank rewrites its whole input (untimed), reads the clock, makes the
+ * call, reads the clock. Nothing else orders the ranks between timed calls of a
+ * collective. A put or get ends without the peer, so an untimed barrier surrounds it.
+ * Some calls are checked in every element, timed calls in three.
+ */
+#include "perf/commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +26,7 @@ struct runner {
     double *times;                         /* of one cell, on this rank */
     void *stream;                          /* -G: the captured stream */
     struct perf_nccl *others[PERF_OTHERS]; /* --compare; NULL: not asked for */
+    struct perf_nccl *nccl;                /* makes the calls; NULL: libsymm does */
 };
 
 /* ---- One cell -------------------------------------------------------------------- */
@@ -26,16 +34,7 @@ struct runner {
 /* On a GPU a call is over when its stream is idle. */
 static symm_status finish_call(const struct runner *runner)
 {
-    return perf_gpu_wait(runner->job->gpu, runner->stream) ? SYMM_ERR_SYSTEM : SYMM_OK;
-}
-
-/* A barrier on the calls' stream, without --algorithm, which is for the calls. */
-static symm_status world_barrier(const struct runner *runner)
-{
-    symm_call call = runner->call;
-
-    call.algorithm = NULL;
-    return symm_barrier(runner->job->world, &call, NULL);
+    return perf_gpu_wait(runner->job->gpu, runner->stream);
 }
 
 /* A put and a get begin and end on one side only: an untimed barrier separates the
@@ -46,22 +45,21 @@ static symm_status one_sided_barrier(const struct runner *runner)
 
     if (!perf_kind_one_sided(runner->test.kind))
         return SYMM_OK;
-    status = world_barrier(runner);
+    status = perf_job_barrier(runner->job, runner->stream);
     return status == SYMM_OK && runner->job->gpu ? finish_call(runner) : status;
 }
 
-static symm_status one_call(struct runner *runner, bool in_place, int phase,
-                            double *elapsed)
+static symm_status one_call(struct runner *runner, int phase, double *elapsed)
 {
     const struct perf_case *test = &runner->test;
     symm_status status;
 
-    perf_case_fill(test, in_place, phase);
+    perf_case_fill(test, phase);
     status = one_sided_barrier(runner);
     if (status != SYMM_OK)
         return status;
     double begin = perf_now();
-    status = perf_case_call(test, in_place);
+    status = perf_case_call(test);
     if (status == SYMM_OK && runner->job->gpu)
         status = finish_call(runner);
     *elapsed = perf_now() - begin;
@@ -69,7 +67,7 @@ static symm_status one_call(struct runner *runner, bool in_place, int phase,
 }
 
 /* The calls whose results are checked in every element. */
-static symm_status run_checks(struct runner *runner, bool in_place, double *wrong)
+static symm_status run_checks(struct runner *runner, double *wrong)
 {
     symm_status status = SYMM_OK;
     double elapsed;
@@ -77,7 +75,7 @@ static symm_status run_checks(struct runner *runner, bool in_place, double *wron
     for (int i = 0; i < runner->options->checks && status == SYMM_OK; i++) {
         int phase = i % PERF_PHASES;
         perf_case_spoil(&runner->test);
-        status = one_call(runner, in_place, phase, &elapsed);
+        status = one_call(runner, phase, &elapsed);
         if (status == SYMM_OK)
             *wrong += (double)perf_case_check(&runner->test, phase);
         if (status == SYMM_OK)
@@ -86,8 +84,8 @@ static symm_status run_checks(struct runner *runner, bool in_place, double *wron
     return status;
 }
 
-static symm_status run_timed(struct runner *runner, bool in_place, int warmup,
-                             int iterations, double *wrong)
+static symm_status run_timed(struct runner *runner, int warmup, int iterations,
+                             double *wrong)
 {
     bool checked = runner->options->checks > 0;
     symm_status status = SYMM_OK;
@@ -95,7 +93,7 @@ static symm_status run_timed(struct runner *runner, bool in_place, int warmup,
 
     for (int i = -warmup; i < iterations && status == SYMM_OK; i++) {
         int phase = (i + warmup) % PERF_PHASES;
-        status = one_call(runner, in_place, phase, &elapsed);
+        status = one_call(runner, phase, &elapsed);
         if (status != SYMM_OK)
             break;
         if (i >= 0)
@@ -110,158 +108,118 @@ static symm_status run_timed(struct runner *runner, bool in_place, int warmup,
 
 /* ---- Calls in a graph ------------------------------------------------------------ */
 
-/* The captured call: libsymm's, or (nccl not NULL) NCCL's. */
-struct subject {
-    struct runner *runner;
-    struct perf_nccl *nccl;
-    bool in_place;
-};
-
-static symm_status issue(const struct subject *subject)
+/* A call by libsymm, or by NCCL. */
+static symm_status issue(void *arg)
 {
-    struct runner *runner = subject->runner;
+    const struct runner *runner = arg;
 
-    if (subject->nccl)
-        return perf_nccl_call(subject->nccl, &runner->test, runner->stream)
-                   ? SYMM_ERR_SYSTEM
-                   : SYMM_OK;
-    return perf_case_call(&runner->test, subject->in_place);
+    return runner->nccl ? perf_nccl_call(runner->nccl, &runner->test, runner->stream)
+                        : perf_case_call(&runner->test);
 }
 
-/* A graph of -G calls. On failure *graph is NULL, and the capture has ended. */
-static symm_status capture(const struct subject *subject, void **graph)
+static symm_status time_graph(struct runner *runner, int warmup, int iterations)
 {
-    struct runner *runner = subject->runner;
-    struct perf_gpu *gpu = runner->job->gpu;
-    symm_status status;
-
-    *graph = NULL;
-    if (perf_gpu_capture(gpu, runner->stream))
-        return SYMM_ERR_SYSTEM;
-    status = SYMM_OK;
-    for (int i = 0; i < runner->options->graph && status == SYMM_OK; i++)
-        status = issue(subject);
-    if (perf_gpu_captured(gpu, runner->stream, graph) && status == SYMM_OK)
-        status = SYMM_ERR_SYSTEM;
-    return status;
-}
-
-/* One replay, after a barrier, so that the ranks begin together. */
-static symm_status replay(const struct runner *runner, void *graph, double *elapsed)
-{
-    struct perf_gpu *gpu = runner->job->gpu;
-    symm_status status = world_barrier(runner);
-
-    if (status != SYMM_OK)
-        return status;
-    if (perf_gpu_mark(gpu, 0, runner->stream) ||
-        perf_gpu_replay(gpu, graph, runner->stream) ||
-        perf_gpu_mark(gpu, 1, runner->stream) || perf_gpu_elapsed(gpu, elapsed))
-        return SYMM_ERR_SYSTEM;
-    *elapsed /= runner->options->graph;
-    return SYMM_OK;
-}
-
-static symm_status time_graph(const struct subject *subject, int warmup, int iterations)
-{
-    struct runner *runner = subject->runner;
-    symm_status status = issue(subject); /* lazy set-up is done before the capture */
+    const struct perf_job *job = runner->job;
+    const int calls = runner->options->graph;
+    symm_status status = issue(runner); /* lazy set-up is done before the capture */
     void *graph = NULL;
     double elapsed;
 
     if (status == SYMM_OK)
         status = finish_call(runner);
     if (status == SYMM_OK)
-        status = capture(subject, &graph);
+        status = perf_job_capture(job, runner->stream, calls, issue, runner, &graph);
     for (int i = -warmup; i < iterations && status == SYMM_OK; i++) {
-        status = replay(runner, graph, &elapsed);
+        status = perf_job_replay(job, graph, runner->stream, calls, &elapsed);
         if (status == SYMM_OK && i >= 0)
             runner->times[i] = elapsed;
     }
-    perf_gpu_graph_free(runner->job->gpu, graph);
+    perf_gpu_graph_free(job->gpu, graph);
     return status;
 }
 
 /* Replays of libsymm's call; out of place, the last result is checked, too. */
-static symm_status run_graph(struct runner *runner, bool in_place, int warmup,
-                             int iterations, double *wrong)
+static symm_status run_graph(struct runner *runner, int warmup, int iterations,
+                             double *wrong)
 {
-    const struct subject subject = {.runner = runner, .in_place = in_place};
     const struct perf_case *test = &runner->test;
     symm_status status;
 
-    perf_case_fill(test, in_place, 0);
-    if (!in_place)
+    perf_case_fill(test, 0);
+    if (!test->in_place)
         perf_case_spoil(test);
     status = one_sided_barrier(runner);
     if (status == SYMM_OK)
-        status = time_graph(&subject, warmup, iterations);
+        status = time_graph(runner, warmup, iterations);
     if (status == SYMM_OK)
         status = one_sided_barrier(runner);
-    if (status == SYMM_OK && !in_place && runner->options->checks > 0)
+    if (status == SYMM_OK && !test->in_place && runner->options->checks > 0)
         *wrong += (double)perf_case_check(test, 0);
     return status;
 }
 
-/* The cell's statistics and wrong elements, over all ranks. */
+static void begin_cell(struct runner *runner, bool in_place, struct perf_cell *cell)
+{
+    runner->test.in_place = in_place;
+    cell->iterations = perf_options_iterations(runner->options, runner->test.size);
+    cell->warmup = perf_options_warmup(runner->options, runner->test.size);
+}
+
+/* The cell's statistics, bandwidths and wrong elements, over all ranks. */
 static symm_status combine(struct runner *runner, struct perf_cell *cell)
 {
+    const struct perf_case *test = &runner->test;
+    symm_status status;
+
     perf_stats_make(&cell->stats, runner->times, (size_t)cell->iterations);
-    return perf_job_slowest(runner->job, &cell->stats, 1, &cell->wrong, 1);
+    status = perf_job_slowest(runner->job, &cell->stats, 1, &cell->wrong, 1);
+    cell->alg_bw =
+        cell->stats.p50 > 0 ? (double)test->size / cell->stats.p50 * 1e-3 : 0;
+    cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
+    cell->present = status == SYMM_OK;
+    return status;
 }
 
 static symm_status run_cell(struct runner *runner, bool in_place,
                             struct perf_cell *cell)
 {
-    const struct perf_case *test = &runner->test;
+    struct perf_case *test = &runner->test;
     symm_status status;
 
-    cell->wrong = 0;
-    cell->iterations = perf_options_iterations(runner->options, test->size);
-    cell->warmup = perf_options_warmup(runner->options, test->size);
-    status = run_checks(runner, in_place, &cell->wrong);
+    begin_cell(runner, in_place, cell);
+    status = run_checks(runner, &cell->wrong);
     if (status == SYMM_OK && runner->options->graph)
-        status =
-            run_graph(runner, in_place, cell->warmup, cell->iterations, &cell->wrong);
+        status = run_graph(runner, cell->warmup, cell->iterations, &cell->wrong);
     else if (status == SYMM_OK)
-        status =
-            run_timed(runner, in_place, cell->warmup, cell->iterations, &cell->wrong);
+        status = run_timed(runner, cell->warmup, cell->iterations, &cell->wrong);
     if (status != SYMM_OK)
         return status;
     const char *explain = symm_explain(runner->job->world);
     snprintf(cell->explain, sizeof cell->explain, "%s", explain ? explain : "");
     status = combine(runner, cell);
-    if (status != SYMM_OK)
-        return status;
     if (runner->options->checks == 0 || !perf_kind_has_size(test->kind))
         cell->wrong = -1;
-    cell->alg_bw =
-        cell->stats.p50 > 0 ? (double)test->size / cell->stats.p50 * 1e-3 : 0;
-    cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
     cell->wire_bw = cell->alg_bw * perf_case_wire_factor(test, cell->explain);
-    cell->present = true;
-    return SYMM_OK;
+    return status;
 }
 
 /* NCCL's time for the same call, by graph or one by one. */
-static symm_status run_other(struct runner *runner, int other, struct perf_cell *cell)
+static symm_status run_other(struct runner *runner, struct perf_cell *cell)
 {
-    const struct perf_case *test = &runner->test;
-    const struct subject subject = {.runner = runner, .nccl = runner->others[other]};
+    struct perf_case *test = &runner->test;
     symm_status status = SYMM_OK;
-    void *input = perf_nccl_input(subject.nccl);
+    void *input = perf_nccl_input(runner->nccl);
 
-    cell->iterations = perf_options_iterations(runner->options, test->size);
-    cell->warmup = perf_options_warmup(runner->options, test->size);
-    perf_case_fill(test, false, 0);
+    begin_cell(runner, false, cell);
+    perf_case_fill(test, 0);
     if (input && perf_job_copy(runner->job, input, test->send, test->in_bytes))
         return SYMM_ERR_SYSTEM;
     if (runner->options->graph)
-        status = time_graph(&subject, cell->warmup, cell->iterations);
+        status = time_graph(runner, cell->warmup, cell->iterations);
     for (int i = -cell->warmup;
          !runner->options->graph && i < cell->iterations && status == SYMM_OK; i++) {
         double begin = perf_now();
-        status = issue(&subject);
+        status = issue(runner);
         if (status == SYMM_OK)
             status = finish_call(runner);
         if (i >= 0)
@@ -271,9 +229,6 @@ static symm_status run_other(struct runner *runner, int other, struct perf_cell 
         return status;
     status = combine(runner, cell);
     cell->wrong = -1;
-    cell->alg_bw = (double)test->size / cell->stats.p50 * 1e-3;
-    cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
-    cell->present = status == SYMM_OK;
     return status;
 }
 
@@ -299,9 +254,12 @@ static int run_row(struct runner *runner, size_t bytes)
     if (status == SYMM_ERR_INVALID && row.cells[0].present &&
         runner->options->algorithm)
         status = SYMM_OK; /* the algorithm named has no in-place form: N/A */
-    for (int i = 0; i < PERF_OTHERS && status == SYMM_OK; i++)
-        if (runner->others[i] && test->size > 0)
-            status = run_other(runner, i, &row.others[i]);
+    for (int i = 0; i < PERF_OTHERS && status == SYMM_OK; i++) {
+        runner->nccl = runner->others[i];
+        if (runner->nccl && test->size > 0)
+            status = run_other(runner, &row.others[i]);
+    }
+    runner->nccl = NULL;
     if (status != SYMM_OK)
         return perf_job_failed(runner->job, status, perf_kind_name(test->kind));
     perf_report_row(runner->report, &row);
@@ -331,8 +289,8 @@ static int run_kinds_of_data(struct runner *runner)
 
     for (int d = 0; d < dtypes; d++) {
         for (int o = 0; o < ops; o++) {
-            runner->test.dtype = options->dtypes[d];
-            runner->test.op = options->ops[o];
+            runner->test.dtype = options->dtype + (symm_dtype)d;
+            runner->test.op = options->op + (symm_op)o;
             if (perf_case_prepare(&runner->test))
                 return perf_job_no_memory(runner->job);
             int result = run_sizes(runner);
@@ -360,7 +318,7 @@ static int prepare_gpu(struct runner *runner, size_t capacity)
     if (!runner->test.staging)
         return perf_job_no_memory(job);
     for (int i = 0; i < PERF_OTHERS; i++) {
-        if (!perf_other_wanted(runner->options, i))
+        if (!(runner->options->compare & 1 << i))
             continue;
         runner->others[i] = perf_nccl_open(job, i == 1, capacity);
         if (!runner->others[i])

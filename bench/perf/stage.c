@@ -38,9 +38,7 @@ static bool allocate_private_out(struct perf_stage *stage)
             if (op->stream == s && op->out < 0 && op->result > most)
                 most = op->result;
         }
-        stage->private_out[s] = stage->job->gpu
-                                    ? perf_gpu_alloc(stage->job->gpu, most + 1)
-                                    : calloc(1, most + 1);
+        stage->private_out[s] = perf_job_alloc(stage->job, most + 1);
         if (!stage->private_out[s])
             return false;
     }
@@ -213,10 +211,7 @@ void perf_stage_close(struct perf_stage *stage)
         if (stage->teams[g])
             symm_team_destroy(stage->teams[g]);
     for (int s = 0; stage->private_out && s < program->stream_count; s++)
-        if (stage->job->gpu)
-            perf_gpu_free(stage->job->gpu, stage->private_out[s]);
-        else
-            free(stage->private_out[s]);
+        perf_job_free(stage->job, stage->private_out[s]);
     perf_expect_destroy(stage->expect);
     free(stage->teams);
     free(stage->place);

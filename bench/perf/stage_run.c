@@ -84,23 +84,18 @@ static void check_reads(void *arg)
                   symm_buffer_ptr(step->stage->buffers[op->buffers[i]]));
 }
 
+/* Of a collective, or of the put that the op waits for. */
 static void check_result(void *arg)
 {
     const struct perf_step *step = arg;
     const struct perf_stage *stage = step->stage;
-    const symm_program_op *op = op_of(step);
+    int index = op_of(step)->kind == SYMM_PROGRAM_WAIT ? op_of(step)->put : step->op;
+    const symm_program_op *op = &stage->program->ops[index];
     const void *found = op->out < 0 ? stage->private_out[op->stream]
                                     : symm_buffer_ptr(stage->buffers[op->out]);
 
-    check_one(step->stage, step->op, op->in, found);
-}
-
-static void check_put(void *arg)
-{
-    const struct perf_step *step = arg;
-    int put = op_of(step)->put, dst = step->stage->program->ops[put].out;
-
-    check_one(step->stage, put, dst, symm_buffer_ptr(step->stage->buffers[dst]));
+    check_one(step->stage, index, op->kind == SYMM_PROGRAM_PUT ? op->out : op->in,
+              found);
 }
 
 /* Spins for 0 .. delay microseconds, so that the ranks drift apart. */
@@ -194,9 +189,7 @@ static symm_status run_depend(struct perf_step *step)
         return status;
     if (step->stage->job->gpu)
         return perf_gpu_order(step->stage->job->gpu, step->stage->streams[op->on],
-                              step->stage->streams[op->stream])
-                   ? SYMM_ERR_SYSTEM
-                   : SYMM_OK;
+                              step->stage->streams[op->stream]);
     status = run_in_stream(step->stage, op->on, post, step);
     return status == SYMM_OK ? run_in_stream(step->stage, op->stream, take, step)
                              : status;
@@ -287,7 +280,7 @@ static symm_status run_wait(struct perf_step *step)
     int peer = (stage->place[put->partition] - put->shift + size) % size;
     symm_status status = symm_signal_wait(team, peer, put->signal, &call, NULL);
 
-    return status == SYMM_OK && step->looks ? run_local(step, check_put) : status;
+    return status == SYMM_OK && step->looks ? run_local(step, check_result) : status;
 }
 
 static symm_status run_step(struct perf_step *step)

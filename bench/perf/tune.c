@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* tune.c - see tune.h. */
-#include "perf/tune.h"
+/*
+ * tune.c - --tune: the cost of each call by each algorithm, as a table that the library
+ * reads (SYMM_COSTS); --regret: how far the library's choices are from the best.
+ *
+ * It measures teams of 2 to all ranks, the collectives, the kinds of data that have their
+ * own kernels, and sizes from few to many bytes. Teams of all ranks and of powers of two
+ * come first; the first grid is coarse, the next are finer, until the budget is spent. If
+ * it lasts, all points are measured twice more, and the least time counts. Rank 0's clock
+ * decides, so that all ranks stop together. A message counts the points left out.
+ */
+#include "perf/commands.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,7 +57,6 @@ static const struct {
 /* Ranks 0 to size - 1 of the world. */
 struct tune_team {
     symm_team *team; /* NULL: this rank is not in it */
-    bool made;       /* by a split */
     int size;
     struct perf_variants variants;
 };
@@ -109,11 +117,9 @@ static int open_team(struct tuner *tuner, struct tune_team *team)
     symm_status status = SYMM_OK;
 
     team->team = job->world;
-    if (team->size < job->size) {
+    if (team->size < job->size)
         status = symm_team_split(job->world, job->rank < team->size ? 0 : -1, job->rank,
                                  &team->team);
-        team->made = status == SYMM_OK && team->team != NULL;
-    }
     if (status != SYMM_OK)
         return perf_job_failed(job, status, "symm_team_split");
     if (!team->team)
@@ -125,32 +131,11 @@ static int open_team(struct tuner *tuner, struct tune_team *team)
     return status == SYMM_OK ? PERF_RIGHT : perf_job_no_memory(job);
 }
 
-static int tuner_open(struct tuner *tuner, const struct perf_job *job,
-                      const struct perf_options *options)
-{
-    int result;
-
-    *tuner = (struct tuner){.job = job, .options = options, .begin = perf_now()};
-    if (job->size < 2 || job->size > PERF_MAX_RANKS) {
-        if (job->rank == 0)
-            fprintf(stderr,
-                    "symm-perf: --tune and --regret compare algorithms between "
-                    "2 to %d ranks; this job has %d\n",
-                    PERF_MAX_RANKS, job->size);
-        return PERF_REFUSED;
-    }
-    list_teams(tuner);
-    result = allocate(tuner);
-    for (int t = 0; t < tuner->team_count && result == PERF_RIGHT; t++)
-        result = open_team(tuner, &tuner->teams[t]);
-    return result;
-}
-
 static void tuner_close(struct tuner *tuner)
 {
     for (int t = 0; t < tuner->team_count; t++) {
         perf_variants_close(&tuner->teams[t].variants);
-        if (tuner->teams[t].made)
+        if (tuner->teams[t].team && tuner->teams[t].team != tuner->job->world)
             symm_team_destroy(tuner->teams[t].team);
     }
     symm_stream_destroy(tuner->job->ctx, tuner->stream);
@@ -188,11 +173,11 @@ static bool is_wanted(const struct perf_options *options, int g, symm_dtype *dty
         return false;
     if (!options->dtype_given || !perf_kind_reduces(goals[g].kind))
         return true;
-    for (int d = 0; d < options->dtype_count; d++)
-        if (strcmp(data_of(options->dtypes[d]), goals[g].data) == 0) {
-            *dtype = options->dtypes[d];
+    for (int d = 0; d < options->dtype_count; d++) {
+        *dtype = options->dtype + (symm_dtype)d;
+        if (strcmp(data_of(*dtype), goals[g].data) == 0)
             return true;
-        }
+    }
     return false;
 }
 
@@ -219,6 +204,27 @@ static int list_sets(struct tuner *tuner)
             table->set_count++;
         }
     return PERF_RIGHT;
+}
+
+static int tuner_open(struct tuner *tuner, const struct perf_job *job,
+                      const struct perf_options *options)
+{
+    int result;
+
+    *tuner = (struct tuner){.job = job, .options = options, .begin = perf_now()};
+    if (job->size < 2 || job->size > PERF_MAX_RANKS) {
+        if (job->rank == 0)
+            fprintf(stderr,
+                    "symm-perf: --tune and --regret compare algorithms between "
+                    "2 to %d ranks; this job has %d\n",
+                    PERF_MAX_RANKS, job->size);
+        return PERF_REFUSED;
+    }
+    list_teams(tuner);
+    result = allocate(tuner);
+    for (int t = 0; t < tuner->team_count && result == PERF_RIGHT; t++)
+        result = open_team(tuner, &tuner->teams[t]);
+    return result == PERF_RIGHT ? list_sets(tuner) : result;
 }
 
 /* The i-th size of the grid: 8, 12, 16, 24, 32, ... */
@@ -306,11 +312,11 @@ static symm_status tune_set(struct tuner *tuner, struct tune_team *team,
     return status;
 }
 
-/* All ranks wait for the team's members and get rank 0's verdict on the budget. */
-static symm_status share_verdict(struct tuner *tuner)
+/* Collective over all ranks, in the team or not: takes rank 0's view of the budget. */
+static symm_status share_budget(struct tuner *tuner)
 {
     double mine = tuner->over, all[PERF_MAX_RANKS];
-    symm_status status = perf_job_gather(tuner->job, &mine, 1, all);
+    symm_status status = perf_job_gather(tuner->job, &mine, sizeof mine, all);
 
     if (status == SYMM_OK)
         tuner->over = all[0] > 0;
@@ -346,7 +352,7 @@ static symm_status tune_teams(struct tuner *tuner, bool common, int pass)
         for (int s = 0; s < sets && status == SYMM_OK && team->team; s++)
             status = tune_set(tuner, team, &tuner->table.sets[t * sets + s], pass);
         if (status == SYMM_OK)
-            status = share_verdict(tuner);
+            status = share_budget(tuner);
     }
     return status;
 }
@@ -388,30 +394,6 @@ static void tell(const struct tuner *tuner)
     }
     if (timed < wanted)
         printf("# a larger --budget than %g s measures them\n", tuner->options->budget);
-}
-
-int perf_tune(const struct perf_job *job, const struct perf_options *options)
-{
-    struct tuner tuner;
-    int result = tuner_open(&tuner, job, options);
-    symm_status status;
-
-    if (result == PERF_RIGHT)
-        result = list_sets(&tuner);
-    if (result == PERF_RIGHT) {
-        if (job->rank == 0)
-            printf("# symm-perf %s: tuning %s, %d ranks\n", symm_version(),
-                   job->info.machine, job->size);
-        status = tune_all(&tuner);
-        if (status != SYMM_OK)
-            result = perf_job_failed(job, status, "--tune");
-    }
-    if (result == PERF_RIGHT && job->rank == 0) {
-        tell(&tuner);
-        result = table_write(&tuner.table, job, options->table);
-    }
-    tuner_close(&tuner);
-    return result;
 }
 
 /* ---- Regret --------------------------------------------------------------------------- */
@@ -493,28 +475,34 @@ static symm_status regret_all(struct tuner *tuner, struct worst *worst)
             if (is_fitting(tuner, set, regret_sizes[i]))
                 status = regret_at(team, set, regret_sizes[i], prints, worst);
         if (status == SYMM_OK && s % sets == sets - 1)
-            status = share_verdict(tuner);
+            status = share_budget(tuner);
     }
     return status;
 }
 
-int perf_regret(const struct perf_job *job, const struct perf_options *options)
+int perf_tune(const struct perf_job *job, const struct perf_options *options)
 {
     struct worst worst = {.regret = -1};
     struct tuner tuner;
     int result = tuner_open(&tuner, job, options);
-    symm_status status;
 
-    if (result == PERF_RIGHT)
-        result = list_sets(&tuner);
-    if (result == PERF_RIGHT && job->rank == 0)
+    if (result == PERF_RIGHT && job->rank == 0 && options->tune)
+        printf("# symm-perf %s: tuning %s, %d ranks\n", symm_version(),
+               job->info.machine, job->size);
+    if (result == PERF_RIGHT && job->rank == 0 && options->regret)
         printf("# %s\n# ranks  collective      data     place     bytes  chosen      "
                "             us  best                     us  regret %%\n",
                job->info.machine);
     if (result == PERF_RIGHT) {
-        status = regret_all(&tuner, &worst);
+        symm_status status =
+            options->regret ? regret_all(&tuner, &worst) : tune_all(&tuner);
         if (status != SYMM_OK)
-            result = perf_job_failed(job, status, "--regret");
+            result =
+                perf_job_failed(job, status, options->regret ? "--regret" : "--tune");
+    }
+    if (result == PERF_RIGHT && job->rank == 0 && options->tune) {
+        tell(&tuner);
+        result = table_write(&tuner.table, job, options->table);
     }
     if (result == PERF_RIGHT && job->rank == 0 && worst.set)
         printf("# largest regret: %.1f %%, %s of %s over %d ranks, %zu bytes\n",

@@ -63,26 +63,18 @@ static void name_algorithm(struct perf_variants *variants, int algorithm)
                                    : symm_algorithm_name((symm_algorithm)algorithm);
 }
 
-static symm_status finish_call(const struct perf_variants *variants)
-{
-    if (!variants->job.gpu)
-        return SYMM_OK;
-    return perf_gpu_wait(variants->job.gpu, variants->call.stream) ? SYMM_ERR_SYSTEM
-                                                                   : SYMM_OK;
-}
-
 /* *can: false if the library has no such algorithm for this call, the same on all ranks. */
-static symm_status try_call(struct perf_variants *variants, int algorithm,
-                            bool in_place, bool *can)
+static symm_status try_call(struct perf_variants *variants, int algorithm, bool *can)
 {
+    struct perf_gpu *gpu = variants->job.gpu;
     symm_status status;
 
     name_algorithm(variants, algorithm);
-    status = perf_case_call(&variants->test, in_place);
+    status = perf_case_call(&variants->test);
     *can = status == SYMM_OK;
     if (status == SYMM_ERR_INVALID || status == SYMM_ERR_UNSUPPORTED)
         return SYMM_OK;
-    return status == SYMM_OK ? finish_call(variants) : status;
+    return *can && gpu ? perf_gpu_wait(gpu, variants->call.stream) : status;
 }
 
 /* Large calls fill a graph sooner. */
@@ -93,51 +85,24 @@ static int graph_calls(const struct perf_variants *variants)
     return variants->test.size >= (size_t)4 << 20 && calls > 10 ? 10 : calls;
 }
 
-static symm_status capture(struct perf_variants *variants, int algorithm, bool in_place)
+static symm_status issue(void *arg)
 {
-    struct perf_gpu *gpu = variants->job.gpu;
-    symm_status status = SYMM_OK;
-
-    if (perf_gpu_capture(gpu, variants->call.stream))
-        return SYMM_ERR_SYSTEM;
-    name_algorithm(variants, algorithm);
-    for (int i = 0; i < graph_calls(variants) && status == SYMM_OK; i++)
-        status = perf_case_call(&variants->test, in_place);
-    if (perf_gpu_captured(gpu, variants->call.stream, &variants->graphs[algorithm]) &&
-        status == SYMM_OK)
-        status = SYMM_ERR_SYSTEM;
-    return status;
-}
-
-/* The ranks begin each replay together. */
-static symm_status replay(struct perf_variants *variants, int algorithm, double *us)
-{
-    struct perf_gpu *gpu = variants->job.gpu;
-    void *stream = variants->call.stream;
-    symm_status status;
-
-    variants->call.algorithm = NULL;
-    status = symm_barrier(variants->job.world, &variants->call, NULL);
-    if (status != SYMM_OK)
-        return status;
-    if (perf_gpu_mark(gpu, 0, stream) ||
-        perf_gpu_replay(gpu, variants->graphs[algorithm], stream) ||
-        perf_gpu_mark(gpu, 1, stream) || perf_gpu_elapsed(gpu, us))
-        return SYMM_ERR_SYSTEM;
-    *us /= graph_calls(variants);
-    return SYMM_OK;
+    return perf_case_call(arg);
 }
 
 static symm_status one_call(struct perf_variants *variants, int algorithm, int turn,
-                            bool in_place, double *us)
+                            double *us)
 {
     symm_status status;
     double begin;
 
+    if (variants->job.gpu)
+        return perf_job_replay(&variants->job, variants->graphs[algorithm],
+                               variants->call.stream, graph_calls(variants), us);
     name_algorithm(variants, algorithm);
-    perf_case_fill(&variants->test, in_place, turn % PERF_PHASES);
+    perf_case_fill(&variants->test, turn % PERF_PHASES);
     begin = perf_now();
-    status = perf_case_call(&variants->test, in_place);
+    status = perf_case_call(&variants->test);
     *us = perf_now() - begin;
     return status;
 }
@@ -160,8 +125,7 @@ static int calls_for(const struct perf_variants *variants)
     return 3;
 }
 
-static symm_status run_round(struct perf_variants *variants, int algorithm, int round,
-                             bool in_place)
+static symm_status run_round(struct perf_variants *variants, int algorithm, int round)
 {
     int calls = calls_for(variants);
     double *times =
@@ -170,11 +134,9 @@ static symm_status run_round(struct perf_variants *variants, int algorithm, int 
     double cold;
 
     if (!variants->job.gpu)
-        status = one_call(variants, algorithm, 0, in_place, &cold);
+        status = one_call(variants, algorithm, 0, &cold);
     for (int i = 0; i < calls && status == SYMM_OK; i++)
-        status = variants->job.gpu
-                     ? replay(variants, algorithm, &times[i])
-                     : one_call(variants, algorithm, i, in_place, &times[i]);
+        status = one_call(variants, algorithm, i, &times[i]);
     return status;
 }
 
@@ -194,8 +156,7 @@ static symm_status combine(struct perf_variants *variants, unsigned which,
             mine[a] = stats.p50;
         }
     mine[PERF_ALGORITHMS] = elapsed;
-    status =
-        perf_job_gather(&variants->job, mine, PERF_ALGORITHMS + 1, variants->gathered);
+    status = perf_job_gather(&variants->job, mine, sizeof mine, variants->gathered);
     if (status != SYMM_OK)
         return status;
     *timing = (struct perf_timing){.elapsed = variants->gathered[PERF_ALGORITHMS]};
@@ -209,8 +170,7 @@ static symm_status combine(struct perf_variants *variants, unsigned which,
 }
 
 /* Clears the bits of algorithms that cannot do the call. */
-static symm_status find_able(struct perf_variants *variants, bool in_place,
-                             unsigned *which)
+static symm_status find_able(struct perf_variants *variants, unsigned *which)
 {
     symm_status status = SYMM_OK;
 
@@ -219,19 +179,22 @@ static symm_status find_able(struct perf_variants *variants, bool in_place,
 
         if (!(*which & 1u << a))
             continue;
-        status = try_call(variants, a, in_place, &can);
+        status = try_call(variants, a, &can);
         if (status == SYMM_OK && can && variants->job.gpu)
-            status = capture(variants, a, in_place);
+            status = perf_job_capture(&variants->job, variants->call.stream,
+                                      graph_calls(variants), issue, &variants->test,
+                                      &variants->graphs[a]);
         if (!can)
             *which &= ~(1u << a);
     }
     return status;
 }
 
-static void set_size(struct perf_variants *variants, size_t bytes)
+static void set_size(struct perf_variants *variants, size_t bytes, bool in_place)
 {
     bool split = perf_kind_split(variants->test.kind);
 
+    variants->test.in_place = in_place;
     perf_case_size(&variants->test, split ? bytes * (size_t)variants->job.size : bytes);
 }
 
@@ -242,13 +205,13 @@ symm_status perf_variants_time(struct perf_variants *variants, size_t bytes,
     symm_status status;
 
     memset(variants->graphs, 0, sizeof variants->graphs);
-    set_size(variants, bytes);
-    perf_case_fill(&variants->test, in_place, 0);
-    status = find_able(variants, in_place, &which);
+    set_size(variants, bytes, in_place);
+    perf_case_fill(&variants->test, 0);
+    status = find_able(variants, &which);
     for (int round = 0; round < ROUNDS && status == SYMM_OK; round++)
         for (int a = 0; a < PERF_ALGORITHMS && status == SYMM_OK; a++)
             if (which & 1u << a)
-                status = run_round(variants, a, round, in_place);
+                status = run_round(variants, a, round);
     for (int a = 0; a < PERF_ALGORITHMS; a++)
         perf_gpu_graph_free(variants->job.gpu, variants->graphs[a]);
     return status == SYMM_OK ? combine(variants, which, elapsed, timing) : status;
@@ -261,8 +224,8 @@ symm_status perf_variants_choice(struct perf_variants *variants, size_t bytes,
     symm_status status;
     bool can = false;
 
-    set_size(variants, bytes);
-    status = try_call(variants, PERF_AUTOMATIC, in_place, &can);
+    set_size(variants, bytes, in_place);
+    status = try_call(variants, PERF_AUTOMATIC, &can);
     if (status != SYMM_OK)
         return status;
     *algorithm = PERF_AUTOMATIC;
