@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "model/cost_curves.h"
+#include "model/json_member.h"
 #include "model/program_private.h"
 #include "util/status.h"
 
@@ -57,160 +58,139 @@ static symm_status read_machine(struct json_reader *reader, const json_t *root,
 
 /* ---- One curve ------------------------------------------------------------------------ */
 
-static symm_status read_collective(struct json_reader *reader, const json_t *value,
-                                   symm_costs_curve *curve)
+struct reading {
+    symm_costs_curve *curves;
+    symm_costs_point *points; /* room for those of the curve in hand */
+};
+
+static void read_collective(struct json_members *at, symm_costs_curve *curve)
 {
-    for (int k = SYMM_PROGRAM_ALL_REDUCE; k <= SYMM_PROGRAM_ALL_TO_ALL; k++)
+    const json_t *value = symm__member(at, "collective");
+
+    for (int k = SYMM_PROGRAM_ALL_REDUCE; k <= SYMM_PROGRAM_ALL_TO_ALL; k++) {
+        curve->collective = (symm_program_kind)k;
         if (json_is_string(value) &&
             strcmp(json_string_value(value),
-                   symm_program_kind_name((symm_program_kind)k)) == 0) {
-            curve->collective = (symm_program_kind)k;
-            return SYMM_OK;
-        }
-    return symm__json_refuse(
-        reader, value, "all_reduce reduce_scatter all_gather broadcast all_to_all");
+                   symm_program_kind_name(curve->collective)) == 0)
+            return;
+    }
+    symm__member_refuse(at, value,
+                        "all_reduce reduce_scatter all_gather broadcast all_to_all");
 }
 
-static symm_status read_algorithm(struct json_reader *reader, const json_t *value,
-                                  symm_costs_curve *curve)
+static void read_algorithm(struct json_members *at, symm_costs_curve *curve)
 {
-    for (int a = 0; json_is_string(value) && a < SYMM_ALGORITHM_PUT; a++)
-        if (strcmp(json_string_value(value), symm_algorithm_name((symm_algorithm)a)) ==
-            0) {
-            curve->algorithm = (symm_algorithm)a;
-            return SYMM_OK;
-        }
-    return symm__json_refuse(reader, value, "an algorithm of a collective");
+    const json_t *value = symm__member(at, "algorithm");
+
+    if (!json_is_string(value) ||
+        symm_algorithm_parse(json_string_value(value), &curve->algorithm))
+        symm__member_refuse(at, value, "an algorithm of a collective");
 }
 
-static symm_status read_data(struct json_reader *reader, const json_t *value,
-                             symm_costs_curve *curve)
+static void read_data(struct json_members *at, symm_costs_curve *curve)
 {
+    const json_t *value = symm__member(at, "data");
     const char *found = json_is_string(value) ? json_string_value(value) : "";
-    bool sums = symm__is_reduction(curve->collective);
+    const bool sums = symm__is_reduction(curve->collective);
 
 #define TRY(id, number, name)                                                          \
     if (strcmp(found, name) == 0 && sums == (SYMM_COSTS_##id != SYMM_COSTS_ANY)) {     \
         curve->data = SYMM_COSTS_##id;                                                 \
-        return SYMM_OK;                                                                \
+        return;                                                                        \
     }
     SYMM_COSTS_DATA_MAP(TRY)
 #undef TRY
-    return symm__json_refuse(reader, value,
-                             sums ? "float32 half float int32 other" : "any");
+    symm__member_refuse(at, value, sums ? "float32 half float int32 other" : "any");
 }
 
-static symm_status read_points(struct json_reader *reader, const json_t *list, int c,
-                               symm_costs_curve *curve, symm_costs_point *points)
+static void read_points(struct json_members *at, symm_costs_curve *curve,
+                        symm_costs_point *points)
 {
+    const json_t *list = symm__member(at, "points");
     double before = -1;
 
+    if (at->status != SYMM_OK)
+        return;
     if (!json_is_array(list) || json_array_size(list) < 1 ||
         json_array_size(list) > MOST_POINTS)
-        return symm__json_refuse(reader, list, "an array of 1 to %d points",
-                                 MOST_POINTS);
-    for (int p = 0; p < (int)json_array_size(list); p++) {
+        at->status = symm__json_refuse(&at->json, list, "an array of 1 to %d points",
+                                       MOST_POINTS);
+    for (size_t p = 0; p < json_array_size(list) && at->status == SYMM_OK; p++) {
         const json_t *point =
-            symm__json_at(reader, list, "measured[%d].points[%d]", c, p);
+            symm__json_at(&at->json, list, "measured[%zu].points[%zu]", at->index, p);
         const json_t *bytes = json_array_get(point, 0), *us = json_array_get(point, 1);
 
         if (json_array_size(point) != 2 || !json_is_integer(bytes) ||
             json_integer_value(bytes) < 0 || json_integer_value(bytes) > MOST_BYTES ||
             !((double)json_integer_value(bytes) > before) || !json_is_number(us) ||
             !isfinite(json_number_value(us)) || !(json_number_value(us) > 0))
-            return symm__json_refuse(
-                reader, point, "[bytes, us]: bytes above those before it, us above 0");
+            symm__member_refuse(at, point,
+                                "[bytes, us]: bytes above those before it, us above 0");
         before = (double)json_integer_value(bytes);
         points[p] = (symm_costs_point){before, json_number_value(us)};
     }
     curve->points = points;
     curve->count = (int)json_array_size(list);
-    return SYMM_OK;
 }
 
-static symm_status read_curve(struct json_reader *reader, const json_t *object, int c,
-                              symm_costs_curve *curve, symm_costs_point *points)
+static void check_alone(struct json_members *at, const symm_costs_curve *curves)
 {
-    int64_t ranks = 0;
-    symm_status status;
+    const symm_costs_curve *mine = &curves[at->index];
 
-    if (!json_is_object(object))
-        return symm__json_refuse(reader, object, "an object");
-    curve->size = sizeof(*curve);
-    status = read_collective(
-        reader, symm__json_at(reader, object, "measured[%d].collective", c), curve);
-    if (status == SYMM_OK)
-        status = read_algorithm(
-            reader, symm__json_at(reader, object, "measured[%d].algorithm", c), curve);
-    if (status == SYMM_OK)
-        status = read_data(
-            reader, symm__json_at(reader, object, "measured[%d].data", c), curve);
-    if (status == SYMM_OK)
-        status = symm__json_flag(
-            reader, symm__json_at(reader, object, "measured[%d].in_place", c),
-            &curve->in_place);
-    if (status == SYMM_OK)
-        status = symm__json_integer(
-            reader, symm__json_at(reader, object, "measured[%d].ranks", c), 2, 1 << 16,
-            &ranks);
-    curve->ranks = (int)ranks;
-    return status == SYMM_OK
-               ? read_points(reader,
-                             symm__json_at(reader, object, "measured[%d].points", c), c,
-                             curve, points)
-               : status;
-}
-
-static symm_status check_alone(struct json_reader *reader, const json_t *list, int c,
-                               const symm_costs_curve *curves)
-{
-    const symm_costs_curve *mine = &curves[c];
-
-    for (int other = 0; other < c; other++) {
+    for (size_t other = 0; other < at->index && at->status == SYMM_OK; other++) {
         const symm_costs_curve *curve = &curves[other];
 
         if (curve->collective == mine->collective && curve->ranks == mine->ranks &&
             curve->algorithm == mine->algorithm && curve->data == mine->data &&
-            curve->in_place == mine->in_place)
-            return symm__json_refuse(
-                reader, symm__json_at(reader, list, "measured[%d]", c),
-                "one curve of each kind; measured[%d] is of this one", other);
+            curve->in_place == mine->in_place) {
+            symm__json_at(&at->json, at->object, "measured[%zu]", at->index);
+            at->status = symm__json_refuse(
+                &at->json, at->object,
+                "one curve of each kind; measured[%zu] is of this one", other);
+        }
     }
-    return SYMM_OK;
+}
+
+static void read_curve(struct json_members *at, void *arg)
+{
+    struct reading *reading = arg;
+    symm_costs_curve *curve = &reading->curves[at->index];
+
+    curve->size = sizeof(*curve);
+    read_collective(at, curve);
+    read_algorithm(at, curve);
+    read_data(at, curve);
+    symm__take_flag(at, "in_place", &curve->in_place);
+    symm__take_int(at, "ranks", 2, 1 << 16, &curve->ranks);
+    read_points(at, curve, reading->points);
+    reading->points += curve->count;
+    check_alone(at, reading->curves);
 }
 
 symm_status symm__cost_curves_read(struct json_reader *reader, const json_t *root,
                                    struct symm_costs *costs)
 {
-    const json_t *list = symm__json_at(reader, root, "measured");
-    symm_costs_curve *curves;
-    symm_costs_point *points;
-    size_t count = 0;
-    symm_status status;
+    struct json_members at = {.json = {.file = reader->file}, .object = root};
+    const json_t *list = json_object_get(root, "measured");
+    struct reading reading = {NULL, NULL};
+    size_t curves, count = 0;
 
     if (!list)
         return SYMM_OK;
-    if (!json_is_array(list) || json_array_size(list) > MOST_CURVES)
-        return symm__json_refuse(reader, list, "an array of at most %d curves",
-                                 MOST_CURVES);
-    status = read_machine(reader, root, costs);
-    if (status != SYMM_OK)
-        return status;
-    for (size_t c = 0; c < json_array_size(list); c++)
+    symm__take_list(&at, root, "measured", MOST_CURVES, &curves);
+    if (at.status == SYMM_OK)
+        at.status = read_machine(&at.json, root, costs);
+    if (at.status != SYMM_OK)
+        return at.status;
+    for (size_t c = 0; c < curves; c++)
         count += json_array_size(json_object_get(json_array_get(list, c), "points"));
-    curves = calloc(1, json_array_size(list) * sizeof(*curves) +
-                           (count + 1) * sizeof(*points));
-    if (!curves)
+    reading.curves = calloc(1, curves * sizeof(*reading.curves) +
+                                   (count + 1) * sizeof(*reading.points));
+    if (!reading.curves)
         return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", reader->file);
-    costs->curves = costs->memory = curves;
-    points = (symm_costs_point *)(curves + json_array_size(list));
-    for (int c = 0; status == SYMM_OK && c < (int)json_array_size(list); c++) {
-        status = read_curve(reader, symm__json_at(reader, list, "measured[%d]", c), c,
-                            &curves[c], points);
-        if (status == SYMM_OK)
-            status = check_alone(reader, list, c, curves);
-        points += curves[c].count;
-        costs->curve_count = c + 1;
-    }
-    return status;
+    costs->curves = costs->memory = reading.curves;
+    costs->curve_count = (int)curves;
+    reading.points = (symm_costs_point *)(reading.curves + curves);
+    symm__take_each(&at, list, "measured", read_curve, &reading);
+    return at.status;
 }

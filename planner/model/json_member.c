@@ -2,6 +2,9 @@
 /* json_member.c - see json_member.h. Paths are worked out only where a complaint is due. */
 #include "model/json_member.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 #include "util/status.h"
 
 static void fail_nomem(struct json_members *at)
@@ -59,11 +62,20 @@ void symm__take_size(struct json_members *at, const char *name, size_t most,
 void symm__take_id(struct json_members *at, const char *name, uint64_t *id)
 {
     const json_t *value = json_object_get(at->object, name);
+    const char *text = json_string_value(value);
+    char *end = NULL;
 
     *id = (uint64_t)json_integer_value(value);
-    if (at->status == SYMM_OK &&
-        (!json_is_integer(value) || json_integer_value(value) <= 0))
-        at->status = symm__json_id(&at->json, symm__member(at, name), id);
+    if (at->status != SYMM_OK || json_integer_value(value) > 0)
+        return;
+    errno = 0;
+    if (text && *text >= '0' && *text <= '9')
+        *id = strtoull(text, &end, 10);
+    if (!end || *end != '\0' || *id == 0 || errno != 0)
+        at->status = symm__json_refuse(
+            &at->json, symm__member(at, name),
+            "an integer from 1 to %lld, or a larger one's digits in quotes",
+            (long long)INT64_MAX);
 }
 
 void symm__take_flag(struct json_members *at, const char *name, bool *flag)
@@ -71,8 +83,8 @@ void symm__take_flag(struct json_members *at, const char *name, bool *flag)
     const json_t *value = json_object_get(at->object, name);
 
     *flag = json_is_true(value);
-    if (at->status == SYMM_OK && value && !json_is_boolean(value))
-        at->status = symm__json_flag(&at->json, symm__member(at, name), flag);
+    if (value && !json_is_boolean(value))
+        symm__member_refuse(at, symm__member(at, name), "true or false");
 }
 
 void symm__take_text(struct json_members *at, const char *name, const char **text)

@@ -34,8 +34,10 @@ void symm__take_int(struct json_members *at, const char *name, int least, int mo
                     int *number);
 void symm__take_size(struct json_members *at, const char *name, size_t most,
                      size_t *size);
+/* An alloc_id: an integer above 0, or its digits as a string, since JSON's readers hold 63
+ * bits and hashes have 64. */
 void symm__take_id(struct json_members *at, const char *name, uint64_t *id);
-void symm__take_flag(struct json_members *at, const char *name, bool *flag);
+void symm__take_flag(struct json_members *at, const char *name, bool *flag); /* absent: false */
 /* A string that is not empty: borrowed from the document, or copied into the pool. */
 void symm__take_text(struct json_members *at, const char *name, const char **text);
 void symm__take_name(struct json_members *at, const char *name, const char **copy);

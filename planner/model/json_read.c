@@ -163,41 +163,11 @@ symm_status symm__json_integer(const struct json_reader *reader, const json_t *v
     return SYMM_OK;
 }
 
-symm_status symm__json_id(const struct json_reader *reader, const json_t *value,
-                          uint64_t *id)
-{
-    const char *text = json_string_value(value);
-    char *end = NULL;
-
-    if (json_is_integer(value) && json_integer_value(value) > 0) {
-        *id = (uint64_t)json_integer_value(value);
-        return SYMM_OK;
-    }
-    errno = 0;
-    if (text && *text >= '0' && *text <= '9')
-        *id = strtoull(text, &end, 10);
-    if (end && *end == '\0' && *id > 0 && errno == 0)
-        return SYMM_OK;
-    return symm__json_refuse(reader, value,
-                             "an integer from 1 to %lld, or a larger one's digits in "
-                             "quotes",
-                             (long long)INT64_MAX);
-}
-
 symm_status symm__json_name(const struct json_reader *reader, const json_t *value,
                             const char **text)
 {
     if (!json_is_string(value) || json_string_length(value) == 0)
         return symm__json_refuse(reader, value, "a string that is not empty");
     *text = json_string_value(value);
-    return SYMM_OK;
-}
-
-symm_status symm__json_flag(const struct json_reader *reader, const json_t *value,
-                            bool *flag)
-{
-    if (value && !json_is_boolean(value))
-        return symm__json_refuse(reader, value, "true or false");
-    *flag = json_is_true(value);
     return SYMM_OK;
 }

@@ -35,15 +35,8 @@ symm_status symm__json_refuse(const struct json_reader *reader, const json_t *fo
 symm_status symm__json_integer(const struct json_reader *reader, const json_t *value,
                                int64_t least, int64_t most,
                                int64_t *number) SYMM_MUST_CHECK;
-/* An alloc_id: an integer above 0, or its digits as a string, since JSON's readers hold 63
- * bits and hashes have 64. */
-symm_status symm__json_id(const struct json_reader *reader, const json_t *value,
-                          uint64_t *id) SYMM_MUST_CHECK;
 /* A string that is not empty; borrowed from value. */
 symm_status symm__json_name(const struct json_reader *reader, const json_t *value,
                             const char **text) SYMM_MUST_CHECK;
-/* Absent: false. */
-symm_status symm__json_flag(const struct json_reader *reader, const json_t *value,
-                            bool *flag) SYMM_MUST_CHECK;
 
 #endif
