@@ -384,7 +384,8 @@ SYMM_API symm_status symm_plan_make(symm_program *program,
 SYMM_API symm_status symm_plan_read(const char *path, symm_plan **plan) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_plan_parse(const char *text, size_t length, const char *name,
                                      symm_plan **plan) SYMM_MUST_CHECK;
-/* What ranks need of such a file, without its proof, in a fraction of the time. */
+/* Reads only the part of such a file that ranks need, which is faster: has_proof is false, and
+ * errors in the text of the proof are not found. */
 SYMM_API symm_status symm_plan_read_run(const char *path,
                                         symm_plan **plan) SYMM_MUST_CHECK;
 /* Writes a symm-plan/2 file; it appears whole or not at all. */

@@ -195,10 +195,8 @@ static bool refuse_order(struct check *c, const struct pair *pair)
     return symm__check_refuse(
         c,
         "buffers %s and %s share bytes, and %s: their lifetimes overlap, or there is "
-        "no "
-        "barrier over both ranks and no signal or depend that orders all accesses to "
-        "%s "
-        "before the first write of %s%s",
+        "no barrier over both ranks and no signal or depend that orders all accesses "
+        "to %s before the first write of %s%s",
         name_of(c, pair->before), name_of(c, pair->after),
         never ? "one of them holds its value all the time"
               : "the one is not over on every rank when the other begins",
@@ -231,8 +229,7 @@ static bool check_witness(struct shares *all, const struct pair *pair, size_t nu
         return symm__check_refuse(
             c,
             "the certificate's entry %zu (%s before %s%s) has the witness %lld on "
-            "chain "
-            "%d, allowed: %u to %u",
+            "chain %d, allowed: %u to %u",
             number, name_of(c, pair->before), name_of(c, pair->after),
             pair->next ? " of the next period" : "", (long long)witness->moment,
             witness->chain, life->last[i].at, known[chain]);

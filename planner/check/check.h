@@ -36,6 +36,8 @@ struct check_access {
     int op;       /* position of its op in the order of issue */
     size_t bytes; /* of the buffer, from its first one on */
     int chain[2]; /* by period, once the chains are listed */
+    int seat;       /* its place in its buffer's list */
+    int last_write; /* the place of the last write before it, around the circle; -1: none */
 };
 
 struct check_op {
@@ -98,7 +100,6 @@ struct check {
     int *seats;  /* by position: which one of its stream's ops, depends not counted */
     int stream_seats[SYMM_PROGRAM_MAX_STREAMS];
     struct check_life *lives; /* by buffer */
-    struct check_access **touch;
     struct check_chain *chains;
     int chain_count, chain_room;
     /* [(buffer x 2 + period) x chain_count]: on each chain, the last moment that is over for

@@ -16,16 +16,14 @@
 static bool list_touches(struct check *c)
 {
     const int buffers = c->program->buffer_count;
-    struct check_access **next = NULL;
+    struct check_access **next =
+        symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(*next));
 
     c->lives = symm__pool_alloc(&c->pool, (size_t)buffers + 1, sizeof(*c->lives));
-    c->touch =
-        symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(*c->touch));
     if (c->pool.failed)
         return symm__check_nomem(c);
     for (int a = 0; a < c->access_count; a++)
         c->lives[c->accesses[a].buffer].touch_count++;
-    next = c->touch;
     for (int b = 0; b < buffers; b++) {
         c->lives[b].touch = next;
         next += c->lives[b].touch_count;
@@ -58,6 +56,19 @@ static void find_begin(const struct check *c, struct check_life *life)
         !c->program->loop && life->touch_count > 0 && life->begin != life->touch[0];
     if (life->first)
         life->begin = NULL; /* it holds a value before the first op */
+}
+
+static void find_seats(const struct check_life *life)
+{
+    int write = -1;
+
+    for (int t = 0; t < 2 * life->touch_count; t++) {
+        struct check_access *access = life->touch[t % life->touch_count];
+        access->seat = t % life->touch_count;
+        access->last_write = write;
+        if (access->write)
+            write = access->seat;
+    }
 }
 
 /* ---- Turns ------------------------------------------------------------------------------- */
@@ -200,8 +211,10 @@ bool symm__check_lives(struct check *c)
 
     if (!number_seats(c) || !list_touches(c) || !list_chains(c))
         return false;
-    for (int b = 0; b < c->program->buffer_count; b++)
+    for (int b = 0; b < c->program->buffer_count; b++) {
         find_begin(c, &c->lives[b]);
+        find_seats(&c->lives[b]);
+    }
     at = symm__pool_alloc(&c->pool, (size_t)c->chain_count + 1, sizeof(*at));
     next = symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(*next));
     if (!at || !next)

@@ -133,15 +133,14 @@ static bool check_pair(const struct play *play, const struct check_access *a,
 }
 
 /* Compares b with the accesses to its buffer since the last write, that write included. A
- * read is compared with the write alone, which was compared with the reads before it.
- * `seat` is b's place in its buffer's list. */
-static bool check_access(const struct play *play, const struct check_access *b,
-                         int seat, const int *last_write)
+ * read is compared with the write alone, which was compared with the reads before it. */
+static bool check_access(const struct play *play, const struct check_access *b)
 {
     const struct check_life *life = &play->c->lives[b->buffer];
+    const int seat = b->seat;
 
     if (!b->write) {
-        const int at = last_write[seat];
+        const int at = b->last_write;
         if (at < 0 || (at >= seat && play->period == 0))
             return true;
         if (at < seat && life->touch[at]->op == b->op)
@@ -191,56 +190,25 @@ static void begin_life(const struct play *play, const struct check_access *acces
     }
 }
 
-struct seats {
-    int *seat; /* by access: its place in its buffer's list */
-    int *
-        last_write; /* by access: the place of the last write before it, around the circle */
-};
-
-static bool begin_accesses(struct play *play, const struct seats *seats, int position,
-                           enum check_point point)
+static bool begin_accesses(struct play *play, int position, enum check_point point)
 {
     const struct check_op *op = &play->c->ops[position];
 
     for (int k = 0; k < op->access_count; k++) {
         const struct check_access *access = &op->accesses[k];
-        const struct check_life *life = &play->c->lives[access->buffer];
-        const size_t index = (size_t)(access - play->c->accesses);
-        const int seat = seats->seat[index];
         if (access->from != point)
             continue;
-        /* last_write is indexed like touch: shift it to this buffer's list */
-        if (!check_access(play, access, seat,
-                          seats->last_write + (life->touch - play->c->touch)))
+        if (!check_access(play, access))
             return false;
-        if (access == life->begin)
+        if (access == play->c->lives[access->buffer].begin)
             begin_life(play, access);
     }
     return true;
 }
 
-static bool find_seats(struct check *c, struct seats *seats)
-{
-    seats->seat = symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(int));
-    seats->last_write =
-        symm__pool_alloc(&c->pool, (size_t)c->access_count + 1, sizeof(int));
-    for (int b = 0; !c->pool.failed && b < c->program->buffer_count; b++) {
-        const struct check_life *life = &c->lives[b];
-        int *last = seats->last_write + (life->touch - c->touch), write = -1;
-        for (int t = 0; t < 2 * life->touch_count; t++) {
-            const struct check_access *access = life->touch[t % life->touch_count];
-            seats->seat[access - c->accesses] = t % life->touch_count;
-            last[t % life->touch_count] = write;
-            if (access->write)
-                write = t % life->touch_count;
-        }
-    }
-    return !c->pool.failed || symm__check_nomem(c);
-}
-
 /* ---- Ops --------------------------------------------------------------------------------- */
 
-static bool play_collective(struct play *play, const struct seats *seats, int position)
+static bool play_collective(struct play *play, int position)
 {
     const struct check_op *op = &play->c->ops[position];
     const int partition = op->op->partition;
@@ -248,7 +216,7 @@ static bool play_collective(struct play *play, const struct seats *seats, int po
     if (op->entry)
         meet(play, partition, -1);
     come_to(play, position, CHECK_PASS);
-    if (!begin_accesses(play, seats, position, CHECK_PASS))
+    if (!begin_accesses(play, position, CHECK_PASS))
         return false;
     if (op->pushed)
         meet(play, partition,
@@ -257,7 +225,7 @@ static bool play_collective(struct play *play, const struct seats *seats, int po
         come_to(play, position, CHECK_READ);
         meet(play, partition, -1);
         come_to(play, position, CHECK_MIDDLE);
-        if (!begin_accesses(play, seats, position, CHECK_MIDDLE))
+        if (!begin_accesses(play, position, CHECK_MIDDLE))
             return false;
     }
     come_to(play, position, CHECK_BODY);
@@ -318,7 +286,7 @@ static bool end_op(struct play *play, int position)
     return !play->keep[position] || keep_clocks(play, &play->kept[position], ended);
 }
 
-static bool play_op(struct play *play, const struct seats *seats, int position)
+static bool play_op(struct play *play, int position)
 {
     const struct check_op *op = &play->c->ops[position];
     const int stream = op->op->stream;
@@ -331,9 +299,9 @@ static bool play_op(struct play *play, const struct seats *seats, int position)
         play_wait(play, op);
     else if (op->op->kind == SYMM_PROGRAM_DEPEND)
         play_depend(play, op);
-    else if (!op->planned && !begin_accesses(play, seats, position, CHECK_START))
+    else if (!op->planned && !begin_accesses(play, position, CHECK_START))
         return false;
-    else if (op->planned && !play_collective(play, seats, position))
+    else if (op->planned && !play_collective(play, position))
         return false;
     return end_op(play, position);
 }
@@ -373,12 +341,11 @@ static bool prepare(struct play *play)
 bool symm__check_order(struct check *c)
 {
     struct play play = {.c = c};
-    struct seats seats = {NULL, NULL};
-    bool good = prepare(&play) && find_seats(c, &seats);
+    bool good = prepare(&play);
 
     for (play.period = 0; good && play.period < (c->program->loop ? 2 : 1);
          play.period++)
         for (int i = 0; good && i < c->op_count; i++)
-            good = play_op(&play, &seats, i);
+            good = play_op(&play, i);
     return good;
 }

@@ -569,7 +569,7 @@ static bool improve(struct placer *placer)
 
 symm_status symm__pack_chains(const struct lifetimes *lives,
                               const struct place_effort *effort, int64_t *offsets,
-                              struct place_outcome *outcome)
+                              int64_t *arena, bool *cut_short)
 {
     const size_t count = (size_t)lives->count + 1;
     struct placer placer = {.arena = {.lives = lives, .sizes = lives->sizes},
@@ -589,6 +589,7 @@ symm_status symm__pack_chains(const struct lifetimes *lives,
     clear(&placer.arena);
     free(placer.arena.segments);
     symm__pool_free(&placer.pool);
-    *outcome = (struct place_outcome){placer.best, placer.cut_short};
+    *arena = lives->count ? placer.best : 0;
+    *cut_short = placer.cut_short;
     return good ? SYMM_OK : symm__program_nomem(lives->order->program);
 }

@@ -19,14 +19,9 @@ struct place_effort {
     void *arg;
 };
 
-struct place_outcome {
-    int64_t arena;
-    bool cut_short; /* the time limit, or progress, ended the search */
-};
-
-/* Fills offsets[buffer] and *outcome. */
+/* Fills offsets[buffer]. *cut_short: the time limit, or progress, ended the search. */
 symm_status symm__pack_chains(const struct lifetimes *lives,
                               const struct place_effort *effort, int64_t *offsets,
-                              struct place_outcome *outcome) SYMM_MUST_CHECK;
+                              int64_t *arena, bool *cut_short) SYMM_MUST_CHECK;
 
 #endif

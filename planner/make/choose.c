@@ -54,8 +54,7 @@ static symm_status check_forced(const struct chooser *chooser)
         if (why)
             return symm__fail(
                 SYMM_ERR_INVALID,
-                "program %s: ops[%d] (%s %s) cannot use the algorithm %s: "
-                "%s",
+                "program %s: ops[%d] (%s %s) cannot use the algorithm %s: %s",
                 program->name, i, symm_program_kind_name(op->kind), op->site,
                 symm_algorithm_name(chooser->forced), why);
     }
@@ -191,12 +190,9 @@ static symm_status place(struct chooser *chooser, struct choice *choice,
                                         .bound = lives->clique_bytes,
                                         .progress = search ? options->progress : NULL,
                                         .arg = options->arg};
-    struct place_outcome outcome;
-    symm_status status = symm__pack_chains(lives, &effort, choice->offsets, &outcome);
 
-    choice->cut_short = outcome.cut_short;
-    choice->arena = lives->count ? outcome.arena : 0;
-    return status;
+    return symm__pack_chains(lives, &effort, choice->offsets, &choice->arena,
+                             &choice->cut_short);
 }
 
 /* Counts the choice in, unless an equal one is there: the next choice then replaces it. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * frees.c - finds the op after whose end a buffer's bytes are free. A run-time check may
- * overwrite them there, which shows accesses that are too late.
+ * frees.c - finds for each buffer the op after whose end the buffer's bytes are free. A
+ * run-time check may overwrite the bytes there, which reveals accesses that come too late.
+ * order.h defines moments, lanes, chains and clocks.
  *
- * Guarantees: an op that frees a buffer ends, on each rank, after all accesses to that rank's
- * copy by any rank, and before the next write to these bytes, by the buffer's own next life
- * or by another buffer's. It is the first such op in the order of issue; a buffer without
- * such an op is not named.
+ * Guarantees: on each rank, the op that frees a buffer ends after all ranks' accesses to that
+ * rank's copy, and before the next write to the copy's bytes: by the buffer's own next life or
+ * by another buffer. It is the first such op in the order of issue. A buffer without such an op
+ * is in no op's list.
  */
 #include "make/plan_private.h"
 #include "model/program_private.h"
@@ -16,11 +17,12 @@ struct finder {
     struct plan_private *plan;
     const struct lifetimes *lives;
     const uint32_t *ends;   /* see symm__order_ends */
-    int *sent, *sent_start; /* [stream + 1]: its puts and collectives, as issued */
+    /* By stream: its puts and collectives in the order of issue; starts are [stream + 1]. */
+    int *communications, *communication_start;
     int *op; /* by buffer: the op of the program that frees it; -1: none */
-    /* The pairs of the certificate by `before`: [buffer + 1]. */
-    const symm_plan_entry **next;
-    size_t *next_start;
+    /* By buffer: the certificate's entries with this `before`; starts are [buffer + 1]. */
+    const symm_plan_entry **followers;
+    size_t *follower_start;
 };
 
 static const uint32_t *end_of(const struct finder *finder, int op, int period)
@@ -29,33 +31,38 @@ static const uint32_t *end_of(const struct finder *finder, int op, int period)
                               (size_t)finder->lives->order->chain_count;
 }
 
-/* Whether the op ends on each rank before that rank's bytes are written again. */
+/* Whether the op, issued in `period`, ends on every rank before any follower of the buffer first
+ * writes the same bytes of that rank. The chain is (relation 0, the op's lane): relation 0 is
+ * ACTOR_OWNER, so the chain's moments are those of the rank that owns the bytes. */
 static bool is_in_time(const struct finder *finder, int buffer, int op, int period)
 {
     const struct order *order = finder->lives->order;
     const uint32_t end = symm__order_moment(order, op, period, POINT_END);
     const int chain = order->chain_of[symm__order_lane(order, op, period)];
 
-    for (size_t i = finder->next_start[buffer]; i < finder->next_start[buffer + 1];
-         i++) {
-        const symm_plan_entry *entry = finder->next[i];
+    for (size_t i = finder->follower_start[buffer];
+         i < finder->follower_start[buffer + 1]; i++) {
+        const symm_plan_entry *entry = finder->followers[i];
         if (symm__order_first(order, entry->after, entry->next_period)[chain] < end)
             return false;
     }
     return true;
 }
 
-/* The first turn of a stream's ops, over both periods, at which the buffer is over. */
+/* The index of the stream's first communication at whose end all accesses to the buffer are over;
+ * the number of communications if there is none. In a loop the list is counted twice, since a
+ * life may end in the next period: index i is op i % count of period i / count. */
 static int find_turn(const struct finder *finder, int buffer, int stream)
 {
-    const int *sent = finder->sent + finder->sent_start[stream];
-    const int count = finder->sent_start[stream + 1] - finder->sent_start[stream];
+    const int *ops = finder->communications + finder->communication_start[stream];
+    const int count =
+        finder->communication_start[stream + 1] - finder->communication_start[stream];
     int low = 0, high = finder->lives->loop ? 2 * count : count;
 
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (symm__lives_over(finder->lives, buffer,
-                             end_of(finder, sent[middle % count], middle / count)))
+                             end_of(finder, ops[middle % count], middle / count)))
             high = middle;
         else
             low = middle + 1;
@@ -63,20 +70,21 @@ static int find_turn(const struct finder *finder, int buffer, int stream)
     return low;
 }
 
-/* Tries on each stream the first op that ends after the life; later ops of a stream end
- * later. With early starts the next op may still be in time; it is not tried. */
+/* Tries on each stream only the first op that ends after the buffer's life: later ops end later.
+ * With early starts the next op could still be in time; it is not tried. */
 static void find_op(struct finder *finder, int buffer)
 {
     const struct order *order = finder->lives->order;
     uint32_t best = UINT32_MAX;
 
-    finder->op[buffer] = -1;
     for (int s = 0; s < order->program->stream_count; s++) {
-        const int count = finder->sent_start[s + 1] - finder->sent_start[s];
+        const int count =
+            finder->communication_start[s + 1] - finder->communication_start[s];
         const int turn = count ? find_turn(finder, buffer, s) : 0;
         if (count == 0 || turn >= (finder->lives->loop ? 2 * count : count))
             continue;
-        const int op = finder->sent[finder->sent_start[s] + turn % count];
+        const int op =
+            finder->communications[finder->communication_start[s] + turn % count];
         const uint32_t end = symm__order_moment(order, op, turn / count, POINT_END);
         if (end >= best || !is_in_time(finder, buffer, op, turn / count))
             continue;
@@ -85,8 +93,8 @@ static void find_op(struct finder *finder, int buffer)
     }
 }
 
-/* No op frees a buffer whose life never ends, or whose value from outside the program needs
- * when it is run again. */
+/* No op frees a buffer that is always alive, nor one without a track: it holds a value before the
+ * first op, which the next run needs. */
 static void find_ops(struct finder *finder)
 {
     const struct lifetimes *lives = finder->lives;
@@ -98,14 +106,14 @@ static void find_ops(struct finder *finder)
     }
 }
 
-static bool list_sent(struct finder *finder)
+static bool list_communications(struct finder *finder)
 {
     const symm_program *program = finder->lives->order->program;
     int at = 0;
 
-    finder->sent =
+    finder->communications =
         symm__pool_alloc(&finder->room, (size_t)program->op_count + 1, sizeof(int));
-    finder->sent_start =
+    finder->communication_start =
         symm__pool_alloc(&finder->room, (size_t)program->stream_count + 1, sizeof(int));
     if (finder->room.failed)
         return false;
@@ -113,30 +121,31 @@ static bool list_sent(struct finder *finder)
         for (int i = 0; i < program->op_count; i++) {
             const symm_program_op *op = &program->ops[i]; /* listed as issued */
             if (op->stream == s && symm__is_communication(op->kind))
-                finder->sent[at++] = i;
+                finder->communications[at++] = i;
         }
-        finder->sent_start[s + 1] = at;
+        finder->communication_start[s + 1] = at;
     }
     return true;
 }
 
-static bool list_next(struct finder *finder)
+static bool list_followers(struct finder *finder)
 {
     const symm_plan *plan = &finder->plan->plan;
     const size_t buffers = (size_t)plan->buffer_count;
 
-    finder->next = symm__pool_alloc(&finder->room, plan->certificate_count + 1,
-                                    sizeof(*finder->next));
-    finder->next_start =
-        symm__pool_alloc(&finder->room, buffers + 2, sizeof(*finder->next_start));
+    finder->followers = symm__pool_alloc(&finder->room, plan->certificate_count + 1,
+                                         sizeof(*finder->followers));
+    finder->follower_start =
+        symm__pool_alloc(&finder->room, buffers + 2, sizeof(*finder->follower_start));
     if (finder->room.failed)
         return false;
+    /* A counting sort; in the end start[b] is where the entries of b begin. */
     for (size_t i = 0; i < plan->certificate_count; i++)
-        finder->next_start[plan->certificate[i].before + 2]++;
+        finder->follower_start[plan->certificate[i].before + 2]++;
     for (size_t b = 0; b < buffers; b++)
-        finder->next_start[b + 2] += finder->next_start[b + 1];
+        finder->follower_start[b + 2] += finder->follower_start[b + 1];
     for (size_t i = 0; i < plan->certificate_count; i++)
-        finder->next[finder->next_start[plan->certificate[i].before + 1]++] =
+        finder->followers[finder->follower_start[plan->certificate[i].before + 1]++] =
             &plan->certificate[i];
     return true;
 }
@@ -187,7 +196,8 @@ symm_status symm__plan_frees(struct plan_private *plan, struct order *order,
     if (!finder.ends)
         finder.ends = played =
             symm__pool_alloc(&finder.room, 2 * ops, (chains + 1) * sizeof(*played));
-    good = finder.op && finder.ends && list_sent(&finder) && list_next(&finder);
+    good = finder.op && finder.ends && list_communications(&finder) &&
+           list_followers(&finder);
     if (good && played)
         status = symm__order_ends(order, played);
     if (good && status == SYMM_OK) {

@@ -235,9 +235,8 @@ static symm_status check_puts(const symm_program *program)
         if (op->kind == SYMM_PROGRAM_PUT && op->in == op->out)
             return symm__fail(
                 SYMM_ERR_INVALID,
-                "program %s: ops[%d] (put %s): found %s as src and dst, "
-                "allowed: two buffers, for a peer would overwrite what is "
-                "still to be sent",
+                "program %s: ops[%d] (put %s): found %s as src and dst, allowed: two "
+                "buffers, for a peer would overwrite what is still to be sent",
                 program->name, i, op->site, program->buffers[op->in].name);
     }
     return SYMM_OK;

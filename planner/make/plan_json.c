@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_json.c - reads a symm-plan/2 document. What it says is checked for form only;
- * whether it fits a program and is safe, symm_plan_check finds out. Unknown members are
- * ignored. Ranks leave the proof out: its text is dropped before the document is parsed.
+ * plan_json.c - reads a symm-plan/2 document. The reader checks the form alone: symm_plan_check
+ * checks that the plan fits a program and is safe. Unknown members are ignored. Ranks read a
+ * plan without its proof, whose text is dropped before the document is parsed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -233,7 +233,7 @@ static void read_head(struct json_members *at, symm_plan *plan)
     symm__take_size(at, "dedicated_bytes", INT64_MAX, &plan->dedicated_bytes);
 }
 
-/* Takes root. */
+/* Makes the plan and releases root, also on error. Without `proof`, has_proof stays false. */
 static symm_status make_plan(json_t *root, const char *name, bool proof,
                              symm_plan **plan)
 {
@@ -289,7 +289,7 @@ symm_status symm_plan_parse(const char *text, size_t length, const char *name,
 
 /* ---- Without the proof -------------------------------------------------------------------- */
 
-/* Behind the string that begins at `at`, or the end of the text. */
+/* The byte after the string that begins at `at`, or the end of the text. */
 static char *skip_string(char *at, char *end)
 {
     for (at++; at < end && *at != '"'; at++)
@@ -309,8 +309,8 @@ static bool is_proof(const char *key, size_t length)
     return false;
 }
 
-/* Passes over what lies between the brackets of the list that begins at `at`, and keeps the
- * ends of lines, by which complaints count, at *to. Returns the closing bracket, or `end`. */
+/* Skips the list that begins at `at`. Copies its ends of lines to *to, so that the lines in errors
+ * are right; columns may be too small. Returns the closing bracket, or `end`. */
 static char *pass_list(char *at, char *end, char **to)
 {
     int depth = 1;
@@ -329,20 +329,21 @@ static char *pass_list(char *at, char *end, char **to)
     return end;
 }
 
-/* The root's lists that prove the plan become empty ones. Returns the text's new length. */
+/* Empties the root's lists that prove the plan. Returns the text's new length: the text is
+ * rewritten in place, since `to` never passes `at`. */
 static size_t drop_proof(char *text, size_t length)
 {
     char *const end = text + length, *to = text;
-    bool proof = false; /* the last string at depth 1 is one of their names */
+    bool proof = false; /* the last string at depth 1 names a list of the proof */
     int depth = 0;
 
     for (char *at = text; at < end; at++) {
         if (*at == '"') {
-            char *behind = skip_string(at, end);
-            proof = depth == 1 && is_proof(at, (size_t)(behind - at));
-            memmove(to, at, (size_t)(behind - at));
-            to += behind - at;
-            at = behind - 1;
+            char *after = skip_string(at, end);
+            proof = depth == 1 && is_proof(at, (size_t)(after - at));
+            memmove(to, at, (size_t)(after - at));
+            to += after - at;
+            at = after - 1;
             continue;
         }
         *to++ = *at;
@@ -358,10 +359,11 @@ static size_t drop_proof(char *text, size_t length)
     return (size_t)(to - text);
 }
 
+/* The file's bytes, without a NUL at the end; the caller frees them. NULL: see *status. */
 static char *read_text(const char *path, size_t *length, symm_status *status)
 {
     FILE *file = fopen(path, "re");
-    size_t room = 1 << 16;
+    size_t room = 1 << 16, was;
     char *text = NULL;
 
     if (!file) {
@@ -379,8 +381,9 @@ static char *read_text(const char *path, size_t *length, symm_status *status)
         }
         text = grown;
         *length += fread(text + *length, 1, room - *length, file);
+        was = room;
         room *= 2;
-    } while (*length == room / 2);
+    } while (*length == was);
     if (*status == SYMM_OK && ferror(file))
         *status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be read", path);
     fclose(file);

@@ -193,9 +193,5 @@ symm_status symm_plan_write(const symm_plan *plan, const char *path)
     if (!plan || !path)
         return symm__fail_null("symm_plan_write", plan ? "path" : "plan");
     status = symm_plan_format(plan, &text, &length);
-    if (status != SYMM_OK)
-        return status;
-    status = symm__file_write(path, text, length);
-    free(text);
-    return status;
+    return status == SYMM_OK ? symm__file_write(path, text, length) : status;
 }

@@ -28,7 +28,6 @@ struct build {
     bool *inside;    /* by site: some rank's call begins inside its buffer */
     int *last;       /* by buffer that is alone: the stream of its ops; -1: none */
     int at[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the gap in hand */
-    bool flushed[SYMM_PROGRAM_MAX_STREAMS];
     bool begun[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: it has had more than depends */
     const struct merge_event **late;      /* depends that go to the end */
     int late_count;

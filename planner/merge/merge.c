@@ -48,9 +48,8 @@ static symm_status check_file(const struct merge_record *record,
     if (!record->complete)
         return symm__fail(
             SYMM_ERR_INVALID,
-            "%s: rank %d did not come to its end: it was killed, or ended "
-            "without symm_finalize, or the disk was full; record the "
-            "program again",
+            "%s: rank %d did not come to its end: it was killed, or ended without "
+            "symm_finalize, or the disk was full; record the program again",
             record->path, record->rank);
     if (record->trouble)
         return symm__fail(SYMM_ERR_INVALID, "%s: rank %d cannot be merged: %s",

@@ -64,14 +64,14 @@ static symm_status write_beside(const char *path, char *beside, const char *text
     return SYMM_OK;
 }
 
-symm_status symm__file_write(const char *path, const char *text, size_t length)
+symm_status symm__file_write(const char *path, char *text, size_t length)
 {
     char *beside = malloc(strlen(path) + BESIDE_ROOM);
-    symm_status status;
+    const symm_status status =
+        beside ? write_beside(path, beside, text, length)
+               : symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
 
-    if (!beside)
-        return symm__fail(SYMM_ERR_NOMEM, "%s: memory is exhausted", path);
-    status = write_beside(path, beside, text, length);
     free(beside);
+    free(text);
     return status;
 }

@@ -30,8 +30,9 @@ symm_status symm__program_nomem(const symm_program *program) SYMM_MUST_CHECK;
 /* Has each buffer an alloc_id of its own? */
 symm_status symm__program_check_ids(const symm_program *program) SYMM_MUST_CHECK;
 
-/* file_write.c: a file that appears whole or not at all; a device or pipe is written to. */
-symm_status symm__file_write(const char *path, const char *text,
+/* file_write.c: a file that appears whole or not at all; a device or pipe is written to.
+ * Frees the text. */
+symm_status symm__file_write(const char *path, char *text,
                              size_t length) SYMM_MUST_CHECK;
 
 /* By name, or -1. */

@@ -204,9 +204,5 @@ symm_status symm_program_write(const symm_program *program, const char *path)
     if (!program || !path)
         return symm__fail_null("symm_program_write", program ? "path" : "program");
     status = symm_program_format(program, &text, &length);
-    if (status != SYMM_OK)
-        return status;
-    status = symm__file_write(path, text, length);
-    free(text);
-    return status;
+    return status == SYMM_OK ? symm__file_write(path, text, length) : status;
 }

@@ -121,9 +121,8 @@ static symm_status refuse(const struct run *run, const struct access *access,
     return symm__fail(
         SYMM_ERR_INVALID,
         "program %s: nothing orders ops[%d] (%s%s%s, stream %s) before ops[%d] "
-        "(%s%s%s, "
-        "stream %s) on buffer %s, and no barrier can; add a depend or a wait, or start "
-        "no op early there",
+        "(%s%s%s, stream %s) on buffer %s, and no barrier can; add a depend or a wait, "
+        "or start no op early there",
         program->name, prior->op, symm_program_kind_name(a->kind), a->site ? " " : "",
         a->site ? a->site : "", program->streams[a->stream], access->op,
         symm_program_kind_name(b->kind), b->site ? " " : "", b->site ? b->site : "",
@@ -413,43 +412,40 @@ static symm_status run_init(struct run *run, struct order *order)
     return run->pool.failed ? symm__program_nomem(program) : SYMM_OK;
 }
 
-symm_status symm__order_run(struct order *order)
+/* Plays until no barrier is added; `fixed`: adds none, and *enough: none is missing. */
+static symm_status run_all(struct order *order, bool fixed, uint32_t *ends,
+                           bool *enough)
 {
     struct run run;
     symm_status status = run_init(&run, order);
 
-    run.ends = order->ends;
+    run.fixed = fixed;
+    run.ends = ends;
     do {
         run.changed = false;
         if (status == SYMM_OK)
             status = play(&run);
     } while (status == SYMM_OK && run.changed);
-    symm__pool_free(&run.pool);
-    return status;
-}
-
-static symm_status run_fixed(struct order *order, uint32_t *ends, bool *enough)
-{
-    struct run run;
-    symm_status status = run_init(&run, order);
-
-    run.fixed = true;
-    run.ends = ends;
-    if (status == SYMM_OK)
-        status = play(&run);
     *enough = !run.lacking;
     symm__pool_free(&run.pool);
     return status;
 }
 
+symm_status symm__order_run(struct order *order)
+{
+    bool enough;
+
+    return run_all(order, false, order->ends, &enough);
+}
+
 symm_status symm__order_try(struct order *order, bool *enough)
 {
-    return run_fixed(order, NULL, enough);
+    return run_all(order, true, NULL, enough);
 }
 
 symm_status symm__order_ends(struct order *order, uint32_t *ends)
 {
     bool enough;
 
-    return run_fixed(order, ends, &enough);
+    return run_all(order, true, ends, &enough);
 }

@@ -22,7 +22,6 @@
 #define CONFLICT_COST 10 /* work of a conflict: found, sorted twice, priced */
 #define SLIDE_COST    3  /* of a conflict: found and looked at */
 #define STEP_COST     50
-#define SLIDE_SHARE   1      /* of the work between two slides to that of one */
 #define LOOK_WORK     200000 /* between two looks at the clock */
 #define PATIENCE      UINT64_C(400000)  /* work on one target */
 #define FIRST_SLIDE   UINT64_C(5000000) /* work */
@@ -227,7 +226,7 @@ static void slide(struct place_eject *e, struct place_state *state)
         for (int i = 0; i < e->m->count; i++)
             if (symm__pack_tree_has(&e->tree, i))
                 e->tree.offset[i] = e->low[i];
-    e->slide = state->work + SLIDE_SHARE * (state->work - work);
+    e->slide = state->work + (state->work - work); /* half of the work is sliding */
 }
 
 /* ---- Targets --------------------------------------------------------------------- */
@@ -286,7 +285,7 @@ void symm__pack_eject_lower(struct place_eject *e, struct place_state *state,
     if (e->target == 0 || state->peak < e->target)
         load(e, state);
     while (state->peak > least && state->work < end && !state->stopped) {
-        int64_t target = state->peak - (e->step);
+        int64_t target = state->peak - e->step;
         state->work += (uint64_t)e->m->count;
         aim(e, target > least ? target : least);
         if (reach(e, state, end)) {

@@ -143,7 +143,7 @@ void symm__pack_team_close(struct place_team *team)
 static symm_status fit_once(struct place_state *state, const struct place_net *net,
                             int64_t capacity, uint64_t budget)
 {
-    struct place_team *team;
+    struct place_team *team = NULL;
     symm_status status = symm__pack_team_open(state, net, capacity, budget, &team);
 
     if (status != SYMM_OK)

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pack/sort.h"
+
 #define NEVER INT64_MAX
 
 struct change { /* what to restore */
@@ -486,34 +488,22 @@ enum place_outcome symm__pack_search_step(struct place_search *s,
 
 /* ---- Opening ---------------------------------------------------------------------- */
 
-struct by_start {
-    int first, item;
-};
-
-static int compare_starts(const void *a, const void *b)
-{
-    const struct by_start *x = a, *y = b;
-
-    return x->first != y->first ? (x->first < y->first ? -1 : 1)
-                                : (x->item > y->item) - (x->item < y->item);
-}
-
 static bool first_part(struct place_search *s)
 {
-    int n = s->m->count;
-    struct by_start *order = malloc(((size_t)n + 1) * sizeof *order);
+    size_t n = (size_t)s->m->count;
+    struct place_block *order = malloc((2 * n + 1) * sizeof *order);
 
     if (!order)
         return false;
-    for (int i = 0; i < n; i++)
-        order[i] = (struct by_start){s->m->range[i].first, i};
-    qsort(order, (size_t)n, sizeof *order, compare_starts);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < s->m->count; i++)
+        order[i] = (struct place_block){.offset = s->m->range[i].first, .item = i};
+    symm__pack_sort_stable(order, order + n, s->m->count);
+    for (size_t i = 0; i < n; i++) {
         int *slot = push(s, &s->pool, sizeof *slot);
         if (slot)
             *slot = order[i].item;
     }
-    push_part(s, 0, n, -1);
+    push_part(s, 0, s->m->count, -1);
     free(order);
     return !s->memory->failed;
 }

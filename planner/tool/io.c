@@ -124,8 +124,11 @@ static bool is_output(const char *path)
 
 FILE *symm_plan_open_output(const char *path)
 {
-    FILE *file = is_output(path) ? stdout : fopen(path, "we");
+    FILE *file;
 
+    if (is_output(path))
+        return stdout;
+    file = fopen(path, "we");
     if (!file)
         fprintf(stderr, "symm-plan: %s: cannot be created: %s\n", path,
                 strerror(errno));
