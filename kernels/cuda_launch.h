@@ -5,9 +5,9 @@
  *
  * The argument is one plain struct, passed by value. A kernel allocates nothing and counts
  * in device memory (struct symm_device_state), so that a captured graph can be replayed; it
- * never takes a counter as an argument. Every wait polls; after some polls it looks at the
- * record's abort word and at the time; a wait that does not end takes this rank's arrival back
- * (tag 0), writes the record, marks the channel failed and returns: the context lives.
+ * never takes a counter as an argument. Every wait polls; after some polls it reads the
+ * record's abort word and the clock. A wait that fails cancels this rank's arrival (tag 0),
+ * writes the record, marks the channel failed and returns: the CUDA context stays usable.
  */
 #ifndef SYMM_KERNELS_CUDA_LAUNCH_H
 #define SYMM_KERNELS_CUDA_LAUNCH_H
@@ -29,7 +29,7 @@ struct symm_cuda_scratch {
 /* The deadline of a channel's call. Written by kernels, at the first wait that lasts. */
 struct symm_cuda_clock {
     uint32_t call; /* the call that this clock belongs to */
-    /* By bits, at the last look of a wait: members that had not begun the call although
+    /* By bits, at the last symm_round_poll of a wait: members that had not begun the call although
      * their hosts had queued it. */
     uint32_t held_up;
     uint64_t begin, end; /* nanoseconds; end 0: no call has set it */
@@ -51,13 +51,13 @@ struct symm_cuda_record {
     uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
 };
 
-/* Tiers of channels whose scratch is of one size. Tier 0 takes 8 MiB by Lamport lines in two
+/* Tiers of channels whose scratch is of one size. Tier 0 takes 8 MiB by Lamport packets in two
  * rounds, tier 1 512 KiB, the rest 64 KiB. */
 #define SYMM_CUDA_TIERS      3
 #define SYMM_LARGE_CHANNELS  2 /* tier 0 */
 #define SYMM_MIDDLE_CHANNELS 6 /* tier 1, after them */
 
-/* Flags: those of launch.h for pull kernels, as a plan or the default says. */
+/* Flags: those of launch.h for pull kernels, as chosen by a plan or the default. */
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
@@ -120,7 +120,7 @@ struct symm_cuda_shape {
     uint32_t blocks, threads;
 };
 
-/* What the choice of a kernel may look at: equal on all ranks. (Alignment is not: kernels
+/* What the choice of a kernel may depend on: equal on all ranks. (Alignment is not: kernels
  * deal with it.) */
 struct symm_cuda_query {
     enum symm_kind kind;
@@ -130,7 +130,7 @@ struct symm_cuda_query {
     int size;        /* of the team: 1..SYMM_DEVICE_RANKS */
     uint64_t bytes;  /* of one rank's block */
     int processors;  /* multiprocessors; the fewest of all ranks' devices */
-    uint32_t blocks; /* of the grid at most (budget.h); 0: no more is said */
+    uint32_t blocks; /* of the grid at most (budget.h); 0: no such limit */
     struct symm_cuda_scratch scratch;
 };
 

@@ -55,7 +55,7 @@ explore right -DRANKS=3 -DCALLS=2 -DTIMEOUTS
 explore wrong -DRANKS=2 -DCALLS=3 -DSLOTS=1 -DDEATHS=0
 explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_TAGS
 explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_DEATH
-explore wrong -DRANKS=2 -DCALLS=3 -DTIMEOUTS -DNO_WITHDRAWAL
+explore wrong -DRANKS=2 -DCALLS=3 -DTIMEOUTS -DNO_CANCEL
 
 model=$root/tests/model/relay.pml
 explore right -DRANKS=2 -DPARTS=1 -DCALLS=4

@@ -2,9 +2,9 @@
 /*
  * all_reduce_lamport.cu - lamport_push: one-shot all-reduce of floats up to 32 bits, whose
  * data is its own flag: 16 bytes of payload in 16 bytes. Any op, size of the team, count and
- * alignment, in as many rounds as it takes; all_reduce_line.cu has the fast ways of common
+ * alignment, in as many rounds as it takes; all_reduce_line.cu has the fast kernels of common
  * calls. Every rank sends its whole input to every peer and sums in rank order: the same bits
- * everywhere. A NaN may change its payload, nothing else changes.
+ * everywhere. Only a NaN's payload may change.
  *
  * The work and the argument why it is right: warp_exchange.cuh and packet.cuh.
  * Launch: 32 x size threads.

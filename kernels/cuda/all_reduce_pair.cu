@@ -7,11 +7,11 @@
  * rank order.
  *
  * A thread sends its packets to the thread of its number on the other rank, and reduces what
- * that one sends: nothing hops between threads, and the block meets once, while the data are
- * in flight, for the counters' sake: written at the end they cost 0.17 us. The last warp of
- * each block takes no packets: it writes the counters, and in block 0 it says and reads the call
- * words and counts for the blocks that were not launched. Only the peer sends here: a
- * slot has room for as many packets of one sender.
+ * that thread sends: no value passes between threads, and the block synchronizes once, for
+ * the counters, while the data are in flight: written at the end they cost 0.17 us. The last
+ * warp of each block takes no packets: it writes the counters, and in block 0 it writes and
+ * reads the call words and counts for the blocks that were not launched. Only the
+ * peer sends here: a slot has room for as many packets of one sender.
  *
  * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a packet a thread, one
  * round.
@@ -57,7 +57,7 @@ template <class LINES> struct pair_place {
     }
 };
 
-/* DTYPE SYMM_DTYPE_ANY: what args says; else a sum, whose order does not matter. */
+/* DTYPE SYMM_DTYPE_ANY: dtype and op of args; else a sum, whose order does not matter. */
 template <class LINES, int DTYPE>
 SYMM_DEVICE typename LINES::value pair_reduce(const struct symm_cuda_args &args,
                                               const typename LINES::value &own,
@@ -83,7 +83,7 @@ SYMM_DEVICE typename LINES::value pair_reduce(const struct symm_cuda_args &args,
 }
 
 /* in_stride: from what goes to rank 0 to what goes to rank 1, in bytes. ends: of all blocks
- * of in and out; where it is a constant, nothing of the other cases stands in the way. */
+ * of in and out; where it is a constant, the compiler drops the other cases. */
 template <class LINES, int DTYPE>
 SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
                       uint32_t ends)
@@ -166,7 +166,7 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
                 return;
             }
         }
-        /* What is sent from here on comes after what this packet says of the peer. */
+        /* acquire: later sends are ordered after the peer's progress that this packet proves */
         if (j == place.begin && place.packets > share)
             symm_port_load32_acquire(&from->word[0]);
         symm_lamport::consumed(from);

@@ -96,8 +96,8 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
                    ((c % slots * gridDim.x + blockIdx.x) * (N - 1) + row);
     }
 
-    /* Part c of the slice of the rank k after this one, to its stage. The owner sees this
-     * rank N - k places behind itself. */
+    /* Part c of the slice of the rank k after this one, to its stage. For the owner
+     * this rank is the rank N - k after it. */
     SYMM_DEVICE void send(uint32_t c) const
     {
         const uint32_t first = low(c), last = low(c + 1);

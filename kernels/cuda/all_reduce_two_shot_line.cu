@@ -2,23 +2,23 @@
 /*
  * all_reduce_two_shot_line.cu - two_shot_push (all_reduce_two_shot_push.cu) of the common
  * call: a sum of one of the common types over 2, 4 or 8 ranks by Lamport packets, and no more
- * than one slot takes, or two. What is rare (an array that is not aligned to 16 bytes, a packet
- * that is not whole) is out of the way. Same bits everywhere: the owner of a segment
+ * than one slot takes, or two. Rare cases (an array that is not aligned to 16 bytes, a packet
+ * that is not whole) are apart. Same bits everywhere: the owner of a segment
  * sums in rank order and sends its result out. Segments: as there, the last ones may lie
  * after the end of the array.
  *
  * symm_all_reduce_two_shot_line_...: a warp a peer, one packet of each segment a lane. A group
  * is `size` warps, a block has one or more; group g of block b has the packets
  * 32 x (b x groups + g) + lane of every segment. Warp p of a group deals with member p: it
- * sends p packet j of p's segment and waits for p's packet j of the own one; the values hop
- * through shared memory, every warp sums them (so there is no second hop), sends the sum to
+ * sends p packet j of p's segment and waits for p's packet j of the own one; the values pass
+ * through shared memory, every warp sums them (so they pass only once), sends the sum to
  * p and waits for p's. The warp of the own rank keeps the sum; in group 0 of block 0 it reads
  * the call words while the sums are in flight.
  *
  * symm_all_reduce_two_shot_wide_...: more data. A thread deals with all members: it sends all
  * its packets of every segment, then sums packet after packet of the own one and sends the sums,
  * then takes the others. In one round, or two if a slot is too small. The last warp of each
- * block takes no packets: it writes the counters, and in block 0 it says and reads the call
+ * block takes no packets: it writes the counters, and in block 0 it writes and reads the call
  * words and counts for the blocks that were not launched.
  *
  * Slot = [phase][sender][line]. Why slots may be used again: packet.cuh, (1) and (4), for
@@ -47,8 +47,7 @@ template <int SIZE> SYMM_DEVICE uint32_t symm_segment(const struct symm_cuda_arg
     return (uint32_t)((symm_packets_of<symm_lamport>(args.bytes) + SIZE - 1) / SIZE);
 }
 
-/* WHOLE: in and out both begin and end at multiples of 16, and nothing of the other case
- * stands in the way. */
+/* WHOLE: in and out both begin and end at multiples of 16; the other case is not compiled. */
 template <int DTYPE, int SIZE, bool WHOLE>
 SYMM_DEVICE void packet(const struct symm_cuda_args &args)
 {
@@ -123,7 +122,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         symm_two_slots<symm_lamport>(a, &round, share, slot);
     }
 
-    SYMM_DEVICE uint32_t member(uint32_t i) const /* i places behind mine */
+    SYMM_DEVICE uint32_t member(uint32_t i) const /* i ranks after this one, modulo SIZE */
     {
         return rank + i < SIZE ? rank + i : rank + i - SIZE;
     }
@@ -134,7 +133,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         return (j < share ? slot[0] : slot[1]) + j;
     }
 
-    /* Packet j of the own segment, or of his own, at the member i places behind. */
+    /* Where packet j is sent at member(i): phase 0: of its segment; 1: of this rank's. */
     SYMM_DEVICE struct symm_packet *to(uint32_t i, uint32_t phase, uint32_t j) const
     {
         return symm_slot_of<symm_lamport>(args, member(i), 0) +

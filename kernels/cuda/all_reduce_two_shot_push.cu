@@ -41,7 +41,7 @@ template <class LINES, int SIZE> struct two_shot {
     {
     }
 
-    SYMM_DEVICE uint32_t member(uint32_t i) const /* i places behind mine */
+    SYMM_DEVICE uint32_t member(uint32_t i) const /* i ranks after this one, modulo the size */
     {
         return rank + i < size ? rank + i : rank + i - size;
     }

@@ -19,7 +19,7 @@
  * All-reduce of more than SYMM_STAGED_ONE_SHOT bytes on more than two ranks takes two steps,
  * 2 (n - 1) / n of the bytes read instead of n - 1 times: each rank sums one n-th of the
  * staged packets, into out and over them in its own stage (which no peer reads: every rank reads
- * his own n-th of all stages), and after a second barrier the sums are read from their owners'
+ * its own n-th of all stages), and after a second barrier the sums are read from their owners'
  * stages. A slot is then used over two rounds, so this kernel begins with an entry barrier
  * (all reads by kernels before are done), and its slots alternate by chunk, so that the last
  * chunk lies in the slot of the last round: the rule above holds for the next kernel.

@@ -4,10 +4,10 @@
  * lane for every packet, so in one round: any bits, any team, any memory.
  *
  * A warp a peer. A group is `size` warps, a block has one or more; group g of block b has the
- * packets 32 x (b x groups + g) + lane. Warp p of a group sends to member p and takes what comes
- * from there straight to its place: the block meets once, while the data are in flight, for
- * the counters' sake. The warp of the own rank copies the own block, if it is not in place; in
- * group 0 of block 0 it says and reads the call words and counts for the blocks that were not
+ * packets 32 x (b x groups + g) + lane. Warp p of a group sends to member p and stores what
+ * arrives from there at its place: the block synchronizes once, for the counters, while the
+ * data are in flight. The warp of the own rank copies the own block, if it is not in place; in
+ * group 0 of block 0 it writes and reads the call words and counts for the blocks that were not
  * launched. broadcast: the root's warps send, and elsewhere those of the root take.
  *
  * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][line]. In

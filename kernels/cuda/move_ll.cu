@@ -19,7 +19,7 @@
  */
 #include "kernels/cuda/warp_exchange.cuh"
 
-/* in + p x in_stride goes to member p; what p sends comes to out + p x args.bytes. */
+/* in + p x in_stride goes to member p; what p sends arrives at out + p x args.bytes. */
 SYMM_DEVICE void exchange(const struct symm_cuda_args &args, uint64_t in_stride)
 {
     const uint32_t rank = (uint32_t)args.team.rank, size = (uint32_t)args.team.size;
@@ -58,7 +58,7 @@ SYMM_DEVICE void exchange(const struct symm_cuda_args &args, uint64_t in_stride)
             if (round.ok && (warp != rank || in != out))
                 symm_ll::scatter(out, first + j, args.bytes, element, out_aligned, v);
         }
-        __syncthreads(); /* the next round says that all of this one is consumed */
+        __syncthreads(); /* packets of the next round prove that all of this round are consumed */
     }
     symm_round_close(args, &round);
 }

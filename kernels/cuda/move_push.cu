@@ -24,7 +24,7 @@
  * then arrives, and an owner reports to the root that it has seen each part but the last. So the
  * root writes the word of round p + 2 when the owners have seen p; an owner writes its own
  * after the root's of p + 1 at least, which follows the reading of p; and owners have only
- * the exit barrier's words for each other: the root's part 1 says that their readers have
+ * the exit barrier's words for each other: the root's part 1 proves that their readers have
  * ended the calls before. As in any call, a rank that ends it knows that all its words but those of
  * the last round have been read. tests/model/relay.pml is this for Spin.
  *

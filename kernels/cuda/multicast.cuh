@@ -7,7 +7,7 @@
  * same memory is also reached by the devices' own addresses: symm_multicast_fence stands
  * between an access by one kind of address and one by the other (fence.proxy.alias).
  *
- * With SYMM_SIMT an address stands for the memories that are bound to it:
+ * With SYMM_SIMT an address names the memories that are bound to it:
  * simt_multicast(address, i, stores) gives the i-th that a load or a store reaches, NULL
  * after the last. It is declared weak; the program that runs the kernels defines it.
  */

@@ -24,8 +24,8 @@
  *
  * prove: one warp. A packet a lane of each type, one type's packets after the other's, is summed
  * over all ranks from in_offset and written to `out`; the lane's own packet of the first type,
- * at `in`, is stored to all ranks at out_offset + rank x bytes. Waits for no peer: the hosts
- * see to the order. Nothing but known numbers is near.
+ * at `in`, is stored to all ranks at out_offset + rank x bytes. Waits for no peer: the hosts order
+ * the steps. The memory that it touches holds the proof's own numbers, or zeros.
  *
  * symm_all_reduce_multimem_one_shot_any, symm_all_reduce_multimem_two_shot_any,
  * symm_all_gather_multimem_one_shot_any, symm_multimem_prove_any: sm_90

@@ -37,8 +37,8 @@ SYMM_DEVICE void depend(const struct symm_cuda_args &args)
     symm_round_trigger(args);
 }
 
-/* The address of `told` if it may hold a failure; else the channel's own mark once more, so that no
- * branch stands between the loads. */
+/* The address of state->reported if it may hold a failure; else of the channel's own mark, so
+ * that no branch separates the loads. */
 SYMM_DEVICE const uint32_t *reported_of(const struct symm_cuda_args &args)
 {
     return args.flags & SYMM_CUDA_REPORTED ? &args.team.state->reported
@@ -57,7 +57,7 @@ SYMM_COLD uint32_t before(const struct symm_cuda_args &args)
 }
 
 /* 0, or why the channel has failed; threads of a block may differ, and a thread that gets a failure
- * has reported it. The counter's value comes with it: one load's time for all. */
+ * has reported it. Loads the counter, too: the loads overlap. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
                            uint32_t *count)
 {
@@ -117,7 +117,7 @@ SYMM_KERNEL_BARE(symm_p2p_put)
         symm_packet_scatter(args.out, first, args.bytes, 1, true, packet);
     else if (failed == 0)
         copy(args);
-    if (!signals) /* what follows does not look back */
+    if (!signals) /* no release follows: round.cuh, "A kernel's end" */
         symm_port_fence();
     stopped = symm_port_sync_any(failed != 0);
     if (!stopped && signals && threadIdx.x == 0) {

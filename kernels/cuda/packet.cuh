@@ -255,8 +255,8 @@ SYMM_DEVICE bool symm_packet_await(const struct symm_cuda_args &args,
 /*
  * Waits for the packets from[r x stride] of all members r but `rank`, all at once; value[rank]
  * is left alone. SIZE 0: `size` members. CONSUME: else they are to be consumed later. acquire:
- * what comes after it comes after what the packets say of their senders. False: the wait has
- * failed.
+ * accesses after this call are ordered after those that the packets prove of their senders.
+ * False: the wait has failed.
  */
 template <class LINES, int SIZE, int MOST, bool CONSUME>
 SYMM_DEVICE bool

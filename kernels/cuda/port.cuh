@@ -318,7 +318,7 @@ SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
     return old;
 }
 
-/* Orders all that came before with all that follows, for every observer. */
+/* Orders all earlier accesses before all later ones, for every observer. */
 SYMM_DEVICE void symm_port_fence(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");

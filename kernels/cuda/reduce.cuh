@@ -402,7 +402,7 @@ SYMM_COLD void symm_packet_scatter_rest(char *to, uint64_t bytes, uint32_t eleme
 }
 
 /* The last packet of an array that begins at a multiple of 16: its first `rest` < 16 bytes, in
- * a few loads that are under way together; nothing behind the end is touched. */
+ * a few loads that are under way together; nothing after the end is touched. */
 SYMM_DEVICE struct symm_packet symm_packet_gather_tail(const char *from, uint32_t rest,
                                                        uint32_t element)
 {
@@ -446,8 +446,7 @@ SYMM_DEVICE void symm_packet_scatter_tail(char *to, uint32_t rest, uint32_t elem
         *(uint8_t *)(to + (rest & 14)) = (uint8_t)(high >> (8 * (rest & 2)));
 }
 
-/* What is known of an array and of where it ends. As a number, so that a bool says whether it
- * is aligned. */
+/* What is known of an array and of its end. A number, so that a bool can give `aligned`. */
 enum symm_ends {
     SYMM_ENDS_ANY,     /* aligned to its elements */
     SYMM_ENDS_ALIGNED, /* begins at a multiple of a packet's or unit's bytes */
@@ -478,7 +477,7 @@ SYMM_DEVICE struct symm_packet symm_packet_gather(const void *array, uint64_t fi
 
     if (ends == SYMM_ENDS_WHOLE)
         return symm_port_packet_if(first < bytes, from);
-    /* whole packets of a warp are under way before its last one is looked at */
+    /* whole packets of a warp are under way before its last one is tested */
     if (ends == SYMM_ENDS_ALIGNED) {
         packet = symm_port_packet_if(first + 16 <= bytes, from);
         if (first < bytes && first + 16 > bytes)

@@ -10,46 +10,45 @@
  *     symm_round_meet(args, &round, warp);               block 0: all peers have begun too
  *     __syncthreads();                                   no thread needs the counters any more
  *     symm_round_close(args, &round);
- * Kernels of barriers end by symm_round_end, which looks at the call words beside its polls.
+ * Kernels of barriers end by symm_round_end, which polls the call words, too.
  * Kernels of one round or two, by packets, close it while their data are in flight, after a
  * __syncthreads, and meet after that.
  * Announce comes before the first wait; a latency-bound kernel sends its first data before.
  * No thread returns early: after a failure round.ok is false in the thread that saw it, the
  * thread goes on through every __syncthreads, but waits, sends and writes nothing more.
- * Threads of a block may differ: a mark can arrive while they open. So the thread that stops
- * reports it (args.result), whichever it is, and before a thread says something for its whole
- * block (symm_round_arrive, a put's signal) the block decides as one: symm_round_agree makes
- * ok false for all of it.
+ * Threads of a block may differ, since a mark can arrive while they open. So any thread that
+ * stops reports it (args.result). Before a thread acts for its whole block (symm_round_arrive,
+ * a put's signal) symm_round_agree makes ok false in all threads if it is false in any.
  *
  * Counters: own block's {round, call}, read by every thread, then written by one; block 0
  * writes those of blocks that were not launched. A channel's kernels are ordered by their
- * stream, so all slots agree between kernels. That a counter is written says that the block's
- * threads have begun, not that the call has ended.
+ * stream, so all slots agree between kernels. A written counter means that the block's threads
+ * have begun, not that the call has ended.
  *
  * Call words: member m's word of call c is in call[c & 1][m] of every pad. No member ends
  * call c before it has seen all members' words c, or passed a barrier of all in it: each call is a
  * barrier of "all have begun", and by stream order "all have finished c - 1". So word c + 2
  * overwrites word c only when all members have finished with it, and scratch of call c may be
  * reused in call c + 2. A member whose call fails does not cancel its round words. So
- * a member that passes a last barrier checks after its own reads whether a call word was taken
- * back. If not, no host knew of a failure before these reads, and they found what was right.
+ * a member that passes a last barrier checks after its own reads whether a call word was
+ * cancelled. If not, no host knew of a failure before these reads, and the data were valid.
  *
  * Failure (symm_round_fail): this rank's arrival is cancelled, tag 0, so that peers do not
- * wait for the deadline; not after a mismatch, which peers shall see for themselves. Then the
+ * wait for the deadline; not after a mismatch, so that peers detect it, too. Then the
  * first thread of the team's kernels on this rank claims the record in host memory and fills
  * it, `state` last, by a release: a rank that learns of the failure from the host finds the
- * arrival cancelled everywhere. failed[channel] stops the other blocks at their next look
+ * arrival cancelled everywhere. failed[channel] stops the other blocks at their next poll
  * and later kernels at their start. A failure that the host has found (record.abort) concerns all
- * channels: the kernel that sees it in a wait marks them all, before its own end; `told`, which
- * streams and the watchdog copy from record.abort, is for kernels after what waits without a
- * kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
- * team's marks count, too: the call ends as failed, and so does its team.
+ * channels: the kernel that sees it in a wait marks them all, before its own end.
+ * state->reported, which streams and the watchdog copy from record.abort, is for kernels after
+ * operations that wait without a kernel. Where the call before on the stream is another
+ * team's (SYMM_CUDA_BEFORE), that team's marks count, too: the call and its team fail.
  *
  * record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call (if all had,
  * those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with another tag;
  * for SYMM_ERR_ABORTED members that cancelled their arrival, or 0 if the host set
- * record.abort. A peer's withdrawal while others are missing counts as
- * SYMM_ERR_TIMEOUT: that is what the peer withdrew for.
+ * record.abort. A peer's cancelled arrival while others are missing counts as
+ * SYMM_ERR_TIMEOUT: the peer cancelled it because of them.
  *
  * A kernel's end: what it has loaded, and what it has stored in own memory, is performed for
  * every observer before the kernels after it on its stream go past symm_round_open; so their
@@ -68,7 +67,7 @@
  * (SYMM_CUDA_EARLY) trigger at once, since it saves 0.15 us of theirs; the runtime makes no
  * large kernel a dependent of one.
  *
- * A fresh pad holds zeros: word 0 (tag 0, call 0) never means a withdrawal. Tags are not 0.
+ * A fresh pad holds zeros: word 0 (tag 0, call 0) never means a cancelled arrival. Tags are not 0.
  */
 #ifndef SYMM_KERNELS_CUDA_ROUND_CUH
 #define SYMM_KERNELS_CUDA_ROUND_CUH
@@ -76,7 +75,7 @@
 #include "kernels/cuda/port.cuh"
 
 #if !defined(SYMM_POLLS)
-#define SYMM_POLLS 2048u /* without success, before a wait looks around */
+#define SYMM_POLLS 2048u /* without success, before symm_wait_more calls symm_round_poll */
 #endif
 
 /* One thread's view of the call. */
@@ -89,7 +88,7 @@ struct symm_round {
 /* One wait; starts as {}. */
 struct symm_wait {
     uint32_t polls;
-    uint64_t deadline; /* the call's, when it was looked at; 0: not yet */
+    uint64_t deadline; /* as symm_round_poll returned it; 0: not called yet */
 };
 
 /* ---- Where things are ------------------------------------------------------------ */
@@ -144,7 +143,7 @@ SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t c
 }
 
 /* A peer that is one call ahead polls slot ~call & 1, so both slots are cancelled. */
-SYMM_DEVICE void symm_round_withdraw(const struct symm_cuda_args &args, uint32_t call)
+SYMM_DEVICE void symm_round_cancel(const struct symm_cuda_args &args, uint32_t call)
 {
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++) {
@@ -162,7 +161,7 @@ SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t cal
                                  uint32_t status, uint32_t missing)
 {
     if (status != (uint32_t)-SYMM_ERR_MISMATCH)
-        symm_round_withdraw(args, call);
+        symm_round_cancel(args, call);
     symm_round_record(args, call, status, missing);
     symm_port_store32_relaxed(symm_failed_of(args), status);
     if (args.result)
@@ -170,13 +169,13 @@ SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t cal
 }
 
 /* Has the member of this word cancelled its arrival, in this call or another? */
-SYMM_DEVICE bool symm_withdrawn(uint64_t word, uint32_t call)
+SYMM_DEVICE bool symm_cancelled(uint64_t word, uint32_t call)
 {
     return word >> 32 == 0 && word != 0 && (uint32_t)word - call <= 2;
 }
 
-/* Those of the members whose hosts have queued this call. A replayed graph is not counted:
- * then nothing is known, so none. */
+/* Those of `members` whose hosts have queued this call; 0 where launches are not counted (a
+ * replayed graph). */
 SYMM_DEVICE uint32_t symm_round_queued(const struct symm_cuda_args &args,
                                        uint32_t members)
 {
@@ -194,10 +193,10 @@ SYMM_DEVICE uint32_t symm_round_queued(const struct symm_cuda_args &args,
 }
 
 /*
- * The time at which the call ends, one for all its rounds and waits; 0: now. The first
- * wait that looks starts the clock. While all members that have not begun the call (`absent`)
- * have queued it, only their streams hold them up: then the clock stands at its beginning, for
- * args.limit at most.
+ * The time at which the call ends, one for all its rounds and waits; 0: now. The call's first
+ * use of this function starts the clock. While all members that have not begun the call
+ * (`absent`) have queued it, only their streams delay them: then the deadline moves on with
+ * the time, until args.limit after the clock's start.
  */
 SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
                                          uint32_t call, uint32_t absent)
@@ -240,7 +239,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
     if (status !=
         0) { /* of this kernel or, with no arrival cancelled yet, of another's wait */
         if (status != (uint32_t)-SYMM_ERR_MISMATCH)
-            symm_round_withdraw(args, call);
+            symm_round_cancel(args, call);
         if (args.result)
             symm_port_store32_relaxed(args.result, status);
         return 0;
@@ -251,7 +250,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
 
         if (m == args.team.rank)
             continue;
-        if (symm_withdrawn(word, call))
+        if (symm_cancelled(word, call))
             gone |= 1u << m;
         else if ((uint32_t)word != call || word == 0)
             absent |= 1u << m;
@@ -282,7 +281,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
     return 0;
 }
 
-/* After a poll that found nothing. False: the wait ends. */
+/* After an unsuccessful poll. False: the wait ends. */
 SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call,
                                 struct symm_wait *wait, uint32_t awaited)
 {
@@ -359,21 +358,15 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     return round;
 }
 
-/* Tells member m that this rank has begun the call. */
-SYMM_DEVICE void symm_round_say(const struct symm_cuda_args &args,
-                                const struct symm_round &round, uint32_t m)
-{
-    symm_port_store64_relaxed(
-        &symm_channel_of(args, m)->call[round.call & 1][args.team.rank],
-        symm_device_word(args.tag, round.call));
-}
-
-/* Tells all members, by `size` threads of block 0, from `thread` 0 on. */
+/* Tells all members that this rank has begun the call, by `size` threads of block 0, from
+ * `thread` 0 on. */
 SYMM_DEVICE void symm_round_tell(const struct symm_cuda_args &args,
                                  const struct symm_round &round, uint32_t thread)
 {
     if (blockIdx.x == 0 && thread < (uint32_t)args.team.size && round.ok)
-        symm_round_say(args, round, thread);
+        symm_port_store64_relaxed(
+            &symm_channel_of(args, thread)->call[round.call & 1][args.team.rank],
+            symm_device_word(args.tag, round.call));
 }
 
 SYMM_DEVICE void symm_round_announce(const struct symm_cuda_args &args,
@@ -527,7 +520,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
                 break;
             }
         }
-        if (symm_withdrawn(begun, round->call) && round->ok)
+        if (symm_cancelled(begun, round->call) && round->ok)
             round->ok = symm_round_poll(args, round->call, 0, 1u << m) != 0;
     }
     symm_round_agree(round);
@@ -577,8 +570,8 @@ SYMM_DEVICE struct symm_round symm_round_enter(const struct symm_cuda_args &args
     return round;
 }
 
-/* A call's end, with or without an exit barrier, while whose words are on their way the
- * counters are written. */
+/* Ends a call, with or without an exit barrier; the counters are written while the barrier's
+ * words are in flight. */
 SYMM_DEVICE void symm_round_end(const struct symm_cuda_args &args,
                                 struct symm_round *round, bool barrier)
 {

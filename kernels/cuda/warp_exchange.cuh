@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * warp_exchange.cuh - the one-shot reduction for small data: a warp a peer. Warp p sends this
- * rank's packets to member p and waits for p's packets; the values hop through shared memory to
- * the warp that sums them in rank order. The warp of the own rank waits for no peer: it looks
- * at the call words meanwhile. For the kernels all_reduce and reduce_scatter by LL and by
+ * rank's packets to member p and waits for p's packets; the values pass through shared memory
+ * to the warp that sums them in rank order. The warp of the own rank waits for no peer: it
+ * polls the call words meanwhile. For the kernels all_reduce and reduce_scatter by LL and by
  * Lamport packets.
  *
  * Launch: 32 x size threads; packets j with j / 32 % blocks == b belong to block b. Any count,
  * any alignment, any overlap of in and out that symm.h allows: a packet of `out` is written
- * after the hop, when all warps have long sent what lies there.
+ * after the exchange, when all warps have sent the data that `out` overwrites.
  *
  * Protocol (packet.cuh): slot = [sender][line]. Warp p's partner on member p is the warp
- * of this rank, same lane, which sends to me and hears from me. Between rounds of a call lies
- * a __syncthreads, and with Lamport packets a fence.
+ * of this rank, same lane, which sends to this lane and receives from it. Between
+ * rounds of a call lies a __syncthreads, and with Lamport packets a fence.
  */
 #ifndef SYMM_KERNELS_CUDA_WARP_EXCHANGE_CUH
 #define SYMM_KERNELS_CUDA_WARP_EXCHANGE_CUH

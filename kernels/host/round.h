@@ -75,8 +75,8 @@ static inline int round_peer(const struct symm_state *state, int k)
 }
 
 /*
- * Takes back the first lines of the next round's slot, which peers have read: the stores of
- * the next round then find them here instead of waiting for them. All peers have arrived, so
+ * Prefetches for writing the first lines of the next round's slot, which peers have read: the
+ * stores of the next round then need not wait for them. All peers have arrived, so
  * none reads that slot any more.
  */
 static inline void round_claim(struct symm_state *state, size_t bytes)

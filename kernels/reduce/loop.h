@@ -7,7 +7,7 @@
  * (1, 2 or 4) vectors at a time, as many as the accumulators leave registers for.
  * quiet(acc *, acc *, acc *, acc *) replaces NaNs before done; SYMM_KEEP leaves them.
  * Guarantees: in order ((src0 op src1) op src2) ...; within a block every load comes
- * before every store; nothing behind the arrays is touched.
+ * before every store; nothing after the arrays is touched.
  */
 #ifndef SYMM_KERNELS_REDUCE_LOOP_H
 #define SYMM_KERNELS_REDUCE_LOOP_H

@@ -14,7 +14,7 @@
  *   - every live rank ends (Spin reports a rank that waits for ever).
  * Not modelled: weak memory (see docs/memory-model.md), calls of several rounds, several
  * teams. Mutants, each of which must violate a claim: SLOTS=1, IGNORE_TAGS, IGNORE_DEATH,
- * NO_WITHDRAWAL.
+ * NO_CANCEL.
  */
 #ifndef RANKS
 #define RANKS 2
@@ -110,7 +110,7 @@ proctype rank(byte me)
 failed:
     assert(deaths > 0 || late || culprit != NOBODY);
     STEP(record[me] = true);
-#ifndef NO_WITHDRAWAL
+#ifndef NO_CANCEL
     STEP(OWN = WORD(0, epoch));
 #endif
     failures++; /* the call returns */
