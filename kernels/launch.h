@@ -23,6 +23,19 @@ enum symm_kind {
         SYMM_KIND_COUNT
 };
 
+/* "all_reduce" */
+static inline const char *symm__kind_name(enum symm_kind kind)
+{
+    static const char *const names[SYMM_KIND_COUNT] = {
+        [SYMM_KIND_BARRIER] = "barrier",
+#define SYMM_KIND_NAME(id, value, name) [SYMM_KIND_##id] = name,
+        SYMM_COLLECTIVE_MAP(SYMM_KIND_NAME)
+#undef SYMM_KIND_NAME
+    };
+
+    return (unsigned)kind < SYMM_KIND_COUNT ? names[kind] : "unknown";
+}
+
 /* Whether the kind combines the ranks' elements, so that dtype and op count. */
 static inline bool symm__kind_reduces(enum symm_kind kind)
 {
@@ -84,6 +97,5 @@ symm_status symm__host_planned(struct symm_state *state, const struct symm_args 
 /* What the algorithm does between its barriers, given that it has a kernel for it. */
 symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorithm,
                                size_t bytes);
-const char *symm__kind_name(enum symm_kind kind); /* "all_reduce" */
 
 #endif

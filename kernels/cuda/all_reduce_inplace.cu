@@ -67,10 +67,8 @@ template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_arg
 
     if (round.ok)
         symm_pull_sum<DTYPE, N>::run(
-            args, args.in_offset, args.bytes,
-            low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
-            (uint64_t)gridDim.x * blockDim.x, symm_least(low + slice, packets),
-            args.out_offset % 16 == 0, out);
+            args, args.in_offset, args.bytes, low + symm_thread(), symm_threads(),
+            symm_least(low + slice, packets), args.out_offset % 16 == 0, out);
     symm_round_end(args, &round, true);
 }
 
@@ -79,13 +77,5 @@ template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_arg
     {                                                                                  \
         in_place<dtype, n>(args);                                                      \
     }
-SYMM_IN_PLACE(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_IN_PLACE(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_IN_PLACE(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_IN_PLACE(float16_n2, SYMM_FLOAT16, 2)
-SYMM_IN_PLACE(float16_n4, SYMM_FLOAT16, 4)
-SYMM_IN_PLACE(float16_n8, SYMM_FLOAT16, 8)
-SYMM_IN_PLACE(float32_n2, SYMM_FLOAT32, 2)
-SYMM_IN_PLACE(float32_n4, SYMM_FLOAT32, 4)
-SYMM_IN_PLACE(float32_n8, SYMM_FLOAT32, 8)
+SYMM_HOT_MAP(SYMM_IN_PLACE)
 SYMM_IN_PLACE(any, SYMM_DTYPE_ANY, 0)

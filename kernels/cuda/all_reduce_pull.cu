@@ -32,11 +32,9 @@ template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_arg
     exit = false;
 #endif
     if (round.ok)
-        symm_pull_sum<DTYPE, N>::run(args, args.in_offset, args.bytes,
-                                     (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
-                                     (uint64_t)gridDim.x * blockDim.x,
-                                     symm_packets(args.bytes), symm_aligned(args.out),
-                                     out);
+        symm_pull_sum<DTYPE, N>::run(args, args.in_offset, args.bytes, symm_thread(),
+                                     symm_threads(), symm_packets(args.bytes),
+                                     symm_aligned(args.out), out);
     symm_round_end(args, &round, exit);
 }
 
@@ -45,13 +43,5 @@ template <int DTYPE, int N> SYMM_DEVICE void one_shot(const struct symm_cuda_arg
     {                                                                                  \
         one_shot<dtype, n>(args);                                                      \
     }
-SYMM_ONE_SHOT(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_ONE_SHOT(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_ONE_SHOT(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_ONE_SHOT(float16_n2, SYMM_FLOAT16, 2)
-SYMM_ONE_SHOT(float16_n4, SYMM_FLOAT16, 4)
-SYMM_ONE_SHOT(float16_n8, SYMM_FLOAT16, 8)
-SYMM_ONE_SHOT(float32_n2, SYMM_FLOAT32, 2)
-SYMM_ONE_SHOT(float32_n4, SYMM_FLOAT32, 4)
-SYMM_ONE_SHOT(float32_n8, SYMM_FLOAT32, 8)
+SYMM_HOT_MAP(SYMM_ONE_SHOT)
 SYMM_ONE_SHOT(any, SYMM_DTYPE_ANY, 0)

@@ -241,12 +241,4 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
     {                                                                                  \
         stream<dtype, n, true>(args).run();                                            \
     }
-SYMM_STREAM(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_STREAM(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_STREAM(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_STREAM(float16_n2, SYMM_FLOAT16, 2)
-SYMM_STREAM(float16_n4, SYMM_FLOAT16, 4)
-SYMM_STREAM(float16_n8, SYMM_FLOAT16, 8)
-SYMM_STREAM(float32_n2, SYMM_FLOAT32, 2)
-SYMM_STREAM(float32_n4, SYMM_FLOAT32, 4)
-SYMM_STREAM(float32_n8, SYMM_FLOAT32, 8)
+SYMM_HOT_MAP(SYMM_STREAM)

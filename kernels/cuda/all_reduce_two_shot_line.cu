@@ -52,7 +52,7 @@ template <int DTYPE, int SIZE, bool WHOLE>
 SYMM_DEVICE void packet(const struct symm_cuda_args &args)
 {
     line_value(*const hop)[SYMM_WARP] = symm_warp_exchange_space();
-    const symm_warp_exchange_lane<symm_lamport, SIZE> at(args);
+    const symm_warp_exchange_lane<symm_lamport, SIZE, 2> at(args);
     const uint32_t rank = (uint32_t)args.team.rank, lane = threadIdx.x % SYMM_WARP;
     const uint32_t segment = symm_segment<SIZE>(args),
                    element = symm_element_size(DTYPE);
@@ -261,8 +261,9 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         else                                                                           \
             packet<dtype, size, false>(args);                                          \
     }
-#define SYMM_BOTH(name, dtype, size)                                                   \
-    SYMM_PACKET(name, dtype, size)                                                     \
+SYMM_HOT_MAP(SYMM_PACKET)
+
+#define SYMM_WIDE(name, dtype, size)                                                   \
     SYMM_KERNEL_OF(symm_all_reduce_two_shot_wide_##name,                               \
                    SYMM_WIDE_THREADS(size) + SYMM_WARP)                                \
     {                                                                                  \
@@ -271,12 +272,9 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
         else                                                                           \
             wide<dtype, size, false>(args).run();                                      \
     }
-SYMM_PACKET(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_BOTH(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_BOTH(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_PACKET(float16_n2, SYMM_FLOAT16, 2)
-SYMM_BOTH(float16_n4, SYMM_FLOAT16, 4)
-SYMM_BOTH(float16_n8, SYMM_FLOAT16, 8)
-SYMM_PACKET(float32_n2, SYMM_FLOAT32, 2)
-SYMM_BOTH(float32_n4, SYMM_FLOAT32, 4)
-SYMM_BOTH(float32_n8, SYMM_FLOAT32, 8)
+SYMM_WIDE(bfloat16_n4, SYMM_BFLOAT16, 4)
+SYMM_WIDE(bfloat16_n8, SYMM_BFLOAT16, 8)
+SYMM_WIDE(float16_n4, SYMM_FLOAT16, 4)
+SYMM_WIDE(float16_n8, SYMM_FLOAT16, 8)
+SYMM_WIDE(float32_n4, SYMM_FLOAT32, 4)
+SYMM_WIDE(float32_n8, SYMM_FLOAT32, 8)

@@ -79,7 +79,7 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
         uint64_t low = symm_split_low(split, c), high = symm_split_high(split, c);
-        uint64_t stage = symm_stage_at(args, split, round.round + 1, 0);
+        uint64_t stage = symm_stage_at(args, split, round.round + 1);
 
         if (round.ok) {
             struct to_both to = {
@@ -103,13 +103,5 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
     {                                                                                  \
         two_shot<dtype, n>(args);                                                      \
     }
-SYMM_TWO_SHOT(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_TWO_SHOT(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_TWO_SHOT(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_TWO_SHOT(float16_n2, SYMM_FLOAT16, 2)
-SYMM_TWO_SHOT(float16_n4, SYMM_FLOAT16, 4)
-SYMM_TWO_SHOT(float16_n8, SYMM_FLOAT16, 8)
-SYMM_TWO_SHOT(float32_n2, SYMM_FLOAT32, 2)
-SYMM_TWO_SHOT(float32_n4, SYMM_FLOAT32, 4)
-SYMM_TWO_SHOT(float32_n8, SYMM_FLOAT32, 8)
+SYMM_HOT_MAP(SYMM_TWO_SHOT)
 SYMM_TWO_SHOT(any, SYMM_DTYPE_ANY, 0)

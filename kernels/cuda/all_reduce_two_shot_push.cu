@@ -192,17 +192,9 @@ SYMM_KERNEL_OF(symm_all_reduce_two_shot_push_float, SYMM_COLUMNS)
     two_shot_push<symm_lamport, 0, 0, 0>(args);
 }
 
-#define SYMM_HOT(name, dtype, size)                                                    \
+#define SYMM_TWO_SHOT(name, dtype, size)                                               \
     SYMM_KERNEL_OF(symm_all_reduce_two_shot_push_##name, SYMM_COLUMNS)                 \
     {                                                                                  \
         two_shot_push<symm_lamport, dtype, SYMM_SUM, size>(args);                      \
     }
-SYMM_HOT(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_HOT(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_HOT(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_HOT(float16_n2, SYMM_FLOAT16, 2)
-SYMM_HOT(float16_n4, SYMM_FLOAT16, 4)
-SYMM_HOT(float16_n8, SYMM_FLOAT16, 8)
-SYMM_HOT(float32_n2, SYMM_FLOAT32, 2)
-SYMM_HOT(float32_n4, SYMM_FLOAT32, 4)
-SYMM_HOT(float32_n8, SYMM_FLOAT32, 8)
+SYMM_HOT_MAP(SYMM_TWO_SHOT)

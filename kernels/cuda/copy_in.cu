@@ -52,7 +52,7 @@ SYMM_DEVICE struct chunk chunk_of(const struct symm_cuda_args &args,
     uint64_t low = symm_split_low(split, c), high = symm_split_high(split, c);
 
     return {low, high - low, symm_bytes_within(args.bytes, low, high),
-            symm_stage_at(args, split, slot, 0)};
+            symm_stage_at(args, split, slot)};
 }
 
 /* Row 0 .. rows - 1 of the input, args.bytes apart, into own stage. */
@@ -161,110 +161,93 @@ SYMM_KERNEL(symm_all_reduce_copy_in_any)
 
 /* ---- The others ------------------------------------------------------------------ */
 
-SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
+/* Round by round, where `sends`, `rows` rows go into own stage; after the barrier take(part, row)
+ * reads peers' stages; row: bytes from a row there to the next. */
+template <class TAKE>
+SYMM_DEVICE void through_stage(const struct symm_cuda_args &args, uint32_t rows,
+                               bool sends, const TAKE &take)
 {
-    const uint32_t rank = (uint32_t)args.team.rank;
-    const struct symm_split split =
-        symm_split_of(args, symm_packets(args.bytes), (uint32_t)args.team.size);
+    const struct symm_split split = symm_split_of(args, symm_packets(args.bytes), rows);
     struct symm_round round = symm_round_enter(args, false);
 
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
-        struct chunk part = chunk_of(args, split, c, round.round + 1);
-        struct symm_to_array to = {(char *)args.out + 16 * part.low, part.bytes,
-                                   symm_element_size(args.dtype)};
+        const struct chunk part = chunk_of(args, split, c, round.round + 1);
 
-        if (round.ok)
+        if (round.ok && sends)
             stage(args, split, part);
         symm_round_barrier(args, &round);
         if (round.ok)
-            sum_any::run(args, part.stage + (uint64_t)16 * split.room * rank,
-                         part.bytes, threadIdx.x, blockDim.x, part.packets,
-                         symm_aligned(args.out), to);
+            take(part, (uint64_t)16 * split.room);
     }
     symm_round_end(args, &round, false);
+}
+
+SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
+{
+    through_stage(
+        args, (uint32_t)args.team.size, true,
+        [&](const struct chunk &part, uint64_t row) {
+            struct symm_to_array to = {(char *)args.out + 16 * part.low, part.bytes,
+                                       symm_element_size(args.dtype)};
+
+            sum_any::run(args, part.stage + row * (uint32_t)args.team.rank, part.bytes,
+                         threadIdx.x, blockDim.x, part.packets, symm_aligned(args.out),
+                         to);
+        });
 }
 
 SYMM_KERNEL(symm_all_gather_copy_in_any)
 {
     char *const own = (char *)args.out + (uint32_t)args.team.rank * args.bytes;
-    const struct symm_split split = symm_split_of(args, symm_packets(args.bytes), 1);
-    struct symm_round round = symm_round_enter(args, false);
+    const uint32_t skip = own == args.in ? 1 : 0; /* in place: it is there */
 
-    SYMM_NO_UNROLL
-    for (uint32_t c = 0; c < split.rounds; c++) {
-        struct chunk part = chunk_of(args, split, c, round.round + 1);
-        const uint32_t skip = own == args.in ? 1 : 0; /* in place: it is there */
-
-        if (round.ok)
-            stage(args, split, part);
-        symm_round_barrier(args, &round);
-        if (round.ok)
-            symm_copy_rows(
-                (uint32_t)args.team.size - skip, part.packets, threadIdx.x, blockDim.x,
-                [&](uint32_t row) {
-                    return args.team.base[symm_peer_after(args, row + skip)] +
-                           part.stage;
-                },
-                [&](uint32_t row) {
-                    return (char *)args.out + 16 * part.low +
-                           symm_peer_after(args, row + skip) * args.bytes;
-                },
-                [&](uint32_t) { return part.bytes; });
-    }
-    symm_round_end(args, &round, false);
+    through_stage(args, 1, true, [&](const struct chunk &part, uint64_t) {
+        symm_copy_rows(
+            (uint32_t)args.team.size - skip, part.packets, threadIdx.x, blockDim.x,
+            [&](uint32_t row) {
+                return args.team.base[symm_peer_after(args, row + skip)] + part.stage;
+            },
+            [&](uint32_t row) {
+                return (char *)args.out + 16 * part.low +
+                       symm_peer_after(args, row + skip) * args.bytes;
+            },
+            [&](uint32_t) { return part.bytes; });
+    });
 }
 
 SYMM_KERNEL(symm_all_to_all_copy_in_any)
 {
-    const uint32_t rank = (uint32_t)args.team.rank;
-    const struct symm_split split =
-        symm_split_of(args, symm_packets(args.bytes), (uint32_t)args.team.size);
-    struct symm_round round = symm_round_enter(args, false);
+    const uint32_t size = (uint32_t)args.team.size;
 
-    SYMM_NO_UNROLL
-    for (uint32_t c = 0; c < split.rounds; c++) {
-        struct chunk part = chunk_of(args, split, c, round.round + 1);
+    through_stage(args, size, true, [&](const struct chunk &part, uint64_t width) {
+        const uint64_t from = part.stage + width * (uint32_t)args.team.rank;
 
-        if (round.ok)
-            stage(args, split, part);
-        symm_round_barrier(args, &round);
-        if (round.ok)
-            symm_copy_rows((uint32_t)args.team.size, part.packets, threadIdx.x,
-                           blockDim.x,
-                           [&](uint32_t row) {
-                               return args.team.base[symm_peer_after(args, row)] +
-                                      part.stage + (uint64_t)16 * split.room * rank;
-                           },
-                           [&](uint32_t row) {
-                               return (char *)args.out + 16 * part.low +
-                                      symm_peer_after(args, row) * args.bytes;
-                           },
-                           [&](uint32_t) { return part.bytes; });
-    }
-    symm_round_end(args, &round, false);
+        symm_copy_rows(
+            size, part.packets, threadIdx.x, blockDim.x,
+            [&](uint32_t row) {
+                return args.team.base[symm_peer_after(args, row)] + from;
+            },
+            [&](uint32_t row) {
+                return (char *)args.out + 16 * part.low +
+                       symm_peer_after(args, row) * args.bytes;
+            },
+            [&](uint32_t) { return part.bytes; });
+    });
 }
 
 /* The root stages, every rank reads the root's stage; the root too, unless it is in place. */
 SYMM_KERNEL(symm_broadcast_copy_in_any)
 {
     const bool root = args.team.rank == args.root;
-    const struct symm_split split = symm_split_of(args, symm_packets(args.bytes), 1);
-    struct symm_round round = symm_round_enter(args, false);
 
-    SYMM_NO_UNROLL
-    for (uint32_t c = 0; c < split.rounds; c++) {
-        struct chunk part = chunk_of(args, split, c, round.round + 1);
-
-        if (round.ok && root)
-            stage(args, split, part);
-        symm_round_barrier(args, &round);
-        if (round.ok && !(root && args.in == args.out))
-            symm_copy_rows(
-                1, part.packets, threadIdx.x, blockDim.x,
-                [&](uint32_t) { return args.team.base[args.root] + part.stage; },
-                [&](uint32_t) { return (char *)args.out + 16 * part.low; },
-                [&](uint32_t) { return part.bytes; });
-    }
-    symm_round_end(args, &round, false);
+    through_stage(args, 1, root, [&](const struct chunk &part, uint64_t) {
+        if (root && args.in == args.out)
+            return;
+        symm_copy_rows(
+            1, part.packets, threadIdx.x, blockDim.x,
+            [&](uint32_t) { return args.team.base[args.root] + part.stage; },
+            [&](uint32_t) { return (char *)args.out + 16 * part.low; },
+            [&](uint32_t) { return part.bytes; });
+    });
 }

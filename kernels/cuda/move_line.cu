@@ -16,36 +16,15 @@
  *
  * symm_{all_gather,all_to_all,broadcast}_ll_line_any
  */
-#include "kernels/cuda/packet.cuh"
+#include "kernels/cuda/warp_exchange.cuh"
 
-/* What a lane knows before the counters are read. */
-struct move_lane {
-    uint32_t warp, member, j; /* of the block, of the team, of a block of the array */
-    struct symm_packet *to, *from; /* in slot 0 */
-
-    SYMM_DEVICE move_lane(const struct symm_cuda_args &args)
-    {
-        const uint32_t size = (uint32_t)args.team.size, rank = (uint32_t)args.team.rank;
-        const uint32_t room = symm_slot_packets<symm_ll>(args) / size;
-        const uint32_t groups = blockDim.x / (SYMM_WARP * size);
-
-        warp = threadIdx.x / SYMM_WARP;
-        member = warp % size;
-        j = (blockIdx.x * groups + warp / size) * SYMM_WARP + threadIdx.x % SYMM_WARP;
-        to = symm_slot_of<symm_ll>(args, member, 0) + rank * room + j;
-        from = symm_slot_of<symm_ll>(args, rank, 0) + member * room + j;
-        symm_port_settle(to);
-        symm_port_settle(from);
-    }
-};
-
-/* in + p x in_stride goes to member p; what p sends comes to out + p x out_stride. ROOTED:
- * only what args.root sends. */
+/* in + p x in_stride goes to member p; what p sends arrives at out + p x out_stride.
+ * ROOTED: only args.root sends. */
 template <bool ROOTED>
 SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
                       uint64_t out_stride)
 {
-    const struct move_lane at(args);
+    const symm_warp_exchange_lane<symm_ll, 0, 1> at(args);
     const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;
     const char *in = (const char *)args.in + at.member * in_stride;
     char *out = (char *)args.out + at.member * out_stride;

@@ -30,17 +30,6 @@
 #define SYMM_PARTED (4u << 20) /* bytes of a broadcast that goes in parts */
 #endif
 
-/* This thread among all of the kernel's. */
-SYMM_DEVICE uint64_t place(void)
-{
-    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-}
-
-SYMM_DEVICE uint64_t places(void)
-{
-    return (uint64_t)gridDim.x * blockDim.x;
-}
-
 SYMM_DEVICE struct symm_round enter(const struct symm_cuda_args &args)
 {
     return symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
@@ -60,9 +49,9 @@ SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
     struct symm_round round = enter(args);
 
     if (round.ok)
-        symm_pull_sum<DTYPE, N>::run(args, from, args.bytes, place(), places(),
-                                     symm_packets(args.bytes), symm_aligned(args.out),
-                                     out);
+        symm_pull_sum<DTYPE, N>::run(args, from, args.bytes, symm_thread(),
+                                     symm_threads(), symm_packets(args.bytes),
+                                     symm_aligned(args.out), out);
     leave(args, &round);
 }
 
@@ -75,7 +64,7 @@ SYMM_KERNEL(symm_all_gather_one_shot_pull_any)
 
     if (round.ok)
         symm_copy_rows((uint32_t)args.team.size - skip, symm_packets(args.bytes),
-                       place(), places(),
+                       symm_thread(), symm_threads(),
                        [&](uint32_t row) {
                            uint32_t p = symm_peer_after(args, row + skip);
                            int64_t ahead = (int64_t)p - args.team.rank;
@@ -97,15 +86,16 @@ SYMM_KERNEL(symm_all_to_all_one_shot_pull_any)
     struct symm_round round = enter(args);
 
     if (round.ok)
-        symm_copy_rows(
-            (uint32_t)args.team.size, symm_packets(args.bytes), place(), places(),
-            [&](uint32_t row) {
-                return args.team.base[symm_peer_after(args, row)] + from;
-            },
-            [&](uint32_t row) {
-                return (char *)args.out + symm_peer_after(args, row) * args.bytes;
-            },
-            [&](uint32_t) { return args.bytes; });
+        symm_copy_rows((uint32_t)args.team.size, symm_packets(args.bytes),
+                       symm_thread(), symm_threads(),
+                       [&](uint32_t row) {
+                           return args.team.base[symm_peer_after(args, row)] + from;
+                       },
+                       [&](uint32_t row) {
+                           return (char *)args.out +
+                                  symm_peer_after(args, row) * args.bytes;
+                       },
+                       [&](uint32_t) { return args.bytes; });
     leave(args, &round);
 }
 
@@ -130,7 +120,7 @@ SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
             symm_round_barrier(args, &round);
         if (round.ok && part < parts && from != args.out)
             symm_copy_rows(
-                1, high - low, place(), places(),
+                1, high - low, symm_thread(), symm_threads(),
                 [&](uint32_t) { return from + 16 * low; },
                 [&](uint32_t) { return (char *)args.out + 16 * low; },
                 [&](uint32_t) { return symm_bytes_within(args.bytes, low, high); });
@@ -143,13 +133,5 @@ SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
     {                                                                                  \
         reduce_scatter<dtype, n>(args);                                                \
     }
-SYMM_REDUCE_SCATTER(bfloat16_n2, SYMM_BFLOAT16, 2)
-SYMM_REDUCE_SCATTER(bfloat16_n4, SYMM_BFLOAT16, 4)
-SYMM_REDUCE_SCATTER(bfloat16_n8, SYMM_BFLOAT16, 8)
-SYMM_REDUCE_SCATTER(float16_n2, SYMM_FLOAT16, 2)
-SYMM_REDUCE_SCATTER(float16_n4, SYMM_FLOAT16, 4)
-SYMM_REDUCE_SCATTER(float16_n8, SYMM_FLOAT16, 8)
-SYMM_REDUCE_SCATTER(float32_n2, SYMM_FLOAT32, 2)
-SYMM_REDUCE_SCATTER(float32_n4, SYMM_FLOAT32, 4)
-SYMM_REDUCE_SCATTER(float32_n8, SYMM_FLOAT32, 8)
+SYMM_HOT_MAP(SYMM_REDUCE_SCATTER)
 SYMM_REDUCE_SCATTER(any, SYMM_DTYPE_ANY, 0)

@@ -45,17 +45,6 @@
 #define SYMM_FEW_PARTS  8u
 #define SYMM_MOST_PARTS 32u
 
-/* This thread among all of the kernel's. */
-SYMM_DEVICE uint64_t place(void)
-{
-    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-}
-
-SYMM_DEVICE uint64_t places(void)
-{
-    return (uint64_t)gridDim.x * blockDim.x;
-}
-
 /* Where the own block belongs in the output of the rank k after this one. */
 SYMM_DEVICE char *own_place(const struct symm_cuda_args &args, uint32_t k)
 {
@@ -72,8 +61,8 @@ struct batch {
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
             packet[u] = symm_port_packet_if(
-                j + u * places() < args.bytes / 16,
-                symm_packet_at((const char *)args.in, j + u * places()));
+                j + u * symm_threads() < args.bytes / 16,
+                symm_packet_at((const char *)args.in, j + u * symm_threads()));
     }
 
     SYMM_DEVICE void store(const struct symm_cuda_args &args, uint64_t j,
@@ -81,9 +70,9 @@ struct batch {
     {
         SYMM_UNROLL
         for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
-            if (j + u * places() < args.bytes / 16)
-                symm_port_store_packet((struct symm_packet *)to + j + u * places(),
-                                       packet[u]);
+            if (j + u * symm_threads() < args.bytes / 16)
+                symm_port_store_packet(
+                    (struct symm_packet *)to + j + u * symm_threads(), packet[u]);
     }
 };
 
@@ -97,13 +86,13 @@ SYMM_KERNEL(symm_all_gather_push_any)
     struct batch batch;
 
     if (whole) /* under way while the ranks meet */
-        batch.load(args, place());
+        batch.load(args, symm_thread());
     symm_round_wait(args, &round);
     if (round.ok && whole) {
         SYMM_NO_UNROLL
-        for (uint64_t j = place(); j < args.bytes / 16;
-             j += SYMM_COPY_LINES * places()) {
-            if (j != place())
+        for (uint64_t j = symm_thread(); j < args.bytes / 16;
+             j += SYMM_COPY_LINES * symm_threads()) {
+            if (j != symm_thread())
                 batch.load(args, j);
             SYMM_NO_UNROLL
             for (uint32_t k = 1; k < size + own; k++)
@@ -111,7 +100,7 @@ SYMM_KERNEL(symm_all_gather_push_any)
         }
     } else if (round.ok) {
         symm_copy_rows(
-            size - !own, symm_packets(args.bytes), place(), places(),
+            size - !own, symm_packets(args.bytes), symm_thread(), symm_threads(),
             [&](uint32_t) { return (const char *)args.in; },
             [&](uint32_t row) { return own_place(args, row + !own); },
             [&](uint32_t) { return args.bytes; });
@@ -124,13 +113,14 @@ SYMM_KERNEL(symm_all_to_all_push_any)
     struct symm_round round = symm_round_enter(args, true);
 
     if (round.ok)
-        symm_copy_rows(
-            (uint32_t)args.team.size, symm_packets(args.bytes), place(), places(),
-            [&](uint32_t row) {
-                return (const char *)args.in + symm_peer_after(args, row) * args.bytes;
-            },
-            [&](uint32_t row) { return own_place(args, row); },
-            [&](uint32_t) { return args.bytes; });
+        symm_copy_rows((uint32_t)args.team.size, symm_packets(args.bytes),
+                       symm_thread(), symm_threads(),
+                       [&](uint32_t row) {
+                           return (const char *)args.in +
+                                  symm_peer_after(args, row) * args.bytes;
+                       },
+                       [&](uint32_t row) { return own_place(args, row); },
+                       [&](uint32_t) { return args.bytes; });
     symm_round_end(args, &round, true);
 }
 

@@ -29,23 +29,15 @@ SYMM_DEVICE void symm_multicast_fence(void)
 /* The sum of 16 bytes over all memories, in float32, rounded once. */
 template <int DTYPE> SYMM_DEVICE struct symm_packet symm_multicast_sum(uint64_t address)
 {
-    symm_fold<DTYPE, SYMM_SUM> low, high;
+    symm_packet_sum<DTYPE> sum;
     const void *memory;
     int n = 0;
 
     while ((memory = simt_multicast(address, (unsigned)n, false)) != NULL) {
-        struct symm_packet packet =
-            symm_port_load_packet((const struct symm_packet *)memory);
-
-        if (n++ == 0) {
-            low.first(symm_packet_unit(packet, 0));
-            high.first(symm_packet_unit(packet, 1));
-        } else {
-            low.next(symm_packet_unit(packet, 0));
-            high.next(symm_packet_unit(packet, 1));
-        }
+        sum.add(symm_port_load_packet((const struct symm_packet *)memory), n == 0);
+        n++;
     }
-    return symm_packet_make(low.done(n), high.done(n));
+    return sum.done(n);
 }
 
 SYMM_DEVICE void symm_multicast_store(uint64_t address, struct symm_packet packet)

@@ -38,25 +38,17 @@ template <int DTYPE>
 SYMM_DEVICE struct symm_packet sum_packet(const struct symm_cuda_args &args, uint64_t i,
                                           bool whole)
 {
-    constexpr uint32_t element = symm_element_bytes(DTYPE);
-    symm_fold<DTYPE, SYMM_SUM> low, high;
+    constexpr uint32_t element = symm_element_size(DTYPE);
+    symm_packet_sum<DTYPE> sum;
 
     if (whole)
         return symm_multicast_sum<DTYPE>(args.multicast + args.in_offset + 16 * i);
     SYMM_NO_UNROLL
-    for (int r = 0; r < args.team.size; r++) {
-        struct symm_packet packet = symm_packet_gather(
-            args.team.base[r] + args.in_offset, 16 * i, args.bytes, element, false);
-
-        if (r == 0) {
-            low.first(symm_packet_unit(packet, 0));
-            high.first(symm_packet_unit(packet, 1));
-        } else {
-            low.next(symm_packet_unit(packet, 0));
-            high.next(symm_packet_unit(packet, 1));
-        }
-    }
-    return symm_packet_make(low.done(args.team.size), high.done(args.team.size));
+    for (int r = 0; r < args.team.size; r++)
+        sum.add(symm_packet_gather(args.team.base[r] + args.in_offset, 16 * i,
+                                   args.bytes, element, false),
+                r == 0);
+    return sum.done(args.team.size);
 }
 
 /* Packet i of an array of `bytes` bytes at `offset` in all heaps. */
@@ -77,7 +69,7 @@ SYMM_DEVICE void store_packet(const struct symm_cuda_args &args, uint64_t offset
 template <int DTYPE>
 SYMM_DEVICE void sum_packets(const struct symm_cuda_args &args, bool two_shot)
 {
-    constexpr uint32_t element = symm_element_bytes(DTYPE);
+    constexpr uint32_t element = symm_element_size(DTYPE);
     const uint64_t packets = symm_packets(args.bytes);
     const uint64_t slice =
         two_shot ? symm_ceil(packets, (uint32_t)args.team.size) : packets;
@@ -85,8 +77,7 @@ SYMM_DEVICE void sum_packets(const struct symm_cuda_args &args, bool two_shot)
     const uint64_t end = symm_least(low + slice, packets);
 
     SYMM_NO_UNROLL
-    for (uint64_t i = low + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < end;
-         i += (uint64_t)gridDim.x * blockDim.x) {
+    for (uint64_t i = low + symm_thread(); i < end; i += symm_threads()) {
         const bool full = 16 * i + 16 <= args.bytes;
         struct symm_packet packet =
             sum_packet<DTYPE>(args, i, full && args.in_offset % 16 == 0);
@@ -107,8 +98,7 @@ SYMM_DEVICE void gather_packets(const struct symm_cuda_args &args)
     const bool aligned = symm_aligned(args.in) && offset % 16 == 0;
 
     SYMM_NO_UNROLL
-    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-         i < symm_packets(args.bytes); i += (uint64_t)gridDim.x * blockDim.x)
+    for (uint64_t i = symm_thread(); i < symm_packets(args.bytes); i += symm_threads())
         store_packet(args, offset, i, args.bytes, element,
                      aligned && 16 * i + 16 <= args.bytes,
                      symm_packet_gather(args.in, 16 * i, args.bytes, element, aligned));

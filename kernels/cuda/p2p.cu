@@ -89,8 +89,7 @@ SYMM_DEVICE void copy(const struct symm_cuda_args &args)
     const uint64_t bytes = aligned ? args.bytes / 16 * 16 : args.bytes;
 
     symm_copy_rows(
-        1, symm_packets(bytes), (uint64_t)blockIdx.x * blockDim.x + threadIdx.x,
-        (uint64_t)gridDim.x * blockDim.x,
+        1, symm_packets(bytes), symm_thread(), symm_threads(),
         [&](uint32_t) { return (const char *)args.in; },
         [&](uint32_t) { return (char *)args.out; }, [&](uint32_t) { return bytes; });
     if (bytes != args.bytes && blockIdx.x == 0 && threadIdx.x == 0)

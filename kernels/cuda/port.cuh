@@ -31,7 +31,6 @@
 #define SYMM_DEVICE    __device__ __forceinline__
 #define SYMM_MAX_BLOCK 512 /* threads of a block that take data; a multiple of 32 */
 #define SYMM_WARP      32  /* lanes */
-#define SYMM_FULL_WARP 0xffffffffu
 
 #if defined(SYMM_SIMT)
 #include <string.h>

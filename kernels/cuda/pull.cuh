@@ -22,6 +22,17 @@
 
 #define SYMM_COPY_LINES 4 /* that a thread loads before it stores the first */
 
+/* This thread among all of the kernel's, and their number. */
+SYMM_DEVICE uint64_t symm_thread(void)
+{
+    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+SYMM_DEVICE uint64_t symm_threads(void)
+{
+    return (uint64_t)gridDim.x * blockDim.x;
+}
+
 /* Packets of `bytes` bytes; the last may be partial. */
 SYMM_DEVICE uint64_t symm_packets(uint64_t bytes)
 {
@@ -104,21 +115,15 @@ SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, uint64_t from,
  * whether the side that is written is.
  */
 template <int DTYPE, int N> struct symm_pull_sum {
-    typedef symm_fold<DTYPE, SYMM_SUM> fold;
-
     static SYMM_DEVICE struct symm_packet
     combine(const struct symm_packet (&packets)[N])
     {
-        fold low, high;
+        symm_packet_sum<DTYPE> sum;
 
-        low.first(symm_packet_unit(packets[0], 0));
-        high.first(symm_packet_unit(packets[0], 1));
         SYMM_UNROLL
-        for (int r = 1; r < N; r++) {
-            low.next(symm_packet_unit(packets[r], 0));
-            high.next(symm_packet_unit(packets[r], 1));
-        }
-        return symm_packet_make(low.done(N), high.done(N));
+        for (int r = 0; r < N; r++)
+            sum.add(packets[r], r == 0);
+        return sum.done(N);
     }
 
     template <int UNROLL, class TO>
@@ -143,7 +148,7 @@ template <int DTYPE, int N> struct symm_pull_sum {
                                 uint64_t bytes, uint64_t first, uint64_t step,
                                 uint64_t end, bool aligned, const TO &to)
     {
-        constexpr uint32_t element = symm_element_bytes(DTYPE);
+        constexpr uint32_t element = symm_element_size(DTYPE);
         uint64_t i = first;
 
         if (from % 16 == 0 && aligned) {
@@ -155,22 +160,14 @@ template <int DTYPE, int N> struct symm_pull_sum {
         }
         SYMM_NO_UNROLL
         for (; i < end; i += step) {
-            fold low, high;
+            symm_packet_sum<DTYPE> sum;
 
             SYMM_NO_UNROLL
-            for (int r = 0; r < N; r++) {
-                struct symm_packet packet = symm_packet_gather(
-                    args.team.base[r] + from, 16 * i, bytes, element, false);
-
-                if (r == 0) {
-                    low.first(symm_packet_unit(packet, 0));
-                    high.first(symm_packet_unit(packet, 1));
-                } else {
-                    low.next(symm_packet_unit(packet, 0));
-                    high.next(symm_packet_unit(packet, 1));
-                }
-            }
-            to.part(i, symm_packet_make(low.done(N), high.done(N)));
+            for (int r = 0; r < N; r++)
+                sum.add(symm_packet_gather(args.team.base[r] + from, 16 * i, bytes,
+                                           element, false),
+                        r == 0);
+            to.part(i, sum.done(N));
         }
     }
 };
@@ -256,13 +253,6 @@ SYMM_DEVICE uint32_t symm_granule(uint64_t numbers)
     return numbers % 4 == 0 ? 4 : numbers % 2 == 0 ? 2 : 1;
 }
 
-/* Packets of row `row` that one instruction moves, when `places` are its and all others'
- * addresses: all full ones, or none. */
-SYMM_DEVICE uint64_t symm_full_lines(uint64_t places, uint64_t bytes)
-{
-    return places % 16 == 0 ? bytes / 16 : 0;
-}
-
 template <class FROM, class TO, class SIZE>
 SYMM_DEVICE void symm_copy_full(uint32_t rows, uint64_t width, uint64_t first,
                                 uint64_t step, const FROM &from, const TO &to,
@@ -322,12 +312,12 @@ SYMM_DEVICE void symm_copy_rows(uint32_t rows, uint64_t width, uint64_t first,
     for (uint64_t i = first; i < rows * width; i += step) {
         uint32_t row = rows == 1 ? 0 : (uint32_t)(i / width);
         uint32_t word = symm_granule(places | sizes);
-        uint64_t j = i - row * width;
+        uint64_t j = i - row * width, bytes = size(row);
 
-        if (j >= symm_full_lines(places, size(row)) && 16 * j < size(row))
+        if (j >= (places % 16 == 0 ? bytes / 16 : 0) && 16 * j < bytes)
             symm_packet_scatter(
-                to(row), 16 * j, size(row), word, false,
-                symm_packet_gather(from(row), 16 * j, size(row), word, false));
+                to(row), 16 * j, bytes, word, false,
+                symm_packet_gather(from(row), 16 * j, bytes, word, false));
     }
 }
 
@@ -375,13 +365,12 @@ SYMM_DEVICE uint64_t symm_split_high(const struct symm_split &split, uint32_t c)
     return symm_least(symm_split_low(split, c) + split.round, high);
 }
 
-/* Where in every heap this block's row `row` of a slot (0 or 1) begins. */
+/* Where in every heap this block's rows of a slot (by its lowest bit) begin. */
 SYMM_DEVICE uint64_t symm_stage_at(const struct symm_cuda_args &args,
-                                   const struct symm_split &split, uint32_t slot,
-                                   uint32_t row)
+                                   const struct symm_split &split, uint32_t slot)
 {
     return args.scratch.stage + (slot & 1) * (args.scratch.stage_bytes / 2) +
-           (uint64_t)16 * split.room * (blockIdx.x * split.rows + row);
+           (uint64_t)16 * split.room * (blockIdx.x * split.rows);
 }
 
 #endif

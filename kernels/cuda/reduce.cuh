@@ -19,6 +19,18 @@
 
 #define SYMM_DTYPE_ANY (-1) /* known at run time only, with op and size */
 
+/* X(name, dtype, n): an algorithm's hot kernels, which sum a common type over n ranks. */
+#define SYMM_HOT_MAP(X)                                                                \
+    X(bfloat16_n2, SYMM_BFLOAT16, 2)                                                   \
+    X(bfloat16_n4, SYMM_BFLOAT16, 4)                                                   \
+    X(bfloat16_n8, SYMM_BFLOAT16, 8)                                                   \
+    X(float16_n2, SYMM_FLOAT16, 2)                                                     \
+    X(float16_n4, SYMM_FLOAT16, 4)                                                     \
+    X(float16_n8, SYMM_FLOAT16, 8)                                                     \
+    X(float32_n2, SYMM_FLOAT32, 2)                                                     \
+    X(float32_n4, SYMM_FLOAT32, 4)                                                     \
+    X(float32_n8, SYMM_FLOAT32, 8)
+
 template <bool CHOICE, class A, class B> struct symm_pick {
     typedef A type;
 };
@@ -28,7 +40,7 @@ template <class A, class B> struct symm_pick<false, A, B> {
 
 /* ---- Formats --------------------------------------------------------------------- */
 
-SYMM_CONSTANT uint32_t symm_element_bytes(int dtype)
+SYMM_CONSTANT uint32_t symm_element_size(int dtype)
 {
     switch (dtype) {
     case SYMM_FLOAT64:
@@ -47,15 +59,11 @@ SYMM_CONSTANT uint32_t symm_element_bytes(int dtype)
     }
 }
 
-/* The same when only known at run time. */
-SYMM_DEVICE uint32_t symm_element_size(int dtype)
-{
-    return symm_element_bytes(dtype);
-}
-
 SYMM_CONSTANT bool symm_is_float(int dtype)
 {
-    return dtype <= SYMM_FLOAT8_E5M2;
+    return dtype == SYMM_FLOAT64 || dtype == SYMM_FLOAT32 || dtype == SYMM_FLOAT16 ||
+           dtype == SYMM_BFLOAT16 || dtype == SYMM_FLOAT8_E4M3 ||
+           dtype == SYMM_FLOAT8_E5M2;
 }
 
 SYMM_CONSTANT bool symm_is_signed(int dtype)
@@ -79,7 +87,7 @@ template <int DTYPE> struct symm_magnitudes {
                                                             : 0x7f;
     static constexpr int64_t inf = DTYPE == SYMM_FLOAT8_E5M2 ? 0x7c : 0;
     static constexpr int64_t all =
-        (int64_t)(~(uint64_t)0 >> (65 - 8 * symm_element_bytes(DTYPE)));
+        (int64_t)(~(uint64_t)0 >> (65 - 8 * symm_element_size(DTYPE)));
 };
 
 /* float8: `drop` mantissa bits less than float32, an exponent's bias, the largest value. */
@@ -126,7 +134,7 @@ template <int DTYPE> struct symm_float8 {
 /* ---- One element ----------------------------------------------------------------- */
 
 template <int DTYPE, int OP> struct symm_element {
-    static constexpr uint32_t bytes = symm_element_bytes(DTYPE), bits = 8 * bytes;
+    static constexpr uint32_t bytes = symm_element_size(DTYPE), bits = 8 * bytes;
     static constexpr bool extreme = OP == SYMM_MIN || OP == SYMM_MAX;
     static constexpr bool wide = bytes == 8 || (bytes == 4 && OP == SYMM_AVG);
     static constexpr bool negative =
@@ -546,5 +554,26 @@ SYMM_DEVICE struct symm_packet symm_packet_make(uint64_t low, uint64_t high)
     return {
         {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)}};
 }
+
+/* The sum of packets; the first one begins it. */
+template <int DTYPE> struct symm_packet_sum {
+    symm_fold<DTYPE, SYMM_SUM> low, high;
+
+    SYMM_DEVICE void add(const struct symm_packet &packet, bool first)
+    {
+        if (first) {
+            low.first(symm_packet_unit(packet, 0));
+            high.first(symm_packet_unit(packet, 1));
+        } else {
+            low.next(symm_packet_unit(packet, 0));
+            high.next(symm_packet_unit(packet, 1));
+        }
+    }
+
+    SYMM_DEVICE struct symm_packet done(int n) const
+    {
+        return symm_packet_make(low.done(n), high.done(n));
+    }
+};
 
 #endif

@@ -76,118 +76,91 @@ struct entry {
     struct symm_cuda_kernel kernel;
 };
 
-#define ANY(kind, algorithm, way, payload, module, name)                               \
+#define ROW(kind, algorithm, way, payload, data, dtype, size, name, module)            \
     {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_ANY,          \
-            SYMM_FLOAT32, 0,                                                           \
-        {                                                                              \
-            "symm_" name "_any", module                                                \
-        }                                                                              \
-    }
-#define EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, size)         \
-    {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_EXACT,        \
-            SYMM_##DTYPE, size,                                                        \
-        {                                                                              \
-            "symm_" name "_" #dtype "_n" #size, module                                 \
-        }                                                                              \
-    }
-#define FLOATS(kind, algorithm, way, payload, module, name)                            \
-    {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, DATA_FLOAT,        \
-            SYMM_FLOAT32, 0,                                                           \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, data, dtype, size, \
         {                                                                              \
             name, module                                                               \
         }                                                                              \
     }
-#define EXACT_SIZES(kind, algorithm, way, payload, module, name, DTYPE, dtype)         \
-    EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 2),               \
-        EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 4),           \
-        EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 8)
-/* The nine hot kernels of an algorithm. */
-#define HOT(kind, algorithm, way, payload, module, name)                               \
-    EXACT_SIZES(kind, algorithm, way, payload, module, name, BFLOAT16, bfloat16),      \
-        EXACT_SIZES(kind, algorithm, way, payload, module, name, FLOAT16, float16),    \
-        EXACT_SIZES(kind, algorithm, way, payload, module, name, FLOAT32, float32)
-
+#define ANY(kind, algorithm, way, payload, module, name)                               \
+    ROW(kind, algorithm, way, payload, DATA_ANY, SYMM_FLOAT32, 0, "symm_" name "_any", \
+        module)
+#define FLOATS(kind, algorithm, way, payload, module, name)                            \
+    ROW(kind, algorithm, way, payload, DATA_FLOAT, SYMM_FLOAT32, 0, name, module)
 #define SWITCH(kind, algorithm, name)                                                  \
-    {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, WAY_PULL, 16, DATA_SWITCH,       \
-            SYMM_FLOAT32, 0,                                                           \
-        {                                                                              \
-            "symm_" name "_any", "multimem"                                            \
-        }                                                                              \
-    }
-
-#define PAIR(DTYPE, dtype)                                                             \
-    EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",                   \
-          "all_reduce_pair", DTYPE, dtype, 2),                                         \
-        EXACT(ALL_REDUCE, LAMPORT_PUSH, WAY_MANY, 16, "all_reduce_pair",               \
-              "all_reduce_pair_many", DTYPE, dtype, 2),                                \
-        EXACT(REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",           \
-              "reduce_scatter_pair", DTYPE, dtype, 2)
-#define LINE_OF(KIND, name, DTYPE, dtype)                                              \
-    EXACT(KIND, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line", name, DTYPE, dtype, 4), \
-        EXACT(KIND, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line", name, DTYPE, dtype, \
-              8)
-#define LINE_SIZES(DTYPE, dtype)                                                       \
-    LINE_OF(ALL_REDUCE, "all_reduce_lamport_line", DTYPE, dtype),                      \
-        LINE_OF(REDUCE_SCATTER, "reduce_scatter_lamport_line", DTYPE, dtype)
-#define WIDE_TWO(DTYPE, dtype)                                                         \
-    EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, "all_reduce_two_shot_line",     \
-          "all_reduce_two_shot_wide", DTYPE, dtype, 4),                                \
-        EXACT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16, "all_reduce_two_shot_line", \
-              "all_reduce_two_shot_wide", DTYPE, dtype, 8)
+    ROW(kind, algorithm, WAY_PULL, 16, DATA_SWITCH, SYMM_FLOAT32, 0,                   \
+        "symm_" name "_any", "multimem")
+#define EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, size)         \
+    ROW(kind, algorithm, way, payload, DATA_EXACT, SYMM_##DTYPE, size,                 \
+        "symm_" name "_" #dtype "_n" #size, module)
+/* SIZES, of 2 ranks, of 4 and 8, and of all three. */
+#define PAIR(kind, algorithm, way, payload, module, name, DTYPE, dtype)                \
+    EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 2)
+#define LARGE(kind, algorithm, way, payload, module, name, DTYPE, dtype)               \
+    EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 4),               \
+        EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 8)
+#define EACH(kind, algorithm, way, payload, module, name, DTYPE, dtype)                \
+    PAIR(kind, algorithm, way, payload, module, name, DTYPE, dtype),                   \
+        LARGE(kind, algorithm, way, payload, module, name, DTYPE, dtype)
+/* The hot kernels of an algorithm. */
+#define TYPES(SIZES, kind, algorithm, way, payload, module, name)                      \
+    SIZES(kind, algorithm, way, payload, module, name, BFLOAT16, bfloat16),            \
+        SIZES(kind, algorithm, way, payload, module, name, FLOAT16, float16),          \
+        SIZES(kind, algorithm, way, payload, module, name, FLOAT32, float32)
 
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
-    EXACT_SIZES(ALL_REDUCE, LL_PUSH, WAY_EACH, 8, "all_reduce_line",
-                "all_reduce_ll_line", INT32, int32),
+    EACH(ALL_REDUCE, LL_PUSH, WAY_EACH, 8, "all_reduce_line", "all_reduce_ll_line",
+         INT32, int32),
     ANY(ALL_REDUCE, LL_PUSH, WAY_PAIR, 8, "all_reduce_pair", "all_reduce_ll_pair"),
     ANY(ALL_REDUCE, LL_PUSH, WAY_HOP, 8, "all_reduce_ll", "all_reduce_ll_push"),
-    LINE_SIZES(BFLOAT16, bfloat16),
-    LINE_SIZES(FLOAT16, float16),
-    LINE_SIZES(FLOAT32, float32),
-    PAIR(BFLOAT16, bfloat16),
-    PAIR(FLOAT16, float16),
-    PAIR(FLOAT32, float32),
+    TYPES(LARGE, ALL_REDUCE, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line",
+          "all_reduce_lamport_line"),
+    TYPES(PAIR, ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",
+          "all_reduce_pair"),
+    TYPES(PAIR, ALL_REDUCE, LAMPORT_PUSH, WAY_MANY, 16, "all_reduce_pair",
+          "all_reduce_pair_many"),
     FLOATS(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, "all_reduce_lamport",
            "symm_all_reduce_lamport_push_any"),
-    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_LINE, 16, "all_reduce_two_shot_line",
-        "all_reduce_two_shot_line"),
-    WIDE_TWO(BFLOAT16, bfloat16),
-    WIDE_TWO(FLOAT16, float16),
-    WIDE_TWO(FLOAT32, float32),
-    HOT(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
-        "all_reduce_two_shot_push"),
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_LINE, 16, "all_reduce_two_shot_line",
+          "all_reduce_two_shot_line"),
+    TYPES(LARGE, ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16,
+          "all_reduce_two_shot_line", "all_reduce_two_shot_wide"),
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
+          "all_reduce_two_shot_push"),
     FLOATS(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
            "symm_all_reduce_two_shot_push_float"),
     ANY(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 8, "all_reduce_two_shot_push",
         "all_reduce_two_shot_push"),
-    HOT(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
-        "all_reduce_one_shot_pull"),
+    TYPES(EACH, ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
+          "all_reduce_one_shot_pull"),
     ANY(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
         "all_reduce_one_shot_pull"),
-    HOT(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
-        "all_reduce_two_shot_pull"),
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
+          "all_reduce_two_shot_pull"),
     ANY(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
         "all_reduce_two_shot_pull"),
-    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_STREAM, 16, "all_reduce_stream",
-        "all_reduce_stream"),
-    HOT(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
-        "all_reduce_two_shot_inplace"),
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_INPLACE, WAY_STREAM, 16, "all_reduce_stream",
+          "all_reduce_stream"),
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
+          "all_reduce_two_shot_inplace"),
     ANY(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
         "all_reduce_two_shot_inplace"),
     ANY(ALL_REDUCE, COPY_IN, WAY_STAGE, 16, "copy_in", "all_reduce_copy_in"),
-    EXACT_SIZES(REDUCE_SCATTER, LL_PUSH, WAY_EACH, 8, "all_reduce_line",
-                "reduce_scatter_ll_line", INT32, int32),
+    EACH(REDUCE_SCATTER, LL_PUSH, WAY_EACH, 8, "all_reduce_line",
+         "reduce_scatter_ll_line", INT32, int32),
     ANY(REDUCE_SCATTER, LL_PUSH, WAY_HOP, 8, "move_ll", "reduce_scatter_ll_push"),
-    HOT(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
-        "reduce_scatter_one_shot_pull"),
+    TYPES(LARGE, REDUCE_SCATTER, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line",
+          "reduce_scatter_lamport_line"),
+    TYPES(PAIR, REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",
+          "reduce_scatter_pair"),
+    TYPES(EACH, REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+          "reduce_scatter_one_shot_pull"),
     ANY(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
-    HOT(REDUCE_SCATTER, COPY_IN, WAY_STREAM, 16, "all_reduce_stream",
-        "reduce_scatter_stream"),
+    TYPES(EACH, REDUCE_SCATTER, COPY_IN, WAY_STREAM, 16, "all_reduce_stream",
+          "reduce_scatter_stream"),
     ANY(REDUCE_SCATTER, COPY_IN, WAY_STAGE, 16, "copy_in", "reduce_scatter_copy_in"),
     ANY(ALL_GATHER, LL_PUSH, WAY_LINE, 8, "move_line", "all_gather_ll_line"),
     ANY(ALL_GATHER, LL_PUSH, WAY_HOP, 8, "move_ll", "all_gather_ll_push"),

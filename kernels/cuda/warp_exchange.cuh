@@ -75,22 +75,25 @@ symm_warp_exchange_fold(const struct symm_cuda_args &args,
 }
 
 /*
- * What a lane knows before the counters are read, where a group of a block is SIZE warps, one
- * for each member, and a lane has one packet: packets 32 x (block x groups + group) + lane. `to` is
- * in the member's scratch, `from` in the own one, both in slot 0 and of the first of two phases.
+ * What a lane knows before the counters are read, where a group of a block is SIZE warps (0: the
+ * team's size), one for each member, and a lane has one packet: packets 32 x (block x groups +
+ * group) + lane. `to` is in the member's scratch, `from` in the own one, both in slot 0 and of
+ * the first of PHASES.
  */
-template <class LINES, int SIZE> struct symm_warp_exchange_lane {
+template <class LINES, int SIZE, int PHASES> struct symm_warp_exchange_lane {
     uint32_t warp, member, j, room; /* room: packets of a sender in a phase */
     struct symm_packet *to, *from;
 
     SYMM_DEVICE symm_warp_exchange_lane(const struct symm_cuda_args &args)
-        : warp(threadIdx.x / SYMM_WARP), member(warp % SIZE),
-          j((blockIdx.x * (blockDim.x / (SYMM_WARP * SIZE)) + warp / SIZE) * SYMM_WARP +
-            threadIdx.x % SYMM_WARP),
-          room(symm_slot_packets<LINES>(args) / (2 * SIZE))
     {
+        const uint32_t size = SIZE ? SIZE : (uint32_t)args.team.size;
         const uint32_t rank = (uint32_t)args.team.rank;
+        const uint32_t groups = blockDim.x / (SYMM_WARP * size);
 
+        warp = threadIdx.x / SYMM_WARP;
+        member = warp % size;
+        j = (blockIdx.x * groups + warp / size) * SYMM_WARP + threadIdx.x % SYMM_WARP;
+        room = symm_slot_packets<LINES>(args) / (PHASES * size);
         to = symm_slot_of<LINES>(args, member, 0) + rank * room + j;
         from = symm_slot_of<LINES>(args, rank, 0) + member * room + j;
         symm_port_settle(to);
@@ -149,7 +152,7 @@ SYMM_DEVICE void symm_warp_exchange_reduce(const struct symm_cuda_args &args,
             if (warp == rank && turn == 0)
                 symm_round_meet(args, &round, rank);
             /* After it no thread writes the other half before all have left it. */
-            symm_round_agree(&round);
+            symm_round_agree(args, &round);
             if (warp == turn % size && j < cut.width && round.ok)
                 LINES::scatter(args.out, first + j, args.bytes, element, out_aligned,
                                symm_warp_exchange_fold<LINES, DTYPE, OP, SIZE>(

@@ -107,43 +107,18 @@ static inline symm_status round_all(struct symm_state *state,
 }
 
 /* Kernels, one algorithm a file; the table is in table.c. */
-symm_status symm__host_barrier(struct symm_state *state, const struct symm_args *args);
-symm_status symm__host_all_reduce_inline(struct symm_state *state,
-                                         const struct symm_args *args);
-symm_status symm__host_all_reduce_copy_in(struct symm_state *state,
-                                          const struct symm_args *args);
-symm_status symm__host_all_reduce_pull(struct symm_state *state,
-                                       const struct symm_args *args);
-symm_status symm__host_all_reduce_two_shot(struct symm_state *state,
-                                           const struct symm_args *args);
-symm_status symm__host_reduce_scatter_copy_in(struct symm_state *state,
-                                              const struct symm_args *args);
-symm_status symm__host_reduce_scatter_pull(struct symm_state *state,
-                                           const struct symm_args *args);
-symm_status symm__host_all_gather_copy_in(struct symm_state *state,
-                                          const struct symm_args *args);
-symm_status symm__host_all_gather_pull(struct symm_state *state,
-                                       const struct symm_args *args);
-symm_status symm__host_broadcast_copy_in(struct symm_state *state,
-                                         const struct symm_args *args);
-symm_status symm__host_broadcast_pull(struct symm_state *state,
-                                      const struct symm_args *args);
-symm_status symm__host_all_to_all_copy_in(struct symm_state *state,
-                                          const struct symm_args *args);
-symm_status symm__host_all_to_all_pull(struct symm_state *state,
-                                       const struct symm_args *args);
+typedef symm_status round_kernel(struct symm_state *state,
+                                 const struct symm_args *args);
+round_kernel symm__host_barrier;
+round_kernel symm__host_all_reduce_inline, symm__host_all_reduce_copy_in,
+    symm__host_all_reduce_pull, symm__host_all_reduce_two_shot;
+round_kernel symm__host_reduce_scatter_copy_in, symm__host_reduce_scatter_pull;
+round_kernel symm__host_all_gather_copy_in, symm__host_all_gather_pull;
+round_kernel symm__host_broadcast_copy_in, symm__host_broadcast_pull;
+round_kernel symm__host_all_to_all_copy_in, symm__host_all_to_all_pull;
 /* The same without entry and exit round: what lies between them. */
-symm_status symm__host_all_reduce_pull_body(struct symm_state *state,
-                                            const struct symm_args *args);
-symm_status symm__host_all_reduce_two_shot_body(struct symm_state *state,
-                                                const struct symm_args *args);
-symm_status symm__host_reduce_scatter_pull_body(struct symm_state *state,
-                                                const struct symm_args *args);
-symm_status symm__host_all_gather_pull_body(struct symm_state *state,
-                                            const struct symm_args *args);
-symm_status symm__host_broadcast_pull_body(struct symm_state *state,
-                                           const struct symm_args *args);
-symm_status symm__host_all_to_all_pull_body(struct symm_state *state,
-                                            const struct symm_args *args);
+round_kernel symm__host_all_reduce_pull_body, symm__host_all_reduce_two_shot_body,
+    symm__host_reduce_scatter_pull_body, symm__host_all_gather_pull_body,
+    symm__host_broadcast_pull_body, symm__host_all_to_all_pull_body;
 
 #endif

@@ -54,17 +54,6 @@ symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorith
     return symm__host_kernel(kind, algorithm, bytes); /* over the pads: no barriers */
 }
 
-const char *symm__kind_name(enum symm_kind kind)
-{
-    static const char *const names[SYMM_KIND_COUNT] = {[SYMM_KIND_BARRIER] = "barrier",
-#define KIND_NAME(id, value, name) [SYMM_KIND_##id] = name,
-                                                       SYMM_COLLECTIVE_MAP(KIND_NAME)
-#undef KIND_NAME
-    };
-
-    return (unsigned)kind < SYMM_KIND_COUNT ? names[kind] : "unknown";
-}
-
 symm_status symm__host_barrier(struct symm_state *state, const struct symm_args *args)
 {
     return round_all(state, args);
