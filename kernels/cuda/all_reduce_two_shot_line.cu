@@ -73,7 +73,7 @@ SYMM_DEVICE void packet(const struct symm_cuda_args &args)
         round.ok = symm_packet_await<symm_lamport>(args, &round, at.from + first,
                                                    at.member, &v);
     hop[at.warp][lane] = v;
-    symm_round_agree(&round);
+    symm_round_agree(args, &round);
     if (mine && round.ok) {
         v = symm_lamport::clean(
             symm_warp_exchange_fold<symm_lamport, DTYPE, SYMM_SUM, SIZE>(

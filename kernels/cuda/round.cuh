@@ -404,10 +404,25 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
     symm_round_trigger(args);
 }
 
-/* A __syncthreads that also makes ok false for all if it is for one. */
-SYMM_DEVICE void symm_round_agree(struct symm_round *round)
+/*
+ * A block stops. Its threads may have opened the call before and after a failure of another
+ * wait, so that one has told the arrival and none polls: then only this cancels it.
+ */
+SYMM_COLD void symm_round_stop(const struct symm_cuda_args &args, uint32_t call)
+{
+    uint32_t status = symm_port_load32_relaxed(symm_failed_of(args));
+
+    if (status != (uint32_t)-SYMM_ERR_MISMATCH)
+        symm_round_cancel(args, call);
+}
+
+/* A __syncthreads that also makes ok false for all if it is for one. Follows symm_round_tell. */
+SYMM_DEVICE void symm_round_agree(const struct symm_cuda_args &args,
+                                  struct symm_round *round)
 {
     round->ok = !symm_port_sync_any(!round->ok);
+    if (!round->ok && threadIdx.x == 0)
+        symm_round_stop(args, round->call);
 }
 
 /* Own block's counters, by one thread after a __syncthreads that follows every open. */
@@ -487,7 +502,7 @@ SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
 {
     const uint32_t e = symm_round_next(round), m = threadIdx.x;
 
-    symm_round_agree(round); /* a thread arrives for its block */
+    symm_round_agree(args, round); /* a thread arrives for its block */
     if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
         symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
                                   symm_device_word(args.tag, e));
@@ -523,7 +538,7 @@ SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
         if (symm_cancelled(begun, round->call) && round->ok)
             round->ok = symm_round_poll(args, round->call, 0, 1u << m) != 0;
     }
-    symm_round_agree(round);
+    symm_round_agree(args, round);
     symm_round_trigger(
         args); /* block 0 has read the words of all members, or of those it needs */
 }
