@@ -149,8 +149,7 @@ const symm_costs symm__costs_cores = {
 static double received(const struct symm_cost_call *call, symm_algorithm algorithm)
 {
     const double bytes = call->bytes, peers = call->ranks - 1;
-    const double twice =
-        algorithm == SYMM_ALGORITHM_LL_PUSH ? 2 : 1; /* a flag a word */
+    const double twice = algorithm == SYMM_ALGORITHM_LL_PUSH ? 2 : 1; /* flags */
 
     if (call->collective == SYMM_PROGRAM_PUT ||
         call->collective == SYMM_PROGRAM_BROADCAST)

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda.c - the choice on CUDA, and which barriers its kernels have.
+ * cuda.c - the choice of an algorithm on CUDA, and the barriers of each kernel.
  *
- * The thresholds for 2 and 4 ranks are measured on H200 (docs/performance.md), the others
- * follow from two costs of a machine with a switch between its GPUs: a hop takes 0.75 us
- * (and about 0.15 us of reading), a GPU takes in 0.38 MB/us. With n ranks one-shot sends
- * (n - 1) S bytes in one hop, two-shot 2 (n - 1)/n S in two, so two-shot wins from
- * S = 0.9 us x 0.38 MB/us / ((n - 1)(1 - 2/n)) on: 64 KiB with 8 ranks. Two ranks move the
- * same bytes either way, in one hop: as long as scratch takes it all (all_reduce_pair.cu).
+ * The thresholds for 2 and 4 ranks are measured on H200 (docs/performance.md). The others
+ * follow from two costs of a machine whose GPUs are connected by a switch: a hop takes 0.75 us
+ * (and about 0.15 us of reading), and a GPU receives 0.38 MB/us. With n ranks, one-shot sends
+ * (n - 1) S bytes in one hop and two-shot 2 (n - 1)/n S in two. So two-shot is faster from
+ * S = 0.9 us x 0.38 MB/us / ((n - 1)(1 - 2/n)) on: 64 KiB with 8 ranks. With two ranks both
+ * move the same bytes, and one-shot in one hop (all_reduce_pair.cu, while the scratch suffices).
+ *
+ * The multimem algorithms use multicast memory: one address for the same bytes of all members,
+ * where the switch adds what is read and copies what is stored.
  */
 #include "select/select.h"
 
-#define LL_BYTES                                                                       \
-    ((size_t)128 << 10) /* one hop of lines with flags, half of what is sent */
-#define PUSH_BYTES                                                                     \
-    ((size_t)2 << 20) /* below it by pushes, from it on where the data lie */
-#define FEW_ROUNDS_BYTES                                                               \
-    ((size_t)8 << 20) /* up to it by a push that takes one round or two */
+#define LL_BYTES ((size_t)128 << 10) /* up to it by LL lines, of which half are flags */
+/* From here on an all_reduce without kernels of few rounds uses symmetric memory directly; a
+ * push would move all data through scratch. */
+#define PUSH_BYTES ((size_t)2 << 20)
+#define FEW_ROUNDS_BYTES ((size_t)8 << 20) /* up to it by a push of one or two rounds */
 #define MOVE_BYTES ((size_t)384 << 10) /* all that one rank receives, by lines */
-#define SCATTER_BYTES                                                                  \
-    ((size_t)1 << 20)                 /* one rank's block of a sum, by Lamport lines */
-#define RELAY_BYTES ((size_t)2 << 20) /* a broadcast that ranks pass on */
-#define MULTICAST_BYTES                                                                \
-    ((size_t)256 << 10) /* sums by the switch from here on; not measured */
+#define SCATTER_BYTES    ((size_t)1 << 20)   /* blocks up to it by Lamport lines */
+/* From here on the root of a broadcast gives each of 2 or more receivers a slice, which that
+ * receiver passes on to the others; below, the broadcast is staged. */
+#define RELAY_BYTES ((size_t)2 << 20)
+/* From here on multimem_two_shot is taken for an all_reduce; not measured. */
+#define MULTIMEM_BYTES ((size_t)256 << 10)
 
 struct candidate {
     enum symm_algorithm algorithm;
@@ -56,22 +59,26 @@ static bool has_kernel(const struct symm_select_query *q, enum symm_algorithm al
     return symm__cuda_kernel_find(&ask, &kernel, &shape);
 }
 
-/* What the switch cannot do: all_reduce in one shot or two, all_gather in one. */
+/* Why a multimem algorithm cannot do the call; NULL: memory, numerics and overlap allow it.
+ * has_kernel refuses other kinds than all_reduce and all_gather. An all_gather may be in place:
+ * each rank stores its own block alone. */
 static const char *multimem_objection(const struct symm_select_query *q, bool two_shot)
 {
-    bool reduces = q->kind == SYMM_KIND_ALL_REDUCE;
+    const bool all_reduce = q->kind == SYMM_KIND_ALL_REDUCE;
+    const bool needs_in = all_reduce, needs_out = !all_reduce || two_shot;
 
-    if ((reduces && !q->in_multicast) || ((!reduces || two_shot) && !q->out_multicast))
+    if ((needs_in && !q->in_multicast) || (needs_out && !q->out_multicast))
         return "it needs memory of the team's own heap that has multicast; "
                "SYMM_MULTICAST=1 asks for it where the machine has it";
-    if (reduces && q->numerics == SYMM_NUMERICS_RANK_ORDER)
+    if (all_reduce && q->numerics == SYMM_NUMERICS_RANK_ORDER)
         return "the switch does not add in rank order, which the call demands";
-    if (reduces && !two_shot && q->numerics == SYMM_NUMERICS_SAME_BITS)
-        return "each rank asks the switch for a sum of its own, and their bits may "
-               "differ; multimem_two_shot's are the same";
-    if (reduces && !two_shot && q->overlap)
-        return "in place a peer could add up what is a result already; "
-               "multimem_two_shot can";
+    if (all_reduce && !two_shot && q->numerics == SYMM_NUMERICS_SAME_BITS)
+        return "in multimem_one_shot the switch computes the sum once for each rank, "
+               "and the bits of these sums may differ; multimem_two_shot gives all "
+               "ranks the same bits";
+    if (all_reduce && !two_shot && q->overlap)
+        return "input and output overlap, and a peer could sum this rank's output "
+               "instead of its input; multimem_two_shot allows overlap";
     return NULL;
 }
 
@@ -91,7 +98,7 @@ const char *symm__cuda_objection(const struct symm_select_query *q,
     return NULL;
 }
 
-/* The first one that can; copy_in takes any pointers and any size. */
+/* The first candidate that can do the call; else copy_in, which takes any pointers and size. */
 static struct symm_selection first_of(const struct symm_select_query *q,
                                       const struct candidate *candidates, int count)
 {
@@ -133,15 +140,15 @@ static const struct candidate two_pull = {
     "the input is symmetric memory, and each rank reduces its slice once for all"};
 static const struct candidate pull = {SYMM_ALGORITHM_ONE_SHOT_PULL,
                                       "peers can read it where it lies"};
-static const struct candidate two_switch = {
+static const struct candidate two_multimem = {
     SYMM_ALGORITHM_MULTIMEM_TWO_SHOT,
-    "all ranks have multicast: the switch adds up, and stores to all at once"};
-static const struct candidate gather_switch = {
+    "all ranks have multicast: the switch adds, and stores to all ranks at once"};
+static const struct candidate gather_multimem = {
     SYMM_ALGORITHM_MULTIMEM_ONE_SHOT,
     "all ranks have multicast: each sends its block once, the switch copies it"};
 static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
 
-/* A sum that has kernels of few rounds (all_reduce_{line,pair,two_shot_line}.cu). */
+/* Whether the sum has kernels of few rounds (all_reduce_{line,pair,two_shot_line}.cu). */
 static bool common_sum(const struct symm_select_query *q)
 {
     return q->op == SYMM_SUM && q->dtype >= SYMM_FLOAT32 && q->dtype <= SYMM_BFLOAT16 &&
@@ -155,8 +162,8 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
     bool few_rounds = common && q->bytes <= q->scratch.lamport_bytes / 3;
     bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
-    if (q->bytes >= MULTICAST_BYTES && !symm__cuda_objection(q, two_switch.algorithm))
-        return (struct symm_selection){two_switch.algorithm, two_switch.reason};
+    if (q->bytes >= MULTIMEM_BYTES && !symm__cuda_objection(q, two_multimem.algorithm))
+        return (struct symm_selection){two_multimem.algorithm, two_multimem.reason};
     if (pair)
         return FIRST_OF(q, lamport, inplace, staged);
     if (q->bytes >= (few_rounds ? FEW_ROUNDS_BYTES + 1 : PUSH_BYTES))
@@ -167,7 +174,7 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
     return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
 }
 
-/* Few enough bytes for lines, of all that send to a rank. */
+/* Whether the bytes that a rank receives from all senders are few enough for lines. */
 static bool few(const struct symm_select_query *q)
 {
     size_t senders =
@@ -176,13 +183,13 @@ static bool few(const struct symm_select_query *q)
     return q->bytes <= MOVE_BYTES / senders;
 }
 
-/* Where data only move: by lines while they are few, then by stores into outputs. */
+/* For collectives that only move data: lines while the bytes are few, then stores into outputs. */
 static struct symm_selection choose_move(const struct symm_select_query *q)
 {
     if (few(q))
         return FIRST_OF(q, ll, pull, staged);
     if (q->kind != SYMM_KIND_BROADCAST)
-        return FIRST_OF(q, gather_switch, into, pull, staged, ll);
+        return FIRST_OF(q, gather_multimem, into, pull, staged, ll);
     if (q->bytes >= RELAY_BYTES && q->size > 2)
         return FIRST_OF(q, relay, staged);
     return FIRST_OF(q, staged);
