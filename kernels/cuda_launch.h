@@ -142,6 +142,12 @@ enum symm_cuda_p2p {
     SYMM_CUDA_P2P_COUNT
 };
 
+/* Types whose sums have kernels of their own: those of few rounds, those that multicast adds up. */
+static inline bool symm__cuda_common(symm_dtype dtype)
+{
+    return dtype == SYMM_FLOAT32 || dtype == SYMM_FLOAT16 || dtype == SYMM_BFLOAT16;
+}
+
 /* kernels/cuda/table.c. False: no kernel does that (kernel and shape are untouched). Pure. */
 bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
                             struct symm_cuda_kernel *kernel,

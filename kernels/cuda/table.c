@@ -450,10 +450,10 @@ static bool carries(const struct entry *entry, const struct symm_cuda_query *que
         return query->dtype == entry->dtype && query->op == SYMM_SUM &&
                query->size == entry->size;
     case DATA_FLOAT:
-        return query->dtype >= SYMM_FLOAT32 && query->dtype <= SYMM_FLOAT8_E5M2;
+        return symm__cuda_common(query->dtype) || query->dtype == SYMM_FLOAT8_E4M3 ||
+               query->dtype == SYMM_FLOAT8_E5M2;
     case DATA_SWITCH:
-        return query->dtype >= SYMM_FLOAT32 && query->dtype <= SYMM_BFLOAT16 &&
-               query->op == SYMM_SUM;
+        return symm__cuda_common(query->dtype) && query->op == SYMM_SUM;
     case DATA_ANY:
         break;
     }

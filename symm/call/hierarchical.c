@@ -31,6 +31,7 @@
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "util/clock.h"
+#include "util/dtype.h"
 #include "util/status.h"
 
 enum way { RAILS, LEADERS, FLAT };
@@ -48,17 +49,12 @@ struct run {
 
 /* ---- Which way -------------------------------------------------------------------- */
 
-static bool is_integer(symm_dtype dtype)
-{
-    return dtype >= SYMM_INT64;
-}
-
-/* An average of averages is the average only of equal parts, and of what does not round to
- * whole numbers. */
+/* Whether steps give the right result. An average of averages is the average only of equal parts,
+ * and of types that do not round to whole numbers. */
 static bool in_steps(const struct symm_hierarchy *hierarchy, symm_dtype dtype,
                      symm_op op)
 {
-    return op != SYMM_AVG || (hierarchy->equal && !is_integer(dtype));
+    return op != SYMM_AVG || (hierarchy->equal && !symm__dtype_is_integer(dtype));
 }
 
 static enum way way_of(const struct symm_hierarchy *hierarchy, enum symm_kind kind,

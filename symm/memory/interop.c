@@ -11,6 +11,7 @@
 #include "core/team.h"
 #include "memory/buffer.h"
 #include "memory/interop.h"
+#include "util/dtype.h"
 #include "util/status.h"
 
 #define DL_CPU      1 /* kDLCPU */
@@ -58,19 +59,6 @@ static symm_team *bound[MAX_DEVICES];
 
 /* ---- DLPack ---------------------------------------------------------------------- */
 
-static void set_dtype(struct dl_tensor *tensor, symm_dtype dtype)
-{
-    static const uint8_t codes[] = {
-        [SYMM_FLOAT64] = 2,  [SYMM_FLOAT32] = 2,      [SYMM_FLOAT16] = 2,
-        [SYMM_BFLOAT16] = 4, [SYMM_FLOAT8_E4M3] = 10, [SYMM_FLOAT8_E5M2] = 12,
-        [SYMM_INT64] = 0,    [SYMM_INT32] = 0,        [SYMM_INT8] = 0,
-        [SYMM_UINT64] = 1,   [SYMM_UINT32] = 1,       [SYMM_UINT8] = 1};
-
-    tensor->code = codes[dtype];
-    tensor->bits = (uint8_t)(8 * symm_dtype_size(dtype));
-    tensor->channels = 1;
-}
-
 static void set_tensor(struct exported *e, struct dl_tensor *tensor)
 {
     const symm_buffer *buffer = e->buffer;
@@ -85,7 +73,9 @@ static void set_tensor(struct exported *e, struct dl_tensor *tensor)
     tensor->ndim = buffer->ndim;
     tensor->shape = e->shape;
     tensor->strides = e->strides;
-    set_dtype(tensor, buffer->dtype);
+    tensor->code = symm__dtype_dlpack_code(buffer->dtype);
+    tensor->bits = (uint8_t)(8 * symm_dtype_size(buffer->dtype));
+    tensor->channels = 1;
 }
 
 static symm_status export_new(const char *what, symm_buffer *buffer, void **managed,

@@ -8,12 +8,14 @@
  */
 #include "select/cost.h"
 
+#include "util/dtype.h"
+
 #define LEAST_US 0.01 /* of a call without its barriers */
 
 symm_costs_data symm__cost_data(symm_program_kind collective, symm_dtype dtype,
                                 symm_op op)
 {
-    bool is_float = dtype >= SYMM_FLOAT32 && dtype <= SYMM_FLOAT8_E5M2;
+    bool is_float = symm__dtype_is_float(dtype) && dtype != SYMM_FLOAT64;
 
     if (collective != SYMM_PROGRAM_ALL_REDUCE &&
         collective != SYMM_PROGRAM_REDUCE_SCATTER)

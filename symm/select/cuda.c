@@ -151,7 +151,7 @@ static const struct candidate staged = {SYMM_ALGORITHM_COPY_IN, "it is staged"};
 /* Whether the sum has kernels of few rounds (all_reduce_{line,pair,two_shot_line}.cu). */
 static bool common_sum(const struct symm_select_query *q)
 {
-    return q->op == SYMM_SUM && q->dtype >= SYMM_FLOAT32 && q->dtype <= SYMM_BFLOAT16 &&
+    return q->op == SYMM_SUM && symm__cuda_common(q->dtype) &&
            (q->size == 2 || q->size == 4 || q->size == 8);
 }
 

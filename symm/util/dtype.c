@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* dtype.c - names and sizes of the types of data, names of reductions and algorithms; pure. */
+/*
+ * dtype.c - names, sizes and DLPack codes of the types of data, names of reductions and
+ * algorithms; pure.
+ */
+#include "util/dtype.h"
+
 #include <string.h>
 
 #include "util/status.h"
@@ -26,6 +31,33 @@ const char *symm_dtype_name(symm_dtype dtype)
 #undef SYMM_DTYPE_CASE
     }
     return NULL;
+}
+
+bool symm__dtype_is_float8(symm_dtype dtype)
+{
+    return dtype == SYMM_FLOAT8_E4M3 || dtype == SYMM_FLOAT8_E5M2;
+}
+
+bool symm__dtype_is_float(symm_dtype dtype)
+{
+    return dtype == SYMM_FLOAT64 || dtype == SYMM_FLOAT32 || dtype == SYMM_FLOAT16 ||
+           dtype == SYMM_BFLOAT16 || symm__dtype_is_float8(dtype);
+}
+
+bool symm__dtype_is_integer(symm_dtype dtype)
+{
+    return symm_dtype_size(dtype) > 0 && !symm__dtype_is_float(dtype);
+}
+
+uint8_t symm__dtype_dlpack_code(symm_dtype dtype)
+{
+    static const uint8_t codes[] = {
+        [SYMM_FLOAT64] = 2,  [SYMM_FLOAT32] = 2,      [SYMM_FLOAT16] = 2,
+        [SYMM_BFLOAT16] = 4, [SYMM_FLOAT8_E4M3] = 10, [SYMM_FLOAT8_E5M2] = 12,
+        [SYMM_INT64] = 0,    [SYMM_INT32] = 0,        [SYMM_INT8] = 0,
+        [SYMM_UINT64] = 1,   [SYMM_UINT32] = 1,       [SYMM_UINT8] = 1};
+
+    return codes[dtype];
 }
 
 const char *symm_op_name(symm_op op)
