@@ -4,7 +4,7 @@
  * goes.
  *
  * Making one takes two exchanges: the first member of a group gives the id, and all report
- * how it went. A member that could not makes all do without (or all fail, where the engine
+ * how it went. If a member could not make it, no member uses one (or all fail, where the engine
  * was asked for by name). Every step ends at the deadline, or when a member has died.
  */
 #include <poll.h>
@@ -18,8 +18,8 @@
 #include "util/log.h"
 #include "util/status.h"
 
-#define CREATE_PART   0.75 /* of the deadline; the rest is for telling how it went */
-#define ALONE_SECONDS 3.0  /* that a rank goes on without one whose call has failed */
+#define CREATE_PART   0.75 /* of the timeout; the rest is for the exchange of statuses */
+#define ALONE_SECONDS 3.0  /* for a member that has gone on to the next step */
 
 /* What members send each other before and after. */
 struct wire_made {
@@ -51,7 +51,7 @@ static struct wire_made wire_of(symm_status status, const struct symm_engine_id 
     return wire;
 }
 
-/* Has every member gone well? The sentence of the first that has not. */
+/* The status and sentence of the first member that has failed. */
 static symm_status all_well(const symm_team *team,
                             const struct symm_oob_message *messages)
 {
@@ -92,7 +92,7 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
     return !(ctx->oob.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
 }
 
-/* A member that has died will not arrive, nor one that is done with it since a while. */
+/* A member that has died, or went on to the next step a while ago, will not take part. */
 static symm_status making_stop(void *arg)
 {
     struct making *making = arg;
@@ -135,6 +135,23 @@ static symm_status create_comm(void *arg)
                                  world_rank, &wait, &making->comm);
 }
 
+/* A step of the engine's, whose failure is this thread's last error. */
+static symm_status take_step(struct making *making, symm_status (*step)(void *arg),
+                             const char *what)
+{
+    symm_ctx *ctx = making->team->ctx;
+    symm_status status = symm__engine_within(ctx, false, step, making);
+
+    return status == SYMM_OK ? SYMM_OK : symm__engine_reported(ctx, status, what);
+}
+
+/* The first member makes the id. */
+static symm_status make_id(struct making *making)
+{
+    return making->index > 0 ? SYMM_OK
+                             : take_step(making, create_id, "no id for a communicator");
+}
+
 struct ending {
     const struct symm_engine_ops *ops;
     struct symm_engine_comm *comm;
@@ -160,7 +177,7 @@ static void comm_end(const symm_team *team, struct symm_engine_comm *comm, bool 
         symm__log(SYMM_LOG_DEBUG, "a communicator is left: %s", symm_last_error());
 }
 
-/* One that was made in vain. */
+/* Ends a communicator that is not used. */
 static void comm_drop(const symm_team *team, struct symm_engine_comm *comm)
 {
     comm_end(team, comm, true);
@@ -194,27 +211,20 @@ static symm_status make_among(symm_team *team, const int *members, int count,
                               double timeout, struct symm_engine_comm **comm,
                               bool *told)
 {
-    symm_ctx *ctx = team->ctx;
     double begin = symm__now();
     struct making making = {.team = team,
                             .members = members,
                             .count = count,
                             .until = begin + CREATE_PART * timeout};
-    symm_status status = SYMM_OK;
+    symm_status status;
 
     while (making.index < count && members[making.index] != team->rank)
         making.index++;
-    if (making.index == 0) {
-        status = symm__engine_within(ctx, false, create_id, &making);
-        if (status != SYMM_OK)
-            status = symm__engine_reported(ctx, status, "no id for a communicator");
-    }
+    status = make_id(&making);
     status = tell(&making, "a communicator's id", timeout, status, true, told);
     if (status != SYMM_OK)
         return status;
-    status = symm__engine_within(ctx, false, create_comm, &making);
-    if (status != SYMM_OK)
-        status = symm__engine_reported(ctx, status, "no communicator");
+    status = take_step(&making, create_comm, "no communicator");
     status = tell(&making, "a communicator", begin + timeout - symm__now(), status,
                   false, told);
     if (status != SYMM_OK) {
@@ -261,24 +271,11 @@ static void team_engine_destroy(struct symm_team_engine *te)
     free(te);
 }
 
-static symm_status open_comm(symm_team *team, struct symm_team_engine *te,
-                             double timeout, bool *told)
-{
-    int members[SYMM_MAX_RANKS];
-    symm_status status;
-
-    for (int m = 0; m < team->size; m++)
-        members[m] = m;
-    status = make_among(team, members, team->size, timeout, &te->comm, told);
-    if (status == SYMM_OK)
-        symm__engine_memory_open(te);
-    return status;
-}
-
 symm_status symm__engine_team_open(symm_team *team, double timeout)
 {
     const struct symm_engine_use *use = team->ctx->engine;
     struct symm_team_engine *te = NULL;
+    int members[SYMM_MAX_RANKS];
     symm_status status;
     bool told = false;
     char name[64];
@@ -288,8 +285,11 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
     status = team_engine_create(team, &te);
     if (status != SYMM_OK)
         return status;
-    status = open_comm(team, te, timeout, &told);
+    for (int m = 0; m < team->size; m++)
+        members[m] = m;
+    status = make_among(team, members, team->size, timeout, &te->comm, &told);
     if (status == SYMM_OK) {
+        symm__engine_memory_open(te);
         team->engine = te;
         return SYMM_OK;
     }
@@ -369,14 +369,9 @@ static symm_status pair_id(struct making *making, double timeout)
     struct wire_made wire;
     int world[2] = {team->world_rank[making->members[0]],
                     team->world_rank[making->members[1]]};
-    symm_status mine = SYMM_OK, status;
+    symm_status mine = make_id(making), status;
     char step[96];
 
-    if (making->index == 0) {
-        mine = symm__engine_within(team->ctx, false, create_id, making);
-        if (mine != SYMM_OK)
-            mine = symm__engine_reported(team->ctx, mine, "no id for a communicator");
-    }
     wire = wire_of(mine, &making->id);
     snprintf(step, sizeof(step), "the first message between ranks %d and %d", world[0],
              world[1]);
@@ -401,7 +396,7 @@ static symm_status pair_id(struct making *making, double timeout)
     return status;
 }
 
-/* Unless the team's communicators have been aborted meanwhile: this one is, then. */
+/* If the team's communicators have been aborted meanwhile, this one is, too. */
 static symm_status pair_keep(symm_team *team, int peer, struct symm_engine_comm *comm)
 {
     struct symm_team_engine *te = team->engine;
@@ -435,11 +430,8 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
     pthread_mutex_lock(&team->ctx->lock);
     if (!te->pairs[peer]) {
         status = pair_id(&making, until - symm__now());
-        if (status == SYMM_OK) {
-            status = symm__engine_within(team->ctx, false, create_comm, &making);
-            if (status != SYMM_OK)
-                status = symm__engine_reported(team->ctx, status, "no communicator");
-        }
+        if (status == SYMM_OK)
+            status = take_step(&making, create_comm, "no communicator");
         if (status == SYMM_OK)
             status = pair_keep(team, peer, making.comm);
     }

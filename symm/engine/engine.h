@@ -52,8 +52,7 @@ struct symm_engine_request {
 /* How long a wait may last, and whether it has lost its sense: polled while waiting. */
 struct symm_engine_wait {
     double until; /* symm__now() at which it ends with SYMM_ERR_TIMEOUT */
-    symm_status (*stop)(
-        void *arg); /* not SYMM_OK: ends the wait with that; may be NULL */
+    symm_status (*stop)(void *arg); /* not SYMM_OK: ends the wait; may be NULL */
     void *stop_arg;
 };
 

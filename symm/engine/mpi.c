@@ -3,11 +3,11 @@
  * mpi.c - the engine for memory of the host where ranks are an MPI job: starting MPI,
  * communicators, waiting. See mpi.h and docs/design.md, "Engines".
  *
- * MPI is used as the program has initialised it; if it has not, and a launcher of MPI has
- * started the process, the engine does, with MPI_THREAD_MULTIPLE, and finalizes it when the
- * process exits (MPI cannot be initialised twice).
- * Refuses: ranks that are not the ranks of MPI_COMM_WORLD; below MPI_THREAD_SERIALIZED every
- * thread but the one that has initialised MPI.
+ * If the program has initialised MPI, the engine uses MPI as it is. If not, and a launcher of
+ * MPI has started the process, the engine initialises MPI with MPI_THREAD_MULTIPLE. It then
+ * finalizes MPI when the process exits, because MPI cannot be initialised twice.
+ * Refuses: ranks that differ from those of MPI_COMM_WORLD; below MPI_THREAD_SERIALIZED every
+ * thread except the one that initialised MPI.
  */
 #include "engine/mpi.h"
 
@@ -22,17 +22,19 @@
 #include "util/clock.h"
 #include "util/hash.h"
 
-#define YIELD_SECONDS 0.002 /* of a wait, before it sleeps between two looks */
+/* A wait yields for 2 ms, like those of host kernels (slow_wait.c): other ranks may need the core.
+ * Then it sleeps between two polls, 20 us at a time: at most 1 % of such a wait. */
+#define YIELD_SECONDS 0.002
 #define NAP_SECONDS   2e-5
-#define START_SECONDS 60.0 /* of the bootstrap, unless SYMM_INIT_TIMEOUT says */
-#define LEFT_SECONDS  2.0  /* for MPI_Finalize, if an operation was left */
+#define START_SECONDS 60.0 /* of the bootstrap, without SYMM_INIT_TIMEOUT */
+#define LEFT_SECONDS  2.0  /* for MPI_Finalize, if an operation is not complete */
 #define SENTENCE      512
 
-/* MPI's own state is the process's, and so is this. */
+/* Of the process, as MPI's own state is. */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* of starting MPI */
 static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;     /* of calling it */
-static int thread_level = -1;
-static int32_t left; /* atomic: an operation was left; MPI_Finalize might wait for it */
+static int thread_level = -1;  /* that MPI provides; set by start_mpi, always to the same value */
+static int32_t operation_left; /* atomic: MPI_Finalize may wait for an operation for ever */
 
 static _Thread_local char sentence[SENTENCE];
 
@@ -77,10 +79,10 @@ void symm__mpi_unlock(void)
 
 symm_status symm__mpi_enter_check(void)
 {
-    int over = 0, main_thread = 1;
+    int finalized = 0, main_thread = 1;
 
-    MPI_Finalized(&over); /* these two may be called by any thread at any time */
-    if (over)
+    MPI_Finalized(&finalized); /* this and MPI_Is_thread_main need no lock */
+    if (finalized)
         return symm__mpi_fail(SYMM_ERR_INVALID,
                               "MPI has been finalized; call symm_finalize before "
                               "MPI_Finalize");
@@ -162,47 +164,48 @@ static void *exit_anyway(void *arg)
     _exit((int)(intptr_t)arg);
 }
 
-/* A launcher takes an exit without MPI_Finalize for a crash. With an operation left it might
- * wait for ever, so then it gets a moment only. */
+/* A launcher reports a crash if a process exits without MPI_Finalize. If an operation was not
+ * complete, MPI_Finalize may not return: the process then ends after LEFT_SECONDS. */
 static void finalize_at_exit(int status, void *arg)
 {
-    int over = 0, main_thread = 1;
+    int finalized = 0, main_thread = 1;
     pthread_t thread;
 
     (void)arg;
-    MPI_Finalized(&over);
-    if (!over)
+    MPI_Finalized(&finalized);
+    if (!finalized)
         MPI_Is_thread_main(&main_thread);
-    if (over || !main_thread)
+    if (finalized || !main_thread)
         return;
-    if (__atomic_load_n(&left, __ATOMIC_ACQUIRE) &&
+    if (__atomic_load_n(&operation_left, __ATOMIC_ACQUIRE) &&
         pthread_create(&thread, NULL, exit_anyway, (void *)(intptr_t)status) != 0)
         return;
     MPI_Finalize();
 }
 
+/* The variables are set by Open MPI, by PMIx (Open MPI 5, Slurm), and by PMI (MPICH, Slurm). */
 static bool under_launcher(void)
 {
-    static const char *const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
-                                        "PMI_FD", NULL};
+    static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",
+                                            "PMI_RANK", "PMI_FD", NULL};
 
-    for (int i = 0; marks[i]; i++)
-        if (getenv(marks[i]))
+    for (int i = 0; variables[i]; i++)
+        if (getenv(variables[i]))
             return true;
     return false;
 }
 
-/* With process_lock. */
+/* With process_lock held. */
 static symm_status start_mpi(void)
 {
-    int before = 0, over = 0, code = MPI_SUCCESS;
+    int initialized = 0, finalized = 0, code = MPI_SUCCESS;
 
-    MPI_Finalized(&over);
-    if (over)
+    MPI_Finalized(&finalized);
+    if (finalized)
         return symm__mpi_fail(SYMM_ERR_UNSUPPORTED,
                               "MPI has been finalized in this process");
-    MPI_Initialized(&before);
-    if (before) {
+    MPI_Initialized(&initialized);
+    if (initialized) {
         MPI_Query_thread(&thread_level);
         return SYMM_OK;
     }
@@ -212,6 +215,7 @@ static symm_status start_mpi(void)
             "no launcher of MPI has started this process and MPI is not "
             "initialised; use mpirun, or call MPI_Init_thread before "
             "symm_init");
+    /* No error handler can be set before, so MPI may end the process here. */
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &thread_level);
     if (code != MPI_SUCCESS)
         return symm__mpi_fail_code(code, "MPI_Init_thread");
@@ -225,7 +229,7 @@ static void set_version(struct symm_engine *engine)
     int length = 0;
 
     MPI_Get_library_version(text, &length);
-    text[strcspn(text, ",\n")] = '\0'; /* what follows is of how it was built */
+    text[strcspn(text, ",\n")] = '\0'; /* the rest tells how MPI was built */
     for (char *c = text; *c; c++)
         if (*c == '\t')
             *c = ' ';
@@ -242,7 +246,7 @@ static symm_status start(struct symm_engine *engine)
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&most, &found);
     engine->tag_most = found ? *(int *)most : 32767;
     set_version(engine);
-    /* Collective, but it does not wait: the first communicator does. */
+    /* Collective, but it does not wait: `duplicate` does. */
     code = MPI_Comm_idup(MPI_COMM_WORLD, &engine->world, &engine->pending);
     return code == MPI_SUCCESS ? SYMM_OK : symm__mpi_fail_code(code, "MPI_Comm_idup");
 }
@@ -278,20 +282,20 @@ static void mpi_close(struct symm_engine *engine)
 
     if (!engine)
         return;
-    /* An engine that was never used: all ranks have arrived if this one may be freed. */
+    /* In an engine that was never used, the duplication may be complete or not. */
     if (symm__mpi_enter_check() == SYMM_OK) {
         symm__mpi_lock();
         if (!engine->duplicated &&
             MPI_Test(&engine->pending, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS)
             engine->duplicated = flag;
-        if (engine->duplicated && !__atomic_load_n(&left, __ATOMIC_ACQUIRE))
+        if (engine->duplicated && !__atomic_load_n(&operation_left, __ATOMIC_ACQUIRE))
             MPI_Comm_free(&engine->world);
         symm__mpi_unlock();
     }
     if (engine->duplicated)
         free(engine);
-    else /* MPI still writes into it */
-        __atomic_store_n(&left, 1, __ATOMIC_RELEASE);
+    else /* MPI still writes into the engine */
+        __atomic_store_n(&operation_left, 1, __ATOMIC_RELEASE);
 }
 
 static const char *mpi_version(const struct symm_engine *engine)
@@ -309,7 +313,15 @@ static symm_status mpi_id_create(struct symm_engine *engine, struct symm_engine_
     return SYMM_OK;
 }
 
-/* Until the duplicate of the world can be used. */
+/* Errors on the communicator become codes; the default handler would end the job. */
+static void return_errors(MPI_Comm comm)
+{
+    symm__mpi_lock();
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    symm__mpi_unlock();
+}
+
+/* Waits until the duplicate of MPI_COMM_WORLD is complete. */
 static symm_status duplicate(struct symm_engine *engine,
                              const struct symm_engine_wait *wait)
 {
@@ -323,7 +335,7 @@ static symm_status duplicate(struct symm_engine *engine,
     if (status != SYMM_OK)
         return status;
     engine->duplicated = true;
-    MPI_Comm_set_errhandler(engine->world, MPI_ERRORS_RETURN);
+    return_errors(engine->world);
     return SYMM_OK;
 }
 
@@ -359,7 +371,7 @@ static bool is_world(const struct symm_engine *engine, int size, const int *worl
     return size == engine->size;
 }
 
-/* The tag that its members use to meet. */
+/* The tag of the messages by which the members of a communicator meet. */
 static int tag_of(const struct symm_engine *engine, const struct symm_engine_id *id)
 {
     uint64_t hash = symm__fnv(SYMM_FNV_BASIS, id->bytes, sizeof(id->bytes));
@@ -368,8 +380,8 @@ static int tag_of(const struct symm_engine *engine, const struct symm_engine_id 
 }
 
 /*
- * Have all members come? Each reports to the first one, which then reports to all: making the
- * communicator waits inside MPI, without a deadline, so no rank may begin it alone.
+ * Waits until all members have come: each sends a message to the first, which then sends one to
+ * all. MPI makes a communicator without a deadline, so no rank may begin before all are there.
  */
 static symm_status meet(struct symm_engine_comm *c, int tag,
                         const struct symm_engine_wait *given)
@@ -476,28 +488,28 @@ static symm_status mpi_comm_create(struct symm_engine *engine,
     }
     memcpy(c->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
     status = make(c, id, wait);
-    if (status != SYMM_OK) { /* MPI may still write into c: it stays */
-        __atomic_store_n(&left, 1, __ATOMIC_RELEASE);
+    if (status != SYMM_OK) { /* not freed: MPI may still write into c */
+        __atomic_store_n(&operation_left, 1, __ATOMIC_RELEASE);
         return status;
     }
-    MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
+    return_errors(c->comm);
     *comm = c;
     return SYMM_OK;
 }
 
-/* The operation that runs sees it and leaves. */
+/* The running operation polls the flag and returns. */
 static void mpi_comm_abort(struct symm_engine_comm *comm)
 {
     __atomic_store_n(&comm->aborted, 1, __ATOMIC_RELEASE);
 }
 
-/* Freeing is local in the MPIs that there are; with operations left it is not done. */
+/* MPI_Comm_free waits for no peer in the known MPIs, if all operations are complete. */
 static void mpi_comm_destroy(struct symm_engine_comm *comm)
 {
     if (!comm)
         return;
     if (__atomic_load_n(&comm->broken, __ATOMIC_ACQUIRE)) {
-        __atomic_store_n(&left, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&operation_left, 1, __ATOMIC_RELEASE);
     } else if (symm__mpi_enter_check() == SYMM_OK) {
         symm__mpi_lock();
         MPI_Comm_free(&comm->comm);
@@ -549,7 +561,7 @@ static double start_seconds(void)
     return isfinite(seconds) && seconds > 0 ? seconds : START_SECONDS;
 }
 
-/* symm_bootstrap's: through memory of its own, like all operations. */
+/* The allgather of symm_bootstrap. It passes memory of its own to MPI (mpi.h). */
 static int allgather(void *arg, const void *in, size_t bytes, void *out)
 {
     struct symm_engine *engine = arg;
@@ -573,7 +585,7 @@ static int allgather(void *arg, const void *in, size_t bytes, void *out)
                           MPI_BYTE, engine->world, &request);
     symm__mpi_unlock();
     if (code != MPI_SUCCESS || symm__mpi_complete(&wait, &request, 1) != SYMM_OK) {
-        __atomic_store_n(&left, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&operation_left, 1, __ATOMIC_RELEASE);
         return 1;
     }
     memcpy(out, memory + bytes, all);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mpi.h - what the files of the MPI engine share. It is a plug-in (libsymm_mpi.so):
- * it uses nothing of the library but what it is compiled with.
+ * mpi.h - what the files of the MPI engine share. The engine is a plug-in (libsymm_mpi.so): it
+ * uses nothing of the library but what it is compiled with.
  *
- * MPI belongs to the process, and so does what says how it may be called: below
- * MPI_THREAD_MULTIPLE one lock for all engines of the process guards every call. No call
- * waits while it holds it: operations are begun, and asked for with MPI_Test until they are
- * complete, the deadline has passed, or waiting has lost its sense.
+ * MPI's state belongs to the process. Below MPI_THREAD_MULTIPLE one lock of the process, shared
+ * by all engines, guards the calls of MPI. The exceptions are the calls that start and finalize
+ * MPI or query its state (mpi.c), and those that look up an error code. No call waits with the
+ * lock held for a rank that may not come: operations are begun and then polled by MPI_Test,
+ * until they are complete, the deadline has passed, or the wait is stopped.
  *
- * An operation that does not complete cannot be cancelled in MPI, which may go on reading
- * and writing its memory. So MPI never gets the caller's: all goes through buffers of this
- * engine, in pieces; those of an operation that was left are never freed, and its
+ * MPI cannot cancel an operation that does not complete, and may go on reading and writing its
+ * memory. So the engine never passes the caller's memory to MPI: all data go through buffers of
+ * the engine, in pieces. If an operation does not complete, its buffers are never freed, and its
  * communicator is never used again.
  */
 #ifndef SYMM_ENGINE_MPI_H
@@ -45,31 +46,31 @@ struct symm_engine_comm {
 
 /* mpi.c */
 
-/* This plug-in's symm_last_error, cut to its room. Returns status. */
+/* Sets this plug-in's symm_last_error; longer text is cut. Returns status. */
 symm_status symm__mpi_fail(symm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same with MPI's own words for the code. */
 symm_status symm__mpi_fail_code(int code, const char *what);
-/* May this thread call MPI? */
+/* Whether this thread may call MPI. */
 symm_status symm__mpi_enter_check(void) SYMM_MUST_CHECK;
-/* Around every call of MPI. */
+/* Around calls of MPI, see above; nothing with MPI_THREAD_MULTIPLE. */
 void symm__mpi_lock(void);
 void symm__mpi_unlock(void);
 
-/* A wait: between two looks it lets others run. */
+/* A wait; symm__mpi_pause yields or sleeps between two polls. */
 struct symm_mpi_wait {
     const struct symm_engine_wait *given;
     struct symm_engine_comm *comm; /* NULL: none is made yet */
     const char *what;              /* "all_reduce" */
-    int peer;                      /* whom it is for, in the world; -1: all */
+    int peer;                      /* the rank in the world that it is for; -1: all */
     double began;
 };
 struct symm_mpi_wait symm__mpi_wait(const struct symm_engine_wait *given,
                                     struct symm_engine_comm *comm, const char *what,
                                     int peer);
-/* SYMM_OK: look again. Else the wait has ended, and why. */
+/* SYMM_OK: poll again. Else the reason why the wait has ended. */
 symm_status symm__mpi_pause(const struct symm_mpi_wait *wait) SYMM_MUST_CHECK;
-/* Until all requests are complete. On error they may still be under way. */
+/* Waits until all requests are complete. On error some may still be under way. */
 symm_status symm__mpi_complete(const struct symm_mpi_wait *wait, MPI_Request *requests,
                                int count) SYMM_MUST_CHECK;
 

@@ -49,17 +49,16 @@ static size_t element_of(symm_dtype dtype)
 const char *symm__mpi_objection(const struct symm_engine *engine,
                                 const struct symm_engine_request *request)
 {
+    bool collective = request->what == SYMM_ENGINE_COLLECTIVE;
+
     (void)engine;
-    if (request->what != SYMM_ENGINE_COLLECTIVE)
-        return element_of(request->dtype) ? NULL
-                                          : "the MPI engine does not know the dtype";
-    if (request->kind >= SYMM_KIND_COUNT)
+    if (collective && request->kind >= SYMM_KIND_COUNT)
         return "the MPI engine does not know the collective";
-    if (request->kind == SYMM_KIND_BARRIER)
+    if (collective && request->kind == SYMM_KIND_BARRIER)
         return NULL;
     if (!element_of(request->dtype))
         return "the MPI engine does not know the dtype";
-    if (symm__kind_reduces(request->kind) &&
+    if (collective && symm__kind_reduces(request->kind) &&
         !symm__reduce_find(symm__isa_best(), request->dtype, request->op))
         return "the MPI engine has no such reduction";
     return NULL;
@@ -85,7 +84,6 @@ static symm_status move(const struct piece *p, enum move move, size_t bytes)
     MPI_Comm comm = p->comm->comm;
     MPI_Request request = MPI_REQUEST_NULL;
     int n = (int)bytes, code;
-    symm_status status;
 
     symm__mpi_lock();
     if (move == GATHER)
@@ -99,8 +97,7 @@ static symm_status move(const struct piece *p, enum move move, size_t bytes)
     symm__mpi_unlock();
     if (code != MPI_SUCCESS)
         return symm__mpi_fail_code(code, p->wait.what);
-    status = symm__mpi_complete(&p->wait, &request, 1);
-    return status;
+    return symm__mpi_complete(&p->wait, &request, 1);
 }
 
 /* All ranks' parts in p->in, of `count` elements each, into one. */
@@ -127,17 +124,22 @@ static symm_status broadcast(const struct piece *p, size_t at, size_t count)
     return status;
 }
 
-static symm_status all_gather(const struct piece *p, size_t at, size_t count)
+/* After `status` of the operation: every rank's part of its block goes to the caller's. */
+static symm_status take_blocks(const struct piece *p, size_t at, size_t bytes,
+                               symm_status status)
 {
-    size_t bytes = count * p->element;
-    symm_status status;
-
-    memcpy(p->out, user_in(p, at), bytes);
-    status = move(p, GATHER, bytes);
     for (int r = 0; status == SYMM_OK && r < p->comm->size; r++)
         memcpy(user_out(p, (size_t)r * p->request->count + at),
                p->in + (size_t)r * bytes, bytes);
     return status;
+}
+
+static symm_status all_gather(const struct piece *p, size_t at, size_t count)
+{
+    size_t bytes = count * p->element;
+
+    memcpy(p->out, user_in(p, at), bytes);
+    return take_blocks(p, at, bytes, move(p, GATHER, bytes));
 }
 
 /* The same part of every rank's block goes to that rank. */
@@ -153,13 +155,7 @@ static symm_status exchange(const struct piece *p, size_t at, size_t count)
 
 static symm_status all_to_all(const struct piece *p, size_t at, size_t count)
 {
-    size_t bytes = count * p->element;
-    symm_status status = exchange(p, at, count);
-
-    for (int r = 0; status == SYMM_OK && r < p->comm->size; r++)
-        memcpy(user_out(p, (size_t)r * p->request->count + at),
-               p->in + (size_t)r * bytes, bytes);
-    return status;
+    return take_blocks(p, at, count * p->element, exchange(p, at, count));
 }
 
 static symm_status reduce_scatter(const struct piece *p, size_t at, size_t count)
@@ -213,19 +209,6 @@ static symm_status run_piece(const struct piece *p, size_t at, size_t count)
     }
 }
 
-static const char *name_of(enum symm_kind kind)
-{
-    static const char *const names[SYMM_KIND_COUNT] = {
-        [SYMM_KIND_BARRIER] = "barrier",
-        [SYMM_KIND_ALL_REDUCE] = "all_reduce",
-        [SYMM_KIND_REDUCE_SCATTER] = "reduce_scatter",
-        [SYMM_KIND_ALL_GATHER] = "all_gather",
-        [SYMM_KIND_BROADCAST] = "broadcast",
-        [SYMM_KIND_ALL_TO_ALL] = "all_to_all"};
-
-    return names[kind];
-}
-
 /* How many elements at a time: the request's own meaning of count. */
 static size_t piece_count(const struct piece *p)
 {
@@ -242,9 +225,10 @@ static symm_status run_collective(struct symm_engine_comm *comm,
                                   const struct symm_engine_request *request,
                                   const struct symm_engine_wait *wait)
 {
-    struct piece p = {.comm = comm,
-                      .request = request,
-                      .wait = symm__mpi_wait(wait, comm, name_of(request->kind), -1)};
+    struct piece p = {
+        .comm = comm,
+        .request = request,
+        .wait = symm__mpi_wait(wait, comm, symm__kind_name(request->kind), -1)};
     size_t n = (size_t)comm->size, most, room;
     symm_status status = SYMM_OK;
 

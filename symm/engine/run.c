@@ -74,7 +74,7 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
 
     status = symm__engine_reported(team->ctx, status, "");
     snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
-    /* A peer's death, or what it has found, says more than how the engine saw that. */
+    /* A peer's death, or a peer's record, says more than the engine's own error. */
     if (symm__engine_stop(team) == SYMM_OK)
         status =
             symm__team_fail(team, concerns_peers(status) ? status : SYMM_ERR_ABORTED,
