@@ -11,6 +11,11 @@
  * One call at a time runs on a communicator (`lock`), but for the abort, which waits for that
  * call for a moment only and then goes ahead, as NCCL allows.
  *
+ * What NCCL computes otherwise than symm.h promises is reported (nccl_deviation), so that
+ * the library does not take a call there by itself: NCCL's minimum and maximum ignore a NaN,
+ * its average of integers sums in the type itself. All-to-all is a group of sends and
+ * receives; data that is only moved goes as bytes where NCCL does not know its type.
+ *
  * Refuses: NCCL older than 2.18; reductions of float8 before 2.24.
  */
 #include <dlfcn.h>
@@ -20,8 +25,9 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "engine/nccl.h"
+#include "engine/nccl_abi.h"
 #include "util/clock.h"
+#include "util/dtype.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
@@ -29,7 +35,19 @@
 #define POLL_SECONDS  0.0002
 #define SPIN_SECONDS  0.002
 #define ABORT_SECONDS 1.0 /* that an abort waits for a call under way */
-#define END_SECONDS   2.0 /* that a destruction waits for the peers' quiet */
+#define END_SECONDS   2.0 /* that a destruction waits for the peers to finalize, too */
+
+struct symm_engine {
+    struct symm_nccl nccl;
+};
+
+struct symm_engine_comm {
+    const struct symm_nccl *nccl;
+    void *nccl_comm; /* ncclComm_t */
+    int size;
+    pthread_mutex_t lock;
+    bool aborting; /* atomic: nothing may be called */
+};
 
 /* ---- Loading --------------------------------------------------------------------- */
 
@@ -105,8 +123,9 @@ static const char *nccl_version(const struct symm_engine *engine)
 
 /* ---- Answers --------------------------------------------------------------------- */
 
-symm_status symm__nccl_check(const struct symm_nccl *nccl, void *comm, int result,
-                             const char *what)
+/* NCCL's result as a status; "in progress" is no error. */
+static symm_status nccl_check(const struct symm_nccl *nccl, void *comm, int result,
+                              const char *what)
 {
     const char *last;
 
@@ -121,27 +140,26 @@ symm_status symm__nccl_check(const struct symm_nccl *nccl, void *comm, int resul
                       last ? last : "");
 }
 
-static symm_status wait_ready(const struct symm_nccl *nccl, void *comm,
-                              const bool *aborting, const struct symm_engine_wait *wait,
-                              const char *what)
+/* The same, once the call is no longer in progress; with the lock. */
+static symm_status nccl_complete(struct symm_engine_comm *comm, int result,
+                                 const struct symm_engine_wait *wait, const char *what)
 {
+    const struct symm_nccl *nccl = comm->nccl;
+    symm_status status = nccl_check(nccl, comm->nccl_comm, result, what);
     double begin = symm__now(), now = begin;
-    int state = SYMM_NCCL_IN_PROGRESS;
-    symm_status status = SYMM_OK;
 
-    for (;;) {
-        status = symm__nccl_check(nccl, comm, nccl->async_error(comm, &state),
-                                  "ncclCommGetAsyncError");
-        if (status != SYMM_OK || state != SYMM_NCCL_IN_PROGRESS)
-            break;
+    while (status == SYMM_OK && result == SYMM_NCCL_IN_PROGRESS) {
+        status = nccl_check(nccl, comm->nccl_comm,
+                            nccl->async_error(comm->nccl_comm, &result),
+                            "ncclCommGetAsyncError");
+        if (status == SYMM_OK && result != SYMM_NCCL_IN_PROGRESS)
+            return nccl_check(nccl, comm->nccl_comm, result, what);
         /* acquire: pairs with the release in nccl_abort */
-        if (__atomic_load_n(aborting, __ATOMIC_ACQUIRE))
+        if (status == SYMM_OK && __atomic_load_n(&comm->aborting, __ATOMIC_ACQUIRE))
             return symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
-        if (wait->stop)
+        if (status == SYMM_OK && wait->stop)
             status = wait->stop(wait->stop_arg);
-        if (status != SYMM_OK)
-            return status;
-        if (now >= wait->until)
+        if (status == SYMM_OK && now >= wait->until)
             return symm__fail(SYMM_ERR_TIMEOUT,
                               "%s is not complete after %.3g s; a rank does not come, "
                               "or NCCL finds no way (NCCL_DEBUG=INFO says)",
@@ -150,17 +168,7 @@ static symm_status wait_ready(const struct symm_nccl *nccl, void *comm,
             symm__sleep(POLL_SECONDS);
         now = symm__now();
     }
-    return status == SYMM_OK ? symm__nccl_check(nccl, comm, state, what) : status;
-}
-
-symm_status symm__nccl_complete(struct symm_engine_comm *comm, int result,
-                                const struct symm_engine_wait *wait, const char *what)
-{
-    symm_status status = symm__nccl_check(comm->nccl, comm->comm, result, what);
-
-    if (status != SYMM_OK || result != SYMM_NCCL_IN_PROGRESS)
-        return status;
-    return wait_ready(comm->nccl, comm->comm, &comm->aborting, wait, what);
+    return status;
 }
 
 /* ---- Communicators --------------------------------------------------------------- */
@@ -168,8 +176,8 @@ symm_status symm__nccl_complete(struct symm_engine_comm *comm, int result,
 static symm_status nccl_id(struct symm_engine *engine, struct symm_engine_id *id)
 {
     struct symm_nccl_id made;
-    symm_status status = symm__nccl_check(
-        &engine->nccl, NULL, engine->nccl.get_id(&made), "ncclGetUniqueId");
+    symm_status status =
+        nccl_check(&engine->nccl, NULL, engine->nccl.get_id(&made), "ncclGetUniqueId");
 
     _Static_assert(sizeof(made) == sizeof(id->bytes), "an id is passed on whole");
     if (status == SYMM_OK)
@@ -188,23 +196,22 @@ static symm_status nccl_create(struct symm_engine *engine,
     struct symm_nccl_id nccl_id_;
     symm_status status;
 
+    (void)world_rank;
     if (!comm)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a communicator");
     comm->nccl = &engine->nccl;
-    comm->rank = rank;
     comm->size = size;
-    memcpy(comm->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
     memcpy(&nccl_id_, id->bytes, sizeof(nccl_id_));
     pthread_mutex_init(&comm->lock, NULL);
-    status = symm__nccl_complete(
-        comm, comm->nccl->init_rank(&comm->comm, size, nccl_id_, rank, &config), wait,
-        "ncclCommInitRankConfig");
+    status = nccl_complete(
+        comm, comm->nccl->init_rank(&comm->nccl_comm, size, nccl_id_, rank, &config),
+        wait, "ncclCommInitRankConfig");
     if (status == SYMM_OK) {
         *made = comm;
         return SYMM_OK;
     }
-    if (comm->comm)
-        (void)comm->nccl->abort(comm->comm);
+    if (comm->nccl_comm)
+        (void)comm->nccl->abort(comm->nccl_comm);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
     return status;
@@ -215,19 +222,19 @@ static void nccl_abort(struct symm_engine_comm *comm)
     struct timespec until;
     bool locked;
 
-    /* release: pairs with the acquire in wait_ready */
+    /* release: pairs with the acquire in nccl_complete */
     if (__atomic_exchange_n(&comm->aborting, true, __ATOMIC_ACQ_REL))
         return;
     until = symm__until(ABORT_SECONDS);
     locked = pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) == 0;
-    if (comm->nccl->abort(comm->comm) != SYMM_NCCL_SUCCESS)
+    if (comm->nccl->abort(comm->nccl_comm) != SYMM_NCCL_SUCCESS)
         symm__log(SYMM_LOG_WARN, "ncclCommAbort failed: %s",
                   comm->nccl->last_error(NULL));
     if (locked)
         pthread_mutex_unlock(&comm->lock);
 }
 
-/* In step with the peers where they come, else without them. */
+/* Finalizes it with the peers; if they do not come in time, aborts it. */
 static void nccl_destroy(struct symm_engine_comm *comm)
 {
     struct symm_engine_wait wait = {.until = symm__now() + END_SECONDS};
@@ -235,11 +242,11 @@ static void nccl_destroy(struct symm_engine_comm *comm)
     if (!comm)
         return;
     if (!comm->aborting) {
-        if (symm__nccl_complete(comm, comm->nccl->finalize(comm->comm), &wait,
-                                "ncclCommFinalize") == SYMM_OK)
-            (void)comm->nccl->destroy(comm->comm);
+        if (nccl_complete(comm, comm->nccl->finalize(comm->nccl_comm), &wait,
+                          "ncclCommFinalize") == SYMM_OK)
+            (void)comm->nccl->destroy(comm->nccl_comm);
         else
-            (void)comm->nccl->abort(comm->comm);
+            (void)comm->nccl->abort(comm->nccl_comm);
     }
     pthread_mutex_destroy(&comm->lock);
     free(comm);
@@ -249,14 +256,14 @@ static symm_status nccl_error(struct symm_engine_comm *comm)
 {
     int state = SYMM_NCCL_SUCCESS, result;
 
-    /* A call that is under way finds out by itself. */
+    /* A call that is under way checks by itself. */
     if (pthread_mutex_trylock(&comm->lock) != 0)
         return SYMM_OK;
     result = comm->aborting ? SYMM_NCCL_SUCCESS
-                            : comm->nccl->async_error(comm->comm, &state);
+                            : comm->nccl->async_error(comm->nccl_comm, &state);
     pthread_mutex_unlock(&comm->lock);
-    return symm__nccl_check(
-        comm->nccl, NULL, result == SYMM_NCCL_SUCCESS ? state : result, "an operation");
+    return nccl_check(comm->nccl, NULL, result == SYMM_NCCL_SUCCESS ? state : result,
+                      "an operation");
 }
 
 /* ---- Memory ---------------------------------------------------------------------- */
@@ -271,22 +278,26 @@ static symm_status nccl_register(struct symm_engine_comm *comm, void *ptr, size_
                                 "this NCCL has no ncclCommRegister");
     pthread_mutex_lock(&comm->lock);
     if (!comm->aborting)
-        status = symm__nccl_check(
-            comm->nccl, NULL,
-            comm->nccl->register_memory(comm->comm, ptr, bytes, handle),
-            "ncclCommRegister");
+        status =
+            nccl_check(comm->nccl, NULL,
+                       comm->nccl->register_memory(comm->nccl_comm, ptr, bytes, handle),
+                       "ncclCommRegister");
     pthread_mutex_unlock(&comm->lock);
     return status;
 }
 
-static void nccl_deregister(struct symm_engine_comm *comm, void *handle)
+static void give_back(struct symm_engine_comm *comm, int (*end)(void *, void *),
+                      void *handle, const char *what)
 {
     pthread_mutex_lock(&comm->lock);
-    if (!comm->aborting &&
-        comm->nccl->deregister_memory(comm->comm, handle) != SYMM_NCCL_SUCCESS)
-        symm__log(SYMM_LOG_WARN, "ncclCommDeregister failed: %s",
-                  comm->nccl->last_error(NULL));
+    if (!comm->aborting && end(comm->nccl_comm, handle) != SYMM_NCCL_SUCCESS)
+        symm__log(SYMM_LOG_WARN, "%s failed: %s", what, comm->nccl->last_error(NULL));
     pthread_mutex_unlock(&comm->lock);
+}
+
+static void nccl_deregister(struct symm_engine_comm *comm, void *handle)
+{
+    give_back(comm, comm->nccl->deregister_memory, handle, "ncclCommDeregister");
 }
 
 static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t bytes,
@@ -299,11 +310,10 @@ static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t 
         return symm__fail_quiet(SYMM_ERR_UNSUPPORTED, "this NCCL has no windows");
     pthread_mutex_lock(&comm->lock);
     if (!comm->aborting)
-        status = symm__nccl_complete(comm,
-                                     comm->nccl->register_window(comm->comm, ptr, bytes,
-                                                                 handle,
-                                                                 SYMM_NCCL_SYMMETRIC),
-                                     &wait, "ncclCommWindowRegister");
+        status = nccl_complete(comm,
+                               comm->nccl->register_window(comm->nccl_comm, ptr, bytes,
+                                                           handle, SYMM_NCCL_SYMMETRIC),
+                               &wait, "ncclCommWindowRegister");
     pthread_mutex_unlock(&comm->lock);
     if (status == SYMM_OK && !*handle) /* NCCL says so for memory that it cannot take */
         status = symm__fail_quiet(SYMM_ERR_UNSUPPORTED,
@@ -313,12 +323,196 @@ static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t 
 
 static void nccl_window_end(struct symm_engine_comm *comm, void *handle)
 {
+    give_back(comm, comm->nccl->deregister_window, handle, "ncclCommWindowDeregister");
+}
+
+/* ---- Calls ------------------------------------------------------------------------ */
+
+static bool reduces(const struct symm_engine_request *request)
+{
+    return request->what == SYMM_ENGINE_COLLECTIVE && symm__kind_reduces(request->kind);
+}
+
+/* Elements of other types are moved as bytes, and not reduced. */
+static bool is_known(const struct symm_nccl *nccl, symm_dtype dtype)
+{
+    return !symm__dtype_is_float8(dtype) || nccl->version >= SYMM_NCCL_FLOAT8;
+}
+
+/* ncclRedOp_t */
+static int op_of(symm_op op)
+{
+    static const int ops[] = {[SYMM_SUM] = 0,
+                              [SYMM_PROD] = 1,
+                              [SYMM_MAX] = 2,
+                              [SYMM_MIN] = 3,
+                              [SYMM_AVG] = 4};
+
+    return ops[op];
+}
+
+static const char *nccl_objection(const struct symm_engine *engine,
+                                  const struct symm_engine_request *request)
+{
+    if (request->what == SYMM_ENGINE_COLLECTIVE && request->kind == SYMM_KIND_BARRIER)
+        return "NCCL has no barrier; reduce one element instead";
+    if (reduces(request) && !is_known(&engine->nccl, request->dtype))
+        return "NCCL reduces float8 from version 2.24 on";
+    return NULL;
+}
+
+static const char *nccl_deviation(const struct symm_engine *engine,
+                                  const struct symm_engine_request *request)
+{
+    (void)engine;
+    if (!reduces(request))
+        return NULL;
+    if (symm__dtype_is_float(request->dtype) &&
+        (request->op == SYMM_MIN || request->op == SYMM_MAX))
+        return "NCCL's minimum and maximum ignore a NaN";
+    if (symm__dtype_is_integer(request->dtype) && request->op == SYMM_AVG)
+        return "NCCL's average of integers can wrap";
+    return NULL;
+}
+
+/* ncclDataType_t. Before 2.24 a float8 goes as ncclUint8: it is only moved, since `objection`
+ * refuses its reductions. */
+static int type_of(const struct symm_nccl *nccl, symm_dtype dtype)
+{
+    static const int types[] = {
+        [SYMM_FLOAT64] = 8,  [SYMM_FLOAT32] = 7,      [SYMM_FLOAT16] = 6,
+        [SYMM_BFLOAT16] = 9, [SYMM_FLOAT8_E4M3] = 10, [SYMM_FLOAT8_E5M2] = 11,
+        [SYMM_INT64] = 4,    [SYMM_INT32] = 2,        [SYMM_INT8] = 0,
+        [SYMM_UINT64] = 5,   [SYMM_UINT32] = 3,       [SYMM_UINT8] = 1};
+
+    return types[is_known(nccl, dtype) ? dtype : SYMM_UINT8];
+}
+
+/* In elements of type_of. */
+static size_t count_of(const struct symm_nccl *nccl,
+                       const struct symm_engine_request *request)
+{
+    return request->count *
+           (is_known(nccl, request->dtype) ? 1 : symm_dtype_size(request->dtype));
+}
+
+/* NCCL's name of a call, for errors; those of a group name its first request. */
+static const char *call_name(const struct symm_engine_request *request)
+{
+    static const char *const names[SYMM_KIND_COUNT] = {
+        [SYMM_KIND_BARRIER] = "a barrier",
+        [SYMM_KIND_ALL_REDUCE] = "ncclAllReduce",
+        [SYMM_KIND_REDUCE_SCATTER] = "ncclReduceScatter",
+        [SYMM_KIND_ALL_GATHER] = "ncclAllGather",
+        [SYMM_KIND_BROADCAST] = "ncclBroadcast",
+        [SYMM_KIND_ALL_TO_ALL] = "a group of ncclSend and ncclRecv",
+    };
+
+    if (request->what != SYMM_ENGINE_COLLECTIVE)
+        return names[SYMM_KIND_ALL_TO_ALL];
+    return names[request->kind];
+}
+
+/* Inside a group, ncclInProgress is no error: the end of the group returns the result. */
+static bool went_well(int result)
+{
+    return result == SYMM_NCCL_SUCCESS || result == SYMM_NCCL_IN_PROGRESS;
+}
+
+/* Sends block p of `in` to rank p and receives block p of `out` from there; inside a group. */
+static int exchange_blocks(const struct symm_engine_comm *comm,
+                           const struct symm_engine_request *request, int type,
+                           void *stream)
+{
+    const struct symm_nccl *nccl = comm->nccl;
+    size_t block = request->count * symm_dtype_size(request->dtype);
+    size_t count = count_of(nccl, request);
+    int result = SYMM_NCCL_SUCCESS;
+
+    for (int p = 0; p < comm->size && went_well(result); p++) {
+        result = nccl->send((const char *)request->in + (size_t)p * block, count, type,
+                            p, comm->nccl_comm, stream);
+        if (went_well(result))
+            result = nccl->receive((char *)request->out + (size_t)p * block, count,
+                                   type, p, comm->nccl_comm, stream);
+    }
+    return result;
+}
+
+/* Queues one request, which `objection` has allowed, with comm->lock held. Returns an
+ * ncclResult_t, also ncclInProgress. A send, a receive and an all-to-all must be in a group. */
+static int one_call(const struct symm_engine_comm *comm,
+                    const struct symm_engine_request *request, void *stream)
+{
+    const struct symm_nccl *nccl = comm->nccl;
+    int type = type_of(nccl, request->dtype), op = op_of(request->op);
+    size_t count = count_of(nccl, request);
+
+    if (request->what == SYMM_ENGINE_SEND)
+        return nccl->send(request->in, count, type, request->peer, comm->nccl_comm,
+                          stream);
+    if (request->what == SYMM_ENGINE_RECV)
+        return nccl->receive(request->out, count, type, request->peer, comm->nccl_comm,
+                             stream);
+    switch (request->kind) {
+    case SYMM_KIND_ALL_REDUCE:
+        return nccl->all_reduce(request->in, request->out, count, type, op,
+                                comm->nccl_comm, stream);
+    case SYMM_KIND_REDUCE_SCATTER:
+        return nccl->reduce_scatter(request->in, request->out, count, type, op,
+                                    comm->nccl_comm, stream);
+    case SYMM_KIND_ALL_GATHER:
+        return nccl->all_gather(request->in, request->out, count, type, comm->nccl_comm,
+                                stream);
+    case SYMM_KIND_BROADCAST:
+        return nccl->broadcast(request->in, request->out, count, type, request->root,
+                               comm->nccl_comm, stream);
+    case SYMM_KIND_ALL_TO_ALL:
+        return exchange_blocks(comm, request, type, stream);
+    default:
+        return SYMM_NCCL_INVALID_USAGE;
+    }
+}
+
+static bool is_group(const struct symm_engine_request *requests, int count)
+{
+    return count > 1 || requests->what != SYMM_ENGINE_COLLECTIVE ||
+           requests->kind == SYMM_KIND_ALL_TO_ALL;
+}
+
+/* Queues the requests, with comm->lock held. A group is also ended if a call in it fails. */
+static int queue(const struct symm_engine_comm *comm,
+                 const struct symm_engine_request *requests, int count, void *stream)
+{
+    const struct symm_nccl *nccl = comm->nccl;
+    bool group = is_group(requests, count);
+    int result = group ? nccl->group_start() : SYMM_NCCL_SUCCESS;
+    int ended;
+
+    if (result != SYMM_NCCL_SUCCESS)
+        return result;
+    for (int i = 0; i < count && went_well(result); i++)
+        result = one_call(comm, &requests[i], stream);
+    if (!group)
+        return result;
+    ended = nccl->group_end();
+    return went_well(result) ? ended : result;
+}
+
+static symm_status nccl_run(struct symm_engine_comm *comm,
+                            const struct symm_engine_request *requests, int count,
+                            void *stream, const struct symm_engine_wait *wait)
+{
+    symm_status status;
+
     pthread_mutex_lock(&comm->lock);
-    if (!comm->aborting &&
-        comm->nccl->deregister_window(comm->comm, handle) != SYMM_NCCL_SUCCESS)
-        symm__log(SYMM_LOG_WARN, "ncclCommWindowDeregister failed: %s",
-                  comm->nccl->last_error(NULL));
+    if (__atomic_load_n(&comm->aborting, __ATOMIC_ACQUIRE))
+        status = symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
+    else
+        status = nccl_complete(comm, queue(comm, requests, count, stream), wait,
+                               call_name(requests));
     pthread_mutex_unlock(&comm->lock);
+    return status;
 }
 
 static symm_status nccl_bootstrap(struct symm_engine *engine, symm_bootstrap *bootstrap)
@@ -341,12 +535,12 @@ const struct symm_engine_ops symm__engine_nccl = {
     .comm_abort = nccl_abort,
     .comm_destroy = nccl_destroy,
     .comm_error = nccl_error,
-    .objection = symm__nccl_objection,
-    .run = symm__nccl_run,
+    .objection = nccl_objection,
+    .run = nccl_run,
     .memory_register = nccl_register,
     .memory_deregister = nccl_deregister,
     .window_register = nccl_window,
     .window_deregister = nccl_window_end,
     .bootstrap = nccl_bootstrap,
-    .deviation = symm__nccl_deviation,
+    .deviation = nccl_deviation,
 };

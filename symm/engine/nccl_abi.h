@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nccl_abi.h - NCCL's binary interface, as far as the engine uses it: functions,
- * numbers of types, the configuration of a communicator. Declared here, so that neither the
- * build nor the library needs NCCL. All of it has been the same since NCCL 2.18.
+ * nccl_abi.h - the part of NCCL's binary interface that the engine uses: functions, results
+ * and the configuration of a communicator. It is declared here, so that neither the build nor
+ * the library needs NCCL. Nothing of it has changed since NCCL 2.18 or since it was
+ * added; the same is true of the values of ncclDataType_t and ncclRedOp_t (nccl.c).
  */
 #ifndef SYMM_ENGINE_NCCL_ABI_H
 #define SYMM_ENGINE_NCCL_ABI_H
@@ -10,16 +11,16 @@
 #include <limits.h>
 #include <stddef.h>
 
-#define SYMM_NCCL_OLDEST      21800 /* the first with the configuration below */
-#define SYMM_NCCL_REGISTERS   21900 /* has ncclCommRegister */
-#define SYMM_NCCL_FLOAT8      22400 /* reduces float8 */
-#define SYMM_NCCL_WINDOWS     22700 /* has ncclCommWindowRegister */
-#define SYMM_NCCL_SUCCESS     0
-#define SYMM_NCCL_INVALID     4
-#define SYMM_NCCL_USAGE       5
-#define SYMM_NCCL_REMOTE      6
-#define SYMM_NCCL_IN_PROGRESS 7
-#define SYMM_NCCL_SYMMETRIC   1 /* NCCL_WIN_COLL_SYMMETRIC */
+#define SYMM_NCCL_OLDEST        21800 /* the first with the configuration below */
+#define SYMM_NCCL_REGISTERS     21900 /* has ncclCommRegister */
+#define SYMM_NCCL_FLOAT8        22400 /* reduces float8 */
+#define SYMM_NCCL_WINDOWS       22700 /* has ncclCommWindowRegister */
+#define SYMM_NCCL_SUCCESS       0
+#define SYMM_NCCL_INVALID       4
+#define SYMM_NCCL_INVALID_USAGE 5
+#define SYMM_NCCL_REMOTE        6
+#define SYMM_NCCL_IN_PROGRESS   7
+#define SYMM_NCCL_SYMMETRIC     1 /* NCCL_WIN_COLL_SYMMETRIC */
 
 struct symm_nccl_id {
     char bytes[128];
