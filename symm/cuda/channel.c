@@ -20,24 +20,10 @@ struct symm_cuda_pin {
     int graphs;     /* atomic */
 };
 
-static bool is_capturing(struct symm_cuda_launcher *launcher, void *stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = launcher->driver->cuStreamIsCapturing((CUstream)stream, &capture);
-    struct symm_cuda_scope scope;
-
-    if (symm__cuda_elsewhere(result) &&
-        symm__cuda_enter(launcher->backend, &scope) == SYMM_OK) {
-        result = launcher->driver->cuStreamIsCapturing((CUstream)stream, &capture);
-        symm__cuda_leave(&scope);
-    }
-    return result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-}
-
 symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
 {
     const struct symm_cuda_driver *driver = ctx->launcher->driver;
-    struct symm_cuda_scope scope;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     unsigned long long number = 0;
     CUresult result;
 
@@ -45,7 +31,9 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
     if (!stream)
         return SYMM_OK;
     /* To ask for the id of a stream that is captured breaks the capture. */
-    if (is_capturing(ctx->launcher, stream)) {
+    if (symm__cuda_on_stream(ctx->launcher, SYMM_CUDA_CAPTURE, stream, &capture) ==
+            CUDA_SUCCESS &&
+        capture == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         *id = (uintptr_t)stream | CAPTURED;
         return SYMM_OK;
     }
@@ -60,12 +48,7 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
         *id = (uintptr_t)stream;
         return SYMM_OK;
     }
-    result = driver->cuStreamGetId((CUstream)stream, &number);
-    if (symm__cuda_elsewhere(result) &&
-        symm__cuda_enter(ctx->backend, &scope) == SYMM_OK) {
-        result = driver->cuStreamGetId((CUstream)stream, &number);
-        symm__cuda_leave(&scope);
-    }
+    result = symm__cuda_on_stream(ctx->launcher, SYMM_CUDA_ID, stream, &number);
     *id = number + 1; /* 0: no stream */
     return symm__cuda_check(driver, result, "cuStreamGetId", "stream %p of rank %d",
                             stream, ctx->rank);

@@ -287,11 +287,46 @@ symm_status symm__cuda_prepare(struct symm_team_channel *channel,
 
 /* ---- Launch -------------------------------------------------------------------------- */
 
-bool symm__cuda_elsewhere(CUresult result)
+/* Enters the rank's own context if the result shows that another one is current. */
+static bool try_own(struct symm_cuda_launcher *launcher, CUresult result,
+                    struct symm_cuda_scope *scope)
 {
-    return result == CUDA_ERROR_INVALID_CONTEXT ||
-           result == CUDA_ERROR_INVALID_HANDLE ||
-           result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return (result == CUDA_ERROR_INVALID_CONTEXT ||
+            result == CUDA_ERROR_INVALID_HANDLE ||
+            result == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+           symm__cuda_enter(launcher->backend, scope) == SYMM_OK;
+}
+
+static CUresult stream_call(const struct symm_cuda_driver *driver,
+                            enum symm_cuda_stream_call call, CUstream stream,
+                            void *object)
+{
+    switch (call) {
+    case SYMM_CUDA_RECORD:
+        return driver->cuEventRecord(object, stream);
+    case SYMM_CUDA_AWAIT:
+        return driver->cuStreamWaitEvent(stream, object, 0);
+    case SYMM_CUDA_CAPTURE:
+        return driver->cuStreamIsCapturing(stream, object);
+    case SYMM_CUDA_ID:
+        break;
+    }
+    return driver->cuStreamGetId(stream, object);
+}
+
+CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
+                              enum symm_cuda_stream_call call, CUstream stream,
+                              void *object)
+{
+    CUresult result = stream ? stream_call(launcher->driver, call, stream, object)
+                             : CUDA_ERROR_INVALID_CONTEXT;
+    struct symm_cuda_scope scope;
+
+    if (try_own(launcher, result, &scope)) {
+        result = stream_call(launcher->driver, call, stream, object);
+        symm__cuda_leave(&scope);
+    }
+    return result;
 }
 
 /*
@@ -351,9 +386,7 @@ symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction fun
     result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
     if (__builtin_expect(result == CUDA_SUCCESS, 1))
         return SYMM_OK;
-    /* A thread that has another context current, or none: with this rank's own. */
-    if (symm__cuda_elsewhere(result) &&
-        symm__cuda_enter(launcher->backend, &scope) == SYMM_OK) {
+    if (try_own(launcher, result, &scope)) {
         result = driver->cuLaunchKernelEx(&config, function, parameters, NULL);
         symm__cuda_leave(&scope);
     }

@@ -131,8 +131,18 @@ symm_status symm__cuda_team_open(symm_team *team);
 void symm__cuda_team_close(symm_team *team);
 
 /* launch.c */
-/* Is the driver's answer one that a thread gets which has another context current? */
-bool symm__cuda_elsewhere(CUresult result);
+/* A call of the driver on a stream, in the current context, or in the rank's own if the current
+ * one does not know the stream. The default stream is the current context's, so a call on it is
+ * always made in the rank's own. object: a CUevent, or where the driver stores its answer. */
+enum symm_cuda_stream_call {
+    SYMM_CUDA_RECORD,  /* a CUevent */
+    SYMM_CUDA_AWAIT,   /* a CUevent */
+    SYMM_CUDA_CAPTURE, /* a CUstreamCaptureStatus */
+    SYMM_CUDA_ID       /* a number; the driver has cuStreamGetId */
+};
+CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
+                              enum symm_cuda_stream_call call, CUstream stream,
+                              void *object);
 symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name) SYMM_MUST_CHECK;

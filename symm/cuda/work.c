@@ -232,61 +232,6 @@ static void refill(struct symm_cuda_launcher *launcher, bool own_result)
     symm__cuda_leave(&scope);
 }
 
-/* ---- The driver's calls for each handle ------------------------------------------------- */
-
-/*
- * As for a launch, any context will do that knows the stream; if the current one does not,
- * the rank's own. The default stream is the current context's, so it always takes that.
- */
-static bool try_own(struct symm_cuda_launcher *launcher, CUresult result,
-                    struct symm_cuda_scope *scope)
-{
-    return symm__cuda_elsewhere(result) &&
-           symm__cuda_enter(launcher->backend, scope) == SYMM_OK;
-}
-
-static CUresult record_event(struct symm_cuda_launcher *launcher, CUevent event,
-                             CUstream stream)
-{
-    CUresult result = stream ? launcher->driver->cuEventRecord(event, stream)
-                             : CUDA_ERROR_INVALID_CONTEXT;
-    struct symm_cuda_scope scope;
-
-    if (try_own(launcher, result, &scope)) {
-        result = launcher->driver->cuEventRecord(event, stream);
-        symm__cuda_leave(&scope);
-    }
-    return result;
-}
-
-static CUresult await_event(struct symm_cuda_launcher *launcher, CUevent event,
-                            CUstream stream)
-{
-    CUresult result = stream ? launcher->driver->cuStreamWaitEvent(stream, event, 0)
-                             : CUDA_ERROR_INVALID_CONTEXT;
-    struct symm_cuda_scope scope;
-
-    if (try_own(launcher, result, &scope)) {
-        result = launcher->driver->cuStreamWaitEvent(stream, event, 0);
-        symm__cuda_leave(&scope);
-    }
-    return result;
-}
-
-static bool is_captured(struct symm_cuda_launcher *launcher, CUstream stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = stream ? launcher->driver->cuStreamIsCapturing(stream, &capture)
-                             : CUDA_ERROR_INVALID_CONTEXT;
-    struct symm_cuda_scope scope;
-
-    if (try_own(launcher, result, &scope)) {
-        result = launcher->driver->cuStreamIsCapturing(stream, &capture);
-        symm__cuda_leave(&scope);
-    }
-    return result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* ---- Making one ------------------------------------------------------------------ */
 
 static struct symm_cuda_work *cuda_work(symm_work *work)
@@ -313,9 +258,12 @@ static symm_status work_create(symm_team *team, CUstream stream,
 static symm_status begin(struct symm_cuda_launcher *launcher,
                          struct symm_cuda_work *work, bool own_result)
 {
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     symm_status status;
 
-    work->captured = is_captured(launcher, work->stream);
+    work->captured = symm__cuda_on_stream(launcher, SYMM_CUDA_CAPTURE, work->stream,
+                                          &capture) == CUDA_SUCCESS &&
+                     capture != CU_STREAM_CAPTURE_STATUS_NONE;
     if (!work->captured)
         refill(launcher, own_result);
     status = symm__cuda_event_acquire(launcher, &work->event);
@@ -357,7 +305,8 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
 
     if (status == SYMM_OK)
         status = symm__cuda_check(
-            launcher->driver, record_event(launcher, work->event, work->stream),
+            launcher->driver,
+            symm__cuda_on_stream(launcher, SYMM_CUDA_RECORD, work->stream, work->event),
             "cuEventRecord", "the end of a call on stream %p", (void *)work->stream);
     if (status == SYMM_OK) {
         *handle = &work->head;
@@ -530,8 +479,9 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
     if (!work->launcher) /* captured, and its team is gone */
         return refuse_captured("symm_work_wait");
     return symm__cuda_check(
-        work->launcher->driver, await_event(work->launcher, work->event, stream),
-        "cuStreamWaitEvent", "ordering stream %p behind a call on stream %p%s",
+        work->launcher->driver,
+        symm__cuda_on_stream(work->launcher, SYMM_CUDA_AWAIT, stream, work->event),
+        "cuStreamWaitEvent", "ordering stream %p after a call on stream %p%s",
         (void *)stream, (void *)work->stream,
         work->captured ? ", which was captured" : "");
 }
