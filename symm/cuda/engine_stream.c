@@ -11,7 +11,6 @@
  * collective have arrived by then: the kernel that announced it waits for them.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "core/failure.h"
 #include "cuda/launcher.h"
@@ -37,68 +36,6 @@ symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *
     return status;
 }
 
-static bool is_capturing(const struct symm_cuda_launcher *launcher, CUstream stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-           capture != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-static void watch_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
-{
-    if (wait->before)
-        symm__cuda_event_release(launcher, wait->before);
-    if (wait->after)
-        symm__cuda_event_release(launcher, wait->after);
-    free(wait);
-}
-
-/* In a scope: the event in front of the operations. */
-static symm_status watch_begin(struct symm_cuda_launcher *launcher, CUstream stream,
-                               const struct symm_engine_call *call,
-                               struct symm_cuda_wait **made)
-{
-    struct symm_cuda_wait *wait = calloc(1, sizeof(*wait));
-    symm_status status;
-
-    if (!wait)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", call->what);
-    wait->team = call->team;
-    wait->timeout = call->timeout;
-    wait->comm = call->comm;
-    wait->peer = wait->signal = -1;
-    snprintf(wait->what, sizeof(wait->what), "%s", call->what);
-    snprintf(wait->site, sizeof(wait->site), "%s", call->site);
-    status = symm__cuda_event_acquire(launcher, &wait->before);
-    if (status == SYMM_OK)
-        status = symm__cuda_event_acquire(launcher, &wait->after);
-    if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->before, stream),
-                                "the begin of %s", call->what);
-    if (status != SYMM_OK) {
-        watch_free(launcher, wait);
-        return status;
-    }
-    *made = wait;
-    return SYMM_OK;
-}
-
-static symm_status watch_end(struct symm_cuda_launcher *launcher, CUstream stream,
-                             struct symm_cuda_wait *wait, symm_status status)
-{
-    if (!wait)
-        return status;
-    if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->after, stream),
-                                "the end of %s", wait->what);
-    if (status == SYMM_OK)
-        symm__cuda_wait_add(launcher, wait);
-    else
-        watch_free(launcher, wait);
-    return status;
-}
-
 /* In a scope. */
 static symm_status run(const struct symm_engine_call *call, CUstream stream)
 {
@@ -107,17 +44,23 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
     const struct symm_engine_wait bound = {.until = symm__now() + call->timeout,
                                            .stop = symm__engine_stop,
                                            .stop_arg = team};
+    struct symm_cuda_wait about = {.team = team,
+                                   .timeout = call->timeout,
+                                   .comm = call->comm,
+                                   .peer = -1,
+                                   .signal = -1};
     struct symm_cuda_wait *wait = NULL;
-    symm_status status = SYMM_OK;
+    symm_status status;
 
+    snprintf(about.what, sizeof(about.what), "%s", call->what);
+    snprintf(about.site, sizeof(about.site), "%s", call->site);
     __atomic_store_n(&team->cuda->used, 1, __ATOMIC_RELAXED);
-    if (!is_capturing(launcher, stream))
-        status = watch_begin(launcher, stream, call, &wait);
+    status = symm__cuda_wait_begin(launcher, stream, &about, &wait);
     if (status != SYMM_OK)
         return status;
     status = team->ctx->engine->ops->run(call->comm, call->requests, call->count,
                                          stream, &bound);
-    return watch_end(launcher, stream, wait, status);
+    return symm__cuda_wait_end(launcher, stream, wait, status);
 }
 
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
@@ -129,7 +72,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
     struct symm_cuda_scope scope;
     symm_status status = SYMM_OK;
 
-    /* Without a word of its own: the team's state shows how it ended. */
+    /* The handle has no result word: the team's state shows how the operation ended. */
     if (handle)
         status = symm__cuda_work_begin(call->team, stream, &work, NULL);
     if (status != SYMM_OK)
@@ -150,11 +93,6 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
 }
 
 /* ---- The watchdog's part: with its lock and a scope ------------------------------- */
-
-void symm__cuda_engine_end(struct symm_cuda_wait *wait)
-{
-    symm__engine_team_abort(wait->team);
-}
 
 void symm__cuda_engine_abort(symm_team *team)
 {

@@ -182,10 +182,8 @@ void symm__cuda_ending(symm_ctx *ctx, bool begins);
 symm_status
 symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher) SYMM_MUST_CHECK;
 void symm__cuda_watchdog_stop(struct symm_cuda_launcher *launcher);
-/*
- * A wait of a stream for `word` (own, tokens.c) to become 1 has been put between two
- * events: it is ended at the deadline, by a store into the word. Takes the events.
- */
+/* A wait of a stream for `word` (own, tokens.c) to become 1, between two events: it is ended at
+ * the deadline, by a store into the word. */
 struct symm_cuda_wait {
     struct symm_cuda_wait *next;
     symm_team *team;
@@ -197,11 +195,18 @@ struct symm_cuda_wait {
     char site[SYMM_SITE_NAME_BYTES];
     /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
     struct symm_engine_comm *comm;
-    char what[64];
+    char what[64]; /* for sentences */
 };
-void symm__cuda_wait_add(struct symm_cuda_launcher *launcher,
-                         struct symm_cuda_wait *wait);
-/* All of the team's waits end now. */
+/* Both in a scope. begin: copies `about` and records the first event; *begun is NULL if the
+ * stream is captured. end: records the second event and hands the wait, if not NULL, to the
+ * watchdog; on error, also one given, the wait is freed. */
+symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
+                                  const struct symm_cuda_wait *about,
+                                  struct symm_cuda_wait **begun) SYMM_MUST_CHECK;
+symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream stream,
+                                struct symm_cuda_wait *wait,
+                                symm_status status) SYMM_MUST_CHECK;
+/* Ends all of the team's waits now. */
 void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *team);
 /* A wait for `word` (own) is in a graph: it is ended when its team has failed, or when it has
  * held up the end of a stream, a team or the context for the context's deadline. */
@@ -249,8 +254,7 @@ symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *
                               void *arg);
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
                                   symm_work **handle) SYMM_MUST_CHECK;
-/* For the watchdog: aborts it; it has taken too long; has it failed? */
-void symm__cuda_engine_end(struct symm_cuda_wait *wait);
+/* For the watchdog, with its lock and a scope. late: fails the team; poll: asks the engine. */
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait);
 /* Of a team that has failed: aborts its communicators once its kernels have been marked. */

@@ -21,7 +21,6 @@
  * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
  * is not undone: what a sender has queued after its wait for room is sent.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/launcher.h"
@@ -124,51 +123,11 @@ static symm_status copy_abort(const struct symm_cuda_launcher *launcher,
                           (device_address(&cuda->state->reported),
                            device_address(&cuda->record->abort),
                            sizeof(cuda->state->reported), stream),
-                          "the abort word behind a stream's wait");
+                          "the abort word after a stream's wait");
 }
 
-static bool is_captured(const struct symm_cuda_launcher *launcher, CUstream stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-           capture != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-static symm_status watched_create(struct symm_cuda_launcher *launcher,
-                                  const struct symm_transfer *t, uint32_t *word,
-                                  struct symm_cuda_wait **wait)
-{
-    struct symm_cuda_wait *w = calloc(1, sizeof(*w));
-    symm_status status;
-
-    if (!w)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's wait");
-    w->team = t->team;
-    w->word = word;
-    w->timeout = t->timeout;
-    w->peer = t->peer;
-    w->signal = t->signal;
-    w->receives = t->waits;
-    memcpy(w->site, t->site, sizeof(w->site));
-    status = symm__cuda_event_acquire(launcher, &w->before);
-    if (status != SYMM_OK)
-        goto err_wait;
-    status = symm__cuda_event_acquire(launcher, &w->after);
-    if (status != SYMM_OK)
-        goto err_before;
-    *wait = w;
-    return SYMM_OK;
-
-err_before:
-    symm__cuda_event_release(launcher, w->before);
-err_wait:
-    free(w);
-    return status;
-}
-
-/* A wait for a word in memory of the host says nothing of the data, which came another way:
- * the flush does, where the device has it. Devices without order their remote writes. */
+/* A wait for a word in memory of the host does not order the data, which arrive by another
+ * path. The flush does, where the device has it; devices without it order remote writes. */
 static unsigned wait_flags(const struct symm_cuda_launcher *launcher)
 {
     return CU_STREAM_WAIT_VALUE_EQ | (launcher->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
@@ -179,32 +138,26 @@ static symm_status take_word(struct symm_cuda_launcher *launcher,
                              const struct symm_transfer *t, CUstream stream,
                              uint32_t *word, CUdeviceptr at)
 {
-    const struct symm_cuda_driver *driver = launcher->driver;
+    struct symm_cuda_wait about = {.team = t->team,
+                                   .word = word,
+                                   .timeout = t->timeout,
+                                   .peer = t->peer,
+                                   .signal = t->signal,
+                                   .receives = t->waits,
+                                   .what = "a stream's wait"};
     struct symm_cuda_wait *wait = NULL;
-    symm_status status = SYMM_OK;
+    symm_status status;
 
-    if (is_captured(launcher, stream))
+    memcpy(about.site, t->site, sizeof(about.site));
+    status = symm__cuda_wait_begin(launcher, stream, &about, &wait);
+    if (status == SYMM_OK && !wait)
         status = symm__cuda_word_add(launcher, t->team, word);
-    else
-        status = watched_create(launcher, t, word, &wait);
-    if (status == SYMM_OK && wait)
-        status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->before, stream),
-                                "the begin of a stream's wait");
     if (status == SYMM_OK)
-        status = SYMM_CUDA_CALL(driver, cuStreamWaitValue32,
+        status = SYMM_CUDA_CALL(launcher->driver, cuStreamWaitValue32,
                                 (stream, at, 1, wait_flags(launcher)),
                                 "%s with signal %d of rank %d by copy engine", t->what,
                                 t->signal, t->team->world_rank[t->peer]);
-    if (status == SYMM_OK && wait)
-        status = SYMM_CUDA_CALL(driver, cuEventRecord, (wait->after, stream),
-                                "the end of a stream's wait");
-    if (wait && status == SYMM_OK) {
-        symm__cuda_wait_add(launcher, wait);
-    } else if (wait) {
-        symm__cuda_event_release(launcher, wait->before);
-        symm__cuda_event_release(launcher, wait->after);
-        free(wait);
-    }
+    status = symm__cuda_wait_end(launcher, stream, wait, status);
     if (status == SYMM_OK)
         status = copy_abort(launcher, t->team->cuda, stream);
     return status == SYMM_OK ? write_word(launcher, stream, at, 0) : status;

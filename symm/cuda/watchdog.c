@@ -109,6 +109,14 @@ static void word_end(uint32_t *word)
     __atomic_store_n(word, 1, __ATOMIC_RELEASE);
 }
 
+static void wait_release(const struct symm_cuda_wait *wait)
+{
+    if (wait->comm)
+        symm__engine_team_abort(wait->team);
+    else
+        word_end(wait->word);
+}
+
 /* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
 static void wait_end(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                      double now)
@@ -119,13 +127,68 @@ static void wait_end(struct symm_cuda_launcher *launcher, struct symm_cuda_wait 
         (wait->comm && !tell(launcher, cuda)))
         return;
     wait->ended = true;
-    if (wait->comm)
-        symm__cuda_engine_end(wait);
-    else
-        word_end(wait->word);
+    wait_release(wait);
 }
 
 /* ---- Waits of streams ------------------------------------------------------------- */
+
+static void wait_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
+{
+    if (wait->before)
+        symm__cuda_event_release(launcher, wait->before);
+    if (wait->after)
+        symm__cuda_event_release(launcher, wait->after);
+    free(wait);
+}
+
+symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
+                                  const struct symm_cuda_wait *about,
+                                  struct symm_cuda_wait **begun)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct symm_cuda_wait *wait;
+    symm_status status;
+
+    *begun = NULL;
+    if (launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+        capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return SYMM_OK;
+    wait = malloc(sizeof(*wait));
+    if (!wait)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", about->what);
+    *wait = *about;
+    status = symm__cuda_event_acquire(launcher, &wait->before);
+    if (status == SYMM_OK)
+        status = symm__cuda_event_acquire(launcher, &wait->after);
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->before, stream),
+                                "the begin of %s", wait->what);
+    if (status == SYMM_OK)
+        *begun = wait;
+    else
+        wait_free(launcher, wait);
+    return status;
+}
+
+symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream stream,
+                                struct symm_cuda_wait *wait, symm_status status)
+{
+    if (!wait)
+        return status;
+    if (status == SYMM_OK)
+        status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->after, stream),
+                                "the end of %s", wait->what);
+    if (status != SYMM_OK) {
+        wait_free(launcher, wait);
+        return status;
+    }
+    __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&launcher->lock);
+    wait->next = launcher->waits;
+    launcher->waits = wait;
+    pthread_mutex_unlock(&launcher->lock);
+    return SYMM_OK;
+}
 
 static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 {
@@ -174,13 +237,6 @@ static bool wait_look(struct symm_cuda_launcher *launcher, struct symm_cuda_wait
             symm__cuda_abort(wait->team, status);
     }
     return false;
-}
-
-static void wait_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
-{
-    symm__cuda_event_release(launcher, wait->before);
-    symm__cuda_event_release(launcher, wait->after);
-    free(wait);
 }
 
 /* With the lock held. */
@@ -382,16 +438,6 @@ void symm__cuda_watchdog_stop(struct symm_cuda_launcher *launcher)
     watch_stream_destroy(launcher);
 }
 
-void symm__cuda_wait_add(struct symm_cuda_launcher *launcher,
-                         struct symm_cuda_wait *wait)
-{
-    __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&launcher->lock);
-    wait->next = launcher->waits;
-    launcher->waits = wait;
-    pthread_mutex_unlock(&launcher->lock);
-}
-
 void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *team)
 {
     struct symm_cuda_wait **at = &launcher->waits;
@@ -407,12 +453,8 @@ void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *
             continue;
         }
         if (entered && !wait->ended &&
-            launcher->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY) {
-            if (wait->comm)
-                symm__cuda_engine_end(wait);
-            else
-                word_end(wait->word);
-        }
+            launcher->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY)
+            wait_release(wait);
         *at = wait->next;
         wait_free(launcher, wait);
     }
