@@ -2,7 +2,6 @@
 /* channel.c - see channel.h. */
 #include "cuda/channel.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,16 +142,11 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
 
 uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel)
 {
-    symm_team *team = channel->team;
     struct symm_cuda_words *words;
-    CUdeviceptr device;
 
-    if (!team->cuda->tokens_shared ||
-        symm__cuda_tokens_find(team, "a channel", team->rank, &words, &device) !=
-            SYMM_OK)
+    if (!symm__cuda_tokens_find(channel->team, channel->team->rank, &words))
         return NULL;
-    return (uint32_t *)(uintptr_t)(device + offsetof(struct symm_cuda_words, done) +
-                                   (size_t)channel->index * sizeof(words->done[0]));
+    return words->done[channel->index];
 }
 
 /* ---- Entering ---------------------------------------------------------------------------- */

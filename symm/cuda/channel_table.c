@@ -101,22 +101,28 @@ static void refuse(struct symm_channel_table *table, uint64_t key)
                      __ATOMIC_RELAXED);
 }
 
-/* Has the member's device ended all launches up to this word's? */
+/* The ends of the blocks' launches on a member's device; NULL: not shared. */
+static const uint32_t *done_of(const symm_team *team, int member, int channel)
+{
+    struct symm_cuda_words *device;
+    const struct symm_cuda_words *words = symm__cuda_tokens_find(team, member, &device);
+
+    return words ? words->done[channel] : NULL;
+}
+
+/* Whether the member's device has ended all launches up to that of `word`. */
 static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
 {
     uint32_t blocks = (uint32_t)(word >> 8) & 0xff;
-    struct symm_cuda_words *words;
-    CUdeviceptr device;
+    const uint32_t *done = done_of(team, member, channel);
 
     if (word >> 32 == 0)
         return true;
-    if (blocks > SYMM_DEVICE_BLOCKS || !team->cuda->tokens_shared ||
-        symm__cuda_tokens_find(team, "a channel", member, &words, &device) != SYMM_OK)
+    if (blocks > SYMM_DEVICE_BLOCKS || !done)
         return false;
     for (uint32_t b = 0; b < blocks; b++)
-        /* acquire: what the kernels did comes before what the next stream's do */
-        if (__atomic_load_n(&words->done[channel][b], __ATOMIC_ACQUIRE) !=
-            (uint32_t)(word >> 32))
+        /* acquire: the kernels' accesses are ordered before those of the next stream */
+        if (__atomic_load_n(&done[b], __ATOMIC_ACQUIRE) != (uint32_t)(word >> 32))
             return false;
     return true;
 }
@@ -162,15 +168,12 @@ bool symm__channel_is_pinned(symm_team *team, int channel)
 
 bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
 {
-    struct symm_cuda_words *words;
-    CUdeviceptr device;
+    for (int m = 0; m < team->size; m++) {
+        const uint32_t *done = done_of(team, m, channel);
 
-    for (int m = 0; m < team->size; m++)
-        if (!team->cuda->tokens_shared ||
-            symm__cuda_tokens_find(team, "a channel", m, &words, &device) != SYMM_OK ||
-            (int32_t)(__atomic_load_n(&words->done[channel][0], __ATOMIC_ACQUIRE) -
-                      launch) < 0)
+        if (!done || (int32_t)(__atomic_load_n(done, __ATOMIC_ACQUIRE) - launch) < 0)
             return false;
+    }
     return true;
 }
 

@@ -275,10 +275,9 @@ void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes
 /* At a team's first exchange, the words of copy-engine calls are shared. An error is an
  * exchange's; a member that cannot share them makes all go on without. Collective. */
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
-/* A member's words as host and device have them; with a sentence where there are none. */
-symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
-                                   struct symm_cuda_words **host,
-                                   CUdeviceptr *device) SYMM_MUST_CHECK;
+/* A member's words; NULL: they are not shared. *device: where the device has them. */
+struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int member,
+                                               struct symm_cuda_words **device);
 /* drained: no operation of this rank uses the words any more. */
 void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained);
 

@@ -107,12 +107,14 @@ static symm_status copy(const struct symm_cuda_launcher *launcher,
         "%s of %zu bytes to rank %d", t->what, t->bytes, t->team->world_rank[t->peer]);
 }
 
+/* word: as the device has it. */
 static symm_status write_word(const struct symm_cuda_launcher *launcher,
-                              CUstream stream, CUdeviceptr word, uint32_t value)
+                              CUstream stream, const uint32_t *word, uint32_t value)
 {
-    return SYMM_CUDA_CALL(launcher->driver, cuStreamWriteValue32,
-                          (stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT),
-                          "a token of a copy-engine call");
+    return SYMM_CUDA_CALL(
+        launcher->driver, cuStreamWriteValue32,
+        (stream, device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+        "a token of a copy-engine call");
 }
 
 /* After a wait: has the team failed? Kernels after it on the stream see it here. */
@@ -136,7 +138,7 @@ static unsigned wait_flags(const struct symm_cuda_launcher *launcher)
 /* Waits until the own word is 1 and sets it to 0. `at`: as the device has it. */
 static symm_status take_word(struct symm_cuda_launcher *launcher,
                              const struct symm_transfer *t, CUstream stream,
-                             uint32_t *word, CUdeviceptr at)
+                             uint32_t *word, const uint32_t *at)
 {
     struct symm_cuda_wait about = {.team = t->team,
                                    .word = word,
@@ -154,7 +156,7 @@ static symm_status take_word(struct symm_cuda_launcher *launcher,
         status = symm__cuda_word_add(launcher, t->team, word);
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(launcher->driver, cuStreamWaitValue32,
-                                (stream, at, 1, wait_flags(launcher)),
+                                (stream, device_address(at), 1, wait_flags(launcher)),
                                 "%s with signal %d of rank %d by copy engine", t->what,
                                 t->signal, t->team->world_rank[t->peer]);
     status = symm__cuda_wait_end(launcher, stream, wait, status);
@@ -163,54 +165,39 @@ static symm_status take_word(struct symm_cuda_launcher *launcher,
     return status == SYMM_OK ? write_word(launcher, stream, at, 0) : status;
 }
 
-/* The words of (member, peer, signal). */
-struct place {
-    uint32_t *token, *room; /* as the host has them */
-    CUdeviceptr token_at, room_at;
-};
-
-static symm_status place_of(const struct symm_transfer *t, int member, int peer,
-                            struct place *place)
+/* The peer's word among a member's: its token, or its room. */
+static uint32_t *word_of(struct symm_cuda_words *words, int peer, int signal,
+                         bool token)
 {
-    struct symm_cuda_words *host;
-    CUdeviceptr device;
-    symm_status status =
-        symm__cuda_tokens_find(t->team, t->what, member, &host, &device);
-
-    if (status != SYMM_OK)
-        return status;
-    place->token = &host->token[peer][t->signal];
-    place->room = &host->room[peer][t->signal];
-    place->token_at =
-        device + (CUdeviceptr)((char *)place->token - (char *)(void *)host);
-    place->room_at = device + (CUdeviceptr)((char *)place->room - (char *)(void *)host);
-    return SYMM_OK;
+    return token ? &words->token[peer][signal] : &words->room[peer][signal];
 }
 
 /* In a scope. */
 static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
 {
     struct symm_cuda_launcher *launcher = t->team->ctx->launcher;
-    struct place own, theirs;
+    const int rank = t->team->rank;
+    struct symm_cuda_words *own, *own_at, *theirs_at;
     symm_status status;
 
     if (t->signal < 0)
         return copy(launcher, t, stream);
-    status = place_of(t, t->team->rank, t->peer, &own);
-    if (status == SYMM_OK)
-        status = place_of(t, t->peer, t->team->rank, &theirs);
-    if (status != SYMM_OK)
-        return status;
-    if (t->waits) {
-        status = take_word(launcher, t, stream, own.token, own.token_at);
-        return status == SYMM_OK ? write_word(launcher, stream, theirs.room_at, 1)
-                                 : status;
-    }
-    status = take_word(launcher, t, stream, own.room, own.room_at);
-    if (status == SYMM_OK)
+    own = symm__cuda_tokens_find(t->team, rank, &own_at);
+    if (!own || !symm__cuda_tokens_find(t->team, t->peer, &theirs_at))
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "%s: signals by copy engine need memory of the host that all "
+            "ranks share and their devices reach, which rank %d could not "
+            "get (its log says why, SYMM_LOG=info); name no algorithm, a "
+            "kernel signals then",
+            t->what, t->team->cuda->tokens_lost);
+    status = take_word(launcher, t, stream, word_of(own, t->peer, t->signal, t->waits),
+                       word_of(own_at, t->peer, t->signal, t->waits));
+    if (status == SYMM_OK && !t->waits)
         status = copy(launcher, t, stream);
     if (status == SYMM_OK)
-        status = write_word(launcher, stream, theirs.token_at, 1);
+        status = write_word(launcher, stream,
+                            word_of(theirs_at, rank, t->signal, !t->waits), 1);
     return status;
 }
 

@@ -185,6 +185,16 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
 
 /* ---- The team's ------------------------------------------------------------------ */
 
+/* What a member has sent; of another size: nothing. */
+static struct wire_tokens wire_of(const struct symm_oob_message *message)
+{
+    struct wire_tokens wire = {0};
+
+    if (message->bytes_count == sizeof(wire))
+        memcpy(&wire, message->bytes, sizeof(wire));
+    return wire;
+}
+
 static symm_status own_create(symm_team *team, int *fd)
 {
     struct symm_cuda_tokens **own = &team->cuda->tokens[team->rank];
@@ -200,11 +210,9 @@ static symm_status own_create(symm_team *team, int *fd)
 static symm_status peer_adopt(symm_team *team, int member,
                               struct symm_oob_message *message)
 {
-    struct wire_tokens wire = {0};
+    const struct wire_tokens wire = wire_of(message);
     struct symm_cuda_tokens *theirs;
 
-    if (message->bytes_count == sizeof(wire))
-        memcpy(&wire, message->bytes, sizeof(wire));
     if (!wire.there)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d has none",
                           team->world_rank[member]);
@@ -229,22 +237,17 @@ static symm_status adopt_all(symm_team *team, symm_status mine,
     return mine;
 }
 
-/* Has every member all words? The first that has not is named. */
+/* Checks that every member has all words; remembers the first that has not. */
 static void agree(symm_team *team, const struct symm_oob_message *acks)
 {
     struct symm_cuda_team *cuda = team->cuda;
-    struct wire_tokens wire;
+    int m = 0;
 
-    cuda->tokens_shared = true;
-    for (int m = 0; m < team->size && cuda->tokens_shared; m++) {
-        wire.there = 0;
-        if (acks[m].bytes_count == sizeof(wire))
-            memcpy(&wire, acks[m].bytes, sizeof(wire));
-        if (wire.there)
-            continue;
-        cuda->tokens_shared = false;
+    while (m < team->size && wire_of(&acks[m]).there)
+        m++;
+    cuda->tokens_shared = m == team->size;
+    if (m < team->size)
         cuda->tokens_lost = team->world_rank[m];
-    }
 }
 
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
@@ -283,22 +286,15 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     return status;
 }
 
-symm_status symm__cuda_tokens_find(const symm_team *team, const char *what, int member,
-                                   struct symm_cuda_words **host, CUdeviceptr *device)
+struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int member,
+                                               struct symm_cuda_words **device)
 {
     const struct symm_cuda_team *cuda = team->cuda;
 
     if (!cuda->tokens_shared)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "%s: signals by copy engine need memory of the host that all "
-            "ranks share and their devices reach, which rank %d could not "
-            "get (its log says why, SYMM_LOG=info); name no algorithm, a "
-            "kernel signals then",
-            what, cuda->tokens_lost);
-    *host = cuda->tokens[member]->host;
-    *device = cuda->tokens[member]->device;
-    return SYMM_OK;
+        return NULL;
+    *device = (struct symm_cuda_words *)(uintptr_t)cuda->tokens[member]->device;
+    return cuda->tokens[member]->host;
 }
 
 void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained)
