@@ -3,12 +3,13 @@
  * multicast.c - one address for the memory of all members, by NVLink switches: whether
  * it is wanted, and the steps by which a team gets it.
  *
- * Off unless SYMM_MULTICAST=1 and no other library's variable turns multicast off; while it is
- * off no function of multicast is called. All members have it or none: the setting and the
- * devices' ability are compared at the start of the job, and each step ends in an exchange in
- * which every member reports how its part ended. If one failed, all release what they have, log
- * the reason, and go on without multicast; the team does not fail.
- * Guarantees: a later binding fails alone: memory that has multicast keeps it.
+ * Multicast is off unless SYMM_MULTICAST=1, and no variable of another library turns it off.
+ * While it is off, no driver function of multicast is called. All members have it or none: the
+ * start of the job compares the settings and the devices' ability. Each step ends in an
+ * exchange, in which every member reports the result of its part. If a part failed, all members
+ * release what they have, log the reason, and go on without multicast; the team does not fail.
+ *
+ * Guarantees: memory that has multicast keeps it when a later binding fails.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,22 +22,22 @@
 #include "util/options.h"
 #include "util/status.h"
 
-/* Variables of other libraries by which multicast is turned off on a machine. */
+/* The variable of another library that turns multicast off; NULL: none does. */
 static const char *forbidden_by(void)
 {
     static const struct {
         const char *name, *value;
-    } words[] = {
+    } variables[] = {
         {"NCCL_NVLS_ENABLE", "0"},
         {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
         {"NVSHMEM_DISABLE_NVLS", "1"},
     };
 
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-        const char *value = getenv(words[i].name);
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
+        const char *value = getenv(variables[i].name);
 
-        if (value && strcmp(value, words[i].value) == 0)
-            return words[i].name;
+        if (value && strcmp(value, variables[i].value) == 0)
+            return variables[i].name;
     }
     return NULL;
 }
@@ -68,82 +69,91 @@ symm_status symm__cuda_multicast_ask(struct symm_backend *backend, bool *wanted)
 
 /* ---- Agreement ------------------------------------------------------------------- */
 
-/* A team's way to its object. */
+/* The state of the steps that open or extend the object of a team. */
 struct opening {
     symm_team *team;
-    size_t bytes; /* of the object: what every member can have */
-    int fd;       /* of the object, on its way; -1: none */
+    size_t bytes; /* of the object; agree_on_step takes the least of all members */
+    size_t end; /* offset in the heap: memory up to here is to be bound */
+    int fd;     /* of the object, between create and add; -1: none; owned */
 };
 
-/* What a member says of a step. */
-struct wire_step {
+/* A member's report of a step. */
+struct step_report {
     uint64_t bytes;
     uint32_t step;
     int32_t status;
     char why[SYMM_ERROR_BYTES]; /* if status is not SYMM_OK */
 };
 
-/* The member's word, or one that it has sent nonsense. */
-static struct wire_step word_of(const struct symm_oob_message *message, uint32_t step)
+/* The member's report of the step; SYMM_ERR_REFUSED if it is malformed. */
+static struct step_report report_of(const struct symm_oob_message *message,
+                                    uint32_t step)
 {
-    struct wire_step wire = {.status = SYMM_ERR_REFUSED};
+    struct step_report report = {.status = SYMM_ERR_REFUSED};
 
-    if (message->bytes_count == sizeof(wire))
-        memcpy(&wire, message->bytes, sizeof(wire));
-    if (message->bytes_count != sizeof(wire) || wire.step != step) {
-        wire = (struct wire_step){.status = SYMM_ERR_REFUSED};
-        snprintf(wire.why, sizeof(wire.why), "it sent a malformed step");
+    if (message->bytes_count == sizeof(report))
+        memcpy(&report, message->bytes, sizeof(report));
+    if (message->bytes_count != sizeof(report) || report.step != step) {
+        report = (struct step_report){.status = SYMM_ERR_REFUSED};
+        snprintf(report.why, sizeof(report.why), "it sent a malformed step");
     }
-    wire.why[sizeof(wire.why) - 1] = '\0';
-    return wire;
+    report.why[sizeof(report.why) - 1] = '\0';
+    return report;
 }
 
-/* Did all members come through? If not, one line says which did not and why: a warning, on
- * one rank, since the user has asked for multicast. */
-static bool all_did(struct opening *o, uint32_t step,
-                    const struct symm_oob_message *messages, const char *consequence)
+/* Whether all members did the step; then o->bytes becomes the least of their numbers. If not, the
+ * log names the first member that did not, with its reason: a warning on rank 0 of the team,
+ * since the user asked for multicast. */
+static bool read_reports(struct opening *o, uint32_t step,
+                         const struct symm_oob_message *messages,
+                         const char *consequence)
 {
     symm_team *team = o->team;
     enum symm_log_level level = team->rank == 0 ? SYMM_LOG_WARN : SYMM_LOG_INFO;
     char name[64];
 
     for (int m = 0; m < team->size; m++) {
-        struct wire_step wire = word_of(&messages[m], step);
+        struct step_report report = report_of(&messages[m], step);
 
-        if (wire.status != SYMM_OK) {
-            if (symm__fail_quiet((symm_status)wire.status, wire.why) != SYMM_OK)
-                symm__log(level, "%s for %s: rank %d: %s", consequence,
-                          symm__team_name(team, name, sizeof(name)),
-                          team->world_rank[m], symm_last_error());
+        if (report.status != SYMM_OK) {
+            (void)symm__fail_quiet((symm_status)report.status, report.why); /* cleans it */
+            symm__log(level, "%s for %s: rank %d: %s", consequence,
+                      symm__team_name(team, name, sizeof(name)), team->world_rank[m],
+                      symm_last_error());
             return false;
         }
-        if (wire.bytes < o->bytes) /* checked where it is used */
-            o->bytes = (size_t)wire.bytes;
+        if (report.bytes < o->bytes) /* `create` checks the least number */
+            o->bytes = (size_t)report.bytes;
     }
     return true;
 }
 
-/* Reports how this member's part of a step ended. On success *agreed: all members' parts have
- * succeeded. Sends member 0's descriptor along, if it has one. */
-static symm_status tell(struct opening *o, uint32_t step, double timeout,
-                        symm_status mine, const char *consequence, bool *agreed)
+/* Exchanges the members' results of a step; step_status is this member's. SYMM_OK: the exchange took
+ * place, and *agreed says whether the step succeeded on all members. If so, o->bytes is reduced
+ * to the least of all. If not, `consequence` begins the line in the log. Sends and closes o->fd;
+ * then o->fd is the descriptor that came from member 0, and belongs to `o`. */
+static symm_status agree_on_step(struct opening *o, uint32_t step, double timeout,
+                                 symm_status step_status, const char *consequence,
+                                 bool *agreed)
 {
     struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
-    struct wire_step wire = {.bytes = o->bytes, .step = step, .status = mine};
-    int fds_count = o->fd >= 0;
+    struct step_report report = {
+        .bytes = o->bytes, .step = step, .status = step_status};
+    int fds_count = o->fd >= 0 ? 1 : 0; /* 1: member 0 after `create` */
     symm_status status;
 
-    if (mine != SYMM_OK)
-        snprintf(wire.why, sizeof(wire.why), "%s", symm_last_error());
-    status =
-        symm__team_exchange(o->team, "multicast", timeout, SYMM_OK, &wire, sizeof(wire),
-                            fds_count ? &o->fd : NULL, fds_count, messages);
+    if (step_status != SYMM_OK)
+        snprintf(report.why, sizeof(report.why), "%s", symm_last_error());
+    /* SYMM_OK: the report says that the step failed; the exchange itself shall not fail. */
+    status = symm__team_exchange(o->team, "multicast", timeout, SYMM_OK, &report,
+                                 sizeof(report), fds_count ? &o->fd : NULL, fds_count,
+                                 messages);
     if (o->fd >= 0)
         close(o->fd);
     o->fd = -1;
     if (status != SYMM_OK)
         return status;
-    *agreed = all_did(o, step, messages, consequence);
+    *agreed = read_reports(o, step, messages, consequence);
     if (*agreed && o->team->rank != 0 && messages[0].fds_count == 1) {
         o->fd = messages[0].fds[0];
         messages[0].fds_count = 0;
@@ -154,9 +164,10 @@ static symm_status tell(struct opening *o, uint32_t step, double timeout,
 
 /* ---- Steps ----------------------------------------------------------------------- */
 
-/* Binds own segments from mc->bound up to `end`. */
-static symm_status bind_segments(symm_team *team, size_t end)
+/* Binds own segments from mc->bound up to o->end. */
+static symm_status bind_segments(struct opening *o)
 {
+    symm_team *team = o->team;
     const symm_ctx *ctx = team->ctx;
     struct symm_cuda_multicast *mc = &team->cuda->multicast;
     char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
@@ -164,7 +175,7 @@ static symm_status bind_segments(symm_team *team, size_t end)
     for (size_t i = 0; i < team->segment_count; i++) {
         const struct symm_segment *s = &team->segments[i];
         size_t from = s->offset > mc->bound ? s->offset : mc->bound;
-        size_t to = s->offset + s->bytes < end ? s->offset + s->bytes : end;
+        size_t to = s->offset + s->bytes < o->end ? s->offset + s->bytes : o->end;
         symm_status status;
 
         if (from >= to)
@@ -182,7 +193,6 @@ static symm_status measure(struct opening *o)
 {
     struct symm_cuda_multicast *mc = &o->team->cuda->multicast;
 
-    mc->backend = o->team->ctx->backend;
     mc->begin = mc->bound = o->team->begin;
     o->bytes = o->team->end - o->team->begin;
     return symm__cuda_multicast_measure(mc, o->team->size, &o->bytes);
@@ -223,7 +233,7 @@ static symm_status add(struct opening *o)
 
 static symm_status bind_first(struct opening *o)
 {
-    symm_status status = bind_segments(o->team, o->team->shared);
+    symm_status status = bind_segments(o);
 
     if (status == SYMM_OK)
         status = symm__cuda_multicast_map(&o->team->cuda->multicast);
@@ -240,19 +250,33 @@ static symm_status verify(struct opening *o)
     return symm__cuda_multicast_verify(o->team);
 }
 
+/* Does a step in a scope of the backend. */
+static symm_status attempt(symm_status (*step)(struct opening *), struct opening *o)
+{
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(o->team->ctx->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = step(o);
+    symm__cuda_leave(&scope);
+    return status;
+}
+
 static symm_status open_object(symm_team *team, double timeout)
 {
     static symm_status (*const steps[])(struct opening *) = {
         measure, create, add, bind_first, reduce, verify};
     struct symm_cuda_multicast *mc = &team->cuda->multicast;
-    struct opening o = {.team = team, .fd = -1};
+    struct opening o = {.team = team, .end = team->shared, .fd = -1};
     symm_status status = SYMM_OK;
     bool agreed = true;
 
+    mc->backend = team->ctx->backend;
     for (uint32_t i = 0; i < sizeof(steps) / sizeof(*steps) && agreed; i++) {
-        symm_status mine = steps[i](&o);
+        symm_status step_status = attempt(steps[i], &o);
 
-        status = tell(&o, i, timeout, mine, "no multicast", &agreed);
+        status = agree_on_step(&o, i, timeout, step_status, "no multicast", &agreed);
         if (status != SYMM_OK)
             break;
     }
@@ -263,20 +287,21 @@ static symm_status open_object(symm_team *team, double timeout)
         symm__cuda_multicast_finish(mc);
         return status;
     }
-    /* release: describe loads it; the view is there */
+    /* release: pairs with the acquire in symm__cuda_multicast_at; the view is mapped */
     __atomic_store_n(&mc->bound, team->shared, __ATOMIC_RELEASE);
     return SYMM_OK;
 }
 
-/* What a rendezvous has added. */
+/* Binds the memory that a rendezvous has added. */
 static symm_status extend(symm_team *team, size_t end, double timeout)
 {
     struct symm_cuda_multicast *mc = &team->cuda->multicast;
-    struct opening o = {.team = team, .bytes = mc->bytes, .fd = -1};
+    struct opening o = {.team = team, .bytes = mc->bytes, .end = end, .fd = -1};
     size_t before = mc->count;
     bool agreed = false;
-    symm_status mine = bind_segments(team, end);
-    symm_status status = tell(&o, 0, timeout, mine, "no more multicast", &agreed);
+    symm_status step_status = attempt(bind_segments, &o);
+    symm_status status = /* an extension has one step, of number 0 */
+        agree_on_step(&o, 0, timeout, step_status, "no more multicast", &agreed);
 
     if (status != SYMM_OK || !agreed) {
         symm__cuda_multicast_unbind(mc, before);
@@ -315,8 +340,8 @@ void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes
 
     if (!mc)
         return NULL;
-    bound =
-        __atomic_load_n(&mc->bound, __ATOMIC_ACQUIRE); /* with open_object, extend */
+    /* acquire: pairs with the release in open_object and extend */
+    bound = __atomic_load_n(&mc->bound, __ATOMIC_ACQUIRE);
     if (offset < team->begin || offset > bound || bytes > bound - offset)
         return NULL;
     return (void *)(uintptr_t)(mc->view + (offset - mc->begin));

@@ -4,9 +4,9 @@
  * device, bind memory, map; and all of it back.
  *
  * Guarantees: nothing is lost on any path (what a step made stays in the struct until finish
- * gives it back); an address stops to work before memory is unbound behind it.
- * Refuses: granules of multicast that the heap's are no multiple of. (Raising the heap's
- * instead would make ranks differ that do not want multicast.)
+ * gives it back); an address stops working before the memory under it is unbound.
+ * Refuses: a granule of multicast that does not divide the heap's granule. (A larger granule of
+ * the heap would make ranks differ that do not want multicast.)
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -24,9 +24,8 @@ static CUmulticastObjectProp properties(int devices, size_t bytes)
     };
 }
 
-/* With the scope entered. */
-static symm_status measure(const struct symm_cuda_multicast *mc, int devices,
-                           size_t *bytes)
+symm_status symm__cuda_multicast_measure(const struct symm_cuda_multicast *mc,
+                                         int devices, size_t *bytes)
 {
     const struct symm_backend *b = mc->backend;
     CUmulticastObjectProp wanted = properties(devices, *bytes);
@@ -52,36 +51,16 @@ static symm_status measure(const struct symm_cuda_multicast *mc, int devices,
     return SYMM_OK;
 }
 
-symm_status symm__cuda_multicast_measure(const struct symm_cuda_multicast *mc,
-                                         int devices, size_t *bytes)
-{
-    struct symm_cuda_scope scope;
-    size_t measured = *bytes;
-    symm_status status = symm__cuda_enter(mc->backend, &scope);
-
-    if (status != SYMM_OK)
-        return status;
-    status = measure(mc, devices, &measured);
-    symm__cuda_leave(&scope);
-    if (status == SYMM_OK)
-        *bytes = measured;
-    return status;
-}
-
 symm_status symm__cuda_multicast_create(struct symm_cuda_multicast *mc, int devices,
                                         size_t bytes, int *fd)
 {
     const struct symm_cuda_driver *d = mc->backend->driver;
     CUmulticastObjectProp wanted = properties(devices, bytes);
-    struct symm_cuda_scope scope;
     int made = -1;
-    symm_status status = symm__cuda_enter(mc->backend, &scope);
+    symm_status status = SYMM_CUDA_CALL(
+        d, cuMulticastCreate, (&mc->object, &wanted),
+        "a multicast object of %zu bytes for %d devices", bytes, devices);
 
-    if (status != SYMM_OK)
-        return status;
-    status = SYMM_CUDA_CALL(d, cuMulticastCreate, (&mc->object, &wanted),
-                            "a multicast object of %zu bytes for %d devices", bytes,
-                            devices);
     mc->exists = status == SYMM_OK;
     mc->bytes = bytes;
     if (status == SYMM_OK)
@@ -89,7 +68,6 @@ symm_status symm__cuda_multicast_create(struct symm_cuda_multicast *mc, int devi
             d, cuMemExportToShareableHandle,
             (&made, mc->object, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
             "a descriptor of a multicast object of %zu bytes", bytes);
-    symm__cuda_leave(&scope);
     if (status != SYMM_OK)
         return status;
     (void)fcntl(made, F_SETFD, FD_CLOEXEC);
@@ -100,34 +78,22 @@ symm_status symm__cuda_multicast_create(struct symm_cuda_multicast *mc, int devi
 symm_status symm__cuda_multicast_import(struct symm_cuda_multicast *mc, size_t bytes,
                                         int fd)
 {
-    struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(mc->backend, &scope);
-
-    if (status != SYMM_OK)
-        return status;
-    status = SYMM_CUDA_CALL(
+    symm_status status = SYMM_CUDA_CALL(
         mc->backend->driver, cuMemImportFromShareableHandle,
         (&mc->object, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         "a multicast object of %zu bytes for device %d", bytes,
         mc->backend->device.ordinal);
+
     mc->exists = status == SYMM_OK;
     mc->bytes = bytes;
-    symm__cuda_leave(&scope);
     return status;
 }
 
 symm_status symm__cuda_multicast_add(struct symm_cuda_multicast *mc)
 {
-    struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(mc->backend, &scope);
-
-    if (status != SYMM_OK)
-        return status;
-    status = SYMM_CUDA_CALL(
+    return SYMM_CUDA_CALL(
         mc->backend->driver, cuMulticastAddDevice, (mc->object, mc->backend->handle),
         "device %d to a multicast object", mc->backend->device.ordinal);
-    symm__cuda_leave(&scope);
-    return status;
 }
 
 /* ---- Memory ---------------------------------------------------------------------- */
@@ -153,11 +119,8 @@ symm_status symm__cuda_multicast_bind(struct symm_cuda_multicast *mc, void *segm
 {
     const struct symm_cuda_driver *d = mc->backend->driver;
     CUmemGenericAllocationHandle memory;
-    struct symm_cuda_scope scope;
     symm_status status = bindings_reserve(mc);
 
-    if (status == SYMM_OK)
-        status = symm__cuda_enter(mc->backend, &scope);
     if (status != SYMM_OK)
         return status;
     /* The segment's own handle was released when it was mapped. */
@@ -171,7 +134,6 @@ symm_status symm__cuda_multicast_bind(struct symm_cuda_multicast *mc, void *segm
                                 place.bytes, mc->backend->device.ordinal, place.at);
         (void)d->cuMemRelease(memory); /* the binding holds it from here on */
     }
-    symm__cuda_leave(&scope);
     if (status == SYMM_OK)
         mc->bindings[mc->count++] = place;
     return status;
@@ -180,30 +142,27 @@ symm_status symm__cuda_multicast_bind(struct symm_cuda_multicast *mc, void *segm
 symm_status symm__cuda_multicast_map(struct symm_cuda_multicast *mc)
 {
     struct symm_backend *b = mc->backend;
-    struct symm_cuda_scope scope;
-    symm_status status = symm__cuda_enter(b, &scope);
-
-    if (status != SYMM_OK)
-        return status;
-    status = SYMM_CUDA_CALL(
+    symm_status status = SYMM_CUDA_CALL(
         b->driver, cuMemAddressReserve, (&mc->view, mc->bytes, b->granularity, 0, 0),
         "reserving %zu bytes of address space for multicast", mc->bytes);
+
     if (status != SYMM_OK)
         mc->view = 0;
-    if (status == SYMM_OK)
+    else
         status = symm__cuda_map(b, mc->object, mc->view, mc->bytes);
     mc->mapped = status == SYMM_OK;
-    symm__cuda_leave(&scope);
     return status;
 }
 
 /* ---- Back ------------------------------------------------------------------------ */
 
-/* With the scope entered. */
-static void unbind(struct symm_cuda_multicast *mc, size_t keep)
+void symm__cuda_multicast_unbind(struct symm_cuda_multicast *mc, size_t keep)
 {
     const struct symm_backend *b = mc->backend;
+    struct symm_cuda_scope scope;
 
+    if (mc->count <= keep || !symm__cuda_enter_last(mc->backend, &scope))
+        return;
     while (mc->count > keep) {
         const struct symm_cuda_bound *last = &mc->bindings[--mc->count];
 
@@ -212,15 +171,6 @@ static void unbind(struct symm_cuda_multicast *mc, size_t keep)
             symm__log(SYMM_LOG_DEBUG, "%zu bytes stay bound to a multicast object",
                       last->bytes);
     }
-}
-
-void symm__cuda_multicast_unbind(struct symm_cuda_multicast *mc, size_t keep)
-{
-    struct symm_cuda_scope scope;
-
-    if (mc->count <= keep || !symm__cuda_enter_last(mc->backend, &scope))
-        return;
-    unbind(mc, keep);
     symm__cuda_leave(&scope);
 }
 
@@ -232,7 +182,7 @@ void symm__cuda_multicast_finish(struct symm_cuda_multicast *mc)
     if (b && (mc->exists || mc->view) && symm__cuda_enter_last(b, &scope)) {
         if (mc->mapped && b->driver->cuMemUnmap(mc->view, mc->bytes) != CUDA_SUCCESS)
             symm__log(SYMM_LOG_DEBUG, "a multicast object stays mapped");
-        unbind(mc, 0);
+        symm__cuda_multicast_unbind(mc, 0);
         if (mc->exists)
             (void)b->driver->cuMemRelease(mc->object);
         if (mc->view)

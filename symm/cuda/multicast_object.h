@@ -32,12 +32,10 @@ struct symm_cuda_multicast {
     size_t count, capacity;
 };
 
-/*
- * The steps, in the order in which the driver demands them. Each is
- * one rank's; between create and add, add and bind, all members must have come so far. On
- * error what an earlier step made is still there, for finish.
- */
-/* Do objects for so many devices suit the heap's granules? *bytes: the range, then at most
+/* The steps, in the order in which the driver demands them, in a scope. Each is one
+ * rank's; a member adds after one has created, and binds after all have added. On error
+ * finish frees what earlier steps made. */
+/* Checks that objects for so many devices suit the heap's granule. *bytes: of the range; reduced to
  * what the device has. */
 symm_status symm__cuda_multicast_measure(const struct symm_cuda_multicast *mc,
                                          int devices, size_t *bytes) SYMM_MUST_CHECK;
@@ -47,15 +45,15 @@ symm_status symm__cuda_multicast_create(struct symm_cuda_multicast *mc, int devi
 symm_status symm__cuda_multicast_import(struct symm_cuda_multicast *mc, size_t bytes,
                                         int fd) SYMM_MUST_CHECK;
 symm_status symm__cuda_multicast_add(struct symm_cuda_multicast *mc) SYMM_MUST_CHECK;
-/* Memory that is mapped at `segment`, from `skip` bytes after its begin on. */
+/* Binds memory that is mapped at `segment`, from `skip` bytes after its beginning on. */
 symm_status symm__cuda_multicast_bind(struct symm_cuda_multicast *mc, void *segment,
                                       size_t skip,
                                       struct symm_cuda_bound place) SYMM_MUST_CHECK;
 symm_status symm__cuda_multicast_map(struct symm_cuda_multicast *mc) SYMM_MUST_CHECK;
-/* Of the bindings the first `keep` stay. */
+/* Unbinds all but the first `keep` bindings. */
 void symm__cuda_multicast_unbind(struct symm_cuda_multicast *mc, size_t keep);
-/* Unmaps, unbinds, releases, frees the addresses: whatever is there. No kernel of this rank
- * uses it any more. Nothing is there afterwards, and `ended` stays. */
+/* Unmaps, unbinds and releases all that exists, and keeps `ended`. No kernel of this rank may use
+ * the object any more. */
 void symm__cuda_multicast_finish(struct symm_cuda_multicast *mc);
 
 #endif

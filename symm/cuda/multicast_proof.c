@@ -7,8 +7,7 @@
  * bfloat16 and as float16. reduce: a kernel has them summed by the switch (every sum is
  * exact), and stores the member's own numbers to all. verify: all members' numbers have arrived.
  * Guarantees: an answer that is not bit for bit the expected one is an error that names it.
- * A fault of the hardware in the kernel is one of the device: its context does not survive,
- * and what is started next on it says so.
+ * A hardware fault in the kernel destroys the device's context: the next operation reports it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +65,7 @@ static char *stage(const symm_team *team)
     return (char *)team->device.base[team->rank] + team->cuda->scratch[0].stage;
 }
 
-/* Is the part what it must be? Reports the first difference. */
+/* Compares the part with what it must be, and reports the first difference. */
 static symm_status compare(const symm_team *team, const uint8_t *part,
                            const uint8_t *wanted, unsigned type, const char *what)
 {
