@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * error_record.c - makes an error on all ranks of what kernels have recorded.
+ * error_record.c - turns what kernels have recorded into an error on all ranks.
  *
  * A kernel whose wait ends without success writes a record of numbers: the call, the tag, the
- * missing rank, the words it read. The host makes an error sentence of it: it takes over the
+ * missing rank, the words it read. The host turns it into a sentence: it takes over the
  * record of a peer that failed first; else it asks which peer has died; else it names the call
  * sites, which it finds by their tags in the control pages of the ranks concerned. Then the team
  * has failed here, peers find the sentence in this rank's control page, and the abort word ends
@@ -22,15 +22,14 @@
 #define REASON_SECONDS                                                                 \
     1.0 /* to wait for the error record of a peer whose arrival was cancelled */
 #define MOMENT_SECONDS 0.1   /* a kernel that waits sees the abort word within this */
-#define LOOK_SECONDS   0.001 /* between two looks for it */
-#define PEEK_SECONDS   0.1   /* that a word of the device is waited for */
+#define LOOK_SECONDS   0.001 /* between two polls for that record */
+#define PEEK_SECONDS   0.1   /* to wait for a word of the device */
 
 /* The record, copied once. */
 struct facts {
     symm_status status;
     uint32_t channel, tag, counter, missing, signal;
-    uint32_t
-        before; /* 1 + the number of the team whose failed call was before it; 0: none */
+    uint32_t before; /* 1 + number of the team whose call before it failed; 0: none */
     uint32_t queued; /* bit m: missing member m's host had queued the call */
     uint64_t seen[SYMM_DEVICE_RANKS];
     double timeout; /* seconds, of the team */
@@ -46,13 +45,21 @@ static bool is_missing(const struct facts *facts, int member)
     return facts->missing >> member & 1;
 }
 
-/* Had this member taken its arrival back? */
-static bool has_withdrawn(const struct facts *facts, int member)
+/* Whether this member had cancelled its arrival. */
+static bool has_cancelled(const struct facts *facts, int member)
 {
     uint64_t word = facts->seen[member];
 
     return !is_signal(facts) && word != 0 && word >> 32 == 0 &&
            (uint32_t)word - facts->counter <= 2;
+}
+
+static bool some_cancelled(const symm_team *team, const struct facts *facts)
+{
+    for (int m = 0; m < team->size; m++)
+        if (m != team->rank && has_cancelled(facts, m))
+            return true;
+    return false;
 }
 
 static void facts_read(const symm_team *team, struct facts *facts)
@@ -79,10 +86,8 @@ static void facts_read(const symm_team *team, struct facts *facts)
         facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
     if (facts->channel > SYMM_CHANNELS)
         facts->channel = SYMM_CHANNELS;
-    for (int m = 0; m < team->size; m++) /* then the call did not end by its clock */
-        if (facts->channel == SYMM_CHANNELS ||
-            (m != team->rank && has_withdrawn(facts, m)))
-            facts->queued = 0;
+    if (is_signal(facts) || some_cancelled(team, facts))
+        facts->queued = 0; /* the call did not end by its clock */
     facts->timeout = 1e-9 * (double)__atomic_load_n(
                                 &team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
 }
@@ -112,6 +117,17 @@ static const char *signal_site(const symm_team *team, uint32_t tag,
     return "";
 }
 
+/* Where this rank is: the site of the record's call or signal. */
+static const char *own_text(const symm_team *team, const struct facts *facts,
+                            char *text, size_t bytes)
+{
+    struct symm_site site;
+
+    if (is_signal(facts))
+        return symm__site_name_text(signal_site(team, facts->tag, &site), text, bytes);
+    return tag_text(team, team->rank, facts->tag, facts->counter, text, bytes);
+}
+
 /* "rank 2, rank 5": members by bits. Returns their number. */
 static int members_text(const symm_team *team, uint32_t members, char *text,
                         size_t bytes)
@@ -127,12 +143,12 @@ static int members_text(const symm_team *team, uint32_t members, char *text,
     return listed;
 }
 
-/* Those that are missing. */
-static void missing_text(const symm_team *team, const struct facts *facts, char *text,
-                         size_t bytes)
+static const char *missing_text(const symm_team *team, const struct facts *facts,
+                                char *text, size_t bytes)
 {
     if (members_text(team, facts->missing, text, bytes) == 0)
         snprintf(text, bytes, "a peer's data");
+    return text;
 }
 
 /* ": rank 1 has queued it, its stream has not reached it" of those among the missing; "" if
@@ -169,32 +185,24 @@ static symm_status take_over(symm_team *team)
 static symm_status report_gone(symm_team *team, const struct facts *facts, int member,
                                symm_status status, const char *why)
 {
-    char mine[176], name[64], whose[24] = "its";
-    struct symm_site site;
+    char mine[176], name[64], whose[24] = "its", what[48] = "it";
 
     symm__team_name(team, name, sizeof(name));
-    if (!is_missing(facts, member) && facts->missing != 0)
-        snprintf(whose, sizeof(whose), "rank %d's",
-                 team->world_rank[__builtin_ctz(facts->missing) % team->size]);
     if (facts->status == SYMM_OK)
         return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
                                team->world_rank[member], why, team->ctx->rank, name);
+    if (!is_missing(facts, member) && facts->missing != 0)
+        snprintf(whose, sizeof(whose), "rank %d's",
+                 team->world_rank[__builtin_ctz(facts->missing) % team->size]);
     if (is_signal(facts))
-        return symm__team_fail(
-            team, status,
-            "rank %d %s while rank %d waited for %s signal %u at %s of %s",
-            team->world_rank[member], why, team->ctx->rank, whose, facts->signal,
-            symm__site_name_text(signal_site(team, facts->tag, &site), mine,
-                                 sizeof(mine)),
-            name);
-    return symm__team_fail(
-        team, status, "rank %d %s while rank %d waited for it at %s of %s",
-        team->world_rank[member], why, team->ctx->rank,
-        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-        name);
+        snprintf(what, sizeof(what), "%s signal %u", whose, facts->signal);
+    return symm__team_fail(team, status,
+                           "rank %d %s while rank %d waited for %s at %s of %s",
+                           team->world_rank[member], why, team->ctx->rank, what,
+                           own_text(team, facts, mine, sizeof(mine)), name);
 }
 
-/* Has it finalized? Not if it died meanwhile, before its teams wrote their final arrivals. */
+/* Whether the rank has finalized; false if it died before its teams wrote their final arrivals. */
 static bool has_left(const symm_ctx *ctx, int rank)
 {
     const struct symm_control *control = ctx->control[rank];
@@ -207,56 +215,48 @@ static bool has_left(const symm_ctx *ctx, int rank)
     return __atomic_load_n(&control->left, __ATOMIC_ACQUIRE); /* now it is final */
 }
 
-/* Is a member dead (not: finalized)? */
-static bool has_dead(const symm_team *team)
-{
-    const symm_ctx *ctx = team->ctx;
-    const char *why;
-
-    for (int m = 0; m < team->size; m++) {
-        int rank = team->world_rank[m];
-
-        if (m != team->rank && ctx->control[rank] && /* else it is on another host */
-            symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
-                SYMM_OK &&
-            !has_left(ctx, rank)) /* asked last: it may leave meanwhile */
-            return true;
-    }
-    return false;
-}
-
-/* Was this member waited for? */
 static bool is_concerned(const struct facts *facts, int member)
 {
     return facts->missing == 0 || is_missing(facts, member) ||
-           has_withdrawn(facts, member);
+           has_cancelled(facts, member);
 }
 
-/* Reports a dead peer. A peer that has finalized may have left because of another failure:
- * it is named only if `finished`, and if it was waited for. */
-static symm_status look_for_dead(symm_team *team, const struct facts *facts,
-                                 bool finished)
+/* The first dead peer, with the status and sentence of its death; -1: none. A peer that has
+ * finalized may have left because of another failure: it counts only if `finished`, and if it was
+ * waited for. */
+static int find_dead(const symm_team *team, const struct facts *facts, bool finished,
+                     symm_status *status, const char **why)
 {
     const symm_ctx *ctx = team->ctx;
 
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
         const struct symm_control *control = ctx->control[rank];
-        const uint32_t *live = control ? &control->live : NULL;
-        const char *why;
-        symm_status status;
 
-        if (m == team->rank || !control)
+        if (m == team->rank || !control) /* on another host */
             continue;
-        status = symm__process_check(&ctx->process[rank], live, &why);
-        if (status == SYMM_OK ||
-            (has_left(ctx, rank) && !(finished && is_concerned(facts, m))))
-            continue;
-        if (take_over(team) != SYMM_OK) /* it may have reported why it left */
-            return symm__team_failed(team);
-        return report_gone(team, facts, m, status, why);
+        *status = symm__process_check(&ctx->process[rank], &control->live, why);
+        if (*status != SYMM_OK &&
+            (!has_left(ctx, rank) /* asked last: it may leave now */
+             || (finished && is_concerned(facts, m))))
+            return m;
     }
-    return SYMM_OK;
+    return -1;
+}
+
+/* Reports a dead peer, unless a peer has reported why it left. */
+static symm_status look_for_dead(symm_team *team, const struct facts *facts,
+                                 bool finished)
+{
+    const char *why;
+    symm_status status;
+    int member = find_dead(team, facts, finished, &status, &why);
+
+    if (member < 0)
+        return SYMM_OK;
+    if (take_over(team) != SYMM_OK)
+        return symm__team_failed(team);
+    return report_gone(team, facts, member, status, why);
 }
 
 static symm_status report_signal_mismatch(symm_team *team, const struct facts *facts)
@@ -272,10 +272,8 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
         signal_site(team, facts->tag, &site), team->ctx->rank);
 }
 
-/*
- * A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
- * queues, and then only the thread that explains the failure ends their waits.
- */
+/* A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
+ * queues, and then only the thread that explains the failure ends their waits. */
 static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
 {
     struct symm_cuda_launcher *launcher = team->ctx->launcher;
@@ -303,20 +301,29 @@ static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
     return result == CUDA_SUCCESS;
 }
 
+/* The member's word of a call, which is this one or the one before. */
+static bool peek_word(const symm_team *team, const struct facts *facts, int member,
+                      uint32_t call, uint64_t *word)
+{
+    const struct symm_pad *own =
+        (const struct symm_pad *)(const void *)(team->device.base[team->rank] +
+                                                team->begin);
+
+    return peek(team, &own->device.channel[facts->channel].call[call & 1][member],
+                word) &&
+           (uint32_t)*word == call;
+}
+
 /* The tag at which a member is in this call; 0: not known. */
 static uint32_t their_tag(const symm_team *team, const struct facts *facts, int member)
 {
-    const struct symm_device_channel *own =
-        &((const struct symm_pad *)(const void *)(team->device.base[team->rank] +
-                                                  team->begin))
-             ->device.channel[facts->channel];
     uint64_t word = facts->seen[member];
 
     if ((uint32_t)word == facts->counter && word >> 32 != 0 && word >> 32 != facts->tag)
         return (uint32_t)(word >> 32);
-    /* A barrier's word was seen before the call's: that one is here by now. */
-    if (!peek(team, &own->call[facts->counter & 1][member], &word) ||
-        (uint32_t)word != facts->counter || word >> 32 == facts->tag)
+    /* The word that was seen may be a barrier's; by now the call's word has come. */
+    if (!peek_word(team, facts, member, facts->counter, &word) ||
+        word >> 32 == facts->tag)
         return 0;
     return (uint32_t)(word >> 32);
 }
@@ -343,24 +350,16 @@ static symm_status report_mismatch(symm_team *team, const struct facts *facts)
         team->world_rank[member],
         tag ? tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs))
             : "another call",
-        team->ctx->rank,
-        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
+        team->ctx->rank, own_text(team, facts, mine, sizeof(mine)));
 }
 
 /* The last word of a member that has not reached this call. */
 static uint64_t last_word(const symm_team *team, const struct facts *facts, int member)
 {
-    const struct symm_pad *own =
-        (const struct symm_pad *)(const void *)(team->device.base[team->rank] +
-                                                team->begin);
     uint64_t seen = facts->seen[member], before = 0;
 
-    if (is_signal(facts) || (uint32_t)seen == facts->counter)
-        return seen;
-    if (!peek(team,
-              &own->device.channel[facts->channel].call[~facts->counter & 1][member],
-              &before) ||
-        (uint32_t)before != facts->counter - 1)
+    if (is_signal(facts) || (uint32_t)seen == facts->counter ||
+        !peek_word(team, facts, member, facts->counter - 1, &before))
         return seen;
     return before;
 }
@@ -373,7 +372,6 @@ int symm__cuda_queues(void)
     return queues < 1 ? 8 : queues > 32 ? 32 : (int)queues;
 }
 
-/* How many streams have a channel of the team. */
 static int streams_in_use(const symm_team *team)
 {
     int count = 0;
@@ -383,7 +381,7 @@ static int streams_in_use(const symm_team *team)
     return count;
 }
 
-/* What else may hold a stream up than a slow rank; "" if nothing is known. */
+/* Causes of a delayed stream other than a slow rank; "" if none is known. */
 static const char *queue_text(const symm_team *team, char *text, size_t bytes)
 {
     const int queues = symm__cuda_queues(), used = streams_in_use(team);
@@ -397,24 +395,23 @@ static const char *queue_text(const symm_team *team, char *text, size_t bytes)
     return text;
 }
 
-/* Only streams are late: all missing hosts have queued the call. */
+/* All missing hosts have queued the call: only their streams are late. */
 static symm_status report_queued(symm_team *team, const struct facts *facts)
 {
     char missing[96], mine[150], queued[192], queues[192];
 
-    missing_text(team, facts, missing, sizeof(missing));
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s%s; look at what runs on it before the "
         "call, or raise SYMM_QUEUE_TIMEOUT%s",
-        missing,
-        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
+        missing_text(team, facts, missing, sizeof(missing)),
+        own_text(team, facts, mine, sizeof(mine)),
         symm__queue_limit(team->ctx, facts->timeout),
         queued_text(team, facts, queued, sizeof(queued)),
         queue_text(team, queues, sizeof(queues)));
 }
 
-/* Launches of a member on a channel that its host has queued. */
+/* The number of launches on a channel that a member's host has queued. */
 static uint32_t launches_of(const symm_team *team, int member, int channel)
 {
     return (uint32_t)(__atomic_load_n(symm__channel_progress(team, member, channel),
@@ -463,7 +460,6 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
     const uint32_t late = facts->missing & ~facts->queued;
     char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
     int one = late ? __builtin_ctz(late) : team->rank;
-    struct symm_site site;
     uint64_t before;
 
     if (facts->missing != 0 && late == 0)
@@ -479,73 +475,51 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
             "raised it %u times); rank %d waits at %s",
             team->world_rank[one], facts->signal, facts->counter, facts->timeout,
             (uint32_t)before, team->ctx->rank,
-            symm__site_name_text(signal_site(team, facts->tag, &site), mine,
-                                 sizeof(mine)));
+            own_text(team, facts, mine, sizeof(mine)));
     if ((uint32_t)before == facts->counter)
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "%s came to %s but did not finish it within %g s; rank %d waits for its "
             "data; if it is only slow, raise the timeout (SYMM_TIMEOUT)%s",
-            missing,
-            tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-            facts->timeout, team->ctx->rank, queue_text(team, queues, sizeof(queues)));
+            missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
+            team->ctx->rank, queue_text(team, queues, sizeof(queues)));
     if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
-            tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-            facts->timeout, unpaired);
+            own_text(team, facts, mine, sizeof(mine)), facts->timeout, unpaired);
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "
         "slow, raise the timeout (SYMM_TIMEOUT)%s",
-        missing,
-        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)),
-        facts->timeout, queued_text(team, facts, queued, sizeof(queued)),
-        team->world_rank[one],
+        missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
+        queued_text(team, facts, queued, sizeof(queued)), team->world_rank[one],
         tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
                  sizeof(last)),
         queue_text(team, queues, sizeof(queues)));
 }
 
-static symm_status report_withdrawn(symm_team *team, const struct facts *facts)
+static symm_status report_cancelled(symm_team *team, const struct facts *facts)
 {
     char missing[96], mine[176];
 
-    missing_text(team, facts, missing, sizeof(missing));
-    return symm__team_fail(
-        team, SYMM_ERR_ABORTED,
-        "%s gave up while rank %d was at %s, and did not say why", missing,
-        team->ctx->rank,
-        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine)));
+    return symm__team_fail(team, SYMM_ERR_ABORTED,
+                           "%s gave up while rank %d was at %s, and did not say why",
+                           missing_text(team, facts, missing, sizeof(missing)),
+                           team->ctx->rank, own_text(team, facts, mine, sizeof(mine)));
 }
 
-/* The call did nothing: the one before it on its stream, of another team, has failed. */
+/* The call had no effect: the call before it on its stream, of another team, has failed. */
 static symm_status report_before(symm_team *team, const struct facts *facts)
 {
     char other[24] = "the world", mine[176];
-    struct symm_site site;
 
     if (facts->before > 1)
         snprintf(other, sizeof(other), "team %u", facts->before - 1);
-    if (is_signal(facts))
-        symm__site_name_text(signal_site(team, facts->tag, &site), mine, sizeof(mine));
-    else
-        tag_text(team, team->rank, facts->tag, facts->counter, mine, sizeof(mine));
     return symm__team_fail(team, SYMM_ERR_ABORTED,
                            "rank %d did not make %s: the call before it on its stream, "
                            "of %s, has failed",
-                           team->ctx->rank, mine, other);
-}
-
-/* A peer's withdrawal has a reason that the peer will report, or reported before it ended. */
-static bool has_reason(const symm_team *team, const struct facts *facts)
-{
-    if (facts->status == SYMM_ERR_ABORTED)
-        return true;
-    for (int m = 0; facts->status == SYMM_ERR_TIMEOUT && m < team->size; m++)
-        if (m != team->rank && has_withdrawn(facts, m))
-            return true;
-    return false;
+                           team->ctx->rank, own_text(team, facts, mine, sizeof(mine)),
+                           other);
 }
 
 /* SYMM_OK: the reason is not known yet. */
@@ -561,7 +535,9 @@ static symm_status explain(symm_team *team, const struct facts *facts, bool wait
         return report_mismatch(team, facts);
     if (facts->before != 0)
         return report_before(team, facts);
-    if (has_reason(team, facts)) {
+    /* A peer that cancelled its arrival will report the reason, or did before it ended. */
+    if (facts->status == SYMM_ERR_ABORTED ||
+        (facts->status == SYMM_ERR_TIMEOUT && some_cancelled(team, facts))) {
         status = look_for_dead(team, facts, true);
         if (status != SYMM_OK || !waited)
             return status;
@@ -570,36 +546,36 @@ static symm_status explain(symm_team *team, const struct facts *facts, bool wait
         status = look_for_dead(team, facts, true);
         return status == SYMM_OK ? report_timeout(team, facts) : status;
     }
-    return report_withdrawn(team, facts);
+    return report_cancelled(team, facts);
 }
 
 void symm__cuda_abort(symm_team *team, symm_status status)
 {
     uint32_t none = 0;
 
-    /* release: the failure is visible to a thread that sees what a kernel makes of this */
+    /* release: a thread that sees how a kernel reacts to this word also sees the failure */
     __atomic_compare_exchange_n(&team->cuda->record->abort, &none,
                                 (uint32_t) - (int32_t)status, false, __ATOMIC_RELEASE,
                                 __ATOMIC_RELAXED);
 }
 
-/*
- * For the watchdog: what kernels would find out much later. A death ends them first, so that
- * one that waits reports its call; if none does within a moment, none waited.
- */
+/* For the watchdog: failures that kernels would detect much later. After a death the abort
+ * word is set first, so that a waiting kernel reports its call; if none does within
+ * MOMENT_SECONDS, none waited. */
 static symm_status look_ahead(symm_team *team, const struct facts *facts)
 {
     double now = symm__now();
-    symm_status status = take_over(team);
+    symm_status death, status = take_over(team);
+    const char *why;
 
     if (status == SYMM_OK)
         status = symm__hierarchical_poll(team);
-    if (status != SYMM_OK || !has_dead(team))
+    if (status != SYMM_OK || find_dead(team, facts, false, &death, &why) < 0)
         return status;
     symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
-    if (team->cuda->withdrawn == 0)
-        team->cuda->withdrawn = now;
-    if (now - team->cuda->withdrawn < MOMENT_SECONDS)
+    if (team->cuda->cancelled == 0)
+        team->cuda->cancelled = now;
+    if (now - team->cuda->cancelled < MOMENT_SECONDS)
         return SYMM_OK;
     return look_for_dead(team, facts, false);
 }
@@ -618,7 +594,7 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
     facts_read(team, &facts);
     if (status == SYMM_OK && facts.status == SYMM_OK) /* no kernel has failed yet */
         status = look_ahead(team, &facts);
-    /* A call was stopped by the abort word: the death that set it is reported in a moment. */
+    /* A call was stopped by the abort word: the death that set it is reported soon. */
     while (status == SYMM_OK && facts.status == SYMM_OK && may_wait &&
            is_aborted(team) && symm__now() - begin < REASON_SECONDS) {
         symm__sleep(LOOK_SECONDS);
@@ -628,13 +604,12 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
     while (status == SYMM_OK && facts.status != SYMM_OK) {
         double now = symm__now();
 
-        if (team->cuda->withdrawn == 0 && !may_wait)
-            team->cuda->withdrawn = now;
-        status =
-            symm__team_failed(team); /* the watchdog may have found out meanwhile */
+        if (team->cuda->cancelled == 0 && !may_wait)
+            team->cuda->cancelled = now;
+        status = symm__team_failed(team); /* the watchdog may have set it */
         if (status == SYMM_OK)
             status = explain(team, &facts,
-                             now - (may_wait ? begin : team->cuda->withdrawn) >=
+                             now - (may_wait ? begin : team->cuda->cancelled) >=
                                  REASON_SECONDS);
         if (status != SYMM_OK || !may_wait)
             break;
@@ -659,8 +634,7 @@ symm_status symm__cuda_team_poll(symm_team *team)
         status = symm__team_failed(team);
     else
         status = symm__cuda_diagnose(team, true);
-    if (__builtin_expect(status != SYMM_OK,
-                         0)) /* relaxed: a flag, see stream_order.h */
+    if (__builtin_expect(status != SYMM_OK, 0)) /* relaxed: see stream_order.h */
         __atomic_store_n(&team->cuda->known, 1, __ATOMIC_RELAXED);
     return status;
 }

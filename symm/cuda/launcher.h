@@ -43,7 +43,7 @@ struct symm_cuda_team {
     int used; /* atomic: something was launched for it, or may be */
     /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
-    double withdrawn; /* when a peer was first seen to have cancelled without a reason */
+    double cancelled; /* when a peer was first seen cancelled, without a reason */
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
     int known;     /* atomic: an API call has returned that the team has failed */
