@@ -26,7 +26,8 @@ symm_status stage_grow(struct stage *s, int index)
     return status;
 }
 
-int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team, struct told *told)
+int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team,
+               struct reported *reported)
 {
     void *private;
 
@@ -34,7 +35,7 @@ int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team, struct told *tol
                         .team = team,
                         .rank = symm_team_rank(team),
                         .n = symm_team_size(team),
-                        .told = told};
+                        .reported = reported};
     s->host = malloc(AREA_BYTES);
     s->wanted = malloc(AREA_BYTES);
     CHECK(s->host && s->wanted);
@@ -60,11 +61,11 @@ static char *memory_of(const struct stage *s, enum where where)
 /* All ranks hold the same bits. */
 static int compare_ranks(struct stage *s, size_t bytes)
 {
-    uint64_t *hash = &s->told->hash[s->rank][s->cases];
+    uint64_t *hash = &s->reported->hash[s->rank][s->cases];
 
     *hash = symm__fnv(SYMM_FNV_BASIS, s->host, bytes);
-    CHECK_ZERO(harness_sync_wait(&s->told->sync, s->n));
-    CHECK_MESSAGE(*hash == s->told->hash[0][s->cases], "ranks 0 and %d differ",
+    CHECK_ZERO(harness_sync_wait(&s->reported->sync, s->n));
+    CHECK_MESSAGE(*hash == s->reported->hash[0][s->cases], "ranks 0 and %d differ",
                   s->rank);
     s->cases = (s->cases + 1) % CASES;
     return 0;

@@ -17,7 +17,7 @@
 #define CASES 64
 
 /* Reports of the ranks to each other and to the test; shared memory. */
-struct told {
+struct reported {
     struct harness_sync sync;
     uint64_t hash[MOST][CASES];
     bool has[MOST][2];       /* has multicast: the first buffer, the second */
@@ -32,7 +32,7 @@ struct stage {
     int rank, n, cases;
     symm_buffer *buffer[2];
     char *area[2], *private, *host, *wanted;
-    struct told *told;
+    struct reported *reported;
 };
 
 enum where { FIRST, SECOND, PRIVATE };
@@ -47,7 +47,8 @@ struct test_case {
     size_t in_shift, out_shift; /* elements */
 };
 
-int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team, struct told *told);
+int stage_open(struct stage *s, symm_ctx *ctx, symm_team *team,
+               struct reported *reported);
 /* Allocates one more buffer, followed by its own rendezvous. */
 symm_status stage_grow(struct stage *s, int index);
 void stage_close(struct stage *s);

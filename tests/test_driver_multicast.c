@@ -31,7 +31,7 @@
 
 /* One job, in a process of its own. */
 struct job {
-    struct told *told;
+    struct reported *reported;
     int ranks;
     enum harness_mode mode;
     harness_body body;
@@ -141,7 +141,7 @@ static int collectives(symm_ctx *ctx, void *arg)
     const struct job *job = arg;
     struct stage s;
 
-    CHECK_ZERO(stage_open(&s, ctx, symm_team_world(ctx), job->told));
+    CHECK_ZERO(stage_open(&s, ctx, symm_team_world(ctx), job->reported));
     CHECK_OK(stage_grow(&s, 0));
     CHECK_OK(stage_grow(&s, 1));
     CHECK_ZERO(addresses(&s));
@@ -150,7 +150,7 @@ static int collectives(symm_ctx *ctx, void *arg)
     CHECK_ZERO(gathers(&s));
     CHECK_ZERO(choices(&s, true));
     stage_close(&s);
-    CHECK(atomic_load(&job->told->warnings) == 0);
+    CHECK(atomic_load(&job->reported->warnings) == 0);
     return 0;
 }
 
@@ -166,11 +166,11 @@ static int teams(symm_ctx *ctx, void *arg)
     symm_call call = {
         .size = sizeof(call), .site = "world's", .algorithm = "multimem_two_shot"};
 
-    CHECK_ZERO(stage_open(&s, ctx, world, job->told));
+    CHECK_ZERO(stage_open(&s, ctx, world, job->reported));
     CHECK_OK(stage_grow(&s, 0));
     for (int round = 0; round < 3; round++) { /* the place of the last one again */
         CHECK_OK(symm_team_split(world, rank % 2, -rank, &half));
-        CHECK_ZERO(stage_open(&h, ctx, half, &job->told[1 + rank % 2]));
+        CHECK_ZERO(stage_open(&h, ctx, half, &job->reported[1 + rank % 2]));
         CHECK_OK(stage_grow(&h, 0));
         CHECK_OK(stage_grow(&h, 1));
         CHECK_ZERO(addresses(&h));
@@ -196,7 +196,7 @@ static int without(symm_ctx *ctx, void *arg)
         .size = sizeof(call), .site = "none", .algorithm = "multimem_two_shot"};
     struct stage s;
 
-    CHECK_ZERO(stage_open(&s, ctx, symm_team_world(ctx), job->told));
+    CHECK_ZERO(stage_open(&s, ctx, symm_team_world(ctx), job->reported));
     CHECK_OK(stage_grow(&s, 0));
     CHECK_OK(stage_grow(&s, 1));
     CHECK(!symm_buffer_multicast_ptr(s.buffer[0]));
@@ -262,16 +262,16 @@ static int arm(const struct job *job, struct driver *driver)
 
     CHECK_ZERO(driver_load(driver));
     CHECK_OK(symm__cuda_driver(&table)); /* a start that fails is no matter here */
-    CHECK_ZERO(harness_sync_wait(&job->told->sync, job->ranks));
+    CHECK_ZERO(harness_sync_wait(&job->reported->sync, job->ranks));
     if (harness_rank() == job->armed)
         driver->fail_call(job->k, job->forever, RESULT);
-    CHECK_ZERO(harness_sync_wait(&job->told->sync, job->ranks));
+    CHECK_ZERO(harness_sync_wait(&job->reported->sync, job->ranks));
     return 0;
 }
 
 static int disarm(const struct job *job, const struct driver *driver, int fds)
 {
-    CHECK_ZERO(harness_sync_wait(&job->told->sync, job->ranks));
+    CHECK_ZERO(harness_sync_wait(&job->reported->sync, job->ranks));
     if (harness_rank() == job->armed)
         driver->fail_call(0, false, 0);
     if (job->mode == HARNESS_THREADS)
@@ -284,12 +284,12 @@ static int disarm(const struct job *job, const struct driver *driver, int fds)
 static int note(const struct job *job, const struct driver *driver, int index,
                 const char *name, uint64_t after)
 {
-    CHECK_ZERO(harness_sync_wait(&job->told->sync, job->ranks));
+    CHECK_ZERO(harness_sync_wait(&job->reported->sync, job->ranks));
     if (harness_rank() == job->armed) {
-        job->told->from[index] = driver->first(name, after);
-        job->told->to[index] = driver->calls();
+        job->reported->from[index] = driver->first(name, after);
+        job->reported->to[index] = driver->calls();
     }
-    return harness_sync_wait(&job->told->sync, job->ranks);
+    return harness_sync_wait(&job->reported->sync, job->ranks);
 }
 
 /* Call k is one of multicast's steps and fails: everything else works. */
@@ -298,7 +298,7 @@ static int failing_step(symm_ctx *ctx, void *arg)
     const struct job *job = arg;
     struct test_case t = {.dtype = SYMM_FLOAT32, .count = 65536};
     symm_config config = harness_config();
-    struct told *told = job->told;
+    struct reported *reported = job->reported;
     struct driver driver;
     struct stage s;
     int fds;
@@ -307,17 +307,17 @@ static int failing_step(symm_ctx *ctx, void *arg)
     fds = count_fds();
     CHECK_OK(symm_init(&config, &ctx));
     CHECK_ZERO(note(job, &driver, 0, "cuMulticast", 0));
-    CHECK_ZERO(stage_open(&s, ctx, symm_team_world(ctx), told));
+    CHECK_ZERO(stage_open(&s, ctx, symm_team_world(ctx), reported));
     for (int i = 0; i < 2; i++) {
         uint64_t before = driver.calls();
 
         CHECK_OK(stage_grow(&s, i));
         if (i == 0)
             CHECK_ZERO(note(job, &driver, 1, "cuMemRetainAllocationHandle", before));
-        told->has[s.rank][i] = symm_buffer_multicast_ptr(s.buffer[i]) != NULL;
+        reported->has[s.rank][i] = symm_buffer_multicast_ptr(s.buffer[i]) != NULL;
         t.in = t.out = (enum where)i;
         CHECK_ZERO(run_case(
-            &s, &t, told->has[s.rank][i] ? "multimem_two_shot" : "_push on the"));
+            &s, &t, reported->has[s.rank][i] ? "multimem_two_shot" : "_push on the"));
     }
     stage_close(&s);
     symm_finalize(ctx);
@@ -355,17 +355,17 @@ static int failing_driver(symm_ctx *ctx, void *arg)
 
 /* ---- Jobs ------------------------------------------------------------------------ */
 
-static struct told *sink_of;
+static struct reported *sink_of;
 
 static void hear(void *arg, int level, const char *line)
 {
-    struct told *told = arg;
+    struct reported *reported = arg;
 
     if (level <= WARNING && strstr(line, "multicast") &&
-        atomic_fetch_add(&told->warnings, 1) == 0)
-        snprintf(told->warning, sizeof(told->warning), "%s", line);
+        atomic_fetch_add(&reported->warnings, 1) == 0)
+        snprintf(reported->warning, sizeof(reported->warning), "%s", line);
     if (level > WARNING && harness_rank() == 0 && strstr(line, "no multicast: rank"))
-        snprintf(told->notice, sizeof(told->notice), "%s", line);
+        snprintf(reported->notice, sizeof(reported->notice), "%s", line);
 }
 
 static void configure(symm_config *config, int rank, void *arg)
@@ -396,28 +396,28 @@ static int run_job(void *arg)
     struct driver driver;
     int failed;
 
-    sink_of = job->told;
+    sink_of = job->reported;
     failed = harness_run(&h);
     if (job->mode == HARNESS_THREADS && failed == 0)
         failed = driver_load(&driver) || check_leaks(&driver, job->forever);
     return failed;
 }
 
-/* The job with these settings, of which the last is NULL; 0, or 1. `told` is anew. */
+/* The job with these settings, of which the last is NULL; 0, or 1. `reported` is cleared first. */
 static int run(struct job job, const char *const *settings)
 {
-    memset(job.told, 0, MOST * sizeof(*job.told));
+    memset(job.reported, 0, MOST * sizeof(*job.reported));
     return driver_lives(run_job, &job, settings);
 }
 
-static struct told *told_open(void)
+static struct reported *reported_open(void)
 {
-    return harness_shared(MOST * sizeof(struct told));
+    return harness_shared(MOST * sizeof(struct reported));
 }
 
-static void told_close(struct told *told)
+static void reported_close(struct reported *reported)
 {
-    harness_shared_free(told, MOST * sizeof(*told));
+    harness_shared_free(reported, MOST * sizeof(*reported));
 }
 
 #define ON "SYMM_MULTICAST=1", "FAKE_CUDA_MULTICAST=1"
@@ -426,7 +426,7 @@ static const char *const on[] = {ON, "FAKE_CUDA_CHECK=1", NULL};
 
 static void test_collectives(void **state)
 {
-    struct job job = {.told = told_open(), .body = collectives};
+    struct job job = {.reported = reported_open(), .body = collectives};
 
     (void)state;
     for (int mode = HARNESS_PROCESSES; mode <= HARNESS_THREADS; mode++)
@@ -435,18 +435,18 @@ static void test_collectives(void **state)
             job.ranks = ranks;
             assert_int_equal(run(job, on), 0);
         }
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 static void test_teams(void **state)
 {
-    struct job job = {.told = told_open(), .body = teams, .ranks = 4};
+    struct job job = {.reported = reported_open(), .body = teams, .ranks = 4};
 
     (void)state;
     assert_int_equal(run(job, on), 0);
     job.mode = HARNESS_THREADS;
     assert_int_equal(run(job, on), 0);
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 /* Off by default, and under each of the three variables; then nothing is even asked. */
@@ -459,14 +459,14 @@ static void test_vetoes(void **state)
         {ON, "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", NULL},
         {ON, "NVSHMEM_DISABLE_NVLS=1", NULL},
     };
-    struct job job = {.told = told_open(), .body = never, .ranks = 2};
+    struct job job = {.reported = reported_open(), .body = never, .ranks = 2};
 
     (void)state;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         job.mode = i % 2 ? HARNESS_THREADS : HARNESS_PROCESSES;
         assert_int_equal(run(job, settings[i]), 0);
     }
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 /* One rank cannot, does not want to, or must not: then nobody asks either. */
@@ -477,11 +477,11 @@ static void test_one_rank(void **state)
     static const char *const rank_1[] = {"SYMM_MULTICAST=0", "NCCL_NVLS_ENABLE=0",
                                          "TORCH_SYMM_MEM_DISABLE_MULTICAST=1",
                                          "NVSHMEM_DISABLE_NVLS=1"};
-    struct job job = {.told = told_open(), .body = never, .ranks = 3};
+    struct job job = {.reported = reported_open(), .body = never, .ranks = 3};
 
     (void)state;
     assert_int_equal(run(job, without_1), 0);
-    assert_non_null(strstr(job.told->notice, "rank 1 cannot or must not"));
+    assert_non_null(strstr(job.reported->notice, "rank 1 cannot or must not"));
     job.mode = HARNESS_THREADS;
     assert_int_equal(run(job, without_1), 0);
     job.mode = HARNESS_PROCESSES;
@@ -489,7 +489,7 @@ static void test_one_rank(void **state)
         job.rank_1 = rank_1[i];
         assert_int_equal(run(job, on), 0);
     }
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 /* It is made, and does not do its part, here or there: all go on without, and say why. */
@@ -514,7 +514,7 @@ static void test_proof(void **state)
          NULL,
          {"rank 0: multicast", "granules of 4194304 bytes"}},
     };
-    struct job job = {.told = told_open(), .body = without, .ranks = 3};
+    struct job job = {.reported = reported_open(), .body = without, .ranks = 3};
 
     (void)state;
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++)
@@ -526,13 +526,13 @@ static void test_proof(void **state)
             if (job.rank_1 && mode == HARNESS_THREADS)
                 continue; /* one environment for all */
             assert_int_equal(run(job, settings), 0);
-            assert_int_equal(atomic_load(&job.told->warnings), 1);
+            assert_int_equal(atomic_load(&job.reported->warnings), 1);
             for (int w = 0; w < 2; w++)
-                if (!strstr(job.told->warning, broken[i].words[w]))
+                if (!strstr(job.reported->warning, broken[i].words[w]))
                     fail_msg("'%s' is not in: %s", broken[i].words[w],
-                             job.told->warning);
+                             job.reported->warning);
         }
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 /* ---- Failing calls: which --------------------------------------------------------- */
@@ -540,16 +540,16 @@ static void test_proof(void **state)
 /* All ranks have it, or none; one warning if none. */
 static int judge(const struct job *job)
 {
-    const struct told *told = job->told;
-    bool all = told->has[0][0] && told->has[0][1];
+    const struct reported *reported = job->reported;
+    bool all = reported->has[0][0] && reported->has[0][1];
 
     for (int r = 1; r < job->ranks; r++)
-        CHECK_MESSAGE(told->has[r][0] == told->has[0][0] &&
-                          told->has[r][1] == told->has[0][1],
+        CHECK_MESSAGE(reported->has[r][0] == reported->has[0][0] &&
+                          reported->has[r][1] == reported->has[0][1],
                       "rank %d and rank 0 differ in what has multicast", r);
-    CHECK_MESSAGE(atomic_load(&told->warnings) == (all ? 0 : 1), "%d warnings: %s",
-                  atomic_load(&told->warnings), told->warning);
-    CHECK_MESSAGE(all || strstr(told->warning, "rank "), "%s", told->warning);
+    CHECK_MESSAGE(atomic_load(&reported->warnings) == (all ? 0 : 1), "%d warnings: %s",
+                  atomic_load(&reported->warnings), reported->warning);
+    CHECK_MESSAGE(all || strstr(reported->warning, "rank "), "%s", reported->warning);
     return 0;
 }
 
@@ -565,9 +565,9 @@ static void fail_each(struct job job, int index, int *fallbacks)
     dry.forever = false;
     assert_int_equal(run(dry, settings), 0);
     assert_int_equal(judge(&dry), 0);
-    assert_true(job.told->has[0][0] && job.told->has[0][1]);
-    from = job.told->from[index];
-    to = job.told->to[index];
+    assert_true(job.reported->has[0][0] && job.reported->has[0][1]);
+    from = job.reported->from[index];
+    to = job.reported->to[index];
     assert_true(from > 0 && to > from);
     if (job.forever) /* as early as the first one: it is the same from there on */
         step *= 2;
@@ -577,14 +577,14 @@ static void fail_each(struct job job, int index, int *fallbacks)
             fail_msg("call %llu of %llu to %llu, armed rank %d",
                      (unsigned long long)job.k, (unsigned long long)from,
                      (unsigned long long)to, job.armed);
-        *fallbacks += !job.forever && !job.told->has[0][1];
+        *fallbacks += !job.forever && !job.reported->has[0][1];
     }
 }
 
 static void test_failing_steps(void **state)
 {
     struct job job = {
-        .told = told_open(), .body = failing_step, .ranks = 2, .watched = true};
+        .reported = reported_open(), .body = failing_step, .ranks = 2, .watched = true};
     int fallbacks = 0;
 
     (void)state;
@@ -595,12 +595,12 @@ static void test_failing_steps(void **state)
                 fail_each(job, index, &fallbacks);
             }
     assert_true(fallbacks > 5);
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 static void test_failing_driver(void **state)
 {
-    struct job job = {.told = told_open(),
+    struct job job = {.reported = reported_open(),
                       .body = failing_driver,
                       .ranks = 2,
                       .forever = true,
@@ -610,7 +610,7 @@ static void test_failing_driver(void **state)
     (void)state;
     for (job.armed = 0; job.armed < 2; job.armed++)
         fail_each(job, 0, &fallbacks);
-    told_close(job.told);
+    reported_close(job.reported);
 }
 
 int main(void)

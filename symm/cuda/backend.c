@@ -2,9 +2,8 @@
 /*
  * backend.c - the CUDA backend: its two tables, and the opening of its object.
  *
- * Guarantees: the device is the one of the context that is current at symm_init, else the
- * local rank's, counted through those that are visible; its primary context is used and
- * retained.
+ * Guarantees: the device is that of the context that is current at symm_init; else the visible
+ * device whose number is the local rank, modulo their count. Its primary context is retained.
  * Refuses: devices without virtual memory management or POSIX handles, or older than what
  * the kernels are made for.
  */
@@ -18,11 +17,11 @@
 #include "util/status.h"
 
 #define GRANULARITY  ((size_t)2 << 20)
-#define OLDEST_MAJOR 8 /* of compute capability: what kernels are made for */
+#define OLDEST_MAJOR 8 /* compute capability that kernels are made for */
 
 /* ---- Which device ---------------------------------------------------------------- */
 
-/* What the heap and the kernels need of a device. */
+/* Refuses a device that lacks what the heap and the kernels need. */
 static symm_status check_device(const struct symm_cuda_driver *d, CUdevice handle,
                                 const struct symm_device_info *device)
 {
@@ -57,7 +56,6 @@ static symm_status check_device(const struct symm_cuda_driver *d, CUdevice handl
     return SYMM_OK;
 }
 
-/* The device of the thread's context, else the local rank's. */
 static symm_status choose_device(const struct symm_cuda_driver *d, int local_rank,
                                  int *ordinal)
 {
@@ -92,10 +90,7 @@ static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the CUDA backend");
     b->driver = d;
     b->process = getpid();
-    status = symm__cuda_describe(d, ordinal, &b->device);
-    if (status == SYMM_OK)
-        status =
-            SYMM_CUDA_CALL(d, cuDeviceGet, (&b->handle, ordinal), "device %d", ordinal);
+    status = symm__cuda_describe(d, ordinal, &b->handle, &b->device);
     if (status == SYMM_OK)
         status = check_device(d, b->handle, &b->device);
     if (status == SYMM_OK)

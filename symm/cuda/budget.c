@@ -2,10 +2,9 @@
 /*
  * budget.c - see budget.h.
  *
- * Taking back a claim and using it: a member marks its progress word (channel.c) before
- * it reads the claim; a rank that takes the claim back clears it, then reads the progress
- * words. Both are sequentially consistent, so the member finds no claim, or the claim is put
- * back.
+ * A rank may take back a claim that a member is about to use. The member marks its progress word
+ * (channel.c), then reads the claim; the rank clears the claim, then reads the progress words.
+ * Both are sequentially consistent: the member finds no claim, or the rank puts it back.
  */
 #include "cuda/budget.h"
 
@@ -15,18 +14,18 @@
 #include "cuda/channel_table.h"
 
 #define NUMBER 0xffffffu  /* the numbers of calls have 24 bits */
-#define FAR    (1u << 22) /* no queue is as long */
+#define FAR    (1u << 22) /* more calls than any queue holds */
 #define MOST   254u       /* of a grant */
-#define CUT    0x8000u /* in a claim: it is more than its share, and others want room */
-#define TURNS  400     /* for the lock, of which each later one sleeps */
+#define CUT    0x8000u    /* in a claim: larger than its share, and others want room */
+#define TURNS  400        /* of polling for the lock; the later ones yield */
 
-/* A channel's word: call `decided` and all before it are decided; those from call `from` on
- * have `now` blocks at most, those before `before`. */
+/* A channel's word. All calls up to `decided` are decided: those before `from` have at most
+ * `before` blocks, the later ones at most `now`. */
 struct grant {
     uint32_t decided, from, before, now;
 };
 
-/* What this rank knows of its teams' channels while it looks for room. */
+/* What this rank knows of its teams' channels while it searches for room. */
 struct scene {
     const symm_team *team[SYMM_MAX_TEAMS]; /* by slot */
     bool idle[SYMM_MAX_TEAMS][SYMM_CHANNELS];
@@ -95,7 +94,7 @@ static uint32_t processors_of(const symm_team *team)
     return least((uint32_t)team->ctx->processors, MOST);
 }
 
-/* Blocks of a call that asks for nothing. */
+/* Blocks of a call that asks for no grant. */
 static uint32_t small_of(const symm_team *team)
 {
     return most_of(processors_of(team) / 32, 1);
@@ -145,7 +144,7 @@ static uint32_t *lock_of(const symm_ctx *ctx)
     return &ctx->control[first]->budget.lock;
 }
 
-/* False: another rank holds the lock for long. Then a call keeps its channel's last grant. */
+/* False: another rank has held the lock for all turns; a call keeps its channel's last grant. */
 static bool lock_take(const symm_ctx *ctx, int turns)
 {
     const uint32_t mine = (uint32_t)ctx->rank + 1;
@@ -156,7 +155,7 @@ static bool lock_take(const symm_ctx *ctx, int turns)
                                         __ATOMIC_RELAXED))
             return true;
         if (turn % 100 == 0)
-            /* a dead holder leaves claims that are too large at worst: they fail with it */
+            /* A dead holder leaves, at worst, claims that are too large. */
             symm__channel_lock_break(ctx, lock, seen);
         if (turn > 50)
             sched_yield();
@@ -175,7 +174,7 @@ static void lock_give(const symm_ctx *ctx)
 
 /* ---- Claims of the own teams ------------------------------------------------------- */
 
-/* Takes back what the channel no longer needs; is it idle? With the lock. */
+/* Releases what the channel no longer needs; returns whether it is idle. With the lock. */
 static bool settle(symm_team *team, int channel)
 {
     const struct symm_budget *first = budget_of(team, 0);
@@ -282,8 +281,8 @@ static struct room look(const struct symm_team_channel *channel,
     };
 }
 
-/* Claims of other channels on a member's device that are more than `share`, but for the
- * largest: at their next call they become smaller. */
+/* Marks other channels' claims on a member's device that exceed `share`, except the largest:
+ * their next call makes them smaller. */
 static void cut_others(const struct symm_team_channel *channel, int member,
                        struct room room)
 {
@@ -304,7 +303,7 @@ static void cut_others(const struct symm_team_channel *channel, int member,
 
 /* ---- Grants ------------------------------------------------------------------------ */
 
-/* May the word change? Not while a member still has to read a grant that would be lost. */
+/* Whether the word may change: not while a member has yet to read the grant that would be lost. */
 static bool may_change(const struct symm_team_channel *channel, struct grant grant)
 {
     const symm_team *team = channel->team;
@@ -318,8 +317,8 @@ static bool may_change(const struct symm_team_channel *channel, struct grant gra
     return true;
 }
 
-/* With the lock: the grant from the next call on, by the other channels' claims. held: what
- * the channel may keep. */
+/* The grant from the next call on, which the other channels' claims leave; with the lock. held:
+ * blocks that the channel may keep. */
 static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
                            uint32_t held, bool cut)
 {
@@ -346,7 +345,7 @@ static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
     return next;
 }
 
-/* Are all claims there that the last grant stands on, and is it enough? */
+/* Whether the last grant suffices, and all claims that it needs still exist. */
 static bool is_granted(const struct symm_team_channel *channel, struct grant grant,
                        uint32_t wish)
 {
@@ -364,7 +363,7 @@ static bool is_granted(const struct symm_team_channel *channel, struct grant gra
     return true;
 }
 
-/* Decides call `call`, which this member is the first to come to, for all. */
+/* Decides call `call` for all members; this member is the first to reach it. */
 static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_t wish)
 {
     const symm_team *team = channel->team;
@@ -473,8 +472,7 @@ void symm__cuda_budget_refresh(symm_team *team)
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         struct symm_team_channel *channel = &team->channel[c];
         const uint32_t launches =
-            (uint32_t)(__atomic_load_n(&team->ctx->control[team->ctx->rank]
-                                            ->progress[team->slot][c],
+            (uint32_t)(__atomic_load_n(symm__channel_progress(team, team->rank, c),
                                        __ATOMIC_RELAXED) >>
                        32);
 

@@ -14,7 +14,7 @@
  * channel claims all of it, and its calls have the grids that they would have alone. Else it gets
  * three quarters of what is left, at least one block, and larger claims are marked: they are cut
  * to equal shares at their next call. Claims of channels that have ended their calls are
- * released by the next rank of their team that looks for room, or after two turns of a
+ * released by the next rank of their team that searches for room, or after two turns of a
  * member's watchdog. A channel with a call in a graph keeps its claim.
  *
  * Members of a team must launch a call with equal grids. So grants are numbered: the first
@@ -25,7 +25,7 @@
  * Guarantees: nothing waits for a grant but, for a bounded time, for the ledger's lock; the
  * lock of a rank that died is broken; a member that disagrees all the same (a call failed on
  * it alone) gets a mismatch, since a cut grid is part of the call's tag.
- * Small calls ask for nothing; an estimate of them is set aside. Puts and signals wait for no
+ * Small calls ask for no grant; an estimate of them is set aside. Puts and signals wait for no
  * peer or have one block. Teams over several hosts have no budget.
  */
 #ifndef SYMM_CUDA_BUDGET_H
@@ -33,16 +33,16 @@
 
 #include "cuda/launcher.h"
 
-/* A new team: nothing is claimed. */
+/* A new team: all claims are 0. */
 void symm__cuda_budget_open(symm_team *team);
-/* The team goes, or has failed: its claims on the own device end. */
+/* Ends the claims on the own device of a team that ends or has failed. */
 void symm__cuda_budget_close(symm_team *team);
 /* Before the launch of a collective that would have `wish` blocks, in an entered channel: the
  * blocks that it may have, at least 1; the same on all members. */
 uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish);
-/* The launch after the last take was not made: the next call takes the same grant. */
+/* After an acquire whose launch was not made: the next call gets the same grant. */
 void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish);
-/* Has the channel's last grant left room for other channels? */
+/* Whether the channel's last grant leaves room for other channels. */
 bool symm__cuda_budget_shares(const struct symm_team_channel *channel);
 /* For the watchdog: releases claims of channels that are idle for long. */
 void symm__cuda_budget_refresh(symm_team *team);

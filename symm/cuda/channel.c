@@ -86,8 +86,8 @@ static bool is_pinned(const struct symm_team_channel *channel)
            __atomic_load_n(&channel->pin->graphs, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* The graph that captures the channel's stream holds the channel; without an object that reports
- * of its end it is held for good. */
+/* Makes the graph that captures the channel's stream hold the channel: until the graph's end if an
+ * object can report that, else for good. */
 static void pin_graph(const struct symm_cuda_driver *driver,
                       struct symm_team_channel *channel)
 {
@@ -131,7 +131,7 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
         pin_graph(launcher->driver, channel);
         return 0;
     }
-    /* relaxed: for sentences; publish follows, a release */
+    /* relaxed: for sentences; symm__cuda_channel_leave follows, a release */
     __atomic_store_n(
         &ctx->control[ctx->rank]->queued[channel->team->slot][channel->index], tag,
         __ATOMIC_RELAXED);
@@ -158,16 +158,11 @@ static uint64_t progress_word(const struct symm_team_channel *channel)
 }
 
 /* release: pairs with the loads in is_quiet */
-static void publish(const struct symm_team_channel *channel)
+void symm__cuda_channel_leave(struct symm_team_channel *channel)
 {
     __atomic_store_n(
         symm__channel_progress(channel->team, channel->team->rank, channel->index),
         progress_word(channel), __ATOMIC_RELEASE);
-}
-
-void symm__cuda_channel_leave(struct symm_team_channel *channel)
-{
-    publish(channel);
 }
 
 /* Kernels that wait compare these counts with their own call's. */
@@ -204,8 +199,8 @@ void symm__cuda_channel_refresh(symm_team *team)
     }
 }
 
-/* Does the next key of the channel's stream follow from this one? Not if all that is known of the
- * stream is a handle, which another one may get, nor if symm_call.channel gave the key. */
+/* Whether the next key of the channel's stream follows from this one. Not if only the stream's
+ * handle is known, which a later stream may get, nor if symm_call.channel gave the key. */
 static bool is_followed(const struct symm_team_channel *channel)
 {
     if (channel->stream_id == DEFAULT_STREAM)
@@ -240,7 +235,7 @@ static symm_status enter(struct symm_team_channel *channel, bool *lost)
     *lost = false;
     if (mark(channel))
         return SYMM_OK;
-    publish(channel);
+    symm__cuda_channel_leave(channel);
     if (!symm__cuda_map_reserve(&channel->team->cuda->keys, 1))
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
     status = symm__channel_table_lock(channel->team);
@@ -249,20 +244,20 @@ static symm_status enter(struct symm_team_channel *channel, bool *lost)
     *lost = !mark(
         channel); /* now the key is final: a taker may have put the old one back */
     if (*lost) {
-        publish(channel);
+        symm__cuda_channel_leave(channel);
         channel_lose(channel);
     }
     symm__channel_table_unlock(channel->team);
     return SYMM_OK;
 }
 
-/* An entered channel's cache; without it the call is not made, and the mark is removed. */
+/* Makes an entered channel's cache. On error no call follows, so the mark is removed. */
 static symm_status cache_or_leave(struct symm_team_channel *channel)
 {
     symm_status status = symm__channel_cache(channel);
 
     if (status != SYMM_OK)
-        publish(channel);
+        symm__cuda_channel_leave(channel);
     return status;
 }
 
@@ -274,8 +269,8 @@ static struct symm_team_channel *channel_with(symm_team *team, uint64_t id)
     return NULL;
 }
 
-/* The channel of the stream with this id. While a stream is captured its handle is all that is
- * known of it, so the channel that last had the handle is taken for its own. */
+/* The channel of the stream with this id. Of a stream that is captured only the handle is known:
+ * it gets the channel that last had the handle. */
 static struct symm_team_channel *channel_of(symm_team *team, const void *stream,
                                             uint64_t id)
 {
@@ -315,7 +310,7 @@ symm_status symm__cuda_channel_find(symm_team *team, void *stream,
         *channel = NULL;
     if (status != SYMM_OK || !*channel)
         return status;
-    (*channel)->stream = stream; /* of one id there may be two names */
+    (*channel)->stream = stream; /* a stream of one id may have two handles */
     (*channel)->captured = stream && (id & CAPTURED);
     (*channel)->used = ++team->channel_uses;
     return cache_or_leave(*channel);
@@ -340,13 +335,13 @@ static uint64_t key_of(const symm_team *team, uint32_t tag, uint64_t k)
     return symm__cuda_mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
 }
 
-/* Of the next channel of the stream that had, or was refused, one by this key. */
+/* The next key of a stream that had a channel by this key, or was refused one. */
 static uint64_t key_after(uint64_t key)
 {
     return symm__cuda_mix(key, 1) | 1;
 }
 
-/* The key with which the stream asks now. */
+/* The key with which the stream asks the table now. */
 static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int named)
 {
     const uint64_t before = symm__cuda_map_value(&team->cuda->keys, id);
@@ -421,14 +416,14 @@ static symm_status busy(const symm_team *team, const void *stream, int named)
         SYMM_CHANNELS, own, team->ctx->rank, text);
 }
 
-/* The keys' map has room for a stream that has lost the channel without knowing. */
+/* The map of keys must have room for the stream that loses the channel to this one. */
 static void channel_bind(struct symm_team_channel *channel, void *stream, uint64_t id,
                          uint64_t key, bool named)
 {
     struct symm_team_channel *old = channel_of(channel->team, stream, id);
 
     if (old && old != channel) {
-        publish(old);
+        symm__cuda_channel_leave(old);
         old->stream_id = 0;
     }
     if (old != channel)
@@ -443,8 +438,8 @@ static void channel_bind(struct symm_team_channel *channel, void *stream, uint64
     (void)mark(channel); /* the table is locked: the key stays */
 }
 
-/* Locks the table, with memory for all that may follow: the stream's own numbers, and the key
- * of a stream that loses its channel to it. */
+/* Locks the table, and reserves memory for the stream's own numbers and for the key of a stream
+ * that loses its channel to it. */
 static symm_status table_open(symm_team *team)
 {
     if (!symm__cuda_map_reserve(&team->cuda->begun, 1) ||
@@ -493,7 +488,7 @@ symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t 
         return SYMM_OK;
     status = table_open(team);
     if (status != SYMM_OK) {
-        publish(current);
+        symm__cuda_channel_leave(current);
         return status;
     }
     c = symm__channel_grow(team, current, key, tier);

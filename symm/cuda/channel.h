@@ -23,7 +23,7 @@
  * A handle is used within a call on its stream only: later the stream may be gone. A stream
  * that is captured cannot be asked for its id, so it has the channel that its handle had at
  * its last call: use a stream once before it is captured if its handle may be an old one.
- * With team->channels locked, all of this. Teams over several hosts have no such table: there
+ * All functions need team->channels locked. Teams over several hosts have no such table: there
  * the k-th stream used has channel k (call/channel.c).
  */
 #ifndef SYMM_CUDA_CHANNEL_H
@@ -46,12 +46,12 @@ symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t 
                                     struct symm_team_channel **channel) SYMM_MUST_CHECK;
 void symm__cuda_channel_leave(struct symm_team_channel *channel);
 int symm__cuda_channel_of(symm_team *team, const void *stream);
-/* Before a launch of `blocks` blocks with that tag: its number, 0 if a graph captures it. */
+/* Counts a launch of `blocks` blocks with that tag. Its number; 0 if a graph captures it. */
 uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag);
 /* Where the device counts the ends of each block's launches; NULL: nowhere. */
 uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel);
-/* For the watchdog: channels whose graphs are gone, and what peers have queued, for kernels. */
+/* For the watchdog: releases channels of ended graphs, shows kernels what peers have queued. */
 void symm__cuda_channel_refresh(symm_team *team);
 
 #endif

@@ -177,7 +177,7 @@ bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
     return true;
 }
 
-/* The channel has a new key: no launch yet that its stream was to make there. */
+/* A channel that has got a new key: its stream need not stay for any launch yet. */
 static bool taken(symm_team *team, int channel, uint64_t word)
 {
     __atomic_store_n(&table_of(team)->stays[channel], (uint32_t)(word >> 32) - 1,
@@ -185,7 +185,7 @@ static bool taken(symm_team *team, int channel, uint64_t word)
     return true;
 }
 
-/* Gives the channel from its key to another one if it is idle. */
+/* Gives the channel to another key if it is idle. */
 static bool take_idle(symm_team *team, int channel, uint64_t key)
 {
     struct symm_channel_table *table = table_of(team);
@@ -244,7 +244,7 @@ static int take_in(symm_team *team, int tier, uint64_t key)
 }
 
 /* Small calls, too, get a free channel with much scratch: large ones may follow. Else tiers
- * with less scratch than wanted come before those with more. */
+ * with less scratch than wanted are tried before those with more. */
 static int take_any(symm_team *team, int tier, uint64_t key)
 {
     int c = tier == 0 ? -1 : free_in(team, 0, symm__cuda_tier_end(1), key);

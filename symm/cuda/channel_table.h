@@ -38,24 +38,20 @@ uint64_t *symm__channel_progress(const symm_team *team, int member, int channel)
 bool symm__channel_is_idle(symm_team *team, int channel);
 /* A graph of a member holds a call of the channel. */
 bool symm__channel_is_pinned(symm_team *team, int channel);
-/* Has every member's device come to this launch, so that all before it have ended? */
+/* Whether every member's device has reached this launch, so that all earlier ones have ended. */
 bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch);
 /* Final only with the table locked. */
 bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
 
 /* Both with the table locked. */
 
-/*
- * The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any;
- * named: 1 .. SYMM_CHANNELS, only that one; 0: none. -1: all are in use. That is the answer
- * to all members that ask with the key later, unless it names its channel.
- */
+/* The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any;
+ * named: 1 .. SYMM_CHANNELS, only that one; 0: none. -1: all are in use; members that
+ * ask with the key later get -1, too, unless it names its channel. */
 int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named);
-/*
- * A channel in a better tier, from `tier` on, for the stream that has this channel and gets
+/* A channel in a better tier, from `tier` on, for the stream that has this channel and gets
  * `key` if there is one. -1: none is idle, the stream's next launch is on this channel. Members
- * are distinguished by the channel's launches: all ask, or none, before the same launch.
- */
+ * are distinguished by the channel's launches: all ask, or none, before the same launch. */
 int symm__channel_grow(symm_team *team, const struct symm_team_channel *channel,
                        uint64_t key, int tier);
 

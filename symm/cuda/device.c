@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device.c - the rank's device for the files of the CUDA backend: entering its context, what
- * it is and which others it reaches, and memory for set-up.
+ * device.c - the rank's device: entering its context, its properties, the devices that it
+ * reaches, and memory for set-up.
  *
  * Guarantees: nothing runs on the legacy stream; set-up works while another thread captures a
  * graph. In a forked child the driver is not called: the parent keeps its objects.
@@ -33,7 +33,7 @@ symm_status symm__cuda_enter(struct symm_backend *backend,
     if (status != SYMM_OK)
         return status;
     scope->pushed = true;
-    /* Another thread may be capturing: what set-up calls is forbidden here else. */
+    /* Another thread may be capturing, which forbids the calls of set-up in the default mode. */
     scope->mode_changed =
         d->cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
     return SYMM_OK;
@@ -47,7 +47,7 @@ bool symm__cuda_enter_last(struct symm_backend *backend, struct symm_cuda_scope 
         return false;
     *scope =
         (struct symm_cuda_scope){.driver = d, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
-    /* Once more: what is not given back now never is. */
+    /* Tries again: objects that are not released now never are. */
     scope->pushed = d->cuCtxPushCurrent(backend->context) == CUDA_SUCCESS ||
                     d->cuCtxPushCurrent(backend->context) == CUDA_SUCCESS;
     scope->mode_changed =
@@ -89,8 +89,16 @@ symm_status symm__cuda_attribute(const struct symm_cuda_driver *d, CUdevice devi
                           "attribute %d of device %d", (int)which, (int)device);
 }
 
+bool symm__cuda_has(const struct symm_cuda_driver *d, CUdevice device,
+                    CUdevice_attribute which)
+{
+    int value = 0;
+
+    return d->cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS && value != 0;
+}
+
 symm_status symm__cuda_describe(const struct symm_cuda_driver *d, int ordinal,
-                                struct symm_device_info *device)
+                                CUdevice *found, struct symm_device_info *device)
 {
     struct symm_device_info made = {.ordinal = ordinal};
     CUdevice handle;
@@ -121,6 +129,7 @@ symm_status symm__cuda_describe(const struct symm_cuda_driver *d, int ordinal,
     if (status != SYMM_OK)
         return status;
     memcpy(made.uuid, uuid.bytes, sizeof(made.uuid));
+    *found = handle;
     *device = made;
     return SYMM_OK;
 }

@@ -53,32 +53,32 @@ struct symm_backend {
     struct symm_cuda_tokens *words;
 };
 
-/* What symm__cuda_leave has to put back. */
+/* The state that symm__cuda_leave restores. */
 struct symm_cuda_scope {
     const struct symm_cuda_driver *driver;
     CUstreamCaptureMode mode;
     bool mode_changed, pushed;
 };
 
-/* On error nothing was changed. SYMM_ERR_FORKED in a child of the process that made it. */
+/* On error no state was changed. SYMM_ERR_FORKED in a child of the process that made it. */
 symm_status symm__cuda_enter(struct symm_backend *backend,
                              struct symm_cuda_scope *scope) SYMM_MUST_CHECK;
-/* To give something back: goes on where the driver refuses even this. False: the driver must
- * not be called, the process is a child of the one that made the object. */
+/* The same before releasing objects: goes on if the driver refuses. False: the driver must not be
+ * called, since the process is a child of the one that made the object. */
 bool symm__cuda_enter_last(struct symm_backend *backend, struct symm_cuda_scope *scope);
 void symm__cuda_leave(struct symm_cuda_scope *scope);
-/* Calls `function` of the driver's table; the sentence after it says for what. */
+/* Calls `function` of the driver's table; the arguments after it format what for. */
 #define SYMM_CUDA_CALL(table, function, arguments, ...)                                \
     symm__cuda_check((table), (table)->function arguments, #function, __VA_ARGS__)
-/* Blocks until the set-up stream has done what was put on it. With the scope entered. */
+/* Blocks until the set-up stream has completed what was queued on it. With the scope entered. */
 symm_status symm__cuda_complete(struct symm_backend *backend,
                                 const char *what) SYMM_MUST_CHECK;
 /* The attributes of memory that peers can map. */
 CUmemAllocationProp symm__cuda_properties(int ordinal);
-/* Read and write for this rank's device on what is mapped there. With the scope entered. */
+/* Lets this rank's device read and write what is mapped there. With the scope entered. */
 symm_status symm__cuda_access(struct symm_backend *backend, CUdeviceptr at,
                               size_t bytes) SYMM_MUST_CHECK;
-/* The handle's memory at `at`, for this rank's device. With the scope entered. */
+/* Maps the handle's memory at `at` for this rank's device. With the scope entered. */
 symm_status symm__cuda_map(struct symm_backend *backend,
                            CUmemGenericAllocationHandle memory, CUdeviceptr at,
                            size_t bytes) SYMM_MUST_CHECK;
@@ -141,7 +141,11 @@ symm_status symm__cuda_copy(symm_ctx *ctx, void *dst, const void *src,
                             size_t bytes) SYMM_MUST_CHECK;
 symm_status symm__cuda_attribute(const struct symm_cuda_driver *driver, CUdevice device,
                                  CUdevice_attribute which, int *value) SYMM_MUST_CHECK;
+/* false also where the driver does not know the attribute. */
+bool symm__cuda_has(const struct symm_cuda_driver *driver, CUdevice device,
+                    CUdevice_attribute which);
 symm_status symm__cuda_describe(const struct symm_cuda_driver *driver, int ordinal,
+                                CUdevice *found,
                                 struct symm_device_info *device) SYMM_MUST_CHECK;
 
 /* stream.c: the streams' operations (see backend.h) */

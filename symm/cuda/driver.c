@@ -2,9 +2,8 @@
 /*
  * driver.c - opens the CUDA driver and fills the table (see driver.h).
  *
- * Done once for each process, by the first call; the result, good or bad, stays: a
- * driver does not come or go while a process runs. Every later caller gets the same
- * sentence. The library is never closed.
+ * The first call in a process does this and keeps the result, or the error, for later callers: a
+ * driver does not come or go while a process runs. The library is never closed.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,7 +22,7 @@ typedef CUresult get_v1(const char *, void **, int, cuuint64_t);
 typedef CUresult get_v2(const char *, void **, int, cuuint64_t,
                         CUdriverProcAddressQueryResult *);
 
-/* What cuGetProcAddress is called with: one of the two, the other is NULL. */
+/* cuGetProcAddress in one of its two forms; the other is NULL. */
 struct getter {
     get_v1 *v1; /* CUDA 11.3 */
     get_v2 *v2; /* 12.0 */

@@ -3,8 +3,8 @@
  * driver.h - the CUDA driver's functions, taken at run time: one table of pointers.
  *
  * The library is not linked with libcuda: it opens SYMM_CUDA_LIBRARY (libcuda.so.1) and
- * takes every function by cuGetProcAddress for the version that is named here. A machine
- * without a driver is an error of the backend with a sentence, never of loading the library.
+ * takes every function by cuGetProcAddress for the version that is named here. On a machine
+ * without a driver the library loads, and opening the backend is an error.
  */
 #ifndef SYMM_CUDA_DRIVER_H
 #define SYMM_CUDA_DRIVER_H
@@ -125,10 +125,8 @@ struct symm_cuda_driver {
                                                unsigned count, unsigned flags);
 };
 
-/*
- * The table, after cuInit. SYMM_ERR_UNSUPPORTED: no library, no device, too old a driver;
- * the sentence says which library was tried, what is missing and what to install.
- */
+/* The table, after cuInit. SYMM_ERR_UNSUPPORTED: no library, no device, too old a driver;
+ * the sentence says which library was tried, what is missing and what to install. */
 symm_status symm__cuda_driver(const struct symm_cuda_driver **driver) SYMM_MUST_CHECK;
 
 /* SYMM_OK, or an error with a sentence: "cuMemCreate failed with CUDA_ERROR_... (text): what".

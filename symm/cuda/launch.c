@@ -28,7 +28,7 @@ static uint64_t *reached_slot(struct symm_cuda_team *cuda, const void *ptr)
     return &cuda->reached[(hash ^ hash >> 8) & (SYMM_CUDA_REACHED - 1)];
 }
 
-/* What the driver says of a pointer; false: it knows nothing of it. */
+/* Reads an attribute of a pointer; false: the driver does not know the pointer. */
 static bool attribute(const struct symm_cuda_driver *driver, void *value,
                       CUpointer_attribute which, const void *ptr)
 {
@@ -41,11 +41,9 @@ static const void *last_byte(const void *ptr, size_t bytes)
     return (const char *)ptr + bytes - 1;
 }
 
-/*
- * A hash of the range and of the allocations that its ends lie in, which the driver numbers
- * and never numbers twice: memory that was freed and allocated anew has another one. 0: not
- * known to the driver.
- */
+/* A hash of the range and of the driver's numbers of the allocations that its ends lie in. The
+ * driver uses no number twice, so memory that was freed and allocated again has another hash.
+ * 0: the driver does not know the range. */
 static uint64_t range_key(const struct symm_cuda_driver *driver, const void *ptr,
                           size_t bytes)
 {
@@ -64,7 +62,7 @@ static uint64_t range_key(const struct symm_cuda_driver *driver, const void *ptr
     return key | 1;
 }
 
-/* Of the memory at `at`, which is the first or the last byte of the range. */
+/* Judges one end of the range: `at` is its first or its last byte. */
 static symm_status judge_pointer(symm_team *team, const char *what, const char *which,
                                  const void *ptr, size_t bytes, const void *at)
 {
@@ -204,17 +202,15 @@ static void fill_args(const struct symm_team_channel *channel,
     };
 }
 
-/* A call's tag where the budget has cut its grid: members that cut it otherwise see a
- * mismatch. */
+/* The tag of a call whose grid the budget has cut: members with another cut see a mismatch. */
 static uint32_t cut_tag(uint32_t tag, uint32_t blocks)
 {
     tag ^= blocks * 0x9e3779b1u;
     return tag ? tag : 1;
 }
 
-/* A sum by Lamport lines takes one round of a thread for each line. Where the cut grid has too
- * few threads, data are staged instead: that touches no more memory, and adds up in the same
- * order. */
+/* A sum by Lamport lines needs a thread for each line. If the cut grid has too few, data are
+ * staged instead, which touches no more memory and adds in the same order. */
 static bool find_kernel(const struct symm_cuda_query *ask,
                         struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
 {
@@ -330,11 +326,11 @@ CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
 }
 
 /*
- * Whether the kernel may be resident before the one in front of it has ended. One that
- * triggers at once may be waiting for a peer: a large kernel after it would hold the room
- * that the peer's kernels, or this rank's on other streams, need. What else is on the stream
- * is not seen: it triggers nothing, or the user has made it so. SYMM_CUDA_RELAY is left only
- * to a kernel right after an early one.
+ * Whether the kernel may become resident before the kernel in front of it has ended. If that one
+ * triggers at once, it may be waiting for a peer: a large kernel after it would occupy room that
+ * the peer's kernels, or this rank's on other streams, need. Other operations of the stream are
+ * not seen: they trigger nothing, unless the user made them so. Only a kernel right after an
+ * early one keeps SYMM_CUDA_RELAY.
  */
 static bool may_depend(struct symm_cuda_launcher *launcher,
                        struct symm_cuda_shape shape, struct symm_cuda_args *args,
@@ -497,7 +493,7 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         set ? "" : " is not set", wait);
 }
 
-/* Of several launches, which have no word of their own: the team's state shows the result. */
+/* A handle of several launches has no result word: the team's state shows the result. */
 symm_status symm__cuda_handle(struct symm_team_channel *channel, symm_work **made)
 {
     struct symm_cuda_work *work;

@@ -26,7 +26,7 @@
 struct symm_cuda_entry {
     CUfunction function;
     uint32_t blocks, threads;
-    uint32_t wish, cut; /* blocks that it has alone; at most, by the budget, or 0 */
+    uint32_t wish, cut; /* blocks without a budget; the budget's limit, or 0 */
     bool early;         /* few threads: it may trigger dependents at once */
     struct symm_cuda_query ask;
     struct symm_cuda_args args;
@@ -50,13 +50,12 @@ struct symm_cuda_team {
     int followers; /* atomic: launches under way of calls after this team's */
     int marked;    /* atomic: streams have waited where the host may end the wait */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
-    struct symm_cuda_map
-        keys; /* by stream that lost its channel: its last key; owned */
+    struct symm_cuda_map keys;  /* last keys, by stream that lost its channel; owned */
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
     /* By member: where words of copy-engine calls lie (tokens.c); owned. */
     struct symm_cuda_tokens *tokens[SYMM_DEVICE_RANKS];
     bool tokens_asked, tokens_shared; /* sharing them was tried; all members have all */
-    int tokens_lost; /* rank of the world that has not, if one has not */
+    int tokens_lost; /* a rank of the world that lacks them, if one does */
     /* With the lock: */
     double
         telling;   /* when the copy of the abort word was put on a stream; 0: not yet */
@@ -75,11 +74,9 @@ struct symm_cuda_word {
     uint32_t *at; /* the host's address */
 };
 
-/*
- * A member's words that streams or kernels write and its peers' processes read. Those of
+/* A member's words that streams or kernels write and its peers' processes read. Those of
  * copy-engine calls are 1 or 0: streams write and await them, and the member's watchdog stores
- * 1 to end a wait.
- */
+ * 1 to end a wait. */
 struct symm_cuda_words {
     uint32_t token[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* 1: data is there; by sender */
     uint32_t room[SYMM_DEVICE_RANKS][SYMM_SIGNALS];  /* 1: send again; by receiver */
@@ -102,15 +99,15 @@ struct symm_cuda_launcher {
     bool pageable; /* the device reaches all memory of the host */
     bool flush;    /* streams' waits can flush remote writes */
     pthread_mutex_t lock;
-    pthread_cond_t leave;
-    bool leaving;
     pthread_t watchdog;
-    CUstream stream; /* the watchdog's */
+    pthread_cond_t stop; /* signalled when stopping is set */
+    bool stopping;       /* the watchdog; guarded by `lock` */
+    CUstream stream;     /* the watchdog's */
     struct symm_cuda_team *teams;
     struct symm_cuda_wait *waits;
     int endings;   /* of streams, teams and the context that wait for the device now */
     double ending; /* since when there are some */
-    pthread_mutex_t peeking;   /* around a word's way from the device */
+    pthread_mutex_t peeking;   /* guards the copy of a word from the device */
     pthread_mutex_t order;     /* guards `last` */
     struct symm_cuda_map last; /* stream_order.c: by stream; owned */
     pthread_mutex_t pool;
@@ -208,8 +205,8 @@ symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream st
                                 symm_status status) SYMM_MUST_CHECK;
 /* Ends all of the team's waits now. */
 void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *team);
-/* A wait for `word` (own) is in a graph: it is ended when its team has failed, or when it has
- * held up the end of a stream, a team or the context for the context's deadline. */
+/* Adds a graph's wait for `word` (own). It is ended when its team has failed, or when the end of a
+ * stream, a team or the context has been held up for the context's deadline. */
 symm_status symm__cuda_word_add(struct symm_cuda_launcher *launcher, symm_team *team,
                                 uint32_t *word) SYMM_MUST_CHECK;
 void symm__cuda_words_free(struct symm_cuda_team *cuda);
@@ -230,7 +227,7 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 /* After it: records the event. On error, also one given, the handle is gone. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
-/* The team goes: its handles keep what became of them. */
+/* At the team's end: completes its handles, which keep their results. */
 void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team *team);
 symm_status symm__cuda_work_query(symm_work *work, bool *done);
 symm_status symm__cuda_work_wait(symm_work *work, void *stream);
@@ -264,16 +261,14 @@ void symm__cuda_engine_abort(symm_team *team);
 /* *wanted: the device has it and the options want it. */
 symm_status symm__cuda_multicast_ask(struct symm_backend *backend,
                                      bool *wanted) SYMM_MUST_CHECK;
-/*
- * Where all members have multicast, makes the team's memory that all share reachable by it.
- * A member that cannot makes all go on without; an error is an exchange's. Collective.
- */
+/* Makes the memory that all members share reachable by multicast. If one of them cannot, all go on
+ * without it. An error is one of the exchange. Collective. */
 symm_status symm__cuda_multicast_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
 void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes);
 
 /* tokens.c */
-/* At a team's first exchange, the words of copy-engine calls are shared. An error is an
- * exchange's; a member that cannot share them makes all go on without. Collective. */
+/* Shares the words of copy-engine calls, at a team's first exchange. If a member cannot, all go on
+ * without them. An error is one of the exchange. Collective. */
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
 /* A member's words; NULL: they are not shared. *device: where the device has them. */
 struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int member,

@@ -126,11 +126,8 @@ void symm__cuda_release(struct symm_backend *backend, void *base, size_t bytes)
     (void)base;
     if (!space || !backend->owns_space)
         return;
-    backend->space = NULL;
     if (symm__cuda_enter_last(backend, &scope)) {
-        backend->space = space;
         unmap_range(backend, space->base, space->bytes);
-        backend->space = NULL;
         if (d->cuMemAddressFree(space->base, bytes) != CUDA_SUCCESS)
             symm__log(SYMM_LOG_DEBUG, "%zu bytes of address space stay reserved",
                       bytes);
@@ -138,6 +135,7 @@ void symm__cuda_release(struct symm_backend *backend, void *base, size_t bytes)
         for (size_t i = 0; i < space->retained_count; i++)
             (void)d->cuDevicePrimaryCtxRelease(space->retained[i]);
     }
+    backend->space = NULL;
     free(space->retained);
     free(space->mappings);
     pthread_mutex_destroy(&space->lock);
@@ -274,7 +272,7 @@ static symm_status import(struct symm_backend *backend, CUdeviceptr at, size_t b
     return status;
 }
 
-/* Makes an entry of the table, then what shall lie there. handle: see `own`. */
+/* Adds a mapping to the table, then makes it: of own memory, or a peer's. handle: see commit. */
 static symm_status place(struct symm_backend *backend, void *address, size_t bytes,
                          bool own, int *handle)
 {
@@ -286,7 +284,7 @@ static symm_status place(struct symm_backend *backend, void *address, size_t byt
     if (status != SYMM_OK)
         return status;
     pthread_mutex_lock(&space->lock);
-    /* Threads: what a team without holders has left here. */
+    /* Ranks that are threads: an ended team may have left memory here. */
     unmap_range(backend, at, bytes);
     status = mapping_insert(space, at, bytes);
     pthread_mutex_unlock(&space->lock);

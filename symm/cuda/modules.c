@@ -39,11 +39,9 @@ struct symm_cuda_modules {
     size_t function_count, function_capacity;
 };
 
-/*
- * Since CUDA 12.2 the driver loads a function when it is looked up, and may first wait for all
- * that runs: for a kernel that waits for a peer, which waits for the call that is being
- * made. A driver before 12.4 cannot be asked (CUDA_MODULE_LOADING=EAGER decides it).
- */
+/* Since CUDA 12.2 the driver loads a function at its first look-up, and may first wait for all
+ * running kernels: also for one that waits for a peer, which waits for the call that looks the
+ * function up. Drivers before 12.4 load early only with CUDA_MODULE_LOADING=EAGER. */
 static symm_status load_functions(const struct symm_cuda_driver *driver,
                                   const struct module *module)
 {

@@ -13,13 +13,13 @@
  * word has one writer of ones and one of zeros, which take turns, so a captured graph can be
  * replayed. docs/memory-model.md has the order of data and words.
  *
- * A stream's wait has no time limit: of calls that are made (not captured) the watchdog ends
- * those that last too long, by a store of 1. In a graph it ends those of a team that has
- * failed, or when the end of a stream, a team or the context is held up (watchdog.c); a peer
- * that is only late holds the stream until it arrives. What follows on the stream then runs on,
- * and must not take an ended wait for a successful one: so after each wait the stream copies the
- * team's abort word, which is set before a wait is ended, to where kernels look first. A copy
- * is not undone: what a sender has queued after its wait for room is sent.
+ * A stream's wait has no time limit. The watchdog ends a wait of a call (not captured) that lasts
+ * too long, by a store of 1. Waits in a graph it ends if the team has failed, or if the end of a
+ * stream, a team or the context is held up (watchdog.c); a late peer holds the stream until it
+ * arrives. After an ended wait the stream goes on, and kernels must not take it for a successful
+ * one. So after each wait the stream copies the team's abort word, which is set before a wait is
+ * ended, to state->reported, which kernels read first. What a sender queued after its wait for
+ * room is sent all the same.
  */
 #include <string.h>
 
@@ -117,7 +117,7 @@ static symm_status write_word(const struct symm_cuda_launcher *launcher,
         "a token of a copy-engine call");
 }
 
-/* After a wait: has the team failed? Kernels after it on the stream see it here. */
+/* Queued after a wait: shows the kernels after it whether the team has failed. */
 static symm_status copy_abort(const struct symm_cuda_launcher *launcher,
                               const struct symm_cuda_team *cuda, CUstream stream)
 {

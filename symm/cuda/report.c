@@ -22,26 +22,14 @@
 #define PROOF_BYTES ((size_t)2 << 20)
 #define PROOF_WORDS (PROOF_BYTES / sizeof(uint64_t))
 
-static bool has(const struct symm_cuda_driver *d, int ordinal, CUdevice_attribute which)
-{
-    int value = 0;
-    CUdevice device;
-
-    return d->cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
-           d->cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS && value != 0;
-}
-
 static symm_status look_at(const struct symm_cuda_driver *d, int ordinal, int count,
                            struct symm_cuda_reported *out)
 {
     CUdevice device, other;
     size_t memory = 0;
     int can;
-    symm_status status = symm__cuda_describe(d, ordinal, &out->device);
+    symm_status status = symm__cuda_describe(d, ordinal, &device, &out->device);
 
-    if (status == SYMM_OK)
-        status =
-            SYMM_CUDA_CALL(d, cuDeviceGet, (&device, ordinal), "device %d", ordinal);
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(d, cuDeviceTotalMem, (&memory, device),
                                 "memory of device %d", ordinal);
@@ -52,10 +40,11 @@ static symm_status look_at(const struct symm_cuda_driver *d, int ordinal, int co
     if (!symm__gpu_object("", out->device.bus, out->cpus, sizeof(out->cpus),
                           &out->node))
         out->cpus[0] = '\0';
-    out->posix = has(d, ordinal,
-                     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-    out->fabric = has(d, ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
-    out->multicast = has(d, ordinal, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
+    out->posix = symm__cuda_has(
+        d, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    out->fabric =
+        symm__cuda_has(d, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+    out->multicast = symm__cuda_has(d, device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
     for (int i = 0; i < count; i++)
         out->peer[i] = i != ordinal && d->cuDeviceGet(&other, i) == CUDA_SUCCESS &&
                        d->cuDeviceCanAccessPeer(&can, device, other) == CUDA_SUCCESS &&
@@ -115,7 +104,7 @@ static symm_status copy(struct symm_backend *b, CUdeviceptr dst, CUdeviceptr src
     return status;
 }
 
-/* Pattern to the memory by its owner, from there by the peer: what comes is compared. */
+/* The owner writes a pattern to the memory; compares what the peer reads from there. */
 static symm_status compare(struct trial *t, CUdeviceptr own, CUdeviceptr seen)
 {
     CUdeviceptr words = (CUdeviceptr)(uintptr_t)t->words;
@@ -194,7 +183,7 @@ proved(struct symm_cuda_report *report, const char *name, bool good, const char 
     va_end(list);
 }
 
-/* Not having them is no fault: they are for memory across hosts. */
+/* Fabric handles are for memory across hosts: a device without them has no fault. */
 static void try_fabric(struct symm_cuda_report *report, struct symm_backend *b)
 {
     CUmemAllocationProp properties = symm__cuda_properties(b->device.ordinal);
@@ -243,14 +232,13 @@ static void prove(struct symm_cuda_report *report)
         proved(report, "kernels", false, "%s", symm_last_error());
     if (status == SYMM_OK) {
         status = prove_pairs(report, backends, &pairs);
-        proved(report, "copies", status == SYMM_OK, "%s",
-               status == SYMM_OK ? "" : symm_last_error());
         if (status == SYMM_OK)
-            snprintf(report->proof[report->proof_count - 1].text,
-                     sizeof(report->proof->text),
-                     "%d ordered pairs of devices passed memory by its handle and read "
-                     "it right",
-                     pairs);
+            proved(report, "copies", true,
+                   "%d ordered pairs of devices passed memory by its handle and read "
+                   "it right",
+                   pairs);
+        else
+            proved(report, "copies", false, "%s", symm_last_error());
         try_fabric(report, backends[0]);
     }
     for (int i = 0; i < opened; i++)

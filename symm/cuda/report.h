@@ -32,7 +32,7 @@ struct symm_cuda_report {
     } proof[SYMM_CUDA_REPORT_PROOFS];
 };
 
-/* Fills the report as far as there is something; probe: with proofs by use. */
+/* Fills the report; probe: also proves attributes by use. */
 void symm__cuda_report(struct symm_cuda_report *report, bool probe);
 
 #endif

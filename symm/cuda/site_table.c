@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * site_table.c - the table in a control page that says which call site a tag stands for.
+ * site_table.c - the table in a control page that gives the call site of a tag.
  *
  * Words in GPU memory hold a tag, never a site; when ranks disagree the host looks the tag up
  * in the page of the rank that wrote it. A rank writes its own table, before the first launch
@@ -73,7 +73,7 @@ bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
         copy.tag = tag;
         for (size_t w = 1; w < SITE_WORDS; w++)
             words_of(&copy)[w] = __atomic_load_n(&words_of(slot)[w], __ATOMIC_RELAXED);
-        /* acquire: had a field been new, this load would find the old tag gone */
+        /* acquire: if a field was new, this load finds that the old tag is gone */
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (__atomic_load_n(&slot->tag, __ATOMIC_RELAXED) != tag)
             return false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream.c - streams of the CUDA backend: a symm stream is a CUstream, and any CUstream
- * of this rank's device is taken wherever a stream is asked for.
+ * stream.c - streams of the CUDA backend: a symm stream is a CUstream, and functions take any
+ * CUstream of this rank's device.
  *
- * Streams that are made here do not wait for the legacy default stream, nor it for them.
+ * Streams that are made here and the legacy default stream do not wait for each other.
  * Waiting for a stream is a loop of queries with a time limit, because the driver's own wait
  * has none.
  */

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * stream_order.h - which team made the last call on a stream, so that a call of another team
- * after a failed one does not say SYMM_OK.
+ * after a failed call does not return SYMM_OK.
  *
- * A team's kernels look at marks of their own team only. Where the call before on the stream
+ * A team's kernels read marks of their own team only. Where the previous call on the stream
  * is another team's, the launch gets that team's state (symm_cuda_args.before) and the kernel
- * looks there, too; on a mark it makes its own team fail. So marks pass from call to call along
- * the stream, without the host. A failure that is known on this rank when a call is queued is
- * not passed on: an API call returns it, or will, and the stream serves other teams.
+ * reads its marks, too; on a mark it makes its own team fail. So marks pass from call to call
+ * along the stream, without the host. A failure that this rank knows when a call is queued is
+ * not passed on: an API call reports it, and the stream serves other teams.
  *
  * Calls of one stream are ordered by their caller. Streams are known by their ids; in a
  * capture by the capture's id, so calls of one graph follow each other and no others.
  * A call between begin and end keeps the other team's state allocated.
  *
- * Cost: a lock and a look into a table for each call; a call that follows another team's reads
+ * Cost: a lock and a table look-up for each call; a call that follows another team's reads
  * two words more.
  */
 #ifndef SYMM_CUDA_STREAM_ORDER_H
@@ -24,8 +24,7 @@
 struct symm_cuda_follow {
     struct symm_cuda_launcher *launcher;
     struct symm_cuda_team *before; /* the other team; NULL: none */
-    uint64_t id, mark,
-        last; /* the stream; addresses of failed words: own, the last call's */
+    uint64_t id, mark, last; /* stream; addresses of failed words: own, last call's */
 };
 
 /* Before a launch on the stream: fills args->before. mark: the number of the failed word that the
@@ -37,10 +36,8 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
 /* After it. launched: the call is the stream's last one now. */
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched);
-/*
- * Around operations that are no kernels of ours (copy engine, an engine's): where the call
- * before is another team's, begin puts a kernel on the stream that looks at its marks.
- */
+/* For operations that are no kernels of the library (copy engine, an engine's): if the call
+ * before is another team's, this puts a kernel on the stream that reads its marks. */
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
 /* The team ends: no call follows it any more, and no launch still reads its state. */

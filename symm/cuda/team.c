@@ -32,27 +32,25 @@ static uint32_t round_before(uint32_t round)
     return round == 0 ? SYMM_ROUND_LIMIT - 1 : round - 1;
 }
 
-/*
- * A fresh pad: all members have finished round and call `start`, with tag 0. So no word of a
- * fresh pad is one that is awaited, or a cancelled arrival, wherever counting begins.
- */
+/* Fills a fresh pad: all members have finished the call and the round, with tag 0. So no word of
+ * it is awaited or a cancelled arrival, wherever counting begins. */
 static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 {
     struct symm_device_pads *pads = calloc(1, sizeof(*pads));
     char *own = team->device.base[team->rank] + team->begin;
-    uint64_t launcher[2], rounds[2];
+    uint64_t calls[2], rounds[2];
     symm_status status;
 
     if (!pads)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's pad");
-    launcher[call & 1] = symm_device_word(0, call);
-    launcher[~call & 1] = symm_device_word(0, call - 1);
+    calls[call & 1] = symm_device_word(0, call);
+    calls[~call & 1] = symm_device_word(0, call - 1);
     rounds[round & 1] = symm_device_word(0, round);
     rounds[~round & 1] = symm_device_word(0, round_before(round));
     for (int c = 0; c < SYMM_CHANNELS; c++)
         for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
             for (int s = 0; s < 2; s++) {
-                pads->channel[c].call[s][m] = launcher[s];
+                pads->channel[c].call[s][m] = calls[s];
                 for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
                     pads->channel[c].round[b][s][m] = rounds[s];
             }
@@ -109,10 +107,19 @@ static symm_status allocate(symm_ctx *ctx, struct symm_cuda_team *cuda)
     return status;
 }
 
+static void launcher_free(struct symm_cuda_launcher *launcher)
+{
+    symm__cuda_map_free(&launcher->last);
+    pthread_mutex_destroy(&launcher->order);
+    pthread_mutex_destroy(&launcher->pool);
+    pthread_mutex_destroy(&launcher->peeking);
+    pthread_mutex_destroy(&launcher->lock);
+    free(launcher);
+}
+
 static symm_status launcher_create(symm_ctx *ctx)
 {
     struct symm_cuda_launcher *launcher = calloc(1, sizeof(*launcher));
-    int pageable = 0, flush = 0;
     symm_status status;
 
     if (!launcher)
@@ -122,21 +129,17 @@ static symm_status launcher_create(symm_ctx *ctx)
     launcher->driver = ctx->backend->driver;
     launcher->dependent =
         ctx->backend->device.major >= 9 && launcher->driver->version >= 12030;
-    launcher->pageable = launcher->driver->cuDeviceGetAttribute(
-                             &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
-                             ctx->backend->handle) == CUDA_SUCCESS &&
-                         pageable;
-    launcher->flush = launcher->driver->cuDeviceGetAttribute(
-                          &flush, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
-                          ctx->backend->handle) == CUDA_SUCCESS &&
-                      flush;
+    launcher->pageable = symm__cuda_has(launcher->driver, ctx->backend->handle,
+                                        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+    launcher->flush = symm__cuda_has(launcher->driver, ctx->backend->handle,
+                                     CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES);
     pthread_mutex_init(&launcher->lock, NULL);
     pthread_mutex_init(&launcher->peeking, NULL);
     pthread_mutex_init(&launcher->pool, NULL);
     pthread_mutex_init(&launcher->order, NULL);
     status = symm__cuda_pool_open(launcher);
     if (status != SYMM_OK)
-        goto err_calls;
+        goto err_launcher;
     status = symm__cuda_watchdog_start(launcher);
     if (status != SYMM_OK)
         goto err_pool;
@@ -145,12 +148,8 @@ static symm_status launcher_create(symm_ctx *ctx)
 
 err_pool:
     symm__cuda_pool_close(launcher);
-err_calls:
-    pthread_mutex_destroy(&launcher->order);
-    pthread_mutex_destroy(&launcher->pool);
-    pthread_mutex_destroy(&launcher->peeking);
-    pthread_mutex_destroy(&launcher->lock);
-    free(launcher);
+err_launcher:
+    launcher_free(launcher);
     return status;
 }
 
@@ -160,15 +159,11 @@ static void launcher_destroy(symm_ctx *ctx)
 
     symm__cuda_watchdog_stop(launcher);
     symm__cuda_pool_close(launcher);
-    symm__cuda_map_free(&launcher->last);
-    pthread_mutex_destroy(&launcher->order);
-    pthread_mutex_destroy(&launcher->pool);
-    pthread_mutex_destroy(&launcher->peeking);
-    pthread_mutex_destroy(&launcher->lock);
-    free(launcher);
+    launcher_free(launcher);
     ctx->launcher = NULL;
 }
 
+/* In a forked child it frees memory alone: the device is the parent's. */
 static void team_forget(symm_team *team, bool drained)
 {
     struct symm_cuda_team *cuda = team->cuda;
@@ -176,7 +171,6 @@ static void team_forget(symm_team *team, bool drained)
     symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_words_free(cuda);
     symm__cuda_tokens_close(cuda, drained);
-    symm__cuda_budget_close(team);
     symm__cuda_channel_close(team);
     symm__cuda_local_free(team->ctx->backend, cuda->state);
     symm__cuda_local_free(team->ctx->backend, cuda->device);
@@ -242,6 +236,7 @@ symm_status symm__cuda_team_open(symm_team *team)
     return SYMM_OK;
 
 err_team:
+    symm__cuda_budget_close(team);
     team_forget(team, true);
     return status;
 }
@@ -249,21 +244,21 @@ err_team:
 /* ---- The end ------------------------------------------------------------------------- */
 
 /* The calls that the channels' kernels have begun. */
-static symm_status count_calls(symm_team *team, uint32_t launcher[SYMM_CHANNELS])
+static symm_status count_calls(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 {
     struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
     symm_status status =
         symm__cuda_copy(team->ctx, block, team->cuda->state->block, sizeof(block));
 
     for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++)
-        launcher[c] = block[c][0].call;
+        calls[c] = block[c][0].call;
     return status;
 }
 
-/* Until no kernel uses the team's memory: each is bounded by its own deadline. The counters
- * don't say it (they report that a call has begun), and a stream that was used may be gone: the
- * device knows. Freeing the team's memory would wait for it, too, but peers learn of it before. */
-static bool drain(symm_team *team, uint32_t launcher[SYMM_CHANNELS])
+/* Waits until no kernel uses the team's memory; each kernel ends by its own deadline. Only the
+ * device can tell: the counters show that a call has begun, and its stream may be gone. Freeing
+ * the memory would wait as well, but peers must learn of the team's end before. */
+static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 {
     struct symm_cuda_scope scope;
     bool healthy = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK;
@@ -277,12 +272,12 @@ static bool drain(symm_team *team, uint32_t launcher[SYMM_CHANNELS])
             healthy = false;
         symm__cuda_leave(&scope);
     }
-    return count_calls(team, launcher) == SYMM_OK && healthy &&
+    return count_calls(team, calls) == SYMM_OK && healthy &&
            __atomic_load_n(&team->cuda->record->state, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* The arrival that will not follow, in every peer's pad. */
-static void say_goodbye(symm_team *team, const uint32_t launcher[SYMM_CHANNELS])
+/* Writes the final arrival into every peer's pad. */
+static void write_final_arrivals(symm_team *team, const uint32_t calls[SYMM_CHANNELS])
 {
     symm_status status = SYMM_OK;
 
@@ -290,7 +285,7 @@ static void say_goodbye(symm_team *team, const uint32_t launcher[SYMM_CHANNELS])
         if (m == team->rank || !team->pad[m]) /* not mapped: the team never began */
             continue;
         for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
-            uint32_t next = launcher[c] + 1;
+            uint32_t next = calls[c] + 1;
             uint64_t word = symm_device_word(0, next);
 
             status = symm__cuda_copy(
@@ -307,8 +302,7 @@ static void unlist(struct symm_cuda_launcher *launcher, struct symm_cuda_team *c
 {
     struct symm_cuda_team **at = &launcher->teams;
 
-    pthread_mutex_lock(
-        &launcher->lock); /* the watchdog holds it while it uses a team */
+    pthread_mutex_lock(&launcher->lock); /* not while the watchdog uses a team */
     while (*at && *at != cuda)
         at = &(*at)->next;
     if (*at)
@@ -329,30 +323,24 @@ void symm__cuda_team_close(symm_team *team)
         free(team->channel[c].launches);
         team->channel[c].launches = NULL;
     }
-    if (*team->ctx->own_process !=
-        1) { /* forked: threads and device are the parent's */
-        symm__cuda_multicast_finish(&team->cuda->multicast);
-        symm__cuda_words_free(team->cuda);
-        symm__cuda_tokens_close(team->cuda, false);
-        symm__cuda_channel_close(team);
-        free(team->cuda);
-        team->cuda = NULL;
+    if (*team->ctx->own_process != 1) { /* forked: also the claims are the parent's */
+        team_forget(team, false);
         return;
     }
     if (symm__team_failed(team) != SYMM_OK)
-        symm__cuda_engine_abort(team); /* what it has begun might never end */
+        symm__cuda_engine_abort(team); /* its operations might never end */
     symm__cuda_follow_forget(team->cuda);
     symm__cuda_ending(team->ctx, true);
     drained = drain(team, counters);
     symm__cuda_ending(team->ctx, false);
     symm__cuda_waits_end(launcher, team);
-    unlist(launcher,
-           team->cuda); /* the watchdog aborts the engine of a team that fails */
-    symm__cuda_tell(team->cuda);   /* what it has put on its stream uses the memory */
-    symm__engine_team_close(team); /* its operations have ended, the memory is there */
+    unlist(launcher, team->cuda);  /* so that the watchdog aborts no engine any more */
+    symm__cuda_tell(team->cuda);   /* waits for a copy that uses the memory */
+    symm__engine_team_close(team); /* its operations have ended, memory still exists */
     if (drained)
-        say_goodbye(team, counters);
+        write_final_arrivals(team, counters);
     symm__cuda_work_complete_all(launcher, team);
+    symm__cuda_budget_close(team);
     team_forget(team, drained);
     if (!launcher->teams)
         launcher_destroy(team->ctx);

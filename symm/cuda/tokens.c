@@ -17,7 +17,7 @@
  * unregisters memory only when that context's device is idle, and a kernel of its rank may
  * wait for the very thread that ends a team. A team of threads whose work had ended on all
  * members leaves its words to the next one.
- * A member that cannot map or register the words makes the team go on without: signals by
+ * A member that cannot map or register the words disables them for the team: signals by
  * copy engine are then refused, with the reason.
  */
 #include <stdlib.h>
@@ -100,7 +100,7 @@ static void tokens_drop(struct symm_cuda_tokens *tokens, bool drained)
         return;
     if (!drained)
         __atomic_store_n(&tokens->dirty, true, __ATOMIC_RELAXED);
-    /* acquire and release: the last one sees what the others did with the words */
+    /* acquire and release: the last holder sees what the others did with the words */
     if (__atomic_sub_fetch(&tokens->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     owner = tokens->backend;

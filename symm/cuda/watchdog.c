@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * watchdog.c - a thread that ends waits on the device where no call of the host would: kernels
- * that wait for a dead or failed peer, and streams that wait for copy-engine puts.
+ * watchdog.c - a thread that ends waits on the device for a peer that does not come. Such waits
+ * are those of kernels, and those of streams for copy-engine puts. No host call polls for them.
  *
  * Every few milliseconds it polls each team of its context: the kernels' error record, the
  * peers' control pages, the peers' processes. A failure that it finds becomes the team's. The
  * abort word then ends the kernels at once, before their deadline. Without a failure one poll
- * costs a few loads for each peer and no call of the driver.
+ * costs a few loads for each peer, and for each wait of a stream up to two driver calls.
  *
- * A stream's wait has no deadline. A wait between two events, of which the first is done and the
- * second is not, is ended after the call's timeout by a store of the host into the awaited word:
- * an operation of a stream might never begin (tokens.c). Replays of a graph leave no events.
- * The words of its waits are known, and are written when the team has failed, or when the end of
- * a stream, a team or the context has waited for the device for the context's timeout. All teams
- * with such graphs fail then, since the graph that holds up the device is not known. An engine's
- * operation lies between two events, too, and is ended by aborting its communicator.
+ * A wait of a stream lies between two events, since it has no deadline of its own. The timeout of
+ * its call runs from the poll that finds the first event complete. When it has passed, the host
+ * stores into the awaited word; an operation of a stream could not do so, as it might never begin
+ * (tokens.c). Replays of a graph leave no events. The words of its waits are known, and are
+ * written when the team has failed, or when the end of a stream, a team or the context has
+ * waited for the device for the context's timeout. All teams with such graphs fail then, since
+ * the graph that holds up the device is not known. An engine's operation lies between two
+ * events, too, and is ended by aborting its communicator.
  *
  * A stream goes on after an ended wait, so the failure is reported first: the team has failed,
  * its abort word is set and on its way to the device, and peers have had the time to read the
- * record in the control page. Then the words are stored. An engine's operation is followed by no
- * copy of the abort word: it is aborted when the device has the word, or, if no queue of the
- * device takes that copy, after a second.
+ * record in the control page. Then the words are stored. After a wait for a word, the stream
+ * itself copies the abort word; after an engine's operation it does not. So the operation is
+ * aborted when the watchdog's copy has reached the device, or after a second, if no queue of the
+ * device takes that copy.
  *
  * The lock is held during a poll, so a team that has been taken off the list is not in use.
  */
@@ -37,18 +39,20 @@
 #include "util/log.h"
 #include "util/status.h"
 
-#define SLICE_SECONDS   0.005
-#define RELEASE_SECONDS 0.02   /* between a team's failure and the end of its waits */
-#define LOOK_SECONDS    0.0002 /* between two looks whether it has arrived */
-#define TELL_SECONDS    1.0 /* a copy to the device that takes longer is not waited for */
+#define POLL_SECONDS 0.005
+/* Between a team's failure and the end of its waits: peers poll a few times meanwhile,
+ * and so read the record of the failure before the streams here go on. */
+#define RELEASE_SECONDS   0.02
+#define COPY_POLL_SECONDS 0.0002
+/* A copy of 4 bytes to the device is not waited for any longer: the device has failed, or its
+ * queues are held up by operations that the watchdog has to end. */
+#define TELL_SECONDS 1.0
 
 /* ---- What is reported before a wait is ended ------------------------------------- */
 
-/*
- * Of a team whose abort word is set: has it reached the kernels of all channels, also those
- * that begin later? Else it is on its way; false for a second at most. With the lock, in a
- * scope.
- */
+/* Copies the abort word, which is set, to state->reported, so that kernels of all channels see
+ * it, also later ones. False while the copy is pending, for TELL_SECONDS at most. With the
+ * lock, in a scope. */
 static bool tell(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
     const struct symm_cuda_driver *driver = launcher->driver;
@@ -78,7 +82,7 @@ void symm__cuda_tell(struct symm_cuda_team *cuda)
     struct symm_cuda_scope scope;
     bool told = false;
 
-    /* relaxed: of a team that fails later nothing is on its way */
+    /* relaxed: a team that fails after this load has no copy pending */
     if (__atomic_load_n(&cuda->record->abort, __ATOMIC_RELAXED) == 0 ||
         !symm__cuda_enter_last(launcher->backend, &scope))
         return;
@@ -87,12 +91,12 @@ void symm__cuda_tell(struct symm_cuda_team *cuda)
         told = tell(launcher, cuda);
         pthread_mutex_unlock(&launcher->lock);
         if (!told)
-            symm__sleep(LOOK_SECONDS);
+            symm__sleep(COPY_POLL_SECONDS);
     }
     symm__cuda_leave(&scope);
 }
 
-/* The team has failed: may its waits be ended now? With the lock, in a scope. */
+/* Whether the waits of a team that has failed may be ended now. With the lock, in a scope. */
 static bool may_release(struct symm_cuda_launcher *launcher,
                         struct symm_cuda_team *cuda, double now)
 {
@@ -103,7 +107,7 @@ static bool may_release(struct symm_cuda_launcher *launcher,
     return now - cuda->failing >= RELEASE_SECONDS;
 }
 
-/* Release: whose stream goes on finds the abort word. */
+/* Release: a stream that this store lets continue reads the abort word set before. */
 static void word_end(uint32_t *word)
 {
     __atomic_store_n(word, 1, __ATOMIC_RELEASE);
@@ -212,8 +216,8 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
                            symm__site_name_text(wait->site, where, sizeof(where)));
 }
 
-/* Whether the wait is over; one that lasts too long is ended, and its team has failed. */
-static bool wait_look(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
+/* Whether the wait is over. A wait that lasts too long fails its team, and is ended. */
+static bool poll_wait(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                       double now)
 {
     const struct symm_cuda_driver *driver = launcher->driver;
@@ -240,7 +244,7 @@ static bool wait_look(struct symm_cuda_launcher *launcher, struct symm_cuda_wait
 }
 
 /* With the lock held. */
-static void look_at_waits(struct symm_cuda_launcher *launcher)
+static void poll_waits(struct symm_cuda_launcher *launcher)
 {
     struct symm_cuda_wait **at = &launcher->waits;
     struct symm_cuda_scope scope;
@@ -251,7 +255,7 @@ static void look_at_waits(struct symm_cuda_launcher *launcher)
     while (*at) {
         struct symm_cuda_wait *wait = *at;
 
-        if (wait_look(launcher, wait, now)) {
+        if (poll_wait(launcher, wait, now)) {
             *at = wait->next;
             wait_free(launcher, wait);
         } else {
@@ -309,9 +313,9 @@ void symm__cuda_ending(symm_ctx *ctx, bool begins)
     pthread_mutex_unlock(&launcher->lock);
 }
 
-/* With the lock held. Which of them is waited at is not known, and a replay may reach the
- * next when one is over: so all, at each look. */
-static void words_look(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
+/* With the lock held. Ends all waits in graphs of a team that has failed. It does so in each poll,
+ * since a replay may wait at any of the words, and at the next word when one wait has ended. */
+static void poll_words(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
     symm_team *team = cuda->team;
     struct symm_cuda_scope scope;
@@ -337,9 +341,9 @@ static void words_look(struct symm_cuda_launcher *launcher, struct symm_cuda_tea
 
 /* ---- The thread ------------------------------------------------------------------ */
 
-/* With the lock held. Kernels that begin later see a failure, too; then operations of
- * an engine are ended, which leave no word behind them. */
-static void team_look(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
+/* With the lock held. First copies a failure for kernels that begin later, then aborts the team's
+ * engine: its operations end, and kernels after them on a stream read the copy. */
+static void poll_team(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
     symm_status status = symm__cuda_diagnose(cuda->team, false);
     struct symm_cuda_scope scope;
@@ -355,24 +359,26 @@ static void team_look(struct symm_cuda_launcher *launcher, struct symm_cuda_team
         symm__engine_team_abort(cuda->team);
 }
 
+/* The thread. It holds the lock except while it sleeps: waiting on `stop` releases the lock, and
+ * ends after POLL_SECONDS or when the watchdog is stopped. Then it polls all teams and waits. */
 static void *watch(void *arg)
 {
     struct symm_cuda_launcher *launcher = arg;
 
     symm__log_rank(launcher->ctx->rank);
     pthread_mutex_lock(&launcher->lock);
-    while (!launcher->leaving) {
-        struct timespec until = symm__until(SLICE_SECONDS);
+    while (!launcher->stopping) {
+        struct timespec until = symm__until(POLL_SECONDS);
 
-        pthread_cond_timedwait(&launcher->leave, &launcher->lock, &until);
-        for (struct symm_cuda_team *t = launcher->teams; t && !launcher->leaving;
+        pthread_cond_timedwait(&launcher->stop, &launcher->lock, &until);
+        for (struct symm_cuda_team *t = launcher->teams; t && !launcher->stopping;
              t = t->next) {
-            team_look(launcher, t);
-            words_look(launcher, t);
+            poll_team(launcher, t);
+            poll_words(launcher, t);
             symm__cuda_channel_refresh(t->team);
             symm__cuda_budget_refresh(t->team);
         }
-        look_at_waits(launcher);
+        poll_waits(launcher);
     }
     pthread_mutex_unlock(&launcher->lock);
     return NULL;
@@ -414,7 +420,7 @@ symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher)
         return status;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&launcher->leave, &monotonic);
+    pthread_cond_init(&launcher->stop, &monotonic);
     pthread_condattr_destroy(&monotonic);
     sigfillset(&all); /* the program's signals belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -422,7 +428,7 @@ symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error)
         return SYMM_OK;
-    pthread_cond_destroy(&launcher->leave);
+    pthread_cond_destroy(&launcher->stop);
     watch_stream_destroy(launcher);
     return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start the watchdog thread");
 }
@@ -430,11 +436,11 @@ symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher)
 void symm__cuda_watchdog_stop(struct symm_cuda_launcher *launcher)
 {
     pthread_mutex_lock(&launcher->lock);
-    launcher->leaving = true;
-    pthread_cond_signal(&launcher->leave);
+    launcher->stopping = true;
+    pthread_cond_signal(&launcher->stop);
     pthread_mutex_unlock(&launcher->lock);
     pthread_join(launcher->watchdog, NULL);
-    pthread_cond_destroy(&launcher->leave);
+    pthread_cond_destroy(&launcher->stop);
     watch_stream_destroy(launcher);
 }
 

@@ -30,11 +30,11 @@
 
 struct symm_cuda_work {
     struct symm_work head;
-    struct symm_cuda_launcher
-        *launcher; /* NULL: settled, nothing is left of the device */
+    struct symm_cuda_launcher *launcher; /* NULL: complete, without event and word */
     symm_team *team;
     CUstream stream;
-    struct symm_cuda_work *next, **oob; /* launcher->works, or launcher->released */
+    struct symm_cuda_work *next; /* on launcher->works or launcher->released */
+    struct symm_cuda_work **back; /* the pointer to this handle in the list */
     CUevent event;
     int result; /* index of its word; -1: none */
     bool captured, released;
@@ -140,34 +140,34 @@ void symm__cuda_event_release(struct symm_cuda_launcher *launcher, CUevent event
 
 static void link_work(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work)
 {
-    work->oob = &launcher->works;
+    work->back = &launcher->works;
     work->next = launcher->works;
     if (work->next)
-        work->next->oob = &work->next;
+        work->next->back = &work->next;
     launcher->works = work;
 }
 
 static void unlink_work(struct symm_cuda_launcher *launcher,
                         struct symm_cuda_work *work)
 {
-    *work->oob = work->next;
+    *work->back = work->next;
     if (work->next)
-        work->next->oob = work->oob;
+        work->next->back = work->back;
     else if (launcher->released_end == &work->next)
-        launcher->released_end = work->oob;
+        launcher->released_end = work->back;
 }
 
 /* The newest of the released ones. */
 static void link_released(struct symm_cuda_launcher *launcher,
                           struct symm_cuda_work *work)
 {
-    work->oob = launcher->released_end;
+    work->back = launcher->released_end;
     work->next = NULL;
-    *work->oob = work;
+    *work->back = work;
     launcher->released_end = &work->next;
 }
 
-/* Gives back what the handle has of the device; frees it if the caller has let go. */
+/* Returns the handle's event and word to the pools; frees it if its owner has released it. */
 static void detach(struct symm_cuda_work *work)
 {
     struct symm_cuda_launcher *launcher = work->launcher;
@@ -182,7 +182,8 @@ static void detach(struct symm_cuda_work *work)
 }
 
 /* Frees released handles whose calls are done: a few, the oldest first. The first whose call
- * still runs ends it and goes to the end, so that it hides no others. In a scope. */
+ * still runs ends the search and moves to the list's end, so that it blocks no others. In a
+ * scope. */
 static void reap(struct symm_cuda_launcher *launcher)
 {
     for (int i = 0; i < REAP_AT_ONCE && launcher->released; i++) {
@@ -211,8 +212,7 @@ static void make_events(struct symm_cuda_launcher *launcher)
     }
 }
 
-/* Where a pool is empty: what released handles no longer need comes back, or events are
- * made. */
+/* If a pool is empty: frees what released handles no longer need, or makes events. */
 static void refill(struct symm_cuda_launcher *launcher, bool own_result)
 {
     struct symm_cuda_scope scope;
@@ -239,17 +239,14 @@ static struct symm_cuda_work *cuda_work(symm_work *work)
     return (struct symm_cuda_work *)work; /* its first member */
 }
 
-static symm_status work_create(symm_team *team, CUstream stream,
-                               struct symm_cuda_work **work)
+static symm_status work_create(symm_ctx *ctx, struct symm_cuda_work **work)
 {
     struct symm_cuda_work *w = calloc(1, sizeof(*w));
 
     if (!w)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
-    w->head.ctx = team->ctx;
-    w->head.device_ops = team->ctx->device_ops;
-    w->team = team;
-    w->stream = stream;
+    w->head.ctx = ctx;
+    w->head.device_ops = ctx->device_ops;
     w->result = -1;
     *work = w;
     return SYMM_OK;
@@ -283,10 +280,12 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 {
     struct symm_cuda_launcher *launcher = team->ctx->launcher;
     struct symm_cuda_work *made = NULL;
-    symm_status status = work_create(team, (CUstream)stream, &made);
+    symm_status status = work_create(team->ctx, &made);
 
     if (status != SYMM_OK)
         return status;
+    made->team = team;
+    made->stream = (CUstream)stream;
     status = begin(launcher, made, result != NULL);
     if (status != SYMM_OK) {
         free(made);
@@ -319,7 +318,7 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
     return status;
 }
 
-/* ---- What became of it ------------------------------------------------------------------- */
+/* ---- Results ----------------------------------------------------------------------------- */
 
 static bool is_done(const struct symm_cuda_work *work)
 {
@@ -344,13 +343,18 @@ static void conclude(struct symm_cuda_work *work, symm_status status)
     __atomic_store_n(&work->done, true, __ATOMIC_RELEASE);
 }
 
-/* Its event is done: did the call go well? Explains a failure, which may take a while. */
+/* What the kernel has written of a failure; 0: nothing, or the handle has no word. */
+static uint32_t result_of(const struct symm_cuda_work *work)
+{
+    return work->result < 0 ? 0
+                            : __atomic_load_n(&work->launcher->results[work->result],
+                                              __ATOMIC_ACQUIRE);
+}
+
+/* The status of a call whose event is done. Explaining a failure may take a while. */
 static symm_status judge(const struct symm_cuda_work *work)
 {
-    uint32_t code =
-        work->result < 0
-            ? 0
-            : __atomic_load_n(&work->launcher->results[work->result], __ATOMIC_ACQUIRE);
+    uint32_t code = result_of(work);
     symm_status status = SYMM_OK;
 
     if (work->result < 0 || code != 0)
@@ -366,12 +370,12 @@ static symm_status refuse_captured(const char *what)
 {
     return symm__fail(SYMM_ERR_UNSUPPORTED,
                       "%s: the call was captured into a graph and runs when that is "
-                      "launched; ask an event behind the launch, or symm_stream_"
+                      "launched; query an event after the launch, or call symm_stream_"
                       "synchronize",
                       what);
 }
 
-/* One look; *done is right in any case. */
+/* Polls once; *done is valid on error, too. */
 static symm_status look(struct symm_cuda_work *work, bool *done)
 {
     struct symm_cuda_scope scope;
@@ -499,19 +503,17 @@ symm_status symm__cuda_work_wait(symm_work *handle, void *stream)
 /* A handle that is complete from the start. */
 static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **handle)
 {
-    struct symm_cuda_work *work = calloc(1, sizeof(*work));
+    struct symm_cuda_work *work = NULL;
+    symm_status created = work_create(ctx, &work);
 
-    if (!work)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
-    work->head.ctx = ctx;
-    work->head.device_ops = ctx->device_ops;
-    work->result = -1;
+    if (created != SYMM_OK)
+        return created;
     conclude(work, status);
     *handle = &work->head;
     return SYMM_OK;
 }
 
-/* The end of what fn has put on the stream; it fails if the work before it has. */
+/* A handle for the end of what fn has put on the stream; fails if the work before has failed. */
 static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
 {
     struct symm_cuda_launcher *launcher = before->launcher;
@@ -559,7 +561,7 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
 
 /* ---- The team's end -------------------------------------------------------------- */
 
-/* The team's kernels have ended: the event after one is done in a moment. */
+/* The team's kernels have ended, so an event after one completes soon. */
 static bool is_recorded(struct symm_cuda_launcher *launcher, CUevent event)
 {
     double start = symm__now();
@@ -575,16 +577,12 @@ static bool is_recorded(struct symm_cuda_launcher *launcher, CUevent event)
 static void settle(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work,
                    symm_status failure, const char *sentence)
 {
-    uint32_t code = work->result < 0 ? 0
-                                     : __atomic_load_n(&launcher->results[work->result],
-                                                       __ATOMIC_ACQUIRE);
-
     if (!work->captured && !work->done) {
         if (!is_recorded(launcher, work->event))
             conclude(work, symm__fail(SYMM_ERR_ABORTED,
                                       "the team was destroyed before the call was "
                                       "complete"));
-        else if (failure != SYMM_OK && (code != 0 || work->result < 0))
+        else if (failure != SYMM_OK && (result_of(work) != 0 || work->result < 0))
             conclude(work, symm__fail_quiet(failure, sentence));
         else
             conclude(work, SYMM_OK);
