@@ -3,9 +3,9 @@
  * channel.h - which stream runs on which channel of a team.
  *
  * Host, and CUDA teams over several hosts: channel 0 is the NULL stream's. The k-th other stream
- * that is used with a team gets channel k (a destroyed one's channel is taken first), so ranks
- * agree that use their streams with that team in the same order, and always where each thread has a
- * stream and a team of its own. Host: between enter and leave no other thread runs a call on
+ * that is used with a team gets channel k (the channels of destroyed streams are taken first). So
+ * ranks agree if they use their streams with the team in the same order, and always if each thread
+ * has a stream and a team of its own. Host: between enter and leave no other thread runs a call on
  * the NULL stream of the context.
  * CUDA teams of one host: the channel is the channel that cuda/channel.c finds for the stream,
  * the NULL stream included. All CUDA teams: between enter and leave team->channels is locked, so
@@ -23,7 +23,7 @@ void symm__channel_init(struct symm_team_channel *channel);
 symm_status symm__channel_enter(symm_team *team, void *stream,
                                 struct symm_team_channel **channel) SYMM_MUST_CHECK;
 void symm__channel_leave(struct symm_team_channel *channel);
-/* The stream goes: its channels are free again. */
+/* Frees the channels of a stream that ends. */
 void symm__channel_forget(symm_ctx *ctx, const void *stream);
 /* Host: a call that takes no channel is queued on the stream; symm_team_destroy awaits it. */
 void symm__stream_used(symm_team *team, const void *stream);
@@ -40,7 +40,7 @@ void symm__stream_leave(symm_team *team, const void *stream);
 symm_status symm__default_enter(symm_ctx *ctx) SYMM_MUST_CHECK;
 void symm__default_leave(symm_ctx *ctx);
 symm_status symm__timeout_check(double seconds) SYMM_MUST_CHECK;
-/* A shorter or longer symm_call than this library's, after checks. */
+/* Checks and copies a symm_call that may be shorter or longer than this library's. */
 symm_status symm__call_copy(const symm_call *given, symm_call *call) SYMM_MUST_CHECK;
 
 #endif

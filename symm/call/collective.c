@@ -116,13 +116,13 @@ static symm_status enqueue(struct symm_team_channel *channel,
     }
     if (channel->team->hierarchy)
         queued->args.out_offset = symm__hierarchical_ticket(channel->team);
-    if (work) /* before the push: afterwards the worker may have let go of it */
+    if (work) /* before the push: afterwards the worker may have released it */
         *work = queued->work;
     ctx->ops->stream_push(ctx->backend, channel->stream, &queued->task);
     return SYMM_OK;
 }
 
-/* On the caller's thread; the default stream is held by the caller. */
+/* Runs the call on the caller's thread, which holds the default stream. */
 static symm_status run_inline(struct symm_team_channel *channel,
                               const struct symm_prepared_call *entry, double timeout)
 {
@@ -155,7 +155,6 @@ static inline symm_status fill_entry(struct symm_team_channel *channel,
     return SYMM_OK;
 }
 
-/* The call's entry, prepared. */
 static inline symm_status find_entry(struct symm_team_channel *channel,
                                      const struct symm_request *rq,
                                      const symm_call *call,
@@ -207,7 +206,7 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     return team->device_ops->engine(&call, channel->stream, work);
 }
 
-/* A call around which the plan has more to do; the handle is for the end of it all. */
+/* A call with the barriers and fills of its plan around it; *work is for the end of the last. */
 static symm_status launch_around(struct symm_team_channel *channel,
                                  const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
@@ -306,8 +305,7 @@ symm_status symm__collective_run(struct symm_team_channel *channel,
 
 /* ---- Channels of streams on a device -------------------------------------------------- */
 
-/* A channel for a stream that has none: *checked is then filled. team->channels is unlocked on
- * error. */
+/* A channel for a stream that has none. Fills *checked; unlocks team->channels on error. */
 static symm_status claim_channel(symm_team *team, const struct symm_request *rq,
                                  const symm_call *call, struct symm_checked *checked,
                                  struct symm_team_channel **channel)
@@ -326,7 +324,7 @@ static symm_status claim_channel(symm_team *team, const struct symm_request *rq,
     return status;
 }
 
-/* A channel with more scratch for a call that wants it, if one is idle. The same. */
+/* A channel with more scratch for a call that needs it, if one is idle; as claim_channel. */
 static symm_status grow_channel(symm_team *team, const struct symm_request *rq,
                                 struct symm_team_channel **channel)
 {
@@ -387,7 +385,7 @@ static symm_status collective(symm_team *team, const struct symm_request *rq,
     symm_call copy;
     symm_status status = symm__team_check(team);
 
-    if (__builtin_expect(status != SYMM_OK, 0)) /* once more, to be named */
+    if (__builtin_expect(status != SYMM_OK, 0)) /* again, to name the function */
         return symm__team_check_in(team, symm__kind_name(rq->kind));
     if (__builtin_expect(call->size != sizeof(*call) || !(call->timeout >= 0) ||
                              (unsigned)call->channel > SYMM_CHANNELS,

@@ -13,8 +13,8 @@
  *   barrier         on the host, among leaders, on the host
  *   all_to_all, and what rails cannot do: the engine over all ranks
  *
- * Rails need hosts of equal size (and ranks in the order of hosts, but for all_reduce); with
- * one rank on each host they are all there is. An average of integers is not made in two
+ * Rails need hosts of equal size (and, except for all_reduce, ranks in the order of hosts). With
+ * one rank on each host a call is one step on the rail. An average of integers is not made in two
  * steps, since each would round.
  *
  * On the host backend a step of the engine is announced to its ranks on other hosts by the
@@ -36,7 +36,7 @@
 
 enum way { RAILS, LEADERS, FLAT };
 
-/* A call in the making. */
+/* A call whose steps are run or queued. */
 struct run {
     symm_team *team;
     struct symm_hierarchy *hierarchy;
@@ -77,15 +77,6 @@ static enum way way_of(const struct symm_hierarchy *hierarchy, enum symm_kind ki
     }
 }
 
-static symm_status refuse_forced(const struct symm_select_query *q)
-{
-    return symm__fail(
-        SYMM_ERR_UNSUPPORTED,
-        "%s over several hosts: %s is not for ranks of other hosts; give no "
-        "algorithm, or engine",
-        symm__kind_name(q->kind), q->forced);
-}
-
 symm_status symm__hierarchical_choose(const symm_team *team,
                                       const struct symm_select_query *q,
                                       struct symm_prepared_call *entry)
@@ -107,7 +98,10 @@ symm_status symm__hierarchical_choose(const symm_team *team,
             symm__kind_name(q->kind), symm__team_name(team, name, sizeof(name)),
             team->hierarchy->hosts);
     if (q->forced && !flat)
-        return refuse_forced(q);
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%s over several hosts: %s is not for ranks of other hosts; "
+                          "give no algorithm, or engine",
+                          symm__kind_name(q->kind), q->forced);
     if (q->engine_objection && q->kind != SYMM_KIND_BARRIER)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "%s over several hosts: %s",
                           symm__kind_name(q->kind), q->engine_objection);
@@ -133,11 +127,6 @@ symm_status symm__hierarchical_choose(const symm_team *team,
 
 /* ---- Steps ------------------------------------------------------------------------ */
 
-static const char *site_of(const struct run *run)
-{
-    return run->args->site.name;
-}
-
 static struct symm_engine_request step_of(const struct run *run, enum symm_kind kind,
                                           const void *in, void *out, size_t count,
                                           int root)
@@ -161,7 +150,8 @@ static symm_status on_host(struct run *run, enum symm_kind kind, const void *in,
     struct symm_team_channel *channel = &node->channel[run->channel->index];
 
     channel->stream = run->channel->stream;
-    return symm__collective_run(channel, &step, site_of(run), run->until - symm__now());
+    return symm__collective_run(channel, &step, run->args->site.name,
+                                run->until - symm__now());
 }
 
 static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
@@ -175,7 +165,7 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
         .count = 1,
         .timeout = run->until - symm__now(),
         .what = symm__kind_name((enum symm_kind)run->args->site.kind),
-        .site = site_of(run)};
+        .site = run->args->site.name};
 
     if (team->device_ops)
         return team->device_ops->engine(&call, run->channel->stream, NULL);
@@ -183,7 +173,7 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
                                  call.site);
 }
 
-/* Do all ranks of the communicator make this call? */
+/* Checks that all ranks of the communicator make this call. */
 static symm_status announce(struct run *run, struct symm_engine_comm *comm,
                             const int *ranks, int count)
 {
@@ -223,7 +213,7 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
     return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
 }
 
-/* At least that much memory of this channel's own. */
+/* At least `bytes` of memory for this channel alone. */
 static symm_status scratch(struct run *run, size_t bytes, char **at)
 {
     struct symm_hierarchy *hierarchy = run->hierarchy;
@@ -245,7 +235,7 @@ static symm_status scratch(struct run *run, size_t bytes, char **at)
         status = ctx->ops->local_alloc(ctx->backend, wanted, &fresh);
         if (status != SYMM_OK)
             return status;
-        /* What kernels still use stays until the team goes: at most as much again. */
+        /* Kernels may use the old memory, so it stays until the team's end: at most as much. */
         if (hierarchy->scratch[channel])
             hierarchy->outgrown[hierarchy->outgrown_count++] =
                 hierarchy->scratch[channel];
@@ -256,11 +246,8 @@ static symm_status scratch(struct run *run, size_t bytes, char **at)
     return SYMM_OK;
 }
 
-/*
- * Where the whole input may be read from while the output is written. NCCL does both at once,
- * so what is in place is copied: all_to_all and reduce_scatter, of which the output is not
- * where the own block lies.
- */
+/* Where the whole input may be read while the output is written, as NCCL does. All_to_all
+ * and reduce_scatter in place copy the input: their output is not where the own block lies. */
 static symm_status source(struct run *run, const void **in)
 {
     const struct symm_args *args = run->args;
@@ -377,8 +364,7 @@ static symm_status broadcast(struct run *run)
     const struct symm_args *args = run->args;
     const struct symm_hierarchy *hierarchy = run->hierarchy;
     int host = hierarchy->host[args->root], local = hierarchy->local[args->root];
-    int relay =
-        hierarchy->equal ? local : 0; /* the place on each host that gets it first */
+    int relay = hierarchy->equal ? local : 0; /* gets the data first on each host */
     bool there = hierarchy->at == host;
     const void *from = hierarchy->here == local && there ? args->in : args->out;
     symm_status status = SYMM_OK;
@@ -394,7 +380,7 @@ static symm_status broadcast(struct run *run)
     return status;
 }
 
-/* On a device the engine may have no barrier: a sum of one number is one. */
+/* On a device the engine may have no barrier: a sum of one number serves as one. */
 static symm_status leaders_meet(struct run *run)
 {
     struct symm_engine_request step;
@@ -432,7 +418,7 @@ static symm_status flat(struct run *run)
     return status == SYMM_OK ? engine_run(run, run->engine->comm, &step) : status;
 }
 
-/* One rank on each host: the rail is all there is. */
+/* One rank on each host: the call is one step on the rail. */
 static symm_status rail_alone(struct run *run)
 {
     const struct symm_args *args = run->args;
@@ -493,7 +479,7 @@ uint64_t symm__hierarchical_ticket(symm_team *team)
     return __atomic_add_fetch(&team->hierarchy->tickets, 1, __ATOMIC_RELAXED);
 }
 
-/* Until all calls that were made before have run: each is bounded by itself. */
+/* Waits until all calls that were made before have run; each ends by its own timeout. */
 static symm_status await_turn(symm_team *team, uint64_t ticket)
 {
     struct symm_hierarchy *hierarchy = team->hierarchy;

@@ -30,7 +30,7 @@
 symm_status symm__hierarchical_choose(const symm_team *team,
                                       const struct symm_select_query *query,
                                       struct symm_prepared_call *entry) SYMM_MUST_CHECK;
-/* A call's place among all of the team, when it is made. */
+/* Takes the next ticket: calls of a team run in ticket order over all streams. */
 uint64_t symm__hierarchical_ticket(symm_team *team);
 symm_status symm__host_hierarchical(struct symm_state *state,
                                     const struct symm_args *args);

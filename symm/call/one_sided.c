@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * one_sided.c - put, get, put_signal, signal, signal_wait on memory that is mapped here. (What
- * is said from here on is the host backend's way; a device backend gets the checked call.)
+ * one_sided.c - put, get, put_signal, signal, signal_wait on memory that is mapped here. The
+ * rest describes the host backend; a device backend gets the checked call.
  *
  * The k-th signal from a sender stores k (with the site's tag) into the receiver's pad, one
  * word for each (sender, signal), written by that sender alone: release, after the data of
@@ -157,17 +157,6 @@ static symm_status launch(struct transfer *t, const char *what, void *stream,
     return status;
 }
 
-/* Host: memory is copied, and there is nothing to choose. A device's backend looks itself. */
-static symm_status check_algorithm(const char *what, const struct transfer *t)
-{
-    if (!t->algorithm || t->team->device_ops)
-        return SYMM_OK;
-    return symm__fail(SYMM_ERR_INVALID,
-                      "%s: algorithm '%.40s'; one-sided calls of the host backend have "
-                      "none, leave symm_call.algorithm NULL",
-                      what, t->algorithm);
-}
-
 static symm_status check_peer(const char *what, const struct transfer *t)
 {
     if (t->peer < 0 || t->peer >= t->team->size)
@@ -179,7 +168,7 @@ static symm_status check_peer(const char *what, const struct transfer *t)
     return SYMM_OK;
 }
 
-/* Own address of symmetric memory -> the peer's. */
+/* Translates an own address of symmetric memory to the peer's. */
 static symm_status translate(const char *what, const struct transfer *t,
                              const void *own, void **theirs)
 {
@@ -218,7 +207,7 @@ static symm_status translate(const char *what, const struct transfer *t,
     return SYMM_OK;
 }
 
-/* What all calls here begin with: the stream is held until finish. */
+/* Begins a call of this file: checks it, and holds the stream until `finish`. */
 static symm_status begin(const char *what, struct transfer *t, const symm_call *given,
                          void **stream)
 {
@@ -237,10 +226,13 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
         status = symm__team_reach(what, t->team, t->peer);
     if (status != SYMM_OK)
         return status;
+    /* The host copies memory; a device's backend checks the algorithm itself. */
+    if (call.algorithm && !t->team->device_ops)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: algorithm '%.40s'; one-sided calls of the host backend "
+                          "have none, leave symm_call.algorithm NULL",
+                          what, call.algorithm);
     t->algorithm = call.algorithm;
-    status = check_algorithm(what, t);
-    if (status != SYMM_OK)
-        return status;
     t->timeout = call.timeout > 0 ? call.timeout : t->team->ctx->timeout;
     t->tag = name_tag(call.site);
     t->name = call.site;
@@ -262,7 +254,7 @@ static void finish(const struct transfer *t, const void *stream)
     symm__stream_leave(t->team, stream);
 }
 
-/* The op that a put is in a plan. Its entry barrier is a call of its own: symm_barrier. */
+/* Finds the op of a put in its plan. Its entry barrier is a call of symm_barrier. */
 static symm_status find_planned(const char *what, struct transfer *t,
                                 const symm_call *call)
 {

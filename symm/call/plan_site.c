@@ -26,7 +26,7 @@ static const struct symm_plan_site *site_find(const struct symm_team_plan *plan,
     return NULL;
 }
 
-/* Puts ask each time: no plan at all must cost them nothing. */
+/* Every put asks this: without any plan it must cost nothing. */
 static bool has_plans(const symm_ctx *ctx)
 {
     return __atomic_load_n(&ctx->planned, __ATOMIC_ACQUIRE);
@@ -104,7 +104,6 @@ static char *arena_of(const struct symm_team_plan *plan)
     return ctx->base + (size_t)ctx->rank * ctx->stride + plan->arena;
 }
 
-/* Does an op end the life of the buffer? */
 static bool is_freed(const symm_plan *plan, int buffer)
 {
     for (int i = 0; i < plan->op_count; i++)
@@ -114,7 +113,7 @@ static bool is_freed(const symm_plan *plan, int buffer)
     return false;
 }
 
-/* Is the buffer there live always, on bytes of its own? Then any call may use it. */
+/* Whether the buffer at `ptr` is always live, on bytes of its own: then any call may use it. */
 static bool is_alone(const struct symm_team_plan *plan, const void *ptr)
 {
     const size_t at = (size_t)((const char *)ptr - arena_of(plan));

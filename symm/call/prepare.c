@@ -143,7 +143,7 @@ static symm_status find_planned(const symm_team *team, const struct symm_request
     return SYMM_OK;
 }
 
-/* A plan of sizes up to a bound: each rank sees for itself that the call is too large. */
+/* Refuses a call that exceeds the bound of its plan; every rank finds this by itself. */
 static symm_status check_bound(const symm_team *team, const struct symm_request *rq,
                                const struct symm_plan_site *site)
 {
@@ -155,7 +155,7 @@ static symm_status check_bound(const symm_team *team, const struct symm_request 
                : SYMM_OK;
 }
 
-/* Algorithm and barriers, by the plan or by choice. */
+/* Takes algorithm and barriers from the plan, or chooses the algorithm. */
 static symm_status choose(const symm_team *team, const struct symm_request *rq,
                           const symm_call *call, const struct symm_select_query *query,
                           struct symm_prepared_call *entry)
@@ -209,8 +209,8 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
                      : symm__host_body(rq->kind, entry->algorithm, args->bytes);
 }
 
-/* What is launched for the entry; in front of an engine's operation a barrier with the
- * call's own tag, by which ranks find out which peers make it. */
+/* Prepares the launch of the entry. For an engine's operation that is a barrier with the call's
+ * tag, by which ranks find out which peers make the call. */
 static symm_status take_launch(struct symm_team_channel *channel,
                                const struct symm_prepared_call *entry, size_t index,
                                const struct symm_select_query *query)

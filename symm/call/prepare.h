@@ -8,12 +8,12 @@
 
 #include "call/request.h"
 
-/* By what a stream's first call is known on all members: site, shape, and where the arrays
- * are if they are symmetric, but no algorithm, which may depend on the channel. */
+/* The tag by which all members know a stream's first call: of site, shape and the offsets of
+ * symmetric arrays, but not of the algorithm, which may depend on the channel. */
 uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
                            const symm_call *call, const struct symm_checked *checked);
-/* Checks a call for the first time, unless it was (checked; else NULL), and fills the entry
- * that serves it from then on. */
+/* Fills the entry that serves the call from then on. checked: the results of its check; NULL: it is
+ * checked here. */
 symm_status symm__call_prepare(struct symm_team_channel *channel,
                                const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,

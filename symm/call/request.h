@@ -21,7 +21,7 @@ struct symm_request {
     int root;
 };
 
-/* What symm__request_check finds out of a call. */
+/* The results of symm__request_check. */
 struct symm_checked {
     size_t bytes; /* of one rank's block */
     bool overlap, in_symmetric, out_symmetric;
@@ -31,7 +31,6 @@ struct symm_checked {
 /* How many elements of in and out a rank touches, in units of count. */
 size_t symm__request_in_blocks(const struct symm_request *rq, int size);
 size_t symm__request_out_blocks(const struct symm_request *rq, int size);
-/* Does this rank read `in`? */
 bool symm__request_reads(const symm_team *team, const struct symm_request *rq);
 /* Types, sizes, pointers, overlap; then where the pointers lie, as select.h asks. */
 symm_status symm__request_check(symm_team *team, const struct symm_request *rq,

@@ -2,13 +2,12 @@
 /*
  * send_recv.c - sends and receives, of any memory, by the team's engine.
  *
- * A batch is one group: its operations do not wait for each other's turn, whatever their
- * order. With SYMM_P2P_PAIRS=1 each pair of ranks has a communicator of its own, made at its
- * first use by both ends; a batch makes and uses them in ascending order of the pairs, so
- * batches cannot wait for each other in a circle.
+ * Engine: a batch is one group: its operations may complete in any order. With SYMM_P2P_PAIRS=1
+ * each pair of ranks has its own communicator, which both ranks make at its first use. A batch
+ * makes and uses them in ascending order of the pairs, so batches cannot wait for each other in a
+ * circle.
  *
- * There is no signal round in front of these calls: two ranks that do not match find out at
- * the deadline.
+ * No signal round precedes these calls: ranks whose calls do not match fail at the deadline.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,7 +256,7 @@ static void run_queued(struct symm_task *task)
     free(batch);
 }
 
-/* On the host: now, or by the stream's worker. Takes the batch. */
+/* Runs the batch now, or by the stream's worker; owns it from here on. */
 static symm_status launch_host(struct batch *batch, void *stream, symm_work **work)
 {
     symm_ctx *ctx = batch->team->ctx;
@@ -300,7 +299,7 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
 
 /* ---- The calls ------------------------------------------------------------------- */
 
-/* Device: run_part locks the team. Not here, since a batch may wait for a peer to make their
+/* On a device run_part locks the team, not this function: a batch may wait for a peer to make a
  * communicator, and other calls of this rank's threads must go on meanwhile. */
 static symm_status enter(symm_team *team, void **stream)
 {

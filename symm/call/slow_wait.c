@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * slow_wait.c - what happens when a wait is not met within its polls.
+ * slow_wait.c - the part of a wait after its first polls.
  *
- * The waiter yields its core, then sleeps on the awaited word in slices, and in between
- * looks at every peer: has it arrived, is it at another call site, has it reported a
- * failure, is it alive, does it wait for me in another team. Every wait ends: by the word,
- * by a diagnosis, or at the deadline. The first rank that diagnoses writes a record into its
- * control page; the others find it there and fail with the same status.
+ * The waiter yields its core, then sleeps on the awaited word in slices. In between it polls
+ * every peer: whether it has arrived, is at another call site, has reported a failure, is alive,
+ * or waits for this rank in another team. Every wait ends: by the word, by a diagnosis, or at the
+ * deadline. The first rank that finds the cause writes a record into its control page; the others
+ * find the record there and fail with the same status.
  *
- * Sleeping costs the waker a system call only if its pad's sleepers count says so. That
- * count is a hint: the waker's load is not ordered with its store of the word, so a wake can
- * be missed; the slice then ends the sleep. That is cheaper than a full fence in every call.
+ * The waker makes a system call only if the pad counts sleepers. The count is a hint: the waker's
+ * load of it is not ordered with its store of the word, so a wake can be missed. The slice then
+ * ends the sleep, which is cheaper than a full fence in every call.
  */
 #include "call/slow_wait.h"
 
@@ -31,7 +31,7 @@
 #define YIELD_SECONDS   0.002 /* before the first sleep */
 #define SLICE_SECONDS   0.001 /* the longest sleep: bounds a missed wake */
 #define CROSSED_SECONDS 0.005 /* before a wait is shown to ranks in other teams */
-#define TURNS_A_SCAN    16    /* yields between two looks at all peers */
+#define TURNS_A_SCAN    16    /* yields between two polls of all peers */
 
 /* One wait that has not been met yet. */
 struct stall {
@@ -74,8 +74,6 @@ static void sleep_on(const struct stall *stall, uint64_t seen, double seconds)
                 NULL, 0);
     __atomic_fetch_sub(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
 }
-
-/* ---- Records: how a failure reaches every rank ------------------------------------- */
 
 /* ---- What a rank is doing, in words ------------------------------------------------- */
 
@@ -127,10 +125,8 @@ static bool has_arrived(const struct stall *stall, int member, uint64_t *value)
     return *value == symm_device_word(stall->args->site.tag, state->epoch);
 }
 
-/*
- * A peer that has not arrived: at another site, failed, dead? One that has finalized may
- * have left because another died: it is named only if `finished`.
- */
+/* Checks a peer that has not arrived: is it at another site, failed, dead? A peer that has
+ * finalized may have left because another died: it is named only if `finished`. */
 static symm_status look_at(const struct stall *stall, int member, bool finished)
 {
     symm_team *team = stall->team;
@@ -157,10 +153,8 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
     return report_dead(stall, member, status, why);
 }
 
-/*
- * Two ranks, each blocked on its default stream in a team of which the other is a member
- * but whose call the other has not made: neither can ever go on.
- */
+/* Finds two ranks that each block on the default stream in a team of both, whose call the other
+ * has not made: neither can ever go on. */
 static symm_status look_for_crossing(const struct stall *stall, int member)
 {
     symm_team *team = stall->team, *other = NULL;
@@ -173,7 +167,7 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
 
     if (theirs == 0 || (uint32_t)(theirs >> 32) == team->uid)
         return SYMM_OK;
-    /* Arrived here and gone on to its next call: it does not hold me up. */
+    /* A peer that has arrived and gone on to its next call does not hold this rank up. */
     if (has_arrived(stall, member, &value) || pthread_mutex_trylock(&ctx->lock) != 0)
         return SYMM_OK;
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)
@@ -192,15 +186,14 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
         symm__team_name(team, name, sizeof(name)),
         symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine)));
     symm__team_fail(team, SYMM_ERR_MISMATCH, "%s", other->failure);
-    pthread_mutex_unlock(
-        &ctx->lock); /* not before: the other team must not go meanwhile */
+    pthread_mutex_unlock(&ctx->lock); /* not before: keeps the other team */
     return symm__team_failed(team);
 }
 
 static symm_status look_at_all(const struct stall *stall)
 {
     if (__atomic_load_n(&stall->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
-        return symm__team_failed(stall->team); /* another stream's call has found out */
+        return symm__team_failed(stall->team); /* by another stream's call */
     for (int m = 0; m < stall->team->size; m++) {
         symm_status status = SYMM_OK;
 
@@ -368,10 +361,8 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 
 /* ---- One-sided signals ----------------------------------------------------------------- */
 
-/*
- * The rank that raises the signal: has it failed, is it dead? Whether the signal is there is asked
- * last: what was raised before a failure or an end came before it.
- */
+/* Whether the rank that raises the signal has failed or is dead. The signal's word is read last:
+ * a signal that was raised before the failure still counts. */
 static symm_status signal_look(const struct stall *stall, int peer, uint32_t count)
 {
     symm_team *team = stall->team;
@@ -381,7 +372,7 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
 
     if (status == SYMM_OK)
         status = symm__team_record_of(team, peer);
-    if (status == SYMM_OK && peer != team->rank) /* which knows that it lives */
+    if (status == SYMM_OK && peer != team->rank) /* this rank itself is alive */
         status = symm__process_check(&team->ctx->process[rank],
                                      &team->ctx->control[rank]->live, &why);
     if (status == SYMM_OK ||

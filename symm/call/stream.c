@@ -15,17 +15,6 @@ struct call {
     void *arg;
 };
 
-/* The time in which a queued call begins; on CUDA also that in which it ends, since the host
- * does not see its beginning. */
-static double default_seconds(const symm_ctx *ctx)
-{
-    const double begins = SYMM_QUEUE_TIMEOUTS * ctx->timeout;
-
-    return ctx->device_ops
-               ? begins + symm__queue_limit(ctx, ctx->timeout) + ctx->timeout
-               : begins;
-}
-
 symm_status symm__take_timeout(const symm_ctx *ctx, const char *what, double timeout,
                                double *seconds)
 {
@@ -34,7 +23,9 @@ symm_status symm__take_timeout(const symm_ctx *ctx, const char *what, double tim
                           "%s: timeout is %g; it is a number of seconds, 0 for the "
                           "context's",
                           what, timeout);
-    *seconds = timeout > 0 ? timeout : default_seconds(ctx);
+    *seconds = timeout > 0 ? timeout : SYMM_QUEUE_TIMEOUTS * ctx->timeout;
+    if (ctx->device_ops && !(timeout > 0))
+        *seconds += symm__queue_limit(ctx, ctx->timeout) + ctx->timeout;
     return SYMM_OK;
 }
 

@@ -10,11 +10,9 @@
 /* Queues the task on the stream; runs it at once on the host's default stream. */
 symm_status symm__stream_push(symm_ctx *ctx, void *stream,
                               struct symm_task *task) SYMM_MUST_CHECK;
-/*
- * *seconds: the caller's timeout; for 0 the time in which a queued call begins, and on CUDA also
+/* *seconds: the caller's timeout; for 0 the time in which a queued call begins, and on CUDA also
  * that in which it ends, since the host does not see its beginning. Negative and NaN are
- * SYMM_ERR_INVALID.
- */
+ * SYMM_ERR_INVALID. */
 symm_status symm__take_timeout(const symm_ctx *ctx, const char *what, double timeout,
                                double *seconds) SYMM_MUST_CHECK;
 

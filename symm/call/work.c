@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * work.c - handles on calls. (Handles of a device
- * backend begin alike and go through its table, core/device_ops.h.)
+ * work.c - handles on calls. Handles of a device backend begin with the same fields, and their
+ * functions are in its table (core/device_ops.h).
  *
  * A handle has a reference for the caller and one for the thread that still has to complete it, so
  * it may be released at any time. On the host backend "wait on a stream" is a task that
@@ -64,15 +64,9 @@ symm_status symm__work_create(symm_ctx *ctx, bool running, symm_work **work)
     return SYMM_OK;
 }
 
-static struct host_work *work_hold(struct host_work *work)
-{
-    __atomic_add_fetch(&work->references, 1, __ATOMIC_RELAXED);
-    return work;
-}
-
 static void work_drop(struct host_work *work)
 {
-    /* acquire and release: the last one to let go sees all that the others did */
+    /* acquire and release: the last holder sees all that the others did */
     if (__atomic_sub_fetch(&work->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     pthread_cond_destroy(&work->completed);
@@ -118,17 +112,28 @@ void symm__work_complete(symm_work *handle, symm_status status)
     work_drop(work);
 }
 
-/* The call's own outcome as this thread's error. */
+/* Sets the outcome of the call as this thread's error. */
 static symm_status outcome(const struct host_work *work)
 {
     return work->status == SYMM_OK ? SYMM_OK
                                    : symm__fail_quiet(work->status, work->error);
 }
 
+/* Once true, the status and the error of the work no longer change. */
+static bool is_done(struct host_work *work)
+{
+    bool done;
+
+    pthread_mutex_lock(&work->lock);
+    done = work->done;
+    pthread_mutex_unlock(&work->lock);
+    return done;
+}
+
 symm_status symm_work_query(symm_work *handle, bool *done)
 {
     struct host_work *work = host_work(handle);
-    symm_status status = SYMM_OK;
+    symm_status status;
 
     if (!handle || !done)
         return symm__fail(SYMM_ERR_INVALID, "symm_work_query: work %p, done %p",
@@ -138,12 +143,8 @@ symm_status symm_work_query(symm_work *handle, bool *done)
         return status;
     if (handle->device_ops)
         return handle->device_ops->work_query(handle, done);
-    pthread_mutex_lock(&work->lock);
-    *done = work->done;
-    if (work->done)
-        status = outcome(work);
-    pthread_mutex_unlock(&work->lock);
-    return status;
+    *done = is_done(work);
+    return *done ? outcome(work) : SYMM_OK;
 }
 
 static symm_status give_up(const struct host_work *work, double seconds)
@@ -200,19 +201,15 @@ symm_status symm_work_synchronize(symm_work *handle, double timeout)
 const char *symm_work_error(symm_work *handle)
 {
     struct host_work *work = host_work(handle);
-    bool done = false;
 
     if (!handle || symm__ctx_check(handle->ctx) != SYMM_OK)
         return "";
     if (handle->device_ops)
         return handle->device_ops->work_error(handle);
-    pthread_mutex_lock(&work->lock);
-    done = work->done; /* from then on the text does not change */
-    pthread_mutex_unlock(&work->lock);
-    return done ? work->error : "";
+    return is_done(work) ? work->error : "";
 }
 
-/* Waits as long as the calls before it may take: each is bounded by itself. */
+/* Waits for the work and the calls before it, each of which ends by its own timeout. */
 static symm_status settle(struct host_work *work)
 {
     pthread_mutex_lock(&work->lock);
@@ -247,8 +244,8 @@ static struct follow *follow_create(struct host_work *after, symm_work *next)
         symm__fail(SYMM_ERR_NOMEM, "no memory to wait on a stream");
         return NULL;
     }
-    *follow = (struct follow){
-        .task.run = run_follow, .after = work_hold(after), .next = next};
+    __atomic_add_fetch(&after->references, 1, __ATOMIC_RELAXED);
+    *follow = (struct follow){.task.run = run_follow, .after = after, .next = next};
     return follow;
 }
 
@@ -264,16 +261,6 @@ static symm_status order(struct host_work *work, void *stream)
     if (status != SYMM_OK)
         follow_free(wait);
     return status;
-}
-
-static bool is_done(struct host_work *work)
-{
-    bool done;
-
-    pthread_mutex_lock(&work->lock);
-    done = work->done;
-    pthread_mutex_unlock(&work->lock);
-    return done;
 }
 
 /* From here on an error is that of the next handle, which `end` completes on the stream. */
