@@ -38,12 +38,9 @@ struct stall {
     symm_team *team;
     const struct symm_args *args; /* NULL: a one-sided signal */
     struct symm_state *state;     /* NULL: a one-sided signal */
-    uint64_t *word;               /* awaited */
-    struct symm_wake *wake;       /* where sleepers on that word count */
-    double begin, timeout;        /* seconds */
+    struct symm_backoff wait;     /* for its word */
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
-    unsigned turns;
     bool shown; /* control page's `waiting` is set */
 };
 
@@ -64,15 +61,15 @@ void symm__slow_wake(struct symm_state *state, struct symm_slot *own)
     symm__wait_wake(&own->word);
 }
 
-static void sleep_on(const struct stall *stall, uint64_t seen, double seconds)
+static void sleep_on(const struct symm_backoff *wait, uint64_t seen, double seconds)
 {
     struct timespec span = symm__timespec(seconds);
 
-    __atomic_fetch_add(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
-    if (symm_device_word_load(stall->word) == seen)
-        syscall(SYS_futex, epoch_half(stall->word), FUTEX_WAIT, (uint32_t)seen, &span,
+    __atomic_fetch_add(&wait->wake->sleepers, 1, __ATOMIC_SEQ_CST);
+    if (symm_device_word_load(wait->word) == seen)
+        syscall(SYS_futex, epoch_half(wait->word), FUTEX_WAIT, (uint32_t)seen, &span,
                 NULL, 0);
-    __atomic_fetch_sub(&stall->wake->sleepers, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_sub(&wait->wake->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- What a rank is doing, in words ------------------------------------------------- */
@@ -256,7 +253,7 @@ static symm_status report_timeout(const struct stall *stall)
         "slow, "
         "raise the timeout (SYMM_TIMEOUT)",
         missing, symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)),
-        stall->timeout, team->world_rank[one],
+        stall->wait.timeout, team->world_rank[one],
         site.tag ? symm__site_text(&site, before, last, sizeof(last))
                  : "no site of this channel");
 }
@@ -285,40 +282,27 @@ static void unshow(const struct stall *stall)
         __atomic_store_n(&ctx->control[ctx->rank]->waiting, 0, __ATOMIC_RELEASE);
 }
 
-/* Yields or sleeps; *elapsed is current after a call that returns true. */
-static bool back_off(struct stall *stall, uint64_t seen, double *elapsed)
+bool symm__back_off(struct symm_backoff *wait, uint64_t seen)
 {
-    if (stall->turns++ % TURNS_A_SCAN != 0 && *elapsed < YIELD_SECONDS) {
+    if (wait->turns++ % TURNS_A_SCAN != 0 && wait->elapsed < YIELD_SECONDS) {
         sched_yield();
         return false;
     }
-    *elapsed = symm__now() - stall->begin;
-    if (*elapsed >= YIELD_SECONDS) {
-        double left = stall->timeout - *elapsed;
+    wait->elapsed = symm__now() - wait->begin;
+    if (wait->elapsed >= YIELD_SECONDS) {
+        double left = wait->timeout - wait->elapsed;
 
         if (left > 0)
-            sleep_on(stall, seen, left < SLICE_SECONDS ? left : SLICE_SECONDS);
-        *elapsed = symm__now() - stall->begin;
+            sleep_on(wait, seen, left < SLICE_SECONDS ? left : SLICE_SECONDS);
+        wait->elapsed = symm__now() - wait->begin;
     }
     return true;
 }
 
-/* One deadline for all rounds and waits of a call, however many peers are late. */
-static double slow_wait_begin(struct symm_team_channel *channel)
-{
-    if (!channel->waits_slowly) {
-        channel->waits_slowly = true;
-        channel->slow_since = symm__now();
-    }
-    return channel->slow_since;
-}
-
-/*
- * A call that fails cancels its arrival: a rank that arrives later must not meet a word it
- * would take for agreement, but finds the record. One that has seen the word before still
- * ends well (one round) or fails at the call's next round.
- */
-static void withdraw(struct symm_state *state)
+/* A call that fails cancels its arrival, so that a rank that arrives later does not take the word
+ * for agreement, but finds the record. A rank that has seen the word before still succeeds (one
+ * round) or fails at the call's next round. */
+static void cancel_arrival(struct symm_state *state)
 {
     struct symm_slot *own = &state->slots[state->rank][state->epoch & 1];
 
@@ -331,31 +315,35 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 {
     struct symm_team_channel *channel = state->owner;
     const uint64_t expected = symm_device_word(args->site.tag, state->epoch);
-    struct stall stall = {.team = channel->team,
-                          .args = args,
-                          .state = state,
-                          .word = &state->slots[peer][state->epoch & 1].word,
-                          .wake = &channel->team->pad[peer]->wake[channel->index],
-                          .begin = slow_wait_begin(channel),
-                          .timeout = channel->timeout};
+    struct stall stall = {
+        .team = channel->team,
+        .args = args,
+        .state = state,
+        .wait = {.word = &state->slots[peer][state->epoch & 1].word,
+                 .wake = &channel->team->pad[peer]->wake[channel->index],
+                 .timeout = channel->timeout}};
     symm_status status = SYMM_OK;
-    double elapsed = 0;
     uint64_t seen;
 
-    while ((seen = symm_device_word_load(stall.word)) != expected) {
-        if (!back_off(&stall, seen, &elapsed))
+    /* One deadline for all rounds and waits of a call, however many peers are late. */
+    if (!channel->waits_slowly)
+        channel->slow_since = symm__now();
+    channel->waits_slowly = true;
+    stall.wait.begin = channel->slow_since;
+    while ((seen = symm_device_word_load(stall.wait.word)) != expected) {
+        if (!symm__back_off(&stall.wait, seen))
             continue;
-        if (elapsed >= CROSSED_SECONDS)
+        if (stall.wait.elapsed >= CROSSED_SECONDS)
             show(&stall);
         status = look_at_all(&stall);
-        if (status == SYMM_OK && elapsed >= stall.timeout)
+        if (status == SYMM_OK && stall.wait.elapsed >= stall.wait.timeout)
             status = report_timeout(&stall);
         if (status != SYMM_OK)
             break;
     }
     unshow(&stall);
     if (status != SYMM_OK)
-        withdraw(state);
+        cancel_arrival(state);
     return status;
 }
 
@@ -376,7 +364,8 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
         status = symm__process_check(&team->ctx->process[rank],
                                      &team->ctx->control[rank]->live, &why);
     if (status == SYMM_OK ||
-        symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->word), count))
+        symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->wait.word),
+                                  count))
         return SYMM_OK;
     /* It may have reported why it leaves before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
@@ -403,33 +392,32 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
 {
     struct symm_pad *pad = team->pad[team->rank];
     struct stall stall = {.team = team,
-                          .word = &pad->signals[peer][signal],
-                          .wake = &pad->wake[SYMM_HOST_CHANNELS],
+                          .wait = {.word = &pad->signals[peer][signal],
+                                   .wake = &pad->wake[SYMM_HOST_CHANNELS],
+                                   .timeout = timeout},
                           .signal = signal,
-                          .site = site,
-                          .timeout = timeout};
-    double elapsed = 0;
+                          .site = site};
     uint64_t seen = 0;
     char where[SYMM_SITE_NAME_BYTES + 24];
 
     /* acquire: pairs with the release in the sender's signal: what it put is visible */
     for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
-        seen = symm_device_word_load(stall.word);
+        seen = symm_device_word_load(stall.wait.word);
         if (symm_device_epoch_reached((uint32_t)seen, count))
             return signal_check(team, peer, signal, seen, count, tag, site);
         symm_device_pause();
     }
-    stall.begin = symm__now();
+    stall.wait.begin = symm__now();
     while (!symm_device_epoch_reached(
-        (uint32_t)(seen = symm_device_word_load(stall.word)), count)) {
+        (uint32_t)(seen = symm_device_word_load(stall.wait.word)), count)) {
         symm_status status;
 
-        if (!back_off(&stall, seen, &elapsed))
+        if (!symm__back_off(&stall.wait, seen))
             continue;
         status = signal_look(&stall, peer, count);
-        if (status == SYMM_OK && elapsed >= timeout &&
-            !symm_device_epoch_reached((uint32_t)symm_device_word_load(stall.word),
-                                       count))
+        if (status == SYMM_OK && stall.wait.elapsed >= timeout &&
+            !symm_device_epoch_reached(
+                (uint32_t)symm_device_word_load(stall.wait.word), count))
             status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                      "rank %d did not raise signal %d for the %u-th "
                                      "time within %g s (it has "

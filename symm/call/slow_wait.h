@@ -7,6 +7,17 @@
 
 #include "core/team.h"
 
+/* A wait for a word, after its polls: yields first, then sleeps until the word changes. */
+struct symm_backoff {
+    uint64_t *word;
+    struct symm_wake *wake; /* where sleepers on that word count */
+    double begin, timeout;  /* seconds */
+    double elapsed;         /* since `begin`, when symm__back_off last returned true */
+    unsigned turns;
+};
+
+/* One step of it, `seen` being the word's value. True: time to look at peers and deadline. */
+bool symm__back_off(struct symm_backoff *wait, uint64_t seen);
 symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *args,
                             int peer);
 void symm__slow_wake(struct symm_state *state, struct symm_slot *own);
