@@ -16,8 +16,8 @@
 
 #include "symm/symm.h"
 
-#define DTYPES 12
-#define OPS    5
+#define DTYPES 14
+#define OPS    8
 
 /* ---- Formats --------------------------------------------------------------------- */
 
@@ -42,6 +42,8 @@ static const struct format formats[DTYPES] = {
     [SYMM_UINT64] = {"uint64", 8, 0, 0, false, false, false},
     [SYMM_UINT32] = {"uint32", 4, 0, 0, false, false, false},
     [SYMM_UINT8] = {"uint8", 1, 0, 0, false, false, false},
+    [SYMM_INT16] = {"int16", 2, 0, 0, false, false, true},
+    [SYMM_UINT16] = {"uint16", 2, 0, 0, false, false, false},
 };
 
 static uint64_t sign_bit(const struct format *f)
@@ -206,6 +208,27 @@ static uint64_t extend(const struct format *f, uint64_t bits)
     return f->is_signed && (bits & sign_bit(f)) ? bits | ~(sign_bit(f) - 1) : bits;
 }
 
+/* Each bit of the result by how many of the two bits are set. */
+static uint64_t reference_bits(symm_op op, uint64_t a, uint64_t b)
+{
+    uint64_t out = 0;
+
+    for (int k = 0; k < 64; k++) {
+        uint64_t set = (a >> k & 1) + (b >> k & 1);
+
+        out |= (uint64_t)(op == SYMM_BAND  ? set == 2
+                          : op == SYMM_BOR ? set > 0
+                                           : set == 1)
+               << k;
+    }
+    return out;
+}
+
+static bool takes(const struct format *f, int op)
+{
+    return op <= SYMM_MAX || f->mantissa == 0;
+}
+
 static uint64_t reference_integer(const struct format *f, symm_op op,
                                   const uint64_t *in, int nsrc)
 {
@@ -219,6 +242,8 @@ static uint64_t reference_integer(const struct format *f, symm_op op,
             a = less ? a : b;
         else if (op == SYMM_MAX)
             a = less ? b : a;
+        else if (op >= SYMM_BAND)
+            a = reference_bits(op, a, b);
         else
             a = op == SYMM_PROD ? a * b : a + b;
     }

@@ -10,6 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool is_whole(symm_dtype dtype)
+{
+    return strstr(symm_dtype_name(dtype), "int") != NULL;
+}
+
 void mpi_encode(symm_dtype dtype, double value, void *to)
 {
     static const int mantissas[] = {0, 0, 10, 7, 3, 2},
@@ -21,7 +26,7 @@ void mpi_encode(symm_dtype dtype, double value, void *to)
         memcpy(to, &value, sizeof(value));
     } else if (dtype == SYMM_FLOAT32) {
         memcpy(to, &single, sizeof(single));
-    } else if (dtype <= SYMM_FLOAT8_E5M2) {
+    } else if (!is_whole(dtype)) {
         int exponent = 0, bits = mantissas[dtype];
         double part = frexp(value, &exponent); /* 0.5 <= part < 1 */
         uint32_t raw = (uint32_t)((part * 2 - 1) * (1 << bits));
@@ -40,12 +45,16 @@ double mpi_given(int r, size_t i)
 double mpi_combined(symm_op op, int ranks, size_t i, bool whole)
 {
     double sum = 0, product = 1, least = 9, most = 0;
+    int all = 3, any = 0, odd = 0;
     for (int r = 0; r < ranks; r++) {
         double v = mpi_given(r, i);
         sum += v;
         product *= v;
         least = v < least ? v : least;
         most = v > most ? v : most;
+        all &= (int)v;
+        any |= (int)v;
+        odd ^= (int)v;
     }
     switch (op) {
     case SYMM_SUM:
@@ -56,6 +65,12 @@ double mpi_combined(symm_op op, int ranks, size_t i, bool whole)
         return product;
     case SYMM_MIN:
         return least;
+    case SYMM_BAND:
+        return all;
+    case SYMM_BOR:
+        return any;
+    case SYMM_BXOR:
+        return odd;
     default:
         return most;
     }
@@ -103,7 +118,7 @@ void mpi_suite(void)
 
 double mpi_wanted(const struct mpi_trial *t, int root, size_t i)
 {
-    bool whole = t->dtype >= SYMM_INT64;
+    bool whole = is_whole(t->dtype);
     size_t n = t->count, me = (size_t)t->me;
     switch (t->kind) {
     case SYMM_KIND_ALL_REDUCE:

@@ -113,13 +113,24 @@ static unsigned encode(const struct format *f, float number)
 
 size_t reference_size(symm_dtype dtype)
 {
-    static const size_t sizes[REFERENCE_DTYPES] = {8, 4, 2, 2, 1, 1, 8, 4, 1, 8, 4, 1};
+    static const size_t sizes[REFERENCE_DTYPES] = {8, 4, 2, 2, 1, 1, 8,
+                                                   4, 1, 8, 4, 1, 2, 2};
     return sizes[dtype];
 }
 
 bool reference_is_float(symm_dtype dtype)
 {
     return dtype == SYMM_FLOAT64 || dtype == SYMM_FLOAT32 || format_of(dtype) != NULL;
+}
+
+symm_op reference_op(symm_dtype dtype, unsigned k)
+{
+    return (symm_op)(k % (reference_is_float(dtype) ? 5 : REFERENCE_OPS));
+}
+
+bool reference_takes(symm_dtype dtype, symm_op op)
+{
+    return op <= SYMM_MAX || !reference_is_float(dtype);
 }
 
 /* ---- Elements -------------------------------------------------------------------- */
@@ -252,7 +263,8 @@ static void combine_float(symm_dtype dtype, symm_op op, const void *const *in, i
 
 static bool is_signed(symm_dtype dtype)
 {
-    return dtype == SYMM_INT64 || dtype == SYMM_INT32 || dtype == SYMM_INT8;
+    return dtype == SYMM_INT64 || dtype == SYMM_INT32 || dtype == SYMM_INT16 ||
+           dtype == SYMM_INT8;
 }
 
 /* Sign- or zero-extended to 64 bits, two's complement. */
@@ -281,6 +293,12 @@ static void combine_integer(symm_dtype dtype, symm_op op, const void *const *in,
             sum += value;
         else if (op == SYMM_PROD)
             sum *= value;
+        else if (op == SYMM_BAND)
+            sum = ~(~sum | ~value);
+        else if (op == SYMM_BOR)
+            sum = ~(~sum & ~value);
+        else if (op == SYMM_BXOR)
+            sum = (sum & ~value) | (~sum & value);
         else if (less == (op == SYMM_MIN))
             sum = value;
     }

@@ -12,8 +12,8 @@
 
 #include "symm/symm.h"
 
-#define REFERENCE_DTYPES 12
-#define REFERENCE_OPS    5
+#define REFERENCE_DTYPES 14
+#define REFERENCE_OPS    8
 
 /* Builds tables; call once before ranks start. */
 void reference_init(void);
@@ -30,6 +30,10 @@ void reference_combine(symm_dtype dtype, symm_op op, const void *const *in, int 
 bool reference_same(symm_dtype dtype, const void *a, const void *b, size_t count,
                     size_t *where);
 bool reference_is_float(symm_dtype dtype);
+/* False: the op is bitwise and the dtype is not an integer. */
+bool reference_takes(symm_dtype dtype, symm_op op);
+/* The ops that the dtype takes, repeated in a cycle: number k. */
+symm_op reference_op(symm_dtype dtype, unsigned k);
 /* Writes a NaN of the dtype; false: it has none. */
 bool reference_nan(symm_dtype dtype, void *out);
 /* Bytes of the dtype, from a table of its own. */

@@ -191,7 +191,6 @@ static struct trial pick(const struct setting *s, uint64_t *random)
     uint64_t r = harness_random(random), q = harness_random(random);
     struct trial t = {.call.kind = r % 2 ? ALL_REDUCE : (enum kind)(r / 2 % KINDS),
                       .call.dtype = (symm_dtype)(r / 16 % REFERENCE_DTYPES),
-                      .call.op = (symm_op)(r / 256 % REFERENCE_OPS),
                       .call.count = counts[r / 1024 % COUNTS],
                       .call.root = (int)(r / 65536 % (uint64_t)s->n),
                       .algorithm = (int)(q % ALGORITHMS),
@@ -205,8 +204,8 @@ static struct trial pick(const struct setting *s, uint64_t *random)
     if (q / 1024 % 2)
         t.call.dtype = SYMM_BFLOAT16; /* half of all: the usual one */
     size = reference_size(t.call.dtype);
-    if (t.call.kind != ALL_REDUCE && t.call.kind != REDUCE_SCATTER)
-        t.call.op = SYMM_SUM;
+    if (t.call.kind == ALL_REDUCE || t.call.kind == REDUCE_SCATTER)
+        t.call.op = reference_op(t.call.dtype, (unsigned)(r / 256 % REFERENCE_OPS));
     t.in_at = (q / 2048 % 4 + (t.from == PRIVATE ? own : 0)) * size * (q / 8192 % 2);
     t.out_at = (q / 16384 % 4 + (t.to == PRIVATE ? own : 0)) * size * (q / 65536 % 2);
     if (t.in_place)

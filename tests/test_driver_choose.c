@@ -48,7 +48,7 @@ static void test_tiers(void **state)
     for (int tier = 1; tier < SYMM_CUDA_TIERS; tier++)
         for (int size = 2; size <= SYMM_DEVICE_RANKS; size++)
             for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
-                for (int dtype = 0; dtype <= SYMM_UINT8; dtype++)
+                for (int dtype = 0; symm_dtype_size((symm_dtype)dtype) > 0; dtype++)
                     for (size_t bytes = 8; symm__cuda_tier_for(bytes, size) >= tier;
                          bytes += bytes < 512 ? 8 : 40) {
                         struct symm_select_query q =
@@ -88,7 +88,8 @@ static void test_choice(void **state)
         for (int size = 1; size <= SYMM_DEVICE_RANKS; size++)
             for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 3 * bytes + 4)
                 for (int where = 0; where < 8; where++)
-                    for (int dtype = 0; dtype <= SYMM_UINT8; dtype++) {
+                    for (int dtype = 0; symm_dtype_size((symm_dtype)dtype) > 0;
+                         dtype++) {
                         q = query((enum symm_kind)kind, bytes, size);
                         q.dtype = (symm_dtype)dtype;
                         q.in_symmetric = where & 1;

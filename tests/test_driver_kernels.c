@@ -195,7 +195,7 @@ static const enum symm_algorithm pushes[] = {
 static bool carries(enum symm_algorithm algorithm, symm_dtype dtype)
 {
     return algorithm != SYMM_ALGORITHM_LAMPORT_PUSH ||
-           (dtype >= SYMM_FLOAT32 && dtype <= SYMM_FLOAT8_E5M2);
+           (reference_is_float(dtype) && dtype != SYMM_FLOAT64);
 }
 
 /* Few elements mostly; now and then enough for several rounds. */
@@ -233,7 +233,8 @@ static int reductions(struct call *calls, uint32_t seed)
         struct call *call = &calls[count];
         symm_dtype dtype = (symm_dtype)(i / 3 % REFERENCE_DTYPES);
 
-        if (!carries(pushes[i % 3], dtype))
+        if (!carries(pushes[i % 3], dtype) ||
+            !reference_takes(dtype, (symm_op)(i / 3 / REFERENCE_DTYPES)))
             continue;
         *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
                               .algorithm = pushes[i % 3],
@@ -280,7 +281,7 @@ static int moves(struct call *calls, int size, uint32_t seed)
         *call = (struct call){.kind = kinds[i % 4],
                               .algorithm = SYMM_ALGORITHM_LL_PUSH,
                               .dtype = (symm_dtype)(i / 8),
-                              .op = (symm_op)(i % REFERENCE_OPS),
+                              .op = reference_op((symm_dtype)(i / 8), (unsigned)i),
                               .root = (int)(rig_next(&seed) % (unsigned)size),
                               .seed = rig_next(&seed),
                               .tag = 1 + rig_next(&seed) % 1000};

@@ -84,7 +84,7 @@ static void names_and_tables(void **state)
     assert_int_equal(algorithm, SYMM_ALGORITHM_ENGINE);
     assert_int_equal(symm_dtype_size((symm_dtype)99), 0);
     assert_null(symm_dtype_name((symm_dtype)-1));
-    assert_null(symm_op_name((symm_op)5));
+    assert_null(symm_op_name((symm_op)55));
     dtype = SYMM_INT8;
     assert_int_equal(symm_dtype_parse("float128", &dtype), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "float128"));
@@ -229,8 +229,8 @@ static int body_bad_collectives(symm_ctx *ctx, void *arg)
     symm_team *t = symm_team_world(ctx);
     static _Thread_local struct memory m;
     symm_work *work = POISON;
-    const symm_dtype i32 = SYMM_INT32, bad = (symm_dtype)12;
-    const symm_op sum = SYMM_SUM, odd = (symm_op)5;
+    const symm_dtype i32 = SYMM_INT32, bad = (symm_dtype)99;
+    const symm_op sum = SYMM_SUM, odd = (symm_op)55;
     char *p = m.priv;
     (void)arg;
     CHECK_ZERO(memory_open(&m, t));
@@ -240,8 +240,16 @@ static int body_bad_collectives(symm_ctx *ctx, void *arg)
            "in");
     REFUSE(symm_all_reduce(t, p, NULL, 1, i32, sum, NULL, &work), SYMM_ERR_INVALID,
            "out");
-    REFUSE(symm_all_reduce(t, p, p, 1, bad, sum, NULL, &work), SYMM_ERR_INVALID, "12");
-    REFUSE(symm_all_reduce(t, p, p, 1, i32, odd, NULL, &work), SYMM_ERR_INVALID, "5");
+    REFUSE(symm_all_reduce(t, p, p, 1, bad, sum, NULL, &work), SYMM_ERR_INVALID, "99");
+    REFUSE(symm_all_reduce(t, p, p, 1, i32, odd, NULL, &work), SYMM_ERR_INVALID, "55");
+    for (int d = 0; d <= SYMM_FLOAT8_E5M2; d++) {
+        REFUSE(symm_all_reduce(t, p, p, 1, (symm_dtype)d, SYMM_BAND, NULL, &work),
+               SYMM_ERR_INVALID,
+               "allowed: sum avg prod min max (band is for integers)");
+        REFUSE(symm_reduce_scatter(t, p, p, 1, (symm_dtype)d, SYMM_BXOR, NULL, &work),
+               SYMM_ERR_INVALID, "reduce_scatter: found bxor of ");
+        CHECK_ERROR(symm_dtype_name((symm_dtype)d));
+    }
     REFUSE(symm_all_reduce(t, p + 2, p, 1, i32, sum, NULL, NULL), SYMM_ERR_INVALID,
            "align");
     REFUSE(symm_all_reduce(t, p, p + 1, 1, i32, sum, NULL, NULL), SYMM_ERR_INVALID,
@@ -259,13 +267,13 @@ static int body_bad_collectives(symm_ctx *ctx, void *arg)
     REFUSE(symm_all_to_all(t, p, p, SIZE_MAX / 4, i32, NULL, NULL), SYMM_ERR_OVERFLOW,
            "4611686018427387903");
     REFUSE(symm_reduce_scatter(t, p, p, 1, i32, odd, NULL, NULL), SYMM_ERR_INVALID,
-           "5");
+           "55");
     REFUSE(symm_all_gather(t, p, NULL, 1, i32, NULL, NULL), SYMM_ERR_INVALID, "out");
-    REFUSE(symm_all_gather(t, p, p, 1, bad, NULL, NULL), SYMM_ERR_INVALID, "12");
+    REFUSE(symm_all_gather(t, p, p, 1, bad, NULL, NULL), SYMM_ERR_INVALID, "99");
     REFUSE(symm_all_to_all(t, NULL, p, 1, i32, NULL, NULL), SYMM_ERR_INVALID, "in");
     REFUSE(symm_broadcast(t, p, p, 1, i32, -1, NULL, NULL), SYMM_ERR_INVALID, "-1");
     REFUSE(symm_broadcast(t, p, p, 1, i32, 77, NULL, NULL), SYMM_ERR_INVALID, "77");
-    REFUSE(symm_broadcast(t, p, p, 1, bad, 0, NULL, NULL), SYMM_ERR_INVALID, "12");
+    REFUSE(symm_broadcast(t, p, p, 1, bad, 0, NULL, NULL), SYMM_ERR_INVALID, "99");
     REFUSE(symm_barrier(NULL, NULL, NULL), SYMM_ERR_INVALID, "team");
     CHECK(work == POISON); /* outputs only on success */
     CHECK_ZERO(still_works(t));

@@ -106,7 +106,7 @@ static void put_small(symm_dtype dtype, void *at, int value)
                  [SYMM_FLOAT8_E5M2] = {0x3c, 0x40}};
     uint64_t word = (uint64_t)value;
 
-    if (dtype <= SYMM_FLOAT8_E5M2)
+    if (reference_is_float(dtype))
         word = value == 1 ? codes[dtype].one : codes[dtype].two;
     memcpy(at, &word, symm_dtype_size(dtype)); /* little-endian */
 }
@@ -230,13 +230,15 @@ static int check_all(symm_team *team, struct data *d, const symm_call *call)
         CHECK_ZERO(check_reductions(team, d, SYMM_FLOAT32, SYMM_SUM, counts[c], call));
         CHECK_ZERO(check_reductions(team, d, SYMM_INT32, SYMM_AVG, counts[c], call));
     }
-    for (symm_dtype t = SYMM_FLOAT64; t <= SYMM_UINT8; t++) {
+    for (symm_dtype t = SYMM_FLOAT64; t < REFERENCE_DTYPES; t++) {
         CHECK_ZERO(check_reductions(team, d, t, SYMM_MAX, 37, call));
         CHECK_ZERO(check_reductions(team, d, t, SYMM_MIN, 38, call));
         if (t == SYMM_FLOAT8_E5M2 || t == SYMM_FLOAT8_E4M3)
             continue; /* has not all of the sums */
         CHECK_ZERO(check_reductions(team, d, t, SYMM_SUM, 39, call));
         CHECK_ZERO(check_reductions(team, d, t, SYMM_PROD, 40, call));
+        for (symm_op op = SYMM_BAND; op < REFERENCE_OPS && reference_takes(t, op); op++)
+            CHECK_ZERO(check_reductions(team, d, t, op, 41, call));
     }
     return 0;
 }

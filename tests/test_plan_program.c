@@ -85,6 +85,8 @@ static const struct wrong wrong_programs[] = {
     {OPS("{\"op\": \"all_reduce\", \"site\": \"s\"}"), "ops[0].in", "nothing",
      "the name of a buffer"},
     {OPS(REDUCE(", \"reduce\": \"mean\"")), "ops[0].reduce", "\"mean\"", "sum avg"},
+    {OPS(REDUCE(", \"reduce\": \"bor\"")), "ops[0].reduce", "\"bor\" of float32",
+     "sum avg prod min max"},
     {OPS(REDUCE(", \"count\": 7")), "ops[0].count", "7", "an integer from 1 to 6"},
     {OPS(REDUCE(", \"group\": \"g\"")), "ops[0].group", "\"g\"", "the name of a group"},
     {OPS(REDUCE(", \"out\": \"b\"")), "ops[0].out", "\"b\" of 12 bytes",
@@ -301,6 +303,37 @@ static void test_wrong_costs(void **state)
                symm_costs_parse(wrong->text, strlen(wrong->text), "input", &costs));
         assert_null(costs);
     }
+}
+
+/* Every dtype with every reduction, by their names. */
+static void test_reductions(void **state)
+{
+    (void)state;
+    for (int d = 0; symm_dtype_name((symm_dtype)d); d++)
+        for (int o = 0; symm_op_name((symm_op)o); o++) {
+            const char *dtype = symm_dtype_name((symm_dtype)d);
+            const bool fine = o <= SYMM_MAX || strstr(dtype, "int");
+            symm_program *program = NULL;
+            symm_status status;
+            char text[600];
+
+            snprintf(
+                text, sizeof(text),
+                HEAD
+                "\"buffers\": [{\"name\": \"a\", \"dtype\": \"%s\", \"shape\": "
+                "[6]}], \"ops\": [{\"op\": \"all_reduce\", \"site\": \"s\", \"in\": "
+                "\"a\", \"reduce\": \"%s\"}]}",
+                dtype, symm_op_name((symm_op)o));
+            status = symm_program_parse(text, strlen(text), "input", &program);
+            if (status == SYMM_ERR_UNSUPPORTED)
+                skip();
+            assert_int_equal(status, fine ? SYMM_OK : SYMM_ERR_INVALID);
+            if (fine) {
+                assert_int_equal(program->ops[0].dtype, d);
+                assert_int_equal(program->ops[0].reduce, o);
+            }
+            symm_program_destroy(program);
+        }
 }
 
 static void test_missing_file(void **state)
@@ -602,6 +635,7 @@ int main(void)
         cmocka_unit_test(test_wrong_programs),
         cmocka_unit_test(test_wrong_plans),
         cmocka_unit_test(test_wrong_costs),
+        cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_missing_file),
         cmocka_unit_test(test_build),
         cmocka_unit_test(test_run_streams),

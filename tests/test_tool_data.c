@@ -52,6 +52,8 @@ static const struct encoding encodings[] = {
     {SYMM_INT8, -3, 0xfd},
     {SYMM_UINT32, 7, 7},
     {SYMM_INT64, -1, UINT64_MAX},
+    {SYMM_INT16, -3, 0xfffd},
+    {SYMM_UINT16, 65535, 0xffff},
 };
 
 static void test_encodings(void **state)
@@ -113,7 +115,16 @@ static void test_reductions(void **state)
     expect(reduced(SYMM_INT8, SYMM_PROD, -3, 50, 2), -44);
     expect(reduced(SYMM_INT32, SYMM_AVG, -3, -3, -2), -2); /* towards zero */
     expect(reduced(SYMM_UINT8, SYMM_AVG, 255, 255, 254), 254);
+    expect(reduced(SYMM_INT16, SYMM_SUM, 20000, 20000, 1), -25535);
+    expect(reduced(SYMM_INT16, SYMM_AVG, -32768, -32768, -32767), -32767);
+    expect(reduced(SYMM_UINT16, SYMM_AVG, 65535, 65535, 65534), 65534);
+    expect(reduced(SYMM_UINT16, SYMM_MAX, 4, 65535, 1), 65535);
     expect(reduced(SYMM_INT32, SYMM_MIN, 4, -5, 1), -5);
+    expect(reduced(SYMM_INT16, SYMM_BAND, -2, 1023, 7), 6);
+    expect(reduced(SYMM_UINT8, SYMM_BOR, 1, 2, 128), 131);
+    expect(reduced(SYMM_INT64, SYMM_BXOR, -1, 5, 4), -2);
+    assert_false(perf_takes(SYMM_BFLOAT16, SYMM_BXOR));
+    assert_true(perf_takes(SYMM_FLOAT64, SYMM_MAX));
     expect(reduced(SYMM_UINT32, SYMM_MAX, 4, 5, 1), 5);
     expect(reduced(SYMM_FLOAT32, SYMM_SUM, 0x1p24, 1, 1), 0x1p24); /* one by one */
     expect(reduced(SYMM_FLOAT32, SYMM_SUM, 1, 1, 0x1p24), 0x1p24 + 2);
@@ -130,7 +141,7 @@ static void test_patterns(void **state)
     static unsigned char memory[5000];
 
     (void)state;
-    for (int d = 0; d < 12; d++) {
+    for (int d = 0; symm_dtype_size((symm_dtype)d) > 0; d++) {
         symm_dtype dtype = (symm_dtype)d;
         size_t element = symm_dtype_size(dtype), count = sizeof memory / 8 - 3;
         struct perf_pattern pattern, other;

@@ -37,7 +37,9 @@ refused "-e: found '99999999999999999999'" all_reduce -e 99999999999999999999
 refused "-b: found 16, allowed: at most -e, which is 8" all_reduce -b 16 -e 8
 refused "-f: found '1', allowed: an integer from 2" all_reduce -f 1
 refused "-d: found 'float31', allowed: float64 float32" all_reduce -d float31
-refused "-o: found 'xor', allowed: sum avg prod min max all" all_reduce -o xor
+refused "-o: found 'xor', allowed: sum avg prod min max band bor bxor all" all_reduce -o xor
+refused "-o: found band of half, allowed: sum avg prod min max all, or -d with an integer" \
+    all_reduce -d half -o band
 refused "-n: found '0'" all_reduce -n 0
 refused "-w: found '-1'" all_reduce -w -1
 refused "-T: found '0'" all_reduce -T 0
@@ -140,7 +142,11 @@ for op in signal barrier; do
 done
 expect 0 "all dtypes and reductions" all_reduce -b 999 -e 9999 -f 10 -c 5 -n 2 -d all -o all \
     --ranks 3
-[ "$(grep -vc '^#' "$work/out")" = 120 ] || fail "-d all -o all: not 120 rows"
+[ "$(grep -vc '^#' "$work/out")" = 188 ] || fail "-d all -o all: not 188 rows"
+expect 0 "bitwise, all dtypes" all_reduce -b 64 -e 64 -d all -o bor --ranks 2
+[ "$(grep -vc '^#' "$work/out")" = 8 ] || fail "-d all -o bor: not the 8 integer dtypes"
+expect 0 "no reduction" all_gather -b 64 -e 64 -d half -o band --ranks 2
+[ "$(grep -vc '^#' "$work/out")" = 1 ] || fail "all_gather -o band: not 1 row"
 expect 0 "a step" all_gather -b 100 -e 400 -i 100 -n auto -w auto --ranks 2
 [ "$(grep -vc '^#' "$work/out")" = 4 ] || fail "-i 100: not 4 rows"
 expect 0 "a root" broadcast -b 64 -e 64 -r 1 --ranks 2

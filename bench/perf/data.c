@@ -75,14 +75,21 @@ static unsigned narrow_encode(const struct narrow *f, double value)
 
 /* ---- One value ------------------------------------------------------------------- */
 
-static bool is_integer(symm_dtype dtype)
-{
-    return dtype >= SYMM_INT64;
-}
-
 static bool is_unsigned(symm_dtype dtype)
 {
-    return dtype >= SYMM_UINT64;
+    return dtype == SYMM_UINT64 || dtype == SYMM_UINT32 || dtype == SYMM_UINT16 ||
+           dtype == SYMM_UINT8;
+}
+
+static bool is_integer(symm_dtype dtype)
+{
+    return is_unsigned(dtype) || dtype == SYMM_INT64 || dtype == SYMM_INT32 ||
+           dtype == SYMM_INT16 || dtype == SYMM_INT8;
+}
+
+bool perf_takes(symm_dtype dtype, symm_op op)
+{
+    return (op != SYMM_BAND && op != SYMM_BOR && op != SYMM_BXOR) || is_integer(dtype);
 }
 
 /* Load and store the low `size` bytes of 64 bits. */
@@ -174,6 +181,12 @@ static uint64_t combine_integer(symm_op op, bool without_sign, uint64_t a, uint6
         return less ? a : b;
     case SYMM_MAX:
         return less ? b : a;
+    case SYMM_BAND:
+        return a & b;
+    case SYMM_BOR:
+        return a | b;
+    case SYMM_BXOR:
+        return a ^ b;
     default:
         return a + b;
     }

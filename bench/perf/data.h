@@ -39,6 +39,8 @@ size_t perf_pattern_differ(const struct perf_pattern *pattern, size_t first,
 /* Counts elements that differ; a trailing part of an element counts as one. */
 size_t perf_bytes_differ(const void *a, const void *b, size_t bytes, size_t element);
 
+/* False: the op is bitwise and the dtype is not an integer. */
+bool perf_takes(symm_dtype dtype, symm_op op);
 /* The reference: dst[i] = op(src[0][i], ..., src[n-1][i]). */
 void perf_reduce(symm_dtype dtype, symm_op op, const void *const *src, int n,
                  size_t count, void *dst);

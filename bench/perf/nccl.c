@@ -184,26 +184,25 @@ void *perf_nccl_input(const struct perf_nccl *nccl)
     return nccl->buffers[0];
 }
 
-/* ncclDataType_t */
+/* ncclDataType_t. Integers of 16 bits are only moved: as float16, bit for bit. */
 static int type_of(symm_dtype dtype)
 {
     static const int types[] = {
         [SYMM_FLOAT64] = 8,  [SYMM_FLOAT32] = 7,      [SYMM_FLOAT16] = 6,
         [SYMM_BFLOAT16] = 9, [SYMM_FLOAT8_E4M3] = 10, [SYMM_FLOAT8_E5M2] = 11,
         [SYMM_INT64] = 4,    [SYMM_INT32] = 2,        [SYMM_INT8] = 0,
-        [SYMM_UINT64] = 5,   [SYMM_UINT32] = 3,       [SYMM_UINT8] = 1};
+        [SYMM_UINT64] = 5,   [SYMM_UINT32] = 3,       [SYMM_UINT8] = 1,
+        [SYMM_INT16] = 6,    [SYMM_UINT16] = 6};
 
     return types[dtype];
 }
 
-/* ncclRedOp_t */
+/* ncclRedOp_t; -1: NCCL has no such op */
 static int op_of(symm_op op)
 {
-    static const int ops[] = {[SYMM_SUM] = 0,
-                              [SYMM_PROD] = 1,
-                              [SYMM_MAX] = 2,
-                              [SYMM_MIN] = 3,
-                              [SYMM_AVG] = 4};
+    static const int ops[] = {
+        [SYMM_SUM] = 0, [SYMM_PROD] = 1,  [SYMM_MAX] = 2,  [SYMM_MIN] = 3,
+        [SYMM_AVG] = 4, [SYMM_BAND] = -1, [SYMM_BOR] = -1, [SYMM_BXOR] = -1};
 
     return ops[op];
 }
@@ -225,6 +224,13 @@ static int exchange(struct perf_nccl *nccl, const struct perf_case *test,
                               put ? perf_case_sender(test) : p, nccl->comm, stream);
     }
     return result ? result : nccl->group_end();
+}
+
+bool perf_nccl_does(const struct perf_case *test)
+{
+    return !perf_kind_reduces(test->kind) ||
+           (test->dtype != SYMM_INT16 && test->dtype != SYMM_UINT16 &&
+            op_of(test->op) >= 0);
 }
 
 symm_status perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test,

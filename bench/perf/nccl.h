@@ -20,6 +20,8 @@ void perf_nccl_close(struct perf_nccl *nccl);        /* NULL is allowed */
 int perf_nccl_version(const struct perf_nccl *nccl); /* 22809 */
 /* The input of NCCL's calls; NULL: the input of libsymm's. */
 void *perf_nccl_input(const struct perf_nccl *nccl);
+/* False: the case reduces, and NCCL lacks its dtype or op; perf_nccl_call must not be called. */
+bool perf_nccl_does(const struct perf_case *test);
 /* One call, out of place, on the stream; a put is a send and a receive in one group.
  * SYMM_ERR_SYSTEM: after a message. */
 symm_status perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test,

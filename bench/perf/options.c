@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "perf/data.h"
 #include "tools/common/args.h"
 
 #define ONE(...) +1
@@ -24,7 +25,8 @@ const char perf_usage[] =
     "\n"
     "sizes      -b BYTES   smallest (8)            -e BYTES  largest (64M); K, M, G\n"
     "           -f FACTOR  multiply by (2)         -i BYTES  or add\n"
-    "data       -d DTYPE   float32, ..., all       -o OP     sum avg prod min max all\n"
+    "data       -d DTYPE   float32, ..., all       -o OP     sum avg prod min max\n"
+    "                                                        band bor bxor, or all\n"
     "           -r RANK    root of broadcast (0)   -c N      full checks a row (1)\n"
     "timing     -n N       timed calls (20), auto  -w N      calls before them (5), "
     "auto\n"
@@ -103,7 +105,7 @@ static int parse_dtypes(struct parser *parser, const char *text)
         return refuse(parser,
                       "-d: found '%.40s', allowed: float64 float32 float16 bfloat16 "
                       "float8_e4m3 float8_e5m2 int64 int32 int8 uint64 uint32 uint8 "
-                      "all",
+                      "int16 uint16 all",
                       text);
     return 0;
 }
@@ -116,7 +118,9 @@ static int parse_ops(struct parser *parser, const char *text)
     if (options->op_count == OPS)
         options->op = 0;
     else if (symm_op_parse(text, &options->op) != SYMM_OK)
-        return refuse(parser, "-o: found '%.40s', allowed: sum avg prod min max all",
+        return refuse(parser,
+                      "-o: found '%.40s', allowed: sum avg prod min max band bor "
+                      "bxor all",
                       text);
     return 0;
 }
@@ -239,6 +243,12 @@ static int check_together(struct parser *parser)
         return refuse(parser, "-G and --compare need GPUs; found --backend host");
     if (options->kind != PERF_REPLAY && (options->plan || options->delay > 0))
         return refuse(parser, "--plan and --delay belong to 'symm-perf replay'");
+    if (options->kind <= PERF_REDUCE_SCATTER && options->dtype_count == 1 &&
+        options->op_count == 1 && !perf_takes(options->dtype, options->op))
+        return refuse(parser,
+                      "-o: found %s of %s, allowed: sum avg prod min max all, or -d "
+                      "with an integer",
+                      symm_op_name(options->op), perf_dtype_name(options->dtype));
     return options->kind > PERF_REPLAY ? check_streams(parser) : 0;
 }
 

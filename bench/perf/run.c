@@ -256,7 +256,7 @@ static int run_row(struct runner *runner, size_t bytes)
         status = SYMM_OK; /* the algorithm named has no in-place form: N/A */
     for (int i = 0; i < PERF_OTHERS && status == SYMM_OK; i++) {
         runner->nccl = runner->others[i];
-        if (runner->nccl && test->size > 0)
+        if (runner->nccl && test->size > 0 && perf_nccl_does(test))
             status = run_other(runner, &row.others[i]);
     }
     runner->nccl = NULL;
@@ -291,6 +291,9 @@ static int run_kinds_of_data(struct runner *runner)
         for (int o = 0; o < ops; o++) {
             runner->test.dtype = options->dtype + (symm_dtype)d;
             runner->test.op = options->op + (symm_op)o;
+            if (perf_kind_reduces(options->kind) &&
+                !perf_takes(runner->test.dtype, runner->test.op))
+                continue; /* of -d all or -o all */
             if (perf_case_prepare(&runner->test))
                 return perf_job_no_memory(runner->job);
             int result = run_sizes(runner);

@@ -102,7 +102,9 @@ SYMM_API const char *symm_version(void);    /* "0.2.0": the run-time twin */
     X(INT8, 8, "int8", 1)                                                              \
     X(UINT64, 9, "uint64", 8)                                                          \
     X(UINT32, 10, "uint32", 4)                                                         \
-    X(UINT8, 11, "uint8", 1)
+    X(UINT8, 11, "uint8", 1)                                                           \
+    X(INT16, 12, "int16", 2)                                                           \
+    X(UINT16, 13, "uint16", 2)
 
 typedef enum symm_dtype {
 #define SYMM_DTYPE_ENUM(name, value, json, bytes) SYMM_##name = value,
@@ -117,6 +119,8 @@ typedef enum symm_dtype {
  * AVG divides the sum by the team's size: in the accumulator for floating point; integers
  * divide towards zero. SUM and PROD of integers wrap; AVG of integers of up to 32 bits sums
  * in 64 bits and does not. MIN and MAX return NaN if any rank's value is NaN.
+ * BAND, BOR and BXOR combine the bits of integers; with a floating-point dtype they are
+ * SYMM_ERR_INVALID.
  * Every NaN in a result is one and the same, whatever signs and payloads the ranks' NaNs had.
  * Host: the positive quiet NaN without payload, whatever the instruction set (float64
  * 0x7ff8000000000000, float32 0x7fc00000, float16 0x7e00, bfloat16 0x7fc0, float8 0x7f).
@@ -124,7 +128,13 @@ typedef enum symm_dtype {
  */
 #define SYMM_OP_MAP(X)                                                                 \
     X(SUM, 0, "sum")                                                                   \
-    X(AVG, 1, "avg") X(PROD, 2, "prod") X(MIN, 3, "min") X(MAX, 4, "max")
+    X(AVG, 1, "avg")                                                                   \
+    X(PROD, 2, "prod")                                                                 \
+    X(MIN, 3, "min")                                                                   \
+    X(MAX, 4, "max")                                                                   \
+    X(BAND, 5, "band")                                                                 \
+    X(BOR, 6, "bor")                                                                   \
+    X(BXOR, 7, "bxor")
 
 typedef enum symm_op {
 #define SYMM_OP_ENUM(name, value, json) SYMM_##name = value,

@@ -53,6 +53,8 @@ SYMM_CONSTANT uint32_t symm_element_size(int dtype)
         return 4;
     case SYMM_FLOAT16:
     case SYMM_BFLOAT16:
+    case SYMM_INT16:
+    case SYMM_UINT16:
         return 2;
     default:
         return 1;
@@ -68,7 +70,26 @@ SYMM_CONSTANT bool symm_is_float(int dtype)
 
 SYMM_CONSTANT bool symm_is_signed(int dtype)
 {
-    return dtype == SYMM_INT64 || dtype == SYMM_INT32 || dtype == SYMM_INT8;
+    return dtype == SYMM_INT64 || dtype == SYMM_INT32 || dtype == SYMM_INT16 ||
+           dtype == SYMM_INT8;
+}
+
+/* The type whose sums and products are those of `dtype`: integers wrap, so the sign makes no
+ * difference, and code of one type serves two. */
+SYMM_DEVICE int symm_wrapping(int dtype)
+{
+    switch (dtype) {
+    case SYMM_INT64:
+        return SYMM_UINT64;
+    case SYMM_INT32:
+        return SYMM_UINT32;
+    case SYMM_INT16:
+        return SYMM_UINT16;
+    case SYMM_INT8:
+        return SYMM_UINT8;
+    default:
+        return dtype;
+    }
 }
 
 /* Magnitudes of a format: the largest that is no NaN, the NaN to write, and infinity if
@@ -298,13 +319,16 @@ SYMM_DEVICE uint64_t symm_fold_loop(int n, const LOAD &load)
 template <int DTYPE, class LOAD>
 SYMM_DEVICE uint64_t symm_fold_dtype(int op, int n, const LOAD &load)
 {
+    /* symm_wrapping has given sums and products of signed types to the unsigned ones. */
+    if constexpr (!symm_is_signed(DTYPE)) {
+        if (op == SYMM_SUM)
+            return symm_fold_loop<DTYPE, SYMM_SUM>(n, load);
+        if (op == SYMM_PROD)
+            return symm_fold_loop<DTYPE, SYMM_PROD>(n, load);
+    }
     switch (op) {
-    case SYMM_SUM:
-        return symm_fold_loop<DTYPE, SYMM_SUM>(n, load);
     case SYMM_AVG:
         return symm_fold_loop<DTYPE, SYMM_AVG>(n, load);
-    case SYMM_PROD:
-        return symm_fold_loop<DTYPE, SYMM_PROD>(n, load);
     case SYMM_MIN:
         return symm_fold_loop<DTYPE, SYMM_MIN>(n, load);
     default:
@@ -312,14 +336,43 @@ SYMM_DEVICE uint64_t symm_fold_dtype(int op, int n, const LOAD &load)
     }
 }
 
+/* A bitwise op is the same for all dtypes, so it combines whole units. */
+template <class LOAD>
+SYMM_DEVICE uint64_t symm_fold_bits(int op, int n, const LOAD &load)
+{
+    uint64_t unit = load(0);
+
+    SYMM_NO_UNROLL
+    for (int r = 1; r < n; r++) {
+        uint64_t next = load(r);
+
+        unit = op == SYMM_BAND  ? unit & next
+               : op == SYMM_BOR ? unit | next
+                                : unit ^ next;
+    }
+    return unit;
+}
+
 /*
  * One unit over ranks 0 .. n - 1; load(r) gives rank r's 8 bytes and is called in that order,
- * from a loop that is not unrolled: values that come from afar should lie in shared memory
- * by then. Each use in a kernel is 60 small loops of code: use it once.
+ * from a loop that is not unrolled: values of peers should lie in shared memory by
+ * then. Each use in a kernel is 63 small loops of code: use it once.
  */
 template <class LOAD>
 SYMM_DEVICE uint64_t symm_fold_any(int dtype, int op, int n, const LOAD &load)
 {
+    switch (op) {
+    case SYMM_BAND:
+    case SYMM_BOR:
+    case SYMM_BXOR:
+        return symm_fold_bits(op, n, load);
+    case SYMM_SUM:
+    case SYMM_PROD:
+        dtype = symm_wrapping(dtype);
+        break;
+    default:
+        break;
+    }
     switch (dtype) {
 #define SYMM_FOLD_CASE(name, value, json, bytes)                                       \
     case SYMM_##name:                                                                  \

@@ -60,6 +60,7 @@ SYMM_ARITHMETIC(f32, vf32)
 /* Signed too: unsigned arithmetic wraps, and is defined. */
 SYMM_ARITHMETIC(i64, vu64)
 SYMM_ARITHMETIC(i32, vu32)
+SYMM_ARITHMETIC(i16, vu16)
 SYMM_ARITHMETIC(i8, vu8)
 
 static SYMM_INLINE vraw f64_mean(vf64 a, int n)
@@ -82,8 +83,37 @@ SYMM_KERNEL(i64_sum, 8, 4, vu64, i64_load, i64_add, SYMM_KEEP, i64_done)
 SYMM_KERNEL(i64_prod, 8, 4, vu64, i64_load, i64_mul, SYMM_KEEP, i64_done)
 SYMM_KERNEL(i32_sum, 4, 4, vu32, i32_load, i32_add, SYMM_KEEP, i32_done)
 SYMM_KERNEL(i32_prod, 4, 4, vu32, i32_load, i32_mul, SYMM_KEEP, i32_done)
+SYMM_KERNEL(i16_sum, 2, 4, vu16, i16_load, i16_add, SYMM_KEEP, i16_done)
+SYMM_KERNEL(i16_prod, 2, 4, vu16, i16_load, i16_mul, SYMM_KEEP, i16_done)
 SYMM_KERNEL(i8_sum, 1, 4, vu8, i8_load, i8_add, SYMM_KEEP, i8_done)
 SYMM_KERNEL(i8_prod, 1, 4, vu8, i8_load, i8_mul, SYMM_KEEP, i8_done)
+
+/* ---- BAND, BOR, BXOR ------------------------------------------------------------- */
+
+static SYMM_INLINE vu64 bits_and(vu64 a, vu64 b)
+{
+    return a & b;
+}
+
+static SYMM_INLINE vu64 bits_or(vu64 a, vu64 b)
+{
+    return a | b;
+}
+
+static SYMM_INLINE vu64 bits_xor(vu64 a, vu64 b)
+{
+    return a ^ b;
+}
+
+/* Vectors of 64 bits serve all sizes; `size` only turns a count into bytes. */
+#define SYMM_BITS(kind, size)                                                          \
+    SYMM_KERNEL(kind##_band, size, 4, vu64, i64_load, bits_and, SYMM_KEEP, i64_done)   \
+    SYMM_KERNEL(kind##_bor, size, 4, vu64, i64_load, bits_or, SYMM_KEEP, i64_done)     \
+    SYMM_KERNEL(kind##_bxor, size, 4, vu64, i64_load, bits_xor, SYMM_KEEP, i64_done)
+SYMM_BITS(i64, 8)
+SYMM_BITS(i32, 4)
+SYMM_BITS(i16, 2)
+SYMM_BITS(i8, 1)
 
 /* ---- Narrow floats: SUM, PROD, AVG ----------------------------------------------- */
 
@@ -191,13 +221,18 @@ static SYMM_INLINE vu64x2 wide2_add(vu64x2 p, vu64x2 q)
     return (vu64x2){p.a + q.a, p.b + q.b};
 }
 
+static SYMM_INLINE vu64x4 wide4_add(vu64x4 p, vu64x4 q)
+{
+    return (vu64x4){wide2_add(p.a, q.a), wide2_add(p.b, q.b)};
+}
+
 static SYMM_INLINE vu64x8 wide8_add(vu64x8 p, vu64x8 q)
 {
     return (vu64x8){wide2_add(p.a, q.a), wide2_add(p.b, q.b), wide2_add(p.c, q.c),
                     wide2_add(p.d, q.d)};
 }
 
-#define SYMM_INTEGER_MEAN(kind, divide, sign32, sign8)                                 \
+#define SYMM_INTEGER_MEAN(kind, divide, sign32, sign16, sign8)                         \
     static SYMM_INLINE vu64x2 kind##_divide2(vu64x2 p, int n)                          \
     {                                                                                  \
         return (vu64x2){divide(p.a, n), divide(p.b, n)};                               \
@@ -210,6 +245,14 @@ static SYMM_INLINE vu64x8 wide8_add(vu64x8 p, vu64x8 q)
     {                                                                                  \
         return int32_narrow(kind##_divide2(a, n));                                     \
     }                                                                                  \
+    static SYMM_INLINE vu64x4 kind##16_load(vraw raw)                                  \
+    {                                                                                  \
+        return int16_widen(raw, sign16);                                               \
+    }                                                                                  \
+    static SYMM_INLINE vraw kind##16_mean(vu64x4 a, int n)                             \
+    {                                                                                  \
+        return int16_narrow((vu64x4){kind##_divide2(a.a, n), kind##_divide2(a.b, n)}); \
+    }                                                                                  \
     static SYMM_INLINE vu64x8 kind##8_load(vraw raw)                                   \
     {                                                                                  \
         return int8_widen(raw, sign8);                                                 \
@@ -221,10 +264,12 @@ static SYMM_INLINE vu64x8 wide8_add(vu64x8 p, vu64x8 q)
     }                                                                                  \
     SYMM_KERNEL(kind##32_avg, 4, 1, vu64x2, kind##32_load, wide2_add, SYMM_KEEP,       \
                 kind##32_mean)                                                         \
+    SYMM_KERNEL(kind##16_avg, 2, 1, vu64x4, kind##16_load, wide4_add, SYMM_KEEP,       \
+                kind##16_mean)                                                         \
     SYMM_KERNEL(kind##8_avg, 1, 1, vu64x8, kind##8_load, wide8_add, SYMM_KEEP,         \
                 kind##8_mean)
-SYMM_INTEGER_MEAN(s, s64_divide, 0x80000000u, 0x80u)
-SYMM_INTEGER_MEAN(u, u64_divide, 0u, 0u)
+SYMM_INTEGER_MEAN(s, s64_divide, 0x80000000u, 0x8000u, 0x80u)
+SYMM_INTEGER_MEAN(u, u64_divide, 0u, 0u, 0u)
 
 /* ---- MIN, MAX -------------------------------------------------------------------- */
 
@@ -260,6 +305,8 @@ SYMM_INTEGER_EXTREMES(s64, 8, vs64)
 SYMM_INTEGER_EXTREMES(u64, 8, vu64)
 SYMM_INTEGER_EXTREMES(s32, 4, vs32)
 SYMM_INTEGER_EXTREMES(u32, 4, vu32)
+SYMM_INTEGER_EXTREMES(s16, 2, vs16)
+SYMM_INTEGER_EXTREMES(u16, 2, vu16)
 SYMM_INTEGER_EXTREMES(s8, 1, vs8)
 SYMM_INTEGER_EXTREMES(u8, 1, vu8)
 
@@ -310,22 +357,31 @@ SYMM_FLOAT_EXTREMES(e5m2, 1, vs8, int8_t, INT8_MAX, 0x7c, 0x7f, 0x7c)
 
 /* ---- Table ----------------------------------------------------------------------- */
 
-#define SYMM_ROW(sum, avg, extremes)                                                   \
+#define SYMM_ROW(kind)                                                                 \
     {                                                                                  \
-        [SYMM_SUM] = sum##_sum, [SYMM_PROD] = sum##_prod, [SYMM_AVG] = avg##_avg,      \
-        [SYMM_MIN] = extremes##_min, [SYMM_MAX] = extremes##_max                       \
+        [SYMM_SUM] = kind##_sum, [SYMM_PROD] = kind##_prod, [SYMM_AVG] = kind##_avg,   \
+        [SYMM_MIN] = kind##_min, [SYMM_MAX] = kind##_max                               \
+    }
+/* `wraps`: the kernels that signed and unsigned integers of the size share. */
+#define SYMM_INTEGER_ROW(wraps, kind)                                                  \
+    {                                                                                  \
+        [SYMM_SUM] = wraps##_sum, [SYMM_PROD] = wraps##_prod, [SYMM_AVG] = kind##_avg, \
+        [SYMM_MIN] = kind##_min, [SYMM_MAX] = kind##_max, [SYMM_BAND] = wraps##_band,  \
+        [SYMM_BOR] = wraps##_bor, [SYMM_BXOR] = wraps##_bxor                           \
     }
 const symm_reduce_table SYMM_REDUCE_TABLE = {
-    [SYMM_FLOAT64] = SYMM_ROW(f64, f64, f64),
-    [SYMM_FLOAT32] = SYMM_ROW(f32, f32, f32),
-    [SYMM_FLOAT16] = SYMM_ROW(f16, f16, f16),
-    [SYMM_BFLOAT16] = SYMM_ROW(bf16, bf16, bf16),
-    [SYMM_FLOAT8_E4M3] = SYMM_ROW(e4m3, e4m3, e4m3),
-    [SYMM_FLOAT8_E5M2] = SYMM_ROW(e5m2, e5m2, e5m2),
-    [SYMM_INT64] = SYMM_ROW(i64, s64, s64),
-    [SYMM_INT32] = SYMM_ROW(i32, s32, s32),
-    [SYMM_INT8] = SYMM_ROW(i8, s8, s8),
-    [SYMM_UINT64] = SYMM_ROW(i64, u64, u64),
-    [SYMM_UINT32] = SYMM_ROW(i32, u32, u32),
-    [SYMM_UINT8] = SYMM_ROW(i8, u8, u8),
+    [SYMM_FLOAT64] = SYMM_ROW(f64),
+    [SYMM_FLOAT32] = SYMM_ROW(f32),
+    [SYMM_FLOAT16] = SYMM_ROW(f16),
+    [SYMM_BFLOAT16] = SYMM_ROW(bf16),
+    [SYMM_FLOAT8_E4M3] = SYMM_ROW(e4m3),
+    [SYMM_FLOAT8_E5M2] = SYMM_ROW(e5m2),
+    [SYMM_INT64] = SYMM_INTEGER_ROW(i64, s64),
+    [SYMM_INT32] = SYMM_INTEGER_ROW(i32, s32),
+    [SYMM_INT8] = SYMM_INTEGER_ROW(i8, s8),
+    [SYMM_UINT64] = SYMM_INTEGER_ROW(i64, u64),
+    [SYMM_UINT32] = SYMM_INTEGER_ROW(i32, u32),
+    [SYMM_UINT8] = SYMM_INTEGER_ROW(i8, u8),
+    [SYMM_INT16] = SYMM_INTEGER_ROW(i16, s16),
+    [SYMM_UINT16] = SYMM_INTEGER_ROW(i16, u16),
 };

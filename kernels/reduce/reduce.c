@@ -5,8 +5,8 @@
  * Guarantees: no state, no allocation, no system call and no trapping instruction (the
  * compiler's start-up code has asked the processor and the operating system already),
  * so a lookup costs a few loads and may be made for every call. Refuses, by NULL:
- * numbers that are no dtype, op or isa, and an isa that this processor or build cannot
- * run.
+ * numbers that are no dtype, op or isa, a bitwise op of a floating-point dtype, and an isa that
+ * this processor or build cannot run.
  */
 #include "kernels/reduce/reduce.h"
 

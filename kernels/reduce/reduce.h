@@ -20,7 +20,7 @@ enum symm_isa { SYMM_ISA_C, SYMM_ISA_AVX2, SYMM_ISA_AVX512, SYMM_ISA_COUNT };
 enum symm_isa symm__isa_best(void);
 bool symm__isa_usable(enum symm_isa isa);
 const char *symm__isa_name(enum symm_isa isa); /* "c", "avx2", "avx512" */
-/* NULL: unknown dtype or op, or isa not usable here. */
+/* NULL: unknown dtype or op, bitwise op of a floating-point dtype, or isa not usable here. */
 symm_reduce_fn symm__reduce_find(enum symm_isa isa, symm_dtype dtype, symm_op op);
 
 #endif

@@ -4,7 +4,8 @@
  *
  * The tables are for reduce.c, which looks functions up, and the isa files, which define
  * them.
- * Every entry is set; an isa whose file excludes itself on this processor has no table.
+ * An entry is NULL only for a bitwise op of a floating-point dtype; an isa whose file excludes
+ * itself on this processor has no table.
  */
 #ifndef SYMM_KERNELS_REDUCE_TABLES_H
 #define SYMM_KERNELS_REDUCE_TABLES_H
@@ -15,8 +16,8 @@
 typedef void (*symm_reduce_fn)(void *const *dst, int ndst, const void *const *src,
                                int nsrc, size_t count);
 
-#define SYMM_REDUCE_DTYPES 12
-#define SYMM_REDUCE_OPS    5
+#define SYMM_REDUCE_DTYPES 14
+#define SYMM_REDUCE_OPS    8
 
 /* The x86 isas are built for every x86-64; the processor is asked at run time. */
 #if defined(__x86_64__)

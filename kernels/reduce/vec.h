@@ -44,6 +44,9 @@ typedef struct {
     vu64 a, b;
 } vu64x2;
 typedef struct {
+    vu64x2 a, b;
+} vu64x4;
+typedef struct {
     vu64x2 a, b, c, d;
 } vu64x8;
 
@@ -377,6 +380,21 @@ static SYMM_INLINE vu64x2 int32_widen(vraw raw, uint64_t sign)
 static SYMM_INLINE vraw int32_narrow(vu64x2 in)
 {
     return (vraw)((in.a & 0xffffffffu) | (in.b << 32));
+}
+
+static SYMM_INLINE vu64x4 int16_widen(vraw raw, uint64_t sign)
+{
+    vu64 in = (vu64)raw;
+    vu64x4 out = {{widen(in, 0, 0xffffu, sign), widen(in, 16, 0xffffu, sign)},
+                  {widen(in, 32, 0xffffu, sign), widen(in, 48, 0xffffu, sign)}};
+
+    return out;
+}
+
+static SYMM_INLINE vraw int16_narrow(vu64x4 in)
+{
+    return (vraw)((in.a.a & 0xffffu) | ((in.a.b & 0xffffu) << 16) |
+                  ((in.b.a & 0xffffu) << 32) | (in.b.b << 48));
 }
 
 static SYMM_INLINE vu64x8 int8_widen(vraw raw, uint64_t sign)

@@ -9,6 +9,7 @@
 
 #include "merge/merge.h"
 #include "model/json_member.h"
+#include "util/dtype.h"
 #include "util/status.h"
 
 #define MOST_TEAMS 32767
@@ -130,7 +131,7 @@ static void read_reduce(struct json_members *at, symm_op *reduce)
 
     if (value &&
         (!json_is_string(value) || symm_op_parse(json_string_value(value), reduce)))
-        symm__member_refuse(at, value, "sum avg prod min max");
+        symm__member_refuse(at, value, symm__op_names(SYMM_INT64));
 }
 
 static void read_event(struct json_members *at, void *arg)

@@ -11,6 +11,7 @@
 
 #include "model/json_member.h"
 #include "model/program_private.h"
+#include "util/dtype.h"
 #include "util/status.h"
 
 struct reading {
@@ -195,9 +196,7 @@ static void read_buffer(struct json_members *at, void *arg)
     dtype = symm__member(at, "dtype");
     if ((dtype || !bytes) &&
         (!json_is_string(dtype) || symm_dtype_parse(json_string_value(dtype), &type)))
-        symm__member_refuse(at, dtype,
-                            "float64 float32 float16 bfloat16 float8_e4m3 float8_e5m2 "
-                            "int64 int32 int8 uint64 uint32 uint8");
+        symm__member_refuse(at, dtype, symm__dtype_names());
     if (bytes && json_object_get(at->object, "shape"))
         symm__member_refuse(at, symm__member(at, "bytes"), "shape or bytes, not both");
     if (bytes)
@@ -268,7 +267,7 @@ static void read_reduce(struct json_members *at, symm_program_op *op)
                    op->kind != SYMM_PROGRAM_REDUCE_SCATTER))
         return;
     if (!json_is_string(value) || symm_op_parse(json_string_value(value), &op->reduce))
-        symm__member_refuse(at, value, "sum avg prod min max");
+        symm__member_refuse(at, value, symm__op_names(SYMM_INT64));
 }
 
 static void read_collective(struct reading *reading)

@@ -13,6 +13,7 @@
 
 #include "model/program_private.h"
 #include "symm/device.h"
+#include "util/dtype.h"
 #include "util/status.h"
 
 struct adding {
@@ -162,8 +163,12 @@ static symm_status take_collective(struct adding *at)
     if (!symm__is_reduction(at->op.kind))
         at->op.reduce = SYMM_SUM;
     if (!symm_op_name(at->op.reduce))
-        return refuse(at, "reduce", "found %d, allowed: sum avg prod min max",
-                      (int)at->op.reduce);
+        return refuse(at, "reduce", "found %d, allowed: %s", (int)at->op.reduce,
+                      symm__op_names(at->op.dtype));
+    if (!symm__op_takes(at->op.reduce, at->op.dtype))
+        return refuse(at, "reduce", "found \"%s\" of %s, allowed: %s",
+                      symm_op_name(at->op.reduce), symm_dtype_name(at->op.dtype),
+                      symm__op_names(at->op.dtype));
     if (at->op.kind != SYMM_PROGRAM_BROADCAST)
         at->op.root = 0;
     if (at->op.root < 0 || at->op.root >= program->partitions[at->op.partition].length)

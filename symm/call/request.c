@@ -3,6 +3,7 @@
 #include "call/request.h"
 
 #include "core/device_ops.h"
+#include "util/dtype.h"
 #include "util/status.h"
 
 size_t symm__request_in_blocks(const struct symm_request *rq, int size)
@@ -46,6 +47,11 @@ static symm_status check_types(const struct symm_request *rq)
     if (!symm_op_name(rq->op))
         return symm__fail(SYMM_ERR_INVALID, "%s: reduction %d is unknown",
                           symm__kind_name(rq->kind), (int)rq->op);
+    if (symm__kind_reduces(rq->kind) && !symm__op_takes(rq->op, rq->dtype))
+        return symm__fail(
+            SYMM_ERR_INVALID, "%s: found %s of %s, allowed: %s (%s is for integers)",
+            symm__kind_name(rq->kind), symm_op_name(rq->op), symm_dtype_name(rq->dtype),
+            symm__op_names(rq->dtype), symm_op_name(rq->op));
     return SYMM_OK;
 }
 

@@ -16,7 +16,8 @@
  * its average of integers sums in the type itself. All-to-all is a group of sends and
  * receives; data that is only moved goes as bytes where NCCL does not know its type.
  *
- * Refuses: NCCL older than 2.18; reductions of float8 before 2.24.
+ * Refuses: NCCL older than 2.18; reductions of float8 before 2.24, and of int16 and uint16;
+ * bitwise reductions.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -336,17 +337,17 @@ static bool reduces(const struct symm_engine_request *request)
 /* Elements of other types are moved as bytes, and not reduced. */
 static bool is_known(const struct symm_nccl *nccl, symm_dtype dtype)
 {
-    return !symm__dtype_is_float8(dtype) || nccl->version >= SYMM_NCCL_FLOAT8;
+    if (symm__dtype_is_float8(dtype))
+        return nccl->version >= SYMM_NCCL_FLOAT8;
+    return dtype != SYMM_INT16 && dtype != SYMM_UINT16;
 }
 
-/* ncclRedOp_t */
+/* ncclRedOp_t; -1: NCCL has no such op */
 static int op_of(symm_op op)
 {
-    static const int ops[] = {[SYMM_SUM] = 0,
-                              [SYMM_PROD] = 1,
-                              [SYMM_MAX] = 2,
-                              [SYMM_MIN] = 3,
-                              [SYMM_AVG] = 4};
+    static const int ops[] = {
+        [SYMM_SUM] = 0, [SYMM_PROD] = 1,  [SYMM_MAX] = 2,  [SYMM_MIN] = 3,
+        [SYMM_AVG] = 4, [SYMM_BAND] = -1, [SYMM_BOR] = -1, [SYMM_BXOR] = -1};
 
     return ops[op];
 }
@@ -357,7 +358,11 @@ static const char *nccl_objection(const struct symm_engine *engine,
     if (request->what == SYMM_ENGINE_COLLECTIVE && request->kind == SYMM_KIND_BARRIER)
         return "NCCL has no barrier; reduce one element instead";
     if (reduces(request) && !is_known(&engine->nccl, request->dtype))
-        return "NCCL reduces float8 from version 2.24 on";
+        return symm__dtype_is_float8(request->dtype)
+                   ? "NCCL reduces float8 from version 2.24 on"
+                   : "NCCL does not reduce int16 and uint16; int32 has room for them";
+    if (reduces(request) && op_of(request->op) < 0)
+        return "NCCL has no bitwise reductions";
     return NULL;
 }
 

@@ -55,7 +55,8 @@ uint8_t symm__dtype_dlpack_code(symm_dtype dtype)
         [SYMM_FLOAT64] = 2,  [SYMM_FLOAT32] = 2,      [SYMM_FLOAT16] = 2,
         [SYMM_BFLOAT16] = 4, [SYMM_FLOAT8_E4M3] = 10, [SYMM_FLOAT8_E5M2] = 12,
         [SYMM_INT64] = 0,    [SYMM_INT32] = 0,        [SYMM_INT8] = 0,
-        [SYMM_UINT64] = 1,   [SYMM_UINT32] = 1,       [SYMM_UINT8] = 1};
+        [SYMM_UINT64] = 1,   [SYMM_UINT32] = 1,       [SYMM_UINT8] = 1,
+        [SYMM_INT16] = 0,    [SYMM_UINT16] = 1};
 
     return codes[dtype];
 }
@@ -72,6 +73,30 @@ const char *symm_op_name(symm_op op)
     return NULL;
 }
 
+bool symm__op_takes(symm_op op, symm_dtype dtype)
+{
+    return (op != SYMM_BAND && op != SYMM_BOR && op != SYMM_BXOR) ||
+           symm__dtype_is_integer(dtype);
+}
+
+const char *symm__op_names(symm_dtype dtype)
+{
+#define SYMM_OP_WORD(id, value, json) " " json
+    static const char words[] = SYMM_OP_MAP(SYMM_OP_WORD);
+#undef SYMM_OP_WORD
+
+    return symm__dtype_is_integer(dtype) ? words + 1 : "sum avg prod min max";
+}
+
+const char *symm__dtype_names(void)
+{
+#define SYMM_DTYPE_WORD(id, value, json, bytes) " " json
+    static const char words[] = SYMM_DTYPE_MAP(SYMM_DTYPE_WORD);
+#undef SYMM_DTYPE_WORD
+
+    return words + 1;
+}
+
 symm_status symm_dtype_parse(const char *name, symm_dtype *dtype)
 {
     if (!name || !dtype)
@@ -83,12 +108,8 @@ symm_status symm_dtype_parse(const char *name, symm_dtype *dtype)
     }
     SYMM_DTYPE_MAP(SYMM_DTYPE_TRY)
 #undef SYMM_DTYPE_TRY
-    return symm__fail(SYMM_ERR_INVALID,
-                      "'%.40s' is not a dtype; known are"
-#define SYMM_DTYPE_WORD(id, value, json, bytes) " " json
-                      SYMM_DTYPE_MAP(SYMM_DTYPE_WORD),
-#undef SYMM_DTYPE_WORD
-                      name);
+    return symm__fail(SYMM_ERR_INVALID, "'%.40s' is not a dtype; known are %s", name,
+                      symm__dtype_names());
 }
 
 symm_status symm_op_parse(const char *name, symm_op *op)
@@ -102,12 +123,8 @@ symm_status symm_op_parse(const char *name, symm_op *op)
     }
     SYMM_OP_MAP(SYMM_OP_TRY)
 #undef SYMM_OP_TRY
-    return symm__fail(SYMM_ERR_INVALID,
-                      "'%.40s' is not a reduction; known are"
-#define SYMM_OP_WORD(id, value, json) " " json
-                      SYMM_OP_MAP(SYMM_OP_WORD),
-#undef SYMM_OP_WORD
-                      name);
+    return symm__fail(SYMM_ERR_INVALID, "'%.40s' is not a reduction; known are %s",
+                      name, symm__op_names(SYMM_INT64));
 }
 
 const char *symm_algorithm_name(symm_algorithm algorithm)
