@@ -95,6 +95,60 @@ static void names_and_tables(void **state)
     assert_int_equal(symm_op_parse("sum", NULL), SYMM_ERR_INVALID);
 }
 
+/* Every code, size and number of lanes against the table of dlpack.h. */
+static void dlpack_types(void **state)
+{
+    static const struct {
+        uint8_t code, bits;
+        symm_dtype dtype;
+    } known[] = {
+        {0, 8, SYMM_INT8},         {0, 16, SYMM_INT16},       {0, 32, SYMM_INT32},
+        {0, 64, SYMM_INT64},       {1, 8, SYMM_UINT8},        {1, 16, SYMM_UINT16},
+        {1, 32, SYMM_UINT32},      {1, 64, SYMM_UINT64},      {2, 16, SYMM_FLOAT16},
+        {2, 32, SYMM_FLOAT32},     {2, 64, SYMM_FLOAT64},     {4, 16, SYMM_BFLOAT16},
+        {10, 8, SYMM_FLOAT8_E4M3}, {12, 8, SYMM_FLOAT8_E5M2}, {6, 8, SYMM_UINT8}};
+    const int count = sizeof(known) / sizeof(known[0]);
+    symm_dtype dtype;
+    uint8_t code, bits;
+
+    (void)state;
+    for (int c = 0; c < 256; c++)
+        for (int b = 0; b < 256; b++) {
+            int at = 0;
+
+            while (at < count && (known[at].code != c || known[at].bits != b))
+                at++;
+            dtype = (symm_dtype)77;
+            assert_int_equal(symm_dtype_from_dlpack((uint8_t)c, (uint8_t)b, 1, &dtype),
+                             at < count ? SYMM_OK : SYMM_ERR_INVALID);
+            assert_int_equal(dtype, at < count ? known[at].dtype : 77);
+        }
+    for (int i = 0; i < count; i++) {
+        if (known[i].code == 6)
+            continue;
+        assert_int_equal(symm_dtype_to_dlpack(known[i].dtype, &code, &bits), SYMM_OK);
+        assert_int_equal(code, known[i].code);
+        assert_int_equal(bits, known[i].bits);
+    }
+    assert_int_equal(symm_dtype_from_dlpack(5, 64, 1, &dtype), SYMM_ERR_INVALID);
+    assert_non_null(
+        strstr(symm_last_error(), "found code 5 with 64 bits, allowed: int"));
+    for (int lanes = 0; lanes < 65536; lanes += lanes < 8 ? 1 : 8191)
+        if (lanes != 1) {
+            assert_int_equal(symm_dtype_from_dlpack(2, 32, (uint16_t)lanes, &dtype),
+                             SYMM_ERR_INVALID);
+            assert_non_null(strstr(symm_last_error(), "found lanes"));
+        }
+    assert_int_equal(symm_dtype_from_dlpack(2, 32, 1, NULL), SYMM_ERR_INVALID);
+    code = bits = 99;
+    assert_int_equal(symm_dtype_to_dlpack((symm_dtype)99, &code, &bits),
+                     SYMM_ERR_INVALID);
+    assert_non_null(strstr(symm_last_error(), "dtype 99 is unknown"));
+    assert_int_equal(symm_dtype_to_dlpack(SYMM_INT8, NULL, &bits), SYMM_ERR_INVALID);
+    assert_int_equal(symm_dtype_to_dlpack(SYMM_INT8, &code, NULL), SYMM_ERR_INVALID);
+    assert_true(code == 99 && bits == 99);
+}
+
 static void option_table(void **state)
 {
     symm_option_info info;
@@ -561,11 +615,12 @@ static void machine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_tables), cmocka_unit_test(option_table),
-        cmocka_unit_test(bad_buffers),      cmocka_unit_test(bad_collectives),
-        cmocka_unit_test(overruns),         cmocka_unit_test(bad_calls),
-        cmocka_unit_test(bad_puts),         cmocka_unit_test(bad_sends),
-        cmocka_unit_test(bad_rest),         cmocka_unit_test(machine),
+        cmocka_unit_test(names_and_tables), cmocka_unit_test(dlpack_types),
+        cmocka_unit_test(option_table),     cmocka_unit_test(bad_buffers),
+        cmocka_unit_test(bad_collectives),  cmocka_unit_test(overruns),
+        cmocka_unit_test(bad_calls),        cmocka_unit_test(bad_puts),
+        cmocka_unit_test(bad_sends),        cmocka_unit_test(bad_rest),
+        cmocka_unit_test(machine),
     };
     harness_clear_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);

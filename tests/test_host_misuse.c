@@ -144,6 +144,7 @@ static void test_names(void **state)
     symm_info info = {.size = sizeof(info)};
     symm_dtype dtype;
     symm_op op;
+    uint8_t byte;
     char where[64];
     int id;
 
@@ -155,6 +156,8 @@ static void test_names(void **state)
     INVALID("symm_dtype_parse", symm_dtype_parse(NULL, &dtype));
     INVALID("symm_dtype_parse", symm_dtype_parse("int8", NULL));
     INVALID("''", symm_dtype_parse("", &dtype));
+    INVALID("symm_dtype_from_dlpack", symm_dtype_from_dlpack(0, 8, 1, NULL));
+    INVALID("symm_dtype_to_dlpack", symm_dtype_to_dlpack(SYMM_INT8, &byte, NULL));
     INVALID("symm_op_parse", symm_op_parse(NULL, &op));
     INVALID("symm_op_parse", symm_op_parse("sum", NULL));
     INVALID("symm_option_at", symm_option_at(0, NULL));

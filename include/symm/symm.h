@@ -149,6 +149,17 @@ SYMM_API const char *symm_op_name(symm_op op);          /* "sum"; NULL = unknown
 SYMM_API symm_status symm_dtype_parse(const char *name,
                                       symm_dtype *dtype) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_op_parse(const char *name, symm_op *op) SYMM_MUST_CHECK;
+/*
+ * The dtype of a DLDataType (dlpack.h 1.1), and its code and bits. `lanes` must be 1. A bool of
+ * 8 bits becomes SYMM_UINT8, which goes out as an unsigned integer. Of bytes 0 and 1, SUM is the
+ * number of true values modulo 256, AVG is 1 if all are true, and the other reductions give 0
+ * or 1: MIN, PROD and BAND "all", MAX and BOR "any", BXOR "an odd number".
+ * Errors: SYMM_ERR_INVALID (NULL, an unknown dtype, a type without a dtype such as complex).
+ */
+SYMM_API symm_status symm_dtype_from_dlpack(uint8_t code, uint8_t bits, uint16_t lanes,
+                                            symm_dtype *dtype) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_dtype_to_dlpack(symm_dtype dtype, uint8_t *code,
+                                          uint8_t *bits) SYMM_MUST_CHECK;
 
 /* ---- Context --------------------------------------------------------------------- */
 
@@ -219,6 +230,7 @@ typedef struct symm_info {
     const char *machine;     /* as cost tables name it: backend, processors */
     int hosts;               /* that the ranks are on */
     const char *host;        /* this rank's: SYMM_HOST_ID, or the system's name */
+    int device;              /* CUDA: ordinal of this rank's device; host: -1 */
 } symm_info;
 
 SYMM_API symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info) SYMM_MUST_CHECK;

@@ -8,6 +8,7 @@
 symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
 {
     symm_status status = symm__ctx_check(ctx);
+    const struct symm_device_info *device;
     symm_info full;
 
     if (status != SYMM_OK)
@@ -17,6 +18,7 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
     status = symm__struct_check("symm_info", info->size, sizeof(full));
     if (status != SYMM_OK)
         return status;
+    device = ctx->ops->describe(ctx->backend);
     full = (symm_info){.rank = ctx->rank,
                        .world_size = ctx->size,
                        .local_rank = ctx->job.local_rank,
@@ -29,7 +31,8 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
                        .why_backend = ctx->why_backend,
                        .machine = ctx->machine,
                        .hosts = ctx->hosts,
-                       .host = ctx->host_name[ctx->host_of[ctx->rank]]};
+                       .host = ctx->host_name[ctx->host_of[ctx->rank]],
+                       .device = device ? device->ordinal : -1};
     full.committed_bytes = symm__control_bytes(ctx);
     pthread_mutex_lock(&ctx->lock);
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)

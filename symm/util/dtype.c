@@ -9,6 +9,9 @@
 
 #include "util/status.h"
 
+#define DLPACK_UINT 1 /* kDLUInt */
+#define DLPACK_BOOL 6 /* kDLBool */
+
 size_t symm_dtype_size(symm_dtype dtype)
 {
     switch (dtype) {
@@ -59,6 +62,42 @@ uint8_t symm__dtype_dlpack_code(symm_dtype dtype)
         [SYMM_INT16] = 0,    [SYMM_UINT16] = 1};
 
     return codes[dtype];
+}
+
+symm_status symm_dtype_from_dlpack(uint8_t code, uint8_t bits, uint16_t lanes,
+                                   symm_dtype *dtype)
+{
+    const uint8_t wanted = code == DLPACK_BOOL && bits == 8 ? DLPACK_UINT : code;
+
+    if (!dtype)
+        return symm__fail_null("symm_dtype_from_dlpack", "dtype");
+    if (lanes != 1)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_dtype_from_dlpack: found lanes %d, allowed: 1", lanes);
+    for (symm_dtype d = 0; symm_dtype_size(d) > 0; d++)
+        if (symm__dtype_dlpack_code(d) == wanted && 8 * symm_dtype_size(d) == bits) {
+            *dtype = d;
+            return SYMM_OK;
+        }
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "symm_dtype_from_dlpack: found code %d with %d bits, allowed: int "
+        "(0) and uint (1) of 8, 16, 32 and 64 bits, float (2) of 16, 32 "
+        "and 64, bfloat (4) of 16, bool (6), float8_e4m3fn (10) and "
+        "float8_e5m2 (12) of 8",
+        code, bits);
+}
+
+symm_status symm_dtype_to_dlpack(symm_dtype dtype, uint8_t *code, uint8_t *bits)
+{
+    if (!code || !bits)
+        return symm__fail_null("symm_dtype_to_dlpack", code ? "bits" : "code");
+    if (symm_dtype_size(dtype) == 0)
+        return symm__fail(SYMM_ERR_INVALID, "symm_dtype_to_dlpack: dtype %d is unknown",
+                          (int)dtype);
+    *code = symm__dtype_dlpack_code(dtype);
+    *bits = (uint8_t)(8 * symm_dtype_size(dtype));
+    return SYMM_OK;
 }
 
 const char *symm_op_name(symm_op op)
