@@ -219,6 +219,7 @@ static void test_teams(void **state)
     INVALID("symm_team_load_plan", symm_team_load_plan(NULL, &plan));
     INVALID("symm_team_load_plan", symm_team_load_plan(w->team, NULL));
     INVALID("symm_team_load_plan", symm_team_load_plan(w->team, &plan)); /* size 0 */
+    INVALID("symm_team_abort", symm_team_abort(NULL, "x"));
     INVALID("symm_team_set_name", symm_team_set_name(NULL, "x"));
     BAD(SYMM_ERR_INVALID, "at most",
         symm_team_set_name(w->team, "0123456789abcdef0123456789abcdef"));
@@ -611,6 +612,7 @@ static void misuse_in_child(const struct world *w)
     FORKED("symm_stream_create", symm_stream_create(w->ctx, &p));
     FORKED("symm_buffer_dlpack", symm_buffer_dlpack(w->buffer, &p));
     FORKED("symm_team_load_plan", symm_team_load_plan(t, NULL));
+    FORKED("symm_team_abort", symm_team_abort(t, "x"));
     FORKED("symm_team_set_name", symm_team_set_name(t, "x"));
     FORKED("symm_heap_write", symm_heap_write(w->ctx, 1, "json"));
     symm_buffer_release(w->buffer);

@@ -257,6 +257,12 @@ SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
  */
 SYMM_API symm_status symm_team_shrink(symm_team *team,
                                       symm_team **survivors) SYMM_MUST_CHECK;
+/*
+ * Not collective, from any thread: the team fails with SYMM_ERR_ABORTED, so that its waits end
+ * here and on its members, kernels' too. Then it can be shrunk or destroyed. A team that has
+ * failed stays as it is. why: for people, at most 80 bytes are kept; NULL: no reason.
+ */
+SYMM_API symm_status symm_team_abort(symm_team *team, const char *why) SYMM_MUST_CHECK;
 /* Not collective. What streams have queued for it runs first. Its buffers go with it. */
 SYMM_API void symm_team_destroy(symm_team *team);
 /*

@@ -75,6 +75,18 @@ symm_status symm__team_fail(symm_team *team, symm_status status, const char *for
     return team_mark(team, status, text);
 }
 
+symm_status symm_team_abort(symm_team *team, const char *why)
+{
+    symm_status status = symm__team_check(team);
+    char name[64];
+
+    if (status == SYMM_OK && symm__team_failed(team) == SYMM_OK)
+        (void)symm__team_fail(
+            team, SYMM_ERR_ABORTED, "rank %d has aborted %s%s%.80s", team->ctx->rank,
+            symm__team_name(team, name, sizeof(name)), why ? ": " : "", why ? why : "");
+    return status;
+}
+
 symm_status symm__team_record_of(symm_team *team, int member)
 {
     const struct symm_control *control = team->ctx->control[team->world_rank[member]];
