@@ -64,7 +64,7 @@ static int check_team(symm_team *team, bool by_name)
 }
 
 /* To the next rank and from the one before, by one batch and by single calls. */
-static int check_ring(symm_team *team)
+static int check_ring(symm_team *team, const symm_call *call)
 {
     int me = symm_team_rank(team), n = symm_team_size(team);
     int next = (me + 1) % n, last = (me + n - 1) % n;
@@ -87,15 +87,15 @@ static int check_ring(symm_team *team)
         ops[1 - send].ptr = data + count;
         ops[1 - send].peer = last;
         if (k < 2) {
-            CHECK_OK(symm_p2p_batch(team, ops, 2, NULL, NULL));
+            CHECK_OK(symm_p2p_batch(team, ops, 2, call, NULL));
         } else if (me == 0) {
-            CHECK_OK(symm_send(team, data, count, SYMM_INT32, next, NULL, NULL));
+            CHECK_OK(symm_send(team, data, count, SYMM_INT32, next, call, NULL));
             CHECK_OK(
-                symm_recv(team, data + count, count, SYMM_INT32, last, NULL, NULL));
+                symm_recv(team, data + count, count, SYMM_INT32, last, call, NULL));
         } else {
             CHECK_OK(
-                symm_recv(team, data + count, count, SYMM_INT32, last, NULL, NULL));
-            CHECK_OK(symm_send(team, data, count, SYMM_INT32, next, NULL, NULL));
+                symm_recv(team, data + count, count, SYMM_INT32, last, call, NULL));
+            CHECK_OK(symm_send(team, data, count, SYMM_INT32, next, call, NULL));
         }
         for (size_t i = 0; i < count; i++)
             CHECK(data[count + i] == last * 7 + k + (int)i);
@@ -108,6 +108,7 @@ static int check_ring(symm_team *team)
 static int rank_library(bool hosts)
 {
     symm_config config = {.size = sizeof(config), .backend = "host"};
+    const symm_call engine = {.size = sizeof(engine), .algorithm = "engine"};
     symm_team *world, *half = NULL;
     symm_ctx *ctx = NULL;
     char id[32];
@@ -122,10 +123,11 @@ static int rank_library(bool hosts)
     CHECK_OK(symm_init(&config, &ctx));
     world = symm_team_world(ctx);
     CHECK_ZERO(check_team(world, !hosts));
-    CHECK_ZERO(check_ring(world));
+    CHECK_ZERO(check_ring(world, &engine));
+    CHECK_ZERO(check_ring(world, NULL)); /* ranks of one host by their memory */
     CHECK_OK(symm_team_split(world, rank % 2, 0, &half));
     CHECK_ZERO(check_team(half, !hosts));
-    CHECK_ZERO(check_ring(half));
+    CHECK_ZERO(check_ring(half, &engine));
     symm_team_destroy(half);
     if (!hosts) {
         CHECK_OK(symm_team_shrink(world, &half));

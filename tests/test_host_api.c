@@ -516,13 +516,15 @@ static int body_bad_sends(symm_ctx *ctx, void *arg)
     symm_team *t = symm_team_world(ctx);
     char p[8] = {0};
     int peer = 1 - harness_rank();
+    const symm_call call = {.size = sizeof(call), .algorithm = "engine"};
+
     (void)arg;
     REFUSE(symm_send(t, p, 1, SYMM_INT8, 55, NULL, NULL), SYMM_ERR_INVALID, "55");
-    REFUSE(symm_recv(t, p, 1, SYMM_INT8, -1, NULL, NULL), SYMM_ERR_INVALID, "-1");
-    /* two-sided calls need an engine, which a host-only build does not have */
-    REFUSE(symm_send(t, p, 1, SYMM_INT8, peer, NULL, NULL), SYMM_ERR_UNSUPPORTED,
+    REFUSE(symm_recv(t, p, 1, SYMM_INT8, -2, NULL, NULL), SYMM_ERR_INVALID, "-2");
+    /* an engine, if it is named, is not there */
+    REFUSE(symm_send(t, p, 1, SYMM_INT8, peer, &call, NULL), SYMM_ERR_UNSUPPORTED,
            "engine");
-    REFUSE(symm_recv(t, p, 1, SYMM_INT8, peer, NULL, NULL), SYMM_ERR_UNSUPPORTED,
+    REFUSE(symm_recv(t, p, 1, SYMM_INT8, peer, &call, NULL), SYMM_ERR_UNSUPPORTED,
            "engine");
     return still_works(t);
 }

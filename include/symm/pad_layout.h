@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define SYMM_DEVICE_LAYOUT   5u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   6u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
 #define SYMM_DEVICE_RANKS    8       /* of a team on GPUs */
 #define SYMM_DEVICE_BLOCKS   160     /* of a kernel at most */
@@ -28,6 +28,7 @@ extern "C" {
 #define SYMM_INLINE_BYTES    56      /* payload in the word's own cache line */
 #define SYMM_SLOT_BYTES      118784  /* 29 pages of 4 KiB */
 #define SYMM_SLOT_DATA_BYTES 118528  /* staged payload of one round */
+#define SYMM_RINGS_BYTES     64832   /* of all rings of a pad */
 #define SYMM_PAD_BYTES       2097152 /* a whole pad: one segment */
 
 /* What a rank is doing in a round; read by peers only to explain a mismatch. */
@@ -71,6 +72,18 @@ struct symm_device_pads {
     struct symm_device_channel channel[SYMM_CHANNELS];
 };
 
+/*
+ * Host backend, two-sided messages: what one member sends to the pad's owner. Members share a
+ * pad's rings equally, each a multiple of 64 bytes; the data follow this struct. Both count
+ * bytes, ever; they are multiples of 16.
+ */
+struct symm_ring {
+    uint64_t filled; /* by the sender */
+    uint64_t reserved[7];
+    uint64_t emptied; /* by the pad's owner */
+    uint64_t reserved_too[7];
+};
+
 /* Sleepers on words of this pad; a hint, written by any rank. */
 struct symm_wake {
     uint32_t sleepers;
@@ -83,7 +96,11 @@ struct symm_pad {
         struct symm_device_pads device;                  /* CUDA backend */
     };
     uint64_t signals[SYMM_MAX_LOCAL_RANKS][SYMM_SIGNALS]; /* [sender]: tag, count */
-    struct symm_wake wake[SYMM_HOST_CHANNELS + 1];        /* the last one for signals */
+    /* The last two: for signals, and for the owner's wait for its own and peers' rings. */
+    struct symm_wake wake[SYMM_HOST_CHANNELS + 2];
+    uint64_t rung; /* counts wakes of that wait; written by any rank */
+    uint64_t reserved[7];
+    unsigned char rings[SYMM_RINGS_BYTES]; /* [sender] struct symm_ring */
 };
 
 /* ---- A team as kernels see it ---------------------------------------------------- */

@@ -426,11 +426,15 @@ SYMM_API symm_status symm_all_to_all(symm_team *team, const void *in, void *out,
 SYMM_API symm_status symm_barrier(symm_team *team, const symm_call *call,
                                   symm_work **work) SYMM_MUST_CHECK;
 /*
- * Two-sided, any memory, by an engine (NCCL, MPI; SYMM_ENGINE); without one
- * SYMM_ERR_UNSUPPORTED. The k-th send from one rank to another meets the k-th receive there,
- * which has the same count and dtype. Two ranks that both send first may wait for each other
- * until the timeout: give such calls to symm_p2p_batch.
+ * Two-sided, any memory. Ranks on the host of one machine: through their shared memory, each
+ * message copied twice; algorithm "engine" and all other teams: by an engine (NCCL, MPI;
+ * SYMM_ENGINE), without one SYMM_ERR_UNSUPPORTED. The k-th send from one rank to another meets
+ * the k-th receive there, which has the same count and dtype, and the same algorithm. Two ranks
+ * that both send first may wait for each other until the timeout: use symm_p2p_batch.
+ * peer SYMM_ANY_PEER: receives the next message of any rank; not by an engine.
+ * Host: several threads may make such calls on the NULL stream at a time.
  */
+#define SYMM_ANY_PEER (-1)
 SYMM_API symm_status symm_send(symm_team *team, const void *ptr, size_t count,
                                symm_dtype dtype, int peer, const symm_call *call,
                                symm_work **work) SYMM_MUST_CHECK;
@@ -446,7 +450,8 @@ typedef struct symm_p2p_op {
     void *ptr; /* what is sent is only read */
     size_t count;
     symm_dtype dtype;
-    int peer; /* may be the caller's own rank */
+    int peer; /* may be the caller's own rank; of a receive: SYMM_ANY_PEER */
+    int *source; /* of a receive: gets the sender's rank; or NULL */
 } symm_p2p_op;
 /*
  * Sends and receives as one batch: they may stand in any order on each rank, and peers may

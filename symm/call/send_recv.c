@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * send_recv.c - sends and receives, of any memory, by the team's engine.
+ * send_recv.c - sends and receives, of any memory: through rings in the pads (ring.h), or by the
+ * team's engine.
  *
  * Engine: a batch is one group: its operations may complete in any order. With SYMM_P2P_PAIRS=1
  * each pair of ranks has its own communicator, which both ranks make at its first use. A batch
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "call/channel.h"
+#include "call/ring.h"
 #include "call/work.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
@@ -34,6 +36,7 @@ struct batch {
     const char *what;
     char site[SYMM_SITE_NAME_BYTES];
     int count;
+    struct symm_message *messages; /* rings: one for each request; owned */
     /* In the order of peers, as the pairs need it. */
     struct symm_engine_request requests[];
 };
@@ -101,7 +104,8 @@ static symm_status check_list(const char *what, const symm_team *team,
             return symm__fail(SYMM_ERR_INVALID,
                               "%s: operation %d has size %zu, the first has %zu", what,
                               i, op->size, ops->size);
-        if (op->peer < 0 || op->peer >= team->size)
+        if ((op->peer < 0 || op->peer >= team->size) &&
+            (op->peer != SYMM_ANY_PEER || !receives(op)))
             return symm__fail(SYMM_ERR_INVALID,
                               "%s: operation %d: peer %d; the team has ranks 0 to %d",
                               what, i, op->peer, team->size - 1);
@@ -120,52 +124,81 @@ static struct symm_engine_request request_of(const symm_p2p_op *op)
                                         .peer = op->peer};
 }
 
-/* Stable by peer: the k-th send to a rank stays the k-th. */
-static void sort_by_peer(struct symm_engine_request *requests, int count)
+static struct symm_message message_of(const symm_p2p_op *op)
 {
-    for (int i = 1; i < count; i++) {
-        struct symm_engine_request moved = requests[i];
-        int at = i;
+    return (struct symm_message){.ptr = op->ptr,
+                                 .count = op->count,
+                                 .bytes = op->count * symm_dtype_size(op->dtype),
+                                 .dtype = op->dtype,
+                                 .receives = receives(op),
+                                 .from_any = op->peer == SYMM_ANY_PEER,
+                                 .peer = op->peer,
+                                 .source = receives(op) ? op->source : NULL};
+}
 
-        for (; at > 0 && requests[at - 1].peer > moved.peer; at--)
-            requests[at] = requests[at - 1];
-        requests[at] = moved;
+/* A stable sort: the k-th send to a rank stays the k-th. */
+static void add_by_peer(struct batch *batch, const symm_p2p_op *op, int at)
+{
+    for (; at > 0 && batch->requests[at - 1].peer > op->peer; at--) {
+        batch->requests[at] = batch->requests[at - 1];
+        if (batch->messages)
+            batch->messages[at] = batch->messages[at - 1];
     }
+    batch->requests[at] = request_of(op);
+    if (batch->messages)
+        batch->messages[at] = message_of(op);
+}
+
+static void batch_free(struct batch *batch)
+{
+    free(batch->messages);
+    free(batch);
+}
+
+/* With the engine in place of rings, can it do this operation? */
+static symm_status check_by_engine(const char *what, const symm_team *team,
+                                   const symm_p2p_op *op, int index)
+{
+    const struct symm_engine_use *use = team->ctx->engine;
+    struct symm_engine_request request = request_of(op);
+    const char *why = op->peer == SYMM_ANY_PEER
+                          ? "an engine does not receive from any rank; name the peer"
+                          : use->ops->objection(use->engine, &request);
+
+    return why ? symm__fail(SYMM_ERR_UNSUPPORTED, "%s: operation %d: %s", what, index,
+                            why)
+               : SYMM_OK;
 }
 
 static symm_status make(const char *what, symm_team *team, const symm_p2p_op *ops,
-                        int count, const char *site, struct batch **made)
+                        int count, const char *site, bool rings,
+                        struct batch **made)
 {
-    const struct symm_engine_use *use = team->ctx->engine;
     struct batch *batch;
     symm_status status = SYMM_OK;
 
     for (int i = 0; i < count && status == SYMM_OK; i++) {
-        struct symm_engine_request request = request_of(operation(ops, i));
-        const char *why;
-
         status = check_one(what, team, operation(ops, i), i);
         if (status == SYMM_OK)
             status = symm__plan_refuse(team, what, site, operation(ops, i)->ptr);
-        if (status != SYMM_OK)
-            break;
-        why = use->ops->objection(use->engine, &request);
-        if (why)
-            status =
-                symm__fail(SYMM_ERR_UNSUPPORTED, "%s: operation %d: %s", what, i, why);
+        if (status == SYMM_OK && !rings)
+            status = check_by_engine(what, team, operation(ops, i), i);
     }
     if (status != SYMM_OK)
         return status;
     batch = calloc(1, sizeof(*batch) + (size_t)count * sizeof(*batch->requests));
-    if (!batch)
+    if (batch && rings)
+        batch->messages = calloc((size_t)count, sizeof(*batch->messages));
+    if (!batch || (rings && !batch->messages)) {
+        free(batch);
         return symm__fail(SYMM_ERR_NOMEM, "no memory for %s of %d operations", what,
                           count);
+    }
     batch->team = team;
     batch->what = what;
     batch->count = count;
     for (int i = 0; i < count; i++)
-        batch->requests[i] = request_of(operation(ops, i));
-    sort_by_peer(batch->requests, count);
+        add_by_peer(batch, operation(ops, i), i);
     *made = batch;
     return SYMM_OK;
 }
@@ -219,10 +252,14 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
 static symm_status run(struct batch *batch, void *stream, symm_work **work)
 {
     symm_team *team = batch->team;
-    struct symm_engine_comm *comm = team->engine->comm;
+    struct symm_engine_comm *comm;
     double until = symm__now() + batch->timeout;
     symm_status status = SYMM_OK;
 
+    if (batch->messages)
+        return symm__ring_run(team, batch->messages, batch->count, batch->timeout,
+                              batch->what, batch->site);
+    comm = team->engine->comm;
     if (!team->ctx->engine->pairs)
         return run_part(batch, comm, batch->requests, batch->count, stream, work);
     for (int i = 0, count; i < batch->count && status == SYMM_OK; i += count) {
@@ -253,7 +290,7 @@ static void run_queued(struct symm_task *task)
 
     symm__work_begin(batch->work, batch->timeout);
     symm__work_complete(batch->work, run(batch, NULL, NULL));
-    free(batch);
+    batch_free(batch);
 }
 
 /* Runs the batch now, or by the stream's worker; owns it from here on. */
@@ -265,7 +302,7 @@ static symm_status launch_host(struct batch *batch, void *stream, symm_work **wo
     if (work) {
         status = symm__work_create(ctx, true, &batch->work);
         if (status != SYMM_OK) {
-            free(batch);
+            batch_free(batch);
             return status;
         }
         *work = batch->work;
@@ -282,7 +319,7 @@ static symm_status launch_host(struct batch *batch, void *stream, symm_work **wo
         symm_work_release(*work);
         *work = NULL;
     }
-    free(batch);
+    batch_free(batch);
     return status;
 }
 
@@ -293,7 +330,7 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
     if (!batch->team->device_ops)
         return launch_host(batch, stream, work);
     status = run(batch, stream, work);
-    free(batch);
+    batch_free(batch);
     return status;
 }
 
@@ -301,15 +338,17 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
 
 /* On a device run_part locks the team, not this function: a batch may wait for a peer to make a
  * communicator, and other calls of this rank's threads must go on meanwhile. */
-static symm_status enter(symm_team *team, void **stream)
+static symm_status enter(symm_team *team, bool rings, void **stream)
 {
+    if (rings && !*stream) /* any thread may take an end of a ring */
+        return SYMM_OK;
     return team->device_ops ? team->device_ops->stream_check(team->ctx, stream)
                             : symm__stream_enter(team, stream);
 }
 
-static void leave(symm_team *team, const void *stream)
+static void leave(symm_team *team, bool rings, const void *stream)
 {
-    if (!team->device_ops)
+    if (!team->device_ops && (!rings || stream))
         symm__stream_leave(team, stream);
 }
 
@@ -329,17 +368,20 @@ static symm_status begin(const char *what, symm_team *team, const symm_call *giv
     if (call->algorithm &&
         strcmp(call->algorithm, symm_algorithm_name(SYMM_ALGORITHM_ENGINE)) != 0)
         return symm__fail(SYMM_ERR_INVALID,
-                          "%s: algorithm '%s'; two-sided calls go to an engine", what,
-                          call->algorithm);
+                          "%s: algorithm '%s'; two-sided calls have \"engine\" alone",
+                          what, call->algorithm);
     return SYMM_OK;
 }
 
-static symm_status check_engine(const char *what, const symm_team *team)
+/* Rings, unless the caller names the engine: a choice that both ends make alike. */
+static symm_status choose(const char *what, const symm_team *team,
+                          const symm_call *call, bool *rings)
 {
-    if (!team->engine)
+    *rings = symm__ring_usable(team) && !call->algorithm;
+    if (!*rings && !team->engine)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
-            "%s needs an engine (NCCL or MPI), which this team does not have (%s); "
+            "%s needs an engine (NCCL or MPI) here, which this team does not have (%s); "
             "symm_put_signal and symm_signal_wait do it over symmetric memory",
             what,
             team->ctx->engine && *team->ctx->engine->why ? team->ctx->engine->why
@@ -376,30 +418,33 @@ static symm_status run_batch(const char *what, symm_team *team, const symm_p2p_o
     struct batch *batch = NULL;
     symm_work *made = NULL;
     symm_call call;
+    bool rings = false;
     symm_status status = begin(what, team, given, &call);
 
     if (status == SYMM_OK)
         status = check_list(what, team, ops, count);
     if (status == SYMM_OK)
-        status = check_engine(what, team);
+        status = choose(what, team, &call, &rings);
     if (status == SYMM_OK)
-        status = make(what, team, ops, count, call.site, &batch);
+        status = make(what, team, ops, count, call.site, rings, &batch);
     if (status != SYMM_OK)
         return status;
     batch->timeout = call.timeout > 0 ? call.timeout : team->ctx->timeout;
     symm__site_name_set(batch->site, call.site);
-    status = enter(team, &call.stream);
+    status = enter(team, rings, &call.stream);
     if (status != SYMM_OK) {
-        free(batch);
+        batch_free(batch);
         return status;
     }
     status = launch(batch, call.stream, work ? &made : NULL);
     __atomic_store_n(&team->last_path,
-                     "the team's engine sends and receives: it reaches any memory",
+                     rings ? "through rings in the pads: all ranks are on this host"
+                           : "the team's engine sends and receives: it reaches any "
+                             "memory",
                      __ATOMIC_RELAXED);
     if (symm__is_recorded(team->ctx) && status == SYMM_OK)
         record(team, ops, count, &call);
-    leave(team, call.stream);
+    leave(team, rings, call.stream);
     if (status == SYMM_OK && work)
         *work = made;
     return status;

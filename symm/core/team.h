@@ -138,6 +138,8 @@ struct symm_team {
     bool inner;     /* the part on this host of a hierarchical team, which owns it */
     struct symm_team_channel channel[SYMM_CHANNELS];
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
+    uint8_t *ring_ends; /* [2 * size], atomic: a message is under way (call/ring.c); owned */
+    int ring_turn;      /* atomic: the member that the last receive from any rank served */
     int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
     pthread_mutex_t

@@ -64,7 +64,8 @@ symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
     t->world_rank = calloc((size_t)most, sizeof(*t->world_rank));
     t->sent = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->sent));
     t->awaited = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->awaited));
-    if (!t->world_rank || !t->sent || !t->awaited)
+    t->ring_ends = calloc(2 * (size_t)most, sizeof(*t->ring_ends));
+    if (!t->world_rank || !t->sent || !t->awaited || !t->ring_ends)
         goto err_team;
     for (int i = 0; i < SYMM_CHANNELS; i++) {
         t->channel[i].team = t;
@@ -75,6 +76,7 @@ symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
 
 err_team:
     free(t->awaited);
+    free(t->ring_ends);
     free(t->sent);
     free(t->world_rank);
     pthread_mutex_destroy(&t->channels);
@@ -266,6 +268,7 @@ void symm__team_free(symm_team *team)
     for (int i = 0; i < SYMM_CHANNELS; i++)
         free(team->channel[i].prepared);
     free(team->awaited);
+    free(team->ring_ends);
     free(team->sent);
     free(team->world_rank);
     pthread_mutex_destroy(&team->channels);
