@@ -305,7 +305,24 @@ SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
 SYMM_API symm_status symm_buffer_alloc(symm_team *team, size_t bytes,
                                        symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
- * Makes existing device memory symmetric. Host backend: SYMM_ERR_UNSUPPORTED.
+ * Memory of this process that symm_buffer_register takes with every team of that backend: "host",
+ * or "cuda", of a device (its number; < 0: the current one). Local, without a context, zeroed;
+ * in whole pages (host) or allocations of 2 MiB (CUDA). For allocators of other libraries, which
+ * do not know yet which team will share the memory.
+ * Errors: SYMM_ERR_INVALID, SYMM_ERR_NOMEM, SYMM_ERR_OVERFLOW, SYMM_ERR_UNSUPPORTED (no CUDA).
+ */
+SYMM_API symm_status symm_mem_alloc(const char *backend, int device, size_t bytes,
+                                    void **ptr) SYMM_MUST_CHECK;
+/*
+ * At any time, after symm_finalize too. Of a device: waits for it first. Memory that is registered
+ * goes when its last registration has ended. NULL is allowed. SYMM_ERR_NOT_FOUND: ptr is not
+ * symm_mem_alloc's.
+ */
+SYMM_API symm_status symm_mem_free(void *ptr);
+/*
+ * Maps existing memory into all peers: of symm_mem_alloc, or of this rank's device. Puts and gets
+ * reach it, and symm_buffer_peer_ptr has its addresses; for collectives it is private memory.
+ * Ranks register the same number of bytes in the same order between two rendezvous.
  * symm_buffer_release ends the registration on this rank: later calls do not find the memory
  * (SYMM_ERR_INVALID). Peers keep it mapped until the team's next rendezvous or its end, where
  * each rank first waits for its device: calls in flight use the memory until then. The memory

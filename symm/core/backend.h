@@ -36,6 +36,15 @@ struct symm_device_info {
     bool multicast; /* it has multicast, and the options want it */
 };
 
+/* Memory of symm_mem_alloc. */
+struct symm_mem {
+    char *ptr;
+    size_t bytes;                 /* in whole granules */
+    uint64_t id;                  /* never given twice in a process */
+    int fd;                       /* host: of the memory; else -1 */
+    struct symm_backend *backend; /* CUDA: made for this memory; else NULL */
+};
+
 struct symm_backend_ops {
     size_t size;
     const char *name;
@@ -72,6 +81,10 @@ struct symm_backend_ops {
     symm_status (*reach)(struct symm_backend *backend, void *at, size_t bytes);
     /* Back to mere address space. */
     void (*unmap)(struct symm_backend *backend, void *at, size_t bytes);
+
+    /* Memory for symm_mem_alloc, zeroed: without an object, of a device (-1: the current). */
+    symm_status (*mem_alloc)(int device, size_t bytes, struct symm_mem *mem);
+    void (*mem_free)(struct symm_mem *mem);
 
     /* Memory that only this rank and its device use, zeroed. */
     symm_status (*local_alloc)(struct symm_backend *backend, size_t bytes,

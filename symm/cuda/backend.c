@@ -125,8 +125,8 @@ static void cuda_close(struct symm_backend *backend)
     free(backend);
 }
 
-/* With the scope entered. */
-static symm_status open_rank(struct symm_backend *b)
+/* What all memory needs; with the scope entered. */
+static symm_status open_memory(struct symm_backend *b)
 {
     CUmemAllocationProp properties = symm__cuda_properties(b->device.ordinal);
     size_t least = 0;
@@ -140,6 +140,14 @@ static symm_status open_rank(struct symm_backend *b)
         status = SYMM_CUDA_CALL(b->driver, cuStreamCreateWithPriority,
                                 (&b->setup, CU_STREAM_NON_BLOCKING, 0),
                                 "a stream for set-up on device %d", b->device.ordinal);
+    return status;
+}
+
+/* With the scope entered. */
+static symm_status open_rank(struct symm_backend *b)
+{
+    symm_status status = open_memory(b);
+
     if (status == SYMM_OK)
         status = symm__cuda_multicast_ask(b, &b->device.multicast);
     if (status == SYMM_OK)
@@ -147,26 +155,35 @@ static symm_status open_rank(struct symm_backend *b)
     return status;
 }
 
-symm_status symm__cuda_open_device(int ordinal, struct symm_backend **backend)
+/* An object of the device with what `fill`, which runs with the scope entered, gives it. */
+static symm_status open_with(int ordinal, symm_status (*fill)(struct symm_backend *b),
+                             struct symm_backend **backend)
 {
     const struct symm_cuda_driver *d;
     struct symm_cuda_scope scope;
-    struct symm_backend *b = NULL;
     symm_status status = symm__cuda_driver(&d);
 
     if (status == SYMM_OK)
-        status = backend_create(d, ordinal, &b);
+        status = backend_create(d, ordinal, backend);
     if (status != SYMM_OK)
         return status;
-    status = symm__cuda_enter(b, &scope);
+    status = symm__cuda_enter(*backend, &scope);
     if (status == SYMM_OK) {
-        status = open_rank(b);
+        status = fill(*backend);
         symm__cuda_leave(&scope);
     }
-    if (status != SYMM_OK) {
-        cuda_close(b);
+    if (status != SYMM_OK)
+        cuda_close(*backend);
+    return status;
+}
+
+symm_status symm__cuda_open_device(int ordinal, struct symm_backend **backend)
+{
+    struct symm_backend *b = NULL;
+    symm_status status = open_with(ordinal, open_rank, &b);
+
+    if (status != SYMM_OK)
         return status;
-    }
     symm__log(SYMM_LOG_DEBUG, "device %d: %s at %s", b->device.ordinal, b->device.name,
               b->device.bus);
     *backend = b;
@@ -194,6 +211,34 @@ static symm_status cuda_open_owner(struct symm_backend *member,
     (*owner)->granularity = member->granularity;
     (*owner)->keeps_words = true;
     return SYMM_OK;
+}
+
+/* An object for each allocation: without kernels, it is little beside the memory. */
+static symm_status cuda_mem_alloc(int device, size_t bytes, struct symm_mem *mem)
+{
+    const struct symm_cuda_driver *d;
+    struct symm_backend *b = NULL;
+    int ordinal = device;
+    symm_status status = symm__cuda_driver(&d);
+
+    if (status == SYMM_OK && device < 0)
+        status = choose_device(d, 0, &ordinal);
+    if (status == SYMM_OK)
+        status = open_with(ordinal, open_memory, &b);
+    if (status != SYMM_OK)
+        return status;
+    mem->bytes = (bytes + b->granularity - 1) / b->granularity * b->granularity;
+    mem->backend = b;
+    status = symm__cuda_mem_alloc(b, mem);
+    if (status != SYMM_OK)
+        cuda_close(b);
+    return status;
+}
+
+static void cuda_mem_free(struct symm_mem *mem)
+{
+    symm__cuda_mem_free(mem->backend, mem);
+    cuda_close(mem->backend);
 }
 
 static const struct symm_device_info *cuda_describe(const struct symm_backend *backend)
@@ -270,6 +315,8 @@ const struct symm_backend_ops symm__backend_cuda = {
     .import = symm__cuda_import,
     .reach = symm__cuda_reach,
     .unmap = symm__cuda_unmap,
+    .mem_alloc = cuda_mem_alloc,
+    .mem_free = cuda_mem_free,
     .local_alloc = symm__cuda_local_alloc,
     .local_free = symm__cuda_local_free,
     .stream_create = symm__cuda_stream_create,

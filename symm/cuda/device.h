@@ -94,6 +94,12 @@ symm_status symm__cuda_import(struct symm_backend *backend, int handle, void *at
 symm_status symm__cuda_reach(struct symm_backend *backend, void *at, size_t bytes);
 void symm__cuda_unmap(struct symm_backend *backend, void *at, size_t bytes);
 
+/* mem->bytes of new zeroed memory in address space of its own, for symm_mem_alloc. */
+symm_status symm__cuda_mem_alloc(struct symm_backend *backend,
+                                 struct symm_mem *mem) SYMM_MUST_CHECK;
+/* Waits for the device first. */
+void symm__cuda_mem_free(struct symm_backend *backend, const struct symm_mem *mem);
+
 /* register.c: memory of the caller (see device_ops.h) */
 symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
                                symm_buffer *buffer);

@@ -242,6 +242,41 @@ err_memory:
     return status;
 }
 
+symm_status symm__cuda_mem_alloc(struct symm_backend *b, struct symm_mem *mem)
+{
+    const struct symm_cuda_driver *d = b->driver;
+    struct symm_cuda_scope scope;
+    CUdeviceptr at = 0;
+    int none;
+    symm_status status = symm__cuda_enter(b, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = SYMM_CUDA_CALL(d, cuMemAddressReserve, (&at, mem->bytes, 0, 0, 0),
+                            "address space of %zu bytes", mem->bytes);
+    if (status == SYMM_OK) {
+        status = commit(b, at, mem->bytes, &none);
+        if (status != SYMM_OK)
+            (void)d->cuMemAddressFree(at, mem->bytes);
+    }
+    symm__cuda_leave(&scope);
+    mem->ptr = (char *)(uintptr_t)at;
+    return status;
+}
+
+void symm__cuda_mem_free(struct symm_backend *b, const struct symm_mem *mem)
+{
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)mem->ptr;
+    struct symm_cuda_scope scope;
+
+    if (!symm__cuda_enter_last(b, &scope))
+        return;
+    (void)b->driver->cuCtxSynchronize(); /* calls in flight may use it */
+    (void)b->driver->cuMemUnmap(at, mem->bytes);
+    (void)b->driver->cuMemAddressFree(at, mem->bytes);
+    symm__cuda_leave(&scope);
+}
+
 static symm_status import(struct symm_backend *backend, CUdeviceptr at, size_t bytes,
                           int handle)
 {

@@ -28,12 +28,19 @@ static symm_status none_open(int local_rank, struct symm_backend **backend)
     return refuse();
 }
 
+static symm_status none_mem_alloc(int device, size_t bytes, struct symm_mem *mem)
+{
+    (void)device, (void)bytes, (void)mem;
+    return refuse();
+}
+
 /* No object is ever made, so that no other function of the table can be called. */
 const struct symm_backend_ops symm__backend_cuda = {
     .size = sizeof(struct symm_backend_ops),
     .name = "cuda",
     .count = none_count,
     .open = none_open,
+    .mem_alloc = none_mem_alloc,
 };
 
 void symm__cuda_report(struct symm_cuda_report *report, bool probe)

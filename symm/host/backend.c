@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/shared_memory.h"
 #include "host/host.h"
@@ -112,6 +113,30 @@ static void host_unmap(struct symm_backend *backend, void *at, size_t bytes)
     symm__shared_unmap(at, bytes);
 }
 
+static symm_status host_mem_alloc(int device, size_t bytes, struct symm_mem *mem)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *at;
+    symm_status status;
+
+    (void)device;
+    mem->bytes = (bytes + page - 1) / page * page;
+    status = symm__shared_reserve(mem->bytes, &at);
+    if (status != SYMM_OK)
+        return status;
+    status = symm__shared_create(at, mem->bytes, &mem->fd);
+    if (status != SYMM_OK)
+        symm__shared_release(at, mem->bytes);
+    mem->ptr = at;
+    return status;
+}
+
+static void host_mem_free(struct symm_mem *mem)
+{
+    symm__shared_release(mem->ptr, mem->bytes);
+    close(mem->fd);
+}
+
 static symm_status host_local_alloc(struct symm_backend *backend, size_t bytes,
                                     void **memory)
 {
@@ -149,6 +174,8 @@ const struct symm_backend_ops symm__backend_host = {
     .import = host_import,
     .reach = host_reach,
     .unmap = host_unmap,
+    .mem_alloc = host_mem_alloc,
+    .mem_free = host_mem_free,
     .local_alloc = host_local_alloc,
     .local_free = host_local_free,
     .stream_create = symm__queue_create,
