@@ -2,8 +2,9 @@
 /*
  * test_driver_register.c - registered memory of the caller, over the fake driver, or on GPUs
  * with SYMM_TEST_GPU=1: of cuMemAlloc, of cuMemCreate, of several adjacent allocations; one
- * mapping per allocation; refused memory; nothing is left.
+ * mapping per allocation; memory of symm_mem_alloc; refused memory; nothing is left.
  */
+#include "core/registered.h"
 #include "cuda/device.h"
 #include "device.h"
 
@@ -256,6 +257,49 @@ static void vmm(void **state)
     assert_int_equal(run(h), 0);
 }
 
+/* symm_mem_alloc's memory on the device; ranks end their registrations at different times. */
+static int body_mem(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    symm_buffer *first, *second;
+    void *memory, *more;
+    uint32_t word = 1;
+    (void)arg;
+    CHECK_OK(symm_mem_alloc("cuda", ctx->backend->device.ordinal, MIB, &memory));
+    CHECK_OK(symm__cuda_copy(ctx, &word, (char *)memory + MIB - 4, 4));
+    CHECK(word == 0);
+    CHECK_OK(symm_buffer_register(team, memory, 4096, &first));
+    CHECK_ZERO(check_seen(ctx, first, 8));
+    if (harness_rank() == 1)
+        symm_buffer_release(first);
+    CHECK_OK(symm_mem_alloc("cuda", ctx->backend->device.ordinal, 3 * MIB, &more));
+    CHECK_OK(symm_buffer_register(team, (char *)memory + 8192, 4096, &second));
+    CHECK_ZERO(check_seen(ctx, second, 9));
+    if (harness_rank() != 1)
+        symm_buffer_release(first);
+    CHECK_OK(symm_buffer_register(team, (char *)more + 2 * MIB, 64, &first));
+    CHECK_OK(symm_mem_free(more)); /* lives while it is registered */
+    CHECK_ZERO(check_seen(ctx, first, 10));
+    symm_buffer_release(first);
+    symm_buffer_release(second);
+    CHECK_OK(symm_rendezvous(team));
+    CHECK(count_opened(ctx) == 0);
+    CHECK_OK(symm_mem_free(memory));
+    CHECK_STATUS(symm_mem_free(memory), SYMM_ERR_NOT_FOUND);
+    CHECK(symm_mem_alloc("cuda", 99, MIB, &memory) != SYMM_OK);
+    return 0;
+}
+
+static void mem(void **state)
+{
+    struct harness h = {
+        .ranks = device_ranks(2), .body = body_mem, .configure = on_cuda};
+    (void)state;
+    assert_int_equal(run(h), 0);
+    h.mode = HARNESS_THREADS;
+    assert_int_equal(run(h), 0);
+}
+
 /* ---- What is refused ------------------------------------------------------------- */
 
 static int body_refused(symm_ctx *ctx, void *arg)
@@ -330,7 +374,8 @@ static void threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(legacy),  cmocka_unit_test(in_flight), cmocka_unit_test(vmm),
+        cmocka_unit_test(legacy),  cmocka_unit_test(in_flight),
+        cmocka_unit_test(vmm),     cmocka_unit_test(mem),
         cmocka_unit_test(refused), cmocka_unit_test(threads),
     };
     device_suite();

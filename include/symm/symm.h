@@ -325,8 +325,9 @@ SYMM_API symm_status symm_mem_free(void *ptr);
  * Ranks register the same number of bytes in the same order between two rendezvous.
  * symm_buffer_release ends the registration on this rank: later calls do not find the memory
  * (SYMM_ERR_INVALID). Peers keep it mapped until the team's next rendezvous or its end, where
- * each rank first waits for its device: calls in flight use the memory until then. The memory
- * must not be freed while it is registered, nor before that rendezvous.
+ * each rank first lets its calls end: calls in flight use the memory until then. The memory
+ * must not be freed while it is registered, nor before that rendezvous, unless it is of
+ * symm_mem_alloc or cuMemCreate. Host backend: SYMM_ERR_UNSUPPORTED for all other memory.
  */
 SYMM_API symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
                                           symm_buffer **buffer) SYMM_MUST_CHECK;

@@ -16,6 +16,7 @@
 #include "call/work.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "core/registered.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/hash.h"
@@ -191,8 +192,7 @@ static symm_status translate(const char *what, const struct transfer *t,
                                          own == t->src ? t->dst : t->src, t->bytes);
     if (status != SYMM_OK)
         return status;
-    if (team->device_ops &&
-        team->device_ops->registered(t->team, own, t->bytes, t->peer, theirs))
+    if (symm__registered_peer(t->team, own, t->bytes, t->peer, theirs))
         return SYMM_OK;
     if (!symm__team_symmetric(team, own, t->bytes, &offset))
         return symm__fail(

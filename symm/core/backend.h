@@ -36,6 +36,29 @@ struct symm_device_info {
     bool multicast; /* it has multicast, and the options want it */
 };
 
+#define SYMM_RUN_CHUNKS 32 /* allocations that one registration may reach over */
+#define SYMM_RUN_TOKEN  64
+
+/* How peers get a run: a descriptor for each chunk, or one token. */
+enum symm_run_kind { SYMM_RUN_DESCRIPTORS, SYMM_RUN_BY_TOKEN, SYMM_RUN_KINDS };
+
+/* Allocations of the caller side by side, as their owner and its peers name them. `id` is one
+ * that no other memory ever has at this address. */
+struct symm_run {
+    uint64_t base, bytes, id;
+    uint32_t chunks;
+    uint32_t kind; /* enum symm_run_kind */
+    uint64_t chunk[SYMM_RUN_CHUNKS];
+};
+
+/* What the owner has of a run. */
+struct symm_own_run {
+    struct symm_run run;
+    int fds[SYMM_RUN_CHUNKS];       /* of chunks, until all peers have them; then -1 */
+    uint64_t held[SYMM_RUN_CHUNKS]; /* the backend's: keeps the memory */
+    uint8_t token[SYMM_RUN_TOKEN];
+};
+
 /* Memory of symm_mem_alloc. */
 struct symm_mem {
     char *ptr;
@@ -82,6 +105,21 @@ struct symm_backend_ops {
     /* Back to mere address space. */
     void (*unmap)(struct symm_backend *backend, void *at, size_t bytes);
 
+    /* ---- Memory of the caller (core/registered.h) ---- */
+
+    /* The run that [ptr, ptr + bytes) lies in; mem: the memory of symm_mem_alloc that ptr lies in,
+     * NULL: in none. Sentences begin with symm_buffer_register. */
+    symm_status (*run_take)(struct symm_backend *backend, void *ptr, size_t bytes,
+                            const struct symm_mem *mem, struct symm_own_run *own);
+    /* Ends run_take: closes descriptors that are not -1, lets the memory go. */
+    void (*run_give)(struct symm_backend *backend, struct symm_own_run *own);
+    /* Maps a peer's run, of which the caller has checked the numbers. */
+    symm_status (*run_open)(struct symm_backend *backend, const struct symm_run *run,
+                            const int *fds, const uint8_t *token, void **at);
+    void (*run_close)(struct symm_backend *backend, const struct symm_run *run,
+                      void *at);
+    /* Of a peer that is a thread: its own mapping at run->base becomes accessible. */
+    symm_status (*run_reach)(struct symm_backend *backend, const struct symm_run *run);
     /* Memory for symm_mem_alloc, zeroed: without an object, of a device (-1: the current). */
     symm_status (*mem_alloc)(int device, size_t bytes, struct symm_mem *mem);
     void (*mem_free)(struct symm_mem *mem);

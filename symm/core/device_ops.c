@@ -45,3 +45,22 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
     *device_team = &team->device;
     return SYMM_OK;
 }
+
+void symm__team_drain(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+
+    for (int i = 0; i < SYMM_MAX_STREAMS && !team->device_ops; i++) {
+        struct symm_stream *stream =
+            __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
+        bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;
+
+        if (!stream)
+            continue;
+        pthread_mutex_lock(&team->channels);
+        used = used || symm__channel_find(team, stream) < SYMM_CHANNELS;
+        pthread_mutex_unlock(&team->channels);
+        if (used && !ctx->ops->stream_is_own(stream))
+            ctx->ops->stream_drain(ctx->backend, stream);
+    }
+}

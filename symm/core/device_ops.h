@@ -51,11 +51,8 @@ struct symm_work {
     uint64_t record_mark;
 };
 
-/* A registered buffer's offset, which it has for the manifest alone, begins here. */
-#define SYMM_REGISTERED ((size_t)1 << 63)
-
 struct symm_device_ops {
-    /* ---- Teams. With the context locked, from here to register_close. ---- */
+    /* ---- Teams. With the context locked, from here to multicast_at. ---- */
 
     /* Where the scratch that kernels need ends, if it begins at this offset of the heap. */
     uint64_t (*scratch_end)(uint64_t begin);
@@ -73,27 +70,8 @@ struct symm_device_ops {
      * none, or that is memory of another team. Without a lock. */
     void *(*multicast_at)(const symm_team *team, size_t offset, size_t bytes);
 
-    /* ---- Memory of the caller that peers map ---- */
-
-    /* Looks at the memory and fills the buffer's registration and offset. */
-    symm_status (*register_add)(symm_team *team, void *ptr, size_t bytes,
-                                symm_buffer *buffer);
-    /* The buffer goes; what peers have mapped goes after the next rendezvous. */
-    void (*register_remove)(symm_buffer *buffer);
-    /* The buffer's address at a member; NULL: not mapped. Without a lock. */
-    void *(*register_ptr)(const symm_buffer *buffer, int peer);
-    /* What is new, as bytes and descriptors for the exchange: both of malloc, the
-     * descriptors stay the registrations'. NULL and 0: nothing is. */
-    symm_status (*register_pack)(const symm_team *team, void **bytes, size_t *count,
-                                 int **fds, int *fds_count);
-    /* Maps what a member has sent. */
-    symm_status (*register_map)(symm_team *team, int member, const void *bytes,
-                                size_t count, const int *fds, int fds_count);
-    /* Has every member on this host sent each new registration of mine? */
-    symm_status (*register_check)(const symm_team *team);
-    void (*register_undo)(symm_team *team); /* a rank could not: mappings go */
-    void (*register_done)(symm_team *team); /* all could; what was removed goes */
-    void (*register_close)(symm_team *team);
+    /* Without a lock: until all that the rank's device has been given has ended. */
+    void (*settle)(symm_ctx *ctx);
 
     /* ---- Failures, and the end of things ---- */
 
@@ -135,9 +113,6 @@ struct symm_device_ops {
     /* Can this rank's device reach [ptr, ptr + bytes)? */
     symm_status (*reach)(symm_team *team, const char *what, const char *which,
                          const void *ptr, size_t bytes);
-    /* Is that memory which symm_buffer_register has made symmetric? Then the peer's address. */
-    bool (*registered)(symm_team *team, const void *ptr, size_t bytes, int peer,
-                       void **theirs);
     /* What select.c may look at beyond the call itself: equal on all ranks. */
     void (*describe)(const struct symm_team_channel *channel,
                      const struct symm_args *args, struct symm_select_query *query);
@@ -183,5 +158,12 @@ struct symm_device_ops {
 /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. With
  * team->channels locked. */
 int symm__channel_find(symm_team *team, const void *stream);
+
+/*
+ * Waits for the calls that are queued for the team on the context's streams; each is bounded by
+ * its timeout. Streams that the team does not use are not waited for: they may wait for this
+ * thread's next call. (On a device streams are the caller's own: nothing is waited for here.)
+ */
+void symm__team_drain(symm_team *team);
 
 #endif

@@ -19,12 +19,13 @@
 #include <unistd.h>
 
 #include "core/device_ops.h"
+#include "core/registered.h"
 #include "core/team.h"
 #include "core/trace.h"
 #include "util/status.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then what
- * register.c says of memory that was registered. Descriptors come in the same order. */
+ * registered.c says of memory that was registered. Descriptors come in the same order. */
 struct wire_head {
     uint64_t digest;
     uint64_t segments;
@@ -121,11 +122,9 @@ static symm_status pack(const symm_team *team, uint64_t digest, struct message *
     int *more = NULL, more_count = 0, sent = team->ctx->thread_group ? 0 : (int)fresh;
     void *tail = NULL;
     struct wire_segment *wire;
-    symm_status status = SYMM_OK;
+    symm_status status =
+        symm__registered_pack(team, &tail, &registered, &more, &more_count);
 
-    if (team->ctx->device_ops)
-        status = team->ctx->device_ops->register_pack(team, &tail, &registered, &more,
-                                                      &more_count);
     if (status != SYMM_OK)
         return status;
     if (fresh + (size_t)more_count > SYMM_EXCHANGE_MAX_FDS) {
@@ -237,15 +236,10 @@ static symm_status map_registered(symm_team *team, int member,
     bool fds = !team->ctx->thread_group && member != team->rank;
     size_t at = sizeof(*head) + head->segments * sizeof(struct wire_segment);
 
-    if (!team->ctx->device_ops)
-        return symm__fail(
-            SYMM_ERR_REFUSED,
-            "rank %d sent registered memory, which the %s backend has not",
-            team->world_rank[member], team->ctx->ops->name);
-    return team->ctx->device_ops->register_map(
-        team, member, (char *)message->bytes + at, head->registered,
-        fds ? message->fds + head->segments : NULL,
-        fds ? message->fds_count - (int)head->segments : 0);
+    return symm__registered_map(team, member, (char *)message->bytes + at,
+                                head->registered,
+                                fds ? message->fds + head->segments : NULL,
+                                fds ? message->fds_count - (int)head->segments : 0);
 }
 
 /* Maps what all members sent. On error extents say how far it came. */
@@ -341,7 +335,6 @@ static void shared_done(symm_team *team)
 static symm_status import_agreed(symm_team *team, const char *what, double timeout,
                                  struct symm_oob_message *messages)
 {
-    const struct symm_device_ops *device = team->ctx->device_ops;
     struct symm_oob_message acks[SYMM_MAX_RANKS] = {0};
     size_t before[SYMM_MAX_RANKS];
     symm_status status;
@@ -350,14 +343,13 @@ static symm_status import_agreed(symm_team *team, const char *what, double timeo
     status = import_all(team, messages);
     if (status == SYMM_OK)
         status = check_extents(team);
-    if (status == SYMM_OK && device)
-        status = device->register_check(team);
+    if (status == SYMM_OK)
+        status = symm__registered_check(team);
     status = symm__team_exchange(team, what, timeout, status, NULL, 0, NULL, 0, acks);
     symm__oob_messages_finish(acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);
-        if (device)
-            device->register_undo(team);
+        symm__registered_undo(team);
     }
     return status;
 }
@@ -391,8 +383,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
         status = import_agreed(team, what, timeout, messages);
     if (status == SYMM_OK) {
         shared_done(team);
-        if (device)
-            device->register_done(team);
+        symm__registered_done(team);
     }
     symm__oob_messages_finish(messages, team->size);
     return status == SYMM_OK && device ? device->memory_shared(team, timeout) : status;

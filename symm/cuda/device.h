@@ -100,21 +100,18 @@ symm_status symm__cuda_mem_alloc(struct symm_backend *backend,
 /* Waits for the device first. */
 void symm__cuda_mem_free(struct symm_backend *backend, const struct symm_mem *mem);
 
-/* register.c: memory of the caller (see device_ops.h) */
-symm_status symm__register_add(symm_team *team, void *ptr, size_t bytes,
-                               symm_buffer *buffer);
-void symm__register_remove(symm_buffer *buffer);
-void *symm__register_ptr(const symm_buffer *buffer, int peer);
-symm_status symm__register_pack(const symm_team *team, void **bytes, size_t *count,
-                                int **fds, int *fds_count);
-symm_status symm__register_map(symm_team *team, int member, const void *bytes,
-                               size_t count, const int *fds, int fds_count);
-symm_status symm__register_check(const symm_team *team);
-void symm__register_undo(symm_team *team);
-void symm__register_done(symm_team *team);
-void symm__register_close(symm_team *team);
-bool symm__registered_peer(symm_team *team, const void *ptr, size_t bytes, int peer,
-                           void **theirs);
+/* register.c: memory of the caller (see backend.h; settle: device_ops.h) */
+symm_status symm__cuda_run_take(struct symm_backend *backend, void *ptr, size_t bytes,
+                                const struct symm_mem *mem, struct symm_own_run *own);
+void symm__cuda_run_give(struct symm_backend *backend, struct symm_own_run *own);
+symm_status symm__cuda_run_open(struct symm_backend *backend,
+                                const struct symm_run *run, const int *fds,
+                                const uint8_t *token, void **at);
+void symm__cuda_run_close(struct symm_backend *backend, const struct symm_run *run,
+                          void *at);
+symm_status symm__cuda_run_reach(struct symm_backend *backend,
+                                 const struct symm_run *run);
+void symm__cuda_settle(symm_ctx *ctx);
 
 /* modules.c */
 /* The function of a kernel; looked up once, then from a table. */

@@ -3,6 +3,8 @@
  * backend.c - the host backend: shared memory of the host (core/shared_memory.h) and streams
  * that are worker threads.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,6 +115,86 @@ static void host_unmap(struct symm_backend *backend, void *at, size_t bytes)
     symm__shared_unmap(at, bytes);
 }
 
+/* ---- Memory of the caller -------------------------------------------------------- */
+
+static symm_status host_run_take(struct symm_backend *backend, void *ptr, size_t bytes,
+                                 const struct symm_mem *mem, struct symm_own_run *own)
+{
+    int fd;
+
+    (void)backend;
+    if (!mem || mem->fd < 0)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "symm_buffer_register: the host backend cannot give peers a "
+                          "private mapping "
+                          "(%zu bytes at %p); allocate by symm_mem_alloc or "
+                          "symm_empty_strided_p2p, or "
+                          "pass the pointer as it is: collectives stage it",
+                          bytes, ptr);
+    if (bytes > mem->bytes - (size_t)((char *)ptr - mem->ptr))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_buffer_register: %zu bytes at %p leave their allocation "
+            "of %zu bytes",
+            bytes, ptr, mem->bytes);
+    fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "symm_buffer_register: a descriptor of %zu bytes at %p",
+                                bytes, ptr);
+    own->run = (struct symm_run){.base = (uintptr_t)mem->ptr,
+                                 .bytes = mem->bytes,
+                                 .id = mem->id,
+                                 .chunks = 1,
+                                 .kind = SYMM_RUN_DESCRIPTORS,
+                                 .chunk = {mem->bytes}};
+    own->fds[0] = fd;
+    return SYMM_OK;
+}
+
+static void host_run_give(struct symm_backend *backend, struct symm_own_run *own)
+{
+    (void)backend;
+    if (own->fds[0] >= 0)
+        close(own->fds[0]);
+}
+
+static symm_status host_run_open(struct symm_backend *backend,
+                                 const struct symm_run *run, const int *fds,
+                                 const uint8_t *token, void **at)
+{
+    symm_status status;
+
+    (void)backend, (void)token;
+    if (run->chunks != 1 || run->kind != SYMM_RUN_DESCRIPTORS)
+        return symm__fail(
+            SYMM_ERR_REFUSED,
+            "a peer's registered memory comes in %u parts; on the host it "
+            "has one",
+            run->chunks);
+    status = symm__shared_reserve(run->bytes, at);
+    if (status != SYMM_OK)
+        return status;
+    status = symm__shared_map(fds[0], *at, run->bytes);
+    if (status != SYMM_OK)
+        symm__shared_release(*at, run->bytes);
+    return status;
+}
+
+static void host_run_close(struct symm_backend *backend, const struct symm_run *run,
+                           void *at)
+{
+    (void)backend;
+    symm__shared_release(at, run->bytes);
+}
+
+static symm_status host_run_reach(struct symm_backend *backend,
+                                  const struct symm_run *run)
+{
+    (void)backend, (void)run;
+    return SYMM_OK;
+}
+
 static symm_status host_mem_alloc(int device, size_t bytes, struct symm_mem *mem)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -174,6 +256,11 @@ const struct symm_backend_ops symm__backend_host = {
     .import = host_import,
     .reach = host_reach,
     .unmap = host_unmap,
+    .run_take = host_run_take,
+    .run_give = host_run_give,
+    .run_open = host_run_open,
+    .run_close = host_run_close,
+    .run_reach = host_run_reach,
     .mem_alloc = host_mem_alloc,
     .mem_free = host_mem_free,
     .local_alloc = host_local_alloc,

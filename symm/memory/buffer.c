@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/device_ops.h"
+#include "core/registered.h"
 #include "core/segments.h"
 #include "core/team.h"
 #include "memory/team_plan.h"
@@ -84,7 +85,7 @@ static void buffer_remove(symm_buffer *buffer)
     memmove(&team->buffers[at], &team->buffers[at + 1],
             (team->buffer_count - at) * sizeof(*team->buffers));
     if (buffer->registration)
-        team->ctx->device_ops->register_remove(buffer);
+        symm__registered_remove(buffer);
     else if (buffer->planned)
         ; /* its bytes are the arena's */
     else if (!buffer->shared || symm__heap_free(&team->heap, buffer->offset) != SYMM_OK)
@@ -292,7 +293,7 @@ static symm_status add(symm_team *team, void *ptr, size_t bytes, symm_buffer **b
     made->dtype = SYMM_UINT8;
     status = buffers_reserve(team);
     if (status == SYMM_OK)
-        status = team->ctx->device_ops->register_add(team, ptr, bytes, made);
+        status = symm__registered_add(team, ptr, bytes, made);
     if (status != SYMM_OK) {
         free(made);
         return status;
@@ -313,13 +314,6 @@ symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_buffer_register: %zu bytes at %p into %p", bytes, ptr,
                           (void *)buffer);
-    if (!team->ctx->device_ops)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "the %s backend cannot give peers a private mapping (%zu bytes at %p); "
-            "allocate by symm_empty_strided_p2p, or pass the pointer as it is: "
-            "collectives stage it",
-            team->ctx->ops->name, bytes, ptr);
     pthread_mutex_lock(&team->ctx->lock);
     status = add(team, ptr, bytes, buffer);
     pthread_mutex_unlock(&team->ctx->lock);
@@ -441,7 +435,7 @@ symm_buffer *symm__buffer_at(symm_team *team, const void *ptr)
 void *symm_buffer_ptr(const symm_buffer *buffer)
 {
     if (buffer && buffer->registration)
-        return buffer->team->ctx->device_ops->register_ptr(buffer, buffer->team->rank);
+        return symm__registered_ptr(buffer, buffer->team->rank);
     return buffer ? heap_address(buffer, buffer->team->ctx->rank) : NULL;
 }
 
@@ -465,7 +459,7 @@ void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
     if (symm__is_recorded(buffer->team->ctx) && peer != buffer->team->rank)
         symm__record_reached(buffer);
     if (buffer->registration)
-        return buffer->team->ctx->device_ops->register_ptr(buffer, peer);
+        return symm__registered_ptr(buffer, peer);
     if (!buffer->shared && peer != buffer->team->rank)
         return NULL;
     return heap_address(buffer, buffer->team->world_rank[peer]);

@@ -2,8 +2,8 @@
 /*
  * rendezvous.c - compares all ranks' buffers; if they agree, every rank maps every rank's.
  *
- * Each rank sends a digest of its manifest (its live buffers in order of offset) beside its
- * new segments. Equal digests: segments are mapped, freed bytes may be reused. Different
+ * Each rank sends a digest of its manifest (its live buffers in order of offset; of the
+ * registered ones those that are new) beside its new segments. Equal digests: segments are mapped, freed bytes may be reused. Different
  * digests: the manifests themselves are exchanged and every rank names the same first
  * differing entry and the rank that differs from most. Nothing changes then: the ranks may
  * free the wrong buffers and make the call again. A loaded plan is an entry, too, with its
@@ -16,6 +16,7 @@
 
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "core/registered.h"
 #include "core/segments.h"
 #include "engine/runtime.h"
 #include "memory/team_plan.h"
@@ -53,17 +54,21 @@ static int entry_compare(const void *left, const void *right)
 
 static symm_status manifest_make(const symm_team *team, struct manifest *manifest)
 {
-    manifest->count = team->buffer_count;
+    size_t registered = 0;
+
     manifest->entries = calloc(team->buffer_count + 2, sizeof(*manifest->entries));
     if (!manifest->entries)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a manifest of %zu buffers",
                           team->buffer_count);
     for (size_t i = 0; i < team->buffer_count; i++) {
         const symm_buffer *b = team->buffers[i];
-        struct wire_entry *entry = &manifest->entries[i];
+        struct wire_entry *entry = &manifest->entries[manifest->count];
 
+        if (b->registration && !symm__registered_is_new(b))
+            continue;
+        manifest->count++;
         entry->alloc_id = b->alloc_id;
-        entry->offset = b->offset;
+        entry->offset = b->registration ? SYMM_REGISTERED + registered++ : b->offset;
         entry->bytes = b->bytes;
         entry->dtype = (int32_t)b->dtype;
         entry->ndim = b->ndim;
@@ -344,6 +349,7 @@ symm_status symm_rendezvous(symm_team *team)
 
     if (status != SYMM_OK)
         return status;
+    symm__registered_settle(team);
     pthread_mutex_lock(&team->ctx->lock);
     team->ctx->in_rendezvous = team;
     status = rendezvous(team);

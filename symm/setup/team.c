@@ -133,36 +133,6 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
     return status;
 }
 
-/*
- * What is queued for the team runs; each call is bounded by its deadline. Other streams are
- * not waited for: what they wait for may be this thread's next call. (On a device streams are
- * the caller's own, and the table's team_close waits.)
- */
-static bool has_channel(symm_team *team, const void *stream)
-{
-    int channel;
-
-    pthread_mutex_lock(&team->channels);
-    channel = symm__channel_find(team, stream);
-    pthread_mutex_unlock(&team->channels);
-    return channel < SYMM_CHANNELS;
-}
-
-static void run_queued(symm_team *team)
-{
-    symm_ctx *ctx = team->ctx;
-
-    for (int i = 0; i < SYMM_MAX_STREAMS && !team->device_ops; i++) {
-        struct symm_stream *stream =
-            __atomic_load_n(&ctx->streams[i], __ATOMIC_RELAXED);
-        bool used = __atomic_load_n(&team->streams, __ATOMIC_RELAXED) >> i & 1;
-
-        if (stream && (used || has_channel(team, stream)) &&
-            !ctx->ops->stream_is_own(stream))
-            ctx->ops->stream_drain(ctx->backend, stream);
-    }
-}
-
 void symm_team_destroy(symm_team *team)
 {
     symm_ctx *ctx;
@@ -170,7 +140,7 @@ void symm_team_destroy(symm_team *team)
     if (!team || symm__ctx_check(team->ctx) != SYMM_OK || team->slot == 0)
         return; /* the world goes with its context */
     ctx = team->ctx;
-    run_queued(team);
+    symm__team_drain(team);
     pthread_mutex_lock(&ctx->lock);
     for (size_t i = 0; symm__is_recorded(ctx) && i < team->buffer_count; i++)
         symm__record_unplace(team->buffers[i]);

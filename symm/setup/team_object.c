@@ -11,6 +11,7 @@
 #include "call/channel.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "core/registered.h"
 #include "core/segments.h"
 #include "engine/runtime.h"
 #include "memory/interop.h"
@@ -259,8 +260,7 @@ void symm__team_free(symm_team *team)
     symm__engine_team_close(team);
     local_close(team);
     symm__plan_close(team);
-    if (device)
-        device->register_close(team);
+    symm__registered_close(team);
     symm__memory_release(team);
     if (team->ctx->thread_group && team->slot != 0)
         symm__thread_group_hold(team, -1); /* a split may take the place from here on */
