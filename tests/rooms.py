@@ -21,6 +21,8 @@ import sys
 C_HEADERS = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp
 signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath
 threads time uchar wchar wctype""".split()
+# Compiled for a framework of the user: roots of their own.
+FRAMEWORKS = [f"symm/python/symm/{name}/src" for name in ("torch", "jax")]
 PARTS = ["include", "symm", "kernels", "planner", "bench"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)')
 
@@ -71,7 +73,8 @@ def resolve(root, name):
         return None
     if os.path.normpath(name) != name or name.startswith("."):
         return None
-    tries = [f"{part}/{name}" for part in PARTS[1:] if part != "kernels"]
+    roots = [part for part in PARTS[1:] if part != "kernels"]
+    tries = [f"{part}/{name}" for part in [*roots, *FRAMEWORKS]]
     if name.startswith("kernels/"):
         tries = [name]
     found = [path for path in tries if os.path.isfile(os.path.join(root, path))]

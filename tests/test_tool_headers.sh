@@ -68,7 +68,9 @@ if [ -n "$nvcc" ]; then
     fi
     rm -f "$unit"
 fi
-# Without a toolkit, the headers that include the toolkit's are left out.
+# Headers that include a package's are left out where that is not installed.
+python=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)
+[ -e "$python/Python.h" ] || python=
 toolkit=$(sed -n 's/^SYMM_CUDA_INCLUDE:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mpi=$(sed -n 's/^MPI_C_HEADER_DIR:PATH=\(.*[^D]\)$/\1/p' "$build/CMakeCache.txt")
 mapfile -t headers < <(find "$root/symm" -name '*.h')
@@ -77,9 +79,10 @@ for path in "${headers[@]}" "$root"/kernels/launch.h "$root"/kernels/reduce/redu
     */symm/cuda/backend.h | */symm/cuda/report.h) ;;
     */symm/cuda/*) [ -n "$toolkit" ] || continue ;;
     */engine/mpi.h) [ -n "$mpi" ] || continue ;;
+    */symm/python/*) [ -n "$python" ] || continue ;;
     esac
-    alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} ${mpi:+-I"$mpi"} -std=gnu11 \
-        -D_GNU_SOURCE \
+    alone "${path#"$root"/}" gcc ${toolkit:+-I"$toolkit"} ${mpi:+-I"$mpi"} \
+        ${python:+-isystem "$python"} -std=gnu11 -D_GNU_SOURCE \
         -I"$root" -I"$root/symm" -x c
 done
 [ "$bad" = 0 ] && echo "$tried compilations of headers alone, all clean"

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * team_docs.h - docstrings of Team's methods. The line before "--" is the signature that help(),
+ * inspect.signature and the reference show; tests/python/test_api_reference.py compares it with
+ * the stub _core.pyi.
+ */
+#ifndef SYMM_PYTHON_TEAM_DOCS_H
+#define SYMM_PYTHON_TEAM_DOCS_H
+
+/* At the end of a call's parameters: CORE_OPTIONS (request.h). */
+#define DOC_OPTIONS                                                                    \
+    "stream=None, site=None, algorithm=None, numerics=None, timeout=0, channel=0, "    \
+    "work=False)\n--\n\n"
+
+#define DOC_CALL                                                                       \
+    "\n\nArrays are contiguous and on the team's device; they may lie in any\n"        \
+    "memory, and are fastest in symmetric memory. stream: a stream of\n"               \
+    "torch, CuPy or cuda.core, a symm.Stream or a handle; None: the current\n"         \
+    "stream of the library that made an array on a device, else the default\n"         \
+    "one (host: complete on return). site: a name of the call, which errors\n"         \
+    "quote and ranks compare. algorithm: forces one by its name in\n"                  \
+    "docs/guide.md. numerics: 'any', 'same_bits' on all ranks or\n"                    \
+    "'rank_order', reduced in rank order. timeout: seconds to wait for\n"              \
+    "peers; 0: the context's. channel: CUDA, 1 to 32. Returns None, with\n"            \
+    "work=True a Work.\n\n"                                                            \
+    "Raises symm.Invalid (arguments), symm.Unsupported (a dtype or\n"                  \
+    "algorithm), symm.Mismatch (ranks that make other calls), symm.Timeout,\n"         \
+    "symm.PeerDead, symm.Busy; TypeError for what is no array."
+
+#define DOC_DESTROY                                                                    \
+    "destroy($self)\n--\n\n"                                                           \
+    "Ends the team on this rank; not collective. Its buffers go with it,\n"            \
+    "once no exported array uses them; later calls raise symm.Invalid. So\n"           \
+    "does destroy() of the world, which goes with its Context."
+
+#define DOC_SPLIT                                                                      \
+    "split($self, color=None, key=0)\n--\n\n"                                          \
+    "Collective over the team. The ranks of one color (0 or more) become a\n"          \
+    "Team, ordered by key, then by rank; color None: no team for this rank,\n"         \
+    "and None is returned.\n\n"                                                        \
+    "Raises symm.Timeout if a rank does not come, symm.PeerDead,\n"                    \
+    "symm.NoMemory."
+
+#define DOC_SHRINK                                                                     \
+    "shrink($self)\n--\n\n"                                                            \
+    "Makes a Team of the ranks that are alive, in the order of their ranks;\n"         \
+    "every survivor calls it. A rank that is alive and does not call is\n"             \
+    "left out after one timeout.\n\n"                                                  \
+    "Raises symm.Timeout for a rank that came too late."
+
+#define DOC_ABORT                                                                      \
+    "abort($self, why=None)\n--\n\n"                                                   \
+    "Not collective, from any thread: the team fails with symm.Aborted, so\n"          \
+    "that the calls of its ranks that wait raise it. why: for people, at\n"            \
+    "most 80 bytes."
+
+#define DOC_SET_NAME                                                                   \
+    "set_name($self, name, /)\n--\n\n"                                                 \
+    "Names the team in this rank's error sentences: at most 31 bytes; None\n"          \
+    "or '': no name. Raises symm.Invalid for a longer one."
+
+#define DOC_EMPTY                                                                      \
+    "empty($self, shape, dtype='float32', *, strides=None, site=None, "                \
+    "alloc_id=0)\n--\n\n"                                                              \
+    "A symmetric Buffer without defined values: local, at the same offset\n"           \
+    "on ranks that make the same calls. Peers' copies can be used after\n"             \
+    "rendezvous().\n\n"                                                                \
+    "shape: lengths of up to 16 dimensions, or one length. dtype: a name\n"            \
+    "('bfloat16'), or one of numpy's or torch's. strides: in elements, 0 or\n"         \
+    "more; None: row-major. site (a name) or alloc_id (a number, not 0):\n"            \
+    "the buffer of a call site, which keeps its memory while the team\n"               \
+    "lives; without them each call makes another buffer, freed when it is\n"           \
+    "dropped.\n\n"                                                                     \
+    "Raises symm.InUse (the site's Buffer is still held), symm.Mismatch\n"             \
+    "(another size or dtype than at first), symm.NoMemory, symm.Overflow,\n"           \
+    "symm.Invalid."
+
+#define DOC_RENDEZVOUS                                                                 \
+    "rendezvous($self)\n--\n\n"                                                        \
+    "Collective: checks that all ranks have allocated alike since the last\n"          \
+    "one, and maps all new memory into every rank. Freed memory may be used\n"         \
+    "again from here on.\n\n"                                                          \
+    "Raises symm.Mismatch on every rank, with the first difference and its\n"          \
+    "rank; the team stays usable. symm.Timeout, symm.PeerDead."
+
+#define DOC_REGISTER                                                                   \
+    "register($self, array, /)\n--\n\n"                                                \
+    "Maps an array's device memory into all peers: a Buffer over it, of one\n"         \
+    "dimension, that holds the array. Puts and gets reach it after\n"                  \
+    "rendezvous(), and Buffer.peer; for collectives it is private memory.\n"           \
+    "Ranks register as many bytes in the same order. Keep the array until\n"           \
+    "the rendezvous() after the Buffer's release.\n\n"                                 \
+    "Raises symm.Unsupported for the host's memory, symm.Invalid."
+
+#define DOC_FREE                                                                       \
+    "free($self, site=None, *, alloc_id=0)\n--\n\n"                                    \
+    "Gives a call site's memory back, named by site or by alloc_id; other\n"           \
+    "ranks do the same before the next rendezvous().\n\n"                              \
+    "Raises symm.InUse while its Buffer is held, symm.NotFound,\n"                     \
+    "symm.Invalid if both or none are given."
+
+#define DOC_LOAD_PLAN                                                                  \
+    "load_plan($self, path, /)\n--\n\n"                                                \
+    "Loads a plan (symm-plan/2), once in the team's life and before the\n"             \
+    "plan's buffers are allocated; every rank loads the same one, which the\n"         \
+    "next rendezvous() checks.\n\n"                                                    \
+    "Raises symm.Invalid with the plan's field, symm.InUse,\n"                         \
+    "symm.Unsupported."
+
+#define DOC_EXPLAIN                                                                    \
+    "explain($self)\n--\n\n"                                                           \
+    "Why the team's last call took its path: a sentence; '' before the\n"              \
+    "first."
+
+#define DOC_PREPARE                                                                    \
+    "prepare($self, operation, /, *args, **options)\n--\n\n"                           \
+    "The call of that name with these arguments, everything resolved\n"                \
+    "once: a Call; call() makes it. It holds the arrays, which must stay\n"            \
+    "where they are.\n\n"                                                              \
+    "Raises what the call raises for its arguments, symm.Invalid for a name\n"         \
+    "that is no call."
+
+#define DOC_ALL_REDUCE                                                                 \
+    "all_reduce($self, x, out=None, op='sum', *, " DOC_OPTIONS                         \
+    "Collective: reduces x of all ranks in rank order into out; None: in\n"            \
+    "place. out has as many elements as x, and its dtype. op: 'sum', 'avg',\n"         \
+    "'prod', 'min', 'max', of integers also 'band', 'bor', 'bxor'. float16,\n"         \
+    "bfloat16 and float8 are reduced in float32 and rounded once." DOC_CALL
+
+#define DOC_REDUCE_SCATTER                                                             \
+    "reduce_scatter($self, out, x, op='sum', *, " DOC_OPTIONS                          \
+    "Collective: block `rank` of the reduced x into out: x has team.size x\n"          \
+    "out.size elements, and out's dtype. op: as all_reduce." DOC_CALL
+
+#define DOC_ALL_GATHER                                                                 \
+    "all_gather($self, out, x, *, " DOC_OPTIONS                                        \
+    "Collective: x of all ranks into out, in rank order: out has team.size\n"          \
+    "x x.size elements, and x's dtype. In place if x is block `rank` of\n"             \
+    "out." DOC_CALL
+
+#define DOC_BROADCAST                                                                  \
+    "broadcast($self, x, root=0, *, " DOC_OPTIONS                                      \
+    "Collective: x of rank root into every rank's x, of as many elements\n"            \
+    "and the same dtype." DOC_CALL
+
+#define DOC_ALL_TO_ALL                                                                 \
+    "all_to_all($self, out, x, *, " DOC_OPTIONS                                        \
+    "Collective: block p of x into block `rank` of rank p's out. Both have\n"          \
+    "the same multiple of team.size elements, and one dtype." DOC_CALL
+
+#define DOC_BARRIER                                                                    \
+    "barrier($self, *, " DOC_OPTIONS "Collective: waits for all ranks." DOC_CALL
+
+#define DOC_SEND                                                                       \
+    "send($self, x, peer, *, " DOC_OPTIONS                                             \
+    "Sends x to rank peer, whose recv has as many elements of the same\n"              \
+    "dtype. The k-th send to a rank meets its k-th recv from here. On CUDA\n"          \
+    "and between hosts by an engine: symm.Unsupported without one." DOC_CALL
+
+#define DOC_RECV                                                                       \
+    "recv($self, x, peer, *, " DOC_OPTIONS                                             \
+    "Receives into x from rank peer; see send." DOC_CALL
+
+#define DOC_RECV_ANY                                                                   \
+    "recv_any($self, x, *, site=None, timeout=None)\n--\n\n"                           \
+    "Receives into x the next message of any rank, and returns that rank.\n"           \
+    "Waits up to timeout seconds; None: the context's. Host backend only.\n\n"         \
+    "Raises symm.Timeout, symm.PeerDead, symm.Unsupported on CUDA."
+
+#define DOC_P2P                                                                        \
+    "p2p($self, operations, *, " DOC_OPTIONS                                           \
+    "Sends and receives as one call: operations is [('send' or 'recv',\n"              \
+    "array, peer), ...], in any order on each rank." DOC_CALL
+
+#define DOC_PUT                                                                        \
+    "put($self, dst, src, peer, *, signal=None, " DOC_OPTIONS                          \
+    "Copies src into rank peer's copy of dst, which is this rank's own\n"              \
+    "symmetric array of as many bytes; then raises signal (0 to 255) there,\n"         \
+    "if given. The peer sees the bytes after that signal, or after a\n"                \
+    "collective." DOC_CALL
+
+#define DOC_GET                                                                        \
+    "get($self, dst, src, peer, *, " DOC_OPTIONS                                       \
+    "Copies rank peer's copy of src, which is this rank's own symmetric\n"             \
+    "array, into dst, of as many bytes." DOC_CALL
+
+#define DOC_SIGNAL                                                                     \
+    "signal($self, peer, signal, *, " DOC_OPTIONS                                      \
+    "Raises signal (0 to 255) at rank peer, after what this rank has put\n"            \
+    "there on the same stream. Signals are counted: the k-th signal_wait\n"            \
+    "meets the k-th signal." DOC_CALL
+
+#define DOC_SIGNAL_WAIT                                                                \
+    "signal_wait($self, peer, signal, *, " DOC_OPTIONS                                 \
+    "Waits for rank peer's next signal of that number (0 to 255)." DOC_CALL
+
+#endif
