@@ -118,7 +118,7 @@ done
 documents=("$root/README.md" "$root"/docs/*.md "$root"/docs/man/symm.7.scd)
 {
     find "$root/include" "$root/symm" "$root/kernels" -type f \
-        -regex '.*\.\(c\|h\|h\.in\|cuh\)' -exec cat {} + |
+        -regex '.*\.\(c\|h\|h\.in\|cuh\|py\)' -exec cat {} + |
         grep -oE '\b(symm|SYMM)_[A-Za-z0-9_]+'
     grep -ohE '\bSYMM_TEST_[A-Z]+' "$root"/tests/*.c # the tests' own variables
     # What tables of macros make, and files whose names look alike.
@@ -144,7 +144,8 @@ for document in "${documents[@]}"; do
         done
     case $document in
     *.md)
-        grep -oE '\]\([^)#: ]+' "$document" | sed 's/^](//' | sort -u |
+        awk '/^```/ { code = !code } !code' "$document" |
+            grep -oE '\]\([^)#: ]+' | sed 's/^](//' | sort -u |
             while IFS= read -r link; do
                 [ -e "$(dirname "$document")/$link" ] ||
                     echo "${document#"$root"/}: the link to $link leads nowhere"
