@@ -15,6 +15,8 @@ setup_build_packages=(
     gcc:gcc g++:g++ cmake:cmake ninja-build:ninja pkg-config:pkg-config
     libcmocka-dev:+cmocka libhwloc-dev:+hwloc libjansson-dev:+jansson scdoc:scdoc jq:jq
     python3:python3 spin:spin)
+# For the tests of the Python package.
+setup_python_packages=(python3-dev:python3-config python3-venv:-)
 setup_compare_packages=(
     gnuplot-nox:gnuplot openmpi-bin:mpirun.openmpi libopenmpi-dev:mpicc.openmpi
     mpich:mpirun.mpich libmpich-dev:mpicc.mpich)

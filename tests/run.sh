@@ -4,7 +4,8 @@
 # run.sh - installs missing packages, builds, and runs every test.
 #
 #   tests/run.sh            all tests of the release build, then the host suites of the
-#                           builds with AddressSanitizer and UBSan, and ThreadSanitizer
+#                           builds with AddressSanitizer and UBSan, and ThreadSanitizer, then
+#                           those of the Python package (tests/python.sh)
 #   tests/run.sh --quick    the release build only
 #
 # The last line is "N passed, N failed" or "N passed, N failed, N skipped", over all builds.
@@ -71,13 +72,32 @@ run() {
     skipped=$((skipped + none))
 }
 
-setup_packages "${setup_build_packages[@]}" "${setup_compare_packages[@]}"
+setup_packages "${setup_build_packages[@]}" "${setup_compare_packages[@]}" \
+    "${setup_python_packages[@]}"
 setup_nvcc
 run release build all
 if [ "$quick" = 0 ]; then
     run asan build-asan host_tests --tests-regex '^host_'
     run tsan build-tsan host_tests --tests-regex '^host_'
 fi
+
+# The Python package, in the folder of the release build.
+python_stage() {
+    local line good bad none
+    tests/python.sh build | tee build/python-stage.log
+    line=$(tail -n 1 build/python-stage.log)
+    if [[ $line =~ ^python:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+        good=${BASH_REMATCH[1]} bad=${BASH_REMATCH[2]} none=${BASH_REMATCH[3]}
+    else
+        good=0 bad=1 none=0
+    fi
+    setup_say "python: $good passed, $bad failed, $none skipped"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    skipped=$((skipped + none))
+}
+
+[ "$quick" = 1 ] || python_stage
 
 line="$passed passed, $failed failed"
 [ "$skipped" -eq 0 ] || line="$line, $skipped skipped"

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""symm on ranks that are processes: launchers, deaths, exit."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import symm
+
+
+def test_symmrun(symmrun):
+    done = symmrun(3, """
+        import symm, numpy as np
+        with symm.init() as ctx:
+            x = ctx.world.empty(1000, site="x")
+            ctx.world.rendezvous()
+            a = np.asarray(x)
+            a[:] = ctx.world.rank
+            ctx.world.all_reduce(x)
+            assert (a == 3).all()
+            print("right", ctx.world.rank, ctx.info.job_source)
+    """)
+    assert done.stdout.count("right") == 3 and "symm" in done.stdout
+
+
+def test_exit_without_finalize(symmrun):
+    """A program that keeps everything in globals must end with status 0 and no message."""
+    done = symmrun(2, """
+        import symm, numpy as np
+        ctx = symm.init()
+        t = ctx.world
+        b = t.empty(1000)
+        t.rendezvous()
+        a = np.asarray(b)
+        s = ctx.stream()
+        w = t.all_reduce(b, stream=s, work=True)
+        call = t.prepare("all_reduce", b)
+        call()
+        class Cycle: pass
+        c = Cycle(); c.self = c; c.held = [ctx, t, b, a, s, w, call]
+    """)
+    assert done.stderr == ""
+
+
+def test_killed_rank_raises_everywhere(symmrun):
+    done = symmrun(3, """
+        import os, signal, sys, symm, numpy as np
+        ctx = symm.init(timeout=20)
+        t = ctx.world
+        t.barrier()
+        if t.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            for _ in range(1000000):
+                t.all_reduce(np.ones(100))
+        except symm.Error as error:
+            print(type(error).__name__, error, flush=True)
+            survivors = t.shrink()
+            x = np.ones(10)
+            survivors.all_reduce(x)
+            assert (x == 2).all() and survivors.size == 2
+            print("went on", flush=True)
+    """, "--", check=False)
+    assert done.stdout.count("went on") == 2, done.stdout + done.stderr
+    assert done.stdout.count("PeerDead") >= 1 and "rank 1" in done.stdout
+
+
+def test_fork_is_refused(symmrun):
+    symmrun(1, """
+        import os, sys, symm
+        ctx = symm.init()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ctx.world.barrier()
+            except symm.Forked:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        ctx.world.barrier()
+    """)
+
+
+def test_child_of_fork_exits_normally(symmrun):
+    """A forked child that runs Python's exit handlers must not harm the parent."""
+    symmrun(2, """
+        import os, sys, symm, numpy as np
+        ctx = symm.init()
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(5)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+        x = np.ones(4)
+        ctx.world.all_reduce(x)
+        assert (x == 2).all()
+    """)
+
+
+def test_import_needs_nothing_else():
+    source = "import sys, symm; assert not {'numpy', 'torch'} & set(sys.modules); print('ok')"
+    done = subprocess.run([sys.executable, "-S", "-c", source], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.path.dirname(
+                              os.path.dirname(symm.__file__))})
+    assert done.stdout == "ok\n", done.stderr
+
+
+def test_paths():
+    assert (symm.include_dir() / "symm" / "symm.h").exists()
+    assert symm.library().name.startswith("libsymm.so")
+    done = subprocess.run([symm.executable("symm-info"), "--version"], capture_output=True,
+                          text=True)
+    assert symm.__version__ in done.stdout
+
+
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_info(as_json):
+    done = subprocess.run([sys.executable, "-m", "symm.info", *["--json"][:as_json]],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    if as_json:
+        found = json.loads(done.stdout)
+        assert found["package"]["version"] == symm.__version__
+        assert found["frameworks"]["numpy"] == np.__version__
+        assert found["machine"]["version"] == symm.__version__, found["machine"]
+    else:
+        assert f"version              {symm.__version__}" in done.stdout
+        assert f"libsymm {symm.__version__}" in done.stdout and "launcher" in done.stdout
+
+
+def test_installed_component(tmp_path):
+    """What a wheel gets from CMake: one copy of the library, and nothing to link it statically."""
+    build = Path(symm.library()).resolve().parents[1]
+    if not (build / "CMakeCache.txt").exists():
+        pytest.skip("symm is not used from a build folder")
+    if not all((build / "bin" / tool).exists() for tool in ("symm-perf", "symm-plan")):
+        pytest.skip("the tools have not been built")
+    subprocess.run(["cmake", "--install", str(build), "--component", "python", "--prefix",
+                    str(tmp_path)], check=True, capture_output=True, timeout=120)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {"include/symm/symm.h", "bin/symmrun", "bin/symm-info", "bin/symm-perf",
+            "bin/symm-plan"} < files
+    libraries = {name for name in files if name.startswith("lib/")} - {"lib/libsymm_device.bc"}
+    assert libraries == {"lib/libsymm.so.0.2"}, files
+    loaded = subprocess.run([str(tmp_path / "bin" / "symm-info"), "--version"],
+                            capture_output=True, text=True, timeout=60)
+    assert loaded.returncode == 0 and symm.__version__ in loaded.stdout
+
+
+@pytest.mark.parametrize("name", ["README.md", "symm/python/README.md", "docs/python.md"])
+def test_readme(name, capfd):
+    """The first example of each runs, and prints what its comment says."""
+    text = (Path(__file__).parents[2] / name).read_text(encoding="utf-8")
+    source = text.split("```python\n", 1)[1].split("```", 1)[0]
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=60)
+    printed = capfd.readouterr().out.strip()
+    assert printed and f"# {printed}\n" in source
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_halo(symmrun, ranks):
+    source = (Path(__file__).parents[2] / "symm" / "python" / "examples" / "halo.py").read_text()
+    assert symmrun(ranks, source).stdout.count("right: 50 steps") == 1
