@@ -131,10 +131,18 @@ if command -v compute-sanitizer >/dev/null && [ "$gpus" -gt 1 ]; then
     done
 fi
 for script in tests/gpu_*.py; do
+    case $script in *crossed*) [ "$gpus" -gt 1 ] || continue ;; esac
     [ -e "$script" ] && python3 -c 'import torch' 2>/dev/null || continue
     n=$((gpus > 1 ? 2 : 1))
     check "$(basename "$script" .py)" 180 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
         torchrun --standalone --nproc-per-node "$n" "$script"
 done
+if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
+    for what in backend; do
+        check "torch_$what" 400 env PYTHONPATH="$root/$build/python" \
+            SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
+            "tests/python/torch/gpu_$what.py"
+    done
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

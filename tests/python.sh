@@ -4,12 +4,14 @@
 # python.sh - the tests of the Python package, in a virtual environment of their own.
 #
 #   tests/python.sh BUILD      builds the extension module in the build folder BUILD, installs what
-#                              the tests need (numpy, pytest), and runs
+#                              the tests need (numpy, pytest, torch), and runs
 #                              them
 #
 # The environment is kept in $SYMM_PYTHON_VENV (BUILD/venv), so a second run installs nothing.
 # The last line is "python: N passed, N failed, N skipped". Without network to the package index,
-# or without Python's headers, a message says so and the stage counts as one skipped test.
+# or without Python's headers, a message says so and the stage counts as one skipped test. torch
+# needs the libraries of a CUDA toolkit, even for CPU tensors: where it cannot be imported, its
+# tests count as one skipped test.
 
 set -u
 export LC_ALL=C PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -17,6 +19,7 @@ exec </dev/null
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "${1:?usage: tests/python.sh BUILD}" && pwd) || exit 1
 venv=${SYMM_PYTHON_VENV:-$build/venv}
+torch=torch==2.11.0
 
 say() { printf '== %s\n' "$*"; }
 passed=0 failed=0 skipped=0
@@ -62,6 +65,27 @@ install() {
     "$venv/bin/python" -m pip install -q --no-input "$@" >"$build/pip.log" 2>&1
 }
 
+# torch's wheel for Linux wants libraries that a machine without GPU lacks: stand-ins that define
+# the symbols it imports let it load. They trap when they are called.
+make_stand_ins() {
+    local libraries=$1 out=$2 entry prefix name version
+    mkdir -p "$out"
+    for entry in cufile:libcufile.so.0: cusparseLt:libcusparseLt.so.0: \
+        nvshmem:libnvshmem_host.so.3:NVSHMEM; do
+        IFS=: read -r prefix name version <<<"$entry"
+        [ ! -e "$out/$name" ] || continue
+        nm -D --undefined-only "$libraries"/libtorch_*.so | awk '{ print $2 }' | sed 's/@.*//' |
+            grep -i "^$prefix" | sort -u |
+            sed 's/.*/void &(void) { __builtin_trap(); }/' >"$out/$name.c"
+        local flags=()
+        if [ -n "$version" ]; then
+            echo "$version { *; };" >"$out/$name.map"
+            flags=("-Wl,--version-script=$out/$name.map")
+        fi
+        cc -w -shared -fPIC "$out/$name.c" -o "$out/$name" "-Wl,-soname,$name" "${flags[@]}"
+    done
+}
+
 python=$(command -v python3) || skip "there is no python3"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     skip "$python is older than 3.11"
@@ -87,4 +111,16 @@ say "testing the core package"
 export SYMM_TORCH_CACHE=$venv/cache
 test_with core "$root"/tests/python/test_*.py
 
+"$venv/bin/python" -m pip show -q torch 2>/dev/null ||
+    { install --no-deps "$torch" && install filelock typing-extensions sympy networkx jinja2 \
+        fsspec expecttest; } ||
+    skip "torch could not be installed: $(tail -n 1 "$build/pip.log")"
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+make_stand_ins "$site/torch/lib" "$venv/stand-ins"
+export LD_LIBRARY_PATH=$venv/stand-ins:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+"$venv/bin/python" -c 'import torch' 2>"$build/torch.log" ||
+    skip "torch cannot be imported here: $(tail -n 1 "$build/torch.log")"
+
+say "testing the package for torch"
+test_with torch "$root/tests/python/torch"
 finish

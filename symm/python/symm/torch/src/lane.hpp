@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// lane.hpp - the order of a process group's calls on the host. Ranks pair calls by their order,
+// whether each was made with async_op or not, so all of them use libsymm's default stream, one
+// after the other: a synchronous call runs on the caller's thread when nothing is ahead of it,
+// every other one on a thread of the lane.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace symm_torch {
+
+class Lane {
+  public:
+    using Task = std::function<void()>;
+
+    ~Lane() { stop(); }
+
+    // Takes the lane for a call on this thread; false: something is ahead. leave() ends it.
+    bool enter()
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+
+        if (busy_ || !tasks_.empty())
+            return false;
+        busy_ = true;
+        return true;
+    }
+
+    void leave()
+    {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+
+            busy_ = false;
+            if (tasks_.empty())
+                return;
+        }
+        wake_.notify_one();
+    }
+
+    // Queues a task, which must not throw. It runs on the lane's thread.
+    void push(Task task)
+    {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+
+            if (!thread_.joinable())
+                thread_ = std::thread([this] { run(); });
+            tasks_.push_back(std::move(task));
+        }
+        wake_.notify_one();
+    }
+
+    // Runs what is queued, then ends the thread. No call may follow.
+    void stop()
+    {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+
+            stopping_ = true;
+        }
+        wake_.notify_one();
+        if (thread_.joinable())
+            thread_.join();
+    }
+
+  private:
+    void run()
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+
+        for (;;) {
+            wake_.wait(lock, [this] { return (!tasks_.empty() && !busy_) || stopping_; });
+            if (tasks_.empty())
+                return;
+            if (busy_) { // stopping, and a call of another thread is at work
+                wake_.wait(lock, [this] { return !busy_; });
+                continue;
+            }
+            Task task = std::move(tasks_.front());
+            tasks_.pop_front();
+            busy_ = true;
+            lock.unlock();
+            task();
+            task = nullptr; // its tensors go before the next task begins
+            lock.lock();
+            busy_ = false;
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<Task> tasks_;
+    std::thread thread_;
+    bool busy_ = false; // a task or a call of another thread runs
+    bool stopping_ = false;
+};
+
+} // namespace symm_torch

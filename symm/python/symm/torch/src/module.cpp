@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// module.cpp - the Python module: makes backends, reads the counters.
+#include <torch/csrc/utils/pybind.h>
+
+#include "backend.hpp"
+
+namespace symm_torch {
+
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store> &store,
+                                               int rank, int size, double timeout)
+{
+    return c10::make_intrusive<Backend>(store, rank, size,
+                                        Milliseconds(static_cast<int64_t>(1e3 * timeout)));
+}
+
+// {name: (calls, bytes)}
+std::map<std::string, std::pair<uint64_t, uint64_t>> read_counters()
+{
+    std::map<std::string, std::pair<uint64_t, uint64_t>> result;
+
+    for (const Counter &counter : counters)
+        result[counter.name] = {counter.calls.load(), counter.bytes.load()};
+    return result;
+}
+
+} // namespace
+
+} // namespace symm_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
+{
+    // Backend's class must be known to pybind11.
+    pybind11::module_::import("torch._C._distributed_c10d");
+    m.def("make_backend", &symm_torch::make_backend, pybind11::arg("store"),
+          pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("timeout"),
+          pybind11::call_guard<pybind11::gil_scoped_release>());
+    m.def("counters", &symm_torch::read_counters);
+}

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+"""The examples of symm/python/examples that use torch."""
+
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "symm" / "python" / "examples"
+
+
+@pytest.mark.parametrize("name, ranks", [
+    ("ddp", 2), ("ddp", 3), ("tensor_parallel", 2), ("tensor_parallel", 4), ("pipeline", 1),
+    ("pipeline", 4),
+])
+def test_example(torchrun, name, ranks):
+    done = torchrun(ranks, (EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+    assert done.stdout.startswith("right: "), done.stdout
+
+
+def test_all_are_run():
+    """Every example is in one of these files."""
+    here = Path(__file__)
+    files = (here, here.parents[1] / "test_processes.py", here.parents[2] / "gpu.sh")
+    tests = "".join(path.read_text(encoding="utf-8") for path in files)
+    for path in EXAMPLES.glob("*.py"):
+        assert f'"{path.stem}"' in tests or path.name in tests, path.name
