@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""libsymm under torch.distributed: the c10d backend "symm".
+"""libsymm under torch.distributed: the c10d backend "symm", and symmetric memory.
 
     import symm.torch                        # torch >= 2.14 finds it without this line
     torch.distributed.init_process_group("symm")
+    symm.torch.enable_symmetric_memory()     # for torch.distributed._symmetric_memory
 
 The C++ part is compiled for the installed torch at first use (symm.torch.build).
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-__all__ = ["counters", "register", "register_backend"]
+__all__ = ["counters", "enable_symmetric_memory", "register", "register_backend"]
 
 
 def _make_backend(options: Any, _: Any) -> Any:
@@ -33,6 +34,23 @@ def register_backend() -> None:
         distributed.Backend.register_backend(
             "symm", _make_backend, extended_api=True, devices=["cpu", "cuda"]
         )
+
+
+def enable_symmetric_memory() -> None:
+    """Makes libsymm the backend of torch.distributed._symmetric_memory ("SYMM"); idempotent.
+
+    For CUDA tensors it calls torch's set_backend, which torch refuses (RuntimeError) once memory
+    of another backend has been allocated. CPU tensors have no other backend. The process groups
+    may be of any c10d backend; their ranks must be on one host.
+    """
+    import torch
+    from torch.distributed import _symmetric_memory
+
+    from . import build
+
+    build.load()
+    if torch.cuda.is_available():
+        _symmetric_memory.set_backend("SYMM")  # type: ignore[arg-type]
 
 
 def register() -> None:

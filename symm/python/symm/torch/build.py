@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Compiles symm.torch's C++ for the installed torch, once, into a cache.
 
-torch's C++ interface differs between its versions, and its headers for process groups are not in
-its stable ABI. A file's name contains the versions and a hash of the
+torch's C++ interface differs between its versions, and its headers for process groups and
+symmetric memory are not in its stable ABI. A file's name contains the versions and a hash of the
 sources.
 """
 
@@ -25,7 +25,7 @@ _SOURCE = Path(__file__).absolute().parent / "src"
 # One translation unit: most of the compiler's time is torch's headers.
 _FILES = (
     "job.cpp", "work.cpp", "messages.cpp", "group.cpp", "collectives.cpp", "lists.cpp",
-    "module.cpp",
+    "memory.cpp", "memory_ops.cpp", "module.cpp",
 )
 _NAME = "_symm_torch"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// module.cpp - the Python module: makes backends, reads the counters.
+// module.cpp - the Python module: makes backends, registers the allocator, reads the counters.
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend.hpp"
+#include "memory.hpp"
 
 namespace symm_torch {
 
@@ -37,4 +38,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
           pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("timeout"),
           pybind11::call_guard<pybind11::gil_scoped_release>());
     m.def("counters", &symm_torch::read_counters);
+    symm_torch::register_memory();
 }
