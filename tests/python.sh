@@ -4,7 +4,7 @@
 # python.sh - the tests of the Python package, in a virtual environment of their own.
 #
 #   tests/python.sh BUILD      builds the extension module in the build folder BUILD, installs what
-#                              the tests need (numpy, pytest, torch), and runs
+#                              the tests need (numpy, pytest, JAX, torch), and runs
 #                              them
 #
 # The environment is kept in $SYMM_PYTHON_VENV (BUILD/venv), so a second run installs nothing.
@@ -19,6 +19,7 @@ exec </dev/null
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "${1:?usage: tests/python.sh BUILD}" && pwd) || exit 1
 venv=${SYMM_PYTHON_VENV:-$build/venv}
+jax=jax==0.10.2
 torch=torch==2.11.0
 
 say() { printf '== %s\n' "$*"; }
@@ -110,6 +111,14 @@ export PYTHONPATH=$build/python
 say "testing the core package"
 export SYMM_TORCH_CACHE=$venv/cache
 test_with core "$root"/tests/python/test_*.py
+
+if "$venv/bin/python" -m pip show -q jax 2>/dev/null || install "$jax"; then
+    say "testing the package for JAX"
+    test_with jax "$root/tests/python/jax"
+else
+    say "JAX could not be installed: $(tail -n 1 "$build/pip.log")"
+    skipped=$((skipped + 1))
+fi
 
 "$venv/bin/python" -m pip show -q torch 2>/dev/null ||
     { install --no-deps "$torch" && install filelock typing-extensions sympy networkx jinja2 \

@@ -215,6 +215,11 @@ CORE_METHOD(prepare);
 int core_stream_get(const char *what, PyObject *object, const struct core_array *array,
                     void **stream);
 
+/* ---- Calls of other runtimes (direct.c) ------------------------------------------------ */
+
+/* direct_call(): the address of a symm_jax_call_fn. */
+PyObject *core_direct_call(PyObject *module, PyObject *unused);
+
 /* ---- Others ---------------------------------------------------------------------------- */
 
 PyObject *core_work_new(core_context *ctx, symm_work *handle, PyObject *held);

@@ -109,6 +109,7 @@ static PyMethodDef functions[] = {
      "dtype_size(dtype, /)\n--\n\nBytes of an element; dtype: a name, or one of "
      "numpy's "
      "or torch's."},
+    {"_direct_call", core_direct_call, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -20,7 +20,8 @@ def test_example(torchrun, name, ranks):
 def test_all_are_run():
     """Every example is in one of these files."""
     here = Path(__file__)
-    files = (here, here.parents[1] / "test_processes.py", here.parents[2] / "gpu.sh")
+    files = (here, here.parents[1] / "test_processes.py", here.parents[1] / "jax" / "test_jax.py",
+             here.parents[2] / "gpu.sh")
     tests = "".join(path.read_text(encoding="utf-8") for path in files)
     for path in EXAMPLES.glob("*.py"):
         assert f'"{path.stem}"' in tests or path.name in tests, path.name
