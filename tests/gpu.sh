@@ -138,7 +138,7 @@ for script in tests/gpu_*.py; do
         torchrun --standalone --nproc-per-node "$n" "$script"
 done
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
-    for what in backend symmetric_memory; do
+    for what in backend symmetric_memory engines; do
         check "torch_$what" 400 env PYTHONPATH="$root/$build/python" \
             SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
             "tests/python/torch/gpu_$what.py"
