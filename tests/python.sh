@@ -4,8 +4,8 @@
 # python.sh - the tests of the Python package, in a virtual environment of their own.
 #
 #   tests/python.sh BUILD      builds the extension module in the build folder BUILD, installs what
-#                              the tests need (numpy, pytest, JAX, torch), and runs
-#                              them
+#                              the tests need (numpy, pytest, pdoc, JAX, torch), and runs
+#                              them. The package's reference goes to BUILD/python-api
 #
 # The environment is kept in $SYMM_PYTHON_VENV (BUILD/venv), so a second run installs nothing.
 # The last line is "python: N passed, N failed, N skipped". Without network to the package index,
@@ -94,9 +94,9 @@ python=$(command -v python3) || skip "there is no python3"
     skip "$python has no headers (package python3-dev)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" ||
     skip "no virtual environment could be made (package python3-venv)"
-"$venv/bin/python" -c 'import numpy, pytest, ml_dtypes' 2>/dev/null ||
-    install numpy pytest ml_dtypes ||
-    skip "numpy and pytest could not be installed: $(tail -n 1 "$build/pip.log")"
+"$venv/bin/python" -c 'import numpy, pytest, ml_dtypes, pdoc' 2>/dev/null ||
+    install numpy pytest ml_dtypes pdoc ||
+    skip "numpy, pytest and pdoc could not be installed: $(tail -n 1 "$build/pip.log")"
 
 say "building the extension module"
 if ! cmake -S "$root" -B "$build" -DSYMM_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
@@ -109,7 +109,8 @@ fi
 export PYTHONPATH=$build/python
 
 say "testing the core package"
-export SYMM_TORCH_CACHE=$venv/cache
+rm -rf "$build/python-api"
+export SYMM_TORCH_CACHE=$venv/cache SYMM_PYTHON_API=$build/python-api
 test_with core "$root"/tests/python/test_*.py
 
 if "$venv/bin/python" -m pip show -q jax 2>/dev/null || install "$jax"; then
