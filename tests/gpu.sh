@@ -137,11 +137,15 @@ for script in tests/gpu_*.py; do
     check "$(basename "$script" .py)" 180 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
         torchrun --standalone --nproc-per-node "$n" "$script"
 done
+if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import cupy' 2>/dev/null; then
+    check cupy 120 env PYTHONPATH="$root/$build/python" SYMM_OVERSUBSCRIBE=$((gpus == 1)) \
+        "$bin/symmrun" -n 2 -- python3 tests/python/gpu_cupy.py
+fi
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
-    for what in backend symmetric_memory engines; do
-        check "torch_$what" 400 env PYTHONPATH="$root/$build/python" \
-            SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
-            "tests/python/torch/gpu_$what.py"
+    for what in tests/python/torch/gpu_{backend,engines,symmetric_memory}.py \
+        symm/python/examples/llama_decode.py; do
+        check "torch_$(basename "$what" .py)" 400 env PYTHONPATH="$root/$build/python" \
+            SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 "$what"
     done
     if [ -e "$build/lib/libsymm_device.bc" ] && python3 -c 'import triton' 2>/dev/null; then
         check triton_example 180 env PYTHONPATH="$root/$build/python" \

@@ -77,6 +77,49 @@ static PyObject *dtype_size(PyObject *module, PyObject *object)
     return PyLong_FromSize_t(symm_dtype_size(dtype));
 }
 
+/* (backend, device, bytes) -> address; for allocators of other libraries. */
+static PyObject *mem_alloc(PyObject *module, PyObject *args)
+{
+    const char *backend;
+    PyThreadState *state;
+    symm_status status;
+    Py_ssize_t bytes;
+    int device;
+    void *ptr;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sin", &backend, &device, &bytes))
+        return NULL;
+    state = PyEval_SaveThread();
+    status =
+        symm_mem_alloc(backend, device, bytes < 0 ? SIZE_MAX : (size_t)bytes, &ptr);
+    PyEval_RestoreThread(state);
+    if (status != SYMM_OK) {
+        core_raise_last(status);
+        return NULL;
+    }
+    return PyLong_FromVoidPtr(ptr);
+}
+
+static PyObject *mem_free(PyObject *module, PyObject *address)
+{
+    void *ptr = PyLong_AsVoidPtr(address);
+    PyThreadState *state;
+    symm_status status;
+
+    (void)module;
+    if (PyErr_Occurred())
+        return NULL;
+    state = PyEval_SaveThread();
+    status = symm_mem_free(ptr);
+    PyEval_RestoreThread(state);
+    if (status != SYMM_OK) {
+        core_raise_last(status);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     CORE_FAST(
         "init", core_init,
@@ -110,6 +153,8 @@ static PyMethodDef functions[] = {
      "numpy's "
      "or torch's."},
     {"_direct_call", core_direct_call, METH_NOARGS, NULL},
+    {"_mem_alloc", mem_alloc, METH_VARARGS, NULL},
+    {"_mem_free", mem_free, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

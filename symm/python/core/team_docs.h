@@ -85,12 +85,13 @@
 
 #define DOC_REGISTER                                                                   \
     "register($self, array, /)\n--\n\n"                                                \
-    "Maps an array's device memory into all peers: a Buffer over it, of one\n"         \
+    "Maps an array's memory into all peers (a device's, or of\n"                       \
+    "symm_mem_alloc on the host): a Buffer over it, of one\n"                          \
     "dimension, that holds the array. Puts and gets reach it after\n"                  \
     "rendezvous(), and Buffer.peer; for collectives it is private memory.\n"           \
     "Ranks register as many bytes in the same order. Keep the array until\n"           \
     "the rendezvous() after the Buffer's release.\n\n"                                 \
-    "Raises symm.Unsupported for the host's memory, symm.Invalid."
+    "Raises symm.Unsupported for other memory of the host, symm.Invalid."
 
 #define DOC_FREE                                                                       \
     "free($self, site=None, *, alloc_id=0)\n--\n\n"                                    \
