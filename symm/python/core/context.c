@@ -320,6 +320,14 @@ static PyObject *context_info(PyObject *self, void *unused)
     return core_info_new(&info);
 }
 
+static PyObject *context_thread_group(PyObject *self, void *unused)
+{
+    core_context *ctx = (core_context *)self;
+
+    (void)unused;
+    return core_ref(ctx->group ? ctx->group : Py_None);
+}
+
 static PyObject *context_closed(PyObject *self, void *unused)
 {
     const core_context *ctx = (core_context *)self;
@@ -417,6 +425,8 @@ static PyGetSetDef getters[] = {
     {"world", context_world, NULL, "The Team of all ranks.", NULL},
     {"info", context_info, NULL, "An Info: rank, backend, sizes of memory, ...", NULL},
     {"closed", context_closed, NULL, "Whether the context has been finalized.", NULL},
+    {"thread_group", context_thread_group, NULL,
+     "The ThreadGroup whose ranks are threads of this process, or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -69,6 +69,12 @@ for dtype in shapes:
 for value in (np.ones(3, bool), np.ones(3, "complex64")):  # moves take every type
     same(sj.all_gather(value, team), np.stack([value] * size).real, value.dtype)
     assert jnp.array_equal(sj.broadcast(value, team), value)
+calls = sj.counters()
+assert calls["all_reduce"][0] == 2 * 8 and calls["all_gather"][0] == 8 + 2, calls
+assert calls["all_to_all"][0] == calls["reduce_scatter"][0] == 8, calls
+before = calls["all_to_all"][1]
+sj.all_to_all(jnp.ones((size, 10), "int16"), team).block_until_ready()
+assert sj.counters()["all_to_all"] == (9, before + 20 * size)
 assert np.asarray(sj.all_reduce(np.array([6, 3]), team, "band")).tolist() == [6, 3]
 """)
 
@@ -120,6 +126,10 @@ grad = jax.grad(lambda v: (sj.all_to_all(v, team) * (rank + 1)).sum())(x)
 assert (grad == jnp.array([[1.0], [2.0]])).all(), grad
 grad = jax.grad(lambda v: (sj.broadcast(v, team, 1) * (rank + 1)).sum())(x)
 assert (grad == (total if rank == 1 else 0)).all()
+layer = jax.checkpoint(lambda v: sj.all_reduce(jnp.sin(v), team))
+grad = jax.jit(jax.grad(lambda v: (layer(layer(v)) * (rank + 1)).sum()))(x)
+inner = sj.all_reduce(jnp.sin(x), team)
+assert jnp.allclose(grad, size * total * jnp.cos(inner) * jnp.cos(x), rtol=1e-5)
 value, tangent = jax.jvp(lambda v: sj.all_reduce(v, team), (x,), (jnp.ones_like(x) * rank,))
 assert (tangent == 1).all()
 refused(lambda: jax.grad(lambda v: sj.all_reduce(v, team, "max").sum())(x), "sum and avg")
@@ -164,6 +174,21 @@ assert isinstance(error, jax.errors.JaxRuntimeError)
 ctx.finalize()
 refused(lambda: step(x), "finalized")
 """)
+
+
+def test_refuses_threads():
+    """In a process of its own: JAX is not for a process that forks."""
+    done = subprocess.run([sys.executable, "-c", """
+import symm, symm.jax
+def main(ctx):
+    try:
+        symm.jax.all_reduce(1.0, ctx.world)
+    except symm.Unsupported as error:
+        return "threads" in str(error)
+with symm.ThreadRanks(2) as ranks:
+    assert ranks.run(main) == [True, True]
+"""], capture_output=True, text=True, timeout=120, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    assert done.returncode == 0, done.stderr
 
 
 def test_killed_rank(ranks):

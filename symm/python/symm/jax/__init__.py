@@ -13,7 +13,7 @@ at first use (a second; a C compiler is needed).
 Derivatives (forward and reverse) are those of a loss that is summed over all ranks: the cotangent
 of an all_reduce is the all_reduce of the cotangents, that of an all_gather their reduce_scatter.
 Reductions other than "sum" and "avg" have none. A failure raises jax.errors.JaxRuntimeError with
-libsymm's sentence.
+libsymm's sentence. Ranks that are threads of one process (symm.ThreadRanks) are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from .._core import Team
 if TYPE_CHECKING:
     from jax import Array
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+__all__ = [
+    "all_gather", "all_reduce", "all_to_all", "broadcast", "counters", "reduce_scatter",
+]
 
 
 def _call(name: str, x: Any, team: Team, op: str = "sum", root: int = 0) -> Any:
@@ -66,3 +68,10 @@ def broadcast(x: Any, team: Team, root: int = 0) -> Array:
     """x of rank `root`, on every rank. Any dtype of whole bytes."""
     result: Array = _call("broadcast", x, team, root=root)
     return result
+
+
+def counters() -> dict[str, tuple[int, int]]:
+    """What libsymm has moved for JAX in this process: operation -> (calls, bytes of operands)."""
+    from . import _primitive
+
+    return _primitive.counters()

@@ -33,6 +33,7 @@ _LINEAR = (_OPS["sum"], _OPS["avg"])
 
 # A compiled program names a team by its address, so it must live as long as the process.
 _teams: dict[int, Team] = {}
+_library: ctypes.CDLL
 
 
 # ---- The handler ------------------------------------------------------------------------------
@@ -52,7 +53,7 @@ def _build(target: Path) -> None:
         os.replace(made, target)
 
 
-def _register() -> None:
+def _register() -> ctypes.CDLL:
     sums = _compile.digest(_SOURCE.glob("*.[ch]"))
     target = _compile.cache() / f"_symm_jax-{jaxlib.__version__}-{sums}.so"
     _compile.once(target, _build)
@@ -62,6 +63,13 @@ def _register() -> None:
     for platform, handler in (("cpu", library.symm_jax_cpu), ("CUDA", library.symm_jax_cuda)):
         capsule = jax.ffi.pycapsule(handler)
         jax.ffi.register_ffi_target("symm_collective", capsule, platform=platform)
+    return library
+
+
+def counters() -> dict[str, tuple[int, int]]:
+    numbers = (ctypes.c_uint64 * (2 * len(NAMES)))()
+    _library.symm_jax_counters(numbers)
+    return {name: (numbers[2 * i], numbers[2 * i + 1]) for i, name in enumerate(NAMES)}
 
 
 # ---- The primitive ----------------------------------------------------------------------------
@@ -75,7 +83,7 @@ class _Order(effects.Effect):
 _order = _Order()
 for _kept in (effects.ordered_effects, effects.lowerable_effects,
               effects.control_flow_allowed_effects, effects.custom_derivatives_allowed_effects,
-              effects.shardable_ordered_effects):
+              effects.remat_allowed_effects, effects.shardable_ordered_effects):
     _kept.add_type(_Order)
 
 _collective = core.Primitive("symm_collective")
@@ -101,14 +109,13 @@ def _lower(ctx: Any, x: Any, *, team: int, kind: int, op: int, root: int) -> Any
     count = int(np.prod(aval.shape, dtype=np.int64))
     if kind in (REDUCE_SCATTER, ALL_TO_ALL):
         count //= _teams[team].size  # of one rank's block
-    reduces = kind in (ALL_REDUCE, REDUCE_SCATTER)
     token = ctx.tokens_in.get(_order)
     inner = ctx.replace(avals_in=[core.abstract_token, *ctx.avals_in],
                         avals_out=[core.abstract_token, *ctx.avals_out])
     token, result = _ffi.build_ffi_lowering_function("symm_collective", has_side_effect=True)(
         inner, token, x, team=np.int64(team), kind=np.int64(kind), op=np.int64(op),
         root=np.int64(root), count=np.int64(count),
-        bytes=np.int64(0 if reduces else aval.dtype.itemsize),
+        itemsize=np.int64(aval.dtype.itemsize),
     ).results
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({_order: token})))
     return [result]
@@ -164,6 +171,9 @@ def bind(kind: int, x: Any, team: Team, op: str, root: int) -> Any:
     what = f"symm.jax.{NAMES[kind]}()"
     if not isinstance(team, Team):
         raise TypeError(f"{what}: the team is a {type(team).__name__}, not a symm.Team")
+    if team.ctx.thread_group is not None and team.size > 1:
+        raise _core.Unsupported(f"{what}: the team's ranks are threads of one process, where JAX "
+                                "makes one call after the other; start a process for each rank")
     if op not in _OPS:
         raise _core.Invalid(f"{what}: the reduction {op!r} is unknown; there are "
                             + " ".join(_OPS))
@@ -179,4 +189,4 @@ def bind(kind: int, x: Any, team: Team, op: str, root: int) -> Any:
     return _collective.bind(x, team=id(team), kind=kind, op=_OPS[op], root=root)
 
 
-_register()
+_library = _register()

@@ -4,8 +4,8 @@
  * compiled for the installed jaxlib, whose header changes names between versions.
  *
  * Operands and results: a token each, which orders the calls of a program, then the array.
- * Attributes: team, kind, op, root, count, and bytes: 0, or the size of an element where the call
- * moves bytes and any type will do.
+ * Attributes: team, kind, op, root, count and itemsize, the bytes of an element. Calls that do not
+ * reduce move bytes: any type will do.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,11 +22,31 @@
 #endif
 
 static symm_jax_call_fn call_team;
+static _Atomic uint64_t counters[SYMM_JAX_KINDS][2];
 
 /* Before the first call. */
 void symm_jax_start(symm_jax_call_fn fn)
 {
     call_team = fn;
+}
+
+/* Calls that libsymm took and the bytes of their operands, of each kind. */
+void symm_jax_counters(uint64_t numbers[2 * SYMM_JAX_KINDS])
+{
+    for (int kind = 0; kind < SYMM_JAX_KINDS; kind++) {
+        numbers[2 * kind] = counters[kind][0];
+        numbers[2 * kind + 1] = counters[kind][1];
+    }
+}
+
+static void count_call(int kind, const XLA_FFI_Buffer *in, size_t itemsize)
+{
+    size_t bytes = itemsize;
+
+    for (int64_t i = 0; i < in->rank; i++)
+        bytes *= (size_t)in->dims[i];
+    counters[kind][0]++;
+    counters[kind][1] += bytes;
 }
 
 static XLA_FFI_Error *fail(const XLA_FFI_Api *api, XLA_FFI_Error_Code code, const char *text)
@@ -118,7 +138,7 @@ static XLA_FFI_Error *run(XLA_FFI_CallFrame *frame, void *stream)
 {
     const XLA_FFI_Buffer *in = buffer_of(frame->args.args, frame->args.size);
     const XLA_FFI_Buffer *out = buffer_of(frame->rets.rets, frame->rets.size);
-    const size_t bytes = (size_t)attribute(frame, "bytes");
+    const size_t itemsize = (size_t)attribute(frame, "itemsize");
     struct symm_jax_call call = {
         .size = sizeof(call),
         .kind = (int)attribute(frame, "kind"),
@@ -129,14 +149,16 @@ static XLA_FFI_Error *run(XLA_FFI_CallFrame *frame, void *stream)
     };
     char error[1024] = "";
 
-    if (!in || !out || !call_team)
+    if (!in || !out || !call_team || call.kind < 0 || call.kind >= SYMM_JAX_KINDS)
         return fail(frame->api, XLA_FFI_Error_Code_INTERNAL,
-                    "symm.jax: the custom call has no array");
+                    "symm.jax: the custom call is not one of this module");
     call.in = in->data;
     call.out = out->data;
-    call.dtype = bytes ? SYMM_UINT8 : dtype_of(in->dtype);
-    if (bytes)
-        call.count *= bytes;
+    call.dtype = dtype_of(in->dtype);
+    if (call.kind != SYMM_JAX_ALL_REDUCE && call.kind != SYMM_JAX_REDUCE_SCATTER) {
+        call.dtype = SYMM_UINT8;
+        call.count *= itemsize;
+    }
     if (call.dtype < 0) {
         snprintf(error, sizeof(error),
                  "symm.jax: XLA's data type %d has no reductions in libsymm", (int)in->dtype);
@@ -144,6 +166,7 @@ static XLA_FFI_Error *run(XLA_FFI_CallFrame *frame, void *stream)
     }
     if (call_team((void *)(intptr_t)attribute(frame, "team"), &call, error, sizeof(error)) != 0)
         return fail(frame->api, XLA_FFI_Error_Code_INTERNAL, error);
+    count_call(call.kind, in, itemsize);
     return NULL;
 }
 
