@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * array.c - arrays of any maker as a pointer, a count and a dtype. Asked in this order: a
- * Buffer of this module; a torch.Tensor by its methods (0.3 us; DLPack takes 2 us); the buffer
- * protocol (numpy, bytearray, array.array); __cuda_array_interface__ (CuPy, Numba);
- * __array_interface__ (numpy's arrays of bfloat16, which have no buffer format); DLPack (JAX).
- * Nothing is copied: an array that is not contiguous raises symm.Invalid.
+ * Buffer of this module; DLPack's functions in C (torch from 2.11 on, tvm-ffi); other tensors of
+ * torch by their methods (0.3 us; DLPack's capsule takes 2 us); the buffer protocol (numpy,
+ * bytearray, array.array); __cuda_array_interface__ (CuPy, Numba); __array_interface__ (numpy's
+ * arrays of bfloat16, which have no buffer format); DLPack's capsule (JAX). Nothing is copied: an
+ * array that is not contiguous raises symm.Invalid.
  */
 #include <stdint.h>
 #include <string.h>
@@ -173,13 +174,18 @@ static int torch_device(PyObject *object, int *device)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int take_torch(const char *what, const char *name, PyObject *object,
-                      struct core_array *array)
+/* 1: taken. 0: the object is no tensor of torch. -1: raised. */
+static int try_torch(const char *what, const char *name, PyObject *object,
+                     struct core_array *array)
 {
-    PyObject *dtype = PyObject_GetAttr(object, names.dtype), *ours;
+    const int torch = is_torch(object);
+    PyObject *dtype, *ours;
     int64_t ptr;
     int is_cuda, is_contiguous;
 
+    if (torch <= 0)
+        return torch;
+    dtype = PyObject_GetAttr(object, names.dtype);
     if (!dtype)
         return -1;
     ours = PyDict_GetItemWithError(torch_dtypes, dtype);
@@ -203,7 +209,7 @@ static int take_torch(const char *what, const char *name, PyObject *object,
     array->ptr = (void *)(intptr_t)ptr;
     array->is_cuda = is_cuda;
     array->maker = CORE_TORCH;
-    return is_cuda ? torch_device(object, &array->device) : 0;
+    return is_cuda && torch_device(object, &array->device) < 0 ? -1 : 1;
 }
 
 /* ---- Array interfaces ------------------------------------------------------------------ */
@@ -389,9 +395,9 @@ static int take_foreign(const char *what, const char *name, PyObject *object,
     if (taken == 0)
         taken = try_interface(what, name, object, names.interface, array);
     if (taken != 0)
-        return taken < 0 ? -1 : 0;
+        return taken;
     if (PyObject_HasAttr(object, names.dlpack))
-        return core_dlpack_take(what, name, object, array);
+        return core_dlpack_take(what, name, object, array) < 0 ? -1 : 1;
     PyErr_Format(
         PyExc_TypeError,
         "%s(): %s must be an array (symm.Buffer, torch, numpy, CuPy, DLPack), not %R",
@@ -402,7 +408,7 @@ static int take_foreign(const char *what, const char *name, PyObject *object,
 int core_array_get(const char *what, const char *name, PyObject *object,
                    struct core_array *array)
 {
-    int torch, result;
+    int taken;
 
     array->device = -1;
     array->read_only = false;
@@ -410,16 +416,17 @@ int core_array_get(const char *what, const char *name, PyObject *object,
     array->maker = CORE_OTHER;
     array->view.obj = NULL;
     array->extra = NULL;
+    array->exchange = NULL;
     if (Py_TYPE(object) == core_buffer_type)
         return take_buffer(what, name, (core_buffer *)object, array);
-    torch = is_torch(object);
-    if (torch < 0)
-        return -1;
-    result = torch ? take_torch(what, name, object, array)
-                   : take_foreign(what, name, object, array);
-    if (result < 0)
+    taken = core_dlpack_view(what, name, object, array);
+    if (taken == 0)
+        taken = try_torch(what, name, object, array);
+    if (taken == 0)
+        taken = take_foreign(what, name, object, array);
+    if (taken < 0)
         core_array_drop(array);
-    return result;
+    return taken < 0 ? -1 : 0;
 }
 
 void core_array_drop(struct core_array *array)

@@ -180,6 +180,7 @@ struct core_array {
     int maker;       /* enum core_maker: whose current stream is meant by stream=None */
     Py_buffer view;  /* view.obj != NULL: released by core_array_drop */
     PyObject *extra; /* a capsule or another owner; may be NULL */
+    const struct dl_exchange *exchange; /* of its type (dlpack.h); may be NULL */
 };
 
 enum core_maker { CORE_OTHER, CORE_TORCH, CORE_CUPY };

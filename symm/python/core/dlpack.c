@@ -6,6 +6,7 @@
  */
 #include "python/core/dlpack.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Out ----------------------------------------------------------------------------- */
@@ -221,13 +222,27 @@ static int device_of(PyObject *object, long *type, long *id)
 static bool is_row_major(const struct dl_tensor *t)
 {
     int64_t want = 1;
+    bool result = true;
 
     for (int i = t->ndim - 1; t->strides && i >= 0; i--) {
         if (t->shape[i] != 1 && t->strides[i] != want)
-            return false;
+            result = false;
         want *= t->shape[i];
     }
-    return true;
+    return result || want == 0; /* no element: any strides will do */
+}
+
+static int take_extent(const char *what, const char *name, const struct dl_tensor *t,
+                       struct core_array *array)
+{
+    if (!is_row_major(t))
+        return core_raise(SYMM_ERR_INVALID,
+                          "%s(): %s is not contiguous: pass a copy of it", what, name);
+    array->ptr = (char *)t->data + t->byte_offset;
+    array->count = 1;
+    for (int i = 0; i < t->ndim; i++)
+        array->count *= t->shape[i];
+    return 0;
 }
 
 static int take_type(const char *what, const char *name, const struct dl_tensor *t,
@@ -273,12 +288,96 @@ int core_dlpack_take(const char *what, const char *name, PyObject *object,
                      what, name);
         return -1;
     }
-    if (!is_row_major(t))
-        return core_raise(SYMM_ERR_INVALID,
-                          "%s(): %s is not contiguous: pass a copy of it", what, name);
-    array->ptr = (char *)t->data + t->byte_offset;
-    array->count = 1;
-    for (int i = 0; i < t->ndim; i++)
-        array->count *= t->shape[i];
+    if (take_extent(what, name, t, array) < 0)
+        return -1;
     return take_type(what, name, t, &array->dtype);
+}
+
+/* ---- In, by functions in C -------------------------------------------------------------- */
+
+/*
+ * The table of the type itself: a base's functions need not be right for a class that derives from
+ * it, such as a tensor that is spread over devices.
+ */
+static const struct dl_exchange *find_exchange(PyTypeObject *type)
+{
+    static const char attribute[] = "__dlpack_c_exchange_api__";
+    const struct dl_exchange *table = NULL;
+    PyObject *dictionary = PyObject_GetAttrString((PyObject *)type, "__dict__");
+    PyObject *capsule =
+        dictionary ? PyMapping_GetItemString(dictionary, attribute) : NULL;
+
+    if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+        table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    while (table && table->major > 1)
+        table = table->older;
+    Py_XDECREF(capsule);
+    Py_XDECREF(dictionary);
+    PyErr_Clear(); /* no such attribute */
+    return table && table->major == 1 && table->view ? table : NULL;
+}
+
+/* Remembers some types, for ever: they live as long as their libraries. */
+static const struct dl_exchange *exchange_of(PyTypeObject *type)
+{
+    static struct {
+        PyTypeObject *type;
+        const struct dl_exchange *table;
+    } known[8];
+    static size_t count;
+
+    for (size_t i = 0; i < count; i++)
+        if (known[i].type == type)
+            return known[i].table;
+    if (count == sizeof(known) / sizeof(known[0]))
+        return find_exchange(type);
+    known[count].table = find_exchange(type);
+    known[count].type = core_ref(type);
+    return known[count++].table;
+}
+
+/* The raised exception's first line; torch's have a stack of C++ after it. */
+static int refuse_view(const char *what, const char *name)
+{
+    PyObject *type, *value, *traceback, *text;
+    const char *all;
+    char line[200];
+
+    PyErr_Fetch(&type, &value, &traceback);
+    text = value ? PyObject_Str(value) : NULL;
+    all = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    snprintf(line, sizeof(line), "%s", all ? all : "no reason given");
+    line[strcspn(line, "\n")] = '\0';
+    core_raise(SYMM_ERR_UNSUPPORTED, "%s(): %s has no memory to share: %s", what, name,
+               line);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return -1;
+}
+
+int core_dlpack_view(const char *what, const char *name, PyObject *object,
+                     struct core_array *array)
+{
+    const struct dl_exchange *table = exchange_of(Py_TYPE(object));
+    struct dl_tensor t;
+
+    if (!table)
+        return 0;
+    if (table->view(object, &t) < 0)
+        return refuse_view(what, name);
+    if (t.code == DL_BOOL ||
+        symm_dtype_from_dlpack(t.code, t.bits, t.lanes, &array->dtype) != SYMM_OK)
+        return 0; /* the maker's name of the dtype is better in a sentence */
+    if (t.device_type != DL_CPU && t.device_type != DL_CUDA_HOST &&
+        t.device_type != DL_CUDA && t.device_type != DL_MANAGED)
+        return core_raise(
+            SYMM_ERR_UNSUPPORTED,
+            "%s(): %s is on DLPack's device type %d, neither the CPU nor CUDA", what,
+            name, t.device_type);
+    array->is_cuda = t.device_type == DL_CUDA || t.device_type == DL_MANAGED;
+    array->device = array->is_cuda ? t.device_id : -1;
+    array->exchange = table;
+    return take_extent(what, name, &t, array) < 0 ? -1 : 1;
 }

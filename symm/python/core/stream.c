@@ -5,6 +5,7 @@
  * means the current stream of the library that made the array, as its users expect.
  */
 #include "python/core/core.h"
+#include "python/core/dlpack.h"
 
 /* ---- Arguments --------------------------------------------------------------------------- */
 
@@ -84,6 +85,8 @@ int core_stream_get(const char *what, PyObject *object, const struct core_array 
     if (!object || object == Py_None) {
         if (!array || !array->is_cuda)
             return 0;
+        if (array->exchange)
+            return array->exchange->current_stream(DL_CUDA, array->device, stream);
         if (array->maker == CORE_TORCH)
             return current("torch._C", "_cuda_getCurrentRawStream", array->device,
                            stream);
