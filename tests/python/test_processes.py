@@ -167,3 +167,39 @@ def test_readme(name, capfd):
 def test_halo(symmrun, ranks):
     source = (Path(__file__).parents[2] / "symm" / "python" / "examples" / "halo.py").read_text()
     assert symmrun(ranks, source).stdout.count("right: 50 steps") == 1
+
+
+def test_record(symmrun, tmp_path, monkeypatch):
+    """What Team.record_* say comes into the merged program."""
+    source = """
+        import os, subprocess, sys, numpy as np, symm
+        with symm.init() as ctx:
+            team = ctx.world
+            buffers = [team.empty(1000, "float32", site=f"b{i}") for i in range(3)]
+            team.rendezvous()
+            arrays = [np.asarray(b) for b in buffers]
+            for step in range(2):
+                team.record_period()
+                for i, array in enumerate(arrays):
+                    array[:] = team.rank
+                    team.record_write(array)
+                    team.all_reduce(array, site=f"s{i}")
+                    team.record_read(array[:10])
+            for bad in (lambda: team.record_write("text"), lambda: team.record_read(array[::2])):
+                try:
+                    bad()
+                    raise SystemExit("not refused")
+                except (TypeError, symm.Invalid):
+                    pass
+    """
+    records = tmp_path / "records"
+    monkeypatch.setenv("SYMM_RECORD", str(records))
+    symmrun(2, source)
+    monkeypatch.delenv("SYMM_RECORD")
+    program = tmp_path / "program.json"
+    tool = str(symm.executable("symm-plan"))
+    subprocess.run([tool, "merge", str(records), "-o", str(program)], check=True, timeout=60)
+    ops = [op["op"] for op in json.loads(program.read_text())["ops"]]
+    assert ops == ["write", "all_reduce", "read"] * 3
+    with symm.ThreadRanks(1) as ranks:  # without SYMM_RECORD: nothing happens
+        assert ranks.run(lambda ctx: ctx.world.record_period()) == [None]

@@ -211,6 +211,10 @@ CORE_METHOD(recv);
 CORE_METHOD(recv_any);
 CORE_METHOD(p2p);
 CORE_METHOD(prepare);
+CORE_METHOD(record_write);
+CORE_METHOD(record_read);
+CORE_METHOD(record_depend);
+CORE_METHOD(record_period);
 
 /* A stream argument; None: the current stream of the array's maker, else NULL. */
 int core_stream_get(const char *what, PyObject *object, const struct core_array *array,

@@ -113,6 +113,28 @@
     "Why the team's last call took its path: a sentence; '' before the\n"              \
     "first."
 
+#define DOC_RECORD_WRITE                                                               \
+    "record_write($self, x, stream=None)\n--\n\n"                                      \
+    "While SYMM_RECORD records the program (docs/planner.md): work of\n"               \
+    "`stream`, after all that was given to it before, writes the array x, a\n"         \
+    "part of one of the world's buffers. Once a buffer is named here, all\n"           \
+    "accesses to it must be.\n\n"                                                      \
+    "Raises what calls raise for their array and stream."
+
+#define DOC_RECORD_READ                                                                \
+    "record_read($self, x, stream=None)\n--\n\n"                                       \
+    "As record_write, for work that reads x."
+
+#define DOC_RECORD_DEPEND                                                              \
+    "record_depend($self, stream, on)\n--\n\n"                                         \
+    "Later work of `stream` waits for all that was given to `on`: an event\n"          \
+    "of the program's own."
+
+#define DOC_RECORD_PERIOD                                                              \
+    "record_period($self)\n--\n\n"                                                     \
+    "Between two periods of a program that repeats its calls: every rank\n"            \
+    "calls it at the same place."
+
 #define DOC_PREPARE                                                                    \
     "prepare($self, operation, /, *args, **options)\n--\n\n"                           \
     "The call of that name with these arguments, everything resolved\n"                \
