@@ -143,7 +143,7 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import cupy' 2>/dev/
 fi
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
     for what in tests/python/torch/gpu_{backend,engines,symmetric_memory}.py \
-        symm/python/examples/llama_decode.py; do
+        tests/python/torch/plan_program.py symm/python/examples/llama_decode.py; do
         check "torch_$(basename "$what" .py)" 400 env PYTHONPATH="$root/$build/python" \
             SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 "$what"
     done
