@@ -199,9 +199,14 @@ step(jnp.ones(100)).block_until_ready()
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 error = refused(lambda: [step(jnp.ones(100)) for _ in range(3)], "rank 1")
+sj.recover()
+team = team.shrink()
+got = jax.jit(lambda v: sj.all_reduce(v, team))(jnp.full(100, 1.0 + rank))
+assert team.size == 2 and (got == 4).all(), got
 print("told", rank, flush=True)
 """, check=False)
     assert done.stdout.count("told") == 2, done.stdout + done.stderr
+    assert "Exception ignored" not in done.stdout + done.stderr
 
 
 def test_example(ranks):

@@ -13,7 +13,7 @@ at first use (a second; a C compiler is needed).
 Derivatives (forward and reverse) are those of a loss that is summed over all ranks: the cotangent
 of an all_reduce is the all_reduce of the cotangents, that of an all_gather their reduce_scatter.
 Reductions other than "sum" and "avg" have none. A failure raises jax.errors.JaxRuntimeError with
-libsymm's sentence. Ranks that are threads of one process (symm.ThreadRanks) are refused.
+libsymm's sentence, and so do all later calls of the thread until recover(). Ranks that are threads of one process (symm.ThreadRanks) are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from jax import Array
 
 __all__ = [
-    "all_gather", "all_reduce", "all_to_all", "broadcast", "counters", "reduce_scatter",
+    "all_gather", "all_reduce", "all_to_all", "broadcast", "counters", "recover",
+    "reduce_scatter",
 ]
 
 
@@ -75,3 +76,14 @@ def counters() -> dict[str, tuple[int, int]]:
     from . import _primitive
 
     return _primitive.counters()
+
+
+def recover() -> None:
+    """Lets this thread call again after a failure, on a team that works (Team.shrink).
+
+    JAX orders calls by handing each the token of the one before. A failed call's token fails all
+    later ones, and is reported at exit; this drops it. Not while a jitted program is running.
+    """
+    from . import _primitive
+
+    _primitive.recover()

@@ -66,6 +66,10 @@ def _register() -> ctypes.CDLL:
     return library
 
 
+def recover() -> None:
+    dispatch.runtime_tokens.current_tokens.pop(_order, None)
+
+
 def counters() -> dict[str, tuple[int, int]]:
     numbers = (ctypes.c_uint64 * (2 * len(NAMES)))()
     _library.symm_jax_counters(numbers)
