@@ -3,7 +3,7 @@
 
     python docs/python_api.py FOLDER
 
-The package must be importable (PYTHONPATH=BUILD/python). torch and Triton are not needed.
+The package must be importable (PYTHONPATH=BUILD/python). torch, Triton and Numba are not needed.
 """
 
 import importlib
@@ -15,15 +15,23 @@ from pathlib import Path
 
 
 def stand_ins():
-    """Modules by name that let symm.torch and symm.triton be imported where neither torch nor
-    Triton is: a torch without process groups, and decorators of Triton that change nothing."""
+    """Modules by name that let symm.torch, symm.triton and symm.numba be imported where their
+    libraries are not: a torch without process groups, and decorators that change nothing."""
+
+    def nothing(*_, **__):
+        return None
+
     torch, triton = types.ModuleType("torch"), types.ModuleType("triton")
     language, core = types.ModuleType("triton.language"), types.ModuleType("triton.language.core")
     torch.distributed = types.SimpleNamespace(is_available=lambda: False)
     triton.jit = core.extern = lambda function: function
     core.dtype = str
+    numba = types.ModuleType("numba")
+    numba.types = types.SimpleNamespace(int32=nothing, uint64=None, void=nothing)
+    numba.cuda = types.SimpleNamespace(
+        declare_device=nothing, jit=lambda **_: lambda function: function)
     triton.language, language.core = language, core
-    return {module.__name__: module for module in (torch, triton, language, core)}
+    return {module.__name__: module for module in (torch, triton, language, core, numba)}
 
 
 def public_modules():

@@ -137,10 +137,11 @@ for script in tests/gpu_*.py; do
     check "$(basename "$script" .py)" 180 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
         torchrun --standalone --nproc-per-node "$n" "$script"
 done
-if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import cupy' 2>/dev/null; then
-    check cupy 120 env PYTHONPATH="$root/$build/python" SYMM_OVERSUBSCRIBE=$((gpus == 1)) \
-        "$bin/symmrun" -n 2 -- python3 tests/python/gpu_cupy.py
-fi
+for what in tests/python/gpu_cupy.py tests/python/gpu_numba.py tests/python/jax/gpu_jax.py; do
+    [ -e "$build/python/symm/_core.abi3.so" ] || continue
+    check "$(basename "$what" .py)" 120 env PYTHONPATH="$root/$build/python" \
+        SYMM_OVERSUBSCRIBE=$((gpus == 1)) "$bin/symmrun" -n 2 -- python3 "$what"
+done
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
     for what in tests/python/torch/gpu_{backend,engines,symmetric_memory}.py \
         tests/python/torch/plan_program.py symm/python/examples/llama_decode.py; do

@@ -33,10 +33,10 @@ def reference(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def modules():
-    """Public modules by name; torch and Triton are stand-ins while they are imported."""
+    """Public modules by name; torch, Triton and Numba are stand-ins while they are imported."""
     stand_ins = python_api.stand_ins()
     before = {name: sys.modules.pop(name, None)
-              for name in (*stand_ins, "symm.torch", "symm.triton")}
+              for name in (*stand_ins, "symm.numba", "symm.torch", "symm.triton")}
     sys.modules.update(stand_ins)
     try:
         yield {name: importlib.import_module(name) for name in python_api.public_modules()}

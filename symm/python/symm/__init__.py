@@ -46,14 +46,14 @@ from ._core import (
 )
 from ._ranks import ThreadRanks
 from ._batch import batch
-from ._paths import bitcode, executable, include_dir, library
+from ._paths import bitcode, executable, include_dir, library, ptx
 
 __all__ = [
     "Aborted", "Buffer", "Busy", "Call", "Context", "Damaged", "Error", "Forked", "InUse",
     "Info", "Invalid", "JobError", "Mismatch", "NoMemory", "NotFound", "Overflow", "PeerDead",
     "Refused", "Stream", "SystemFailure", "Team", "ThreadGroup", "ThreadRanks", "Timeout",
     "Unsupported", "Work", "__version__", "batch", "bitcode", "dtype_size", "executable",
-    "include_dir", "init", "library",
+    "include_dir", "init", "library", "ptx",
 ]
 
 __version__: str = _version

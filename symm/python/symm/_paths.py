@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _ROOT = Path(__file__).absolute().parent / "_lib"
+PTX = _ROOT / "lib" / "libsymm_device.ptx"
 
 
 def _existing(path: Path, what: str) -> Path:
@@ -33,6 +34,11 @@ def executable(name: str) -> Path:
 
 
 def bitcode() -> Path:
-    """The device functions as LLVM bitcode, for Triton and Numba. Raises FileNotFoundError where
-    libsymm was built without CUDA."""
+    """The functions of symm/device_bitcode.h as LLVM bitcode, for Triton. Raises FileNotFoundError
+    where libsymm was built without clang."""
     return _existing(_ROOT / "lib" / "libsymm_device.bc", "device bitcode")
+
+
+def ptx() -> Path:
+    """The same functions as PTX, for Numba and nvJitLink. Raises FileNotFoundError."""
+    return _existing(PTX, "PTX of the device functions")
