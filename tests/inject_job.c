@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "symm/tools.h"
 #include "topology/topology.h"
@@ -62,6 +64,12 @@ static symm_status callback(void *arg, void *stream)
     (void)stream;
     r->called++;
     return SYMM_OK;
+}
+
+static void notified(symm_status status, void *arg)
+{
+    struct rank *r = arg;
+    atomic_fetch_add(&r->notified, status == SYMM_OK ? 1 : 2);
 }
 
 bool inject_is_gentle(const struct job *job)
@@ -183,7 +191,8 @@ static symm_status step_stream(struct rank *r)
 {
     float *own = storage[r->me][0], *result = storage[r->me][1];
     const float *came = (float *)symm_buffer_ptr(r->large) + 1;
-    int n = r->job->setup->ranks;
+    int n = r->job->setup->ranks, ended = -1;
+    eventfd_t once = 0;
     r->mark = (float)(r->me + 10);
     STEP(symm_stream_create(r->ctx, &r->stream));
     const symm_call call = {.size = sizeof(call), .stream = r->stream};
@@ -193,13 +202,17 @@ static symm_status step_stream(struct rank *r)
     STEP(symm_put_signal(r->world, (float *)symm_buffer_ptr(r->large) + 1, &r->mark,
                          sizeof(r->mark), (r->me + 1) % n, 4, &call, &r->put));
     STEP(symm_signal_wait(r->world, (r->me + n - 1) % n, 4, &call, NULL));
+    STEP(symm_work_notify(r->work, notified, r));
     STEP(symm_work_then(r->work, r->stream, callback, r, &r->next));
     STEP(symm_work_wait(r->next, r->stream));
     STEP(symm_work_synchronize(r->next, HARNESS_AMPLE));
     STEP(symm_stream_synchronize(r->ctx, r->stream, HARNESS_AMPLE));
+    STEP(symm_work_fd(r->work, &ended));
     judge(r, result, SMALL);
-    if (r->called != 1)
+    if (r->called != 1 || !harness_until(&r->notified, 1) ||
+        eventfd_read(ended, &once) != 0)
         r->seen->wrong = true;
+    close(ended);
     /* A wait on a stream has no handle: that it failed is seen at the next call. */
     STEP(symm_barrier(r->world, NULL, NULL));
     if (*came != (float)((r->me + n - 1) % n + 10))

@@ -59,6 +59,7 @@ struct rank {
     symm_work *work, *put, *next;
     void *stream;
     int called; /* times that the callback ran */
+    _Atomic int notified; /* times that the work's end was told */
     int tries;  /* of the current step */
     float mark; /* the value that it writes by its stream */
 };

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -176,6 +177,7 @@ WRAP(int, mprotect, (void *at, size_t bytes, int protection), (at, bytes, protec
      -1, ENOMEM, FAIL)
 WRAP(int, memfd_create, (const char *name, unsigned flags), (name, flags), -1, EMFILE,
      FAIL)
+WRAP(int, eventfd, (unsigned count, int flags), (count, flags), -1, EMFILE, FAIL)
 WRAP(int, ftruncate, (int fd, off_t bytes), (fd, bytes), -1, EIO, FAIL)
 /* Returns its error. */
 WRAP(int, posix_fallocate, (int fd, off_t offset, off_t bytes), (fd, offset, bytes),

@@ -430,6 +430,11 @@ static symm_status fails(void *arg, void *stream)
     return SYMM_ERR_NOMEM;
 }
 
+static void ended(symm_status status, void *arg)
+{
+    (void)status, (void)arg;
+}
+
 static void test_streams(void **state)
 {
     struct world *w = *state;
@@ -437,6 +442,7 @@ static void test_streams(void **state)
     symm_work *work = NULL, *next = NULL;
     void *stream;
     bool done;
+    int fd;
 
     INVALID("symm_stream_create", symm_stream_create(NULL, &stream));
     INVALID("symm_stream_create", symm_stream_create(w->ctx, NULL));
@@ -454,6 +460,8 @@ static void test_streams(void **state)
     INVALID("symm_work_wait", symm_work_wait(NULL, stream));
     INVALID("symm_work_synchronize", symm_work_synchronize(NULL, 1));
     INVALID("symm_work_then", symm_work_then(NULL, stream, fails, NULL, NULL));
+    INVALID("symm_work_notify", symm_work_notify(NULL, ended, NULL));
+    INVALID("symm_work_fd", symm_work_fd(NULL, &fd));
     assert_string_equal(symm_work_error(NULL), "");
     symm_work_release(NULL);
     symm_stream_destroy(NULL, stream);
@@ -466,6 +474,8 @@ static void test_streams(void **state)
     INVALID("symm_work_synchronize: timeout", symm_work_synchronize(work, QUIET_NAN));
     INVALID("symm_work_synchronize: timeout", symm_work_synchronize(work, -1));
     INVALID("symm_work_then", symm_work_then(work, stream, NULL, NULL, NULL));
+    INVALID("symm_work_notify", symm_work_notify(work, NULL, NULL));
+    INVALID("symm_work_fd", symm_work_fd(work, NULL));
     INVALID("stream", symm_work_wait(work, w));
     INVALID("stream", symm_work_then(work, w, fails, NULL, &next));
     assert_null(next);

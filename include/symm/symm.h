@@ -555,6 +555,32 @@ SYMM_API symm_status symm_work_synchronize(symm_work *work,
 SYMM_API symm_status symm_work_then(symm_work *work, void *stream,
                                     symm_status (*fn)(void *arg, void *stream),
                                     void *arg, symm_work **next) SYMM_MUST_CHECK;
+/*
+ * Calls fn(status, arg) once when work has ended, right or failed; status is what symm_work_query
+ * returns then, and after a failure symm_last_error() in fn is its sentence. Any number for one
+ * work, which may be released before its end.
+ * Always from the context's notifier thread, also if work has ended before, so perhaps before
+ * this returns. One fn of a context runs at a time: those of one work in the order they were
+ * given, those of one stream's works in the stream's order. CUDA: the thread polls the device at
+ * intervals of 20 us, doubled up to 1 ms, while it waits for a work; host: no delay.
+ * fn delays all that come after it. It may make any call that does not wait for another fn, but
+ * not symm_finalize. symm_team_destroy (of the calls on its team) and symm_finalize (of all
+ * works) return when the fns have been called, which must not use what is being destroyed.
+ * SYMM_ERR_UNSUPPORTED: the call was captured into a graph. On error fn is never called; in a
+ * forked child it is not called either.
+ */
+SYMM_API symm_status symm_work_notify(symm_work *work,
+                                      void (*fn)(symm_status status, void *arg),
+                                      void *arg) SYMM_MUST_CHECK;
+/*
+ * *fd: an eventfd (close-on-exec, non-blocking) for poll, epoll or an event loop. It becomes
+ * readable when work has ended, right or failed, and stays so until it is read; symm_work_query
+ * tells the outcome. The caller closes it, at any time, also before the work's end or after its
+ * release; it must be taken out of an epoll set before, since the library has a duplicate until
+ * the work has ended. Not delayed by fns. Errors as of symm_work_notify; SYMM_ERR_SYSTEM: the
+ * process has too many descriptors.
+ */
+SYMM_API symm_status symm_work_fd(symm_work *work, int *fd) SYMM_MUST_CHECK;
 SYMM_API const char *symm_work_error(symm_work *work); /* "" if none, or not complete */
 SYMM_API void symm_work_release(symm_work *work); /* at any time; NULL is allowed */
 

@@ -11,11 +11,14 @@
 #include "call/work.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "call/stream.h"
 #include "core/device_ops.h"
@@ -32,6 +35,7 @@ struct host_work {
     double timeout; /* seconds of the call's own, once it has begun */
     symm_status status;
     char error[SYMM_ERROR_BYTES]; /* "" while there is none */
+    struct symm_notification *notifications; /* until it is done; owned */
 };
 
 /* A wait on its way through a stream's queue. */
@@ -107,6 +111,10 @@ void symm__work_complete(symm_work *handle, symm_status status)
     if (status != SYMM_OK)
         strncpy(work->error, symm_last_error(), sizeof(work->error) - 1);
     work->done = true;
+    /* with the lock: who sees that the work is done knows that they are posted */
+    symm__notifier_post(&work->head.ctx->notifier, work->notifications, status,
+                        work->error);
+    work->notifications = NULL;
     pthread_cond_broadcast(&work->completed);
     pthread_mutex_unlock(&work->lock);
     work_drop(work);
@@ -343,4 +351,86 @@ symm_status symm_work_wait(symm_work *work, void *stream)
     if (work->device_ops)
         return work->device_ops->work_wait(work, stream);
     return stream ? order(host_work(work), stream) : settle(host_work(work));
+}
+
+/* ---- Notifications --------------------------------------------------------------- */
+
+static void notify(struct host_work *work, struct symm_notification *notification)
+{
+    pthread_mutex_lock(&work->lock);
+    if (work->done)
+        symm__notifier_post(&work->head.ctx->notifier, notification, work->status,
+                            work->error);
+    else
+        symm__notification_add(&work->notifications, notification);
+    pthread_mutex_unlock(&work->lock);
+}
+
+/* fn, or with fn NULL the eventfd, which stays the caller's on error. */
+static symm_status add(symm_work *work, void (*fn)(symm_status status, void *arg),
+                       void *arg, int fd)
+{
+    struct symm_notification *made;
+    symm_status status = SYMM_OK;
+
+    if (fn || work->device_ops) /* an eventfd is written by who completes the work */
+        status = symm__notifier_start(&work->ctx->notifier, work->ctx->rank);
+    if (status != SYMM_OK)
+        return status;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a notification");
+    made->fn = fn;
+    made->arg = arg;
+    made->fd = fd;
+    if (work->device_ops)
+        status = work->device_ops->work_notify(work, made);
+    else
+        notify(host_work(work), made);
+    if (status != SYMM_OK)
+        free(made);
+    return status;
+}
+
+symm_status symm_work_notify(symm_work *work, void (*fn)(symm_status status, void *arg),
+                             void *arg)
+{
+    symm_status status;
+
+    if (!work || !fn)
+        return symm__fail_null("symm_work_notify", work ? "fn" : "work");
+    status = symm__ctx_check(work->ctx);
+    return status == SYMM_OK ? add(work, fn, arg, -1) : status;
+}
+
+/* The library writes to a descriptor of its own: the caller may close his at any time. */
+symm_status symm_work_fd(symm_work *work, int *fd)
+{
+    int given, own = -1;
+    symm_status status;
+
+    if (!work || !fd)
+        return symm__fail_null("symm_work_fd", work ? "fd" : "work");
+    status = symm__ctx_check(work->ctx);
+    if (status != SYMM_OK)
+        return status;
+    given = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (given >= 0)
+        own = fcntl(given, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                  "symm_work_fd: rank %d cannot make an eventfd, which "
+                                  "takes two descriptors until the call has ended",
+                                  work->ctx->rank);
+    if (status == SYMM_OK)
+        status = add(work, NULL, NULL, own);
+    if (status == SYMM_OK) {
+        *fd = given;
+        return SYMM_OK;
+    }
+    if (own >= 0)
+        close(own);
+    if (given >= 0)
+        close(given);
+    return status;
 }

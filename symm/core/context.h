@@ -19,6 +19,7 @@
 #include "bootstrap/job.h"
 #include "core/backend.h"
 #include "core/heap.h"
+#include "core/notifier.h"
 #include "oob/control_page.h"
 #include "oob/exchange.h"
 #include "oob/forks.h"
@@ -105,6 +106,7 @@ struct symm_ctx {
     uint64_t record_job;            /* names the job in its ranks' records */
     struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
+    struct symm_notifier notifier;       /* of handles' ends */
     struct symm_engine_use *engine;      /* what SYMM_ENGINE gave; NULL: not loaded */
     const struct symm_device_ops *device_ops; /* as in the teams */
     struct symm_cuda_launcher *launcher; /* what they share; goes with the last team */

@@ -153,6 +153,9 @@ struct symm_device_ops {
                              symm_work **next);
     const char *(*work_error)(symm_work *work);
     void (*work_release)(symm_work *work); /* also after the context's end */
+    /* Posts the notification when the call has ended, at once if it has. On error it stays the
+     * caller's. */
+    symm_status (*work_notify)(symm_work *work, struct symm_notification *notification);
 };
 
 /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. With

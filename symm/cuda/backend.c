@@ -286,6 +286,7 @@ static const struct symm_device_ops device_ops = {
     .work_then = symm__cuda_work_then,
     .work_error = symm__cuda_work_error,
     .work_release = symm__cuda_work_release,
+    .work_notify = symm__cuda_work_notify,
 };
 
 const struct symm_backend_ops symm__backend_cuda = {

@@ -5,9 +5,9 @@
  *
  * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
  * watchdog while it polls them; launcher->pool guards events, result slots and handles.
- * The first may be held when the second is taken. Neither is taken by a call without a
- * handle, unless it follows another team's call on its stream. launcher->order is taken by
- * each call; launcher->lock may be taken while it is held.
+ * The first may be held when the second is taken, and so may the notifier's `polling`. Neither
+ * is taken by a call without a handle, unless it follows another team's call on its stream.
+ * launcher->order is taken by each call; launcher->lock may be taken while it is held.
  */
 #ifndef SYMM_CUDA_LAUNCHER_H
 #define SYMM_CUDA_LAUNCHER_H
@@ -119,6 +119,10 @@ struct symm_cuda_launcher {
     int result_count;             /* free ones */
     struct symm_cuda_work *works; /* that have an event and an owner */
     struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
+    /* Of works, those with notifications: new ones, and others in the order of their calls. */
+    struct symm_cuda_work *fresh, **fresh_end, *awaited, **awaited_end;
+    uint64_t awaited_newest; /* the greatest number that ever was there */
+    uint64_t works_made;
 };
 
 /* team.c (see device_ops.h) */
@@ -237,6 +241,8 @@ symm_status symm__cuda_work_then(symm_work *work, void *stream,
                                  symm_work **next);
 const char *symm__cuda_work_error(symm_work *work);
 void symm__cuda_work_release(symm_work *work);
+symm_status symm__cuda_work_notify(symm_work *work,
+                                   struct symm_notification *notification);
 
 /* stream.c */
 symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream,

@@ -158,6 +158,7 @@ static void launcher_destroy(symm_ctx *ctx)
     struct symm_cuda_launcher *launcher = ctx->launcher;
 
     symm__cuda_watchdog_stop(launcher);
+    symm__notifier_forget(&ctx->notifier);
     symm__cuda_pool_close(launcher);
     launcher_free(launcher);
     ctx->launcher = NULL;

@@ -12,7 +12,12 @@
  * threads go on. A handle that is made during a capture has no outcome of its own: its event is
  * part of the graph, and the call runs at each replay, or never.
  *
- * The pool's lock guards lists and fields; it is never held while a failure is explained.
+ * Handles with notifications are awaited: the context's notifier polls them (core/notifier.h), the
+ * oldest of each stream, since an event is not done before those recorded earlier on its stream. A
+ * released one stays where it is until its end has been told.
+ *
+ * The pool's lock guards lists and fields; it is never held while a failure is explained. Only the
+ * notifier and the end of a team, which holds its `polling`, take handles off the awaited list.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -27,6 +32,7 @@
 #define SETTLE_SECONDS 1.0
 #define REAP_AT_ONCE   8 /* released handles that a new one frees */
 #define EVENTS_AT_ONCE 8 /* that are made where the pool has none */
+#define STREAMS_KNOWN  16 /* a poll finds others by a search */
 
 struct symm_cuda_work {
     struct symm_work head;
@@ -36,8 +42,11 @@ struct symm_cuda_work {
     struct symm_cuda_work *next; /* on launcher->works or launcher->released */
     struct symm_cuda_work **back; /* the pointer to this handle in the list */
     CUevent event;
+    uint64_t number; /* of the launcher's: later calls have greater ones */
     int result; /* index of its word; -1: none */
     bool captured, released;
+    struct symm_notification *notifications; /* not empty: awaited; owned */
+    struct symm_cuda_work *awaited_next;
     bool done; /* atomic; status and error are written before */
     symm_status status;
     char error[SYMM_ERROR_BYTES];
@@ -58,6 +67,8 @@ symm_status symm__cuda_pool_open(struct symm_cuda_launcher *launcher)
         launcher->result_free[i] = (uint16_t)(SYMM_CUDA_RESULTS - 1 - i);
     launcher->result_count = SYMM_CUDA_RESULTS;
     launcher->released_end = &launcher->released;
+    launcher->fresh_end = &launcher->fresh;
+    launcher->awaited_end = &launcher->awaited;
     return SYMM_OK;
 }
 
@@ -167,8 +178,8 @@ static void link_released(struct symm_cuda_launcher *launcher,
     launcher->released_end = &work->next;
 }
 
-/* Returns the handle's event and word to the pools; frees it if its owner has released it. */
-static void detach(struct symm_cuda_work *work)
+/* Returns the handle's event and word to the pools. */
+static void give_back(struct symm_cuda_work *work)
 {
     struct symm_cuda_launcher *launcher = work->launcher;
 
@@ -177,6 +188,12 @@ static void detach(struct symm_cuda_work *work)
     result_drop(launcher, work->result);
     work->launcher = NULL;
     work->team = NULL;
+}
+
+/* The same; frees the handle if its owner has released it. */
+static void detach(struct symm_cuda_work *work)
+{
+    give_back(work);
     if (work->released)
         free(work);
 }
@@ -270,6 +287,7 @@ static symm_status begin(struct symm_cuda_launcher *launcher,
     if (own_result && !work->captured) /* a replay would write a slot of another handle */
         work->result = result_take(launcher);
     work->launcher = launcher;
+    work->number = ++launcher->works_made;
     link_work(launcher, work);
     pthread_mutex_unlock(&launcher->pool);
     return SYMM_OK;
@@ -465,7 +483,9 @@ void symm__cuda_work_release(symm_work *handle)
     }
     pthread_mutex_lock(&launcher->pool);
     work->released = true;
-    if (work->captured || is_done(work)) {
+    if (work->notifications) {
+        /* detached when they are posted */
+    } else if (work->captured || is_done(work)) {
         detach(work);
     } else {
         unlink_work(launcher, work);
@@ -559,6 +579,136 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
     return status;
 }
 
+/* ---- Notifications: see core/notifier.h -------------------------------------------- */
+
+/* Gives the fresh ones their places, mostly at the end. With the pool's lock and `polling`. */
+static void await_fresh(struct symm_cuda_launcher *launcher)
+{
+    struct symm_cuda_work *work;
+
+    while ((work = launcher->fresh)) {
+        struct symm_cuda_work **at = work->number > launcher->awaited_newest
+                                         ? launcher->awaited_end
+                                         : &launcher->awaited;
+
+        launcher->fresh = work->awaited_next;
+        while (*at && (*at)->number < work->number)
+            at = &(*at)->awaited_next;
+        work->awaited_next = *at;
+        *at = work;
+        if (!work->awaited_next)
+            launcher->awaited_end = &work->awaited_next;
+        if (work->number > launcher->awaited_newest)
+            launcher->awaited_newest = work->number;
+    }
+    launcher->fresh_end = &launcher->fresh;
+}
+
+/* Takes *at off the list. With the pool's lock and `polling`. */
+static void unawait(struct symm_cuda_launcher *launcher, struct symm_cuda_work **at)
+{
+    *at = (*at)->awaited_next;
+    if (!*at)
+        launcher->awaited_end = at;
+}
+
+/* Of a work that is done. With the pool's lock. */
+static void post(struct symm_cuda_work *work)
+{
+    symm__notifier_post(&work->head.ctx->notifier, work->notifications, work->status,
+                        work->error);
+    work->notifications = NULL;
+}
+
+/* Streams whose oldest awaited work runs. */
+struct streams {
+    CUstream at[STREAMS_KNOWN];
+    int count;
+};
+
+/* Whether an older work of its stream is still awaited. With the pool's lock. */
+static bool is_behind(const struct symm_cuda_launcher *launcher,
+                      const struct streams *running, const struct symm_cuda_work *work)
+{
+    for (int i = 0; i < running->count; i++)
+        if (running->at[i] == work->stream)
+            return true;
+    if (running->count < STREAMS_KNOWN)
+        return false;
+    for (const struct symm_cuda_work *w = launcher->awaited; w != work;
+         w = w->awaited_next)
+        if (w->stream == work->stream)
+            return true;
+    return false;
+}
+
+static bool poll_awaited(void *from)
+{
+    struct symm_cuda_launcher *launcher = from;
+    struct symm_cuda_work **at = &launcher->awaited;
+    struct streams running = {.count = 0};
+    bool awaits;
+
+    pthread_mutex_lock(&launcher->pool);
+    await_fresh(launcher);
+    while (*at) {
+        struct symm_cuda_work *work = *at;
+        bool ended = false;
+
+        if (is_behind(launcher, &running, work)) {
+            at = &work->awaited_next;
+            continue;
+        }
+        pthread_mutex_unlock(&launcher->pool); /* others add to `fresh` meanwhile */
+        (void)look(work, &ended);
+        pthread_mutex_lock(&launcher->pool);
+        if (ended) {
+            unawait(launcher, at);
+            post(work);
+            if (work->released)
+                detach(work);
+        } else {
+            at = &work->awaited_next;
+            if (running.count < STREAMS_KNOWN)
+                running.at[running.count++] = work->stream;
+        }
+    }
+    awaits = launcher->awaited || launcher->fresh;
+    pthread_mutex_unlock(&launcher->pool);
+    return awaits;
+}
+
+symm_status symm__cuda_work_notify(symm_work *handle,
+                                   struct symm_notification *notification)
+{
+    struct symm_cuda_work *work = cuda_work(handle);
+    struct symm_cuda_launcher *launcher = work->launcher;
+    struct symm_notifier *notifier = &handle->ctx->notifier;
+    bool awaits;
+
+    if (work->captured)
+        return refuse_captured("symm_work_notify");
+    if (!launcher) { /* its team is gone, or it never ran */
+        symm__notifier_post(notifier, notification, work->status, work->error);
+        return SYMM_OK;
+    }
+    pthread_mutex_lock(&launcher->pool);
+    /* one that is done must not overtake others that are still awaited */
+    awaits = !work->done || launcher->awaited || launcher->fresh;
+    if (awaits && !work->notifications) {
+        work->awaited_next = NULL;
+        *launcher->fresh_end = work;
+        launcher->fresh_end = &work->awaited_next;
+    }
+    symm__notification_add(&work->notifications, notification);
+    if (!awaits)
+        post(work);
+    pthread_mutex_unlock(&launcher->pool);
+    if (awaits)
+        symm__notifier_await(notifier, poll_awaited, launcher);
+    return SYMM_OK;
+}
+
 /* ---- The team's end -------------------------------------------------------------- */
 
 /* The team's kernels have ended, so an event after one completes soon. */
@@ -577,6 +727,8 @@ static bool is_recorded(struct symm_cuda_launcher *launcher, CUevent event)
 static void settle(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work,
                    symm_status failure, const char *sentence)
 {
+    const bool released = work->released;
+
     if (!work->captured && !work->done) {
         if (!is_recorded(launcher, work->event))
             conclude(work, symm__fail(SYMM_ERR_ABORTED,
@@ -587,7 +739,29 @@ static void settle(struct symm_cuda_launcher *launcher, struct symm_cuda_work *w
         else
             conclude(work, SYMM_OK);
     }
-    detach(work);
+    give_back(work);
+    post(work); /* the owner may at once release the handle */
+    if (released)
+        free(work);
+}
+
+/* First those that are awaited, in their order. */
+static void settle_awaited(struct symm_cuda_launcher *launcher, const symm_team *team,
+                           symm_status failure, const char *sentence)
+{
+    struct symm_cuda_work **at = &launcher->awaited;
+
+    await_fresh(launcher);
+    while (*at) {
+        struct symm_cuda_work *work = *at;
+
+        if (work->team != team) {
+            at = &work->awaited_next;
+            continue;
+        }
+        unawait(launcher, at);
+        settle(launcher, work, failure, sentence);
+    }
 }
 
 static void settle_all(struct symm_cuda_launcher *launcher,
@@ -611,11 +785,14 @@ void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team
 
     if (failure != SYMM_OK)
         strncpy(sentence, symm_last_error(), sizeof(sentence) - 1);
-    if (symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
+    if (!symm__cuda_enter_last(launcher->backend, &scope))
         return;
+    pthread_mutex_lock(&team->ctx->notifier.polling);
     pthread_mutex_lock(&launcher->pool);
+    settle_awaited(launcher, team, failure, sentence);
     settle_all(launcher, launcher->works, team, failure, sentence);
     settle_all(launcher, launcher->released, team, failure, sentence);
     pthread_mutex_unlock(&launcher->pool);
+    pthread_mutex_unlock(&team->ctx->notifier.polling);
     symm__cuda_leave(&scope);
 }

@@ -436,6 +436,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
         c->process[r].pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->registry, NULL);
+    symm__notifier_open(&c->notifier);
     status = own_process_create(c);
     if (status == SYMM_OK)
         status = symm__host_identify(&c->own_host);
@@ -534,6 +535,8 @@ void symm_finalize(symm_ctx *ctx)
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);
             __atomic_store_n(&ctx->streams[i], NULL, __ATOMIC_RELAXED);
         }
+    if (!forked) /* functions of calls that have ended find their teams */
+        symm__notifier_drain(&ctx->notifier);
     symm__record_close(ctx, forked);
     symm__liveness_destroy(ctx->liveness);
     if (!forked)
@@ -543,6 +546,8 @@ void symm_finalize(symm_ctx *ctx)
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
         if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
             symm__team_free(ctx->teams[s]);
+    if (!forked)
+        symm__notifier_close(&ctx->notifier);
     /* release: what the teams have reported is there */
     if (!forked && ctx->control[ctx->rank])
         __atomic_store_n(&ctx->control[ctx->rank]->left, 1, __ATOMIC_RELEASE);

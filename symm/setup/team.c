@@ -149,4 +149,6 @@ void symm_team_destroy(symm_team *team)
     symm__team_free(
         team); /* under the lock: a split may take the slot right after it */
     pthread_mutex_unlock(&ctx->lock);
+    symm__notifier_drain(
+        &ctx->notifier); /* without it: what is called may make calls */
 }
