@@ -604,7 +604,7 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
     while (status == SYMM_OK && facts.status != SYMM_OK) {
         double now = symm__now();
 
-        if (team->cuda->cancelled == 0 && !may_wait)
+        if (!may_wait && team->cuda->cancelled == 0) /* the watchdog's field */
             team->cuda->cancelled = now;
         status = symm__team_failed(team); /* the watchdog may have set it */
         if (status == SYMM_OK)
