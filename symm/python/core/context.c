@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "python/core/core.h"
+#include <pythread.h>
 #include <structmember.h>
 
 core_context *core_contexts; /* that are not finalized; changed with the GIL held */
@@ -69,7 +70,9 @@ static void finalize_now(core_context *ctx)
 
 void core_context_settle(core_context *ctx)
 {
-    if (ctx->handle && ctx->closed && ctx->calls == 0 && ctx->exports == 0)
+    /* not from within a function of Work.notify: finalize waits for it */
+    if (ctx->handle && ctx->closed && ctx->calls == 0 && ctx->exports == 0 &&
+        ctx->notifying != PyThread_get_thread_ident())
         finalize_now(ctx);
 }
 

@@ -45,6 +45,8 @@ typedef struct core_context {
     Py_ssize_t calls;   /* of libsymm, now in other threads */
     Py_ssize_t exports; /* arrays that use its memory */
     bool closed;        /* finalize was called; the handle goes with the last export */
+    unsigned long
+        notifying;      /* the thread that calls a function of Work.notify; 0: none */
     bool is_host;       /* backend "host" */
     int device;         /* "cuda": this rank's device; else -1 */
     PyObject *weak;     /* list of weak references to it */
@@ -85,6 +87,7 @@ typedef struct core_work {
     PyObject_HEAD symm_work *handle;
     core_context *ctx; /* strong */
     PyObject *held;    /* what the call uses */
+    int fd;            /* of fileno; -1: none */
 } core_work;
 
 typedef struct core_stream {
@@ -228,6 +231,10 @@ PyObject *core_direct_call(PyObject *module, PyObject *unused);
 /* ---- Others ---------------------------------------------------------------------------- */
 
 PyObject *core_work_new(core_context *ctx, symm_work *handle, PyObject *held);
+/* Methods of Work (notify.c). */
+PyObject *core_work_notify(PyObject *self, PyObject *function);
+PyObject *core_work_fileno(PyObject *self, PyObject *unused);
+PyObject *core_work_await(PyObject *self);
 PyObject *core_buffer_new(core_team *team, symm_buffer *handle, symm_dtype dtype,
                           int ndim, const int64_t *shape, const int64_t *stride,
                           uint64_t alloc_id);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* work.c - Work: the handle of one call. It holds the call's arrays until it is dropped. */
 #include <string.h>
+#include <unistd.h>
 
 #include "python/core/core.h"
 
@@ -16,6 +17,7 @@ PyObject *core_work_new(core_context *ctx, symm_work *handle, PyObject *held)
     work->handle = handle;
     work->ctx = core_ref(ctx);
     work->held = Py_XNewRef(held);
+    work->fd = -1;
     return (PyObject *)work;
 }
 
@@ -150,6 +152,8 @@ static void work_dealloc(PyObject *self)
     core_work *work = (core_work *)self;
     PyTypeObject *type = Py_TYPE(self);
 
+    if (work->fd >= 0)
+        close(work->fd);
     if (work->handle && work->ctx->handle)
         symm_work_release(work->handle);
     Py_CLEAR(work->held);
@@ -177,6 +181,22 @@ static PyMethodDef methods[] = {
         "then($self, function, stream=None)\n--\n\n"
         "Orders stream after the call and calls function(stream) at once, which may\n"
         "queue more there. A Work of both."),
+    {"notify", core_work_notify, METH_O,
+     "notify($self, function, /)\n--\n\n"
+     "Calls function(error) once when the call has ended: None, or its symm.Error. "
+     "Any\n"
+     "number of functions. On a thread of libsymm, one function at a time, perhaps "
+     "before\n"
+     "notify returns; an exception goes to sys.unraisablehook. Context.finalize and\n"
+     "Team.destroy call what is pending before they return. The Work and the call's "
+     "arrays\n"
+     "are kept until then. symm.Unsupported: the call was captured into a graph."},
+    {"fileno", core_work_fileno, METH_NOARGS,
+     "fileno($self)\n--\n\n"
+     "An eventfd for select, poll and event loops: readable once the call has ended,\n"
+     "right or failed. It belongs to the Work, which closes it when dropped: "
+     "unregister\n"
+     "it before. symm.SystemFailure: the process has too many descriptors."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -186,10 +206,13 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "The handle of one call, from work=True."},
+    {Py_tp_doc, "The handle of one call, from work=True. `await work` in asyncio waits "
+                "for its end "
+                "and\nraises if it has failed."},
     {Py_tp_dealloc, work_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_getset, getters},
+    {Py_am_await, core_work_await},
     {0, NULL},
 };
 
