@@ -82,8 +82,9 @@ void symm__cuda_channel_close(symm_team *team)
 
 static bool is_pinned(const struct symm_team_channel *channel)
 {
-    return channel->pin &&
-           __atomic_load_n(&channel->pin->graphs, __ATOMIC_ACQUIRE) != 0;
+    struct symm_cuda_pin *pin = __atomic_load_n(&channel->pin, __ATOMIC_ACQUIRE);
+
+    return pin && __atomic_load_n(&pin->graphs, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* Makes the graph that captures the channel's stream hold the channel: until the graph's end if an
@@ -102,12 +103,15 @@ static void pin_graph(const struct symm_cuda_driver *driver,
         id == channel->capture)
         return;
     if (!channel->pin) {
-        channel->pin = calloc(1, sizeof(*channel->pin));
-        if (!channel->pin) {
+        struct symm_cuda_pin *pin = calloc(1, sizeof(*pin));
+
+        if (!pin) {
             channel->held = true;
             return;
         }
-        channel->pin->references = 1;
+        pin->references = 1;
+        /* release: the watchdog looks at it meanwhile (is_pinned) */
+        __atomic_store_n(&channel->pin, pin, __ATOMIC_RELEASE);
     }
     channel->capture = id;
     __atomic_add_fetch(&channel->pin->references, 1, __ATOMIC_RELAXED);
