@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -244,6 +245,8 @@ WRAP(int, renameat2,
      (int from, const char *path, int to, const char *name, unsigned flags),
      (from, path, to, name, flags), -1, EINVAL, FAIL)
 WRAP(DIR *, fdopendir, (int fd), (fd), NULL, ENOMEM, FAIL)
+WRAP(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE, FAIL)
+WRAP(FILE *, fdopen, (int fd, const char *mode), (fd, mode), NULL, ENOMEM, FAIL)
 
 /* ---- Sockets --------------------------------------------------------------------- */
 
@@ -264,6 +267,12 @@ WRAP(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags),
      (fd, message, flags), -1, ENOBUFS, FAIL | EINT)
 WRAP(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags),
      (fd, message, flags), -1, ENOMEM, FAIL | EINT | RECV)
+WRAP(ssize_t, send, (int fd, const void *from, size_t bytes, int flags),
+     (fd, from, bytes, flags), -1, ECONNRESET, FAIL | EINT)
+WRAP(int, getaddrinfo,
+     (const char *host, const char *port, const struct addrinfo *hints,
+      struct addrinfo **found),
+     (host, port, hints, found), EAI_MEMORY, ENOMEM, FAIL)
 WRAP(ssize_t, recv, (int fd, void *to, size_t bytes, int flags), (fd, to, bytes, flags),
      -1, ENOMEM, FAIL | EINT | RECV)
 WRAP(int, poll, (struct pollfd * polls, nfds_t count, int timeout),
