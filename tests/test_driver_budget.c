@@ -145,6 +145,7 @@ static int in_turn(struct stage *s)
 /* Rank 0 queues all streams' calls before the others queue theirs, the other way round. */
 static int at_once(struct stage *s)
 {
+    const int last = s->rank == 0 ? STREAMS - 1 : 0;
     uint32_t all = 0, largest = 0;
 
     for (int i = 0; s->rank == 0 && i < STREAMS; i++)
@@ -156,6 +157,10 @@ static int at_once(struct stage *s)
         CHECK(launched(s, i) != NULL);
         s->shared->blocks[s->rank][i] = launched(s, i)->blocks;
     }
+    CHECK_MESSAGE((strstr(symm_explain(team_of(s, last)), " wanted;") != NULL) ==
+                      (launched(s, last)->cut != 0),
+                  "%s", symm_explain(team_of(s, last)));
+    CHECK(s->rank != 0 || s->ctx->exclusive || launched(s, last)->cut != 0);
     CHECK_ZERO(finish(s));
     for (int i = 0; i < STREAMS; i++) {
         const uint32_t blocks = s->shared->blocks[0][i];

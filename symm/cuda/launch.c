@@ -477,19 +477,23 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
     const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
-    char grid[80] = "", wait[24] = "ever";
+    char grid[80] = "", cut[96] = "", wait[24] = "ever";
 
     if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
         snprintf(grid, sizeof(grid), ", %u blocks of %u threads on %d multiprocessors",
                  entry->blocks, entry->threads, ctx->processors);
+    if (*grid && entry->cut)
+        snprintf(cut, sizeof(cut),
+                 " (%u wanted; calls of other streams may take the rest of them)",
+                 entry->wish);
     if (!isinf(limit))
         snprintf(wait, sizeof(wait), "%g s", limit);
     snprintf(
         text, bytes,
-        "; channel %d, stream %p%s; %d hardware queues "
+        "; channel %d, stream %p%s%s; %d hardware queues "
         "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
         "for %s (SYMM_QUEUE_TIMEOUT)",
-        channel->index + 1, channel->stream, grid, symm__cuda_queues(),
+        channel->index + 1, channel->stream, grid, cut, symm__cuda_queues(),
         set ? "" : " is not set", wait);
 }
 
