@@ -203,6 +203,7 @@ static void test_teams(void **state)
     symm_team *team = NULL;
     const symm_plan plan = {.size = 0};
     const void *device;
+    const int one = INT32_MAX;
 
     assert_null(symm_team_world(NULL));
     assert_int_equal(symm_team_rank(NULL), -1);
@@ -211,6 +212,12 @@ static void test_teams(void **state)
     assert_int_equal(symm_team_world_rank(w->team, INT32_MIN), -1);
     INVALID("symm_team_split", symm_team_split(NULL, 0, 0, &team));
     INVALID("symm_team_split", symm_team_split(w->team, 0, 0, NULL));
+    INVALID("symm_team_create", symm_team_create(NULL, &one, 1, 0, &team));
+    INVALID("symm_team_create", symm_team_create(w->team, NULL, 1, 0, &team));
+    INVALID("symm_team_create", symm_team_create(w->team, &one, 1, 0, NULL));
+    INVALID("symm_team_create", symm_team_create(w->team, &one, INT32_MIN, 0, &team));
+    INVALID("symm_team_create", symm_team_create(w->team, &one, INT32_MAX, 0, &team));
+    INVALID("symm_team_create", symm_team_create(w->team, &one, 1, 0, &team));
     INVALID("symm_team_shrink", symm_team_shrink(NULL, &team));
     INVALID("symm_team_shrink", symm_team_shrink(w->team, NULL));
     INVALID("symm_team_device", symm_team_device(NULL, &device));
@@ -606,6 +613,7 @@ static void misuse_in_child(const struct world *w)
 
     FORKED("symm_ctx_info", symm_ctx_info(w->ctx, &info));
     FORKED("symm_team_split", symm_team_split(t, 0, 0, &team));
+    FORKED("symm_team_create", symm_team_create(t, (int[]){0}, 1, 0, &team));
     FORKED("symm_team_shrink", symm_team_shrink(t, &team));
     FORKED("symm_empty_strided_p2p", hold(t, &b));
     FORKED("symm_rendezvous", symm_rendezvous(t));

@@ -25,7 +25,8 @@
  *    one of the survivors. A manifest that differs at a
  *    rendezvous leaves the team as it was, and so does a split that fails.
  *  - "collective" means: every rank of the team makes the call, in the same order. Splits and
- *    rendezvous are made in one order over all teams of a context.
+ *    rendezvous are made in one order over all teams of a context; symm_team_create says what
+ *    order it needs.
  *  - One context may be used by several threads, each with a stream of its own. The NULL
  *    stream is one ordered stream of the context, as CUDA's legacy default stream is: two
  *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY. On CUDA
@@ -246,6 +247,27 @@ SYMM_API symm_team *symm_team_world(symm_ctx *ctx); /* borrows: lives as long as
  */
 SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
                                      symm_team **team) SYMM_MUST_CHECK;
+/*
+ * Makes a team of `n` ranks of the parent, `ranks[0]` to `ranks[n - 1]`, distinct, in this order.
+ * Only these ranks make the call, with the same list and key. The parent's other ranks do
+ * nothing, and may be in any other call; what happens to them or to the parent later does not
+ * concern the new team, which otherwise is as one made by symm_team_split.
+ * Of one parent and key a rank makes one such call at a time, and calls with the same list and
+ * key belong together in the order in which each rank makes them. Calls with different keys are
+ * independent of each other, whatever their lists, so ranks may make them in any order from
+ * different threads; and so they are of splits and rendezvous in other threads.
+ *   int pair[] = {0, 3};
+ *   if (me == 0 || me == 3) symm_team_create(world, pair, 2, 0, &team);
+ * SYMM_ERR_TIMEOUT names the ranks that have not come; all may call again. SYMM_ERR_MISMATCH: two
+ * ranks list each other in different lists of this key, which are both named. SYMM_ERR_PEER_DEAD:
+ * a listed rank has died or finalized. The first of these errors is that of every rank that waits
+ * with the same list; parent and other teams stay as they are. SYMM_ERR_BUSY: another thread of
+ * this rank is in a call with this parent and key, or 8 threads are in this function.
+ * SYMM_ERR_INVALID: a list that is empty, has a rank twice, one that the parent has not, or not
+ * the caller; no other rank notices. SYMM_ERR_UNSUPPORTED: a listed rank is on another host.
+ */
+SYMM_API symm_status symm_team_create(symm_team *parent, const int *ranks, int n,
+                                      int key, symm_team **team) SYMM_MUST_CHECK;
 /*
  * Makes a team of the ranks of `team` that are alive, in the order of their ranks. Every rank
  * that has seen the team fail calls it (a healthy team can be shrunk, too); no list is given.

@@ -85,6 +85,24 @@ struct symm_consensus {
     uint64_t reserved[2];
 };
 
+/*
+ * A call of symm_team_create (setup/meeting.c) that waits for the other ranks of its list, or the
+ * sentence with which it failed. Peers only read it: `word` is the same before and after what
+ * belongs to it was read.
+ */
+#define SYMM_MEETINGS 8 /* such calls of a rank at a time */
+
+struct symm_meeting {
+    uint64_t word;    /* how far the call is; 0: no call */
+    uint64_t series;  /* names parent and key, */
+    uint64_t list;    /* and these with the list */
+    uint64_t members; /* the list's ranks, by bits of world ranks */
+    uint64_t taken;   /* while its context is locked: bit s: slot s is taken there */
+    uint64_t text[64]; /* the list, or the sentence */
+    /* Of a call that failed, by world rank: the calls whose failure that is; 0: none. */
+    uint32_t fails[SYMM_MAX_LOCAL_RANKS];
+};
+
 struct symm_control {
     uint64_t magic;
     uint32_t layout; /* SYMM_DEVICE_LAYOUT */
@@ -104,7 +122,8 @@ struct symm_control {
     /* CUDA: what this rank has queued on each channel (cuda/channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
-    uint8_t reserved3[8000];
+    struct symm_meeting meeting[SYMM_MEETINGS];
+    uint8_t reserved3[8000 - SYMM_MEETINGS * sizeof(struct symm_meeting)];
     /* From here on peers map the page for writing, and all before for reading. */
     uint64_t consensus_word[SYMM_CONSENSUS_WORDS];
     /* From here on there is a page on CUDA only. */

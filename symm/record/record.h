@@ -123,7 +123,8 @@ void symm__record_depend(struct symm_recorder *recorder, const void *stream,
 void symm__record_period(struct symm_recorder *recorder, const symm_team *team);
 
 /* table.c: what events refer to. These five take the lock: */
-void symm__record_team(const symm_team *team); /* the world, or survivors */
+/* Any other team; origin: "world", "shrunk", "created". */
+void symm__record_team(const symm_team *team, const char *origin);
 /* A split of `parent` was made, with or without a new team for this rank. */
 void symm__record_split(const symm_team *parent, const symm_team *team);
 void symm__record_buffer(const symm_buffer *buffer);

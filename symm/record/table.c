@@ -4,7 +4,8 @@
  *
  * Ranks that make the same calls number all of these alike, except teams: a rank knows the
  * teams that it is in. So a team is named by its parent and the number of the split there,
- * which is the same on all members of the parent.
+ * which is the same on all members of the parent; others by the number that their members have
+ * agreed on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,14 +63,14 @@ static void add_team(struct symm_recorder *recorder, const symm_team *team,
     recorder->team_of[team->slot] = (int16_t)recorder->team_count++;
 }
 
-void symm__record_team(const symm_team *team)
+void symm__record_team(const symm_team *team, const char *origin)
 {
     struct symm_recorder *recorder = team->ctx->recorder;
     char name[64];
 
     pthread_mutex_lock(&recorder->lock);
-    snprintf(name, sizeof(name), "shrunk%d", recorder->team_count);
-    add_team(recorder, team, team->slot == 0 ? "world" : name);
+    snprintf(name, sizeof(name), "%s%u", origin, team->number);
+    add_team(recorder, team, team->slot == 0 ? origin : name);
     pthread_mutex_unlock(&recorder->lock);
 }
 

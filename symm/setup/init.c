@@ -419,7 +419,7 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
         close(ctx->control_handle);
     ctx->control_handle = -1;
     if (status == SYMM_OK && symm__is_recorded(ctx))
-        symm__record_team(ctx->teams[0]);
+        symm__record_team(ctx->teams[0], "world");
     return status == SYMM_OK ? load_plan(ctx) : status;
 }
 
@@ -435,6 +435,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     for (int r = 0; r < SYMM_MAX_RANKS; r++)
         c->process[r].pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->meetings, NULL);
     pthread_mutex_init(&c->registry, NULL);
     symm__notifier_open(&c->notifier);
     status = own_process_create(c);
@@ -568,6 +569,7 @@ void symm_finalize(symm_ctx *ctx)
     free(ctx->hooks);
     own_process_destroy(ctx);
     pthread_mutex_destroy(&ctx->registry);
+    pthread_mutex_destroy(&ctx->meetings);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * team.c - the public calls that make and end teams: split, and destroy.
+ * team.c - the public calls that make and end teams: split, create, and destroy.
  *
- * A split takes the lowest slot that is free on every member, so that one team never moves
- * another's offsets.
+ * A new team takes the lowest slot that is free on every member, so that one team never moves
+ * another's offsets. A split finds that by an exchange over the parent; a created team's members
+ * agree on it without the parent's other ranks (meeting.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "engine/runtime.h"
 #include "memory/interop.h"
 #include "record/record.h"
+#include "setup/meeting.h"
 #include "setup/team_object.h"
 #include "util/status.h"
 
@@ -69,16 +71,11 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
 {
     symm_ctx *ctx = parent->ctx;
     uint32_t uid = symm__team_uid(parent, parent->sequence, (uint32_t)color);
-    int slot = 0, world_rank[SYMM_MAX_RANKS];
+    int slot, world_rank[SYMM_MAX_RANKS];
+    symm_status status = symm__team_slot(ctx, taken, size, &slot);
 
-    while (slot < SYMM_MAX_TEAMS && (taken >> slot & 1))
-        slot++;
-    if (slot == SYMM_MAX_TEAMS) /* the same on every member: no peer waits for this rank */
-        return symm__fail(
-            SYMM_ERR_NOMEM,
-            "no address range of %zu bytes is free on all %d ranks; destroy "
-            "teams, or lower SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
-            ctx->team_bytes, size);
+    if (status != SYMM_OK) /* the same on every member: no peer waits for this rank */
+        return status;
     for (int m = 0; m < size; m++)
         world_rank[m] = parent->world_rank[places[m].parent_rank];
     made->before = parent->uid;
@@ -97,7 +94,7 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
     uint64_t taken;
     int size;
     /* What can fail here fails before the exchange, so that every rank learns of it. */
-    symm_status status = symm__team_create(parent->ctx, parent->size, &made);
+    symm_status status = symm__team_alloc(parent->ctx, parent->size, &made);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
     status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
@@ -130,6 +127,91 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
     if (status == SYMM_OK && symm__is_recorded(parent->ctx))
         symm__record_split(parent, *team);
     pthread_mutex_unlock(&parent->ctx->lock);
+    return status;
+}
+
+/* ---- A list of ranks ------------------------------------------------------------------- */
+
+static symm_status create_check(const symm_team *parent, const int *ranks, int n,
+                                symm_team *const *team)
+{
+    static const char call[] = "symm_team_create";
+    bool listed[SYMM_MAX_RANKS] = {false};
+
+    if (!ranks || !team)
+        return symm__fail_null(call, ranks ? "team" : "ranks");
+    if (n < 1 || n > parent->size)
+        return symm__fail(SYMM_ERR_INVALID, "%s: %d ranks of a team of %d", call, n,
+                          parent->size);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= parent->size)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "%s: ranks[%d] is %d, but the parent has ranks 0 to %d",
+                              call, i, ranks[i], parent->size - 1);
+        if (listed[ranks[i]])
+            return symm__fail(SYMM_ERR_INVALID,
+                              "%s: ranks[%d] is %d, for a second time", call, i,
+                              ranks[i]);
+        listed[ranks[i]] = true;
+        if (!parent->ctx->control[parent->world_rank[ranks[i]]])
+            return symm__fail(SYMM_ERR_UNSUPPORTED,
+                              "%s: rank %d is on another host; symm_team_split makes "
+                              "teams over several hosts",
+                              call, parent->world_rank[ranks[i]]);
+    }
+    if (!listed[parent->rank])
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: the caller, rank %d of the parent, is not among the %d "
+                          "ranks; only those that are make the call",
+                          call, parent->rank, n);
+    return SYMM_OK;
+}
+
+/* All have come, and the context is locked. */
+static symm_status create_open(const struct symm_meet *meet, symm_team *made)
+{
+    uint32_t part = SYMM_PART_CREATED + (uint32_t)meet->world_rank[meet->last];
+
+    if (meet->slot < 1 || meet->slot >= SYMM_MAX_TEAMS || made->ctx->teams[meet->slot])
+        return symm__fail(SYMM_ERR_DAMAGED,
+                          "the control page of rank %d is damaged: it gives slot %d to "
+                          "a new team",
+                          meet->world_rank[meet->last], meet->slot);
+    /* What lies in the sockets is of exchanges that were abandoned. */
+    made->agreed = true;
+    return symm__team_complete(made, symm__team_uid(meet->parent, meet->number, part),
+                               meet->slot, meet->world_rank, meet->size,
+                               made->ctx->timeout);
+}
+
+symm_status symm_team_create(symm_team *parent, const int *ranks, int n, int key,
+                             symm_team **team)
+{
+    symm_team *made = NULL;
+    struct symm_meet meet;
+    bool met;
+    symm_status status = symm__team_check(parent);
+
+    if (status == SYMM_OK)
+        status = create_check(parent, ranks, n, team);
+    if (status != SYMM_OK)
+        return status;
+    symm__meet_prepare(&meet, parent, ranks, n, key);
+    status = symm__meet(&meet, symm__team_alloc(parent->ctx, n, &made));
+    met = status == SYMM_OK;
+    if (met)
+        status = create_open(&meet, made);
+    else
+        pthread_mutex_lock(&parent->ctx->lock);
+    if (status == SYMM_OK && symm__is_recorded(parent->ctx))
+        symm__record_team(made, "created");
+    if (status == SYMM_OK)
+        *team = made;
+    else
+        symm__team_free(made);
+    pthread_mutex_unlock(&parent->ctx->lock);
+    if (met)
+        symm__meet_end(&meet);
     return status;
 }
 

@@ -54,7 +54,20 @@ uint64_t symm__team_slots(const symm_ctx *ctx)
                               : 0);
 }
 
-symm_status symm__team_create(symm_ctx *ctx, int most, symm_team **team)
+symm_status symm__team_slot(const symm_ctx *ctx, uint64_t taken, int size, int *slot)
+{
+    *slot = 0;
+    while (*slot < SYMM_MAX_TEAMS && (taken >> *slot & 1))
+        ++*slot;
+    if (*slot < SYMM_MAX_TEAMS)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_NOMEM,
+                      "no address range of %zu bytes is free on all %d ranks; destroy "
+                      "teams, or lower SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
+                      ctx->team_bytes, size);
+}
+
+symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
 {
     symm_team *t = calloc(1, sizeof(*t));
 
@@ -175,7 +188,7 @@ static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
     for (int m = 0; m < team->size; m++)
         if (hierarchy->host[m] == hierarchy->at)
             world_rank[count++] = team->world_rank[m];
-    status = symm__team_create(ctx, count, &node);
+    status = symm__team_alloc(ctx, count, &node);
     if (status != SYMM_OK)
         return status;
     node->inner = true;
@@ -394,7 +407,7 @@ symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double time
 {
     int world_rank[SYMM_MAX_RANKS];
     symm_team *team;
-    symm_status status = symm__team_create(ctx, ctx->size, &team);
+    symm_status status = symm__team_alloc(ctx, ctx->size, &team);
 
     if (status != SYMM_OK)
         return status;

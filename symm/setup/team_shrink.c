@@ -48,7 +48,6 @@
 
 #define LOOK_SECONDS 2e-4        /* between two looks at the others */
 #define LAST_ATTEMPT 0xfff0u     /* they are counted in 16 bits */
-#define SPLIT_NEVER  0x80000000u /* no colour of a split: part of the new team's uid */
 #define NO_SLOT      SYMM_MAX_TEAMS
 
 /* The word, taken apart. GATHER names the proposer of the attempt before. */
@@ -385,7 +384,7 @@ static symm_status make(struct shrink *s)
 
     if (s->slot == NO_SLOT)
         return not_made(s);
-    status = symm__team_create(ctx, s->team->size, &s->made);
+    status = symm__team_alloc(ctx, s->team->size, &s->made);
     if (status != SYMM_OK)
         return status;
     for (int m = 0; m < s->team->size; m++)
@@ -393,7 +392,7 @@ static symm_status make(struct shrink *s)
             world_rank[size++] = s->team->world_rank[m];
     s->made->agreed = true;
     return symm__team_complete(s->made,
-                               symm__team_uid(s->team, s->attempt, SPLIT_NEVER),
+                               symm__team_uid(s->team, s->attempt, SYMM_PART_SHRUNK),
                                s->slot, world_rank, size, ctx->timeout);
 }
 
@@ -548,7 +547,7 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
     pthread_mutex_lock(&team->ctx->lock);
     status = shrink(team, survivors);
     if (status == SYMM_OK && symm__is_recorded(team->ctx))
-        symm__record_team(*survivors);
+        symm__record_team(*survivors, "shrunk");
     pthread_mutex_unlock(&team->ctx->lock);
     return status;
 }

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_team_create.c - teams of a list of ranks on the CUDA backend: lists that overlap,
+ * others that sit in a kernel of the parent, two threads, a missing rank and a dead one. On GPUs
+ * (SYMM_TEST_GPU=1) with up to 4 of them.
+ * ctest: cost 15
+ */
+#include "device.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT ((size_t)3000)
+#define RANKS 4 /* most */
+
+struct shared {
+    struct harness_sync sync;
+    double timeout;
+};
+
+static int sums(symm_team *team, struct perf_gpu *gpu, bool symmetric)
+{
+    struct device_area in, out;
+    int n = symm_team_size(team), me = symm_team_world_rank(team, symm_team_rank(team));
+    float wanted = 0;
+    for (int m = 0; m < n; m++)
+        wanted += (float)(symm_team_world_rank(team, m) + 1);
+    CHECK_ZERO(device_area_open(&in, gpu, symmetric ? team : NULL, COUNT * 4));
+    CHECK_ZERO(device_area_open(&out, gpu, symmetric ? team : NULL, COUNT * 4));
+    if (symmetric)
+        CHECK_OK(symm_rendezvous(team));
+    for (size_t i = 0; i < COUNT; i++)
+        ((float *)(void *)in.host)[i] = (float)(me + 1);
+    CHECK_ZERO(device_put(&in, 0, COUNT * 4));
+    for (int i = 0; i < 2; i++) {
+        symm_work *work = NULL;
+        CHECK_OK(symm_all_reduce(team, in.device, out.device, COUNT, SYMM_FLOAT32,
+                                 SYMM_SUM, NULL, &work));
+        CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
+        symm_work_release(work);
+    }
+    CHECK_ZERO(device_get(&out, 0, COUNT * 4));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_MESSAGE(((float *)(void *)out.host)[i] == wanted,
+                      "element %zu: %g, not %g", i,
+                      (double)((float *)(void *)out.host)[i], (double)wanted);
+    device_area_close(&in);
+    device_area_close(&out);
+    return 0;
+}
+
+static bool lists(const int *ranks, int n, int rank)
+{
+    for (int i = 0; i < n; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
+}
+
+static int random_list(uint64_t *seed, int of, int *ranks)
+{
+    int n = 1 + (int)(harness_random(seed) % (uint64_t)of);
+    for (int i = 0; i < of; i++)
+        ranks[i] = i;
+    for (int i = 0; i < n; i++) {
+        int k = i + (int)(harness_random(seed) % (uint64_t)(of - i)), kept = ranks[i];
+        ranks[i] = ranks[k];
+        ranks[k] = kept;
+    }
+    return n;
+}
+
+/* The last rank begins a collective of the world and makes no team until all have come. */
+static int body_lists(symm_ctx *ctx, void *arg)
+{
+    symm_team *world = symm_team_world(ctx), *team = NULL, *last = NULL;
+    struct perf_gpu *gpu = device_open(ctx);
+    int me = symm_team_rank(world), n = symm_team_size(world);
+    uint64_t seed = 9;
+    symm_work *work = NULL;
+    (void)arg;
+    CHECK(gpu != NULL);
+    if (me == n - 1)
+        CHECK_OK(symm_barrier(world, NULL, &work));
+    for (int i = 0; i < 30; i++) {
+        int ranks[RANKS], size = random_list(&seed, n - 1 > 0 ? n - 1 : 1, ranks);
+        if (!lists(ranks, size, me))
+            continue;
+        symm_team_destroy(last);
+        last = team;
+        CHECK_OK(symm_team_create(world, ranks, size, i % 2, &team));
+        for (int m = 0; m < size; m++)
+            CHECK(symm_team_world_rank(team, m) == ranks[m]);
+        CHECK_ZERO(sums(team, gpu, i % 5 == 0));
+    }
+    if (me < n - 1)
+        CHECK_OK(symm_barrier(world, NULL, &work));
+    CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
+    symm_work_release(work);
+    CHECK_ZERO(sums(world, gpu, false));
+    symm_team_destroy(last);
+    symm_team_destroy(team);
+    return 0;
+}
+
+struct worker {
+    symm_team *world;
+    int thread, failed;
+};
+
+static void *create_thread(void *arg)
+{
+    struct worker *w = arg;
+    int n = symm_team_size(w->world), me = symm_team_rank(w->world);
+    for (int i = 0; i < 10 && !w->failed; i++) {
+        uint64_t seed = (uint64_t)(w->thread ? 9 - i : i);
+        int ranks[RANKS], size = random_list(&seed, n, ranks);
+        symm_team *team = NULL;
+        if (lists(ranks, size, me))
+            w->failed =
+                symm_team_create(w->world, ranks, size, w->thread, &team) != SYMM_OK ||
+                symm_barrier(team, NULL, NULL) != SYMM_OK;
+        if (w->failed)
+            fprintf(stderr, "thread %d: %s\n", w->thread, symm_last_error());
+        symm_team_destroy(team);
+    }
+    return NULL;
+}
+
+static int body_threads(symm_ctx *ctx, void *arg)
+{
+    struct worker w[2] = {{symm_team_world(ctx), 0, 0}, {symm_team_world(ctx), 1, 0}};
+    pthread_t thread;
+    (void)arg;
+    CHECK(pthread_create(&thread, NULL, create_thread, &w[1]) == 0);
+    create_thread(&w[0]);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(!w[0].failed && !w[1].failed);
+    return 0;
+}
+
+/* Rank 0 does not come at first, then comes, then dies; the others go on without it. */
+static int body_trouble(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *team = NULL, *rest = NULL;
+    struct perf_gpu *gpu = device_open(ctx);
+    int me = symm_team_rank(world), n = symm_team_size(world), ranks[RANKS];
+    symm_status status = SYMM_ERR_TIMEOUT;
+    CHECK(gpu != NULL);
+    for (int m = 0; m < n; m++)
+        ranks[m] = n - 1 - m;
+    if (me > 0) {
+        CHECK_STATUS(symm_team_create(world, ranks, n, 0, &team), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("rank 0 ");
+    }
+    CHECK_ZERO(harness_sync_wait(&s->sync, n));
+    for (int i = 0; i < 20 && status == SYMM_ERR_TIMEOUT; i++)
+        status = symm_team_create(world, ranks, n, 0, &team);
+    CHECK_STATUS(status, SYMM_OK);
+    CHECK_ZERO(sums(team, gpu, false));
+    CHECK_ZERO(harness_sync_wait(&s->sync, n));
+    if (me == 0)
+        kill(getpid(), SIGKILL);
+    CHECK_STATUS(symm_team_create(world, ranks, n, 0, &rest), SYMM_ERR_PEER_DEAD);
+    CHECK_ERROR("rank 0 ");
+    CHECK_OK(symm_team_create(world, ranks, n - 1, 0, &rest));
+    CHECK_ZERO(sums(rest, gpu, true));
+    CHECK_ZERO(harness_sync_wait(&s->sync, n - 1));
+    symm_team_destroy(team);
+    symm_team_destroy(rest);
+    return 0;
+}
+
+static void configure(symm_config *config, int rank, void *arg)
+{
+    (void)rank;
+    config->timeout = ((struct shared *)arg)->timeout;
+}
+
+static struct harness job(struct shared *s, harness_body body)
+{
+    struct harness h;
+    memset(&h, 0, sizeof(h));
+    memset(s, 0, sizeof(*s));
+    h.ranks = device_ranks(RANKS);
+    h.body = body;
+    h.arg = s;
+    return h;
+}
+
+static void random_lists(void **state)
+{
+    struct harness h = job(*state, body_lists);
+    assert_int_equal(harness_run(&h), 0);
+}
+
+static void two_threads(void **state)
+{
+    struct harness h = job(*state, body_threads);
+    assert_int_equal(harness_run(&h), 0);
+}
+
+/* Last: from here on the driver runs in this process. */
+static void ranks_as_threads(void **state)
+{
+    struct harness h = job(*state, body_lists);
+    h.mode = HARNESS_THREADS;
+    assert_int_equal(harness_run(&h), 0);
+    h = job(*state, body_threads);
+    h.mode = HARNESS_THREADS;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+static void missing_and_dead(void **state)
+{
+    struct shared *s = *state;
+    struct harness h = job(s, body_trouble);
+    s->timeout = 3;
+    h.killed = 1u;
+    h.configure = configure;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_lists), cmocka_unit_test(two_threads),
+        cmocka_unit_test(missing_and_dead), cmocka_unit_test(ranks_as_threads)};
+    device_suite();
+    if (device_ranks(RANKS) < 2) {
+        printf("one GPU: no rank is elsewhere\n");
+        return 77;
+    }
+    cmocka_set_test_filter(getenv("SYMM_TEST_ONLY"));
+    struct shared *shared = harness_shared(sizeof(*shared));
+    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+        tests[i].initial_state = shared;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
