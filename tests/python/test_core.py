@@ -262,6 +262,50 @@ def test_messages_refused(on_ranks):
     on_ranks(2, rank_main)
 
 
+def test_subsets(on_ranks):
+    def rank_main(ctx):
+        t = ctx.world
+        teams = [t.subset(ranks, key=i) for i, ranks in enumerate([(2, 0), range(1, 4), [3, 2]])
+                 if t.rank in ranks]
+        for team in teams:
+            assert team.world_ranks[team.rank] == t.rank
+            x = np.full(3, t.rank, np.int32)
+            team.all_reduce(x)
+            assert (x == sum(team.world_ranks)).all()
+        if t.rank == 2:
+            assert [team.world_ranks for team in teams] == [(2, 0), (1, 2, 3), (3, 2)]
+            part = teams[1].subset([1, 0])  # ranks of the parent
+        elif t.rank == 1:
+            part = teams[0].subset([1, 0], 0)
+        else:
+            with pytest.raises(symm.Invalid, match="not among the 2 ranks"):
+                t.subset([1, 2])
+            part = t.subset(ranks=[t.rank])
+        assert part.world_ranks == ((2, 1) if t.rank in (1, 2) else (t.rank,))
+        part.barrier()
+        t.barrier()
+        if t.rank < 2:
+            with pytest.raises(symm.Mismatch, match=r"\[1 0 3\]"):
+                t.subset([0, 1] if t.rank == 0 else [1, 0, 3], 5)
+        t.barrier()
+
+    on_ranks(4, rank_main)
+
+
+def test_subset_without_a_rank(on_ranks):
+    over = threading.Event()
+
+    def rank_main(ctx):
+        if ctx.world.rank == 0:
+            with pytest.raises(symm.Timeout, match=r"rank 1 has not come to .*\[0 1\]"):
+                ctx.world.subset([0, 1])
+            over.set()
+        assert over.wait(20)
+        ctx.world.subset([0, 1]).barrier()
+
+    on_ranks(2, rank_main, timeout=2.0)
+
+
 def test_abort(on_ranks):
     def rank_main(ctx):
         t = ctx.world
@@ -423,6 +467,11 @@ def test_shapes(alone):
     (lambda t, x: t.signal(0, 256), symm.Invalid, "256"),
     (lambda t, x: t.put(x, x, 0, signal=-3), symm.Invalid, "-3"),
     (lambda t, x: t.split(-2), symm.Invalid, "-2"),
+    (lambda t, x: t.subset([]), symm.Invalid, "0 ranks"),
+    (lambda t, x: t.subset([9]), symm.Invalid, "9"),
+    (lambda t, x: t.subset([0] * 99), symm.Invalid, "99"),
+    (lambda t, x: t.subset([0.5]), TypeError, "ranks"),
+    (lambda t, x: t.subset(0), TypeError, None),
     (lambda t, x: t.prepare("fly", x), symm.Invalid, "fly"),
     (lambda t, x: t.prepare(), TypeError, "operation"),
     (lambda t, x: t.p2p([("fly", x, 0)]), symm.Invalid, "fly"),

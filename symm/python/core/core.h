@@ -26,6 +26,7 @@
 
 #include "symm/symm.h"
 
+#define CORE_RANKS 64 /* of a team */
 #define CORE_DIMS  16 /* of an array, as symm_empty_strided_p2p allows */
 #define CORE_NAMES 16 /* of a function's parameters, at most */
 

@@ -144,6 +144,50 @@ static PyObject *team_split(PyObject *self, PyObject *const *args, Py_ssize_t co
     return core_team_new(team->ctx, handle, false);
 }
 
+/* Reads a sequence of ranks; the number of them, -1: raised. */
+static int take_ranks(PyObject *object, int ranks[CORE_RANKS])
+{
+    Py_ssize_t n = PySequence_Size(object);
+
+    if (n > CORE_RANKS)
+        return core_raise(SYMM_ERR_INVALID,
+                          "subset(): %zd ranks: a team has at most %d", n, CORE_RANKS);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PySequence_GetItem(object, i);
+        int failed = !item || core_int("subset", "ranks", item, &ranks[i]) < 0;
+
+        Py_XDECREF(item);
+        if (failed)
+            return -1;
+    }
+    return (int)n;
+}
+
+static PyObject *team_subset(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                             PyObject *keywords)
+{
+    static struct core_params params = {"subset", 2, 1, {"ranks", "key"}, {NULL}};
+    core_team *team = (core_team *)self;
+    symm_team *handle = NULL;
+    int ranks[CORE_RANKS], n, key = 0;
+    PyObject *v[CORE_NAMES];
+    PyThreadState *state;
+    symm_status status;
+
+    if (core_args(&params, args, count, keywords, v) < 0 ||
+        core_team_check(team, "subset") < 0 ||
+        core_int("subset", "key", v[1], &key) < 0)
+        return NULL;
+    n = take_ranks(v[0], ranks);
+    if (n < 0)
+        return NULL;
+    state = core_team_enter(team);
+    status = symm_team_create(team->handle, ranks, n, key, &handle);
+    if (core_team_left(team, state, status) < 0)
+        return NULL;
+    return core_team_new(team->ctx, handle, false);
+}
+
 static PyObject *team_shrink(PyObject *self, PyObject *unused)
 {
     core_team *team = (core_team *)self;
@@ -496,6 +540,7 @@ static PyObject *team_repr(PyObject *self)
 static PyMethodDef methods[] = {
     {"destroy", team_destroy, METH_NOARGS, DOC_DESTROY},
     CORE_FAST("split", team_split, DOC_SPLIT),
+    CORE_FAST("subset", team_subset, DOC_SUBSET),
     {"shrink", team_shrink, METH_NOARGS, DOC_SHRINK},
     CORE_FAST("abort", team_abort, DOC_ABORT),
     {"set_name", team_set_name, METH_O, DOC_SET_NAME},
@@ -547,7 +592,8 @@ static PyMemberDef members[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc,
-     "Some ranks of the job, in an order. Context.world, Team.split, Team.shrink."},
+     "Some ranks of the job, in an order. Context.world, Team.split, Team.subset,\n"
+     "Team.shrink."},
     {Py_tp_dealloc, team_dealloc},
     {Py_tp_repr, team_repr},
     {Py_tp_methods, methods},

@@ -41,6 +41,20 @@
     "Raises symm.Timeout if a rank does not come, symm.PeerDead,\n"                    \
     "symm.NoMemory."
 
+#define DOC_SUBSET                                                                     \
+    "subset($self, ranks, key=0)\n--\n\n"                                              \
+    "Makes a Team of the listed ranks of this team, in the list's order. Only\n"       \
+    "these ranks call it, with the same list and key; the others do nothing,\n"        \
+    "and may be in any other call.\n\n"                                                \
+    "ranks: a sequence of 1 to size distinct ranks of this team, the caller's\n"       \
+    "among them. key: any int. Calls of one key are made one after the other\n"        \
+    "on each rank, and belong together in that order; threads that call at\n"          \
+    "the same time give keys of their own.\n\n"                                        \
+    "Raises symm.Timeout, which names the ranks that have not come (all may\n"         \
+    "call again), symm.Mismatch if two ranks wait for each other with\n"               \
+    "different lists, symm.PeerDead, symm.Busy if another thread is in such a\n"       \
+    "call with this key, symm.NoMemory, symm.Invalid."
+
 #define DOC_SHRINK                                                                     \
     "shrink($self)\n--\n\n"                                                            \
     "Makes a Team of the ranks that are alive, in the order of their ranks;\n"         \
