@@ -98,8 +98,8 @@ struct symm_ctx {
     struct symm_liveness *liveness;
     struct symm_process process[SYMM_MAX_RANKS];
     pthread_mutex_t lock;
-    pthread_mutex_t meetings;   /* guards the choice of an own symm_control.meeting, */
-    uint32_t meeting_stamp;     /* and the number of the last call that chose one */
+    pthread_mutex_t creations;  /* guards the choice of an own symm_control.creation, */
+    uint32_t creation_stamp;    /* and the number of the last call that chose one */
     pthread_mutex_t registry;   /* guards teams' registrations against puts */
     struct symm_opened *opened; /* peers' registered memory */
     symm_team *in_rendezvous;   /* in a rendezvous now: its failure ends the exchange */

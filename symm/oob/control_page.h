@@ -86,13 +86,13 @@ struct symm_consensus {
 };
 
 /*
- * A call of symm_team_create (setup/meeting.c) that waits for the other ranks of its list, or the
+ * A call of symm_team_create (setup/team_create.c) that waits for the other ranks of its list, or the
  * sentence with which it failed. Peers only read it: `word` is the same before and after what
  * belongs to it was read.
  */
-#define SYMM_MEETINGS 8 /* such calls of a rank at a time */
+#define SYMM_CREATIONS 8 /* such calls of a rank at a time */
 
-struct symm_meeting {
+struct symm_creation {
     uint64_t word;    /* how far the call is; 0: no call */
     uint64_t series;  /* names parent and key, */
     uint64_t list;    /* and these with the list */
@@ -122,8 +122,8 @@ struct symm_control {
     /* CUDA: what this rank has queued on each channel (cuda/channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
-    struct symm_meeting meeting[SYMM_MEETINGS];
-    uint8_t reserved3[8000 - SYMM_MEETINGS * sizeof(struct symm_meeting)];
+    struct symm_creation creation[SYMM_CREATIONS];
+    uint8_t reserved3[8000 - SYMM_CREATIONS * sizeof(struct symm_creation)];
     /* From here on peers map the page for writing, and all before for reading. */
     uint64_t consensus_word[SYMM_CONSENSUS_WORDS];
     /* From here on there is a page on CUDA only. */

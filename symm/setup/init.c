@@ -435,7 +435,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     for (int r = 0; r < SYMM_MAX_RANKS; r++)
         c->process[r].pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_mutex_init(&c->meetings, NULL);
+    pthread_mutex_init(&c->creations, NULL);
     pthread_mutex_init(&c->registry, NULL);
     symm__notifier_open(&c->notifier);
     status = own_process_create(c);
@@ -569,7 +569,7 @@ void symm_finalize(symm_ctx *ctx)
     free(ctx->hooks);
     own_process_destroy(ctx);
     pthread_mutex_destroy(&ctx->registry);
-    pthread_mutex_destroy(&ctx->meetings);
+    pthread_mutex_destroy(&ctx->creations);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);
 }

@@ -4,7 +4,7 @@
  *
  * A new team takes the lowest slot that is free on every member, so that one team never moves
  * another's offsets. A split finds that by an exchange over the parent; a created team's members
- * agree on it without the parent's other ranks (meeting.h).
+ * agree on it without the parent's other ranks (team_create.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "engine/runtime.h"
 #include "memory/interop.h"
 #include "record/record.h"
-#include "setup/meeting.h"
+#include "setup/team_create.h"
 #include "setup/team_object.h"
 #include "util/status.h"
 
@@ -168,27 +168,28 @@ static symm_status create_check(const symm_team *parent, const int *ranks, int n
 }
 
 /* All have come, and the context is locked. */
-static symm_status create_open(const struct symm_meet *meet, symm_team *made)
+static symm_status create_open(const struct symm_create *create, symm_team *made)
 {
-    uint32_t part = SYMM_PART_CREATED + (uint32_t)meet->world_rank[meet->last];
+    uint32_t part = SYMM_PART_CREATED + (uint32_t)create->world_rank[create->last];
 
-    if (meet->slot < 1 || meet->slot >= SYMM_MAX_TEAMS || made->ctx->teams[meet->slot])
+    if (create->slot < 1 || create->slot >= SYMM_MAX_TEAMS ||
+        made->ctx->teams[create->slot])
         return symm__fail(SYMM_ERR_DAMAGED,
                           "the control page of rank %d is damaged: it gives slot %d to "
                           "a new team",
-                          meet->world_rank[meet->last], meet->slot);
+                          create->world_rank[create->last], create->slot);
     /* What lies in the sockets is of exchanges that were abandoned. */
     made->agreed = true;
-    return symm__team_complete(made, symm__team_uid(meet->parent, meet->number, part),
-                               meet->slot, meet->world_rank, meet->size,
-                               made->ctx->timeout);
+    return symm__team_complete(
+        made, symm__team_uid(create->parent, create->number, part), create->slot,
+        create->world_rank, create->size, made->ctx->timeout);
 }
 
 symm_status symm_team_create(symm_team *parent, const int *ranks, int n, int key,
                              symm_team **team)
 {
     symm_team *made = NULL;
-    struct symm_meet meet;
+    struct symm_create create;
     bool met;
     symm_status status = symm__team_check(parent);
 
@@ -196,11 +197,11 @@ symm_status symm_team_create(symm_team *parent, const int *ranks, int n, int key
         status = create_check(parent, ranks, n, team);
     if (status != SYMM_OK)
         return status;
-    symm__meet_prepare(&meet, parent, ranks, n, key);
-    status = symm__meet(&meet, symm__team_alloc(parent->ctx, n, &made));
+    symm__create_prepare(&create, parent, ranks, n, key);
+    status = symm__create_agree(&create, symm__team_alloc(parent->ctx, n, &made));
     met = status == SYMM_OK;
     if (met)
-        status = create_open(&meet, made);
+        status = create_open(&create, made);
     else
         pthread_mutex_lock(&parent->ctx->lock);
     if (status == SYMM_OK && symm__is_recorded(parent->ctx))
@@ -211,7 +212,7 @@ symm_status symm_team_create(symm_team *parent, const int *ranks, int n, int key
         symm__team_free(made);
     pthread_mutex_unlock(&parent->ctx->lock);
     if (met)
-        symm__meet_end(&meet);
+        symm__create_end(&create);
     return status;
 }
 
