@@ -218,12 +218,13 @@ void symm__cuda_words_free(struct symm_cuda_team *cuda);
  * kernels of all channels, also those that begin later. */
 void symm__cuda_tell(struct symm_cuda_team *cuda);
 
-/* work.c */
+/* work_pool.c */
 symm_status symm__cuda_pool_open(struct symm_cuda_launcher *launcher) SYMM_MUST_CHECK;
 void symm__cuda_pool_close(struct symm_cuda_launcher *launcher);
 symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *launcher,
                                      CUevent *event) SYMM_MUST_CHECK;
 void symm__cuda_event_release(struct symm_cuda_launcher *launcher, CUevent event);
+/* work.c */
 /* Before a launch: a handle whose result slot the kernel may write (*result, or NULL). */
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
@@ -231,8 +232,6 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 /* After it: records the event. On error, also one given, the handle is gone. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
-/* At the team's end: completes its handles, which keep their results. */
-void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team *team);
 symm_status symm__cuda_work_query(symm_work *work, bool *done);
 symm_status symm__cuda_work_wait(symm_work *work, void *stream);
 symm_status symm__cuda_work_synchronize(symm_work *work, double seconds);
@@ -241,8 +240,11 @@ symm_status symm__cuda_work_then(symm_work *work, void *stream,
                                  symm_work **next);
 const char *symm__cuda_work_error(symm_work *work);
 void symm__cuda_work_release(symm_work *work);
+/* work_notify.c */
 symm_status symm__cuda_work_notify(symm_work *work,
                                    struct symm_notification *notification);
+/* At the team's end: completes its handles, which keep their results. */
+void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team *team);
 
 /* stream.c */
 symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream,
