@@ -212,10 +212,56 @@ static void test_late(void **state)
     }
 }
 
+/* The last rank, of another host, aborts the team while rank 0 awaits rank 1 in a receive by a
+ * communicator of their own, for which rank 1 does not come. All stay until all know. */
+static int body_aborted(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    const symm_call call = {.size = sizeof(call), .site = "left"};
+    struct late *late = arg;
+    double begin = harness_now();
+    symm_status status = SYMM_OK;
+
+    CHECK_ZERO(engine_open(&s, ctx));
+    harness_sleep(s.rank == 0 ? 0 : 0.3); /* any moment will do */
+    if (s.rank == 0)
+        status = symm_recv(s.team, s.out.device, 8, SYMM_INT32, 1, &call, NULL);
+    else if (s.rank == s.n - 1)
+        CHECK_OK(symm_team_abort(s.team, "enough"));
+    while (status == SYMM_OK && harness_now() - begin < HARNESS_SOON) {
+        status = symm_all_reduce(s.team, s.in.device, s.out.device, 1, SYMM_INT32,
+                                 SYMM_SUM, &call, NULL);
+        harness_sleep(0.005);
+    }
+    CHECK_STATUS(status, SYMM_ERR_ABORTED);
+    CHECK_ERROR("has aborted");
+    CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "after %.3g s",
+                  harness_now() - begin);
+    late->over++;
+    CHECK(harness_until(&late->over, s.n));
+    engine_close(&s);
+    return 0;
+}
+
+static void test_aborted(void **state)
+{
+    struct late *late = harness_shared(sizeof(*late));
+    struct harness h = {
+        .ranks = 3, .body = body_aborted, .arg = late, .configure = configure};
+
+    (void)state;
+    memcpy(late->layout, "abc", sizeof("abc"));
+    setenv("SYMM_P2P_PAIRS", "1", 1);
+    assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(late, sizeof(*late));
+    unsetenv("SYMM_P2P_PAIRS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts),
-                                       cmocka_unit_test(test_late)};
+                                       cmocka_unit_test(test_late),
+                                       cmocka_unit_test(test_aborted)};
 
     engine_suite();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,6 +228,61 @@ static void test_overtaken(void **state)
                      0);
 }
 
+/*
+ * Rank 2 aborts the team while rank 0 waits for rank 1 in a receive by their own communicator:
+ * rank 0 knows at once, long before the call's deadline.
+ */
+enum moment {
+    ID,     /* rank 1 does not come, so rank 0 has no id */
+    MAKING, /* both make it, which never ends */
+    DATA    /* it is made, and no data comes */
+};
+
+static int aborted(symm_ctx *ctx, void *arg)
+{
+    const enum moment moment = *(const enum moment *)arg;
+    struct engine_stage s;
+    symm_call call = {.size = sizeof(call), .site = "left"};
+    symm_work *work = NULL;
+    symm_status status = SYMM_OK;
+    double begin;
+
+    CHECK_ZERO(engine_open(&s, ctx));
+    call.stream = s.stream;
+    if (moment == MAKING) /* not before: the team's own was made like this */
+        setenv("FAKE_NCCL_HANG", "ncclCommInitRankConfig", 1);
+    begin = harness_now();
+    if (s.rank == 0 || (s.rank == 1 && moment != ID)) {
+        status =
+            symm_recv(s.team, s.out.device, 8, SYMM_INT32, 1 - s.rank, &call, &work);
+        if (status == SYMM_OK)
+            status = symm_work_synchronize(work, SECONDS);
+    } else {
+        harness_sleep(0.3); /* most likely they wait by now; any moment will do */
+        if (s.rank == 2)
+            CHECK_OK(symm_team_abort(s.team, "enough"));
+        status = failure(&s);
+    }
+    CHECK_STATUS(status, SYMM_ERR_ABORTED);
+    CHECK_ERROR("rank 2 has aborted");
+    CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "moment %d: after %.3g s",
+                  (int)moment, harness_now() - begin);
+    symm_work_release(work);
+    CHECK_OK(symm_stream_synchronize(ctx, s.stream, SECONDS));
+    engine_close(&s);
+    return 0;
+}
+
+static void test_aborted(void **state)
+{
+    (void)state;
+    if (device_real())
+        skip();
+    for (enum moment m = ID; m <= DATA; m++)
+        assert_int_equal(engine_run(aborted, 3, HARNESS_PROCESSES, &m, with_pairs, 0),
+                         0);
+}
+
 /* Rank 1 dies while its operation is under way. */
 static int dies(symm_ctx *ctx, void *arg)
 {
@@ -307,7 +362,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_hangs),
         cmocka_unit_test(test_unmet),    cmocka_unit_test(test_overtaken),
-        cmocka_unit_test(test_dies),     cmocka_unit_test(test_fails)};
+        cmocka_unit_test(test_aborted),  cmocka_unit_test(test_dies),
+        cmocka_unit_test(test_fails)};
     int failed;
 
     engine_suite();

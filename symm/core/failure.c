@@ -200,25 +200,53 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
     return SYMM_ERR_PEER_DEAD;
 }
 
-symm_status symm__hierarchical_poll(symm_team *team)
+/* What is known without the connections: the team's own state, and its local team's. */
+static symm_status poll_near(symm_team *team)
 {
-    symm_ctx *ctx = team->ctx;
-    char said[SYMM_ERROR_BYTES];
-    symm_status status = SYMM_OK;
-
     if (!team->hierarchy || symm__team_failed(team) != SYMM_OK)
         return symm__team_failed(team);
     if (team->hierarchy->local_team &&
         symm__team_failed(team->hierarchy->local_team) != SYMM_OK)
         return symm__team_fail(team, (symm_status)team->hierarchy->local_team->failed,
                                "%s", team->hierarchy->local_team->failure);
+    return SYMM_OK;
+}
+
+/* look_far, if it is due. With the context locked. */
+static symm_status look_due(symm_team *team, char *said, size_t bytes)
+{
+    symm_status status;
+
+    if (symm__now() - team->hierarchy->looked < LOOK_SECONDS)
+        return SYMM_OK;
+    status = look_far(team, said, bytes);
+    team->hierarchy->looked = symm__now();
+    return status;
+}
+
+symm_status symm__hierarchical_poll(symm_team *team)
+{
+    symm_ctx *ctx = team->ctx;
+    char said[SYMM_ERROR_BYTES];
+    symm_status status = poll_near(team);
+
+    if (!team->hierarchy || status != SYMM_OK)
+        return status;
     /* An exchange that runs meanwhile looks by itself. */
     if (pthread_mutex_trylock(&ctx->lock) != 0)
         return SYMM_OK;
-    if (symm__now() - team->hierarchy->looked >= LOOK_SECONDS) {
-        status = look_far(team, said, sizeof(said));
-        team->hierarchy->looked = symm__now();
-    }
+    status = look_due(team, said, sizeof(said));
     pthread_mutex_unlock(&ctx->lock);
+    return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);
+}
+
+symm_status symm__hierarchical_poll_locked(symm_team *team)
+{
+    char said[SYMM_ERROR_BYTES];
+    symm_status status = poll_near(team);
+
+    if (!team->hierarchy || status != SYMM_OK)
+        return status;
+    status = look_due(team, said, sizeof(said));
     return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);
 }

@@ -32,5 +32,7 @@ void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
 /* Of a team over several hosts: has a rank of another host died, or reported that the team has
  * failed? Then it has, here. Looks at most once a millisecond. */
 symm_status symm__hierarchical_poll(symm_team *team);
+/* The same, by a thread that has locked the context. */
+symm_status symm__hierarchical_poll_locked(symm_team *team);
 
 #endif

@@ -5,7 +5,8 @@
  *
  * Making one takes two exchanges: the first member of a group gives the id, and all report
  * how it went. If a member could not make it, no member uses one (or all fail, where the engine
- * was asked for by name). Every step ends at the deadline, or when a member has died.
+ * was asked for by name). Every step ends at the deadline, or when a member has died. A pair's
+ * steps also end when the team fails.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -92,12 +93,26 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
     return !(ctx->oob.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
 }
 
+/* Why a pair's making must stop: the team, which is in use meanwhile, has failed. The context is
+ * locked, so symm__engine_stop does not ask other hosts. */
+static symm_status pair_stop(void *arg)
+{
+    symm_team *team = arg;
+    symm_status status = symm__engine_stop(team);
+
+    return status == SYMM_OK ? symm__hierarchical_poll_locked(team) : status;
+}
+
 /* A member that has died, or went on to the next step a while ago, will not take part. */
 static symm_status making_stop(void *arg)
 {
     struct making *making = arg;
     const symm_ctx *ctx = making->team->ctx;
     double now = symm__now();
+    symm_status status = making->pair ? pair_stop(making->team) : SYMM_OK;
+
+    if (status != SYMM_OK)
+        return status;
 
     for (int i = 0; i < making->count && ctx->oob.alive; i++) {
         int rank = making->team->world_rank[making->members[i]];
@@ -381,6 +396,8 @@ static symm_status pair_id(struct making *making, double timeout)
         .members = world,
         .count = 2,
         .timeout = timeout,
+        .stop = pair_stop,
+        .stop_arg = team,
         .status = mine,
         .bytes = &wire,
         .bytes_count = sizeof(wire)};

@@ -23,7 +23,7 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define OOB_ALIVE_SECONDS 0.002 /* between queries whether the missing are alive */
+#define OOB_ALIVE_SECONDS 0.002 /* between queries of `alive` and `stop` */
 #define OOB_CROWDED_SECONDS                                                            \
     0.001 /* until descriptors in flight may have been received */
 
@@ -205,7 +205,7 @@ static symm_status exchange_late(const struct symm_oob_run *run)
 
 /* Is every awaited peer alive? A dead peer may have sent all of its part
  * before. */
-static symm_status exchange_ask(struct symm_oob_run *run)
+static symm_status exchange_ask_alive(struct symm_oob_run *run)
 {
     const struct symm_oob *oob = run->oob;
     if (oob->alive == NULL)
@@ -233,12 +233,22 @@ static symm_status exchange_ask(struct symm_oob_run *run)
     return SYMM_OK;
 }
 
-/* Sleeps until something can be done for a peer, or it is time to ask which peers are alive. */
+/* Both queries: whether the caller wants it to end, and which peers are alive. */
+static symm_status exchange_ask(struct symm_oob_run *run)
+{
+    const struct symm_exchange *exchange = run->exchange;
+    symm_status status =
+        exchange->stop != NULL ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    return status == SYMM_OK ? exchange_ask_alive(run) : status;
+}
+
+/* Sleeps until something can be done for a peer, or it is time for exchange_ask. */
 static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
 {
     const double now = symm__now();
     double pause = run->until - now;
-    if (run->oob->alive != NULL && pause > OOB_ALIVE_SECONDS)
+    if ((run->oob->alive != NULL || run->exchange->stop != NULL) &&
+        pause > OOB_ALIVE_SECONDS)
         pause = OOB_ALIVE_SECONDS;
     for (int i = 0; i < run->exchange->count; i++) {
         const struct symm_oob_peer *peer = &run->peers[i];

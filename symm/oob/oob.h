@@ -83,6 +83,9 @@ struct symm_exchange {
                     and are thrown away */
     bool again; /* a member that failed before this one arrived may come again, and is
                     waited for; else its failure is this one's */
+    /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting. */
+    symm_status (*stop)(void *arg);
+    void *stop_arg;
     symm_status
         status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
                             sent along, and every member's exchange fails with my status */
