@@ -4,7 +4,7 @@
 # Strangers at the rendezvous of `symmrun --nnodes`: for any number of their connections and
 # anything that they send or omit, both nodes join soon, and the log stays short. Signals end
 # the wait at once. SYMM_TEST_LONG=1: 10,000 connections of each kind instead of 1,100 (node
-# 0 keeps 1,024).
+# 0 keeps 258).
 # ctest: cost 12
 
 set -u

@@ -23,9 +23,10 @@
 #include "net/address.h"
 #include "net/auth.h"
 
-#define NODES_MAGIC     0x53594d4eu /* "SYMN" */
-#define NODES_VERSION   3u
-#define PENDING_MAX     1024
+#define NODES_MAGIC   0x53594d4eu /* "SYMN" */
+#define NODES_VERSION 3u
+/* Beside one for each node. They are closed before the ranks start, at 5 to 10 us each. */
+#define PENDING_MAX     256
 #define PENDING_SECONDS 5.0 /* for a connection to prove itself */
 #define CONNECT_SECONDS 5.0 /* for one try to connect */
 
@@ -235,13 +236,14 @@ static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
     return true;
 }
 
-/* Half of the descriptors that may be had, and no more than PENDING_MAX. */
-static size_t room_for_pending(void)
+/* Half of the descriptors that may be had, and no more than `most`. */
+static size_t room_for_pending(const struct symmrun_nodes *nodes)
 {
+    const size_t most = PENDING_MAX + (size_t)nodes->count;
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= 2 * PENDING_MAX)
-        return PENDING_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= 2 * most)
+        return most;
     return limit.rlim_cur < 4 ? 2 : (size_t)limit.rlim_cur / 2;
 }
 
@@ -250,7 +252,7 @@ static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
 {
     struct lobby lobby = {.nodes = nodes,
                           .guests = {.listener = symm__address_listen(at),
-                                     .most = room_for_pending(),
+                                     .most = room_for_pending(nodes),
                                      .guest_bytes = sizeof(struct pending),
                                      .seconds = PENDING_SECONDS,
                                      .hear = hear,
