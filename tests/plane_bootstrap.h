@@ -148,8 +148,11 @@ static inline void assert_result(const struct job *job, int index, symm_status s
 
 static inline void assert_met(const struct job *job, int count)
 {
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        if (!job->plane.results[i].ended) /* plane_wait expects kills in any run */
+            fail_msg("process %d has been killed", i);
         assert_result(job, i, SYMM_OK, "");
+    }
 }
 
 static inline void bootstrap_dir(const struct job *job, char *path, size_t bytes)
