@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by packets: both send
- * all that the other needs and each sums for itself, in one hop. For all_reduce that is the
+ * all that the other needs and each sums for itself, in one step. For all_reduce that is the
  * same bytes as in two shots, so it does for all sizes that scratch takes, out of any memory.
  * The same bits on both: a sum of two is the same either way, and what is not a sum is made in
  * rank order.

@@ -234,7 +234,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
             scatter_round(begin, share);
         else
             symm_round_tell(args, round, threadIdx.x - width);
-        __syncthreads(); /* also, polls do not stand in the way of packets that are sent */
+        __syncthreads(); /* it also keeps polls from delaying packets that are sent */
         if (!takes) {
             if (share < segment)
                 symm_round_next(&round);

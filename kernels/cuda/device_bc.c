@@ -11,7 +11,7 @@
 #error "device_bc.c is for clang --target=nvptx64-nvidia-cuda"
 #endif
 
-/* Small ones vanish into the caller, whatever processor its module names. */
+/* Small functions are inlined into the caller, whatever processor its module names. */
 #define SYMM_DEVICE_BC_SMALL __attribute__((always_inline))
 
 static const struct symm_device_team *team_at(uint64_t team)

@@ -35,8 +35,8 @@
  */
 #include "kernels/cuda/pull.cuh"
 
-/* Packets of all slices that a block sends at once, at least: a round costs what it takes to
- * send two or three packets a thread. Twice as many where there are more than SYMM_FEW_PARTS. */
+/* Packets of all slices that a block sends at once, at least: a round costs as much as
+ * sending two or three packets a thread. Twice as many where there are more than SYMM_FEW_PARTS. */
 #if defined(SYMM_SIMT)
 #define SYMM_PART 12u
 #else
@@ -85,7 +85,7 @@ SYMM_KERNEL(symm_all_gather_push_any)
     struct symm_round round = symm_round_begin(args);
     struct batch batch;
 
-    if (whole) /* under way while the ranks meet */
+    if (whole) /* in flight during the entry barrier */
         batch.load(args, symm_thread());
     symm_round_wait(args, &round);
     if (round.ok && whole) {
@@ -187,8 +187,8 @@ struct relay {
             });
     }
 
-    /* The root's: every slice to its owner, part by part, and to its place in the own output
-     * after that. */
+    /* The root sends every slice to its owner, part by part, and after that copies each into its
+     * own output. */
     SYMM_DEVICE void send(struct symm_round *round) const
     {
         const uint32_t others = ~(1u << args.root);
@@ -211,7 +211,7 @@ struct relay {
         }
     }
 
-    /* An owner's: what has arrived goes on to the owners after it, in a circle. */
+    /* An owner passes on what has arrived, to the owners after it in a circle. */
     SYMM_DEVICE void pass_on(struct symm_round *round) const
     {
         const uint32_t rank = (uint32_t)args.team.rank, root = (uint32_t)args.root;

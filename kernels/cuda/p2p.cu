@@ -163,7 +163,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
                                            count + 1, seen);
     if (why == 0)
         return;
-    /* the others' calls did nothing wrong: they have SYMM_ERR_ABORTED (symm__device_unmet) */
+    /* symm__device_unmet has marked all channels ABORTED; this one's mark is the reason */
     symm_port_store32_relaxed(symm_failed_of(args), why);
     if (args.result)
         symm_port_store32_relaxed(args.result, why);

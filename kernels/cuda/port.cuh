@@ -165,7 +165,7 @@ SYMM_DEVICE void symm_port_relax(void)
     simt_relax();
 }
 
-/* Whether any thread of the block says so; a __syncthreads besides. */
+/* Whether `mine` is true in any thread of the block. Is also a __syncthreads. */
 SYMM_DEVICE bool symm_port_sync_any(bool mine)
 {
     __shared__ uint32_t any;
@@ -325,7 +325,7 @@ SYMM_DEVICE void symm_port_fence(void)
 
 SYMM_DEVICE void symm_port_relax(void) {}
 
-/* Whether any thread of the block says so; a __syncthreads besides. */
+/* Whether `mine` is true in any thread of the block. Is also a __syncthreads. */
 SYMM_DEVICE bool symm_port_sync_any(bool mine)
 {
     return __syncthreads_or(mine) != 0;

@@ -444,7 +444,7 @@ SYMM_DEVICE void symm_word_scatter(char *to, uint64_t bytes, uint32_t element,
 }
 
 /* The same for packets and units at `from` that are not aligned: rare, and kept out of the
- * kernels' straight way. `bytes`: from `from` to the array's end, at least 1. */
+ * kernels' common path. `bytes`: from `from` to the array's end, at least 1. */
 SYMM_COLD struct symm_packet symm_packet_gather_rest(const char *from, uint64_t bytes,
                                                      uint32_t element)
 {
@@ -511,7 +511,7 @@ SYMM_DEVICE void symm_packet_scatter_tail(char *to, uint32_t rest, uint32_t elem
 enum symm_ends {
     SYMM_ENDS_ANY,     /* aligned to its elements */
     SYMM_ENDS_ALIGNED, /* begins at a multiple of a packet's or unit's bytes */
-    SYMM_ENDS_WHOLE    /* and so does its end: no code for others stands in the way */
+    SYMM_ENDS_WHOLE    /* and so does its end: no code for other ends is compiled */
 };
 
 /* Of in and out both, by multiples of BYTES. */

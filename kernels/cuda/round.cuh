@@ -223,8 +223,8 @@ SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
 }
 
 /*
- * A wait that lasts: why? Returns the time at which it ends, or 0 if it has ended now; then
- * the failure has been reported. `awaited`: bits of the members waited for.
+ * Looks for the reason why a wait lasts. Returns the time at which the wait ends, or 0 if it has
+ * ended now; then the failure has been reported. `awaited`: bits of the members waited for.
  */
 SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t call,
                                    uint64_t deadline, uint32_t awaited)
@@ -353,7 +353,7 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
             symm_round_fail(args, round.call, failed, 0);
     }
     round.ok = failed == 0;
-    if (failed != 0 && args.result) /* by every thread that stops: not all see it */
+    if (failed != 0 && args.result) /* every thread that stops stores it: others may not see it */
         symm_port_store32_relaxed(args.result, failed);
     return round;
 }
@@ -405,8 +405,9 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
 }
 
 /*
- * A block stops. Its threads may have opened the call before and after a failure of another
- * wait, so that one has told the arrival and none polls: then only this cancels it.
+ * A block stops. Some of its threads may have opened the call before a failure of another wait,
+ * and others after it. Then one has announced the arrival and none polls, so only this function
+ * cancels the arrival.
  */
 SYMM_COLD void symm_round_stop(const struct symm_cuda_args &args, uint32_t call)
 {
@@ -416,7 +417,8 @@ SYMM_COLD void symm_round_stop(const struct symm_cuda_args &args, uint32_t call)
         symm_round_cancel(args, call);
 }
 
-/* A __syncthreads that also makes ok false for all if it is for one. Follows symm_round_tell. */
+/* A __syncthreads after which ok is false in all threads if it was false in one. Follows
+ * symm_round_tell. */
 SYMM_DEVICE void symm_round_agree(const struct symm_cuda_args &args,
                                   struct symm_round *round)
 {

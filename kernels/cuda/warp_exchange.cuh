@@ -101,8 +101,8 @@ template <class LINES, int SIZE, int PHASES> struct symm_warp_exchange_lane {
     }
 };
 
-/* Where Lamport packets hop: a packet for each thread of a block. The same memory for all
- * instances of a kernel's template. */
+/* Shared memory by which Lamport packets pass between the warps of a block: one packet for each
+ * thread. The same memory for all instances of a kernel's template. */
 SYMM_DEVICE struct symm_lamport::value (*symm_warp_exchange_space(void))[SYMM_WARP]
 {
     __shared__ struct symm_lamport::value hop[SYMM_MAX_BLOCK / SYMM_WARP][SYMM_WARP];
