@@ -8,13 +8,13 @@
  * of that call, k counts the streams of this rank that began with the same tag. The members
  * share a table of keys (channel_table.h): the first member enters the key at a channel,
  * the others find it there. So streams may be used for the first time in any order where
- * their first calls differ; where they are equal the k-th stream of one member meets the k-th
- * of the others. The legacy default stream is one on each member, so it has a key of its own.
+ * their first calls differ; where they are equal the k-th stream of one member is paired with
+ * the k-th of the others. The legacy default stream is one on each member, so it has a key of its own.
  * symm_call.channel names a channel outright.
  *
  * An idle channel may be given to another key. The stream that had it finds that out at its
  * next call and asks for a channel with a key that follows from its last one: so from its
- * first call on a stream meets the same streams of the other members, in whichever order they
+ * first call on a stream is paired with the same streams of the other members, in whichever order they
  * are used. The keys of such streams are kept until the team's end, 16 bytes each.
  *
  * A call that wants more scratch than its stream's channel has asks for a better channel

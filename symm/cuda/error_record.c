@@ -87,7 +87,7 @@ static void facts_read(const symm_team *team, struct facts *facts)
     if (facts->channel > SYMM_CHANNELS)
         facts->channel = SYMM_CHANNELS;
     if (is_signal(facts) || some_cancelled(team, facts))
-        facts->queued = 0; /* the call did not end by its clock */
+        facts->queued = 0; /* it was not the deadline of a collective that ended it */
     facts->timeout = 1e-9 * (double)__atomic_load_n(
                                 &team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
 }
@@ -237,7 +237,7 @@ static int find_dead(const symm_team *team, const struct facts *facts, bool fini
             continue;
         *status = symm__process_check(&ctx->process[rank], &control->live, why);
         if (*status != SYMM_OK &&
-            (!has_left(ctx, rank) /* asked last: it may leave now */
+            (!has_left(ctx, rank) /* asked last: it may finalize until then */
              || (finished && is_concerned(facts, m))))
             return m;
     }

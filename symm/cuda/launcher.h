@@ -200,7 +200,7 @@ struct symm_cuda_wait {
 };
 /* Both in a scope. begin: copies `about` and records the first event; *begun is NULL if the
  * stream is captured. end: records the second event and hands the wait, if not NULL, to the
- * watchdog; on error, also one given, the wait is freed. */
+ * watchdog; on error, or if `status` is one, the wait is freed. */
 symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
                                   const struct symm_cuda_wait *about,
                                   struct symm_cuda_wait **begun) SYMM_MUST_CHECK;
@@ -229,7 +229,7 @@ void symm__cuda_event_release(struct symm_cuda_launcher *launcher, CUevent event
 symm_status symm__cuda_work_begin(symm_team *team, void *stream,
                                   struct symm_cuda_work **work,
                                   uint32_t **result) SYMM_MUST_CHECK;
-/* After it: records the event. On error, also one given, the handle is gone. */
+/* After it: records the event. On error, or if `status` is one, the handle is freed. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
 symm_status symm__cuda_work_query(symm_work *work, bool *done);

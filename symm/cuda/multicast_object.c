@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * multicast_object.c - one rank's part of a multicast object: create or import, add the
- * device, bind memory, map; and all of it back.
+ * device, bind memory, map; and the release of all of it.
  *
  * Guarantees: nothing is lost on any path (what a step made stays in the struct until finish
- * gives it back); an address stops working before the memory under it is unbound.
+ * releases it); an address stops working before the memory under it is unbound.
  * Refuses: a granule of multicast that does not divide the heap's granule. (A larger granule of
  * the heap would make ranks differ that do not want multicast.)
  */
@@ -154,7 +154,7 @@ symm_status symm__cuda_multicast_map(struct symm_cuda_multicast *mc)
     return status;
 }
 
-/* ---- Back ------------------------------------------------------------------------ */
+/* ---- Release --------------------------------------------------------------------- */
 
 void symm__cuda_multicast_unbind(struct symm_cuda_multicast *mc, size_t keep)
 {

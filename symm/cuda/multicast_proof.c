@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multicast_proof.c - does the switch add up, and does it reach every member? A driver may
- * make, bind and map a multicast object on a machine whose fabric does not do its part.
+ * multicast_proof.c - proves that the switch adds up and reaches every member. A driver may
+ * make, bind and map a multicast object on a machine whose fabric does neither.
  *
  * write: each member puts small whole numbers of its own into its memory, as float32, as
  * bfloat16 and as float16. reduce: a kernel has them summed by the switch (every sum is
@@ -19,7 +19,7 @@
 #define PART  512u /* bytes: a line of 16 for each channel of a warp */
 #define TYPES 3u
 #define IN    0u         /* own numbers, a part for each type; in the stage */
-#define OUT   (4 * PART) /* their sums, the same way */
+#define OUT   (4 * PART) /* their sums, in the same layout */
 #define SLOTS (8 * PART) /* what members store: a part each */
 #define BYTES (SLOTS + SYMM_DEVICE_RANKS * PART)
 

@@ -23,7 +23,7 @@ _Static_assert(sizeof(CUipcMemHandle) == SYMM_RUN_TOKEN, "a token holds an IPC h
 _Static_assert(sizeof(CUmemGenericAllocationHandle) == sizeof(uint64_t),
                "a handle fits into `held`");
 
-/* ---- The own ---------------------------------------------------------------------- */
+/* ---- Own memory ------------------------------------------------------------------- */
 
 static symm_status check_place(struct symm_backend *b, CUdeviceptr ptr)
 {
@@ -224,7 +224,7 @@ void symm__cuda_run_give(struct symm_backend *b, struct symm_own_run *own)
         symm__cuda_leave(&scope);
 }
 
-/* ---- A peer's -------------------------------------------------------------------- */
+/* ---- A peer's memory ------------------------------------------------------------- */
 
 /* A peer's chunks side by side in address space of their own. */
 static symm_status map_chunks(struct symm_backend *b, const struct symm_run *run,

@@ -183,7 +183,7 @@ proved(struct symm_cuda_report *report, const char *name, bool good, const char 
     va_end(list);
 }
 
-/* Fabric handles are for memory across hosts: a device without them has no fault. */
+/* Fabric handles are for memory across hosts: a device without them is not at fault. */
 static void try_fabric(struct symm_cuda_report *report, struct symm_backend *b)
 {
     CUmemAllocationProp properties = symm__cuda_properties(b->device.ordinal);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * report.h - what there is of CUDA on this machine, as data: for symm_cuda_write.
+ * report.h - the CUDA driver and the devices of this machine, as data for symm_cuda_write.
  */
 #ifndef SYMM_CUDA_REPORT_H
 #define SYMM_CUDA_REPORT_H

@@ -53,7 +53,7 @@ static struct symm_backend *backend_of(const symm_ctx *ctx)
     return ctx->thread_group ? ctx->thread_group->owner : ctx->backend;
 }
 
-/* ---- One member's ---------------------------------------------------------------- */
+/* ---- One member's words ---------------------------------------------------------- */
 
 static symm_status tokens_register(struct symm_cuda_tokens *tokens)
 {
@@ -183,7 +183,7 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
     return SYMM_OK;
 }
 
-/* ---- The team's ------------------------------------------------------------------ */
+/* ---- The team's words ------------------------------------------------------------ */
 
 /* What a member has sent; of another size: nothing. */
 static struct wire_tokens wire_of(const struct symm_oob_message *message)
